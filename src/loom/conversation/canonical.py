@@ -1,0 +1,47 @@
+"""JSON in and out, the same way every time."""
+
+import json
+from typing import Any
+
+import msgspec
+
+_decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+_encode_sorted = msgspec.json.Encoder(order="deterministic").encode
+
+
+def to_json(value: Any) -> str:
+    """Compact JSON, keys in the order they came."""
+    try:
+        return _encode(value).decode()
+    except (UnicodeEncodeError, RecursionError):
+        # Half of a surrogate pair has no UTF-8 form; as an escape JSON can hold it.
+        return json.dumps(value, separators=(",", ":"))
+
+
+def from_json(text: str | bytes) -> Any:
+    """The value of a JSON text; raises ValueError where it is none."""
+    try:
+        return _decode(text)
+    except (msgspec.DecodeError, UnicodeError) as error:
+        try:
+            # The fast decoder refuses escaped halves of a surrogate pair, which JavaScript programs do write.
+            return json.loads(text, parse_constant=_no_constant)
+        except RecursionError:
+            raise ValueError("nested too deeply") from None
+        except ValueError as slow:
+            raise slow from error
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def ordered(value: Any) -> str:
+    """Compact JSON with sorted keys: equal values give equal texts."""
+    try:
+        return _encode_sorted(value).decode()
+    except (UnicodeEncodeError, RecursionError):
+        return json.dumps(value, separators=(",", ":"), sort_keys=True)
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")

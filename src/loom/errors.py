@@ -1,0 +1,47 @@
+"""Every error Loom raises on purpose. A class exists where a caller would do something different on it.
+
+LoomError
+├── WireError        a request or message is not of the form its wire prescribes
+├── TranscriptError  a file cannot be read as a transcript
+└── ChoiceError      a name or number given by the caller is not one of those that exist
+"""
+
+
+class LoomError(Exception):
+    """The base of all errors that Loom raises on purpose; its text is one clear line."""
+
+
+class WireError(LoomError):
+    """A request or message is not of the form its wire prescribes."""
+
+    def __init__(self, place: str, expected: str, found: object) -> None:
+        self.place = place
+        self.expected = expected
+        super().__init__(f"{place}: expected {expected}, found {describe(found)}")
+
+
+class TranscriptError(LoomError):
+    """A file cannot be read as a transcript."""
+
+
+class ChoiceError(LoomError):
+    """A name or number given by the caller is not one of those that exist."""
+
+
+def describe(value: object) -> str:
+    """A value in a few words, for an error message."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, str):
+        return f"the text {shorten(value)!r}"
+    if isinstance(value, bool | int | float):
+        return f"{value!r}"
+    if isinstance(value, dict):
+        return f"an object with the keys {', '.join(map(str, list(value)[:6])) or '(none)'}"
+    if isinstance(value, list | tuple):
+        return f"a list of {len(value)}"
+    return type(value).__name__
+
+
+def shorten(text: str, limit: int = 40) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
