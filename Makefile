@@ -1,0 +1,43 @@
+# Everything on a bare machine: each target makes its own environment with plain python3 and pip.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Bytecode is written once, at installation: some machines forbid writing it at import, and then every start would compile anew.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+export LOOM_SHARED ?= ../shared
+
+.PHONY: demo test test-all lint fuzz bench clean
+.DEFAULT_GOAL := test
+
+$(VENV)/core: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) -e .
+	touch $@
+
+$(VENV)/test: $(VENV)/core
+	$(PIP) -e '.[test,judges]'
+	touch $@
+
+demo: $(VENV)/core
+	$(BIN)/loom demo
+
+test: $(VENV)/test
+	$(BIN)/python -m pytest -n 2
+
+test-all: $(VENV)/test
+	$(BIN)/python -m pytest -n 2 -m ''
+
+lint: $(VENV)/test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fuzz: $(VENV)/test
+	LOOM_FUZZ=$${LOOM_FUZZ:-20000} $(BIN)/python -m pytest -n 2 -m '' tests/laws
+
+bench: $(VENV)/core
+	$(BIN)/python bench/read.py
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

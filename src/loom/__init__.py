@@ -1,0 +1,1 @@
+"""Loom decides what a language model sees."""

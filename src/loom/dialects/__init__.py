@@ -1,0 +1,14 @@
+"""Wire JSON both ways, and the rules of each wire."""
+
+from loom.dialects import anthropic, document, openai, responses
+from loom.dialects.wire import Dialect
+from loom.errors import ChoiceError
+
+DIALECTS: dict[str, Dialect] = {d.name: d for d in (openai.DIALECT, responses.DIALECT, anthropic.DIALECT, document.DIALECT)}
+WIRES: tuple[Dialect, ...] = tuple(d for d in DIALECTS.values() if d.name != "document")
+
+
+def dialect(name: str) -> Dialect:
+    if name not in DIALECTS:
+        raise ChoiceError(f"unknown dialect {name!r}; choose one of {', '.join(DIALECTS)}")
+    return DIALECTS[name]

@@ -1,0 +1,314 @@
+"""What Anthropic's messages wire accepts, as a table, and the checker that applies it."""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from loom.dialects.wire import Finding, Json, Rule, expect_list, expect_object, finder, remember
+
+MAX_MARKS = 4
+MAX_MESSAGES = 100_000
+MIN_THINKING = 1024
+ID = re.compile(r"[a-zA-Z0-9_-]+")
+
+RULES = {
+    "unanswered-call": Rule(
+        "error",
+        "every tool_use is answered by a tool_result in the next message",
+        "add the missing result; `loom convert --repair` writes one that says the call was never answered",
+        "claude-code#8210, #5060, #2697",
+    ),
+    "orphan-result": Rule(
+        "error",
+        "every tool_result answers a tool_use of the message before",
+        "drop the result, or put it behind its call; `loom convert --repair` does",
+        "claude-code#13460, #18947",
+    ),
+    "duplicate-result": Rule("error", "each tool_use has a single result", "keep one result per call", "litellm factory.py, case D"),
+    "results-first": Rule(
+        "error",
+        "a message that answers calls begins with their results",
+        "put the results before anything else in the message",
+        "apify/tester-mcp-client#12",
+    ),
+    "server-tool-pair": Rule(
+        "error",
+        "a server tool's result has its server_tool_use, and the reverse, in the same message",
+        "send both or neither",
+        "claude-code#64383",
+    ),
+    "duplicate-id": Rule("error", "tool_use ids are unique", "give each call its own id", "trycua/cua#524, litellm#23510"),
+    "id-form": Rule(
+        "error",
+        "a tool_use id has only letters, digits, _ and -",
+        "map the id to one of that form; `loom convert --repair` does",
+        "litellm factory.py",
+    ),
+    "id-length": Rule("warning", "an id has at most 64 characters on Bedrock", "map the id to a shorter one", "litellm factory.py"),
+    "empty-text": Rule("error", "a text block is not empty", "drop the block", "claude-code#59812, #23440"),
+    "empty-message": Rule("error", "a message is not empty", "drop the message", "anthropic API error text"),
+    "marked-empty-text": Rule(
+        "error", "cache_control is not set on an empty text block", "drop the block", "hermes-agent PR#1216, gptme PR#653"
+    ),
+    "too-many-marks": Rule(
+        "error",
+        f"at most {MAX_MARKS} blocks have cache_control, in tools, system and messages together",
+        "remove the marks that are furthest from a stable boundary",
+        "continue PR#6937, leviath#12",
+    ),
+    "mark-order": Rule(
+        "error",
+        "a cache mark never outlives one that stands before it (tools, system, messages)",
+        "give earlier marks the longer ttl",
+        "vellum PR#22191, gptel#977",
+    ),
+    "thinking-signed": Rule("error", "a thinking block carries its signature", "drop the block", "anthropic SDK types"),
+    "thinking-last": Rule(
+        "error", "the final block of an assistant message is not thinking", "drop the trailing thinking", "forgecode#2107"
+    ),
+    "thinking-kept": Rule(
+        "error",
+        "with thinking enabled, the assistant message whose results end the request begins with thinking",
+        "send the thinking back with the call, or disable thinking",
+        "claude-code#11978, Bedrock guide",
+    ),
+    "thinking-changed": Rule(
+        "error",
+        "thinking in the latest assistant message is byte for byte what the model wrote",
+        "send the message as it was received",
+        "claude-code#63284, #13201",
+    ),
+    "thinking-budget": Rule(
+        "error",
+        f"thinking.budget_tokens is at least {MIN_THINKING} and less than max_tokens",
+        "raise max_tokens or change the budget",
+        "anthropic SDK thinking_config_enabled_param.py",
+    ),
+    "too-many-messages": Rule("error", f"a request has at most {MAX_MESSAGES:,} messages", "leave out old ones", "anthropic SDK docstring"),
+    "no-messages": Rule("error", "a request has at least one message", "send a message", "anthropic API error text"),
+    "no-max-tokens": Rule("error", "a request has max_tokens", "set max_tokens", "anthropic SDK types"),
+    "input-object": Rule("error", "a tool_use input is an object", "write the input as an object", "anthropic SDK types"),
+    "unknown-role": Rule("error", "the role is user, assistant or system", "use one of these roles", "anthropic SDK docstring"),
+    "block-place": Rule(
+        "error", "calls and thinking stand in assistant messages, results in user messages", "move the block", "anthropic SDK types"
+    ),
+    "no-model": Rule("warning", "a request names its model", "set `model` before sending", "anthropic SDK types"),
+    "no-tools": Rule(
+        "warning", "a request with tool blocks defines tools (Bedrock demands it)", "add the tool definitions", "commonly stated"
+    ),
+    "first-user": Rule("warning", "the first message is the user's", "begin with a user message", "commonly stated"),
+    "trailing-space": Rule("warning", "a final assistant text does not end in white space", "strip the text", "commonly stated"),
+    "prefill": Rule("warning", "the last message is not the assistant's (some models refuse it)", "end on a user message", "SDK docstring"),
+}
+_find = finder(RULES)
+
+
+def check(wire: Any, original: Any = None) -> list[Finding]:
+    """What is wrong with a request. `original`, the request or messages it was made from, lets changed thinking be seen."""
+    body = expect_object(wire, "request")
+    messages = expect_list(body.get("messages"), "messages")
+    findings = [] if messages else [_find("no-messages", "messages", "")]
+    if not body.get("model"):
+        findings.append(_find("no-model", "model", ""))
+    if not isinstance(body.get("max_tokens"), int):
+        findings.append(_find("no-max-tokens", "max_tokens", ""))
+    findings += _check_marks(body)
+    findings += _check_system(body.get("system"))
+    findings += check_messages(messages)
+    findings += _check_thinking(body, messages)
+    if original is not None:
+        findings += _check_unchanged(messages, original["messages"] if isinstance(original, dict) else original)
+    if not body.get("tools") and any(b.get("type") == "tool_use" for m in messages for b in _blocks(m)):
+        findings.append(_find("no-tools", "tools", ""))
+    return findings
+
+
+def check_messages(messages: Iterable[Any]) -> Iterator[Finding]:
+    pending: dict[str, str] = {}  # id -> place of the calls that the next message must answer
+    seen: dict[str, None] = {}
+    held: list[Finding] = []  # what is wrong only if another message follows
+    index, role, message = -1, "", None
+    for index, message in enumerate(messages):
+        place = f"messages[{index}]"
+        role = message.get("role") if isinstance(message, dict) else None
+        if role not in ("user", "assistant", "system"):
+            yield _find("unknown-role", place, repr(role))
+            continue
+        if index == 0 and role == "assistant":
+            yield _find("first-user", place, "")
+        if index == MAX_MESSAGES:
+            yield _find("too-many-messages", place, "")
+        yield from held
+        held = []
+        blocks = _blocks(message)
+        # A system message may stand between a call and its result: real clients send it so.
+        if role != "system":
+            yield from _check_results(blocks, place, pending)
+            pending = {}
+        if not blocks:
+            empty = _find("empty-message", place, "")
+            if role == "assistant":
+                held.append(empty)
+            else:
+                yield empty
+        yield from _check_texts(blocks, f"{place}.content")
+        yield from _check_places(blocks, role, place)
+        if role == "assistant":
+            yield from _check_calls(blocks, place, pending, seen)
+            if blocks and blocks[-1].get("type") in ("thinking", "redacted_thinking"):
+                yield _find("thinking-last", f"{place}.content[{len(blocks) - 1}]", "")
+            unpaired, open_calls = _server_pairs(blocks, place)
+            yield from unpaired
+            held += open_calls
+    for call_id, where in pending.items():
+        yield _find("unanswered-call", where, f"no result for {call_id!r}")
+    if role == "assistant":
+        yield _find("prefill", f"messages[{index}]", "")
+        last = _blocks(message)[-1:]
+        if last and last[0].get("type") == "text" and str(last[0].get("text", "")) != str(last[0].get("text", "")).rstrip():
+            yield _find("trailing-space", f"messages[{index}].content", "")
+
+
+def _blocks(message: Any) -> list[Json]:
+    content = message.get("content") if isinstance(message, dict) else None
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}] if content else []
+    return [block for block in content or () if isinstance(block, dict)] if isinstance(content, list) else []
+
+
+def _check_results(blocks: list[Json], place: str, pending: dict[str, str]) -> Iterator[Finding]:
+    """The results of a message against the calls of the message before; what is left of `pending` is unanswered."""
+    answered: set[Any] = set()
+    other_first = False
+    for n, block in enumerate(blocks):
+        where = f"{place}.content[{n}]"
+        if block.get("type") != "tool_result":
+            other_first = True
+            continue
+        call_id = block.get("tool_use_id")
+        if call_id in pending and call_id not in answered:
+            answered.add(call_id)
+            if other_first:
+                yield _find("results-first", where, "something stands before the result")
+        elif call_id in answered:
+            yield _find("duplicate-result", where, f"a second result for {call_id!r}")
+        else:
+            yield _find("orphan-result", where, f"no call {call_id!r} in the message before")
+    for call_id, where in pending.items():
+        if call_id not in answered:
+            yield _find("unanswered-call", where, f"no result for {call_id!r}")
+
+
+def _check_calls(blocks: list[Json], place: str, pending: dict[str, str], seen: dict[str, None]) -> Iterator[Finding]:
+    for n, block in enumerate(blocks):
+        if block.get("type") != "tool_use":
+            continue
+        where, call_id = f"{place}.content[{n}]", block.get("id")
+        if not isinstance(call_id, str) or not ID.fullmatch(call_id):
+            yield _find("id-form", where, repr(call_id)[:60])
+        elif len(call_id) > 64:
+            yield _find("id-length", where, f"{call_id[:20]!r}… has {len(call_id)}")
+        if not isinstance(block.get("input"), dict):
+            yield _find("input-object", f"{where}.input", type(block.get("input")).__name__)
+        if call_id in seen:
+            yield _find("duplicate-id", where, repr(call_id))
+        if isinstance(call_id, str):
+            pending[call_id] = where
+            remember(seen, call_id)
+
+
+def _server_pairs(blocks: list[Json], place: str) -> tuple[list[Finding], list[Finding]]:
+    """Results of server tools without their use; and uses without a result, which only a last message may have."""
+    uses: dict[Any, str] = {}
+    orphans = []
+    for n, block in enumerate(blocks):
+        kind = str(block.get("type"))
+        if kind.endswith("_tool_use"):
+            uses[block.get("id")] = f"{place}.content[{n}]"
+        elif kind.endswith("_tool_result"):
+            if uses.pop(block.get("tool_use_id"), None) is None:
+                orphans.append(_find("server-tool-pair", f"{place}.content[{n}]", f"no use {block.get('tool_use_id')!r}"))
+    return orphans, [_find("server-tool-pair", where, f"no result for {use!r}") for use, where in uses.items()]
+
+
+def _check_texts(blocks: list[Json], place: str) -> Iterator[Finding]:
+    for n, block in enumerate(blocks):
+        if block.get("type") == "text" and not str(block.get("text", "")).strip():
+            yield _find("empty-text", f"{place}[{n}]", "only white space" if block.get("text") else "")
+            if block.get("cache_control"):
+                yield _find("marked-empty-text", f"{place}[{n}]", "")
+        if block.get("type") == "thinking" and not block.get("signature"):
+            yield _find("thinking-signed", f"{place}[{n}]", "")
+        if block.get("type") == "tool_result" and isinstance(block.get("content"), list):
+            yield from _check_texts([b for b in block["content"] if isinstance(b, dict)], f"{place}[{n}].content")
+
+
+def _check_places(blocks: list[Json], role: str, place: str) -> Iterator[Finding]:
+    for n, block in enumerate(blocks):
+        kind = block.get("type")
+        if (kind in ("tool_use", "thinking", "redacted_thinking") and role != "assistant") or (kind == "tool_result" and role != "user"):
+            yield _find("block-place", f"{place}.content[{n}]", f"{kind} in a message of the {role}")
+
+
+def _check_system(system: Any) -> Iterator[Finding]:
+    if isinstance(system, list):
+        yield from _check_texts([block for block in system if isinstance(block, dict)], "system")
+
+
+def _marks(body: Json) -> Iterator[tuple[str, Json]]:
+    """Every cache mark with its place, in the order in which the provider caches: tools, system, messages."""
+    for n, tool in enumerate(body.get("tools") or ()):
+        yield from _marks_of(tool, f"tools[{n}]")
+    system = body.get("system")
+    for n, block in enumerate(system if isinstance(system, list) else ()):
+        yield from _marks_of(block, f"system[{n}]")
+    for index, message in enumerate(body.get("messages") or ()):
+        for n, block in enumerate(_blocks(message)):
+            place = f"messages[{index}].content[{n}]"
+            inner = block.get("content") if block.get("type") == "tool_result" else None
+            for k, nested in enumerate(inner if isinstance(inner, list) else ()):
+                yield from _marks_of(nested, f"{place}.content[{k}]")
+            yield from _marks_of(block, place)
+
+
+def _marks_of(holder: Any, place: str) -> Iterator[tuple[str, Json]]:
+    if isinstance(holder, dict) and isinstance(holder.get("cache_control"), dict):
+        yield place, holder["cache_control"]
+
+
+def _check_marks(body: Json) -> Iterator[Finding]:
+    short = ""
+    for n, (place, mark) in enumerate(_marks(body)):
+        if n == MAX_MARKS:
+            yield _find("too-many-marks", place, "this is the fifth")
+        if mark.get("ttl") == "1h" and short:
+            yield _find("mark-order", place, f"1h stands behind the 5m mark at {short}")
+        elif mark.get("ttl") != "1h":
+            short = short or place
+
+
+def _check_thinking(body: Json, messages: list[Any]) -> Iterator[Finding]:
+    thinking = body.get("thinking")
+    if not isinstance(thinking, dict) or thinking.get("type") != "enabled":
+        return
+    budget, limit = thinking.get("budget_tokens"), body.get("max_tokens")
+    if not isinstance(budget, int) or budget < MIN_THINKING or (isinstance(limit, int) and budget >= limit):
+        yield _find("thinking-budget", "thinking.budget_tokens", f"{budget} with max_tokens {limit}")
+    # Real clients send system messages between; the rule looks past them.
+    spoken = [(n, m) for n, m in enumerate(messages) if isinstance(m, dict) and m.get("role") != "system"]
+    if len(spoken) >= 2 and any(b.get("type") == "tool_result" for b in _blocks(spoken[-1][1])):
+        index, message = spoken[-2]
+        first = _blocks(message)[:1]
+        if message.get("role") == "assistant" and first and first[0].get("type") not in ("thinking", "redacted_thinking"):
+            yield _find("thinking-kept", f"messages[{index}].content[0]", f"found {first[0].get('type')}")
+
+
+def _check_unchanged(messages: list[Any], original: list[Any]) -> Iterator[Finding]:
+    def latest(of: list[Any]) -> tuple[int, list[Json]]:
+        index = max((n for n, m in enumerate(of) if isinstance(m, dict) and m.get("role") == "assistant"), default=-1)
+        kinds = ("thinking", "redacted_thinking")
+        return index, [b for b in _blocks(of[index]) if b.get("type") in kinds] if index >= 0 else []
+
+    index, now = latest(messages)
+    if now != latest(original)[1]:
+        yield _find("thinking-changed", f"messages[{index}].content", "")

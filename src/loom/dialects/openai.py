@@ -1,0 +1,584 @@
+"""The OpenAI chat completions wire."""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, get_args
+
+from loom.conversation.canonical import from_json, to_json
+from loom.conversation.message import (
+    Conversation,
+    Media,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Role,
+    Text,
+    Tool,
+    ToolCall,
+    ToolResult,
+)
+from loom.dialects.settings import translate_settings
+from loom.dialects.wire import (
+    Dialect,
+    Finding,
+    Json,
+    Loss,
+    Rendered,
+    Rule,
+    carried_fields,
+    carried_form,
+    carry,
+    data_url,
+    expect_list,
+    expect_object,
+    expect_text,
+    finder,
+    foreign,
+    is_plain,
+    opaque,
+    parse_content,
+    placeholder,
+    remember,
+    split_data_url,
+    without,
+)
+from loom.errors import WireError
+
+NAME = "openai"
+MAX_ID = 40
+MAX_CALLS = 128
+
+RULES = {
+    "unanswered-call": Rule(
+        "error",
+        "every tool call is answered by a tool message right after it",
+        "add the missing result; `loom convert --repair` writes one that says the call was never answered",
+        "agno#3105, dify#32222, litellm#10083",
+    ),
+    "orphan-result": Rule(
+        "error",
+        "a tool message follows the assistant message that made its call",
+        "drop the result, or put it behind its call; `loom convert --repair` does",
+        "simonw/llm#937, miurla/morphic#136, deepx-code#94",
+    ),
+    "duplicate-result": Rule(
+        "error", "each tool call has one result", "keep one result per call", "litellm factory.py, case D"
+    ),
+    "duplicate-id": Rule("error", "the ids of one message's tool calls differ", "give each call its own id", "openai-python types"),
+    "reused-id": Rule("warning", "an id names one call in the whole history", "give each call its own id", "trail benchmark data"),
+    "id-length": Rule(
+        "error", f"an id has 1 to {MAX_ID} characters", "map the id to a shorter one; `loom convert --repair` does",
+        "vercel/ai#5171, autogen#6377",
+    ),
+    "too-many-calls": Rule(
+        "error", f"a message makes at most {MAX_CALLS} tool calls", "split the message", "openai-dotnet#317"
+    ),
+    "empty-message": Rule(
+        "error", "an assistant message has content unless it makes tool calls", "drop the message", "openai SDK docstring"
+    ),
+    "empty-content": Rule("error", "a list of content parts is not empty", "drop the message, or send a text", "openai API reference"),
+    "no-content": Rule("error", "a message has content", "send a text, or drop the message", "openai SDK types"),
+    "no-messages": Rule("error", "a request has at least one message", "send a message", "openai SDK types"),
+    "arguments-text": Rule("error", "a call's arguments are a text of JSON", "write the arguments as a text", "openai SDK types"),
+    "unknown-role": Rule(
+        "error", "the role is one of developer, system, user, assistant, tool, function", "use one of these roles", "openai SDK types"
+    ),
+    "tool-name": Rule(
+        "warning", "a tool's name has up to 64 letters, digits, _ and -", "rename the tool", "openai API reference"
+    ),
+    "no-model": Rule("warning", "a request names its model", "set `model` before sending", "openai SDK types"),
+}
+_find = finder(RULES)
+_TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_ROLES = {*get_args(Role), "function"}
+
+
+# ── reading ──────────────────────────────────────────────────────────────────
+
+
+def parse(wire: Any) -> Conversation:
+    body = expect_object(wire, "request")
+    messages = list(parse_messages(expect_list(body.get("messages"), "messages")))
+    lead = next((n for n, m in enumerate(messages) if m.role not in ("system", "developer")), len(messages))
+    fields = without(body, "messages", "model", "tools", "max_completion_tokens", "max_tokens")
+    form = []
+    limit = body.get("max_completion_tokens")
+    if "max_completion_tokens" in body and not isinstance(limit, int):
+        fields["max_completion_tokens"], limit = limit, None
+    if limit is None and isinstance(body.get("max_tokens"), int):
+        limit = body["max_tokens"]
+        form.append("max_tokens")
+    elif "max_tokens" in body:
+        fields["max_tokens"] = body["max_tokens"]
+    tools = body.get("tools")
+    if "tools" in body and not tools:
+        fields["tools"] = tools
+    if "model" in body and not (isinstance(body["model"], str) and body["model"]):
+        fields["model"] = body["model"]
+    return Conversation(
+        messages=tuple(messages[lead:]),
+        system=tuple(messages[:lead]),
+        tools=tuple(_parse_tool(expect_object(t, f"tools[{n}]"), f"tools[{n}]") for n, t in enumerate(tools or ())),
+        model="" if "model" in fields else body.get("model", ""),
+        max_output=limit,
+        settings=carry(NAME, fields, form),
+    )
+
+
+def parse_messages(wires: Iterable[Any]) -> Iterator[Message]:
+    for index, wire in enumerate(wires):
+        yield parse_message(wire, f"messages[{index}]")
+
+
+def parse_message(wire: Any, place: str) -> Message:
+    message = expect_object(wire, place)
+    role = message.get("role")
+    if role not in _ROLES:
+        raise WireError(f"{place}.role", f"one of {', '.join(sorted(_ROLES))}", role)
+    parts, form = _parse_text(message, place, role)
+    if role in ("tool", "function"):
+        return _parse_result(message, place, parts, form)
+    fields = without(message, "role", "content", "name")
+    if role == "assistant":
+        parts = [*_take_reasoning(fields), *parts, *_take_refusal(fields), *_take_audio(fields), *_take_calls(fields, place)]
+    author = message.get("name", "")
+    if not isinstance(author, str) or ("name" in message and not author):
+        fields["name"], author = author, ""
+    return Message(role, tuple(parts), author, carry(NAME, fields, form))
+
+
+def _parse_text(message: Json, place: str, role: str) -> tuple[list[Part], list[str]]:
+    """The parts of `content`, and how it was spelt where that is not how we would."""
+    content = message.get("content")
+    if isinstance(content, list):
+        parts = parse_content(content, f"{place}.content", parse_part)
+        return parts, ["list"] if not parts or is_plain(parts) is not None else []
+    if isinstance(content, str):
+        if content:
+            return [Text(content)], []
+        return [], ["empty"] if role == "assistant" else []
+    if content is not None:
+        raise WireError(f"{place}.content", "a text or a list of parts", content)
+    if "content" not in message:
+        return [], ["absent"]
+    return [], [] if role == "assistant" else ["null"]
+
+
+def parse_part(part: Json, place: str) -> Text | Media | Opaque:
+    match part:
+        case {"type": "text", "text": str(text)}:
+            return Text(text, carry(NAME, without(part, "type", "text")))
+        case {"type": "refusal", "refusal": str(text)}:
+            return Text(text, carry(NAME, without(part, "type", "refusal"), ["refusal"]))
+        case {"type": "image_url", "image_url": {"url": str(url), **inner}}:
+            carried = carry(NAME, _both(without(part, "type", "image_url"), inner))
+            if split := split_data_url(url):
+                return Media("image", "data", split[1], split[0], carried=carried)
+            return Media("image", "url", url, carried=carried)
+        case {"type": "input_audio", "input_audio": {"data": str(data), "format": str(kind), **inner}}:
+            carried = carry(NAME, _both(without(part, "type", "input_audio"), inner))
+            return Media("audio", "data", data, f"audio/{kind}", carried=carried)
+        case {"type": "file", "file": dict(file)}:
+            return _parse_file(part, file)
+        case {"type": str()}:
+            return opaque(NAME, part)
+    raise WireError(f"{place}.type", "the name of a content part", part.get("type"))
+
+
+def _parse_file(part: Json, file: Json) -> Media | Opaque:
+    name = file.get("filename", "")
+    inner, outer = without(file, "filename", "file_data", "file_id"), without(part, "type", "file")
+    if not isinstance(name, str) or ("filename" in file and not name):
+        return opaque(NAME, part)
+    if isinstance(file.get("file_id"), str) and "file_data" not in file:
+        return Media("file", "id", file["file_id"], name=name, carried=carry(NAME, _both(outer, inner), ["own"]))
+    data = file.get("file_data")
+    if isinstance(data, str) and "file_id" not in file:
+        if split := split_data_url(data):
+            return Media("file", "data", split[1], split[0], name, carry(NAME, _both(outer, inner)))
+        if data and not data.startswith("data:"):
+            return Media("file", "data", data, name=name, carried=carry(NAME, _both(outer, inner), ["bare"]))
+    return opaque(NAME, part)
+
+
+def _both(outer: Json, inner: Json) -> Json:
+    return {key: value for key, value in (("outer", outer), ("inner", inner)) if value}
+
+
+def _parse_result(message: Json, place: str, parts: list[Part], form: list[str]) -> Message:
+    legacy = message["role"] == "function"
+    fields = without(message, "role", "content", "tool_call_id", "name")
+    call_id, name = message.get("tool_call_id", ""), message.get("name", "")
+    if legacy:
+        form = [*form, "function"]
+        if "tool_call_id" in message:
+            fields["tool_call_id"], call_id = call_id, ""
+    elif not isinstance(call_id, str):
+        fields["tool_call_id"], call_id = call_id, ""
+    elif "tool_call_id" not in message:
+        form = [*form, "no-id"]
+    if not isinstance(name, str) or ("name" in message and not name):
+        fields["name"], name = name, ""
+    inner = tuple(part for part in parts if isinstance(part, Text | Media | Opaque))
+    if any(isinstance(part, Media) for part in inner):
+        form = [*form, "media"]
+    return Message("tool", (ToolResult(call_id, inner, name=name, carried=carry(NAME, fields, form)),))
+
+
+def _take_reasoning(fields: Json) -> list[Part]:
+    """Reasoning under either of the names that compatible providers use."""
+    found: list[Part] = []
+    for key in ("reasoning_content", "reasoning"):
+        if isinstance(fields.get(key), str) and fields[key]:
+            found.append(Reasoning(fields.pop(key), NAME, carried=carry(NAME, form=[] if key == "reasoning_content" else [key])))
+    return found
+
+
+def _take_refusal(fields: Json) -> list[Part]:
+    if isinstance(fields.get("refusal"), str) and fields["refusal"]:
+        return [Text(fields.pop("refusal"), carry(NAME, form=["refusal-field"]))]
+    return []
+
+
+def _take_audio(fields: Json) -> list[Part]:
+    """What the model said aloud, which only this provider keeps, under an id."""
+    return [Opaque(NAME, to_json(fields.pop("audio")), form=("audio",))] if isinstance(fields.get("audio"), dict) else []
+
+
+def _take_calls(fields: Json, place: str) -> list[Part]:
+    calls: list[Part] = []
+    if isinstance(fields.get("tool_calls"), list) and fields["tool_calls"]:
+        for n, wire in enumerate(fields.pop("tool_calls")):
+            at = f"{place}.tool_calls[{n}]"
+            calls.append(_parse_call(expect_object(wire, at), at))
+    match fields.get("function_call"):
+        case {"name": str(name), "arguments": str(arguments), **rest}:
+            del fields["function_call"]
+            calls.append(ToolCall("", name, arguments, carried=carry(NAME, _both({}, rest), ["function_call"])))
+    return calls
+
+
+def _parse_call(wire: Json, place: str) -> ToolCall:
+    kind, form = wire.get("type", "function"), [] if "type" in wire else ["no-type"]
+    call_id = wire.get("id", "")
+    outer = without(wire, "id", "type", kind if isinstance(kind, str) else "")
+    if "id" not in wire:
+        form.append("no-id")
+    elif not isinstance(call_id, str):
+        outer["id"], call_id = call_id, ""
+    match kind, wire:
+        case "function", {"function": {"name": str(name), **inner}}:
+            arguments = inner.pop("arguments", None)
+            if not isinstance(arguments, str):
+                form.append("no-arguments" if arguments is None else "object")
+                arguments = "" if arguments is None else to_json(arguments)
+            return ToolCall(call_id, name, arguments, carried=carry(NAME, _both(outer, inner), form))
+        case "custom", {"custom": {"name": str(name), "input": str(text), **inner}}:
+            return ToolCall(call_id, name, text, "custom", carry(NAME, _both(outer, inner), form))
+    if not isinstance(kind, str):
+        raise WireError(f"{place}.type", "function or custom", kind)
+    if kind in ("function", "custom"):
+        raise WireError(f"{place}.{kind}", "an object with a name and what it is called with", wire.get(kind))
+    return ToolCall(call_id, kind, to_json(wire.get(kind)), kind, carry(NAME, {"outer": without(wire, "id")}, ["whole", *form]))
+
+
+def _parse_tool(wire: Json, place: str) -> Tool:
+    match wire:
+        case {"type": "function", "function": {"name": str(name), **inner}}:
+            description = inner.pop("description", "") if isinstance(inner.get("description", ""), str) else ""
+            form = ["empty-description"] if not description and "description" in wire["function"] and "description" not in inner else []
+            schema = to_json(inner.pop("parameters")) if "parameters" in inner else ""
+            return Tool(name, description, schema, carried=carry(NAME, _both(without(wire, "type", "function"), inner), form))
+        case {"type": str(kind)}:
+            inner = wire.get(kind) if isinstance(wire.get(kind), dict) else {}
+            name = inner.get("name", kind) if isinstance(inner, dict) else kind
+            return Tool(str(name), kind=kind, carried=carry(NAME, wire))
+    raise WireError(place, "a tool with a type", wire)
+
+
+# ── writing ──────────────────────────────────────────────────────────────────
+
+
+def render(conversation: Conversation) -> Rendered:
+    losses: list[Loss] = []
+    messages = list(render_messages([*conversation.system, *conversation.messages], losses))
+    settings, form = translate_settings(conversation.settings, NAME, losses)
+    wire: Json = {"model": conversation.model} if conversation.model else {}
+    wire |= settings | {"messages": messages}
+    if conversation.max_output is not None:
+        wire["max_tokens" if "max_tokens" in form else "max_completion_tokens"] = conversation.max_output
+    tools = [tool for n, t in enumerate(conversation.tools) if (tool := _render_tool(t, f"tools[{n}]", losses))]
+    if tools:
+        wire["tools"] = tools
+    return Rendered(wire, tuple(losses))
+
+
+def render_messages(messages: Iterable[Message], losses: list[Loss]) -> Iterator[Json]:
+    index = 0
+    for message in messages:
+        if message.role == "tool":
+            for part in message.parts:
+                if isinstance(part, ToolResult):
+                    yield _render_result(part, f"messages[{index}]", losses)
+                    index += 1
+            continue
+        if wire := _render_message(message, f"messages[{index}]", losses):
+            yield wire
+            index += 1
+
+
+def _render_message(message: Message, place: str, losses: list[Loss]) -> Json:
+    wire: Json = {"role": message.role}
+    form = carried_form(message.carried, NAME)
+    content: list[Part] = []
+    calls: list[Json] = []
+    for part in message.parts:
+        match part:
+            case Text() if "refusal-field" in carried_form(part.carried, NAME):
+                wire["refusal"] = part.text
+            case Reasoning():
+                if part.origin == NAME:
+                    wire["reasoning" if "reasoning" in carried_form(part.carried, NAME) else "reasoning_content"] = part.text
+                else:
+                    losses.append(Loss(place, f"reasoning of the {part.origin} wire"))
+            case ToolCall():
+                if "function_call" in carried_form(part.carried, NAME) and not part.id:
+                    inner = carried_fields(part.carried, NAME).get("inner", {})
+                    wire["function_call"] = {"name": part.name, "arguments": part.arguments, **inner}
+                else:
+                    calls.append(_render_call(part, f"{place}.tool_calls[{len(calls)}]", losses))
+            case Opaque() if part.wire != NAME:
+                losses.append(Loss(place, placeholder(part)))
+            case Opaque() if "audio" in part.form:
+                wire["audio"] = from_json(part.json)
+            case _:
+                content.append(part)
+    if message.parts and not content and not calls and len(wire) == 1:
+        losses.append(Loss(place, f"a whole message of the {message.role}: nothing in it has a form here"))
+        return {}
+    plain = is_plain(content)
+    if "absent" not in form or content:
+        if content and (plain is None or "list" in form):
+            wire["content"] = [w for n, part in enumerate(content) if (w := _render_part(part, f"{place}.content[{n}]", losses))]
+        elif plain is not None:
+            wire["content"] = plain
+        elif "list" in form:
+            wire["content"] = []
+        else:
+            wire["content"] = None if "null" in form or (message.role == "assistant" and "empty" not in form) else ""
+    if calls:
+        wire["tool_calls"] = calls
+    if message.author:
+        wire["name"] = message.author
+    losses += [Loss(place, f"the field {key}") for key in foreign(message.carried, NAME)]
+    return wire | carried_fields(message.carried, NAME)
+
+
+def _render_part(part: Part, place: str, losses: list[Loss]) -> Json:
+    if isinstance(part, Opaque):
+        raw: Json = from_json(part.json)
+        return raw
+    assert isinstance(part, Text | Media), "reasoning, calls and results are written by their message"
+    fields = carried_fields(part.carried, NAME)
+    losses += [Loss(place, f"the field {key}") for key in foreign(part.carried, NAME)]
+    if isinstance(part, Text):
+        key = "refusal" if "refusal" in carried_form(part.carried, NAME) else "text"
+        return {"type": key, key: part.text, **fields}
+    outer, inner = fields.get("outer", {}), fields.get("inner", {})
+    if detail := carried_fields(part.carried, "responses").get("detail"):
+        inner = {"detail": detail}
+    match part.kind, part.source:
+        case "image", "data":
+            return {"type": "image_url", "image_url": {"url": data_url(part), **inner}, **outer}
+        case "image", "url":
+            return {"type": "image_url", "image_url": {"url": part.value, **inner}, **outer}
+        case "audio", "data":
+            audio = {"data": part.value, "format": part.media_type.removeprefix("audio/"), **inner}
+            return {"type": "input_audio", "input_audio": audio, **outer}
+        case "file", "data":
+            bare = "bare" in carried_form(part.carried, NAME)
+            file = {"filename": part.name} if part.name else {}
+            return {"type": "file", "file": {"file_data": part.value if bare else data_url(part), **file, **inner}, **outer}
+        case "file", "id" if part.carried is not None and part.carried.wire in ("openai", "responses"):
+            file = {"filename": part.name} if part.name else {}
+            return {"type": "file", "file": {"file_id": part.value, **file, **inner}, **outer}
+        case "file", "text":
+            losses.append(Loss(place, "the frame of a text document; its text is kept"))
+            return {"type": "text", "text": part.value}
+    losses.append(Loss(place, f"{part.kind} by {part.source}; a placeholder stands for it"))
+    return {"type": "text", "text": placeholder(part)}
+
+
+def _render_result(result: ToolResult, place: str, losses: list[Loss]) -> Json:
+    form = carried_form(result.carried, NAME)
+    legacy = "function" in form and not result.call_id
+    wire: Json = {"role": "function" if legacy else "tool"}
+    parts: list[Part] = []
+    for part in result.parts:
+        if isinstance(part, Text) or "media" in form or (isinstance(part, Opaque) and part.wire == NAME):
+            parts.append(part)
+        elif isinstance(part, Media) and part.source == "text":
+            losses.append(Loss(place, "the frame of a text document inside a tool result; its text is kept"))
+            parts.append(Text(part.value))
+        else:
+            losses.append(Loss(place, f"{placeholder(part)} inside a tool result; a placeholder stands for it"))
+            parts.append(Text(placeholder(part)))
+    plain = is_plain(parts)
+    if "absent" not in form or parts:
+        if parts and (plain is None or "list" in form):
+            wire["content"] = [_render_part(part, f"{place}.content[{n}]", losses) for n, part in enumerate(parts)]
+        elif "list" in form:
+            wire["content"] = []
+        else:
+            wire["content"] = plain if plain is not None else None if "null" in form else ""
+    if not legacy and ("no-id" not in form or result.call_id):
+        wire["tool_call_id"] = result.call_id
+    if result.name:
+        wire["name"] = result.name
+    if result.error:
+        losses.append(Loss(place, "the error flag of a tool result"))
+    losses += [Loss(place, f"the field {key}") for key in foreign(result.carried, NAME)]
+    return wire | carried_fields(result.carried, NAME)
+
+
+def _render_call(call: ToolCall, place: str, losses: list[Loss]) -> Json:
+    form, fields = carried_form(call.carried, NAME), carried_fields(call.carried, NAME)
+    outer, inner = fields.get("outer", {}), fields.get("inner", {})
+    losses += [Loss(place, f"the field {key}") for key in foreign(call.carried, NAME)]
+    if "whole" in form:
+        return outer | ({} if "no-id" in form and not call.id else {"id": call.id})
+    wire: Json = {} if "no-id" in form and not call.id else {"id": call.id}
+    if "no-type" not in form:
+        wire["type"] = "custom" if call.kind == "custom" else "function"
+    if call.kind == "custom":
+        return wire | {"custom": {"name": call.name, "input": call.arguments, **inner}} | outer
+    function: Json = {"name": call.name}
+    if "object" in form:
+        function["arguments"] = from_json(call.arguments)
+    elif "no-arguments" not in form:
+        function["arguments"] = call.arguments
+    return wire | {"function": function | inner} | outer
+
+
+def _render_tool(tool: Tool, place: str, losses: list[Loss]) -> Json:
+    fields = carried_fields(tool.carried, NAME)
+    if tool.kind != "function":
+        if not fields:
+            losses.append(Loss(place, f"the {tool.kind} tool {tool.name}"))
+        return fields
+    losses += [Loss(place, f"the field {key}") for key in foreign(tool.carried, NAME)]
+    function: Json = {"name": tool.name}
+    if tool.description or "empty-description" in carried_form(tool.carried, NAME):
+        function["description"] = tool.description
+    if tool.schema:
+        function["parameters"] = from_json(tool.schema)
+    return {"type": "function", "function": function | fields.get("inner", {}), **fields.get("outer", {})}
+
+
+# ── checking ─────────────────────────────────────────────────────────────────
+
+
+def check(wire: Any) -> list[Finding]:
+    body = expect_object(wire, "request")
+    messages = expect_list(body.get("messages"), "messages")
+    findings = [] if messages else [_find("no-messages", "messages", "")]
+    if not body.get("model"):
+        findings.append(_find("no-model", "model", ""))
+    for n, tool in enumerate(body.get("tools") or ()):
+        name = tool["function"].get("name", "") if isinstance(tool, dict) and isinstance(tool.get("function"), dict) else "tool"
+        if not _good_name(name):
+            findings.append(_find("tool-name", f"tools[{n}].function.name", repr(name)))
+    return findings + list(check_messages(messages))
+
+
+def check_messages(messages: Iterable[Any]) -> Iterator[Finding]:
+    pending: dict[str, str] = {}  # id -> place of calls still to be answered, of the last assistant message
+    answered: set[str] = set()
+    seen: dict[str, None] = {}
+    legacy = False
+    for index, message in enumerate(messages):
+        place = f"messages[{index}]"
+        if not isinstance(message, dict) or message.get("role") not in _ROLES:
+            yield _find("unknown-role", place, str(message.get("role") if isinstance(message, dict) else message)[:40])
+            continue
+        role = message["role"]
+        if role == "tool":
+            call_id = message.get("tool_call_id")
+            if call_id in pending:
+                del pending[call_id]
+                answered.add(call_id)
+            elif call_id in answered:
+                yield _find("duplicate-result", place, f"a second result for {call_id!r}")
+            else:
+                yield _find("orphan-result", place, f"no call {call_id!r} just before")
+        else:
+            for call_id, where in pending.items():
+                yield _find("unanswered-call", where, f"no result for {call_id!r}")
+            pending, answered = {}, set()
+        if role == "function" and not legacy:
+            yield _find("orphan-result", place, "no function_call just before")
+        legacy = isinstance(message.get("function_call"), dict)
+        yield from _check_content(message, place)
+        if role == "assistant":
+            yield from _check_calls(message.get("tool_calls"), place, pending, seen)
+    for call_id, where in pending.items():
+        yield _find("unanswered-call", where, f"no result for {call_id!r}")
+
+
+def _check_content(message: Json, place: str) -> Iterator[Finding]:
+    content = message.get("content")
+    acts = bool(message.get("tool_calls") or message.get("function_call") or message.get("audio") or message.get("refusal"))
+    if message["role"] == "assistant":
+        if not content and not acts:
+            yield _find("empty-message", place, "")
+        elif content == []:
+            yield _find("empty-content", f"{place}.content", "")
+    elif content == []:
+        yield _find("empty-content", f"{place}.content", "")
+    elif content is None and message["role"] != "function":
+        yield _find("no-content", f"{place}.content", "")
+
+
+def _check_calls(calls: Any, place: str, pending: dict[str, str], seen: dict[str, None]) -> Iterator[Finding]:
+    if not isinstance(calls, list):
+        return
+    if len(calls) > MAX_CALLS:
+        yield _find("too-many-calls", f"{place}.tool_calls", f"{len(calls)} calls")
+    for n, call in enumerate(calls):
+        where = f"{place}.tool_calls[{n}]"
+        call_id = call.get("id") if isinstance(call, dict) else None
+        if not isinstance(call_id, str) or not 1 <= len(call_id) <= MAX_ID:
+            yield _find("id-length", where, f"{call_id!r}" if not isinstance(call_id, str) else f"{call_id[:50]!r} has {len(call_id)}")
+        if not isinstance(call_id, str):
+            continue
+        if call_id in pending:
+            yield _find("duplicate-id", where, repr(call_id))
+        elif call_id in seen:
+            yield _find("reused-id", where, repr(call_id))
+        pending[call_id] = where
+        remember(seen, call_id)
+        function = call.get("function")
+        if isinstance(function, dict):
+            if not isinstance(function.get("arguments"), str):
+                yield _find("arguments-text", f"{where}.function.arguments", type(function.get("arguments")).__name__)
+            if not _good_name(function.get("name")):
+                yield _find("tool-name", f"{where}.function.name", repr(function.get("name")))
+
+
+def _good_name(name: Any) -> bool:
+    return isinstance(name, str) and _TOOL_NAME.fullmatch(name) is not None
+
+
+DIALECT = Dialect(
+    name=NAME,
+    title="OpenAI chat completions",
+    parse=parse,
+    render=render,
+    check=check,
+    parse_messages=parse_messages,
+    render_messages=render_messages,
+    check_messages=check_messages,
+    messages_key="messages",
+    rules=RULES,
+)

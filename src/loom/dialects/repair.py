@@ -1,0 +1,319 @@
+"""Mend a poisoned history so that every wire accepts it, and report each change.
+
+Repair moves, maps, drops or adds; it never writes a word for the user or the model, and it never takes one away. The only
+text it adds is the result of a call that was never answered, which says so. A history that every wire accepts comes back
+as it was.
+"""
+
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from loom.conversation.message import Conversation, Media, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
+from loom.dialects.openai import MAX_CALLS, MAX_ID
+from loom.dialects.settings_repair import mend_settings
+from loom.dialects.wire import carried_fields, carried_form, carry, remember
+from loom.errors import shorten
+
+UNANSWERED = "[no result: this call was never answered]"
+REACH = 10_000  # how many messages of a stream are held back for a late result
+ID = re.compile(rf"[a-zA-Z0-9_-]{{1,{MAX_ID}}}")
+
+
+class Change(Struct, frozen=True):
+    """One thing that repair did: which rule asked for it, at which message of the history given (-1: outside it), and what."""
+
+    rule: str
+    message: int
+    what: str
+
+
+class Repaired(Struct, frozen=True):
+    """The mended conversation, every change, and for each mapped call id the one it stands for."""
+
+    conversation: Conversation
+    changes: tuple[Change, ...]
+    ids: dict[str, str]
+
+
+def repair(conversation: Conversation) -> Repaired:
+    mender = Mender(reach=len(conversation.messages))
+    messages = tuple(mender.mend(conversation.messages))
+    system = tuple(m for given in conversation.system if (m := mender.mend_parts(-1, given)).parts)
+    changes = mender.changes
+    mended = replace(conversation, messages=messages, system=system) if changes else conversation
+    mended, settings_changes = mend_settings(mended)
+    changes += [Change(rule, -1, what) for rule, what in settings_changes]
+    return Repaired(mended, tuple(changes), mender.ids)
+
+
+def restore_ids(conversation: Conversation, ids: dict[str, str]) -> Conversation:
+    """The conversation with mapped call ids as they were before the repair that gave `ids`."""
+
+    def back(part: Part) -> Part:
+        match part:
+            case ToolCall() if part.id in ids:
+                return replace(part, id=ids[part.id])
+            case ToolResult() if part.call_id in ids:
+                return replace(part, call_id=ids[part.call_id])
+        return part
+
+    return replace(conversation, messages=tuple(replace(m, parts=tuple(map(back, m.parts))) for m in conversation.messages))
+
+
+class _Call(Struct):
+    """A call, the id it was written with, and whether its result has been found."""
+
+    call: ToolCall
+    written: str
+    answered: bool = False
+    early: tuple[int, ToolResult] | None = None
+
+
+class _Held(Struct):
+    """A message on its way out, with the tool messages that answer it."""
+
+    index: int
+    message: Message
+    calls: list[_Call]
+    answers: list[Message]
+
+    @property
+    def waits(self) -> bool:
+        return any(not call.answered for call in self.calls)
+
+
+class Mender:
+    """Mends a stream of messages, holding back only what waits for a result."""
+
+    def __init__(self, reach: int = REACH) -> None:
+        self.changes: list[Change] = []
+        self.ids: dict[str, str] = {}
+        self._reach = reach
+        self._queue: deque[_Held] = deque()
+        self._newest: dict[str, _Held] = {}  # written id -> the newest message that waits for it
+        self._answered: dict[str, None] = {}
+        self._used: dict[str, None] = {}
+        self._early: dict[str, tuple[int, ToolResult]] = {}  # results that stand directly before a model message
+
+    def mend(self, messages: Iterable[Message]) -> Iterator[Message]:
+        index = -1
+        for index, message in enumerate(messages):
+            if message.role == "tool":
+                self._take_results(index, message)
+            else:
+                self._take(index, message)
+            yield from self._release(index, last=False)
+        self._drop_early()
+        yield from self._release(index, last=True)
+        self.changes.sort(key=lambda change: change.message)
+
+    def _note(self, rule: str, index: int, what: str) -> None:
+        self.changes.append(Change(rule, index, what))
+
+    # ── one message ──
+
+    def mend_parts(self, index: int, message: Message) -> Message:
+        """The message without what no wire, or not every wire, takes: blank texts, reasoning that leads to nothing."""
+        kept: list[Part] = []
+        leads = {"openai": False, "responses": False, "anthropic": False}  # whether something to see follows, on each wire
+        for part in reversed(message.parts):
+            match part:
+                case Text() if not part.text.strip():
+                    self._note("empty-text", index, "dropped a text without words")
+                    continue
+                case Reasoning() if not leads.get(part.origin, False):
+                    self._note("reasoning-alone", index, "dropped reasoning that leads to nothing")
+                    continue
+                case Reasoning() if part.origin == "anthropic" and not _signed(part):
+                    self._note("thinking-signed", index, "dropped thinking without its signature")
+                    continue
+                case Text() | Media() | ToolCall():
+                    leads = dict.fromkeys(leads, True)
+                case Opaque():
+                    leads[part.wire] = True
+            kept.append(part)
+        if len(kept) == len(message.parts):
+            return message
+        return replace(message, parts=tuple(reversed(kept)))
+
+    def _take(self, index: int, message: Message) -> None:
+        message = self.mend_parts(index, message)
+        message = self._drop_server_orphans(index, message)
+        if not message.parts:
+            self._note("empty-message", index, f"dropped an empty message of the {message.role}")
+            self._drop_early()
+            return
+        calls = [self._name(index, call) for call in message.calls]
+        if any(call.call.id != call.written for call in calls):
+            renamed = iter(calls)
+            parts = tuple(next(renamed).call if isinstance(part, ToolCall) else part for part in message.parts)
+            message = replace(message, parts=parts)
+        if len(calls) > MAX_CALLS:
+            self._note("too-many-calls", index, f"split {len(calls)} calls into messages of at most {MAX_CALLS}")
+        for chunk in _split(message, calls):
+            held = _Held(index, *chunk, [])
+            self._queue.append(held)
+            for call in held.calls:
+                self._newest[call.written] = held
+                call.early = self._early.pop(call.written, None)
+        self._drop_early()
+
+    def _name(self, index: int, call: ToolCall) -> _Call:
+        """The call under an id that every wire accepts and no other call has."""
+        new = call.id
+        if not ID.fullmatch(new) or new in self._used:
+            reason = "an id that is already used" if new in self._used else "an id that a wire refuses"
+            count = 0
+            while new == call.id or new in self._used:
+                new = "call_" + blake2b(f"{call.id}#{count}".encode(errors="surrogatepass"), digest_size=12).hexdigest()
+                count += 1
+            self._note("call-id", index, f"mapped {reason}: {shorten(call.id)!r} is now {new!r}")
+            self.ids[new] = call.id
+        remember(self._used, new)
+        return _Call(call if new == call.id else replace(call, id=new), call.id)
+
+    def _drop_server_orphans(self, index: int, message: Message) -> Message:
+        """Without the answers of server tools that nobody asked."""
+        asked: set[tuple[str, str]] = set()
+        kept: list[Part] = []
+        for part in message.parts:
+            if isinstance(part, Opaque) and part.call_id and message.role == "assistant":
+                key = (part.wire, part.call_id)
+                if part.answers and key not in asked:
+                    self._note("server-tool-pair", index, f"dropped a server tool's result without its use {part.call_id!r}")
+                    continue
+                asked.discard(key) if part.answers else asked.add(key)
+            kept.append(part)
+        return message if len(kept) == len(message.parts) else self.mend_parts(index, replace(message, parts=tuple(kept)))
+
+    def _drop_server_uses(self, held: _Held) -> None:
+        """Without what a server tool was asked and never answered; only the last message of all may leave that open."""
+        answered = {(p.wire, p.call_id) for p in held.message.parts if isinstance(p, Opaque) and p.answers}
+        kept: list[Part] = []
+        for part in held.message.parts:
+            if isinstance(part, Opaque) and part.call_id and not part.answers and (part.wire, part.call_id) not in answered:
+                self._note("server-tool-pair", held.index, f"dropped a server tool's use without a result {part.call_id!r}")
+            else:
+                kept.append(part)
+        if len(kept) != len(held.message.parts):
+            held.message = self.mend_parts(held.index, replace(held.message, parts=tuple(kept)))
+
+    # ── results ──
+
+    def _take_results(self, index: int, message: Message) -> None:
+        """Give each result to its call; keep the message as it is where all of it belongs to the message just before."""
+        shares: list[tuple[_Held, list[Part]]] = []
+        for part in message.parts:
+            if not isinstance(part, ToolResult):
+                self._note("empty-message", index, "dropped a piece that is no result from a tool message")
+                continue
+            held = self._newest.get(part.call_id)
+            call = next((c for c in held.calls if c.written == part.call_id and not c.answered), None) if held else None
+            if held is None or call is None:
+                if part.call_id in self._answered:
+                    self._note("duplicate-result", index, f"dropped a second result for {shorten(part.call_id)!r}: {_excerpt(part)}")
+                else:
+                    self._early[part.call_id] = (index, part)
+                continue
+            call.answered = True
+            remember(self._answered, part.call_id)
+            if held is not self._queue[-1]:
+                self._note("late-result", index, f"moved the result for {shorten(part.call_id)!r} behind its call")
+            if not shares or shares[-1][0] is not held:
+                shares.append((held, []))
+            shares[-1][1].append(self._fit_result(index, part, call))
+        for held, results in shares:
+            self._answer(held, index, message, results)
+
+    def _answer(self, held: _Held, index: int, message: Message, results: list[Part]) -> None:
+        parts = tuple(results)
+        answer = message if len(parts) == len(message.parts) and all(a is b for a, b in zip(parts, message.parts, strict=True)) else None
+        answer = answer or replace(message, parts=parts)
+        if held.answers and "apart" in carried_form(answer.carried, "anthropic"):
+            self._note("unanswered-call", index, "joined results that stood in separate messages")
+            answer = replace(answer, carried=carry("anthropic", carried_fields(answer.carried, "anthropic")))
+        held.answers.append(answer)
+
+    def _fit_result(self, index: int, result: ToolResult, call: _Call) -> ToolResult:
+        listed = len(result.parts) > 1 or "list" in carried_form(result.carried, "anthropic")
+        kept = tuple(
+            p for p in result.parts if not (isinstance(p, Text) and not p.text.strip() and (listed or p.carried is not None))
+        )
+        if len(kept) != len(result.parts):
+            self._note("empty-text", index, "dropped a text without words from a result")
+            result = replace(result, parts=kept)
+        if result.call_id != call.call.id:
+            result = replace(result, call_id=call.call.id)
+        return result
+
+    def _drop_early(self) -> None:
+        for index, result in self._early.values():
+            self._note("orphan-result", index, f"dropped a result without a call {shorten(result.call_id)!r}: {_excerpt(result)}")
+        self._early.clear()
+
+    # ── leaving ──
+
+    def _release(self, index: int, last: bool) -> Iterator[Message]:
+        """Let go of what is complete, what has waited too long, and at the end of everything."""
+        while self._queue:
+            held = self._queue[0]
+            if not last and (len(self._queue) == 1 or held.waits) and index - held.index <= self._reach:
+                return
+            self._queue.popleft()
+            if held.waits:
+                self._close(held)
+            for call in held.calls:
+                if self._newest.get(call.written) is held:
+                    del self._newest[call.written]
+                if call.early is not None:
+                    at, result = call.early
+                    self._note("duplicate-result", at, f"dropped a second result for {shorten(call.written)!r}: {_excerpt(result)}")
+            if self._queue or held.answers or not last:
+                self._drop_server_uses(held)
+            if held.message.parts:
+                yield held.message
+                yield from held.answers
+            else:
+                self._note("empty-message", held.index, f"dropped an empty message of the {held.message.role}")
+
+    def _close(self, held: _Held) -> None:
+        """Answer what was never answered."""
+        for call in held.calls:
+            if call.answered:
+                continue
+            name = call.call.name
+            if call.early is not None:
+                at, result = call.early
+                self._note("late-result", at, f"moved the result for {shorten(call.written)!r} behind its call")
+                answer = self._fit_result(at, result, call)
+                call.early = None
+            else:
+                self._note("unanswered-call", held.index, f"answered the call {shorten(call.written)!r} of {name}: {UNANSWERED}")
+                answer = ToolResult(call.call.id, (Text(UNANSWERED),), error=True, name=name, kind=call.call.kind)
+            held.answers.append(Message("tool", (answer,)))
+            remember(self._answered, call.written)
+
+
+def _split(message: Message, calls: list[_Call]) -> list[tuple[Message, list[_Call]]]:
+    """The message as several, each with no more calls than a wire takes."""
+    if len(calls) <= MAX_CALLS:
+        return [(message, calls)]
+    chunks = [calls[start : start + MAX_CALLS] for start in range(0, len(calls), MAX_CALLS)]
+    first = {id(call.call) for call in chunks[0]}
+    spoken = tuple(part for part in message.parts if not isinstance(part, ToolCall) or id(part) in first)
+    rest = [(replace(message, parts=tuple(call.call for call in chunk), carried=None), chunk) for chunk in chunks[1:]]
+    return [(replace(message, parts=spoken), chunks[0]), *rest]
+
+
+def _signed(part: Reasoning) -> bool:
+    return bool(part.signature or part.encrypted) or "redacted" in carried_form(part.carried, "anthropic")
+
+
+def _excerpt(result: ToolResult) -> str:
+    text = " ".join(part.text for part in result.parts if isinstance(part, Text))
+    return repr(shorten(" ".join(text.split()), 60))

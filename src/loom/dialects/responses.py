@@ -1,0 +1,634 @@
+"""The OpenAI responses wire: a list of items, where one model message is several.
+
+What the model wrote in a row (reasoning, text, calls) is one message of ours. A text is an item of its own, unless it shares
+one: the first of a list of content parts is marked `list`, the others `with`.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from loom.conversation.canonical import from_json, to_json
+from loom.conversation.message import (
+    Carried,
+    Conversation,
+    Media,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Text,
+    Tool,
+    ToolCall,
+    ToolResult,
+)
+from loom.dialects.settings import translate_settings
+from loom.dialects.wire import (
+    Dialect,
+    Finding,
+    Json,
+    Loss,
+    Rendered,
+    Rule,
+    carried_fields,
+    carried_form,
+    carry,
+    data_url,
+    expect_list,
+    expect_object,
+    expect_text,
+    finder,
+    foreign,
+    is_plain,
+    opaque,
+    parse_content,
+    placeholder,
+    remember,
+    split_data_url,
+    without,
+)
+from loom.errors import WireError
+
+NAME = "responses"
+MAX_ID = 64
+
+# How each kind of call says its name and what it is called with, and what its answer is called.
+CALLS = {
+    "function_call": ("function", "arguments", "function_call_output"),
+    "custom_tool_call": ("custom", "input", "custom_tool_call_output"),
+    "local_shell_call": ("local_shell", "action", "local_shell_call_output"),
+    "shell_call": ("shell", "action", "shell_call_output"),
+    "apply_patch_call": ("apply_patch", "operation", "apply_patch_call_output"),
+    "computer_call": ("computer", "action", "computer_call_output"),
+}
+_BY_KIND = {kind: (call, key, output) for call, (kind, key, output) in CALLS.items()}
+_KIND_OF_OUTPUT = {output: kind for kind, _, output in CALLS.values()}
+_USER_ITEMS = {"mcp_approval_response"}
+
+RULES = {
+    "unanswered-call": Rule(
+        "error",
+        "every call has its output",
+        "add the missing output; `loom convert --repair` writes one that says the call was never answered",
+        "server text: No tool output found for function call",
+    ),
+    "orphan-result": Rule(
+        "error",
+        "every output follows the call it answers",
+        "drop the output, or put it behind its call; `loom convert --repair` does",
+        "server text: No tool call found for function call output",
+    ),
+    "duplicate-result": Rule("error", "each call has one output", "keep one output per call", "litellm factory.py, case D"),
+    "duplicate-id": Rule("error", "a call_id names one call", "give each call its own id", "trail benchmark data"),
+    "id-length": Rule("error", f"a call_id has 1 to {MAX_ID} characters", "map the id to a shorter one", "openai API error text"),
+    "reasoning-alone": Rule(
+        "error",
+        "a reasoning item is followed by what it led to",
+        "drop the reasoning item, or send its message or call with it",
+        "vercel/ai#7099, TanStack/ai#1212",
+    ),
+    "empty-content": Rule("error", "a message has content", "drop the message", "openai API reference"),
+    "part-type": Rule(
+        "error",
+        "assistant content is output_text or refusal, other content input_*",
+        "rename the type of the part",
+        "openai API error text",
+    ),
+    "arguments-text": Rule("error", "a call's arguments are a text", "write the arguments as a text", "openai SDK types"),
+    "no-messages": Rule("error", "a request has input", "send a message", "openai SDK types"),
+    "unknown-role": Rule("error", "the role is user, assistant, system or developer", "use one of these roles", "openai SDK types"),
+    "no-model": Rule("warning", "a request names its model", "set `model` before sending", "openai SDK types"),
+}
+_find = finder(RULES)
+
+
+# ── reading ──────────────────────────────────────────────────────────────────
+
+
+def parse(wire: Any) -> Conversation:
+    body = expect_object(wire, "request")
+    fields = without(body, "input", "instructions", "model", "tools", "max_output_tokens")
+    form = []
+    given = body.get("input")
+    if isinstance(given, str):
+        form.append("text")
+        messages = [Message("user", (Text(given),) if given else ())]
+    elif "input" not in body:
+        form.append("no-input")
+        messages = []
+    else:
+        messages = list(parse_messages(expect_list(given, "input")))
+    lead = next((n for n, m in enumerate(messages) if m.role not in ("system", "developer")), len(messages))
+    system = messages[:lead]
+    if isinstance(body.get("instructions"), str):
+        text = body["instructions"]
+        system.insert(0, Message("system", (Text(text),) if text else (), carried=carry(NAME, form=["instructions"])))
+    elif "instructions" in body:
+        fields["instructions"] = body["instructions"]
+    limit = body.get("max_output_tokens")
+    if "max_output_tokens" in body and not isinstance(limit, int):
+        fields["max_output_tokens"], limit = limit, None
+    tools = body.get("tools")
+    if "tools" in body and not tools:
+        fields["tools"] = tools
+    if "model" in body and not (isinstance(body["model"], str) and body["model"]):
+        fields["model"] = body["model"]
+    return Conversation(
+        messages=tuple(messages[lead:]),
+        system=tuple(system),
+        tools=tuple(_parse_tool(expect_object(t, f"tools[{n}]"), f"tools[{n}]") for n, t in enumerate(tools or ())),
+        model="" if "model" in fields else body.get("model", ""),
+        max_output=limit,
+        settings=carry(NAME, fields, form),
+    )
+
+
+def parse_messages(wires: Iterable[Any]) -> Iterator[Message]:
+    """Our messages; items the model wrote in a row are gathered into one."""
+    written: list[Part] = []
+    for index, wire in enumerate(wires):
+        place = f"input[{index}]"
+        item = expect_object(wire, place)
+        parsed = _parse_item(item, place)
+        if isinstance(parsed, list):
+            written += parsed
+            continue
+        if written:
+            yield Message("assistant", tuple(written))
+            written = []
+        yield parsed
+    if written:
+        yield Message("assistant", tuple(written))
+
+
+def _parse_item(item: Json, place: str) -> Message | list[Part]:
+    """An item: parts of the model's message, or a message of somebody else."""
+    kind = item.get("type", "message" if "role" in item else None)
+    match kind:
+        case "message":
+            return _parse_message(item, place)
+        case "reasoning":
+            return [_parse_reasoning(item)]
+        case str() if kind in CALLS:
+            return [_parse_call(item, kind, place)]
+        case str() if kind in _KIND_OF_OUTPUT:
+            return Message("tool", (_parse_output(item, kind, place),))
+        case str() if kind in _USER_ITEMS:
+            return Message("user", (opaque(NAME, item),))
+        case str():
+            return [opaque(NAME, item)]
+    raise WireError(f"{place}.type", "the name of an item", kind)
+
+
+def _parse_message(item: Json, place: str) -> Message | list[Part]:
+    role, content = item.get("role"), item.get("content")
+    form = [] if "type" in item else ["untyped"]
+    fields = without(item, "type", "role", "content")
+    if role == "assistant":
+        return _parse_written(content, fields, form, f"{place}.content")
+    if role not in ("user", "system", "developer"):
+        raise WireError(f"{place}.role", "user, assistant, system or developer", role)
+    parts: list[Part] = []
+    if isinstance(content, list):
+        parts = parse_content(content, f"{place}.content", parse_part)
+        if not parts or is_plain(parts) is not None:
+            form.append("list")
+    elif isinstance(content, str):
+        parts = [Text(content)] if content else []
+    else:
+        raise WireError(f"{place}.content", "a text or a list of parts", content)
+    return Message(role, tuple(parts), carried=carry(NAME, fields, [*form, *(["item"] if role != "user" else [])]))
+
+
+def _parse_written(content: Any, fields: Json, form: list[str], place: str) -> list[Part]:
+    """What the model wrote in one item. Its fields and spelling stand with the first part."""
+    if isinstance(content, str):
+        return [Text(content, carry(NAME, {"item": fields} if fields else None, form))]
+    first = (["list", *form], fields)
+    parts: list[Part] = []
+    for n, part in enumerate(expect_list(content, place)):
+        spelling, item = first if not parts else (["with"], {})
+        kept = {"item": item} if item else {}
+        match expect_object(part, f"{place}[{n}]"):
+            case {"type": "output_text", "text": str(text), **rest}:
+                parts.append(Text(text, carry(NAME, kept | ({"part": rest} if rest else {}), spelling)))
+            case {"type": "refusal", "refusal": str(text), **rest}:
+                parts.append(Text(text, carry(NAME, kept | ({"part": rest} if rest else {}), [*spelling, "refusal"])))
+            case other:
+                parts.append(Opaque(NAME, to_json(kept | {"part": other}), form=tuple(spelling)))
+    return parts or [Opaque(NAME, to_json({"item": fields} if fields else {}), form=tuple(first[0]))]
+
+
+def parse_part(part: Json, place: str) -> Text | Media | Opaque:
+    match part:
+        case {"type": "input_text", "text": str(text), **rest}:
+            return Text(text, carry(NAME, rest))
+        case {"type": "input_image", "image_url": str(url), **rest} if "file_id" not in rest:
+            if split := split_data_url(url):
+                return Media("image", "data", split[1], split[0], carried=_carry_detail(rest))
+            return Media("image", "url", url, carried=_carry_detail(rest))
+        case {"type": "input_image", "file_id": str(file_id), **rest} if "image_url" not in rest:
+            return Media("image", "id", file_id, carried=_carry_detail(rest, ["own"]))
+        case {"type": "input_audio", "input_audio": {"data": str(data), "format": str(kind)}, **rest} if len(part["input_audio"]) == 2:
+            return Media("audio", "data", data, f"audio/{kind}", carried=carry(NAME, rest))
+        case {"type": "input_file", **rest}:
+            return _parse_file(part, rest)
+        case {"type": str()}:
+            return opaque(NAME, part)
+    raise WireError(f"{place}.type", "the name of a content part", part.get("type"))
+
+
+def _carry_detail(rest: Json, form: Iterable[str] = ()) -> Carried | None:
+    """The wire's types want a level of detail, so "auto" is what we would write; anything else is carried."""
+    if rest.get("detail") == "auto":
+        return carry(NAME, without(rest, "detail"), form)
+    return carry(NAME, rest, form if "detail" in rest else [*form, "no-detail"])
+
+
+def _parse_file(part: Json, rest: Json) -> Media | Opaque:
+    named = [key for key in ("file_id", "file_data", "file_url") if key in rest]
+    name = rest.pop("filename", "")
+    if len(named) != 1 or not isinstance(rest[named[0]], str) or not isinstance(name, str) or (not name and "filename" in part):
+        return opaque(NAME, part)
+    value = rest.pop(named[0])
+    if named[0] == "file_id":
+        return Media("file", "id", value, name=name, carried=carry(NAME, rest, ["own"]))
+    if named[0] == "file_url":
+        return Media("file", "url", value, name=name, carried=carry(NAME, rest))
+    if split := split_data_url(value):
+        return Media("file", "data", split[1], split[0], name, carry(NAME, rest))
+    return Media("file", "data", value, name=name, carried=carry(NAME, rest, ["bare"])) if value else opaque(NAME, part)
+
+
+def _parse_reasoning(item: Json) -> Reasoning:
+    texts = [t for key in ("summary", "content") for p in item.get(key) or () if isinstance(p, dict) and isinstance(t := p.get("text"), str)]
+    fields = without(item, "type")
+    encrypted = fields.get("encrypted_content")
+    if isinstance(encrypted, str) and encrypted:
+        del fields["encrypted_content"]
+    else:
+        encrypted = ""
+    return Reasoning("\n\n".join(texts), NAME, encrypted=encrypted, carried=carry(NAME, fields))
+
+
+def _parse_call(item: Json, kind: str, place: str) -> ToolCall:
+    ours, key, _ = CALLS[kind]
+    id_key = "call_id" if isinstance(item.get("call_id"), str) else "id"
+    call_id, value = item.get(id_key), item.get(key)
+    if not isinstance(call_id, str):
+        raise WireError(f"{place}.call_id", "a text", item.get("call_id"))
+    name = item.get("name") if ours in ("function", "custom") else ours
+    fields = without(item, "type", id_key, key, *(["name"] if ours in ("function", "custom") else []))
+    form = [] if id_key == "call_id" else ["by-id"]
+    if key not in item:
+        form.append("no-arguments")
+    elif ours not in ("function", "custom") or not isinstance(value, str):
+        form.append("object")
+    arguments = value if isinstance(value, str) and "object" not in form else "" if key not in item else to_json(value)
+    return ToolCall(call_id, expect_text(name, f"{place}.name"), arguments, ours, carry(NAME, fields, form))
+
+
+def _parse_output(item: Json, kind: str, place: str) -> ToolResult:
+    id_key = "call_id" if isinstance(item.get("call_id"), str) else "id"
+    call_id = expect_text(item.get(id_key), f"{place}.call_id")
+    output = item.get("output")
+    fields = without(item, "type", id_key, "output")
+    form = [] if id_key == "call_id" else ["by-id"]
+    parts: list[Part] = []
+    if isinstance(output, str):
+        parts = [Text(output)] if output else []
+    elif isinstance(output, list) and all(isinstance(p, dict) and isinstance(p.get("type"), str) for p in output):
+        parts = parse_content(output, f"{place}.output", parse_part)
+        if not parts or is_plain(parts) is not None:
+            form.append("list")
+    elif "output" in item:
+        parts, form = [Opaque(NAME, to_json({"output": output}))], [*form, "whole"]
+    else:
+        form.append("absent")
+    inner = tuple(part for part in parts if isinstance(part, Text | Media | Opaque))
+    return ToolResult(call_id, inner, kind=_KIND_OF_OUTPUT[kind], carried=carry(NAME, fields, form))
+
+
+def _parse_tool(wire: Json, place: str) -> Tool:
+    match wire:
+        case {"type": "function", "name": str(name), **rest}:
+            form = []
+            description = rest.pop("description", "") if isinstance(rest.get("description", ""), str) else ""
+            if not description and "description" in wire and "description" not in rest:
+                form.append("empty-description")
+            schema = to_json(rest.pop("parameters")) if "parameters" in rest else ""
+            return Tool(name, description, schema, carried=carry(NAME, rest, form))
+        case {"type": str(kind)}:
+            return Tool(wire["name"] if isinstance(wire.get("name"), str) else kind, kind=kind, carried=carry(NAME, wire))
+    raise WireError(place, "a tool with a type", wire)
+
+
+# ── writing ──────────────────────────────────────────────────────────────────
+
+
+def render(conversation: Conversation) -> Rendered:
+    losses: list[Loss] = []
+    wire: Json = {"model": conversation.model} if conversation.model else {}
+    settings, form = translate_settings(conversation.settings, NAME, losses)
+    wire |= settings
+    system = list(conversation.system)
+    if system and "item" not in carried_form(system[0].carried, NAME):
+        wire["instructions"] = _instructions(system.pop(0), losses)
+    messages = [*system, *conversation.messages]
+    if "text" in form and not system and len(messages) == 1 and is_plain(messages[0].parts) is not None:
+        wire["input"] = is_plain(messages[0].parts)
+    elif "text" in form and not system and len(messages) == 1 and not messages[0].parts:
+        wire["input"] = ""
+    elif messages or "no-input" not in form:
+        wire["input"] = list(render_messages(messages, losses))
+    if conversation.max_output is not None:
+        wire["max_output_tokens"] = conversation.max_output
+    tools = [tool for n, t in enumerate(conversation.tools) if (tool := _render_tool(t, f"tools[{n}]", losses))]
+    if tools:
+        wire["tools"] = tools
+    return Rendered(wire, tuple(losses))
+
+
+def _instructions(message: Message, losses: list[Loss]) -> str:
+    for part in message.parts:
+        if not isinstance(part, Text):
+            losses.append(Loss("instructions", placeholder(part)))
+        else:
+            losses += [Loss("instructions", f"the field {key}") for key in foreign(part.carried, NAME)]
+    return "\n\n".join(part.text for part in message.parts if isinstance(part, Text))
+
+
+def render_messages(messages: Iterable[Message], losses: list[Loss]) -> Iterator[Json]:
+    index = 0
+    for message in messages:
+        for item in _render_items(message, f"input[{index}]", losses):
+            yield item
+            index += 1
+
+
+def _render_items(message: Message, place: str, losses: list[Loss]) -> Iterator[Json]:
+    losses += [Loss(place, f"the field {key}") for key in foreign(message.carried, NAME)]
+    if message.author:
+        losses.append(Loss(place, f"the author {message.author}"))
+    if message.role == "assistant":
+        yield from _render_written(message.parts, place, losses)
+    elif message.role == "tool":
+        for part in message.parts:
+            if isinstance(part, ToolResult):
+                yield _render_output(part, place, losses)
+    else:
+        form = carried_form(message.carried, NAME)
+        if len(message.parts) == 1 and isinstance(message.parts[0], Opaque) and message.parts[0].wire == NAME and not form:
+            raw: Json = from_json(message.parts[0].json)
+            if raw.get("type") in _USER_ITEMS:
+                yield raw
+                return
+        lost = [part for part in message.parts if isinstance(part, Opaque) and part.wire != NAME]
+        losses += [Loss(place, placeholder(part)) for part in lost]
+        parts = [part for part in message.parts if part not in lost]
+        if lost and not parts:
+            losses.append(Loss(place, f"a whole message of the {message.role}: nothing in it has a form here"))
+            return
+        plain = is_plain(parts)
+        item: Json = {} if "untyped" in form else {"type": "message"}
+        item |= {"role": message.role, "content": plain if plain is not None else ""}
+        if (parts and plain is None) or "list" in form:
+            item["content"] = _render_parts(parts, f"{place}.content", losses)
+        yield item | carried_fields(message.carried, NAME)
+
+
+def _render_written(parts: Iterable[Part], place: str, losses: list[Loss]) -> Iterator[Json]:
+    """The model's parts as items; one behind, since the next part may share the last one's item."""
+    held: Json | None = None
+    for part in parts:
+        if isinstance(part, Opaque) and part.wire == NAME and part.form:
+            kept = from_json(part.json)
+            block = [kept["part"]] if "part" in kept else []
+            form, fields = part.form, kept.get("item", {})
+        elif isinstance(part, Text):
+            form, kept = carried_form(part.carried, NAME), carried_fields(part.carried, NAME)
+            losses += [Loss(place, f"the field {key}") for key in foreign(part.carried, NAME)]
+            key = "refusal" if "refusal" in form else "text"
+            block = [{"type": "refusal" if key == "refusal" else "output_text", key: part.text, **kept.get("part", {})}]
+            fields = kept.get("item", {})
+        else:
+            if held is not None:
+                yield held
+                held = None
+            if item := _render_item(part, place, losses):
+                yield item
+            continue
+        if "with" in form and held is not None and isinstance(held["content"], list):
+            held["content"] += block
+            continue
+        if held is not None:
+            yield held
+        held = {} if "untyped" in form else {"type": "message"}
+        listed = "list" in form or "with" in form
+        held |= {"role": "assistant", "content": block if listed else part.text if isinstance(part, Text) else "", **fields}
+    if held is not None:
+        yield held
+
+
+def _render_item(part: Part, place: str, losses: list[Loss]) -> Json:
+    match part:
+        case Opaque():
+            if part.wire == NAME:
+                raw: Json = from_json(part.json)
+                return raw
+            losses.append(Loss(place, placeholder(part)))
+        case Reasoning():
+            if part.origin == NAME:
+                encrypted = {"encrypted_content": part.encrypted} if part.encrypted else {}
+                return {"type": "reasoning", **carried_fields(part.carried, NAME), **encrypted}
+            losses.append(Loss(place, f"reasoning of the {part.origin} wire"))
+        case ToolCall():
+            return _render_call(part, place, losses)
+        case Media():
+            losses.append(Loss(place, f"{part.kind} of the model; a placeholder stands for it"))
+            return {"type": "message", "role": "assistant", "content": placeholder(part)}
+    return {}
+
+
+def _render_call(call: ToolCall, place: str, losses: list[Loss]) -> Json:
+    form = carried_form(call.carried, NAME)
+    losses += [Loss(place, f"the field {key}") for key in foreign(call.carried, NAME)]
+    kind, key, _ = _BY_KIND[call.kind if call.kind in _BY_KIND else "function"]
+    if call.kind not in ("function", "custom") and "object" not in form:
+        kind, key, _ = _BY_KIND["function"]
+    item: Json = {"type": kind, "id" if "by-id" in form else "call_id": call.id}
+    if kind in ("function_call", "custom_tool_call"):
+        item["name"] = call.name
+    if "object" in form:
+        item[key] = from_json(call.arguments)
+    elif "no-arguments" not in form:
+        item[key] = call.arguments
+    return item | carried_fields(call.carried, NAME)
+
+
+def _render_output(result: ToolResult, place: str, losses: list[Loss]) -> Json:
+    form = carried_form(result.carried, NAME)
+    losses += [Loss(place, f"the field {key}") for key in foreign(result.carried, NAME)]
+    if result.error:
+        losses.append(Loss(place, "the error flag of a tool result"))
+    if result.name:
+        losses.append(Loss(place, f"the tool's name {result.name} in a result"))
+    _, _, kind = _BY_KIND[result.kind if result.kind in _BY_KIND else "function"]
+    item: Json = {"type": kind, "id" if "by-id" in form else "call_id": result.call_id}
+    plain = is_plain(result.parts)
+    if "whole" in form and len(result.parts) == 1 and isinstance(result.parts[0], Opaque):
+        item |= from_json(result.parts[0].json)
+    elif (result.parts and plain is None) or "list" in form:
+        item["output"] = _render_parts(result.parts, f"{place}.output", losses)
+    elif "absent" not in form:
+        item["output"] = plain if plain is not None else ""
+    return item | carried_fields(result.carried, NAME)
+
+
+def _render_parts(parts: Iterable[Part], place: str, losses: list[Loss]) -> list[Json]:
+    return [_render_part(part, f"{place}[{n}]", losses) for n, part in enumerate(parts)]
+
+
+def _render_part(part: Part, place: str, losses: list[Loss]) -> Json:
+    if isinstance(part, Opaque):
+        if part.wire == NAME:
+            raw: Json = from_json(part.json)
+            return raw
+        losses.append(Loss(place, f"{placeholder(part)}; a placeholder stands for it"))
+        return {"type": "input_text", "text": placeholder(part)}
+    assert isinstance(part, Text | Media), "reasoning, calls and results are items of their own"
+    fields = carried_fields(part.carried, NAME)
+    losses += [Loss(place, f"the field {key}") for key in foreign(part.carried, NAME)]
+    own = part.carried is not None and part.carried.wire in ("openai", "responses")
+    if isinstance(part, Text):
+        return {"type": "input_text", "text": part.text, **fields}
+    name = {"filename": part.name} if part.name else {}
+    match part.kind, part.source:
+        case "image", "data":
+            return {"type": "input_image", "image_url": data_url(part), **_detail(part), **fields}
+        case "image", "url":
+            return {"type": "input_image", "image_url": part.value, **_detail(part), **fields}
+        case "image", "id" if own:
+            return {"type": "input_image", "file_id": part.value, **_detail(part), **fields}
+        case "audio", "data":
+            audio = {"data": part.value, "format": part.media_type.removeprefix("audio/")}
+            return {"type": "input_audio", "input_audio": audio, **fields}
+        case "file", "data":
+            bare = "bare" in carried_form(part.carried, NAME) or "bare" in carried_form(part.carried, "openai")
+            return {"type": "input_file", "file_data": part.value if bare else data_url(part), **name, **fields}
+        case "file", "url":
+            return {"type": "input_file", "file_url": part.value, **name, **fields}
+        case "file", "id" if own:
+            return {"type": "input_file", "file_id": part.value, **name, **fields}
+        case "file", "text":
+            losses.append(Loss(place, "the frame of a text document; its text is kept"))
+            return {"type": "input_text", "text": part.value}
+    losses.append(Loss(place, f"{part.kind} by {part.source}; a placeholder stands for it"))
+    return {"type": "input_text", "text": placeholder(part)}
+
+
+def _detail(media: Media) -> Json:
+    if "no-detail" in carried_form(media.carried, NAME):
+        return {}
+    return {"detail": carried_fields(media.carried, "openai").get("inner", {}).get("detail", "auto")}
+
+
+def _render_tool(tool: Tool, place: str, losses: list[Loss]) -> Json:
+    fields, form = carried_fields(tool.carried, NAME), carried_form(tool.carried, NAME)
+    if tool.kind != "function":
+        if not fields:
+            losses.append(Loss(place, f"the {tool.kind} tool {tool.name}"))
+        return fields
+    losses += [Loss(place, f"the field {key}") for key in foreign(tool.carried, NAME)]
+    wire: Json = {"type": "function", "name": tool.name}
+    if tool.description or "empty-description" in form:
+        wire["description"] = tool.description
+    if tool.schema:
+        wire["parameters"] = from_json(tool.schema)
+    return wire | fields
+
+
+# ── checking ─────────────────────────────────────────────────────────────────
+
+
+def check(wire: Any) -> list[Finding]:
+    body = expect_object(wire, "request")
+    findings = [] if body.get("model") else [_find("no-model", "model", "")]
+    given = body.get("input")
+    if not given and not any(key in body for key in ("prompt", "conversation", "previous_response_id")):
+        return [_find("no-messages", "input", ""), *findings]
+    if isinstance(given, list):
+        findings += check_messages(given)
+    return findings
+
+
+def check_messages(messages: Iterable[Any]) -> Iterator[Finding]:
+    pending: dict[str, str] = {}
+    answered: dict[str, None] = {}
+    thought = ""
+    for index, item in enumerate(messages):
+        place = f"input[{index}]"
+        if not isinstance(item, dict):
+            yield _find("unknown-role", place, type(item).__name__)
+            continue
+        kind = item.get("type", "message")
+        model_side = kind != "message" and kind not in _KIND_OF_OUTPUT and kind not in _USER_ITEMS
+        if thought and not (model_side or item.get("role") == "assistant"):
+            yield _find("reasoning-alone", thought, "")
+        thought = place if kind == "reasoning" else ""
+        if kind == "message":
+            yield from _check_message(item, place)
+        elif kind in CALLS:
+            yield from _check_call(item, place, pending, answered)
+        elif kind in _KIND_OF_OUTPUT:
+            call_id = item.get("call_id") or item.get("id")
+            if call_id in pending:
+                del pending[call_id]
+                remember(answered, call_id)
+            elif call_id in answered:
+                yield _find("duplicate-result", place, f"a second output for {call_id!r}")
+            else:
+                yield _find("orphan-result", place, f"no call {call_id!r} before")
+    if thought:
+        yield _find("reasoning-alone", thought, "")
+    for call_id, where in pending.items():
+        yield _find("unanswered-call", where, f"no output for {call_id!r}")
+
+
+def _check_message(item: Json, place: str) -> Iterator[Finding]:
+    role, content = item.get("role"), item.get("content")
+    if role not in ("user", "assistant", "system", "developer"):
+        yield _find("unknown-role", place, repr(role))
+        return
+    if not content and content != "":
+        yield _find("empty-content", place, "")
+    for n, part in enumerate(content if isinstance(content, list) else ()):
+        kind = str(part.get("type")) if isinstance(part, dict) else ""
+        if kind.startswith("input_") if role == "assistant" else kind in ("output_text", "refusal"):
+            yield _find("part-type", f"{place}.content[{n}]", f"{kind} in a message of the {role}")
+
+
+def _check_call(item: Json, place: str, pending: dict[str, str], answered: dict[str, None]) -> Iterator[Finding]:
+    call_id = item.get("call_id") or item.get("id")
+    if not isinstance(call_id, str) or not 1 <= len(call_id) <= MAX_ID:
+        yield _find("id-length", place, repr(call_id)[:60])
+    if call_id in pending or call_id in answered:
+        yield _find("duplicate-id", place, repr(call_id))
+    if isinstance(call_id, str):
+        pending[call_id] = place
+        answered.pop(call_id, None)
+    if item.get("type") == "function_call" and not isinstance(item.get("arguments"), str):
+        yield _find("arguments-text", f"{place}.arguments", type(item.get("arguments")).__name__)
+
+
+DIALECT = Dialect(
+    name=NAME,
+    title="OpenAI responses",
+    parse=parse,
+    render=render,
+    check=check,
+    parse_messages=parse_messages,
+    render_messages=render_messages,
+    check_messages=check_messages,
+    messages_key="input",
+    rules=RULES,
+)

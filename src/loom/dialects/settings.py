@@ -1,0 +1,126 @@
+"""What a request says beside its messages, carried from one wire to another by name.
+
+A setting is kept as its own wire spells it. A row below names the same setting on each wire; what has no row, or no name
+on the target, is reported as lost.
+"""
+
+from typing import Any
+
+from loom.conversation.message import Carried
+from loom.dialects.wire import Json, Loss, carried_fields, carried_form
+
+# (openai, responses, anthropic); a dot leads into an object.
+SAME = (
+    ("temperature", "temperature", "temperature"),
+    ("top_p", "top_p", "top_p"),
+    ("stream", "stream", "stream"),
+    ("user", "user", "metadata.user_id"),
+    ("metadata", "metadata", ""),
+    ("store", "store", ""),
+    ("service_tier", "service_tier", ""),
+    ("parallel_tool_calls", "parallel_tool_calls", ""),
+    ("prompt_cache_key", "prompt_cache_key", ""),
+    ("prompt_cache_retention", "prompt_cache_retention", ""),
+    ("safety_identifier", "safety_identifier", ""),
+    ("top_logprobs", "top_logprobs", ""),
+    ("reasoning_effort", "reasoning.effort", ""),
+    ("verbosity", "text.verbosity", ""),
+)
+_COLUMN = {"openai": 0, "responses": 1, "anthropic": 2}
+
+
+def translate_settings(settings: Carried | None, target: str, losses: list[Loss]) -> tuple[Json, tuple[str, ...]]:
+    """The settings as `target` names them, and the form in which its own were spelt."""
+    if settings is None or settings.wire == target:
+        return carried_fields(settings, target), carried_form(settings, target)
+    if settings.wire not in _COLUMN:
+        return {}, ()
+    left = carried_fields(settings, settings.wire)
+    wire: Json = {}
+    for row in SAME:
+        source, goal = row[_COLUMN[settings.wire]], row[_COLUMN[target]]
+        if source and goal and (value := _take(left, source)) is not None:
+            _put(wire, goal, value)
+    _translate_stop(left, wire, settings.wire, target)
+    _translate_choice(left, wire, settings.wire, target)
+    _translate_format(left, wire, settings.wire, target)
+    losses += [Loss(key, f"the setting {key}") for key, value in left.items() if value not in (None, [], {})]
+    return wire, ()
+
+
+def _translate_stop(left: Json, wire: Json, source: str, target: str) -> None:
+    if source == "openai" and target == "anthropic" and left.get("stop"):
+        stop = left.pop("stop")
+        wire["stop_sequences"] = [stop] if isinstance(stop, str) else stop
+    elif source == "anthropic" and target == "openai" and left.get("stop_sequences"):
+        wire["stop"] = left.pop("stop_sequences")
+
+
+def _translate_choice(left: Json, wire: Json, source: str, target: str) -> None:
+    """Whether and which tool must be called; on Anthropic's wire, whether several may be called at once stands with it."""
+    choice = left.pop("tool_choice", None)
+    several = None
+    if source == "anthropic":
+        if isinstance(choice, dict):
+            several = choice.get("disable_parallel_tool_use")
+            choice = {"auto": "auto", "any": "required", "none": "none"}.get(str(choice.get("type"))) or choice.get("name")
+            if choice not in (None, "auto", "required", "none"):
+                named: Json = {"type": "function", "name": choice}
+                choice = named if target == "responses" else {"type": "function", "function": {"name": choice}}
+        if choice is not None:
+            wire["tool_choice"] = choice
+        if isinstance(several, bool):
+            wire["parallel_tool_calls"] = not several
+        return
+    name = None
+    if isinstance(choice, dict) and choice.get("type") == "function":
+        name = choice["function"].get("name") if isinstance(choice.get("function"), dict) else choice.get("name")
+    if target != "anthropic":
+        if name is not None:
+            named = {"type": "function", "name": name}
+            wire["tool_choice"] = named if target == "responses" else {"type": "function", "function": {"name": name}}
+        elif isinstance(choice, str):
+            wire["tool_choice"] = choice
+        elif choice is not None:
+            left["tool_choice"] = choice
+        return
+    if isinstance(choice, str) and choice in ("auto", "required", "none"):
+        wire["tool_choice"] = {"type": {"auto": "auto", "required": "any", "none": "none"}[choice]}
+    elif name is not None:
+        wire["tool_choice"] = {"type": "tool", "name": name}
+    elif choice is not None:
+        left["tool_choice"] = choice
+    several = left.pop("parallel_tool_calls", None)
+    if several is False:
+        if wire.setdefault("tool_choice", {"type": "auto"})["type"] != "none":
+            wire["tool_choice"]["disable_parallel_tool_use"] = True
+
+
+def _translate_format(left: Json, wire: Json, source: str, target: str) -> None:
+    """The two OpenAI wires nest the answer's schema differently."""
+    if source == "openai" and target == "responses" and isinstance(left.get("response_format"), dict):
+        given = left.pop("response_format")
+        inner = given.get("json_schema")
+        shape = {"type": "json_schema", **inner} if isinstance(inner, dict) else given
+        wire.setdefault("text", {})["format"] = shape
+    elif source == "responses" and target == "openai" and isinstance(left.get("text"), dict) and "format" in left["text"]:
+        given = left["text"].pop("format")
+        if isinstance(given, dict) and given.get("type") == "json_schema":
+            given = {"type": "json_schema", "json_schema": {k: v for k, v in given.items() if k != "type"}}
+        wire["response_format"] = given
+
+
+def _take(fields: Json, path: str) -> Any:
+    head, _, rest = path.partition(".")
+    if not rest:
+        return fields.pop(head, None)
+    inner = fields.get(head)
+    return inner.pop(rest, None) if isinstance(inner, dict) else None
+
+
+def _put(fields: Json, path: str, value: Any) -> None:
+    head, _, rest = path.partition(".")
+    if rest:
+        fields.setdefault(head, {})[rest] = value
+    else:
+        fields[head] = value

@@ -1,0 +1,101 @@
+"""Put right what a request says to Anthropic's wire beside its words: cache marks and thinking."""
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from loom.conversation.canonical import from_json, to_json
+from loom.conversation.message import Carried, Conversation, Message, Opaque, Part, ToolResult
+from loom.dialects import anthropic
+from loom.dialects.anthropic_rules import MAX_MARKS
+from loom.dialects.wire import Json, carry
+
+Changes = list[tuple[str, str]]
+
+
+def mend_settings(conversation: Conversation) -> tuple[Conversation, Changes]:
+    """The conversation with at most four cache marks in a lawful order, and thinking off where it cannot be on."""
+    changes: Changes = []
+    return _mend_thinking(_mend_marks(conversation, changes), changes), changes
+
+
+def _mend_marks(conversation: Conversation, changes: Changes) -> Conversation:
+    found: list[Json] = []
+    _rewrite(conversation, lambda mark: found.append(mark) or mark)
+    surplus = len(found) - MAX_MARKS
+    long_after_short = False
+    short = False
+    for mark in found[max(surplus, 0) :]:
+        long_after_short |= short and mark.get("ttl") == "1h"
+        short |= mark.get("ttl") != "1h"
+    if surplus <= 0 and not long_after_short:
+        return conversation
+    seen, short = 0, False
+
+    def mend(mark: Json) -> Json | None:
+        nonlocal seen, short
+        seen += 1
+        if seen <= surplus:  # a later mark covers all that stands before it, so the first ones are missed least
+            changes.append(("too-many-marks", "removed a cache mark"))
+            return None
+        if mark.get("ttl") != "1h":
+            short = True
+        elif short:
+            changes.append(("mark-order", "shortened a cache mark from 1h to 5m"))
+            return mark | {"ttl": "5m"}
+        return mark
+
+    return _rewrite(conversation, mend)
+
+
+def _rewrite(conversation: Conversation, change: Callable[[Json], Json | None]) -> Conversation:
+    """The conversation with each cache mark replaced, in the order in which the provider reads them."""
+
+    def on_fields(text: str) -> str:
+        fields: Json = from_json(text)
+        # Media keep their block's fields one level down.
+        holder = fields["outer"] if isinstance(fields.get("outer"), dict) else fields
+        if isinstance(holder.get("cache_control"), dict):
+            mark = change(holder.pop("cache_control"))
+            if mark is not None:
+                holder["cache_control"] = mark
+        return to_json(fields) if fields else ""
+
+    def on_carried(carried: Carried | None) -> Carried | None:
+        if carried is None or carried.wire != anthropic.NAME or '"cache_control"' not in carried.fields:
+            return carried
+        fields = on_fields(carried.fields)
+        return carried if fields == carried.fields else carry(carried.wire, from_json(fields) if fields else None, carried.form)
+
+    def on_part(part: Part) -> Part:
+        if isinstance(part, Opaque):
+            return replace(part, json=on_fields(part.json)) if part.wire == anthropic.NAME and '"cache_control"' in part.json else part
+        if isinstance(part, ToolResult):
+            inner = tuple(p for p in map(on_part, part.parts) if not isinstance(p, ToolResult))
+            if any(a is not b for a, b in zip(inner, part.parts, strict=True)):
+                part = replace(part, parts=inner)  # type: ignore[arg-type]  # on_part keeps the kind of each part
+        carried = on_carried(part.carried)
+        return part if carried is part.carried else replace(part, carried=carried)
+
+    def on_message(message: Message) -> Message:
+        parts = tuple(map(on_part, message.parts))
+        same = all(a is b for a, b in zip(parts, message.parts, strict=True))
+        return message if same else replace(message, parts=parts)
+
+    tools = tuple(t if (c := on_carried(t.carried)) is t.carried else replace(t, carried=c) for t in conversation.tools)
+    system = tuple(map(on_message, conversation.system))
+    messages = tuple(map(on_message, conversation.messages))
+    return replace(conversation, tools=tools, system=system, messages=messages)
+
+
+def _mend_thinking(conversation: Conversation, changes: Changes) -> Conversation:
+    settings = conversation.settings
+    if settings is None or settings.wire != anthropic.NAME or '"thinking"' not in settings.fields:
+        return conversation
+    broken = [f for f in anthropic.DIALECT.check(anthropic.render(conversation).wire) if f.rule in ("thinking-budget", "thinking-kept")]
+    if not broken:
+        return conversation
+    fields: Json = from_json(settings.fields)
+    del fields["thinking"]
+    changes += [(finding.rule, "turned thinking off") for finding in broken]
+    return replace(conversation, settings=carry(settings.wire, fields, settings.form))

@@ -1,0 +1,172 @@
+"""What every dialect is made of: findings, losses, and the reading and writing of carried fields."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from loom.conversation.canonical import from_json, to_json
+from loom.conversation.message import Carried, Conversation, Media, Message, Opaque, Part, Text
+from loom.errors import WireError
+
+Json = dict[str, Any]
+Level = Literal["error", "warning"]
+
+
+class Rule(Struct, frozen=True):
+    """A rule of one wire: what it demands, what to do when it is broken, and where the servers say so."""
+
+    level: Level
+    demands: str
+    way_out: str
+    evidence: str
+
+
+class Finding(Struct, frozen=True):
+    """A broken rule at a place in a request."""
+
+    rule: str
+    level: Level
+    place: str
+    text: str
+    way_out: str
+
+
+class Loss(Struct, frozen=True):
+    """Something that a wire cannot hold and that was left out, or written another way, in converting to it."""
+
+    place: str
+    what: str
+
+
+class Rendered(Struct, frozen=True):
+    """A request body, and what it could not hold."""
+
+    wire: Any
+    losses: tuple[Loss, ...]
+
+
+class Dialect(Struct, frozen=True, kw_only=True):
+    """The JSON of one API, both ways. The `_messages` forms work on streams, so that a long history need not be held."""
+
+    name: str
+    title: str
+    parse: Callable[[Any], Conversation]
+    render: Callable[[Conversation], Rendered]
+    check: Callable[[Any], list[Finding]]
+    parse_messages: Callable[[Iterable[Any]], Iterator[Message]]
+    render_messages: Callable[[Iterable[Message], list[Loss]], Iterator[Any]]
+    check_messages: Callable[[Iterable[Any]], Iterator[Finding]]
+    messages_key: str
+    rules: Mapping[str, Rule]
+
+
+def finder(rules: Mapping[str, Rule]) -> Callable[[str, str, str], Finding]:
+    """A function that makes the finding for a rule of this table."""
+
+    def find(rule: str, place: str, detail: str = "") -> Finding:
+        row = rules[rule]
+        return Finding(rule, row.level, place, f"{row.demands}{': ' + detail if detail else ''}", row.way_out)
+
+    return find
+
+
+def carry(wire: str, fields: Mapping[str, Any] | None = None, form: Iterable[str] = ()) -> Carried | None:
+    """What to keep beside a value; nothing where there is nothing to keep."""
+    kept, spelling = to_json(fields) if fields else "", tuple(form)
+    return Carried(wire, kept, spelling) if kept or spelling else None
+
+
+def carried_fields(carried: Carried | None, wire: str) -> Json:
+    """The fields carried for this wire, as a fresh dictionary."""
+    if carried is None or carried.wire != wire or not carried.fields:
+        return {}
+    fields: Json = from_json(carried.fields)
+    return fields
+
+
+def carried_form(carried: Carried | None, wire: str) -> tuple[str, ...]:
+    return carried.form if carried is not None and carried.wire == wire else ()
+
+
+def foreign(carried: Carried | None, wire: str) -> list[str]:
+    """Names of the fields that another provider's wire carried and this one cannot hold."""
+    if carried is None or carried.wire == wire or not carried.fields:
+        return []
+    return [key for key, value in from_json(carried.fields).items() if value not in (None, [], {}, "")]
+
+
+def without(wire: Mapping[str, Any], *known: str) -> Json:
+    return {key: value for key, value in wire.items() if key not in known}
+
+
+def expect_object(value: Any, place: str) -> Json:
+    if not isinstance(value, dict):
+        raise WireError(place, "an object", value)
+    return value
+
+
+def expect_list(value: Any, place: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise WireError(place, "a list", value)
+    return value
+
+
+def expect_text(value: Any, place: str) -> str:
+    if not isinstance(value, str):
+        raise WireError(place, "a text", value)
+    return value
+
+
+def parse_content(content: list[Any], place: str, parse_part: Callable[[Json, str], Part]) -> list[Part]:
+    return [parse_part(expect_object(part, f"{place}[{n}]"), f"{place}[{n}]") for n, part in enumerate(content)]
+
+
+def is_plain(parts: Iterable[Part]) -> str | None:
+    """The text, where the parts are one text and nothing is carried beside it."""
+    match tuple(parts):
+        case (Text(text, None),):
+            return text
+    return None
+
+
+def data_url(media: Media) -> str:
+    return f"data:{media.media_type or 'application/octet-stream'};base64,{media.value}"
+
+
+def split_data_url(url: str) -> tuple[str, str] | None:
+    """Media type and base64 data of a data address in its usual spelling; none where writing it again would change it."""
+    head, comma, data = url.partition(",")
+    media_type = head[5 : -len(";base64")]
+    if comma and head.startswith("data:") and head.endswith(";base64") and media_type and ";" not in media_type:
+        return media_type, data
+    return None
+
+
+def placeholder(part: Part) -> str:
+    """What stands in a text where media or an opaque piece cannot."""
+    if isinstance(part, Media):
+        where = part.value if part.source in ("url", "id") else f"{len(part.value)} characters of data"
+        return f"[{part.kind}{' ' + part.media_type if part.media_type else ''}: {where}]"
+    if isinstance(part, Opaque):
+        return f"[{from_json(part.json).get('type', 'piece')} of the {part.wire} wire]"
+    raise TypeError(f"a {type(part).__name__} has a text of its own")
+
+
+def opaque(wire: str, block: Json, form: Iterable[str] = ()) -> Opaque:
+    """Keep a piece as it is; what a server's own tool was asked and answered is paired by id."""
+    kind = block.get("type")
+    call_id, answers = "", False
+    if isinstance(kind, str):
+        if kind.endswith("_tool_use") and isinstance(block.get("id"), str):
+            call_id = block["id"]
+        elif kind.endswith("_tool_result") and isinstance(block.get("tool_use_id"), str):
+            call_id, answers = block["tool_use_id"], True
+    return Opaque(wire, to_json(block), call_id, answers, tuple(form))
+
+
+def remember(seen: dict[str, None], call_id: str, limit: int = 100_000) -> None:
+    """Remember an id, and forget the oldest past the limit, so that a stream of any length is checked in bounded memory."""
+    seen[call_id] = None
+    if len(seen) > limit:
+        del seen[next(iter(seen))]

@@ -1,0 +1,19 @@
+"""Where the shared test data and our own recordings are."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FIXTURES = Path(__file__).resolve().parent / "fixtures"
+SHARED = (ROOT / os.environ.get("LOOM_SHARED", "../shared")).resolve()
+AGENTS = SHARED / "data" / "agents"
+
+needs_shared = pytest.mark.skipif(not AGENTS.is_dir(), reason=f"shared test data not found; set LOOM_SHARED (looked in {SHARED.name})")
+EXAMPLES = int(os.environ.get("LOOM_FUZZ", "0"))
+
+
+def examples(usual: int) -> int:
+    """How many random cases to try: the usual number, or what `make fuzz` asks for."""
+    return EXAMPLES or usual
