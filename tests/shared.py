@@ -10,7 +10,9 @@ FIXTURES = Path(__file__).resolve().parent / "fixtures"
 SHARED = (ROOT / os.environ.get("LOOM_SHARED", "../shared")).resolve()
 AGENTS = SHARED / "data" / "agents"
 
-needs_shared = pytest.mark.skipif(not AGENTS.is_dir(), reason=f"shared test data not found; set LOOM_SHARED (looked in {SHARED.name})")
+needs_shared = pytest.mark.skipif(
+    not AGENTS.is_dir(), reason=f"shared test data not found; set LOOM_SHARED (looked in {SHARED.name})"
+)
 EXAMPLES = int(os.environ.get("LOOM_FUZZ", "0"))
 
 

@@ -8,19 +8,48 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from loom.conversation.message import Carried, Conversation, Media, Message, Opaque, Part, Reasoning, Text, Tool, ToolCall, ToolResult
+from loom.conversation.message import (
+    Carried,
+    Conversation,
+    Media,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Text,
+    Tool,
+    ToolCall,
+    ToolResult,
+)
 from loom.dialects import DIALECTS
 from tests.shared import AGENTS, FIXTURES
 
-SCRIPTS = ["hello", "重试预算", "مرحبا", "नमस्ते", "привет", "🧵👩‍👩‍👧", "e\u0301", "ไทย", "\u202eabc", "a\u0000b", "line\nbreak", '"q"\\']
+SCRIPTS = [
+    "hello",
+    "重试预算",
+    "مرحبا",
+    "नमस्ते",
+    "привет",
+    "🧵👩‍👩‍👧",
+    "e\u0301",
+    "ไทย",
+    "\u202eabc",
+    "a\u0000b",
+    "line\nbreak",
+    '"q"\\',
+]
 words = st.one_of(st.sampled_from(SCRIPTS), st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12))
 texts = st.lists(words, min_size=1, max_size=3).map(" ".join).filter(str.strip)
 blanks = st.sampled_from(["", " ", "\n\t"])
 names = st.sampled_from(["bash", "read_file", "grep-2", "Search"])
 scalars = st.one_of(st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(allow_nan=False, allow_infinity=False), words)
-objects = st.dictionaries(words, st.one_of(scalars, st.lists(scalars, max_size=2), st.dictionaries(words, scalars, max_size=2)), max_size=3)
+objects = st.dictionaries(
+    words, st.one_of(scalars, st.lists(scalars, max_size=2), st.dictionaries(words, scalars, max_size=2)), max_size=3
+)
 good_ids = st.text("abcdefghijklmnopqrstuvwxyzABCDEFGH0123456789_-", min_size=1, max_size=40)
-bad_ids = st.one_of(st.just(""), st.just("has space"), st.just("x" * 65), st.just("функция"), st.just("call.1:2"), st.just("call_0"))
+bad_ids = st.one_of(
+    st.just(""), st.just("has space"), st.just("x" * 65), st.just("функция"), st.just("call.1:2"), st.just("call_0")
+)
 base64 = st.binary(min_size=1, max_size=24).map(lambda data: b64.b64encode(data).decode())
 urls = st.sampled_from(["https://example.org/a.png", "http://example.org/пример?q=1"])
 
@@ -34,11 +63,15 @@ def media(draw: st.DrawFn) -> Media:
     if kind == "audio":
         return Media("audio", "data", draw(base64), "audio/wav")
     if draw(st.booleans()):
-        return Media(kind, "data", draw(base64), "image/png" if kind == "image" else "application/pdf", "" if kind == "image" else "a.pdf")
+        return Media(
+            kind, "data", draw(base64), "image/png" if kind == "image" else "application/pdf", "" if kind == "image" else "a.pdf"
+        )
     return Media(kind, "url", draw(urls))
 
 
-marks = st.sampled_from([None, None, None, '{"cache_control":{"type":"ephemeral"}}', '{"cache_control":{"type":"ephemeral","ttl":"1h"}}'])
+marks = st.sampled_from(
+    [None, None, None, '{"cache_control":{"type":"ephemeral"}}', '{"cache_control":{"type":"ephemeral","ttl":"1h"}}']
+)
 marked = st.builds(lambda text, mark: Text(text, Carried("anthropic", mark) if mark else None), texts, marks)
 
 
@@ -94,7 +127,10 @@ def histories(draw: st.DrawFn, max_turns: int = 4) -> list[Message]:
 
 
 tools = st.builds(
-    lambda name, description, schema: Tool(name, description, json.dumps({"type": "object", "properties": schema})), names, texts, objects
+    lambda name, description, schema: Tool(name, description, json.dumps({"type": "object", "properties": schema})),
+    names,
+    texts,
+    objects,
 )
 
 
@@ -170,7 +206,8 @@ def broken(draw: st.DrawFn, source: Any = None) -> list[Message]:
             many = [ToolCall(f"m{at}_{n}", "bash", "{}") for n in range(130)]
             history.insert(to, Message("assistant", (*many,)))
         elif accident == 13 and message.role == "tool":
-            blank = lambda p, t=draw(blanks): ToolResult(p.call_id, (*p.parts, Text(t)), p.error, p.name)  # noqa: E731
+            words_missing = draw(blanks)
+            blank = lambda p, t=words_missing: ToolResult(p.call_id, (*p.parts, Text(t)), p.error, p.name)  # noqa: E731
             history[at] = _map_part(message, 0, blank)
         elif accident == 14 and message.role == "assistant":
             kind = draw(st.sampled_from(["server_tool_use", "web_search_tool_result"]))
@@ -224,39 +261,114 @@ cache = maybe(cache_control=st.sampled_from([{"type": "ephemeral"}, {"type": "ep
 
 chat_part = st.one_of(
     _merge(st.fixed_dictionaries({"type": st.just("text"), "text": st.one_of(texts, blanks)}), extra),
-    st.fixed_dictionaries({"type": st.just("image_url"), "image_url": _merge(st.fixed_dictionaries({"url": st.one_of(
-        urls, base64.map(lambda d: f"data:image/png;base64,{d}"), base64.map(lambda d: f"data:image/png;charset=x;base64,{d}"),
-        st.just("data:,hello"))}), maybe(detail=st.just("low")))}),
-    st.fixed_dictionaries({"type": st.just("input_audio"), "input_audio": st.fixed_dictionaries({"data": base64, "format": st.sampled_from(["wav", "mp3"])})}),
-    st.fixed_dictionaries({"type": st.just("file"), "file": st.one_of(
-        st.fixed_dictionaries({"file_id": words}),
-        _merge(st.fixed_dictionaries({"file_data": st.one_of(base64, base64.map(lambda d: f"data:application/pdf;base64,{d}"))}), maybe(filename=words)))}),
+    st.fixed_dictionaries(
+        {
+            "type": st.just("image_url"),
+            "image_url": _merge(
+                st.fixed_dictionaries(
+                    {
+                        "url": st.one_of(
+                            urls,
+                            base64.map(lambda d: f"data:image/png;base64,{d}"),
+                            base64.map(lambda d: f"data:image/png;charset=x;base64,{d}"),
+                            st.just("data:,hello"),
+                        )
+                    }
+                ),
+                maybe(detail=st.just("low")),
+            ),
+        }
+    ),
+    st.fixed_dictionaries(
+        {
+            "type": st.just("input_audio"),
+            "input_audio": st.fixed_dictionaries({"data": base64, "format": st.sampled_from(["wav", "mp3"])}),
+        }
+    ),
+    st.fixed_dictionaries(
+        {
+            "type": st.just("file"),
+            "file": st.one_of(
+                st.fixed_dictionaries({"file_id": words}),
+                _merge(
+                    st.fixed_dictionaries(
+                        {"file_data": st.one_of(base64, base64.map(lambda d: f"data:application/pdf;base64,{d}"))}
+                    ),
+                    maybe(filename=words),
+                ),
+            ),
+        }
+    ),
     _merge(st.fixed_dictionaries({"type": st.just("brand_new"), "value": scalars}), extra),
 )
 chat_content = st.one_of(texts, blanks, st.lists(chat_part, max_size=3))
 chat_call = st.one_of(
-    _merge(st.fixed_dictionaries({"id": good_ids, "type": st.just("function"),
-           "function": _merge(st.fixed_dictionaries({"name": names, "arguments": st.one_of(arguments, words)}), extra)}), extra),
-    st.fixed_dictionaries({"id": good_ids, "type": st.just("custom"), "custom": st.fixed_dictionaries({"name": names, "input": words})}),
+    _merge(
+        st.fixed_dictionaries(
+            {
+                "id": good_ids,
+                "type": st.just("function"),
+                "function": _merge(st.fixed_dictionaries({"name": names, "arguments": st.one_of(arguments, words)}), extra),
+            }
+        ),
+        extra,
+    ),
+    st.fixed_dictionaries(
+        {"id": good_ids, "type": st.just("custom"), "custom": st.fixed_dictionaries({"name": names, "input": words})}
+    ),
 )
 chat_message = st.one_of(
-    _merge(st.fixed_dictionaries({"role": st.sampled_from(["user", "system", "developer"]), "content": chat_content}), maybe(name=words), extra),
-    _merge(st.fixed_dictionaries({"role": st.just("assistant")}), maybe(
-        content=st.one_of(st.none(), chat_content), tool_calls=st.one_of(st.none(), st.lists(chat_call, max_size=3)), name=words,
-        refusal=st.one_of(st.none(), texts), reasoning_content=texts, audio=st.one_of(st.none(), st.just({"id": "audio_1"})),
-        function_call=st.one_of(st.none(), st.fixed_dictionaries({"name": names, "arguments": arguments}))), extra),
-    _merge(st.fixed_dictionaries({"role": st.just("tool"), "tool_call_id": good_ids, "content": chat_content}), maybe(name=words), extra),
+    _merge(
+        st.fixed_dictionaries({"role": st.sampled_from(["user", "system", "developer"]), "content": chat_content}),
+        maybe(name=words),
+        extra,
+    ),
+    _merge(
+        st.fixed_dictionaries({"role": st.just("assistant")}),
+        maybe(
+            content=st.one_of(st.none(), chat_content),
+            tool_calls=st.one_of(st.none(), st.lists(chat_call, max_size=3)),
+            name=words,
+            refusal=st.one_of(st.none(), texts),
+            reasoning_content=texts,
+            audio=st.one_of(st.none(), st.just({"id": "audio_1"})),
+            function_call=st.one_of(st.none(), st.fixed_dictionaries({"name": names, "arguments": arguments})),
+        ),
+        extra,
+    ),
+    _merge(
+        st.fixed_dictionaries({"role": st.just("tool"), "tool_call_id": good_ids, "content": chat_content}),
+        maybe(name=words),
+        extra,
+    ),
     st.fixed_dictionaries({"role": st.just("function"), "name": names, "content": st.one_of(st.none(), texts)}),
 )
 chat_tool = st.one_of(
-    st.fixed_dictionaries({"type": st.just("function"), "function": _merge(
-        st.fixed_dictionaries({"name": names}), maybe(description=st.one_of(texts, st.just("")), parameters=objects, strict=st.booleans()))}),
+    st.fixed_dictionaries(
+        {
+            "type": st.just("function"),
+            "function": _merge(
+                st.fixed_dictionaries({"name": names}),
+                maybe(description=st.one_of(texts, st.just("")), parameters=objects, strict=st.booleans()),
+            ),
+        }
+    ),
     st.fixed_dictionaries({"type": st.just("custom"), "custom": st.fixed_dictionaries({"name": names})}),
 )
-chat_requests = _merge(st.fixed_dictionaries({"model": words, "messages": st.lists(chat_message, max_size=6)}), maybe(
-    tools=st.lists(chat_tool, max_size=2), max_tokens=st.one_of(st.none(), st.integers(1, 9999)), max_completion_tokens=st.integers(1, 9999),
-    temperature=st.floats(0, 2), stop=st.one_of(words, st.lists(words)), tool_choice=st.sampled_from(["auto", {"type": "function"}]),
-    stream=st.booleans(), metadata=objects, response_format=objects))
+chat_requests = _merge(
+    st.fixed_dictionaries({"model": words, "messages": st.lists(chat_message, max_size=6)}),
+    maybe(
+        tools=st.lists(chat_tool, max_size=2),
+        max_tokens=st.one_of(st.none(), st.integers(1, 9999)),
+        max_completion_tokens=st.integers(1, 9999),
+        temperature=st.floats(0, 2),
+        stop=st.one_of(words, st.lists(words)),
+        tool_choice=st.sampled_from(["auto", {"type": "function"}]),
+        stream=st.booleans(),
+        metadata=objects,
+        response_format=objects,
+    ),
+)
 
 claude_source = st.one_of(
     st.fixed_dictionaries({"type": st.just("base64"), "media_type": st.just("image/png"), "data": base64}),
@@ -267,75 +379,187 @@ claude_source = st.one_of(
 )
 claude_text = _merge(st.fixed_dictionaries({"type": st.just("text"), "text": st.one_of(texts, blanks)}), cache, extra)
 claude_image = _merge(st.fixed_dictionaries({"type": st.just("image"), "source": claude_source}), cache)
-claude_document = _merge(st.fixed_dictionaries({"type": st.just("document"), "source": claude_source}), cache,
-                         maybe(title=st.one_of(st.none(), words, st.just("")), context=words, citations=st.just({"enabled": True})))
+claude_document = _merge(
+    st.fixed_dictionaries({"type": st.just("document"), "source": claude_source}),
+    cache,
+    maybe(title=st.one_of(st.none(), words, st.just("")), context=words, citations=st.just({"enabled": True})),
+)
 claude_inner = st.one_of(texts, blanks, st.lists(st.one_of(claude_text, claude_image, claude_document), max_size=2))
-claude_result = _merge(st.fixed_dictionaries({"type": st.just("tool_result"), "tool_use_id": good_ids}), cache,
-                       maybe(content=claude_inner, is_error=st.booleans()))
+claude_result = _merge(
+    st.fixed_dictionaries({"type": st.just("tool_result"), "tool_use_id": good_ids}),
+    cache,
+    maybe(content=claude_inner, is_error=st.booleans()),
+)
 claude_use = _merge(st.fixed_dictionaries({"type": st.just("tool_use"), "id": good_ids, "name": names, "input": objects}), cache)
 claude_thought = st.one_of(
-    st.fixed_dictionaries({"type": st.just("thinking"), "thinking": st.one_of(texts, blanks), "signature": st.one_of(base64, st.just(""))}),
-    st.fixed_dictionaries({"type": st.just("redacted_thinking"), "data": base64}))
+    st.fixed_dictionaries(
+        {"type": st.just("thinking"), "thinking": st.one_of(texts, blanks), "signature": st.one_of(base64, st.just(""))}
+    ),
+    st.fixed_dictionaries({"type": st.just("redacted_thinking"), "data": base64}),
+)
 claude_server = st.one_of(
     st.fixed_dictionaries({"type": st.just("server_tool_use"), "id": good_ids, "name": st.just("web_search"), "input": objects}),
-    st.fixed_dictionaries({"type": st.just("web_search_tool_result"), "tool_use_id": good_ids, "content": st.lists(objects, max_size=1)}))
+    st.fixed_dictionaries(
+        {"type": st.just("web_search_tool_result"), "tool_use_id": good_ids, "content": st.lists(objects, max_size=1)}
+    ),
+)
 claude_message = st.one_of(
-    _merge(st.fixed_dictionaries({"role": st.sampled_from(["user", "system"]), "content": st.one_of(
-        texts, blanks, st.lists(st.one_of(claude_text, claude_image, claude_document), max_size=3))}), extra),
-    _merge(st.fixed_dictionaries({"role": st.just("user"), "content": st.lists(
-        st.one_of(claude_result, claude_result, claude_text, claude_image), min_size=1, max_size=4)}), extra),
-    _merge(st.fixed_dictionaries({"role": st.just("assistant"), "content": st.one_of(
-        texts, blanks, st.lists(st.one_of(claude_text, claude_use, claude_thought, claude_server), max_size=4))}), extra),
+    _merge(
+        st.fixed_dictionaries(
+            {
+                "role": st.sampled_from(["user", "system"]),
+                "content": st.one_of(texts, blanks, st.lists(st.one_of(claude_text, claude_image, claude_document), max_size=3)),
+            }
+        ),
+        extra,
+    ),
+    _merge(
+        st.fixed_dictionaries(
+            {
+                "role": st.just("user"),
+                "content": st.lists(st.one_of(claude_result, claude_result, claude_text, claude_image), min_size=1, max_size=4),
+            }
+        ),
+        extra,
+    ),
+    _merge(
+        st.fixed_dictionaries(
+            {
+                "role": st.just("assistant"),
+                "content": st.one_of(
+                    texts, blanks, st.lists(st.one_of(claude_text, claude_use, claude_thought, claude_server), max_size=4)
+                ),
+            }
+        ),
+        extra,
+    ),
 )
 claude_tool = st.one_of(
-    _merge(st.fixed_dictionaries({"name": names, "input_schema": objects}), cache,
-           maybe(description=st.one_of(texts, st.just("")), type=st.just("custom"))),
-    st.fixed_dictionaries({"name": st.just("web_search"), "type": st.just("web_search_20250305")}))
+    _merge(
+        st.fixed_dictionaries({"name": names, "input_schema": objects}),
+        cache,
+        maybe(description=st.one_of(texts, st.just("")), type=st.just("custom")),
+    ),
+    st.fixed_dictionaries({"name": st.just("web_search"), "type": st.just("web_search_20250305")}),
+)
 claude_requests = _merge(
     st.fixed_dictionaries({"model": words, "max_tokens": st.integers(1, 9999), "messages": st.lists(claude_message, max_size=6)}),
-    maybe(system=st.one_of(texts, st.just(""), st.lists(claude_text, max_size=2)), tools=st.lists(claude_tool, max_size=2),
-          thinking=st.just({"type": "enabled", "budget_tokens": 1024}), stop_sequences=st.lists(words), metadata=st.just({"user_id": "u"})))
+    maybe(
+        system=st.one_of(texts, st.just(""), st.lists(claude_text, max_size=2)),
+        tools=st.lists(claude_tool, max_size=2),
+        thinking=st.just({"type": "enabled", "budget_tokens": 1024}),
+        stop_sequences=st.lists(words),
+        metadata=st.just({"user_id": "u"}),
+    ),
+)
 
 item_fields = maybe(id=words, status=st.sampled_from(["completed", "incomplete"]))
 reply_part = st.one_of(
-    _merge(st.fixed_dictionaries({"type": st.just("output_text"), "text": st.one_of(texts, blanks)}), maybe(annotations=st.just([])), extra),
+    _merge(
+        st.fixed_dictionaries({"type": st.just("output_text"), "text": st.one_of(texts, blanks)}),
+        maybe(annotations=st.just([])),
+        extra,
+    ),
     st.fixed_dictionaries({"type": st.just("refusal"), "refusal": texts}),
-    st.fixed_dictionaries({"type": st.just("brand_new"), "value": scalars}))
+    st.fixed_dictionaries({"type": st.just("brand_new"), "value": scalars}),
+)
 input_part = st.one_of(
     _merge(st.fixed_dictionaries({"type": st.just("input_text"), "text": st.one_of(texts, blanks)}), extra),
-    _merge(st.fixed_dictionaries({"type": st.just("input_image"), "image_url": st.one_of(urls, base64.map(lambda d: f"data:image/png;base64,{d}"))}),
-           maybe(detail=st.sampled_from(["auto", "low"]))),
+    _merge(
+        st.fixed_dictionaries(
+            {"type": st.just("input_image"), "image_url": st.one_of(urls, base64.map(lambda d: f"data:image/png;base64,{d}"))}
+        ),
+        maybe(detail=st.sampled_from(["auto", "low"])),
+    ),
     st.fixed_dictionaries({"type": st.just("input_image"), "file_id": words, "detail": st.just("auto")}),
-    _merge(st.one_of(st.fixed_dictionaries({"type": st.just("input_file"), "file_id": words}),
-                     st.fixed_dictionaries({"type": st.just("input_file"), "file_url": urls}),
-                     st.fixed_dictionaries({"type": st.just("input_file"), "file_data": st.one_of(base64, st.just(""))})), maybe(filename=words)),
-    st.fixed_dictionaries({"type": st.just("brand_new"), "value": scalars}))
+    _merge(
+        st.one_of(
+            st.fixed_dictionaries({"type": st.just("input_file"), "file_id": words}),
+            st.fixed_dictionaries({"type": st.just("input_file"), "file_url": urls}),
+            st.fixed_dictionaries({"type": st.just("input_file"), "file_data": st.one_of(base64, st.just(""))}),
+        ),
+        maybe(filename=words),
+    ),
+    st.fixed_dictionaries({"type": st.just("brand_new"), "value": scalars}),
+)
 output = st.one_of(texts, blanks, st.lists(input_part, max_size=2), objects)
 item = st.one_of(
-    _merge(st.fixed_dictionaries({"role": st.sampled_from(["user", "system", "developer"]),
-                                  "content": st.one_of(texts, blanks, st.lists(input_part, max_size=3))}), maybe(type=st.just("message")), item_fields),
-    _merge(st.fixed_dictionaries({"role": st.just("assistant"), "content": st.one_of(texts, blanks, st.lists(reply_part, max_size=3))}),
-           maybe(type=st.just("message")), item_fields),
-    _merge(st.fixed_dictionaries({"type": st.just("reasoning"), "id": words, "summary": st.lists(
-        st.fixed_dictionaries({"type": st.just("summary_text"), "text": texts}), max_size=2)}),
-        maybe(encrypted_content=st.one_of(st.none(), base64, st.just("")))),
-    _merge(st.fixed_dictionaries({"type": st.just("function_call"), "call_id": good_ids, "name": names, "arguments": arguments}), item_fields),
-    _merge(st.fixed_dictionaries({"type": st.just("custom_tool_call"), "call_id": good_ids, "name": names, "input": words}), item_fields),
-    st.fixed_dictionaries({"type": st.just("local_shell_call"), "id": words, "call_id": good_ids, "action": objects, "status": st.just("completed")}),
-    st.fixed_dictionaries({"type": st.just("apply_patch_call"), "call_id": good_ids, "operation": objects, "status": st.just("completed")}),
-    _merge(st.fixed_dictionaries({"type": st.sampled_from(["function_call_output", "custom_tool_call_output", "shell_call_output"]),
-                                  "call_id": good_ids, "output": output}), item_fields),
+    _merge(
+        st.fixed_dictionaries(
+            {
+                "role": st.sampled_from(["user", "system", "developer"]),
+                "content": st.one_of(texts, blanks, st.lists(input_part, max_size=3)),
+            }
+        ),
+        maybe(type=st.just("message")),
+        item_fields,
+    ),
+    _merge(
+        st.fixed_dictionaries(
+            {"role": st.just("assistant"), "content": st.one_of(texts, blanks, st.lists(reply_part, max_size=3))}
+        ),
+        maybe(type=st.just("message")),
+        item_fields,
+    ),
+    _merge(
+        st.fixed_dictionaries(
+            {
+                "type": st.just("reasoning"),
+                "id": words,
+                "summary": st.lists(st.fixed_dictionaries({"type": st.just("summary_text"), "text": texts}), max_size=2),
+            }
+        ),
+        maybe(encrypted_content=st.one_of(st.none(), base64, st.just(""))),
+    ),
+    _merge(
+        st.fixed_dictionaries({"type": st.just("function_call"), "call_id": good_ids, "name": names, "arguments": arguments}),
+        item_fields,
+    ),
+    _merge(
+        st.fixed_dictionaries({"type": st.just("custom_tool_call"), "call_id": good_ids, "name": names, "input": words}),
+        item_fields,
+    ),
+    st.fixed_dictionaries(
+        {"type": st.just("local_shell_call"), "id": words, "call_id": good_ids, "action": objects, "status": st.just("completed")}
+    ),
+    st.fixed_dictionaries(
+        {"type": st.just("apply_patch_call"), "call_id": good_ids, "operation": objects, "status": st.just("completed")}
+    ),
+    _merge(
+        st.fixed_dictionaries(
+            {
+                "type": st.sampled_from(["function_call_output", "custom_tool_call_output", "shell_call_output"]),
+                "call_id": good_ids,
+                "output": output,
+            }
+        ),
+        item_fields,
+    ),
     st.fixed_dictionaries({"type": st.just("local_shell_call_output"), "id": good_ids, "output": texts}),
     st.fixed_dictionaries({"type": st.sampled_from(["web_search_call", "item_reference", "compaction"]), "id": words}),
     st.fixed_dictionaries({"type": st.just("mcp_approval_response"), "approval_request_id": words, "approve": st.booleans()}),
 )
 item_tool = st.one_of(
-    _merge(st.fixed_dictionaries({"type": st.just("function"), "name": names}),
-           maybe(description=st.one_of(texts, st.just("")), parameters=objects, strict=st.booleans())),
-    st.fixed_dictionaries({"type": st.just("custom"), "name": names}), st.fixed_dictionaries({"type": st.just("web_search")}))
-responses_requests = _merge(st.fixed_dictionaries({"model": words}), maybe(
-    input=st.one_of(texts, st.just(""), st.lists(item, max_size=7)), instructions=st.one_of(st.none(), texts, st.just("")),
-    tools=st.lists(item_tool, max_size=2), max_output_tokens=st.integers(1, 9999), reasoning=st.just({"effort": "high"}),
-    text=st.just({"verbosity": "low"}), store=st.booleans(), include=st.lists(words), prompt_cache_key=words))
+    _merge(
+        st.fixed_dictionaries({"type": st.just("function"), "name": names}),
+        maybe(description=st.one_of(texts, st.just("")), parameters=objects, strict=st.booleans()),
+    ),
+    st.fixed_dictionaries({"type": st.just("custom"), "name": names}),
+    st.fixed_dictionaries({"type": st.just("web_search")}),
+)
+responses_requests = _merge(
+    st.fixed_dictionaries({"model": words}),
+    maybe(
+        input=st.one_of(texts, st.just(""), st.lists(item, max_size=7)),
+        instructions=st.one_of(st.none(), texts, st.just("")),
+        tools=st.lists(item_tool, max_size=2),
+        max_output_tokens=st.integers(1, 9999),
+        reasoning=st.just({"effort": "high"}),
+        text=st.just({"verbosity": "low"}),
+        store=st.booleans(),
+        include=st.lists(words),
+        prompt_cache_key=words,
+    ),
+)
 
 WIRE_REQUESTS = {"openai": chat_requests, "anthropic": claude_requests, "responses": responses_requests}

@@ -37,7 +37,9 @@ def test_every_wire_accepts_a_repaired_history(history: list[Message]) -> None:
     for role in ("user", "assistant", "system"):
         assert words(after.conversation.messages, role) == words(tuple(history), role)
     said = Counter(text for m in history for r in m.results for text in words((Message("user", r.parts),), "user"))
-    kept = Counter(text for m in after.conversation.messages for r in m.results for text in words((Message("user", r.parts),), "user"))
+    kept = Counter(
+        text for m in after.conversation.messages for r in m.results for text in words((Message("user", r.parts),), "user")
+    )
     added = kept - said
     assert set(added) <= {UNANSWERED}
     assert added[UNANSWERED] == sum(change.rule == "unanswered-call" and UNANSWERED in change.what for change in after.changes)

@@ -258,7 +258,9 @@ def render_messages(messages: Iterable[Message], losses: list[Loss]) -> Iterator
         else:
             wire = _render_message(message, f"messages[{index + 1}]", losses)
             if message.parts and wire["content"] == []:
-                losses.append(Loss(f"messages[{index + 1}]", f"a whole message of the {message.role}: nothing in it has a form here"))
+                losses.append(
+                    Loss(f"messages[{index + 1}]", f"a whole message of the {message.role}: nothing in it has a form here")
+                )
                 continue
             if held is not None:
                 yield held

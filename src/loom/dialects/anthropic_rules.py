@@ -24,7 +24,9 @@ RULES = {
         "drop the result, or put it behind its call; `loom convert --repair` does",
         "claude-code#13460, #18947",
     ),
-    "duplicate-result": Rule("error", "each tool_use has a single result", "keep one result per call", "litellm factory.py, case D"),
+    "duplicate-result": Rule(
+        "error", "each tool_use has a single result", "keep one result per call", "litellm factory.py, case D"
+    ),
     "results-first": Rule(
         "error",
         "a message that answers calls begins with their results",
@@ -84,7 +86,9 @@ RULES = {
         "raise max_tokens or change the budget",
         "anthropic SDK thinking_config_enabled_param.py",
     ),
-    "too-many-messages": Rule("error", f"a request has at most {MAX_MESSAGES:,} messages", "leave out old ones", "anthropic SDK docstring"),
+    "too-many-messages": Rule(
+        "error", f"a request has at most {MAX_MESSAGES:,} messages", "leave out old ones", "anthropic SDK docstring"
+    ),
     "no-messages": Rule("error", "a request has at least one message", "send a message", "anthropic API error text"),
     "no-max-tokens": Rule("error", "a request has max_tokens", "set max_tokens", "anthropic SDK types"),
     "input-object": Rule("error", "a tool_use input is an object", "write the input as an object", "anthropic SDK types"),
@@ -98,7 +102,9 @@ RULES = {
     ),
     "first-user": Rule("warning", "the first message is the user's", "begin with a user message", "commonly stated"),
     "trailing-space": Rule("warning", "a final assistant text does not end in white space", "strip the text", "commonly stated"),
-    "prefill": Rule("warning", "the last message is not the assistant's (some models refuse it)", "end on a user message", "SDK docstring"),
+    "prefill": Rule(
+        "warning", "the last message is not the assistant's (some models refuse it)", "end on a user message", "SDK docstring"
+    ),
 }
 _find = finder(RULES)
 
@@ -127,7 +133,8 @@ def check_messages(messages: Iterable[Any]) -> Iterator[Finding]:
     pending: dict[str, str] = {}  # id -> place of the calls that the next message must answer
     seen: dict[str, None] = {}
     held: list[Finding] = []  # what is wrong only if another message follows
-    index, role, message = -1, "", None
+    index, role = -1, None
+    message: Any = None
     for index, message in enumerate(messages):
         place = f"messages[{index}]"
         role = message.get("role") if isinstance(message, dict) else None
@@ -225,9 +232,8 @@ def _server_pairs(blocks: list[Json], place: str) -> tuple[list[Finding], list[F
         kind = str(block.get("type"))
         if kind.endswith("_tool_use"):
             uses[block.get("id")] = f"{place}.content[{n}]"
-        elif kind.endswith("_tool_result"):
-            if uses.pop(block.get("tool_use_id"), None) is None:
-                orphans.append(_find("server-tool-pair", f"{place}.content[{n}]", f"no use {block.get('tool_use_id')!r}"))
+        elif kind.endswith("_tool_result") and uses.pop(block.get("tool_use_id"), None) is None:
+            orphans.append(_find("server-tool-pair", f"{place}.content[{n}]", f"no use {block.get('tool_use_id')!r}"))
     return orphans, [_find("server-tool-pair", where, f"no result for {use!r}") for use, where in uses.items()]
 
 
@@ -246,7 +252,9 @@ def _check_texts(blocks: list[Json], place: str) -> Iterator[Finding]:
 def _check_places(blocks: list[Json], role: str, place: str) -> Iterator[Finding]:
     for n, block in enumerate(blocks):
         kind = block.get("type")
-        if (kind in ("tool_use", "thinking", "redacted_thinking") and role != "assistant") or (kind == "tool_result" and role != "user"):
+        if (kind in ("tool_use", "thinking", "redacted_thinking") and role != "assistant") or (
+            kind == "tool_result" and role != "user"
+        ):
             yield _find("block-place", f"{place}.content[{n}]", f"{kind} in a message of the {role}")
 
 

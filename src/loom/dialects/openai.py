@@ -1,7 +1,7 @@
 """The OpenAI chat completions wire."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, get_args
 
 from loom.conversation.canonical import from_json, to_json
@@ -32,7 +32,6 @@ from loom.dialects.wire import (
     data_url,
     expect_list,
     expect_object,
-    expect_text,
     finder,
     foreign,
     is_plain,
@@ -62,31 +61,32 @@ RULES = {
         "drop the result, or put it behind its call; `loom convert --repair` does",
         "simonw/llm#937, miurla/morphic#136, deepx-code#94",
     ),
-    "duplicate-result": Rule(
-        "error", "each tool call has one result", "keep one result per call", "litellm factory.py, case D"
-    ),
+    "duplicate-result": Rule("error", "each tool call has one result", "keep one result per call", "litellm factory.py, case D"),
     "duplicate-id": Rule("error", "the ids of one message's tool calls differ", "give each call its own id", "openai-python types"),
     "reused-id": Rule("warning", "an id names one call in the whole history", "give each call its own id", "trail benchmark data"),
     "id-length": Rule(
-        "error", f"an id has 1 to {MAX_ID} characters", "map the id to a shorter one; `loom convert --repair` does",
+        "error",
+        f"an id has 1 to {MAX_ID} characters",
+        "map the id to a shorter one; `loom convert --repair` does",
         "vercel/ai#5171, autogen#6377",
     ),
-    "too-many-calls": Rule(
-        "error", f"a message makes at most {MAX_CALLS} tool calls", "split the message", "openai-dotnet#317"
-    ),
+    "too-many-calls": Rule("error", f"a message makes at most {MAX_CALLS} tool calls", "split the message", "openai-dotnet#317"),
     "empty-message": Rule(
         "error", "an assistant message has content unless it makes tool calls", "drop the message", "openai SDK docstring"
     ),
-    "empty-content": Rule("error", "a list of content parts is not empty", "drop the message, or send a text", "openai API reference"),
+    "empty-content": Rule(
+        "error", "a list of content parts is not empty", "drop the message, or send a text", "openai API reference"
+    ),
     "no-content": Rule("error", "a message has content", "send a text, or drop the message", "openai SDK types"),
     "no-messages": Rule("error", "a request has at least one message", "send a message", "openai SDK types"),
     "arguments-text": Rule("error", "a call's arguments are a text of JSON", "write the arguments as a text", "openai SDK types"),
     "unknown-role": Rule(
-        "error", "the role is one of developer, system, user, assistant, tool, function", "use one of these roles", "openai SDK types"
+        "error",
+        "the role is one of developer, system, user, assistant, tool, function",
+        "use one of these roles",
+        "openai SDK types",
     ),
-    "tool-name": Rule(
-        "warning", "a tool's name has up to 64 letters, digits, _ and -", "rename the tool", "openai API reference"
-    ),
+    "tool-name": Rule("warning", "a tool's name has up to 64 letters, digits, _ and -", "rename the tool", "openai API reference"),
     "no-model": Rule("warning", "a request names its model", "set `model` before sending", "openai SDK types"),
 }
 _find = finder(RULES)
@@ -133,7 +133,7 @@ def parse_messages(wires: Iterable[Any]) -> Iterator[Message]:
 
 def parse_message(wire: Any, place: str) -> Message:
     message = expect_object(wire, place)
-    role = message.get("role")
+    role: Any = message.get("role")
     if role not in _ROLES:
         raise WireError(f"{place}.role", f"one of {', '.join(sorted(_ROLES))}", role)
     parts, form = _parse_text(message, place, role)
@@ -202,7 +202,7 @@ def _parse_file(part: Json, file: Json) -> Media | Opaque:
     return opaque(NAME, part)
 
 
-def _both(outer: Json, inner: Json) -> Json:
+def _both(outer: Mapping[Any, Any], inner: Mapping[Any, Any]) -> Json:
     return {key: value for key, value in (("outer", outer), ("inner", inner)) if value}
 
 
@@ -284,17 +284,21 @@ def _parse_call(wire: Json, place: str) -> ToolCall:
 
 
 def _parse_tool(wire: Json, place: str) -> Tool:
-    match wire:
-        case {"type": "function", "function": {"name": str(name), **inner}}:
-            description = inner.pop("description", "") if isinstance(inner.get("description", ""), str) else ""
-            form = ["empty-description"] if not description and "description" in wire["function"] and "description" not in inner else []
-            schema = to_json(inner.pop("parameters")) if "parameters" in inner else ""
-            return Tool(name, description, schema, carried=carry(NAME, _both(without(wire, "type", "function"), inner), form))
-        case {"type": str(kind)}:
-            inner = wire.get(kind) if isinstance(wire.get(kind), dict) else {}
-            name = inner.get("name", kind) if isinstance(inner, dict) else kind
-            return Tool(str(name), kind=kind, carried=carry(NAME, wire))
-    raise WireError(place, "a tool with a type", wire)
+    kind = wire.get("type")
+    if not isinstance(kind, str):
+        raise WireError(place, "a tool with a type", wire)
+    inner = dict(wire[kind]) if isinstance(wire.get(kind), dict) else {}
+    name = inner.pop("name", None)
+    if kind != "function" or not isinstance(name, str):
+        return Tool(
+            name if isinstance(name, str) else kind, kind=kind if kind != "function" else "unnamed", carried=carry(NAME, wire)
+        )
+    description, form = "", []
+    if isinstance(inner.get("description"), str):
+        description = inner.pop("description")
+        form = [] if description else ["empty-description"]
+    schema = to_json(inner.pop("parameters")) if "parameters" in inner else ""
+    return Tool(name, description, schema, carried=carry(NAME, _both(without(wire, "type", "function"), inner), form))
 
 
 # ── writing ──────────────────────────────────────────────────────────────────
@@ -444,7 +448,8 @@ def _render_result(result: ToolResult, place: str, losses: list[Loss]) -> Json:
 
 def _render_call(call: ToolCall, place: str, losses: list[Loss]) -> Json:
     form, fields = carried_form(call.carried, NAME), carried_fields(call.carried, NAME)
-    outer, inner = fields.get("outer", {}), fields.get("inner", {})
+    outer: Json = fields.get("outer", {})
+    inner: Json = fields.get("inner", {})
     losses += [Loss(place, f"the field {key}") for key in foreign(call.carried, NAME)]
     if "whole" in form:
         return outer | ({} if "no-id" in form and not call.id else {"id": call.id})
@@ -549,7 +554,9 @@ def _check_calls(calls: Any, place: str, pending: dict[str, str], seen: dict[str
         where = f"{place}.tool_calls[{n}]"
         call_id = call.get("id") if isinstance(call, dict) else None
         if not isinstance(call_id, str) or not 1 <= len(call_id) <= MAX_ID:
-            yield _find("id-length", where, f"{call_id!r}" if not isinstance(call_id, str) else f"{call_id[:50]!r} has {len(call_id)}")
+            yield _find(
+                "id-length", where, f"{call_id!r}" if not isinstance(call_id, str) else f"{call_id[:50]!r} has {len(call_id)}"
+            )
         if not isinstance(call_id, str):
             continue
         if call_id in pending:

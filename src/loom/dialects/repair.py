@@ -216,7 +216,9 @@ class Mender:
             call = next((c for c in held.calls if c.written == part.call_id and not c.answered), None) if held else None
             if held is None or call is None:
                 if part.call_id in self._answered:
-                    self._note("duplicate-result", index, f"dropped a second result for {shorten(part.call_id)!r}: {_excerpt(part)}")
+                    self._note(
+                        "duplicate-result", index, f"dropped a second result for {shorten(part.call_id)!r}: {_excerpt(part)}"
+                    )
                 else:
                     self._early[part.call_id] = (index, part)
                 continue
@@ -232,7 +234,9 @@ class Mender:
 
     def _answer(self, held: _Held, index: int, message: Message, results: list[Part]) -> None:
         parts = tuple(results)
-        answer = message if len(parts) == len(message.parts) and all(a is b for a, b in zip(parts, message.parts, strict=True)) else None
+        answer = (
+            message if len(parts) == len(message.parts) and all(a is b for a, b in zip(parts, message.parts, strict=True)) else None
+        )
         answer = answer or replace(message, parts=parts)
         if held.answers and "apart" in carried_form(answer.carried, "anthropic"):
             self._note("unanswered-call", index, "joined results that stood in separate messages")

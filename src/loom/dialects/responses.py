@@ -228,7 +228,9 @@ def parse_part(part: Json, place: str) -> Text | Media | Opaque:
             return Media("image", "url", url, carried=_carry_detail(rest))
         case {"type": "input_image", "file_id": str(file_id), **rest} if "image_url" not in rest:
             return Media("image", "id", file_id, carried=_carry_detail(rest, ["own"]))
-        case {"type": "input_audio", "input_audio": {"data": str(data), "format": str(kind)}, **rest} if len(part["input_audio"]) == 2:
+        case {"type": "input_audio", "input_audio": {"data": str(data), "format": str(kind)}, **rest} if (
+            len(part["input_audio"]) == 2
+        ):
             return Media("audio", "data", data, f"audio/{kind}", carried=carry(NAME, rest))
         case {"type": "input_file", **rest}:
             return _parse_file(part, rest)
@@ -260,7 +262,12 @@ def _parse_file(part: Json, rest: Json) -> Media | Opaque:
 
 
 def _parse_reasoning(item: Json) -> Reasoning:
-    texts = [t for key in ("summary", "content") for p in item.get(key) or () if isinstance(p, dict) and isinstance(t := p.get("text"), str)]
+    texts = [
+        t
+        for key in ("summary", "content")
+        for p in item.get(key) or ()
+        if isinstance(p, dict) and isinstance(t := p.get("text"), str)
+    ]
     fields = without(item, "type")
     encrypted = fields.get("encrypted_content")
     if isinstance(encrypted, str) and encrypted:

@@ -91,9 +91,8 @@ def _translate_choice(left: Json, wire: Json, source: str, target: str) -> None:
     elif choice is not None:
         left["tool_choice"] = choice
     several = left.pop("parallel_tool_calls", None)
-    if several is False:
-        if wire.setdefault("tool_choice", {"type": "auto"})["type"] != "none":
-            wire["tool_choice"]["disable_parallel_tool_use"] = True
+    if several is False and wire.setdefault("tool_choice", {"type": "auto"})["type"] != "none":
+        wire["tool_choice"]["disable_parallel_tool_use"] = True
 
 
 def _translate_format(left: Json, wire: Json, source: str, target: str) -> None:

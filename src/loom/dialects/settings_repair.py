@@ -1,6 +1,7 @@
 """Put right what a request says to Anthropic's wire beside its words: cache marks and thinking."""
 
 from collections.abc import Callable
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -21,7 +22,12 @@ def mend_settings(conversation: Conversation) -> tuple[Conversation, Changes]:
 
 def _mend_marks(conversation: Conversation, changes: Changes) -> Conversation:
     found: list[Json] = []
-    _rewrite(conversation, lambda mark: found.append(mark) or mark)
+
+    def look(mark: Json) -> Json:
+        found.append(mark)
+        return mark
+
+    _rewrite(conversation, look)
     surplus = len(found) - MAX_MARKS
     long_after_short = False
     short = False
@@ -69,11 +75,13 @@ def _rewrite(conversation: Conversation, change: Callable[[Json], Json | None]) 
 
     def on_part(part: Part) -> Part:
         if isinstance(part, Opaque):
-            return replace(part, json=on_fields(part.json)) if part.wire == anthropic.NAME and '"cache_control"' in part.json else part
+            return (
+                replace(part, json=on_fields(part.json)) if part.wire == anthropic.NAME and '"cache_control"' in part.json else part
+            )
         if isinstance(part, ToolResult):
-            inner = tuple(p for p in map(on_part, part.parts) if not isinstance(p, ToolResult))
+            inner: Any = tuple(map(on_part, part.parts))
             if any(a is not b for a, b in zip(inner, part.parts, strict=True)):
-                part = replace(part, parts=inner)  # type: ignore[arg-type]  # on_part keeps the kind of each part
+                part = replace(part, parts=inner)
         carried = on_carried(part.carried)
         return part if carried is part.carried else replace(part, carried=carried)
 
@@ -92,7 +100,9 @@ def _mend_thinking(conversation: Conversation, changes: Changes) -> Conversation
     settings = conversation.settings
     if settings is None or settings.wire != anthropic.NAME or '"thinking"' not in settings.fields:
         return conversation
-    broken = [f for f in anthropic.DIALECT.check(anthropic.render(conversation).wire) if f.rule in ("thinking-budget", "thinking-kept")]
+    broken = [
+        f for f in anthropic.DIALECT.check(anthropic.render(conversation).wire) if f.rule in ("thinking-budget", "thinking-kept")
+    ]
     if not broken:
         return conversation
     fields: Json = from_json(settings.fields)

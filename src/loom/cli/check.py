@@ -1,0 +1,162 @@
+"""`loom check`: what is wrong with a transcript."""
+
+from collections.abc import Iterable
+from itertools import chain
+from typing import Any
+
+import click
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from loom.cli import terminal
+from loom.cli.terminal import dim, one_line, plural, say, style
+from loom.conversation.canonical import to_json
+from loom.dialects import DIALECTS, dialect
+from loom.dialects.wire import Dialect, Finding, Loss
+from loom.transcripts.formats import read_runs
+from loom.transcripts.runs import Run
+
+KEPT = 1000  # findings and the like that are kept in full; the rest is counted
+# A transcript is not yet a request: what is only missing until it is sent is no news.
+_UNSENT = {"no-model", "no-tools", "no-max-tokens"}
+
+
+class Several(list[Any]):
+    """A list that keeps its first entries and counts the rest, so that a file of any size is reported in bounded memory."""
+
+    more = 0
+
+    def append(self, item: Any) -> None:
+        if len(self) < KEPT:
+            super().append(item)
+        else:
+            self.more += 1
+
+    def extend(self, items: Any) -> None:
+        for item in items:
+            self.append(item)
+
+    def __iadd__(self, items: Any) -> "Several":  # type: ignore[misc]  # it takes anything that can be iterated
+        self.extend(items)
+        return self
+
+
+class Tally(list[Loss]):
+    """A list of losses that holds none: it counts how often each was met, and keeps the place of the first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: dict[str, tuple[str, int]] = {}
+
+    def append(self, loss: Loss) -> None:
+        what = loss.what if loss.what in self.found or len(self.found) < KEPT else "other things"
+        place, times = self.found.get(what, (loss.place, 0))
+        self.found[what] = (place, times + 1)
+
+    def extend(self, losses: Iterable[Loss]) -> None:
+        for loss in losses:
+            self.append(loss)
+
+    def __iadd__(self, losses: Iterable[Loss]) -> "Tally":  # type: ignore[misc]  # it takes anything that can be iterated
+        self.extend(losses)
+        return self
+
+    def report(self) -> list[dict[str, Any]]:
+        return [{"what": what, "times": times, "first": place} for what, (place, times) in self.found.items()]
+
+
+class Checked(Struct):
+    """One run, checked."""
+
+    run: int
+    name: str
+    format: str
+    dialect: str
+    messages: int
+    errors: int
+    warnings: int
+    findings: list[Finding]
+    losses: Tally
+
+
+def check_run(run: Run, wire: Dialect) -> Checked:
+    """Check the messages as they pass; what a request says beside them is checked with them when it is here."""
+    losses = Tally()
+    count = 0
+
+    def counted() -> Any:
+        nonlocal count
+        for message in run.messages():
+            count += 1
+            yield message
+
+    leading = run.head.system if wire.name == "openai" else ()
+    findings: list[Finding] = Several()
+    errors = warnings = 0
+    head = wire.render(run.head)
+    beside = [f for f in wire.check(head.wire) if f.rule not in _UNSENT | {"no-messages"}] if wire.messages_key else []
+    beside = [f for f in beside if not f.place.startswith("messages[")]
+    for finding in chain(beside, wire.check_messages(wire.render_messages(chain(leading, counted()), losses))):
+        errors += finding.level == "error"
+        warnings += finding.level == "warning"
+        findings.append(finding)
+    if count == 0 and "no-messages" in wire.rules:
+        rule = wire.rules["no-messages"]
+        findings.append(Finding("no-messages", rule.level, wire.messages_key, rule.demands, rule.way_out))
+        errors += 1
+    return Checked(run.number, run.name, run.format, wire.name, count, errors, warnings, findings, losses)
+
+
+@click.command()
+@click.argument("file")
+@click.option("--dialect", "name", type=click.Choice(list(DIALECTS)), help="The wire to check against; the file's own by default.")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+def check(file: str, name: str | None, as_json: bool) -> None:
+    """Tell what is wrong with a transcript, and what to do about it.
+
+    Ends with status 1 if there is an error, 0 if there are none or only warnings.
+    """
+    errors = 0
+    reports = []
+    for run in read_runs(file):
+        checked = check_run(run, dialect(name or run.wire))
+        errors += checked.errors
+        if as_json:
+            reports.append(to_report(checked))
+        else:
+            print_checked(checked)
+    if as_json:
+        say(to_json(reports[0] if len(reports) == 1 else reports))
+    if errors:
+        raise SystemExit(1)
+
+
+def to_report(checked: Checked) -> dict[str, Any]:
+    report = asdict(checked)
+    report["findings"] = [asdict(finding) for finding in checked.findings]
+    report["losses"] = checked.losses.report()
+    return report
+
+
+def print_checked(checked: Checked) -> None:
+    title = f"#{checked.run} {checked.name}".rstrip() if checked.run or checked.name else ""
+    about = f"{checked.format}, {plural(checked.messages, 'message')}, as {DIALECTS[checked.dialect].title}"
+    verdict = (
+        style(plural(checked.errors, "error"), fg="red", bold=True) if checked.errors else style("no errors", fg="green", bold=True)
+    ) + (f", {plural(checked.warnings, 'warning')}" if checked.warnings else "")
+    say(f"{title + ': ' if title else ''}{verdict} {dim('(' + about + ')')}")
+    by_rule: dict[str, list[Finding]] = {}
+    for finding in checked.findings:
+        by_rule.setdefault(finding.rule, []).append(finding)
+    for rule, found in sorted(by_rule.items(), key=lambda item: item[1][0].level):
+        colour = "red" if found[0].level == "error" else "yellow"
+        demands, _, _ = found[0].text.partition(": ")
+        say(f"  {style('✗' if colour == 'red' else '!', fg=colour, bold=True)} {style(rule, fg=colour)} ×{len(found)}: {demands}")
+        for finding in found[:5]:
+            detail = finding.text[len(demands) + 2 :]
+            say(f"      {finding.place}  {dim(one_line(detail, terminal.width() - 10 - len(finding.place)))}".rstrip())
+        if len(found) > 5:
+            say(dim(f"      and {len(found) - 5:,} more (all with --json)"))
+        say(f"      {style('→', fg='green')} {found[0].way_out}")
+    if isinstance(checked.findings, Several) and checked.findings.more:
+        say(dim(f"  {checked.findings.more:,} further findings are only counted"))

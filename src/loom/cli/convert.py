@@ -1,0 +1,202 @@
+"""`loom convert`: a transcript in the JSON of another provider, mended on the way if asked."""
+
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import chain
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any, TextIO
+
+import click
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+
+from loom.cli import terminal
+from loom.cli.check import Several, Tally
+from loom.cli.terminal import dim, one_line, plural, say, style
+from loom.conversation.canonical import to_json
+from loom.conversation.message import Message
+from loom.dialects import DIALECTS, dialect
+from loom.dialects.repair import Change, Mender, repair
+from loom.dialects.wire import Dialect
+from loom.errors import TranscriptError
+from loom.transcripts.formats import read_runs
+from loom.transcripts.runs import Run
+
+
+class Converted(Struct):
+    """What was done on the way."""
+
+    run: int
+    name: str
+    messages: int
+    changes: list[Change]
+    losses: "Tally"
+    ids: dict[str, str]
+
+
+def convert_run(run: Run, wire: Dialect, mend: bool, out: TextIO) -> Converted:
+    """Write one run as a request, message by message, so that a file of any size passes through."""
+    losses = Tally()
+    changes: list[Change] = Several()
+    head, messages, ids = run.head, run.messages(), {}
+    if mend and not run.streams:
+        mended = repair(run.conversation())
+        changes += mended.changes
+        head, messages, ids = replace(mended.conversation, messages=()), iter(mended.conversation.messages), mended.ids
+    elif mend:
+        mender = Mender()
+        mender.changes = changes
+        head = replace(head, system=tuple(m for given in head.system if (m := mender.mend_parts(-1, given)).parts))
+        messages, ids = mender.mend(messages), mender.ids
+    count = _write(wire, head, messages, losses, out)
+    if run.wire == "openai" and run.head.system:  # there the system messages are messages too
+        changes[:] = [replace(c, message=c.message + len(run.head.system)) if c.message >= 0 else c for c in changes]
+    if mend and count == 0:
+        raise TranscriptError(f"run #{run.number}: nothing is left to send: {plural(len(changes), 'change')} took everything away")
+    return Converted(run.number, run.name, count, changes, losses, ids)
+
+
+def _write(wire: Dialect, head: Any, messages: Iterator[Message], losses: Tally, out: TextIO) -> int:
+    count = 0
+
+    def counted() -> Iterator[Message]:
+        nonlocal count
+        for message in messages:
+            count += 1
+            yield message
+
+    if not wire.messages_key:
+        for n, block in enumerate(wire.render_messages(chain(head.system, counted()), losses)):
+            out.write(("\n" if n else "") + block + "\n")
+        return count
+    rendered = wire.render(head)
+    losses += rendered.losses
+    body = rendered.wire
+    first = body.pop(wire.messages_key, [])
+    out.write("{")
+    for key, value in body.items():
+        out.write(f"{to_json(key)}:{to_json(value)},\n")
+    out.write(f"{to_json(wire.messages_key)}:[")
+    for n, item in enumerate(chain(first, wire.render_messages(counted(), losses))):
+        out.write((",\n" if n else "\n") + to_json(item))
+    out.write("\n]}")
+    return count
+
+
+def _open(path: Path | None) -> AbstractContextManager[TextIO]:
+    if path is None:
+        return nullcontext(click.get_text_stream("stdout"))
+    return _whole_file(path)
+
+
+@contextmanager
+def _whole_file(path: Path) -> Iterator[TextIO]:
+    """A file that appears only when all of it is written."""
+    with NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False) as held:
+        try:
+            yield held  # type: ignore[misc]  # the wrapper has all of a text stream
+            held.flush()
+            os.fsync(held.fileno())
+            os.chmod(held.name, 0o666 & ~_umask())
+            os.replace(held.name, path)
+        except BaseException:
+            os.unlink(held.name)
+            raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+@click.command()
+@click.argument("file")
+@click.option("--to", "name", type=click.Choice(list(DIALECTS)), required=True, help="The dialect to write.")
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Where to write; standard output by default.")
+@click.option("--repair", "mend", is_flag=True, help="Mend what no wire would accept, and report each change.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object: the request (unless -o takes it), changes and losses."
+)
+def convert(file: str, name: str, output: Path | None, mend: bool, as_json: bool) -> None:
+    """Write a transcript as a request of another provider.
+
+    The request goes to standard output or -o; what could not be kept, and what was mended, is told beside it.
+    """
+    wire, runs = dialect(name), read_runs(file)
+    first = next(runs)
+    second = next(runs, None)
+    several = second is not None
+    everything = chain([first], [second] if second else [], runs)
+    inside = as_json and output is None  # the request is part of the JSON object
+    done = []
+    with _open(output) as out:
+        json_list = several and (bool(wire.messages_key) or inside)
+        if json_list:
+            out.write("[\n")
+        for n, run in enumerate(everything):
+            if n and json_list:
+                out.write(",\n")
+            if inside:
+                out.write('{"request":')
+            done.append(_convert(run, wire, mend, out, inside))
+            if inside:
+                report = to_json(to_report(done[-1]))
+                out.write("," + report[1:])
+        out.write("\n]" if json_list else "")
+        out.write("\n" if wire.messages_key or inside else "")
+    if as_json and output:
+        reports = [to_report(converted) for converted in done]
+        say(to_json(reports[0] if not several else reports))
+    elif not as_json:
+        for converted in done:
+            _tell(converted, wire)
+
+
+def _convert(run: Run, wire: Dialect, mend: bool, out: TextIO, inside: bool) -> Converted:
+    if wire.messages_key or not inside:
+        return convert_run(run, wire, mend, out)
+    held = _Held()
+    converted = convert_run(run, wire, mend, held)  # type: ignore[arg-type]  # a text stream is only written to
+    out.write(to_json("".join(held.pieces)))
+    return converted
+
+
+class _Held:
+    """What is written, kept."""
+
+    def __init__(self) -> None:
+        self.pieces: list[str] = []
+
+    def write(self, text: str) -> None:
+        self.pieces.append(text)
+
+
+def to_report(converted: Converted) -> dict[str, Any]:
+    report = asdict(converted)
+    report["changes"] = [asdict(change) for change in converted.changes]
+    report["losses"] = converted.losses.report()
+    return report
+
+
+def _tell(converted: Converted, wire: Dialect) -> None:
+    """The changes and losses of one run, on standard error."""
+    where = f"#{converted.run} {converted.name}".strip() + ": " if converted.run or converted.name else ""
+    say(f"{where}{plural(converted.messages, 'message')} as {wire.title}", err=True)
+    for change in converted.changes:
+        tell_change(change, 0, err=True)
+    for what, (_, times) in converted.losses.found.items():
+        count = f" ×{times:,}" if times > 1 else ""
+        say(f"  {style('–', fg='yellow')} {dim('not kept:')} {one_line(what, terminal.width() - 20)}{count}", err=True)
+    more = converted.changes.more if isinstance(converted.changes, Several) else 0
+    if more:
+        say(dim(f"  and {more:,} more changes"), err=True)
+
+
+def tell_change(change: Change, leading: int, err: bool = False) -> None:
+    """One change on one line; `leading` system messages are counted with the history."""
+    place = f"messages[{change.message + leading}]" if change.message >= 0 else "request"
+    lead = f"{change.rule} {place}: "
+    say(f"  {style('✓', fg='green')} {style(lead, fg='green')}{one_line(change.what, terminal.width() - len(lead) - 5)}", err=err)

@@ -1,0 +1,54 @@
+"""The command `loom`: argv in, text out."""
+
+from typing import Any
+
+import click
+
+from loom.cli.check import check
+from loom.cli.convert import convert
+from loom.cli.demo import demo
+from loom.cli.show import show
+from loom.errors import LoomError
+
+
+class _Failure(click.ClickException):
+    """An error that ends the command with one line and the status 2; status 1 is for findings."""
+
+    exit_code = 2
+
+    def show(self, file: Any = None) -> None:
+        click.echo(f"loom: {' '.join(self.format_message().split())}", err=True)
+
+
+class _Group(click.Group):
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except LoomError as error:
+            raise _Failure(str(error)) from None
+        except RecursionError:
+            raise _Failure("the input is nested too deeply to be read") from None
+        except MemoryError:
+            raise _Failure("the input does not fit into memory; write it as JSON lines") from None
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise _Failure(f"{error.filename or 'input or output'}: {error.strerror or error}") from None
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="loomwright", prog_name="loom")
+def cli() -> None:
+    """Loom decides what a language model sees.
+
+    FILE is a transcript of any kind Loom knows, found from its content; FILE#N names one run (from 0) of a file that
+    holds several; - is standard input.
+    """
+
+
+for command in (check, convert, show, demo):
+    cli.add_command(command)
+
+
+def run() -> None:
+    cli(prog_name="loom")

@@ -1,0 +1,192 @@
+"""`loom show`: a transcript as a person reads it."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import click
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from loom.cli import terminal
+from loom.cli.terminal import COLOURS, amount, bar, dim, one_line, plural, say, style
+from loom.conversation.canonical import to_json
+from loom.conversation.message import Media, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
+from loom.dialects.wire import placeholder
+from loom.transcripts.formats import read_runs
+from loom.transcripts.runs import Run
+
+
+class Shape(Struct):
+    """What a turn or a run holds, counted."""
+
+    messages: int = 0
+    exchanges: int = 0
+    calls: int = 0
+    unanswered: int = 0
+    characters: int = 0
+
+    def add(self, other: "Shape") -> None:
+        for field in self.__struct_fields__:
+            setattr(self, field, getattr(self, field) + getattr(other, field))
+
+
+class Turn(Struct):
+    number: int
+    start: int
+    shape: Shape
+
+
+def size(parts: Iterable[Part]) -> int:
+    """The characters of what is written: texts, reasoning, calls, results; media by their data."""
+    total = 0
+    for part in parts:
+        match part:
+            case Text() | Reasoning():
+                total += len(part.text)
+            case ToolCall():
+                total += len(part.name) + len(part.arguments)
+            case ToolResult():
+                total += size(part.parts)
+            case Media():
+                total += len(part.value)
+            case Opaque():
+                total += len(part.json)
+    return total
+
+
+def turns(messages: Iterable[Message]) -> Iterator[tuple[Turn, list[Message]]]:
+    """The turns of a stream, each with its messages."""
+    held: list[Message] = []
+    number = start = count = 0
+    for message in messages:
+        if message.role == "user" and held:
+            yield Turn(number, start, _shape(held)), held
+            number, start, held = number + 1, count, []
+        held.append(message)
+        count += 1
+    if held:
+        yield Turn(number, start, _shape(held)), held
+
+
+def _shape(messages: list[Message]) -> Shape:
+    made = [call.id for message in messages for call in message.calls]
+    answered = {result.call_id for message in messages for result in message.results}
+    return Shape(
+        messages=len(messages),
+        exchanges=sum(message.role == "assistant" for message in messages),
+        calls=len(made),
+        unanswered=sum(call not in answered for call in made),
+        characters=sum(size(message.parts) for message in messages),
+    )
+
+
+@click.command()
+@click.argument("file")
+@click.option("--turn", "only", type=click.IntRange(min=0), help="Show one turn (from 0) in full.")
+@click.option("--json", "as_json", is_flag=True, help="Print turns, exchanges and sizes as JSON.")
+def show(file: str, only: int | None, as_json: bool) -> None:
+    """Show a transcript: its turns, exchanges and sizes.
+
+    A file with several runs is shown as a list of them; FILE#N shows one.
+    """
+    if as_json:
+        reports = [_report(run) for run in read_runs(file)]
+        say(to_json(reports[0] if len(reports) == 1 else reports))
+        return
+    runs = read_runs(file)
+    first = next(runs)
+    second = next(runs, None)
+    if second is None:
+        _print_run(first, only)
+        return
+    say(dim(f"{first.format}, several runs: show one as {file}#N"))
+    for run in (first, second, *runs):
+        whole = Shape()
+        counted = 0
+        for turn, _ in turns(run.messages()):
+            whole.add(turn.shape)
+            counted += 1
+        say(f"{style(f'#{run.number}', bold=True):<14} {one_line(run.name, 40):<24} {_summary(whole, counted)}")
+
+
+def _report(run: Run) -> dict[str, Any]:
+    whole, found = Shape(), []
+    for turn, _ in turns(run.messages()):
+        whole.add(turn.shape)
+        found.append({"start": turn.start, **asdict(turn.shape)})
+    return {
+        "run": run.number,
+        "name": run.name,
+        "format": run.format,
+        "dialect": run.wire,
+        "model": run.head.model,
+        "system_characters": sum(size(message.parts) for message in run.head.system),
+        "tools": len(run.head.tools),
+        **asdict(whole),
+        "turns": found,
+    }
+
+
+def _summary(shape: Shape, counted: int) -> str:
+    waiting = style(f" ({shape.unanswered:,} unanswered)", fg="red") if shape.unanswered else ""
+    return (
+        f"{plural(shape.messages, 'message')}, {plural(counted, 'turn')}, {plural(shape.exchanges, 'exchange')}, "
+        f"{plural(shape.calls, 'call')}{waiting}, {amount(shape.characters)} characters"
+    )
+
+
+def _print_run(run: Run, only: int | None) -> None:
+    columns = terminal.width()
+    whole, largest, counted = Shape(), 1, 0
+    for turn, _ in turns(run.messages()):
+        whole.add(turn.shape)
+        largest = max(largest, turn.shape.characters)
+        counted += 1
+    say(style(run.format, bold=True) + (f" {style(run.head.model, fg='blue')}" if run.head.model else ""))
+    say(_summary(whole, counted))
+    for message in run.head.system:
+        print_message(message, columns, only is not None)
+    for turn, messages in turns(run.messages()):
+        if only is not None and turn.number != only:
+            continue
+        label = f"turn {turn.number}"
+        detail = f"{plural(turn.shape.exchanges, 'exchange')}, {amount(turn.shape.characters)} characters"
+        say(f"\n{style(label, bold=True)} {dim(detail)} {style(bar(turn.shape.characters / largest, 24), fg='blue')}")
+        for message in messages:
+            print_message(message, columns, only is not None)
+
+
+def print_message(message: Message, columns: int, full: bool) -> None:
+    colour = COLOURS[message.role]
+    who = style(f"{message.role:>9}", fg=colour)
+    if message.author:
+        who += dim(f" ({message.author})")
+    if not message.parts:
+        say(f"{who}  {dim('(empty)')}")
+    for n, part in enumerate(message.parts):
+        lead = who if n == 0 else " " * 9
+        mark, text = _look(part)
+        if full and isinstance(part, Text | ToolResult):
+            body = text if isinstance(part, Text) else "\n".join(p.text for p in part.parts if isinstance(p, Text))
+            say(f"{lead}  {mark}")
+            for line in body.splitlines():
+                say("           " + terminal.one_line(line, 10_000))
+            continue
+        say(f"{lead}  {mark}{one_line(text, columns - 14 - len(click.unstyle(mark)))}")
+
+
+def _look(part: Part) -> tuple[str, str]:
+    """A mark that tells the kind of a part, and its text."""
+    match part:
+        case Text():
+            return "", part.text
+        case Reasoning():
+            return dim("∴ "), part.text or "(encrypted reasoning)"
+        case ToolCall():
+            return style(f"→ {part.name} ", fg="yellow"), part.arguments
+        case ToolResult():
+            text = " ".join(p.text if isinstance(p, Text) else placeholder(p) for p in part.parts)
+            mark = style("✗ ", fg="red") if part.error else style("← ", fg="yellow")
+            return mark + dim(f"{part.name + ' ' if part.name else ''}{amount(len(text))} "), text
+        case Media() | Opaque():
+            return style("▣ ", fg="blue"), placeholder(part)

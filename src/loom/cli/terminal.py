@@ -1,0 +1,62 @@
+"""Text for a terminal: fitted to its width, safe to print, coloured where colour is wanted."""
+
+import os
+import re
+import shutil
+import unicodedata
+from typing import Any
+
+import click
+
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+COLOURS = {"system": "magenta", "developer": "magenta", "user": "green", "assistant": "cyan", "tool": "yellow"}
+
+
+def width() -> int:
+    return max(40, min(shutil.get_terminal_size((100, 24)).columns, 160))
+
+
+def wants_colour() -> bool | None:
+    """None leaves the choice to whether the output is a terminal."""
+    return False if os.environ.get("NO_COLOR") else None
+
+
+def one_line(text: str, columns: int) -> str:
+    """The text on one line of at most so many columns, with nothing in it that moves the cursor or turns the writing around."""
+    text = _UNPRINTABLE.sub(lambda m: "⏎" if m[0] == "\n" else " " if m[0] in "\t\r" else "�", text[: columns * 4].strip())
+    used, kept = 0, list[str]()
+    for character in text:
+        used += 0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
+        if used > columns - 1 and len(kept) + 1 < len(text):
+            return "".join(kept) + "…"
+        kept.append(character)
+    return "".join(kept)
+
+
+def amount(count: int) -> str:
+    """A number of characters in few of them."""
+    if count < 1000:
+        return str(count)
+    return f"{count / 1000:.1f}k" if count < 1_000_000 else f"{count / 1_000_000:.1f}M"
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun if count == 1 else noun + 's'}"
+
+
+def bar(share: float, columns: int) -> str:
+    """A bar in eighths of a column."""
+    eighths = round(max(0.0, min(share, 1.0)) * columns * 8)
+    return "█" * (eighths // 8) + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[eighths % 8]
+
+
+def style(text: str, **looks: Any) -> str:
+    return click.style(text, **looks)
+
+
+def dim(text: str) -> str:
+    return click.style(text, dim=True)
+
+
+def say(text: str = "", err: bool = False) -> None:
+    click.echo(text, err=err, color=wants_colour())

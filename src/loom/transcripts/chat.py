@@ -1,0 +1,92 @@
+"""Messages in the OpenAI chat or the Anthropic form, as requests, as bare lists, or one a line."""
+
+from collections.abc import Iterable, Iterator
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from loom.conversation.message import Conversation, Message
+from loom.dialects import DIALECTS, anthropic, openai
+from loom.errors import TranscriptError, WireError
+from loom.transcripts import files
+from loom.transcripts.runs import Run
+
+_ANTHROPIC_BLOCKS = {"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use", "document"}
+_ANTHROPIC_KEYS = {"system", "stop_sequences", "thinking", "anthropic_version", "top_k"}
+
+
+def is_message(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("role"), str) and not isinstance(value.get("messages"), list)
+
+
+def speaks_anthropic(message: Any) -> bool:
+    """Whether a message has blocks that only Anthropic's wire has."""
+    content = message.get("content") if isinstance(message, dict) else None
+    return isinstance(content, list) and any(
+        isinstance(b, dict) and (b.get("type") in _ANTHROPIC_BLOCKS or (b.get("type") == "image" and "source" in b))
+        for b in content
+    )
+
+
+def wire_of(messages: Iterable[Any], request: Any = None) -> str:
+    if isinstance(request, dict) and _ANTHROPIC_KEYS & request.keys():
+        return "anthropic"
+    return "anthropic" if any(map(speaks_anthropic, messages)) else "openai"
+
+
+def parse_request(request: dict[str, Any]) -> tuple[str, Conversation]:
+    wire = wire_of(request["messages"], request)
+    return wire, DIALECTS[wire].parse(request)
+
+
+def parse_stream(values: Iterable[tuple[str, Any]]) -> Iterator[Message]:
+    """Messages of either form, mixed as they may be; each value comes with the place it was found at."""
+    follows_results = False
+    for place, value in values:
+        try:
+            parsed = (
+                anthropic.parse_message(value, "message", follows_results)
+                if speaks_anthropic(value)
+                else [openai.parse_message(value, "message")]
+            )
+        except WireError as error:
+            raise TranscriptError(f"{place}: {error}") from None
+        for message in parsed:
+            yield message
+            follows_results = message.role == "tool"
+
+
+def is_system(message: Message) -> bool:
+    return message.role in ("system", "developer")
+
+
+def from_lines(path: Path, number: int, sample: list[Any]) -> Run:
+    """One run: a message a line."""
+
+    def read() -> Iterator[Message]:
+        return parse_stream((f"{path}, line {n}", value) for n, _, value in files.lines(path))
+
+    def messages() -> Iterator[Message]:
+        leading = True
+        for message in read():
+            leading = leading and is_system(message)
+            if not leading:
+                yield message
+
+    system = tuple(takewhile(is_system, read()))
+    return Run(
+        number=number,
+        format="chat JSON lines",
+        wire=wire_of(sample),
+        head=Conversation(messages=(), system=system),
+        messages=messages,
+    )
+
+
+def from_list(values: list[Any], place: str) -> tuple[str, Conversation]:
+    """A bare list of messages."""
+    messages = tuple(parse_stream((f"{place}[{n}]", value) for n, value in enumerate(values)))
+    system = tuple(takewhile(is_system, messages))
+    return wire_of(values), replace(Conversation(messages=messages[len(system) :]), system=system)

@@ -1,0 +1,94 @@
+"""Codex session files: the items of the responses wire, one a line, among records of the client's own."""
+
+from collections.abc import Iterator
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+from loom.conversation.message import Conversation, Message, Text
+from loom.dialects import responses
+from loom.dialects.wire import without
+from loom.errors import TranscriptError, WireError
+from loom.transcripts import files
+from loom.transcripts.chat import is_system
+from loom.transcripts.runs import Run
+
+FORMAT = "Codex session"
+ITEMS_FORMAT = "responses items"
+_OUTPUTS = {output for _, _, output in responses.CALLS.values()}
+_ITEMS = {"message", "reasoning", *responses.CALLS, *_OUTPUTS, "web_search_call", "file_search_call", "item_reference"}
+_BOOKKEEPING = "internal_chat_message_metadata_passthrough"
+
+
+def matches(sample: list[Any]) -> bool:
+    return any(
+        isinstance(v, dict) and v.get("type") in ("session_meta", "response_item") and isinstance(v.get("payload"), dict)
+        for v in sample
+    )
+
+
+def is_item(value: Any) -> bool:
+    return isinstance(value, dict) and value.get("type") in _ITEMS
+
+
+def runs(path: Path, sample: list[Any]) -> list[Run]:
+    return [_run(path, FORMAT, sample, _session_items)]
+
+
+def item_runs(path: Path, sample: list[Any]) -> list[Run]:
+    """A file with one item a line, as older sessions are."""
+    return [_run(path, ITEMS_FORMAT, sample, _plain_items)]
+
+
+def _run(path: Path, format: str, sample: list[Any], items: Any) -> Run:
+    def read() -> Iterator[Message]:
+        try:
+            yield from responses.parse_messages(items(path))
+        except WireError as error:
+            raise TranscriptError(f"{path}: {error}") from None
+
+    def messages() -> Iterator[Message]:
+        leading = True
+        for message in read():
+            leading = leading and is_system(message)
+            if not leading:
+                yield message
+
+    instructions, model = _head(sample)
+    told = (Message("system", (Text(instructions),)),) if instructions else ()
+    system = (*told, *takewhile(is_system, read()))
+    head = Conversation(messages=(), system=system, model=model)
+    return Run(number=0, format=format, wire="responses", head=head, messages=messages)
+
+
+def _head(sample: list[Any]) -> tuple[str, str]:
+    """The client's instructions and the model, from its own records."""
+    instructions = model = ""
+    for record in sample:
+        payload = record.get("payload") if isinstance(record, dict) else None
+        if not isinstance(payload, dict):
+            continue
+        base = payload.get("base_instructions")
+        if record.get("type") == "session_meta" and isinstance(base, dict) and isinstance(base.get("text"), str):
+            instructions = instructions or base["text"]
+        elif record.get("type") == "session_meta" and isinstance(payload.get("instructions"), str):
+            instructions = instructions or payload["instructions"]
+        if record.get("type") == "turn_context" and isinstance(payload.get("model"), str):
+            model = model or payload["model"]
+    return instructions, model
+
+
+def _session_items(path: Path) -> Iterator[dict[str, Any]]:
+    for _, _, record in files.lines(path):
+        if not isinstance(record, dict) or record.get("type") != "response_item" or not isinstance(record.get("payload"), dict):
+            continue
+        about = record.get("metadata")
+        if isinstance(about, dict) and about.get("compaction_output"):
+            continue  # the client's summary of what is all still here
+        yield without(record["payload"], _BOOKKEEPING)
+
+
+def _plain_items(path: Path) -> Iterator[dict[str, Any]]:
+    for _, _, value in files.lines(path):
+        if is_item(value) or (isinstance(value, dict) and "role" in value and "content" in value):
+            yield value

@@ -1,0 +1,158 @@
+"""Files as bytes, lines and JSON documents, with errors that say where reading failed.
+
+Lines are read one at a time, so a file of any size is read in the memory of its longest line. A single JSON document has
+to be held whole, and one past MAX_DOCUMENT is refused; so is a line past it.
+"""
+
+import atexit
+import codecs
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from loom.conversation.canonical import from_json
+from loom.errors import TranscriptError
+
+MAX_DOCUMENT = 64 * 2**20
+_PEEK = 2**16
+
+
+def locate(spec: str) -> tuple[Path, int | None]:
+    """The file a FILE or FILE#N names, and N. A name that itself holds a # is taken as it is."""
+    path = Path(spec)
+    head, mark, number = spec.rpartition("#")
+    if spec == "-" or spec.startswith("-#"):
+        return _from_standard_input(), int(number) if mark and number.isdecimal() else None
+    if not path.exists() and mark and number.isdecimal():
+        return Path(head), int(number)
+    return path, None
+
+
+def _from_standard_input() -> Path:
+    """Standard input, kept in a file so that it can be looked at before it is read."""
+    held = tempfile.NamedTemporaryFile(prefix="loom-", suffix=".json", delete=False)  # noqa: SIM115 - it outlives this call
+    with held:
+        shutil.copyfileobj(sys.stdin.buffer, held)
+    atexit.register(os.unlink, held.name)
+    return Path(held.name)
+
+
+def inspect(path: Path) -> None:
+    """Raise where the file cannot be a transcript whatever it says: missing, empty, a folder, binary, another encoding."""
+    try:
+        if path.is_dir():
+            raise TranscriptError(f"{path} is a folder; name a file in it")
+        with path.open("rb") as file:
+            start = file.read(_PEEK)
+    except FileNotFoundError:
+        raise TranscriptError(f"{path} does not exist") from None
+    except OSError as error:
+        raise TranscriptError(f"{path} cannot be read: {error.strerror or error}") from None
+    if not start.strip():
+        raise TranscriptError(f"{path} is empty")
+    for mark, name in ((codecs.BOM_UTF32_LE, "UTF-32"), (codecs.BOM_UTF16_LE, "UTF-16"), (codecs.BOM_UTF16_BE, "UTF-16")):
+        if start.startswith(mark):
+            raise TranscriptError(f"{path} is {name}; save it as UTF-8")
+    if b"\0" in start:
+        raise TranscriptError(f"{path} is binary: byte {start.index(0)} is zero; a transcript is JSON or JSON lines in UTF-8")
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(start, final=len(start) < _PEEK)
+    except UnicodeDecodeError as error:
+        raise TranscriptError(f"{path} is not UTF-8: byte {error.start} is {start[error.start]:#04x}; save it as UTF-8") from None
+
+
+def lines(path: Path, offset: int = 0) -> Iterator[tuple[int, int, Any]]:
+    """Each line that is not blank: its number, its offset, its JSON value."""
+    with path.open("rb") as file:
+        number = 0
+        if offset == 0:
+            _skip_mark(file)
+        else:
+            file.seek(offset)
+        while True:
+            at = file.tell()
+            line = file.readline(MAX_DOCUMENT + 1)
+            if not line:
+                return
+            number += 1
+            if len(line) > MAX_DOCUMENT:
+                raise TranscriptError(f"{path}, line {number}: longer than {MAX_DOCUMENT // 2**20} MiB, the most a line may have")
+            if line.isspace():
+                continue
+            yield number, at, parse(path, line, f"line {number}")
+
+
+def first_lines(path: Path, limit: int = 100, size: int = 2**20) -> list[Any] | None:
+    """The values of the first lines; nothing where the first line is no JSON value of its own."""
+    with path.open("rb") as file:
+        _skip_mark(file)
+        first = file.readline(MAX_DOCUMENT + 1)
+        while first.isspace():
+            first = file.readline(MAX_DOCUMENT + 1)
+        try:
+            from_json(first)
+        except ValueError:
+            return None
+        if len(first) > MAX_DOCUMENT:
+            return None
+    values: list[Any] = []
+    read = 0
+    for number, at, value in lines(path):
+        values.append(value)
+        read = at
+        if len(values) >= limit or read > size:
+            break
+        del number
+    return values
+
+
+def document(path: Path) -> Any:
+    """The file as one JSON value."""
+    size = path.stat().st_size
+    if size > MAX_DOCUMENT:
+        raise TranscriptError(
+            f"{path} is one JSON document of {size / 2**20:,.0f} MiB; the most that is read whole is {MAX_DOCUMENT // 2**20} MiB. "
+            "Write it as JSON lines, one message or one run a line"
+        )
+    return parse(path, path.read_bytes().removeprefix(codecs.BOM_UTF8), "")
+
+
+def parse(path: Path, text: bytes, where: str) -> Any:
+    try:
+        value = from_json(text)
+        return _whole_characters(value) if b"\\ud" in text or b"\\uD" in text else value
+    except UnicodeDecodeError as error:
+        raise TranscriptError(f"{path}{', ' + where if where else ''}: not UTF-8 at byte {error.start}; save it as UTF-8") from None
+    except ValueError as error:
+        place = where or _place(error)
+        raise TranscriptError(f"{path}{', ' + place if place else ''}: not whole JSON: {_reason(error)}") from None
+
+
+def _whole_characters(value: Any) -> Any:
+    """The value without halves of surrogate pairs: programs that cut a character in two leave them, and no wire takes them."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [_whole_characters(item) for item in value]
+    if isinstance(value, dict):
+        return {_whole_characters(key): _whole_characters(item) for key, item in value.items()}
+    return value
+
+
+def _skip_mark(file: BinaryIO) -> None:
+    if file.read(3) != codecs.BOM_UTF8:
+        file.seek(0)
+
+
+def _place(error: ValueError) -> str:
+    line, column = getattr(error, "lineno", None), getattr(error, "colno", None)
+    return f"line {line}, column {column}" if line else ""
+
+
+def _reason(error: ValueError) -> str:
+    reason = str(getattr(error, "msg", error))
+    return reason[:1].lower() + reason[1:]

@@ -1,0 +1,155 @@
+"""Which format a file has, found from its content, and its runs."""
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from loom.dialects import responses
+from loom.errors import ChoiceError, TranscriptError, WireError, describe
+from loom.transcripts import benchmarks, chat, claude_code, codex, files, pi
+from loom.transcripts.runs import Run, whole
+
+LOOKED_FOR = (
+    "OpenAI chat or Anthropic messages (JSON or one a line), OpenAI responses items, a Claude Code, Codex or pi session, "
+    "an SWE-agent trajectory, tau-bench runs"
+)
+
+
+def read_runs(spec: str) -> Iterator[Run]:
+    """The runs of FILE, or the one that FILE#N names (from 0)."""
+    path, number = files.locate(spec)
+    files.inspect(path)
+    found = _runs(path)
+    if number is None:
+        yield from found
+        return
+    seen = 0
+    for run in found:
+        if run.number == number:
+            yield run
+            return
+        seen += 1
+    raise ChoiceError(
+        f"{path} has {seen} {'run' if seen == 1 else 'runs'}; choose #0{f' to #{seen - 1}' if seen > 1 else ''}, not #{number}"
+    )
+
+
+def _runs(path: Path) -> Iterator[Run]:
+    sample = files.first_lines(path)
+    if sample is None or (len(sample) == 1 and not _is_record(sample[0])):
+        yield from _document_runs(path, files.document(path))
+    else:
+        yield from _line_runs(path, sample)
+
+
+def _is_record(value: Any) -> bool:
+    """Whether a lone line is one record of a session rather than a whole document."""
+    return isinstance(value, dict) and ("messages" not in value and "type" in value and not isinstance(value.get("input"), list))
+
+
+def _line_runs(path: Path, sample: list[Any]) -> Iterator[Run]:
+    if pi.matches(sample):
+        yield from pi.runs(path, sample)
+    elif codex.matches(sample):
+        yield from codex.runs(path, sample)
+    elif claude_code.matches(sample):
+        yield from claude_code.runs(path)
+    elif _is_run(sample[0]):
+        for number, (line, _, value) in enumerate(files.lines(path)):
+            yield _one(value, number, path, f"line {line}")
+    elif chat.is_message(sample[0]) and "type" not in sample[0]:
+        yield chat.from_lines(path, 0, sample)
+    elif any(map(codex.is_item, sample)):
+        yield from codex.item_runs(path, sample)
+    else:
+        raise _unknown(path, f"line 1 is {describe(sample[0])}")
+
+
+def _document_runs(path: Path, value: Any) -> Iterator[Run]:
+    if not isinstance(value, list):
+        yield _one(value, 0, path, "")
+    elif value and _is_run(value[0]):
+        for number, item in enumerate(value):
+            yield _one(item, number, path, f"[{number}]")
+    elif value and isinstance(value[0], list):
+        for number, item in enumerate(value):
+            yield _list_run(item, number, path, f"[{number}]")
+    else:
+        yield _list_run(value, 0, path, "")
+
+
+def _is_run(value: Any) -> bool:
+    """Whether a value is a whole run: a request, a trajectory, a result."""
+    if not isinstance(value, dict):
+        return False
+    asks = isinstance(value.get("input"), list) or (isinstance(value.get("input"), str) and "model" in value)
+    answers = value.get("object") == "response" and isinstance(value.get("output"), list)
+    return (
+        isinstance(value.get("messages"), list)
+        or asks
+        or answers
+        or benchmarks.is_tau_bench(value)
+        or benchmarks.is_swe_agent(value)
+    )
+
+
+def _one(value: Any, number: int, path: Path, place: str) -> Run:
+    """A run that is one JSON object."""
+    at = f"{path}{', ' + place if place else ''}"
+    if not _is_run(value):
+        raise _unknown(path, f"{place or 'it'} is {describe(value)}")
+    try:
+        if benchmarks.is_tau_bench(value):
+            conversation, name = benchmarks.parse_tau_bench(value, at)
+            return whole(number, benchmarks.TAU_BENCH, "openai", conversation, name)
+        if isinstance(value.get("messages"), list):
+            wire, conversation = chat.parse_request(value)
+            return whole(number, f"{'Anthropic messages' if wire == 'anthropic' else 'OpenAI chat'} JSON", wire, conversation)
+        if benchmarks.is_swe_agent(value):
+            return whole(number, benchmarks.SWE_AGENT, "openai", benchmarks.parse_swe_agent(value, at))
+        if value.get("object") == "response" and "input" not in value:
+            value = {"model": value.get("model", ""), "input": value["output"]}
+        return whole(number, "OpenAI responses JSON", "responses", responses.parse(value))
+    except WireError as error:
+        raise TranscriptError(f"{at}: {error}") from None
+
+
+def _list_run(value: Any, number: int, path: Path, place: str) -> Run:
+    """A run that is a bare list of messages or items."""
+    at = f"{path}{', ' + place if place else ''}"
+    if (
+        (
+            isinstance(value, list)
+            and value
+            and all(chat.is_message(v) and v.get("type", "message") == "message" for v in islice(value, 100))
+        )
+        and not any(codex.is_item(v) and v["type"] != "message" for v in value)
+        and not any(_speaks_responses(v) for v in value)
+    ):
+        wire, conversation = chat.from_list(value, at)
+        return whole(number, f"{'Anthropic messages' if wire == 'anthropic' else 'OpenAI chat'} JSON", wire, conversation)
+    if isinstance(value, list) and any(codex.is_item(v) for v in islice(value, 100)):
+        try:
+            return whole(number, codex.ITEMS_FORMAT, "responses", responses.parse({"input": value}))
+        except WireError as error:
+            raise TranscriptError(f"{at}: {error}") from None
+    what = (
+        "an empty list"
+        if value == []
+        else f"a list that begins with {describe(value[0])}"
+        if isinstance(value, list)
+        else describe(value)
+    )
+    raise _unknown(path, f"{place or 'it'} is {what}")
+
+
+def _speaks_responses(value: Any) -> bool:
+    content = value.get("content") if isinstance(value, dict) else None
+    return isinstance(content, list) and any(
+        isinstance(p, dict) and str(p.get("type")) in ("input_text", "output_text", "input_image") for p in content
+    )
+
+
+def _unknown(path: Path, found: str) -> TranscriptError:
+    return TranscriptError(f"{path} is none of the transcripts known here: {found}. Looked for {LOOKED_FOR}")

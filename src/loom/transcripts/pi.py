@@ -1,0 +1,125 @@
+"""pi session files: one record a line, a tree in newer versions, of which the branch of the last record is read."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from loom.conversation.canonical import from_json, to_json
+from loom.conversation.message import Conversation, Media, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
+from loom.dialects import responses
+from loom.dialects.wire import carry, expect_object, without
+from loom.errors import TranscriptError, WireError
+from loom.transcripts import files
+from loom.transcripts.runs import Run
+
+FORMAT = "pi session"
+NAME = "pi"
+_WIRES = {"anthropic-messages": "anthropic", "openai-responses": "responses", "openai-codex-responses": "responses"}
+
+
+def matches(sample: list[Any]) -> bool:
+    first = sample[0] if sample else None
+    return isinstance(first, dict) and first.get("type") == "session" and "cwd" in first
+
+
+def runs(path: Path, sample: list[Any]) -> list[Run]:
+    first = sample[0]
+    provider, model = first.get("provider"), first.get("modelId")
+    for record in sample:
+        if isinstance(record, dict) and record.get("type") == "model_change" and not model:
+            provider, model = record.get("provider"), record.get("modelId")
+    wire = "anthropic" if provider == "anthropic" else "openai"
+    head = Conversation(messages=(), model=model if isinstance(model, str) else "")
+    return [Run(number=0, format=FORMAT, wire=wire, head=head, messages=_reader(path))]
+
+
+def _branch(path: Path) -> set[str] | None:
+    """The ids on the way up from the last record, or none where the file is a plain list."""
+    parents: dict[str, str] = {}
+    last = ""
+    for _, _, record in files.lines(path):
+        if isinstance(record, dict) and isinstance(record.get("id"), str) and "parentId" in record:
+            last = record["id"]
+            parents[last] = record["parentId"] or ""
+    if not parents:
+        return None
+    on_branch = set()
+    while last and last not in on_branch:
+        on_branch.add(last)
+        last = parents.get(last, "")
+    return on_branch
+
+
+def _reader(path: Path) -> Callable[[], Iterator[Message]]:
+    branch = _branch(path)
+
+    def read() -> Iterator[Message]:
+        for number, _, record in files.lines(path):
+            if not isinstance(record, dict) or record.get("type") != "message" or not isinstance(record.get("message"), dict):
+                continue
+            if branch is not None and record.get("id") not in branch:
+                continue
+            try:
+                yield _parse(record["message"], f"line {number}")
+            except WireError as error:
+                raise TranscriptError(f"{path}, {error}") from None
+
+    return read
+
+
+def _parse(wire: dict[str, Any], place: str) -> Message:
+    role, content = wire.get("role"), wire.get("content")
+    blocks: list[Any] = (
+        [{"type": "text", "text": content}] if isinstance(content, str) else content if isinstance(content, list) else []
+    )
+    origin = _WIRES.get(str(wire.get("api")), "openai")
+    parts = [
+        _part(expect_object(block, f"{place}.message.content[{n}]"), origin, f"{place}.message.content[{n}]")
+        for n, block in enumerate(blocks)
+    ]
+    if role == "toolResult":
+        inner = tuple(part for part in parts if isinstance(part, Text | Media | Opaque))
+        fields = without(wire, "role", "content", "toolCallId", "toolName", "isError")
+        result = ToolResult(
+            str(wire.get("toolCallId", "")),
+            inner,
+            wire.get("isError") is True,
+            str(wire.get("toolName", "")),
+            carried=carry(NAME, fields),
+        )
+        return Message("tool", (result,))
+    if role == "bashExecution":  # what the user ran and shared
+        shared = f"$ {wire.get('command', '')}\n{wire.get('output', '')}"
+        return Message("user", (Text(shared),), carried=carry(NAME, without(wire, "role", "command", "output")))
+    if role not in ("user", "assistant"):
+        raise WireError(f"{place}.message.role", "user, assistant, toolResult or bashExecution", role)
+    return Message(role, tuple(parts), carried=carry(NAME, without(wire, "role", "content")))
+
+
+def _part(block: dict[str, Any], origin: str, place: str) -> Part:
+    match block:
+        case {"type": "text", "text": str(text), **rest}:
+            return Text(text, carry(NAME, rest))
+        case {"type": "thinking", "thinking": str(text), **rest}:
+            signature = rest.pop("thinkingSignature", "")
+            return _reasoning(text, signature if isinstance(signature, str) else "", origin, rest)
+        case {"type": "toolCall", "id": str(call_id), "name": str(name), **rest}:
+            return ToolCall(call_id, name, to_json(rest.pop("arguments", {})), carried=carry(NAME, rest))
+        case {"type": "image", "data": str(data), "mimeType": str(media_type), **rest}:
+            return Media("image", "data", data, media_type, carried=carry(NAME, rest))
+        case {"type": str()}:
+            return Opaque(NAME, to_json(block))
+    raise WireError(f"{place}.type", "the name of a block", block.get("type"))
+
+
+def _reasoning(text: str, signature: str, origin: str, rest: dict[str, Any]) -> Reasoning:
+    """On the responses wire the signature is the whole item, as text."""
+    if origin == "responses" and signature.startswith("{"):
+        try:
+            item = from_json(signature)
+            parsed = next(responses.parse_messages([item])).parts[0]
+            if isinstance(parsed, Reasoning):
+                return parsed
+        except (ValueError, WireError):
+            pass
+    return Reasoning(text, origin, signature if origin == "anthropic" else "", carried=carry(NAME, rest))

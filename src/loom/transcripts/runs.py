@@ -1,0 +1,31 @@
+"""A run: one conversation in a file, its messages read only when asked for."""
+
+from collections.abc import Callable, Iterator
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from loom.conversation.message import Conversation, Message
+
+
+class Run(Struct, frozen=True, kw_only=True):
+    """`head` is all but the messages; `messages()` reads them anew each time, in bounded memory where the file is JSON lines."""
+
+    number: int
+    format: str
+    wire: str
+    head: Conversation
+    messages: Callable[[], Iterator[Message]]
+    name: str = ""
+    streams: bool = True
+
+    def conversation(self) -> Conversation:
+        return replace(self.head, messages=tuple(self.messages()))
+
+
+def whole(number: int, format: str, wire: str, conversation: Conversation, name: str = "") -> Run:
+    """A run whose messages are already here."""
+    head = replace(conversation, messages=())
+    return Run(
+        number=number, format=format, wire=wire, head=head, messages=lambda: iter(conversation.messages), name=name, streams=False
+    )
