@@ -1,1 +1,47 @@
 """Loom decides what a language model sees."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from loom.conversation.message import Conversation as Conversation
+    from loom.conversation.message import Media as Media
+    from loom.conversation.message import Message as Message
+    from loom.conversation.message import Reasoning as Reasoning
+    from loom.conversation.message import Text as Text
+    from loom.conversation.message import Tool as Tool
+    from loom.conversation.message import ToolCall as ToolCall
+    from loom.conversation.message import ToolResult as ToolResult
+    from loom.conversation.turns import exchanges as exchanges
+    from loom.conversation.turns import find_safe_boundary as find_safe_boundary
+    from loom.conversation.turns import parse_turn_boundaries as parse_turn_boundaries
+    from loom.conversation.turns import turns as turns
+    from loom.dialects import dialect as dialect
+    from loom.dialects.repair import repair as repair
+    from loom.dialects.repair import restore_ids as restore_ids
+    from loom.errors import LoomError as LoomError
+    from loom.transcripts.formats import read_runs as read_runs
+
+# Importing loom does no work: a name is fetched when it is first used.
+_HOMES = {
+    "loom.conversation.message": ("Conversation", "Media", "Message", "Reasoning", "Text", "Tool", "ToolCall", "ToolResult"),
+    "loom.conversation.turns": ("exchanges", "find_safe_boundary", "parse_turn_boundaries", "turns"),
+    "loom.dialects": ("dialect",),
+    "loom.dialects.repair": ("repair", "restore_ids"),
+    "loom.errors": ("LoomError",),
+    "loom.transcripts.formats": ("read_runs",),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'loom' has no attribute {name!r}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

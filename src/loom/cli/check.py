@@ -57,7 +57,7 @@ class Tally(list[Loss]):
         for loss in losses:
             self.append(loss)
 
-    def __iadd__(self, losses: Iterable[Loss]) -> "Tally":  # type: ignore[misc]  # it takes anything that can be iterated
+    def __iadd__(self, losses: Iterable[Loss]) -> "Tally":  # type: ignore[misc,override]  # it takes anything that can be iterated
         self.extend(losses)
         return self
 

@@ -1,6 +1,7 @@
 """`loom convert`: a transcript in the JSON of another provider, mended on the way if asked."""
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import chain
@@ -87,7 +88,7 @@ def _write(wire: Dialect, head: Any, messages: Iterator[Message], losses: Tally,
 
 def _open(path: Path | None) -> AbstractContextManager[TextIO]:
     if path is None:
-        return nullcontext(click.get_text_stream("stdout"))
+        return nullcontext(sys.stdout)
     return _whole_file(path)
 
 

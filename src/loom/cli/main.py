@@ -1,5 +1,7 @@
 """The command `loom`: argv in, text out."""
 
+import sys
+from io import TextIOWrapper
 from typing import Any
 
 import click
@@ -51,4 +53,7 @@ for command in (check, convert, show, demo):
 
 
 def run() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # JSON is UTF-8 whatever the locale says
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     cli(prog_name="loom")

@@ -47,8 +47,10 @@ def exchanges(history: Sequence[Message]) -> list[Span]:
 
 def turns(history: Sequence[Message]) -> list[Span]:
     """The turns in order; what stands before the first user message is a turn of its own."""
+    if not history:
+        return []
     starts = parse_turn_boundaries(history)
-    if history and (not starts or starts[0] > 0):
+    if not starts or starts[0] > 0:
         starts.insert(0, 0)
     return [Span(start, stop) for start, stop in zip(starts, [*starts[1:], len(history)], strict=True)]
 

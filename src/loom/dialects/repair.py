@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.conversation.message import Conversation, Media, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
-from loom.dialects.openai import MAX_CALLS, MAX_ID
+from loom.dialects.openai_rules import MAX_CALLS, MAX_ID
 from loom.dialects.settings_repair import mend_settings
 from loom.dialects.wire import carried_fields, carried_form, carry, remember
 from loom.errors import shorten

@@ -21,14 +21,13 @@ from loom.conversation.message import (
     ToolCall,
     ToolResult,
 )
+from loom.dialects.responses_rules import BY_KIND, CALLS, KIND_OF_OUTPUT, RULES, USER_ITEMS, check, check_messages
 from loom.dialects.settings import translate_settings
 from loom.dialects.wire import (
     Dialect,
-    Finding,
     Json,
     Loss,
     Rendered,
-    Rule,
     carried_fields,
     carried_form,
     carry,
@@ -36,69 +35,17 @@ from loom.dialects.wire import (
     expect_list,
     expect_object,
     expect_text,
-    finder,
     foreign,
     is_plain,
     opaque,
     parse_content,
     placeholder,
-    remember,
     split_data_url,
     without,
 )
 from loom.errors import WireError
 
 NAME = "responses"
-MAX_ID = 64
-
-# How each kind of call says its name and what it is called with, and what its answer is called.
-CALLS = {
-    "function_call": ("function", "arguments", "function_call_output"),
-    "custom_tool_call": ("custom", "input", "custom_tool_call_output"),
-    "local_shell_call": ("local_shell", "action", "local_shell_call_output"),
-    "shell_call": ("shell", "action", "shell_call_output"),
-    "apply_patch_call": ("apply_patch", "operation", "apply_patch_call_output"),
-    "computer_call": ("computer", "action", "computer_call_output"),
-}
-_BY_KIND = {kind: (call, key, output) for call, (kind, key, output) in CALLS.items()}
-_KIND_OF_OUTPUT = {output: kind for kind, _, output in CALLS.values()}
-_USER_ITEMS = {"mcp_approval_response"}
-
-RULES = {
-    "unanswered-call": Rule(
-        "error",
-        "every call has its output",
-        "add the missing output; `loom convert --repair` writes one that says the call was never answered",
-        "server text: No tool output found for function call",
-    ),
-    "orphan-result": Rule(
-        "error",
-        "every output follows the call it answers",
-        "drop the output, or put it behind its call; `loom convert --repair` does",
-        "server text: No tool call found for function call output",
-    ),
-    "duplicate-result": Rule("error", "each call has one output", "keep one output per call", "litellm factory.py, case D"),
-    "duplicate-id": Rule("error", "a call_id names one call", "give each call its own id", "trail benchmark data"),
-    "id-length": Rule("error", f"a call_id has 1 to {MAX_ID} characters", "map the id to a shorter one", "openai API error text"),
-    "reasoning-alone": Rule(
-        "error",
-        "a reasoning item is followed by what it led to",
-        "drop the reasoning item, or send its message or call with it",
-        "vercel/ai#7099, TanStack/ai#1212",
-    ),
-    "empty-content": Rule("error", "a message has content", "drop the message", "openai API reference"),
-    "part-type": Rule(
-        "error",
-        "assistant content is output_text or refusal, other content input_*",
-        "rename the type of the part",
-        "openai API error text",
-    ),
-    "arguments-text": Rule("error", "a call's arguments are a text", "write the arguments as a text", "openai SDK types"),
-    "no-messages": Rule("error", "a request has input", "send a message", "openai SDK types"),
-    "unknown-role": Rule("error", "the role is user, assistant, system or developer", "use one of these roles", "openai SDK types"),
-    "no-model": Rule("warning", "a request names its model", "set `model` before sending", "openai SDK types"),
-}
-_find = finder(RULES)
 
 
 # ── reading ──────────────────────────────────────────────────────────────────
@@ -170,9 +117,9 @@ def _parse_item(item: Json, place: str) -> Message | list[Part]:
             return [_parse_reasoning(item)]
         case str() if kind in CALLS:
             return [_parse_call(item, kind, place)]
-        case str() if kind in _KIND_OF_OUTPUT:
+        case str() if kind in KIND_OF_OUTPUT:
             return Message("tool", (_parse_output(item, kind, place),))
-        case str() if kind in _USER_ITEMS:
+        case str() if kind in USER_ITEMS:
             return Message("user", (opaque(NAME, item),))
         case str():
             return [opaque(NAME, item)]
@@ -312,7 +259,7 @@ def _parse_output(item: Json, kind: str, place: str) -> ToolResult:
     else:
         form.append("absent")
     inner = tuple(part for part in parts if isinstance(part, Text | Media | Opaque))
-    return ToolResult(call_id, inner, kind=_KIND_OF_OUTPUT[kind], carried=carry(NAME, fields, form))
+    return ToolResult(call_id, inner, kind=KIND_OF_OUTPUT[kind], carried=carry(NAME, fields, form))
 
 
 def _parse_tool(wire: Json, place: str) -> Tool:
@@ -386,7 +333,7 @@ def _render_items(message: Message, place: str, losses: list[Loss]) -> Iterator[
         form = carried_form(message.carried, NAME)
         if len(message.parts) == 1 and isinstance(message.parts[0], Opaque) and message.parts[0].wire == NAME and not form:
             raw: Json = from_json(message.parts[0].json)
-            if raw.get("type") in _USER_ITEMS:
+            if raw.get("type") in USER_ITEMS:
                 yield raw
                 return
         lost = [part for part in message.parts if isinstance(part, Opaque) and part.wire != NAME]
@@ -459,9 +406,9 @@ def _render_item(part: Part, place: str, losses: list[Loss]) -> Json:
 def _render_call(call: ToolCall, place: str, losses: list[Loss]) -> Json:
     form = carried_form(call.carried, NAME)
     losses += [Loss(place, f"the field {key}") for key in foreign(call.carried, NAME)]
-    kind, key, _ = _BY_KIND[call.kind if call.kind in _BY_KIND else "function"]
+    kind, key, _ = BY_KIND[call.kind if call.kind in BY_KIND else "function"]
     if call.kind not in ("function", "custom") and "object" not in form:
-        kind, key, _ = _BY_KIND["function"]
+        kind, key, _ = BY_KIND["function"]
     item: Json = {"type": kind, "id" if "by-id" in form else "call_id": call.id}
     if kind in ("function_call", "custom_tool_call"):
         item["name"] = call.name
@@ -479,7 +426,7 @@ def _render_output(result: ToolResult, place: str, losses: list[Loss]) -> Json:
         losses.append(Loss(place, "the error flag of a tool result"))
     if result.name:
         losses.append(Loss(place, f"the tool's name {result.name} in a result"))
-    _, _, kind = _BY_KIND[result.kind if result.kind in _BY_KIND else "function"]
+    _, _, kind = BY_KIND[result.kind if result.kind in BY_KIND else "function"]
     item: Json = {"type": kind, "id" if "by-id" in form else "call_id": result.call_id}
     plain = is_plain(result.parts)
     if "whole" in form and len(result.parts) == 1 and isinstance(result.parts[0], Opaque):
@@ -552,79 +499,6 @@ def _render_tool(tool: Tool, place: str, losses: list[Loss]) -> Json:
     if tool.schema:
         wire["parameters"] = from_json(tool.schema)
     return wire | fields
-
-
-# ── checking ─────────────────────────────────────────────────────────────────
-
-
-def check(wire: Any) -> list[Finding]:
-    body = expect_object(wire, "request")
-    findings = [] if body.get("model") else [_find("no-model", "model", "")]
-    given = body.get("input")
-    if not given and not any(key in body for key in ("prompt", "conversation", "previous_response_id")):
-        return [_find("no-messages", "input", ""), *findings]
-    if isinstance(given, list):
-        findings += check_messages(given)
-    return findings
-
-
-def check_messages(messages: Iterable[Any]) -> Iterator[Finding]:
-    pending: dict[str, str] = {}
-    answered: dict[str, None] = {}
-    thought = ""
-    for index, item in enumerate(messages):
-        place = f"input[{index}]"
-        if not isinstance(item, dict):
-            yield _find("unknown-role", place, type(item).__name__)
-            continue
-        kind = item.get("type", "message")
-        model_side = kind != "message" and kind not in _KIND_OF_OUTPUT and kind not in _USER_ITEMS
-        if thought and not (model_side or item.get("role") == "assistant"):
-            yield _find("reasoning-alone", thought, "")
-        thought = place if kind == "reasoning" else ""
-        if kind == "message":
-            yield from _check_message(item, place)
-        elif kind in CALLS:
-            yield from _check_call(item, place, pending, answered)
-        elif kind in _KIND_OF_OUTPUT:
-            call_id = item.get("call_id") or item.get("id")
-            if call_id in pending:
-                del pending[call_id]
-                remember(answered, call_id)
-            elif call_id in answered:
-                yield _find("duplicate-result", place, f"a second output for {call_id!r}")
-            else:
-                yield _find("orphan-result", place, f"no call {call_id!r} before")
-    if thought:
-        yield _find("reasoning-alone", thought, "")
-    for call_id, where in pending.items():
-        yield _find("unanswered-call", where, f"no output for {call_id!r}")
-
-
-def _check_message(item: Json, place: str) -> Iterator[Finding]:
-    role, content = item.get("role"), item.get("content")
-    if role not in ("user", "assistant", "system", "developer"):
-        yield _find("unknown-role", place, repr(role))
-        return
-    if not content and content != "":
-        yield _find("empty-content", place, "")
-    for n, part in enumerate(content if isinstance(content, list) else ()):
-        kind = str(part.get("type")) if isinstance(part, dict) else ""
-        if kind.startswith("input_") if role == "assistant" else kind in ("output_text", "refusal"):
-            yield _find("part-type", f"{place}.content[{n}]", f"{kind} in a message of the {role}")
-
-
-def _check_call(item: Json, place: str, pending: dict[str, str], answered: dict[str, None]) -> Iterator[Finding]:
-    call_id = item.get("call_id") or item.get("id")
-    if not isinstance(call_id, str) or not 1 <= len(call_id) <= MAX_ID:
-        yield _find("id-length", place, repr(call_id)[:60])
-    if call_id in pending or call_id in answered:
-        yield _find("duplicate-id", place, repr(call_id))
-    if isinstance(call_id, str):
-        pending[call_id] = place
-        answered.pop(call_id, None)
-    if item.get("type") == "function_call" and not isinstance(item.get("arguments"), str):
-        yield _find("arguments-text", f"{place}.arguments", type(item.get("arguments")).__name__)
 
 
 DIALECT = Dialect(

@@ -66,7 +66,7 @@ def from_lines(path: Path, number: int, sample: list[Any]) -> Run:
     """One run: a message a line."""
 
     def read() -> Iterator[Message]:
-        return parse_stream((f"{path}, line {n}", value) for n, _, value in files.lines(path))
+        return parse_stream((f"{path}, line {n}", value) for n, value in files.lines(path))
 
     def messages() -> Iterator[Message]:
         leading = True

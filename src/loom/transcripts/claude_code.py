@@ -64,7 +64,7 @@ def _number(text: Any) -> int:
 
 def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """The records that are links of the tree, with their line numbers."""
-    for number, _, record in files.lines(path):
+    for number, record in files.lines(path):
         if isinstance(record, dict) and isinstance(record.get("uuid"), str):
             yield number, record
 
@@ -86,7 +86,7 @@ def runs(path: Path) -> list[Run]:
 
 def _read_index(path: Path) -> _Index:
     index = _Index(array("q"), array("q"), array("q"), array("q"), {}, {})
-    for _, _, record in files.lines(path):
+    for _, record in files.lines(path):
         if not isinstance(record, dict):
             continue
         kind = record.get("type")

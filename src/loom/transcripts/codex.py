@@ -7,6 +7,7 @@ from typing import Any
 
 from loom.conversation.message import Conversation, Message, Text
 from loom.dialects import responses
+from loom.dialects.responses_rules import CALLS, KIND_OF_OUTPUT
 from loom.dialects.wire import without
 from loom.errors import TranscriptError, WireError
 from loom.transcripts import files
@@ -15,8 +16,7 @@ from loom.transcripts.runs import Run
 
 FORMAT = "Codex session"
 ITEMS_FORMAT = "responses items"
-_OUTPUTS = {output for _, _, output in responses.CALLS.values()}
-_ITEMS = {"message", "reasoning", *responses.CALLS, *_OUTPUTS, "web_search_call", "file_search_call", "item_reference"}
+_ITEMS = {"message", "reasoning", *CALLS, *KIND_OF_OUTPUT, "web_search_call", "file_search_call", "item_reference"}
 _BOOKKEEPING = "internal_chat_message_metadata_passthrough"
 
 
@@ -79,7 +79,7 @@ def _head(sample: list[Any]) -> tuple[str, str]:
 
 
 def _session_items(path: Path) -> Iterator[dict[str, Any]]:
-    for _, _, record in files.lines(path):
+    for _, record in files.lines(path):
         if not isinstance(record, dict) or record.get("type") != "response_item" or not isinstance(record.get("payload"), dict):
             continue
         about = record.get("metadata")
@@ -89,6 +89,6 @@ def _session_items(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _plain_items(path: Path) -> Iterator[dict[str, Any]]:
-    for _, _, value in files.lines(path):
+    for _, value in files.lines(path):
         if is_item(value) or (isinstance(value, dict) and "role" in value and "content" in value):
             yield value

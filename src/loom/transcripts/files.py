@@ -11,6 +11,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,6 +19,7 @@ from loom.conversation.canonical import from_json
 from loom.errors import TranscriptError
 
 MAX_DOCUMENT = 64 * 2**20
+SAMPLE = 100  # lines looked at to tell a format
 _PEEK = 2**16
 
 
@@ -41,8 +43,8 @@ def _from_standard_input() -> Path:
     return Path(held.name)
 
 
-def inspect(path: Path) -> None:
-    """Raise where the file cannot be a transcript whatever it says: missing, empty, a folder, binary, another encoding."""
+def inspect(path: Path) -> str:
+    """The first words of a file. Raises where it cannot be a transcript whatever it says: missing, empty, binary and so on."""
     try:
         if path.is_dir():
             raise TranscriptError(f"{path} is a folder; name a file in it")
@@ -63,30 +65,23 @@ def inspect(path: Path) -> None:
         codecs.getincrementaldecoder("utf-8")().decode(start, final=len(start) < _PEEK)
     except UnicodeDecodeError as error:
         raise TranscriptError(f"{path} is not UTF-8: byte {error.start} is {start[error.start]:#04x}; save it as UTF-8") from None
+    return start[:200].decode("utf-8-sig", "ignore").strip()
 
 
-def lines(path: Path, offset: int = 0) -> Iterator[tuple[int, int, Any]]:
-    """Each line that is not blank: its number, its offset, its JSON value."""
+def lines(path: Path) -> Iterator[tuple[int, Any]]:
+    """The number and the JSON value of each line that is not blank."""
     with path.open("rb") as file:
+        _skip_mark(file)
         number = 0
-        if offset == 0:
-            _skip_mark(file)
-        else:
-            file.seek(offset)
-        while True:
-            at = file.tell()
-            line = file.readline(MAX_DOCUMENT + 1)
-            if not line:
-                return
+        while line := file.readline(MAX_DOCUMENT + 1):
             number += 1
             if len(line) > MAX_DOCUMENT:
                 raise TranscriptError(f"{path}, line {number}: longer than {MAX_DOCUMENT // 2**20} MiB, the most a line may have")
-            if line.isspace():
-                continue
-            yield number, at, parse(path, line, f"line {number}")
+            if not line.isspace():
+                yield number, parse(path, line, f"line {number}")
 
 
-def first_lines(path: Path, limit: int = 100, size: int = 2**20) -> list[Any] | None:
+def first_lines(path: Path) -> list[Any] | None:
     """The values of the first lines; nothing where the first line is no JSON value of its own."""
     with path.open("rb") as file:
         _skip_mark(file)
@@ -99,15 +94,7 @@ def first_lines(path: Path, limit: int = 100, size: int = 2**20) -> list[Any] | 
             return None
         if len(first) > MAX_DOCUMENT:
             return None
-    values: list[Any] = []
-    read = 0
-    for number, at, value in lines(path):
-        values.append(value)
-        read = at
-        if len(values) >= limit or read > size:
-            break
-        del number
-    return values
+    return [value for _, value in islice(lines(path), SAMPLE)]
 
 
 def document(path: Path) -> Any:
@@ -155,4 +142,4 @@ def _place(error: ValueError) -> str:
 
 def _reason(error: ValueError) -> str:
     reason = str(getattr(error, "msg", error))
-    return reason[:1].lower() + reason[1:]
+    return reason if reason[:2].isupper() or reason.startswith("NaN") else reason[:1].lower() + reason[1:]

@@ -19,7 +19,9 @@ LOOKED_FOR = (
 def read_runs(spec: str) -> Iterator[Run]:
     """The runs of FILE, or the one that FILE#N names (from 0)."""
     path, number = files.locate(spec)
-    files.inspect(path)
+    start = files.inspect(path)
+    if start[:1] not in "{[":
+        raise _unknown(path, f"it begins with {start[:20]!r}")
     found = _runs(path)
     if number is None:
         yield from found
@@ -56,7 +58,7 @@ def _line_runs(path: Path, sample: list[Any]) -> Iterator[Run]:
     elif claude_code.matches(sample):
         yield from claude_code.runs(path)
     elif _is_run(sample[0]):
-        for number, (line, _, value) in enumerate(files.lines(path)):
+        for number, (line, value) in enumerate(files.lines(path)):
             yield _one(value, number, path, f"line {line}")
     elif chat.is_message(sample[0]) and "type" not in sample[0]:
         yield chat.from_lines(path, 0, sample)

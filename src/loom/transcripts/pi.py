@@ -37,7 +37,7 @@ def _branch(path: Path) -> set[str] | None:
     """The ids on the way up from the last record, or none where the file is a plain list."""
     parents: dict[str, str] = {}
     last = ""
-    for _, _, record in files.lines(path):
+    for _, record in files.lines(path):
         if isinstance(record, dict) and isinstance(record.get("id"), str) and "parentId" in record:
             last = record["id"]
             parents[last] = record["parentId"] or ""
@@ -54,7 +54,7 @@ def _reader(path: Path) -> Callable[[], Iterator[Message]]:
     branch = _branch(path)
 
     def read() -> Iterator[Message]:
-        for number, _, record in files.lines(path):
+        for number, record in files.lines(path):
             if not isinstance(record, dict) or record.get("type") != "message" or not isinstance(record.get("message"), dict):
                 continue
             if branch is not None and record.get("id") not in branch:

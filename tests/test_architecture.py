@@ -1,0 +1,51 @@
+"""Imports point down, pure rooms stay pure, types are strict, importing does nothing, and the public names are these."""
+
+import subprocess
+import sys
+
+import loom
+from tests.shared import ROOT
+
+NAMES = [
+    "Conversation", "LoomError", "Media", "Message", "Reasoning", "Text", "Tool", "ToolCall", "ToolResult", "dialect",
+    "exchanges", "find_safe_boundary", "parse_turn_boundaries", "read_runs", "repair", "restore_ids", "turns",
+]  # fmt: skip
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_imports_point_down_and_pure_rooms_do_no_input_or_output() -> None:
+    checked = run(sys.executable, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert "0 broken" in checked.stdout
+
+
+def test_types_are_strict() -> None:
+    checked = run(sys.executable, "-m", "mypy")
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_style_is_kept() -> None:
+    for command in (("check", "."), ("format", "--check", ".")):
+        checked = run(sys.executable, "-m", "ruff", *command)
+        assert checked.returncode == 0, checked.stdout
+
+
+def test_public_names_are_pinned_and_there() -> None:
+    assert loom.__all__ == NAMES
+    for name in NAMES:
+        assert getattr(loom, name)
+
+
+def test_importing_loom_does_no_work() -> None:
+    code = "import sys; import loom; print(sorted(m for m in sys.modules if m.split('.')[0] in ('loom', 'msgspec', 'click')))"
+    checked = run(sys.executable, "-c", code)
+    assert checked.stdout.strip() == "['loom']"
+    assert checked.stderr == ""
+
+
+def test_no_module_outgrows_one_idea() -> None:
+    for path in (ROOT / "src").rglob("*.py"):
+        assert len(path.read_text().splitlines()) <= 550, f"{path.name} holds more than one idea"
