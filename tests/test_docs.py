@@ -1,0 +1,71 @@
+"""The documentation tells the truth: its examples run, its commands exist, its tables name what there is."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from loom.cli.main import cli
+from loom.dialects import DIALECTS
+from tests.shared import FIXTURES, ROOT
+
+PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
+def test_examples_run(example: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, example, FIXTURES / "cc_interrupted_resumed.jsonl"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_the_example_of_the_readme_runs(tmp_path: Path) -> None:
+    code = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[0]
+    (tmp_path / "session.jsonl").write_text((FIXTURES / "cc_interrupted.jsonl").read_text())
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "unanswered-call" in done.stdout
+
+
+def test_every_command_is_documented_and_every_documented_command_exists() -> None:
+    text = "\n".join(page.read_text() for page in PAGES)
+    named = set(re.findall(r"\bloom ([a-z]+) (?:FILE|[\w.]+\.json|-)", text)) | set(re.findall(r"`loom ([a-z]+)", text))
+    assert named <= set(cli.commands)
+    assert set(cli.commands) <= set(re.findall(r"(?:loom|make) ([a-z]+)", text))
+
+
+def test_every_option_is_documented() -> None:
+    text = "\n".join(page.read_text() for page in PAGES)
+    for command in cli.commands.values():
+        for parameter in command.params:
+            for option in parameter.opts:
+                if option.startswith("--") and option != "--output":
+                    assert option in text, f"{command.name} {option}"
+
+
+def test_dialects_are_documented() -> None:
+    text = (ROOT / "docs" / "convert.md").read_text()
+    for name in DIALECTS:
+        assert f"`{name}`" in text
+
+
+def test_architecture_is_one_page_and_names_every_room() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    assert len(text.splitlines()) <= 80
+    for room in (ROOT / "src" / "loom").iterdir():
+        if room.is_dir() and (room / "__init__.py").exists():
+            assert f"  {room.name}/" in text
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
