@@ -12,6 +12,7 @@ export LOOM_SHARED ?= ../shared
 $(VENV)/core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) -e .
+	$(BIN)/python -m compileall -q src
 	touch $@
 
 $(VENV)/test: $(VENV)/core
