@@ -1,7 +1,7 @@
 """Counting tokens: texts, messages, lists of messages and tools, by one profile, each message once.
 
 Everything that travels is counted: text, reasoning, ids, names, arguments, results, what only one wire understands, and media
-by the provider's formula. Trigger and cutter use the same counter, so that what one finds too long the other makes short enough.
+by the provider's formula. Trigger and cutter use the same counter: what one finds too long the other makes short enough.
 """
 
 import json
@@ -127,8 +127,10 @@ def _texts(message: Message, profile: Profile) -> Iterator[str]:
                     yield text
             case Reasoning(text, encrypted=encrypted):
                 if "reasoning" in fields:
-                    # What is encrypted comes back as about as many tokens as a quarter of its letters.
-                    yield text or "0" * (3 * len(encrypted) // 4)
+                    yield text
+                    if "opaque" in fields:
+                        # What is encrypted is opened by the provider, to about a token for four letters: three digits are one.
+                        yield "0" * (3 * len(encrypted) // 4)
             case ToolCall():
                 if "call" in fields:
                     yield part.id
@@ -179,7 +181,8 @@ def _media(message: Message) -> Iterator[Media]:
 def _listed_tokens(message: Message, profile: Profile, measure: Callable[[str], int]) -> int:
     """What it adds that a content is a list of parts: the wrapping, and what JSON escapes in the texts."""
     extra = 0
-    for holder in (message, *message.results):
+    holders: tuple[Message | ToolResult, ...] = (message, *message.results)
+    for holder in holders:
         parts = [part for part in holder.parts if isinstance(part, Text | Media | Opaque)]
         match parts:
             case [] | [Text(carried=None)] if holder.carried is None or "list" not in holder.carried.form:

@@ -7,7 +7,6 @@ from the letters of the piece and its script. The result leans a few percent hig
 
 import re
 from bisect import bisect_right
-from collections import Counter
 from functools import cache, lru_cache
 from itertools import pairwise
 from math import ceil
@@ -94,7 +93,8 @@ def estimate_tokens(text: str) -> int:
         plain = "".join(filter(str.isascii, lines))
         wide = "".join([line for line in lines if not line.isascii()])
     for part, pattern in ((plain, _ASCII_PIECES), (wide, _PIECES)):
-        tokens += sum([_piece_tokens(piece) * times for piece, times in Counter(pattern.findall(part)).items()])
+        if part:
+            tokens += sum(map(_piece_tokens, pattern.findall(part)))
     return ceil(tokens * MARGIN)
 
 
@@ -123,11 +123,14 @@ def _word_tokens(lead: str, word: str) -> float:
         return _run_tokens(word) + (0.0 if lead in " " else 0.5 * _sign_tokens(lead))
     lower = word.lower()
     capitals = len(word) > 1 and word.isupper()
-    common = not capitals and (lower in _common_words() or len(word) == 1)
+    common = len(word) == 1 or lower in _common_words()
     tokens = 1.0 if lead in " " else 1.0 + _glue_tokens(lead, common)
-    if common:
+    if capitals:
+        readiness = letters.COMMON_CAPITALS if common else letters.CAPITALS
+    elif common:
         return tokens
-    readiness = letters.CAPITALS if capitals else letters.AFTER_SIGN if lead else letters.BARE
+    else:
+        readiness = letters.AFTER_SIGN if lead else letters.BARE
     if not lower.isascii():
         lower = lower.translate(_ACCENTS)
         tokens += letters.RARE_ACCENT_TOKENS * lower.count("\x02")

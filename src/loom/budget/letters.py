@@ -46,10 +46,11 @@ CUTS = {
 }
 
 # The same readiness by the length of the word (from 2 letters on; longer words as the last): after a space or sign,
-# standing bare behind a digit, letter or line break, and in capitals.
+# standing bare behind a digit, letter or line break, in capitals, and a common word in capitals.
 AFTER_SIGN = (0.02, 0.14, 0.18, 0.21, 0.26, 0.25, 0.30, 0.28, 0.30, 0.30, 0.32)
 BARE = (0.21, 0.62, 0.57, 0.55, 0.51, 0.47, 0.42, 0.41, 0.39, 0.39, 0.44)
-CAPITALS = (0.07, 0.28, 0.29, 0.29, 0.25, 0.28, 0.34, 0.40, 0.44, 0.50, 0.50)
+CAPITALS = (0.11, 0.45, 0.46, 0.44, 0.38, 0.42, 0.43, 0.50, 0.55, 0.62, 0.62)
+COMMON_CAPITALS = (0.02, 0.10, 0.10, 0.22, 0.20, 0.21, 0.35, 0.38, 0.40, 0.45, 0.45)
 
 # Accented letters of the second Latin block belong to languages with little training text: tokens for each of them.
 RARE_ACCENT_TOKENS = 0.2
@@ -96,7 +97,7 @@ BLOCKS: tuple[tuple[int, float, float], ...] = (
     (0x0C00, 0.5, 0.46),  # Telugu
     (0x0C80, 0.5, 0.40),  # Kannada, Malayalam
     (0x0D80, 0.3, 0.55),  # Sinhala
-    (0x0E00, 0.3, 0.41),  # Thai
+    (0x0E00, 0.3, 0.43),  # Thai
     (0x0E80, 0.0, 2.0),  # Lao, Tibetan
     (0x1000, 0.5, 0.56),  # Myanmar
     (0x10A0, 0.4, 0.32),  # Georgian
@@ -134,8 +135,11 @@ CYRILLIC_REST_TOKENS = 0.95
 
 # Characters written only in traditional Chinese, the commonest of them; each costs this much more than a simplified one.
 TRADITIONAL = (
-    "[們這個來說時為對會學國發過還後點與應開關無見長書東車問間門電話機體實現產業動頭讓認識語請資訊檔當沒樣種從給將進經該標題選擇輸設顯錯誤連線範圍數據庫執單雙號碼處變組織結構總條類別圖網頁專案"
-    "環響導幫協議區塊鍵寫讀記憶儲購買賣價錢務員際報紙歲極優權況證簡歡樂愛養戰爭輯檢測試啟啓運營幾隻邊壓縮內參函狀態屬載終預傳遞錄夾軟硬碟裝貼複製刪編譯調級轉換鏈接觸軍農華蘭陳張劉楊馬魚鳥龍齊齡]"
+    "[們這個來說時為對會學國發過還後點與應開關無見長書東車問間門電話機體實現產業動頭讓認識語請資訊檔當沒樣種從給將進經該標題選擇輸設顯錯誤連線範圍數據庫執單雙號碼處變組織結構總條類別圖網頁專案環響導幫協議區塊鍵寫讀記憶儲購買賣"
+    "價錢務員際報紙歲極優權況證簡歡樂愛養戰爭輯檢測試啟啓運營幾隻邊壓縮內參函狀態屬載終預傳遞錄夾軟硬碟裝貼複製刪編譯調級轉換鏈接觸軍農華蘭陳張劉楊馬魚鳥龍齊齡嚴賦並係歷驗觀歸聽廣廳勝勞勢勵勸匯衛壞壽夠夢夥奪奮媽嬰孫寧審寬寶尋"
+    "層屆島嶺幣廟廠彈彎徑徹惡慣慮慶憂懷懸戲戶拋掃掛採揚損搖搶擁擋擔擴擺攝攤敗敘敵斷暫曉榮槍橋櫃歐殘殺決淚淺減湯滅滿漢潔潛澤濃濕濟灣災烏煙熱燈燒爺牆獎獨獲瑪畢畫異療盡監盤眾確礎禮積穩窮競筆節築簽籃籌糧紀約紅純細紹絕統絲維綱緊緒"
+    "緣練縣縱績繼續罰羅義習聖聞聯職脈腦臉臨舉舊艱藍藝藥蘇術補裡規視覺親計訂討訓許訴診註詞詢詳誌誠誰課談論諸謀謂講謝譜護豐財貢貧貨販責貴費賀賞賢質賬賺賽贈贊跡踐軌輕較輩輪辦辭遊達違遙遠適遲遷遺邁鄉鄰醫釋針鈴銀銅銷鋼鎖鎮鏡鐘鐵閉"
+    "閒閱闊隊陽陰隨險隱雖雞離難雲靈靜頂項順須頓頗領頻顆願顧風飛飯飲飾館駐駕騎騙驅驚髮鬆鬥鬧鮮麗麥黃黨齒]"
 )
 TRADITIONAL_TOKENS = 1.0
 

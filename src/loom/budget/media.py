@@ -31,6 +31,9 @@ _UNKNOWN_PAGES = 10
 # Other files arrive as text; three bytes a token is on the safe side for text in any script.
 _FILE_BYTES_PER_TOKEN = 3
 
+# Where a wire cannot carry an item, a line that names it stands in.
+_PLACEHOLDER_TOKENS = 32
+
 
 class Flat(Struct, frozen=True, tag="flat"):
     """The same for every item."""
@@ -64,9 +67,9 @@ MediaRule = Flat | Tiles | Patches | Area | Squares
 # The rule of each model family by the beginning of its name, the first match wins. Unknown models get the last.
 RULES: tuple[tuple[str, MediaRule], ...] = (
     (r"gpt-4o-mini", Tiles(base=2833, tile=5667)),
-    (r"(chat)?gpt-4o|gpt-4\.5|gpt-4\.1(?!-mini|-nano)|gpt-4", Tiles(base=85, tile=170)),
     (r"gpt-4\.1-mini|gpt-5(\.\d)?-mini", Patches(multiplier=1.62)),
     (r"gpt-4\.1-nano|gpt-5(\.\d)?-nano", Patches(multiplier=2.46)),
+    (r"(chat)?gpt-4", Tiles(base=85, tile=170)),
     (r"o4-mini", Patches(multiplier=1.72)),
     (r"o[134]", Tiles(base=75, tile=150)),
     (r"gpt-[5-9]", Tiles(base=70, tile=140)),
@@ -86,8 +89,10 @@ def media_rule(model: str) -> MediaRule:
 
 def media_tokens(media: Media, rule: MediaRule) -> int:
     """Tokens of one media item, without the text that a file of source `text` holds."""
-    if isinstance(rule, Flat):
-        return rule.tokens
+    return rule.tokens if isinstance(rule, Flat) else max(_PLACEHOLDER_TOKENS, _sized_tokens(media, rule))
+
+
+def _sized_tokens(media: Media, rule: MediaRule) -> int:
     match media.kind:
         case "image":
             size = image_size(media.value) if media.source == "data" else None
