@@ -104,7 +104,11 @@ def _piece_tokens(piece: str) -> float:
     if last.isdecimal() and last.isascii():
         return 1.0
     if not _is_letter(last):
-        return 1.0 + len(piece) // 80 if piece.isspace() else _sign_tokens(piece.strip(" \r\n") or piece)
+        if piece.isspace():
+            return 1.0 + len(piece) // 80
+        # A fence of code is one token and never one with what follows it, not even the end of its line.
+        fence = 0.9 if "```" in piece and piece.strip(" ") != "```" else 0.0
+        return fence + _sign_tokens(piece.strip(" \r\n"))
     if _is_letter(first):
         return _word_tokens("", piece)
     if first == "\\" and piece[1] in "nrtu":
