@@ -1,0 +1,106 @@
+"""Chat dictionaries as messages and tools, read leniently and only as far as counting needs."""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from loom.conversation.canonical import to_json
+from loom.conversation.message import Carried, Media, Message, Opaque, Part, Reasoning, Role, Text, Tool, ToolCall, ToolResult
+
+_ROLES = ("system", "developer", "user", "assistant", "tool")
+
+
+def as_message(value: Message | Mapping[str, Any]) -> Message:
+    """A message as it is, or the message that an OpenAI or Anthropic chat dictionary says."""
+    if isinstance(value, Message):
+        return value
+    role = str(value.get("role", "user"))
+    content = value.get("content")
+    listed = isinstance(content, list | tuple)
+    thoughts = (value.get(key) for key in ("reasoning_content", "reasoning"))
+    parts: list[Part] = [Reasoning(thought, "openai") for thought in thoughts if isinstance(thought, str)]
+    answer = value.get("tool_call_id")
+    if answer is not None or role in ("tool", "function"):
+        parts.append(ToolResult(str(answer or ""), tuple(_content(content)), name=str(value.get("name") or "")))
+        role = "tool"
+    else:
+        parts += _content(content)
+    parts += [_call(call) for call in value.get("tool_calls") or ()]
+    return Message(
+        role=cast(Role, role) if role in _ROLES else "user",
+        parts=tuple(parts),
+        author=str(value.get("name") or "") if role != "tool" else "",
+        carried=Carried("openai", form=("list",)) if listed else None,
+    )
+
+
+def as_tool(value: Tool | Mapping[str, Any]) -> Tool:
+    """A tool as it is, or the tool that an OpenAI or Anthropic definition says."""
+    if isinstance(value, Tool):
+        return value
+    inner = value.get("function")
+    body = inner if isinstance(inner, Mapping) else value
+    schema = body.get("parameters", body.get("input_schema"))
+    return Tool(
+        name=str(body.get("name") or ""),
+        description=str(body.get("description") or ""),
+        schema=schema if isinstance(schema, str) else to_json(schema) if schema is not None else "",
+    )
+
+
+def _call(call: Mapping[str, Any]) -> ToolCall:
+    function = call.get("function")
+    body = function if isinstance(function, Mapping) else call
+    arguments = body.get("arguments", body.get("input", ""))
+    return ToolCall(
+        id=str(call.get("id") or ""),
+        name=str(body.get("name") or ""),
+        arguments=arguments if isinstance(arguments, str) else to_json(arguments),
+        kind=str(call.get("type") or "function"),
+    )
+
+
+def _content(content: Any) -> list[Any]:
+    if content is None:
+        return []
+    if isinstance(content, str):
+        return [Text(content)] if content else []
+    if isinstance(content, list | tuple):
+        return [_piece(piece) for piece in content]
+    return [Opaque("openai", to_json(content))]
+
+
+def _piece(piece: Any) -> Part:
+    if isinstance(piece, str):
+        return Text(piece)
+    if not isinstance(piece, Mapping):
+        return Opaque("openai", to_json(piece))
+    match piece.get("type"):
+        case "text" | "input_text" | "output_text":
+            return Text(str(piece.get("text") or ""))
+        case "image_url" | "input_image":
+            image = piece.get("image_url")
+            address = image.get("url", "") if isinstance(image, Mapping) else image
+            return _image(str(address or ""), to_json(piece.get("image_url")) if isinstance(image, Mapping) else "")
+        case "image":
+            source = piece.get("source")
+            if isinstance(source, Mapping) and source.get("type") == "base64":
+                return Media("image", "data", str(source.get("data") or ""), str(source.get("media_type") or ""))
+            return Media("image", "url", str(source.get("url", "")) if isinstance(source, Mapping) else "")
+        case "input_audio":
+            sound = piece.get("input_audio")
+            return Media("audio", "data", str(sound.get("data") or "") if isinstance(sound, Mapping) else "")
+        case "thinking":
+            return Reasoning(str(piece.get("thinking") or ""), "anthropic")
+        case "tool_use":
+            return _call(piece)
+        case "tool_result":
+            return ToolResult(str(piece.get("tool_use_id") or ""), tuple(_content(piece.get("content"))))
+    return Opaque("openai", to_json(dict(piece)))
+
+
+def _image(address: str, fields: str) -> Media:
+    # The detail asked for stands beside the address, which is long and not repeated here.
+    carried = Carried("openai", fields='{"detail":"low"}') if '"detail":"low"' in fields else None
+    if address.startswith("data:"):
+        return Media("image", "data", address.partition(",")[2], address[5:].partition(";")[0], carried=carried)
+    return Media("image", "url", address, carried=carried)

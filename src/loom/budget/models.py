@@ -1,0 +1,142 @@
+"""What models can hold and what they cost: a snapshot of public figures, pinned where it must be, overridden by the user.
+
+Names may be bare (`gpt-4o`), `provider:model` or `provider/model`, with a date, a version or dots where the table has none.
+"""
+
+import gzip
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+from msgspec import Struct, structs
+
+from loom.budget.tokenizers import encoding_for
+from loom.errors import ChoiceError, describe
+
+# Seed 000's answer for a model nobody knows.
+DEFAULT_WINDOW = 128_000
+
+# The caller reads this variable or file, if there is one, and hands the text to `read_overrides`.
+OVERRIDES_VARIABLE = "LOOM_MODELS"
+OVERRIDES_FILE = "loom/models.toml"
+
+# A date, a provider's version or an alias behind a name: -20250929, -2024-08-06, @20251001, -v1:0, -latest.
+_SUFFIX = re.compile(r"(?:[-@]20\d\d-?\d\d-?\d\d|@\d{8}|-v\d+(?::\d+)?|:\d+|:free|-latest|@latest|@default)$")
+_VENDOR = re.compile(r"^(?:(?:us|eu|apac|au|jp|global)\.)?[a-z]+\.(?=[a-z])")
+
+
+class Figures(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What is known of a model; prices are dollars per million tokens."""
+
+    window: int | None = None
+    max_output: int | None = None
+    input: float | None = None
+    output: float | None = None
+    cache_read: float | None = None
+    cache_write: float | None = None
+
+
+class Model(Struct, frozen=True, kw_only=True):
+    """A model and its figures. `known` is false where nothing but the default window could be said."""
+
+    name: str
+    window: int
+    max_output: int | None = None
+    input: float | None = None
+    output: float | None = None
+    cache_read: float | None = None
+    cache_write: float | None = None
+    encoding: str = ""
+    known: bool = True
+
+
+Overrides = Mapping[str, Figures]
+
+
+def model(name: str | None, overrides: Overrides | None = None) -> Model:
+    """The model of this name; the user's figures win over the pinned ones, and those over the snapshot's."""
+    names = list(_spellings(name or ""))
+    found = [figures for table in (overrides or {}, _pins(), _snapshot()) if (figures := _first(table, names))]
+    merged: dict[str, Any] = {}
+    for figures in reversed(found):
+        merged |= {key: value for key, value in structs.asdict(figures).items() if value is not None}
+    return Model(
+        name=name or "unknown",
+        encoding=encoding_for(name or ""),
+        known=bool(found),
+        **{"window": DEFAULT_WINDOW, **merged},
+    )
+
+
+def model_limit(name: str | None, overrides: Overrides | None = None) -> int:
+    """The window of a model in tokens; 128,000 where it is unknown."""
+    return model(name, overrides).window
+
+
+def find(part: str = "", overrides: Overrides | None = None) -> tuple[str, ...]:
+    """The names that contain a part, shortest first, so that a model stands before its hosts' copies of it."""
+    wanted = part.lower().replace(":", "/")
+    names = {*_snapshot(), *_pins(), *(overrides or {})}
+    return tuple(sorted((name for name in names if wanted in name), key=lambda name: (name.count("/"), len(name), name)))
+
+
+def read_overrides(text: str) -> dict[str, Figures]:
+    """The user's own figures from TOML: a table per model, with the fields of `Figures`."""
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ChoiceError(f"the models file is not TOML: {error}") from None
+    overrides: dict[str, Figures] = {}
+    for name, table in tables.items():
+        try:
+            figures = msgspec.convert(table, Figures)
+        except msgspec.ValidationError as error:
+            raise ChoiceError(f"model {name!r}: {error}; write [{name}] with window = 200000 and the like") from None
+        if any(value is not None and value < 0 for value in structs.astuple(figures)) or figures.window == 0:
+            raise ChoiceError(f"model {name!r}: figures must be positive, found {describe(table)}")
+        overrides[name.lower().replace(":", "/")] = figures
+    return overrides
+
+
+def _first(table: Overrides, names: list[str]) -> Figures | None:
+    return next((table[name] for name in names if name in table), None)
+
+
+def _spellings(name: str) -> Iterator[str]:
+    """The ways a table may spell a name, the most exact first."""
+    full = name.strip().lower()
+    seen: set[str] = set()
+    # The first colon may part a provider from a model, a later one a version: bedrock:anthropic.claude-v2:1.
+    for start in dict.fromkeys((full, full.replace(":", "/", 1))):
+        segments = start.split("/")
+        for at in range(len(segments)):
+            spelling = "/".join(segments[at:])
+            while True:
+                for one in (spelling, _VENDOR.sub("", spelling)):
+                    for form in (one, re.sub(r"(?<=\d)\.(?=\d)", "-", one)):
+                        if form and form not in seen:
+                            seen.add(form)
+                            yield form
+                shorter = _SUFFIX.sub("", spelling)
+                if shorter == spelling:
+                    break
+                spelling = shorter
+
+
+@cache
+def _snapshot() -> dict[str, Figures]:
+    rows = msgspec.json.decode(gzip.decompress(_data("models.json.gz")), type=dict[str, list[Any]])
+    return {name: Figures(*row) for name, row in rows.items()}
+
+
+@cache
+def _pins() -> dict[str, Figures]:
+    return read_overrides(_data("pins.toml").decode())
+
+
+def _data(name: str) -> bytes:
+    return files("loom.budget").joinpath("data", name).read_bytes()
