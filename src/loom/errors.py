@@ -3,6 +3,7 @@
 LoomError
 ├── WireError        a request or message is not of the form its wire prescribes
 ├── TranscriptError  a file cannot be read as a transcript
+├── CannotFit        what must be in a request does not fit its window
 └── ChoiceError      a name or number given by the caller is not one of those that exist
 """
 
@@ -22,6 +23,10 @@ class WireError(LoomError):
 
 class TranscriptError(LoomError):
     """A file cannot be read as a transcript."""
+
+
+class CannotFit(LoomError):
+    """What must be in a request does not fit its window; the text names the items, the numbers and the way out."""
 
 
 class ChoiceError(LoomError):

@@ -73,7 +73,7 @@ def parse(wire: Any) -> Conversation:
     return Conversation(
         messages=tuple(parse_messages(expect_list(body.get("messages"), "messages"))),
         system=system,
-        tools=tuple(_parse_tool(expect_object(t, f"tools[{n}]"), f"tools[{n}]") for n, t in enumerate(tools or ())),
+        tools=tuple(parse_tool(expect_object(t, f"tools[{n}]"), f"tools[{n}]") for n, t in enumerate(tools or ())),
         model="" if "model" in fields else body.get("model", ""),
         max_output=limit,
         settings=carry(NAME, fields),
@@ -203,7 +203,7 @@ def _parse_media(block: Json) -> Media | Opaque:
     return Media(kind, how, parsed[1], parsed[2], name, carry(NAME, fields, form))
 
 
-def _parse_tool(wire: Json, place: str) -> Tool:
+def parse_tool(wire: Json, place: str) -> Tool:
     name = expect_text(wire.get("name"), f"{place}.name")
     kind = wire.get("type", "custom")
     if kind != "custom" or "input_schema" not in wire:

@@ -67,7 +67,7 @@ def parse(wire: Any) -> Conversation:
     return Conversation(
         messages=tuple(messages[lead:]),
         system=tuple(messages[:lead]),
-        tools=tuple(_parse_tool(expect_object(t, f"tools[{n}]"), f"tools[{n}]") for n, t in enumerate(tools or ())),
+        tools=tuple(parse_tool(expect_object(t, f"tools[{n}]"), f"tools[{n}]") for n, t in enumerate(tools or ())),
         model="" if "model" in fields else body.get("model", ""),
         max_output=limit,
         settings=carry(NAME, fields, form),
@@ -231,7 +231,7 @@ def _parse_call(wire: Json, place: str) -> ToolCall:
     return ToolCall(call_id, kind, to_json(wire.get(kind)), kind, carry(NAME, {"outer": without(wire, "id")}, ["whole", *form]))
 
 
-def _parse_tool(wire: Json, place: str) -> Tool:
+def parse_tool(wire: Json, place: str) -> Tool:
     kind = wire.get("type")
     if not isinstance(kind, str):
         raise WireError(place, "a tool with a type", wire)

@@ -82,7 +82,7 @@ def parse(wire: Any) -> Conversation:
     return Conversation(
         messages=tuple(messages[lead:]),
         system=tuple(system),
-        tools=tuple(_parse_tool(expect_object(t, f"tools[{n}]"), f"tools[{n}]") for n, t in enumerate(tools or ())),
+        tools=tuple(parse_tool(expect_object(t, f"tools[{n}]"), f"tools[{n}]") for n, t in enumerate(tools or ())),
         model="" if "model" in fields else body.get("model", ""),
         max_output=limit,
         settings=carry(NAME, fields, form),
@@ -262,7 +262,7 @@ def _parse_output(item: Json, kind: str, place: str) -> ToolResult:
     return ToolResult(call_id, inner, kind=KIND_OF_OUTPUT[kind], carried=carry(NAME, fields, form))
 
 
-def _parse_tool(wire: Json, place: str) -> Tool:
+def parse_tool(wire: Json, place: str) -> Tool:
     match wire:
         case {"type": "function", "name": str(name), **rest}:
             form = []

@@ -8,26 +8,17 @@ from typing import Any
 from msgspec.structs import replace
 
 from loom.conversation.message import Conversation, Message
-from loom.dialects import DIALECTS, anthropic, openai
+from loom.dialects import DIALECTS
+from loom.dialects.given import parse_one, speaks_anthropic
 from loom.errors import TranscriptError, WireError
 from loom.transcripts import files
 from loom.transcripts.runs import Run
 
-_ANTHROPIC_BLOCKS = {"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use", "document"}
 _ANTHROPIC_KEYS = {"system", "stop_sequences", "thinking", "anthropic_version", "top_k"}
 
 
 def is_message(value: Any) -> bool:
     return isinstance(value, dict) and isinstance(value.get("role"), str) and not isinstance(value.get("messages"), list)
-
-
-def speaks_anthropic(message: Any) -> bool:
-    """Whether a message has blocks that only Anthropic's wire has."""
-    content = message.get("content") if isinstance(message, dict) else None
-    return isinstance(content, list) and any(
-        isinstance(b, dict) and (b.get("type") in _ANTHROPIC_BLOCKS or (b.get("type") == "image" and "source" in b))
-        for b in content
-    )
 
 
 def wire_of(messages: Iterable[Any], request: Any = None) -> str:
@@ -46,11 +37,7 @@ def parse_stream(values: Iterable[tuple[str, Any]]) -> Iterator[Message]:
     follows_results = False
     for place, value in values:
         try:
-            parsed = (
-                anthropic.parse_message(value, "message", follows_results)
-                if speaks_anthropic(value)
-                else [openai.parse_message(value, "message")]
-            )
+            parsed = parse_one(value, "message", follows_results)
         except WireError as error:
             raise TranscriptError(f"{place}: {error}") from None
         for message in parsed:

@@ -1,0 +1,1 @@
+"""What the model will see: policies, strategies, the gate, and the report."""

@@ -1,0 +1,53 @@
+"""Handles: short names, made from content and place, for what was left out; and the way back."""
+
+from base64 import b32encode
+from collections.abc import Iterable
+from hashlib import blake2b
+
+import msgspec
+
+from loom.conversation.message import Message
+from loom.errors import ChoiceError
+
+LENGTH = 13  # "~" and twelve letters: its length is fixed, so that a marker's size is known before it is made
+_encode = msgspec.json.Encoder().encode
+
+
+def to_lines(messages: Iterable[Message]) -> str:
+    """Messages as canonical JSON lines."""
+    return "".join(_encode(message).decode() + "\n" for message in messages)
+
+
+def mint(place: str, content: str) -> str:
+    digest = blake2b(content.encode(errors="surrogatepass"), digest_size=16, person=place.encode()[:16]).digest()
+    return "~" + b32encode(blake2b(place.encode() + digest, digest_size=8).digest()).decode().lower()[: LENGTH - 1]
+
+
+class Archive:
+    """What was left out of one request, by handle: the text of a part, or the messages of a span as canonical JSON lines."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, str | tuple[Message, ...]] = {}
+
+    def keep_text(self, place: str, text: str) -> str:
+        handle = mint(place, text)
+        self._kept[handle] = text
+        return handle
+
+    def keep_span(self, start: int, messages: tuple[Message, ...]) -> str:
+        # Hashing the hashes of messages would be cheaper, but the handle must be the same from any process.
+        handle = mint(f"span {start}", to_lines(messages))
+        self._kept[handle] = messages
+        return handle
+
+    def recall(self, handle: str) -> str:
+        if handle not in self._kept:
+            raise ChoiceError(f"nothing was left out under {handle!r}; there are {len(self._kept)} handles, see the report")
+        kept = self._kept[handle]
+        return kept if isinstance(kept, str) else to_lines(kept)
+
+    def __iter__(self) -> Iterable[str]:  # type: ignore[override]
+        return iter(self._kept)
+
+    def update(self, other: "Archive") -> None:
+        self._kept.update(other._kept)

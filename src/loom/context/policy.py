@@ -1,0 +1,73 @@
+"""Policies: which counter, budget, order and strategy make a request. They are data; a preset keeps its seed's numbers."""
+
+import tomllib
+from functools import cache
+from importlib.resources import files
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from loom.errors import ChoiceError
+
+Strategy = Literal["newest", "recent", "truncate_middle", "rolling_window", "stop_at_limit", "whole_turns"]
+
+
+class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`counter` drives the strategy (`best`: the same counter as the gate); `history` says what the strategy may fill.
+
+    rest: what everything else, measured, leaves of the window. zone: the zone that the fixed ones leave, as seed 000 has it.
+    """
+
+    name: str
+    about: str
+    strategy: Strategy
+    counter: str = "best"
+    history: Literal["rest", "zone"] = "rest"
+    reserve: int = 4096
+    # Kept free where the model's own tokenizer is not public and another one stands in.
+    margin: float = 0.08
+    # How full a new epoch may be, so that the next calls can append to it.
+    refill: float = 0.7
+    minimum_recent_nodes: int = 4
+    warn_past_dropped: int = 50
+    zones: dict[str, int] = {}
+    system: tuple[str, ...] = ()
+    tail: tuple[str, ...] = ()
+    separator: str = "\n\n"
+    marker: str = "[{count} left out here; recall {handle}]"
+
+
+@cache
+def policies() -> dict[str, Policy]:
+    """Every policy that ships, by name."""
+    found = {}
+    for file in sorted(files("loom.context").joinpath("policies").iterdir(), key=lambda f: f.name):
+        if file.name.endswith(".toml"):
+            made = read_policy(file.read_text(encoding="utf-8"))
+            found[made.name] = made
+    return found
+
+
+def policy(given: "str | Policy") -> Policy:
+    if isinstance(given, Policy):
+        return given
+    if given not in policies():
+        raise ChoiceError(f"unknown policy {given!r}; choose one of {', '.join(policies())}")
+    return policies()[given]
+
+
+def read_policy(text: str) -> Policy:
+    """A policy from TOML."""
+    try:
+        made = msgspec.convert(tomllib.loads(text), Policy)
+    except tomllib.TOMLDecodeError as error:
+        raise ChoiceError(f"the policy is not TOML: {error}") from None
+    except msgspec.ValidationError as error:
+        raise ChoiceError(f"the policy does not hold together: {error}") from None
+    for name, value, low, high in (("margin", made.margin, 0, 0.5), ("refill", made.refill, 0.1, 1)):
+        if not low <= value <= high:
+            raise ChoiceError(f"policy {made.name!r}: {name} is {value}; give a share from {low} to {high}")
+    if made.minimum_recent_nodes < 1 or made.reserve < 0:
+        raise ChoiceError(f"policy {made.name!r}: minimum_recent_nodes must be at least 1 and reserve at least 0")
+    return made

@@ -1,0 +1,58 @@
+"""Which units of a history a policy would keep, by their sizes alone; the same for messages, turns and nodes of a document.
+
+A strategy names the units in the order in which they may claim room. The gate, which all policies share, fills in that order.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from loom.context.policy import Strategy
+from loom.errors import CannotFit
+
+
+class Choice(Struct, frozen=True):
+    """The units kept, the ones that outrank others first."""
+
+    ranked: tuple[int, ...]
+
+
+def recent(sizes: Sequence[int], available: int) -> int:
+    """Where the newest run begins that fits: from the end back to the first unit that does not, none skipped."""
+    used, start = 0, len(sizes)
+    while start > 0 and used + sizes[start - 1] <= available:
+        start -= 1
+        used += sizes[start]
+    return start
+
+
+def truncate_middle(sizes: Sequence[int], available: int, minimum_recent: int = 4, marker: int = 0) -> tuple[int, int]:
+    """Where the head ends and the tail begins: the last units whatever their size, then from the oldest what fits beside them."""
+    tail = max(0, len(sizes) - max(1, minimum_recent))
+    if sum(sizes) <= available:
+        return tail, tail
+    room = available - sum(sizes[tail:]) - marker
+    head = 0
+    while head < tail and sizes[head] <= room:
+        room -= sizes[head]
+        head += 1
+    return head, tail
+
+
+def choose(strategy: Strategy, sizes: Sequence[int], available: int, minimum_recent: int, marker: int) -> Choice:
+    count = len(sizes)
+    match strategy:
+        case "newest":
+            return Choice(tuple(reversed(range(count))))
+        case "recent" | "rolling_window" | "whole_turns":
+            return Choice(tuple(reversed(range(recent(sizes, available), count))))
+        case "truncate_middle":
+            head, tail = truncate_middle(sizes, available, minimum_recent, marker)
+            return Choice((*reversed(range(tail, count)), *range(head)))
+        case "stop_at_limit":
+            if sum(sizes) > available:
+                raise CannotFit(
+                    f"the context takes {sum(sizes):,} tokens of {available:,}, and the strategy stop_at_limit refuses to cut; "
+                    "exclude messages or choose a model with a larger window"
+                )
+            return Choice(tuple(reversed(range(count))))

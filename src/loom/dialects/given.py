@@ -1,0 +1,65 @@
+"""Messages and tools as callers hand them over: in any wire's form, mixed as they may be, or as our own values."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from loom.conversation.message import Message, Tool
+from loom.dialects import anthropic, openai, responses
+from loom.dialects.responses_rules import CALLS, KIND_OF_OUTPUT
+from loom.dialects.wire import expect_object
+from loom.errors import WireError
+
+_ANTHROPIC_BLOCKS = {"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use", "document"}
+_ITEMS = {"reasoning", *CALLS, *KIND_OF_OUTPUT, "web_search_call", "file_search_call", "item_reference"}
+
+
+def speaks_anthropic(message: Any) -> bool:
+    """Whether a message has blocks that only Anthropic's wire has."""
+    content = message.get("content") if isinstance(message, dict) else None
+    if not isinstance(content, list):
+        return False
+    kinds = [block.get("type") for block in content if isinstance(block, dict)]
+    return not _ANTHROPIC_BLOCKS.isdisjoint(kinds) or any(b.get("type") == "image" and "source" in b for b in content if isinstance(b, dict))
+
+
+def is_item(value: Any) -> bool:
+    """Whether a value is an item that only the responses wire has."""
+    if not isinstance(value, dict):
+        return False
+    if value.get("type") in _ITEMS:
+        return True
+    content = value.get("content")
+    return isinstance(content, list) and any(isinstance(p, dict) and str(p.get("type")) in ("input_text", "output_text") for p in content)
+
+
+def parse_one(value: Any, place: str, follows_results: bool = False) -> list[Message]:
+    """A message in the chat or the Anthropic form; several where results and words share one."""
+    if isinstance(value, Message):
+        return [value]
+    return anthropic.parse_message(value, place, follows_results) if speaks_anthropic(value) else [openai.parse_message(value, place)]
+
+
+def parse_given(values: Iterable[Any]) -> Iterator[Message]:
+    values = list(values)
+    if any(map(is_item, values)):
+        yield from responses.parse_messages(values)
+        return
+    follows_results = False
+    for index, value in enumerate(values):
+        for message in parse_one(value, f"messages[{index}]", follows_results):
+            yield message
+            follows_results = message.role == "tool"
+
+
+def parse_tool(value: Tool | Mapping[str, Any], place: str) -> Tool:
+    """A tool in whichever form it was given."""
+    if isinstance(value, Tool):
+        return value
+    wire = expect_object(dict(value) if isinstance(value, Mapping) else value, place)
+    if "input_schema" in wire or "type" not in wire:
+        return anthropic.parse_tool(wire, place)
+    if wire["type"] == "function" and isinstance(wire.get("name"), str):
+        return responses.parse_tool(wire, place)
+    if not isinstance(wire["type"], str):
+        raise WireError(f"{place}.type", "the name of a kind of tool", wire["type"])
+    return openai.parse_tool(wire, place)
