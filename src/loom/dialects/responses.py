@@ -515,7 +515,7 @@ def _render_part(part: Part, place: str, losses: list[Loss]) -> Json:
         case "image", "id" if own:
             return {"type": "input_image", "file_id": part.value, **_detail(part), **fields}
         case "audio", "data" if part.carried is not None and part.carried.wire == NAME:
-            # The published types have no audio here and the server refuses it; what this wire said is said again.
+            # The published types have no audio here; only what came on this wire is sent on it again.
             audio = {"data": part.value, "format": part.media_type.removeprefix("audio/")}
             return {"type": "input_audio", "input_audio": audio, **fields}
         case "file", "data":
