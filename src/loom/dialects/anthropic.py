@@ -36,10 +36,12 @@ from loom.dialects.wire import (
     expect_object,
     expect_text,
     foreign,
+    foreign_to_tool,
     is_plain,
     opaque,
     parse_content,
     placeholder,
+    strictness,
     without,
 )
 from loom.errors import WireError
@@ -387,13 +389,15 @@ def _render_tool(tool: Tool, place: str, losses: list[Loss]) -> Json:
         if not fields:
             losses.append(Loss(place, f"the {tool.kind} tool {tool.name}"))
         return fields
-    losses += [Loss(place, f"the field {key}") for key in foreign(tool.carried, NAME)]
+    losses += [Loss(place, f"the field {key}") for key in foreign_to_tool(tool, NAME)]
     wire: Json = {"name": tool.name}
     if "typed" in form:
         wire["type"] = "custom"
     if tool.description or "empty-description" in form:
         wire["description"] = tool.description
     wire["input_schema"] = from_json(tool.schema) if tool.schema else {"type": "object", "properties": {}}
+    if strictness(tool):
+        wire["strict"] = True
     return wire | fields
 
 

@@ -30,11 +30,13 @@ from loom.dialects.wire import (
     expect_list,
     expect_object,
     foreign,
+    foreign_to_tool,
     is_plain,
     opaque,
     parse_content,
     placeholder,
     split_data_url,
+    strictness,
     without,
 )
 from loom.errors import WireError
@@ -420,12 +422,14 @@ def _render_tool(tool: Tool, place: str, losses: list[Loss]) -> Json:
         if not fields:
             losses.append(Loss(place, f"the {tool.kind} tool {tool.name}"))
         return fields
-    losses += [Loss(place, f"the field {key}") for key in foreign(tool.carried, NAME)]
+    losses += [Loss(place, f"the field {key}") for key in foreign_to_tool(tool, NAME)]
     function: Json = {"name": tool.name}
     if tool.description or "empty-description" in carried_form(tool.carried, NAME):
         function["description"] = tool.description
     if tool.schema:
         function["parameters"] = from_json(tool.schema)
+    if strictness(tool):
+        function["strict"] = True
     return {"type": "function", "function": function | fields.get("inner", {}), **fields.get("outer", {})}
 
 

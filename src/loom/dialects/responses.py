@@ -36,11 +36,13 @@ from loom.dialects.wire import (
     expect_object,
     expect_text,
     foreign,
+    foreign_to_tool,
     is_plain,
     opaque,
     parse_content,
     placeholder,
     split_data_url,
+    strictness,
     without,
 )
 from loom.errors import WireError
@@ -178,7 +180,7 @@ def parse_part(part: Json, place: str) -> Text | Media | Opaque:
         case {"type": "input_audio", "input_audio": {"data": str(data), "format": str(kind)}, **rest} if (
             len(part["input_audio"]) == 2
         ):
-            return Media("audio", "data", data, f"audio/{kind}", carried=carry(NAME, rest))
+            return Media("audio", "data", data, f"audio/{kind}", carried=carry(NAME, rest, ["own"]))
         case {"type": "input_file", **rest}:
             return _parse_file(part, rest)
         case {"type": str()}:
@@ -265,11 +267,14 @@ def _parse_output(item: Json, kind: str, place: str) -> ToolResult:
 def parse_tool(wire: Json, place: str) -> Tool:
     match wire:
         case {"type": "function", "name": str(name), **rest}:
-            form = []
+            form = [f"no-{key}" for key in ("strict", "parameters") if key not in wire]
             description = rest.pop("description", "") if isinstance(rest.get("description", ""), str) else ""
             if not description and "description" in wire and "description" not in rest:
                 form.append("empty-description")
-            schema = to_json(rest.pop("parameters")) if "parameters" in rest else ""
+            given = rest.pop("parameters", None)
+            if given is None and "parameters" in wire:
+                form.append("null-parameters")
+            schema = "" if given is None else to_json(given)
             return Tool(name, description, schema, carried=carry(NAME, rest, form))
         case {"type": str(kind)}:
             return Tool(wire["name"] if isinstance(wire.get("name"), str) else kind, kind=kind, carried=carry(NAME, wire))
@@ -463,7 +468,8 @@ def _render_part(part: Part, place: str, losses: list[Loss]) -> Json:
             return {"type": "input_image", "image_url": part.value, **_detail(part), **fields}
         case "image", "id" if own:
             return {"type": "input_image", "file_id": part.value, **_detail(part), **fields}
-        case "audio", "data":
+        case "audio", "data" if part.carried is not None and part.carried.wire == NAME:
+            # The published types have no audio here; only what came on this wire is sent on it again.
             audio = {"data": part.value, "format": part.media_type.removeprefix("audio/")}
             return {"type": "input_audio", "input_audio": audio, **fields}
         case "file", "data":
@@ -492,12 +498,17 @@ def _render_tool(tool: Tool, place: str, losses: list[Loss]) -> Json:
         if not fields:
             losses.append(Loss(place, f"the {tool.kind} tool {tool.name}"))
         return fields
-    losses += [Loss(place, f"the field {key}") for key in foreign(tool.carried, NAME)]
+    losses += [Loss(place, f"the field {key}") for key in foreign_to_tool(tool, NAME)]
     wire: Json = {"type": "function", "name": tool.name}
     if tool.description or "empty-description" in form:
         wire["description"] = tool.description
     if tool.schema:
         wire["parameters"] = from_json(tool.schema)
+    elif "no-parameters" not in form:
+        wire["parameters"] = None if "null-parameters" in form else {"type": "object", "properties": {}}
+    if "no-strict" not in form:
+        # Left out, this server makes a schema strict and every field of it required; the other wires do not.
+        wire["strict"] = strictness(tool) or False
     return wire | fields
 
 

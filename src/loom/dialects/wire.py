@@ -6,7 +6,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from loom.conversation.canonical import from_json, to_json
-from loom.conversation.message import Carried, Conversation, Media, Message, Opaque, Part, Text
+from loom.conversation.message import Carried, Conversation, Media, Message, Opaque, Part, Text, Tool
 from loom.errors import WireError
 
 Json = dict[str, Any]
@@ -94,6 +94,27 @@ def foreign(carried: Carried | None, wire: str) -> list[str]:
     if carried is None or carried.wire == wire or not carried.fields:
         return []
     return [key for key, value in from_json(carried.fields).items() if value not in (None, [], {}, "")]
+
+
+def strictness(tool: Tool) -> bool | None:
+    """Whether arguments are held to the schema, where the tool says so: every wire has the field, with a default of its own."""
+    strict = _tool_fields(tool).get("strict")
+    return strict if isinstance(strict, bool) else None
+
+
+def foreign_to_tool(tool: Tool, wire: str) -> list[str]:
+    """Names of the fields of a tool that another provider's wire carried and this one cannot hold."""
+    if tool.carried is None or tool.carried.wire == wire:
+        return []
+    return [key for key, value in _tool_fields(tool).items() if key != "strict" and value not in (None, [], {}, "")]
+
+
+def _tool_fields(tool: Tool) -> Json:
+    if tool.carried is None or not tool.carried.fields:
+        return {}
+    fields: Json = from_json(tool.carried.fields)
+    nested = tool.carried.wire == "openai" and tool.kind == "function"
+    return {**fields.get("outer", {}), **fields.get("inner", {})} if nested else fields
 
 
 def without(wire: Mapping[str, Any], *known: str) -> Json:
