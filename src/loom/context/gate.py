@@ -1,0 +1,261 @@
+"""The last gate, which every policy passes: it fits, it is whole, it keeps the point, or it says why it cannot.
+
+Rules of this file:
+- The current request, the first goal and pins are in, whatever a strategy chose. If they alone do not fit they are shrunk in the
+  order pins, first goal, current request; then CannotFit.
+- Then the newest exchange, shrunk inside if it must be. Then what the strategy ranked, in its order, until one does not fit.
+- Exchanges are taken whole. Where something is left out a marker with a handle stands.
+- Each pass either fits or lets go of something, so it ends.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from loom.budget.counting import Counter
+from loom.context.handles import LENGTH, Archive
+from loom.context.policy import Policy
+from loom.context.report import Item, Piece
+from loom.context.shrink import shrink_messages
+from loom.conversation.message import Message, Text
+from loom.conversation.turns import Span, exchanges
+from loom.errors import CannotFit
+
+SMALLEST_SHARE = 200  # tokens below which a unit that does not fit is left out rather than cut
+
+
+class Fitted(Struct, frozen=True):
+    """The history as it will be sent, in pieces that cover all of it."""
+
+    pieces: tuple[Piece, ...]
+    tokens: int
+    dropped: int
+
+
+class _Unit(Struct):
+    """Messages that stay together, what they cost, and what they became."""
+
+    span: Span
+    cost: int
+    rule: str = ""
+    made: tuple[Message, ...] | None = None
+    outranked_by: int = 0  # tokens of all that may claim room before it
+
+
+class Room(Struct, frozen=True, kw_only=True):
+    """What history may take, and what is needed beside it to tell at which window something would return."""
+
+    tokens: int
+    refill: int
+    beside: int
+    reserve: int
+    margin: float
+
+
+def units_of(history: Sequence[Message]) -> list[Span]:
+    return exchanges(history)
+
+
+def fit(
+    history: Sequence[Message],
+    ranked: Sequence[int],
+    spans: Sequence[Span],
+    pins: Sequence[int],
+    room: Room,
+    policy: Policy,
+    counter: Counter,
+    archive: Archive,
+) -> Fitted:
+    """Fill the room with units in their order. `ranked` are indexes of `spans`; `pins` are indexes of messages."""
+    costs = [counter.count_message(message) for message in history]
+    units = [_Unit(span, sum(costs[span.start : span.stop])) for span in spans]
+    total = sum(costs)
+    must = _must(history, spans, pins)
+    if total <= room.tokens and len(ranked) == len(units):
+        for unit in units:
+            unit.rule, unit.made = "fits", tuple(history[unit.span.start : unit.span.stop])
+        return _lay_out(history, units, room, policy, counter, archive)
+    marker = counter.count_message(Message("user", (Text(_marker(policy, 999_999, "~" * LENGTH)),)))
+    free = room.tokens - marker * (3 + len(pins))
+    free -= _take_must(history, units, must, free, counter, archive)
+    order = [n for n in dict.fromkeys([len(units) - 1, *ranked]) if n not in must]
+    _rank(units, [*must, *order], marker * (3 + len(pins)))
+    _take_rest(history, units, order, free, room, policy, counter, archive)
+    taken = [n for n in order if units[n].made is not None]
+    while True:
+        laid = _lay_out(history, units, room, policy, counter, archive)
+        if laid.tokens <= room.tokens:
+            return laid
+        if not taken:
+            raise CannotFit(
+                f"goal, request and markers take {laid.tokens:,} tokens, and history has {room.tokens:,}; "
+                "choose a larger window or lower the reserve"
+            )
+        units[taken.pop()].made = None
+
+
+def _must(history: Sequence[Message], spans: Sequence[Span], pins: Sequence[int]) -> list[int]:
+    """The units that have to be in, the most important first: the current request, the first goal, pins."""
+    users = [n for n, message in enumerate(history) if message.role == "user"]
+    wanted = [users[-1], users[0]] if users else [0] if history else []
+    unit_of = {}
+    for n, span in enumerate(spans):
+        for index in range(span.start, span.stop):
+            unit_of[index] = n
+    return list(dict.fromkeys(unit_of[index] for index in (*wanted, *pins) if index in unit_of))
+
+
+def _take_must(
+    history: Sequence[Message], units: list[_Unit], must: list[int], free: int, counter: Counter, archive: Archive
+) -> int:
+    """Take what has to be in, shrunk from the least important on where it does not fit. Returns what it costs."""
+    names = {0: "current request", 1: "first goal"}
+    needed = sum(units[n].cost for n in must)
+    for rank, n in reversed(list(enumerate(must))):
+        unit, given = units[n], tuple(history[units[n].span.start : units[n].span.stop])
+        unit.rule, unit.made = names.get(rank, "pin"), given
+        excess = needed - free
+        if excess > 0:
+            made = shrink_messages(given, max(unit.cost - excess, 0), unit.span.start, counter, archive)
+            made = made or shrink_messages(given, min(unit.cost, 64), unit.span.start, counter, archive)
+            if made is not None:
+                unit.made = made
+                needed -= unit.cost - sum(map(counter.count_message, made))
+    if needed > free:
+        what = ", ".join(f"{names.get(rank, 'pin')} {units[n].cost:,}" for rank, n in enumerate(must))
+        raise CannotFit(
+            f"what must be in takes {needed:,} tokens even when shrunk ({what}), and {max(free, 0):,} are left for history; "
+            "choose a larger window, or lower the reserve, the prompt or the tools"
+        )
+    return needed
+
+
+def _rank(units: list[_Unit], order: list[int], marker: int) -> None:
+    """What outranks each unit; what no strategy named ranks last, newest first."""
+    used = marker
+    named = set(order)
+    for n in (*order, *(n for n in reversed(range(len(units))) if n not in named)):
+        units[n].outranked_by = used
+        used += units[n].cost
+
+
+def _take_rest(
+    history: Sequence[Message],
+    units: list[_Unit],
+    order: list[int],
+    free: int,
+    room: Room,
+    policy: Policy,
+    counter: Counter,
+    archive: Archive,
+) -> None:
+    """Fill what is free, in order, until something does not fit; the newest exchange may also take what a new epoch leaves free."""
+    spare = room.tokens - room.refill
+    for position, n in enumerate(order):
+        unit = units[n]
+        newest = n == len(units) - 1
+        left = free if newest or position == 0 else free - spare
+        given = tuple(history[unit.span.start : unit.span.stop])
+        if unit.cost <= left:
+            unit.rule, unit.made = "newest exchange" if newest else policy.strategy, given
+            free -= unit.cost
+            continue
+        # What does not fit whole is cut to what is left, if that is worth reading; nothing older is taken then.
+        if newest or (policy.strategy == "newest" and left >= SMALLEST_SHARE):
+            made = shrink_messages(given, left, unit.span.start, counter, archive)
+            if made is not None:
+                unit.rule, unit.made = "newest exchange" if newest else policy.strategy, made
+                free -= sum(map(counter.count_message, made))
+            if newest:
+                continue
+        return
+
+
+def _lay_out(
+    history: Sequence[Message], units: list[_Unit], room: Room, policy: Policy, counter: Counter, archive: Archive
+) -> Fitted:
+    """The units in their places, with a marker for each stretch that is left out."""
+    pieces: list[Piece] = []
+    tokens = dropped = 0
+    gap: list[_Unit] = []
+    for unit in (*units, None):
+        if unit is not None and unit.made is None:
+            gap.append(unit)
+            continue
+        if gap:
+            piece = _gap(history, gap, room, policy, counter, archive)
+            tokens += piece.items[-1].after
+            dropped += len(piece.span)
+            pieces.append(piece)
+            gap = []
+        if unit is None:
+            break
+        piece = _kept(history, unit, room, counter)
+        tokens += sum(item.after for item in piece.items)
+        pieces.append(piece)
+    return Fitted(tuple(pieces), tokens, dropped)
+
+
+def _kept(history: Sequence[Message], unit: _Unit, room: Room, counter: Counter) -> Piece:
+    items = []
+    assert unit.made is not None
+    for index, made in zip(range(unit.span.start, unit.span.stop), unit.made, strict=True):
+        before, after = counter.count_message(history[index]), counter.count_message(made)
+        whole = made is history[index]
+        items.append(
+            Item(
+                f"messages[{index}]",
+                "history",
+                "kept" if whole else "shrunk",
+                unit.rule,
+                before,
+                after,
+                () if whole else tuple(sorted(handles_in(made))),
+                0 if whole else _returns_at(unit, room),
+            )
+        )
+    return Piece(unit.span, unit.made, tuple(items))
+
+
+def _gap(
+    history: Sequence[Message], gap: list[_Unit], room: Room, policy: Policy, counter: Counter, archive: Archive
+) -> Piece:
+    span = Span(gap[0].span.start, gap[-1].span.stop)
+    handle = archive.keep_span(span.start, tuple(history[span.start : span.stop]))
+    marker = Message("user", (Text(_marker(policy, len(span), handle)),))
+    before = sum(unit.cost for unit in gap)
+    back = max(_returns_at(unit, room) for unit in gap)
+    place = f"messages[{span.start}:{span.stop}]"
+    item = Item(place, "history", "dropped", policy.strategy, before, counter.count_message(marker), (handle,), back)
+    return Piece(span, (marker,), (item,))
+
+
+def _returns_at(unit: _Unit, room: Room) -> int:
+    inside = unit.outranked_by + unit.cost + room.beside
+    return -int(-inside // (1 - room.margin)) + room.reserve + 1
+
+
+def _marker(policy: Policy, count: int, handle: str) -> str:
+    return policy.marker.format(count=f"{count:,} message{'s' if count != 1 else ''}", handle=handle)
+
+
+def handles_in(message: Message) -> set[str]:
+    """The handles that a message's markers name."""
+    import re
+
+    found: set[str] = set()
+    for part in message.parts:
+        for text in _texts(part):
+            found |= set(re.findall(r"recall (~[a-z2-7]{12})", text))
+    return found
+
+
+def _texts(part: object) -> list[str]:
+    match part:
+        case Text():
+            return [part.text]
+        case _ if hasattr(part, "arguments"):
+            return [str(part.arguments)]
+        case _ if hasattr(part, "parts"):
+            return [inner.text for inner in part.parts if isinstance(inner, Text)]
+    return []

@@ -1,0 +1,76 @@
+"""What was done and why: a line for every item in a request and every span left out of it."""
+
+from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from loom.conversation.message import Message
+from loom.conversation.turns import Span
+
+Action = Literal["kept", "shrunk", "dropped", "added", "repaired"]
+
+
+class Item(Struct, frozen=True, omit_defaults=True):
+    """One thing: where it stands, what was done to it by which rule, its tokens before and after, and the way back.
+
+    `returns_at` is the window at which it would stand whole again: all that outranks it, itself, and the reserve.
+    """
+
+    place: str
+    zone: str
+    action: Action
+    rule: str
+    before: int
+    after: int
+    handles: tuple[str, ...] = ()
+    returns_at: int = 0
+
+
+class Piece(Struct, frozen=True):
+    """A stretch of the history as it will be sent."""
+
+    span: Span
+    messages: tuple[Message, ...]
+    items: tuple[Item, ...]
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """`prefix` is what a provider can cache: tools, system and history, without the tail."""
+
+    policy: str
+    model: str
+    counter: str
+    window: int
+    reserved_output: int
+    input_tokens: int
+    zones: dict[str, dict[str, int]]
+    items: tuple[Item, ...]
+    dropped: int
+    truncated: bool
+    prefix_tokens: int
+    prefix_hash: str
+    epoch: int
+    epoch_reason: str
+    notes: tuple[str, ...] = ()
+    ids: dict[str, str] = {}
+    # What the next call needs to continue this epoch.
+    pieces: tuple[Piece, ...] = ()
+    head_hash: str = ""
+    history_hash: str = ""
+    history_length: int = 0
+
+    @property
+    def usable(self) -> int:
+        return self.window - self.reserved_output
+
+    @property
+    def pressure(self) -> float:
+        """Measured tokens by usable tokens."""
+        return round(self.input_tokens / self.usable, 4) if self.usable > 0 else 1.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report as JSON has it."""
+        hidden = ("pieces", "head_hash", "history_hash", "history_length", "items")
+        told = {key: value for key, value in asdict(self).items() if key not in hidden}
+        return told | {"pressure": self.pressure, "items": [asdict(item) for item in self.items]}

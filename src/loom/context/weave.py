@@ -1,0 +1,454 @@
+"""`weave`: from everything the agent has, the one request that fits, is whole and keeps the point; with the reasons."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from loom.budget.counting import Counter, counter_for
+from loom.budget.models import Overrides
+from loom.budget.models import model as find_model
+from loom.budget.profiles import Exact, profile, profile_for
+from loom.budget.zones import Budget, allocate_budget, flow
+from loom.context.gate import Fitted, Room, fit, units_of
+from loom.context.handles import Archive, to_lines
+from loom.context.policy import Policy
+from loom.context.policy import policy as find_policy
+from loom.context.report import Item, Piece, Report
+from loom.context.shrink import shrink_text
+from loom.context.strategies import choose
+from loom.conversation.canonical import to_json
+from loom.conversation.message import Carried, Conversation, Message, Text, Tool, ToolCall, ToolResult
+from loom.conversation.turns import Span, turns
+from loom.dialects import dialect
+from loom.dialects.given import parse_given, parse_tool
+from loom.dialects.repair import repair
+from loom.dialects.settings_repair import mend_settings
+from loom.errors import CannotFit, ChoiceError, describe
+
+STAND_IN = "o200k_base"  # counts for models whose own tokenizer is not public, with the policy's margin
+OTHER_ZONE = 2048  # what a zone may take that neither the seed nor the policy names
+
+
+class Section(Struct, frozen=True):
+    """One piece of context ready to place: the zone it belongs to, its text, and where it came from."""
+
+    zone: str
+    text: str
+    origin: str = ""
+
+
+class Context(Struct, frozen=True):
+    """The finished request and its report. Render it with the method of the API it is sent to."""
+
+    conversation: Conversation
+    report: Report
+    archive: Archive
+    tail: int = 0
+
+    def openai(self) -> dict[str, Any]:
+        return self._render("openai")
+
+    def responses(self) -> dict[str, Any]:
+        return self._render("responses")
+
+    def anthropic(self) -> dict[str, Any]:
+        wire: dict[str, Any] = dialect("anthropic").render(_with_marks(self.conversation, self.tail)).wire
+        return wire
+
+    def document(self) -> str:
+        text: str = dialect("document").render(self.conversation).wire
+        return text
+
+    def render(self, name: str) -> Any:
+        """The request in the dialect of this name."""
+        dialect(name)
+        return getattr(self, name)()
+
+    def recall(self, handle: str) -> str:
+        """What was left out under this handle: the text of a part, or messages as canonical JSON lines."""
+        return self.archive.recall(handle)
+
+    def _render(self, name: str) -> dict[str, Any]:
+        wire: dict[str, Any] = dialect(name).render(self.conversation).wire
+        return wire
+
+
+def weave(
+    messages: Conversation | Iterable[Message | Mapping[str, Any]],
+    *,
+    model: str | None = None,
+    system: str | None = None,
+    tools: Iterable[Tool | Mapping[str, Any]] | None = None,
+    window: int | None = None,
+    reserve_output: int | None = None,
+    policy: str | Policy = "default",
+    sections: Iterable[Section | tuple[str, str]] = (),
+    pins: Sequence[int] = (),
+    previous: Report | None = None,
+    overrides: Overrides | None = None,
+    ratio: float = 1.0,
+) -> Context:
+    """Weave one request.
+
+    `window` is the whole window (the model's by default), of which `reserve_output` is kept for the answer. `pins` are indexes of
+    messages that must stay. `previous`, the report of the last call, continues its epoch: the request then is the last one
+    without its tail, plus what is new. `ratio` corrects the counter by the usage that the provider reported.
+    """
+    chosen = find_policy(policy)
+    given = _gather(messages, system, tools)
+    model = model or given.model or None
+    repaired = repair(given)
+    conversation = repaired.conversation
+    if not conversation.messages:
+        raise CannotFit("there is nothing to send: no message is left; give at least one with words, media or a call")
+    counter = gate_counter(model, ratio)
+    exact = isinstance(profile_for(model).text, Exact)
+    margin = 0.0 if exact else chosen.margin
+    budget = _budget(model, window, reserve_output, given.max_output, chosen, overrides)
+    archive = Archive()
+
+    placed, tail, section_items, needs = _place(sections, conversation, chosen, budget, counter, archive)
+    measured = flow(budget, needs)
+    beside = needs["system_prompt"] + needs["tool_definitions"] + sum(i.after for i in section_items) + counter.profile.per_list
+    usable = int(budget.usable * (1 - margin))
+    if beside >= usable:
+        raise CannotFit(
+            f"system text {needs['system_prompt']:,}, tools {needs['tool_definitions']:,} and sections "
+            f"{sum(i.after for i in section_items):,} tokens leave nothing of {usable:,} usable ({budget.window:,} less "
+            f"{budget.reserved_output:,} for the answer{f' and {margin:.0%} margin' if margin else ''}); "
+            "shorten them, lower the reserve or choose a model with a larger window"
+        )
+    head_hash = _hash(to_json([chosen.name, model or ""]) + to_lines(placed) + "".join(map(_tool_text, conversation.tools)))
+    fitted, epoch, reason = _fit(
+        conversation.messages, chosen, budget, measured, counter, archive, pins, previous, head_hash,
+        Room(tokens=usable - beside, refill=usable - beside, beside=beside, reserve=budget.reserved_output, margin=margin),
+    )  # fmt: skip
+    history = tuple(message for piece in fitted.pieces for message in piece.messages)
+    woven = replace(
+        conversation,
+        system=placed,
+        messages=(*history, *tail),
+        model=model or "",
+        max_output=budget.reserved_output or conversation.max_output,
+    )
+    woven, changed = mend_settings(woven)
+    notes = [*measured.notes, *(what for _, what in changed)]
+    if fitted.dropped > chosen.warn_past_dropped:
+        notes.append(f"{fitted.dropped} messages evicted; consider a summary, or a new session")
+    if not exact:
+        notes.append(f"no public tokenizer for {model or 'an unknown model'}: counted by {STAND_IN}, {margin:.0%} kept free")
+    report = _report(chosen, model, counter, budget, measured, needs, section_items, fitted, repaired.changes, notes)
+    prefix = to_lines((*placed, *history))
+    report = replace(
+        report,
+        input_tokens=beside + fitted.tokens,
+        prefix_tokens=beside + fitted.tokens - sum(map(counter.count_message, tail)),
+        prefix_hash=_hash(head_hash + prefix),
+        epoch=epoch,
+        epoch_reason=reason,
+        ids=repaired.ids,
+        head_hash=head_hash,
+        history_hash=_hash(to_lines(conversation.messages)),
+        history_length=len(conversation.messages),
+    )
+    return Context(woven, report, archive, len(tail))
+
+
+@lru_cache(maxsize=16)
+def gate_counter(model: str | None, ratio: float = 1.0) -> Counter:
+    """The best counter for a model, kept, so that no message is counted twice."""
+    made = profile_for(model)
+    if not isinstance(made.text, Exact):
+        made = replace(made, text=Exact(STAND_IN), name=STAND_IN)
+    return Counter(made, ratio=ratio)
+
+
+@lru_cache(maxsize=16)
+def _seed_counter(name: str) -> Counter:
+    return Counter(profile(name))
+
+
+def _gather(
+    messages: Conversation | Iterable[Message | Mapping[str, Any]], system: str | None, tools: Iterable[Tool | Mapping[str, Any]] | None
+) -> Conversation:
+    """One conversation from whatever the caller has."""
+    if isinstance(messages, Conversation):
+        conversation = messages
+    elif isinstance(messages, Mapping | str | bytes) or not isinstance(messages, Iterable):
+        raise ChoiceError(f"messages must be a list of messages or a Conversation, found {describe(messages)}")
+    else:
+        parsed = list(parse_given(messages))
+        lead = next((n for n, m in enumerate(parsed) if m.role not in ("system", "developer")), len(parsed))
+        conversation = Conversation(messages=tuple(parsed[lead:]), system=tuple(parsed[:lead]))
+    if system:
+        conversation = replace(conversation, system=(Message("system", (Text(system),)), *conversation.system))
+    if tools is not None:
+        conversation = replace(conversation, tools=tuple(parse_tool(tool, f"tools[{n}]") for n, tool in enumerate(tools)))
+    return conversation
+
+
+def _budget(
+    model: str | None, window: int | None, reserve: int | None, asked: int | None, chosen: Policy, overrides: Overrides | None
+) -> Budget:
+    size = window if window is not None else find_model(model, overrides).window
+    if not isinstance(size, int) or isinstance(size, bool) or size <= 0:
+        raise ChoiceError(f"the window must be a positive number of tokens, found {describe(size)}")
+    extra = {"zones": chosen.zones} if chosen.zones else {}
+    if reserve is None and asked and asked <= size // 2:
+        reserve = asked
+    if reserve is not None:
+        return allocate_budget(model, window=size, reserved_output=reserve, **extra)  # type: ignore[arg-type]
+    if chosen.reserve <= size // 4:
+        return allocate_budget(model, window=size, reserved_output=chosen.reserve, **extra)  # type: ignore[arg-type]
+    return allocate_budget(model, window=size, **extra)  # type: ignore[arg-type]
+
+
+def _place(
+    sections: Iterable[Section | tuple[str, str]],
+    conversation: Conversation,
+    chosen: Policy,
+    budget: Budget,
+    counter: Counter,
+    archive: Archive,
+) -> tuple[tuple[Message, ...], tuple[Message, ...], list[Item], dict[str, int]]:
+    """System text with its sections, the tail, an item for each section, and what each zone needs."""
+    by_zone: dict[str, list[str]] = {}
+    items: list[Item] = []
+    zones = {zone.name: zone.tokens for zone in budget.zones}
+    needs = {
+        "system_prompt": sum(map(counter.count_message, conversation.system)),
+        "tool_definitions": counter.count_tools(conversation.tools),
+    }
+    for n, given in enumerate(sections):
+        section = given if isinstance(given, Section) else Section(*given)
+        if not section.text.strip():
+            continue
+        before = counter.count_text(section.text)
+        cap = max(zones.get(section.zone, OTHER_ZONE) - needs.get(section.zone, 0), 0)
+        text, handles = section.text, tuple[str, ...]()
+        if before > cap:
+            handle = archive.keep_text(f"section {n}", section.text)
+            text, handles = shrink_text(section.text, cap, counter.count_text, handle), (handle,)
+        by_zone.setdefault(section.zone, []).append(text)
+        after = counter.count_text(text) + 8
+        needs[section.zone] = needs.get(section.zone, 0) + after
+        action = "shrunk" if handles else "kept"
+        items.append(Item(f"sections[{n}]", section.zone, action, "its zone", before, after, handles))  # type: ignore[arg-type]
+    ordered = [text for zone in chosen.system for text in by_zone.pop(zone, ())]
+    last = [text for zone in chosen.tail for text in by_zone.pop(zone, ())]
+    stable = [text for zone in list(by_zone) if zone not in chosen.tail for text in by_zone.pop(zone)]
+    placed = _system(conversation.system, [*ordered, *stable], chosen.separator)
+    tail = (Message("user", (Text(chosen.separator.join(last)),)),) if last else ()
+    return placed, tail, items, needs
+
+
+def _system(system: tuple[Message, ...], texts: list[str], separator: str) -> tuple[Message, ...]:
+    """The system text as it is, and sections behind it in the same message: providers refuse several."""
+    if not texts:
+        return system
+    if not system:
+        return (Message("system", (Text(separator.join(texts)),)),)
+    last = system[-1]
+    match last.parts:
+        case (Text(text, None),):
+            joined = replace(last, parts=(Text(separator.join((text, *texts))),))
+        case _:
+            joined = replace(last, parts=(*last.parts, Text(separator.join(texts))))
+    return (*system[:-1], joined)
+
+
+def _fit(
+    history: tuple[Message, ...],
+    chosen: Policy,
+    budget: Budget,
+    measured: Budget,
+    counter: Counter,
+    archive: Archive,
+    pins: Sequence[int],
+    previous: Report | None,
+    head_hash: str,
+    room: Room,
+) -> tuple[Fitted, int, str]:
+    """Continue the epoch of the previous report where that still fits, else begin one."""
+    for pin in pins:
+        if not 0 <= pin < len(history):
+            raise ChoiceError(f"pin {pin} is no message; there are {len(history)}, counted from 0")
+    if previous is None:
+        return _choose(history, chosen, budget, measured, counter, archive, pins, room), 0, "each call is its own"
+    seen = previous.history_length
+    if previous.policy != chosen.name or previous.head_hash != head_hash:
+        reason = "system text, tools, sections, model or policy changed"
+    elif seen > len(history) or _hash(to_lines(history[:seen])) != previous.history_hash:
+        reason = "the history changed before its end"
+    elif any(not any(p.span.start <= pin < p.span.stop and p.items[0].action == "kept" for p in previous.pieces) for pin in pins if pin < seen):
+        reason = "a pin changed"
+    else:
+        fresh = _appended(history, seen, counter)
+        tokens = sum(item.after for piece in (*previous.pieces, *fresh) for item in piece.items)
+        if tokens <= room.tokens:
+            dropped = sum(len(p.span) for p in previous.pieces if p.items[0].action == "dropped")
+            for piece in previous.pieces:
+                _keep_again(piece, history, archive)
+            return Fitted((*previous.pieces, *fresh), tokens, dropped), previous.epoch, "continued"
+        reason = f"{tokens:,} tokens no longer fit {room.tokens:,}"
+    room = replace(room, refill=int(room.tokens * chosen.refill))
+    return _choose(history, chosen, budget, measured, counter, archive, pins, room), previous.epoch + 1, reason
+
+
+def _appended(history: tuple[Message, ...], seen: int, counter: Counter) -> list[Piece]:
+    pieces = []
+    for index in range(seen, len(history)):
+        cost = counter.count_message(history[index])
+        item = Item(f"messages[{index}]", "history", "kept", "new in this epoch", cost, cost)
+        pieces.append(Piece(Span(index, index + 1), (history[index],), (item,)))
+    return pieces
+
+
+def _keep_again(piece: Piece, history: tuple[Message, ...], archive: Archive) -> None:
+    """What an earlier call of the epoch left out can be recalled from this one too."""
+    if piece.items[0].action == "dropped":
+        archive.keep_span(piece.span.start, history[piece.span.start : piece.span.stop])
+        return
+    for index in range(piece.span.start, piece.span.stop):
+        for n, part in enumerate(history[index].parts):
+            if isinstance(part, Text):
+                archive.keep_text(f"{index}.{n}", part.text)
+            elif isinstance(part, ToolCall):
+                archive.keep_text(f"{index}.{n}", part.arguments)
+            elif isinstance(part, ToolResult):
+                for k, inner in enumerate(part.parts):
+                    if isinstance(inner, Text):
+                        archive.keep_text(f"{index}.{n}.{k}", inner.text)
+
+
+def _choose(
+    history: tuple[Message, ...],
+    chosen: Policy,
+    budget: Budget,
+    measured: Budget,
+    counter: Counter,
+    archive: Archive,
+    pins: Sequence[int],
+    room: Room,
+) -> Fitted:
+    """Let the policy's strategy choose by its own counter, and the gate fill by the best one."""
+    spans = units_of(history)
+    own = counter if chosen.counter == "best" else _seed_counter(chosen.counter)
+    available = budget.history if chosen.history == "zone" else room.tokens if own is counter else measured.history
+    groups = _groups(history, spans, chosen)
+    costs = list(map(own.count_message, history))
+    sizes = [sum(costs[spans[group[0]].start : spans[group[-1]].stop]) for group in groups]
+    marker = own.count_text(chosen.marker)
+    kept = choose(chosen.strategy, sizes, available, chosen.minimum_recent_nodes, marker)
+    ranked = [unit for group in kept.ranked for unit in reversed(groups[group])]
+    return fit(history, ranked, spans, pins, room, chosen, counter, archive)
+
+
+def _groups(history: tuple[Message, ...], spans: list[Span], chosen: Policy) -> list[list[int]]:
+    """What a strategy takes at once: exchanges, or the exchanges of a turn."""
+    if chosen.strategy != "whole_turns":
+        return [[n] for n in range(len(spans))]
+    starts = {turn.start for turn in turns(history)}
+    groups: list[list[int]] = []
+    for n, span in enumerate(spans):
+        if not groups or span.start in starts:
+            groups.append([])
+        groups[-1].append(n)
+    return groups
+
+
+def _report(
+    chosen: Policy,
+    model: str | None,
+    counter: Counter,
+    budget: Budget,
+    measured: Budget,
+    needs: dict[str, int],
+    section_items: list[Item],
+    fitted: Fitted,
+    changes: Sequence[Any],
+    notes: list[str],
+) -> Report:
+    used = needs | {"history": fitted.tokens, "reserved_output": budget.reserved_output}
+    zones = {zone.name: {"budget": zone.tokens, "used": used.get(zone.name, 0)} for zone in measured.zones}
+    for name, tokens in used.items():
+        zones.setdefault(name, {"budget": OTHER_ZONE, "used": tokens})
+    fixed = [
+        Item("system", "system_prompt", "kept", "verbatim", needs["system_prompt"], needs["system_prompt"]),
+        Item("tools", "tool_definitions", "kept", "verbatim", needs["tool_definitions"], needs["tool_definitions"]),
+    ]
+    mended = [Item(f"messages[{c.message}]", "history", "repaired", f"{c.rule}: {c.what}", 0, 0) for c in changes]
+    items = (*(item for item in fixed if item.after), *section_items, *mended, *(item for piece in fitted.pieces for item in piece.items))
+    return Report(
+        policy=chosen.name,
+        model=model or "",
+        counter=counter.profile.name,
+        window=budget.window,
+        reserved_output=budget.reserved_output,
+        input_tokens=0,
+        zones=zones,
+        items=items,
+        dropped=fitted.dropped,
+        truncated=any(item.action in ("dropped", "shrunk") for item in items),
+        prefix_tokens=0,
+        prefix_hash="",
+        epoch=0,
+        epoch_reason="",
+        notes=tuple(notes),
+        pieces=fitted.pieces,
+    )
+
+
+def _tool_text(tool: Tool) -> str:
+    return f"{tool.name}\n{tool.description}\n{tool.schema}\n{tool.carried.fields if tool.carried else ''}\n"
+
+
+def _hash(text: str) -> str:
+    return blake2b(text.encode(errors="surrogatepass"), digest_size=12).hexdigest()
+
+
+_MARK = '{"cache_control":{"type":"ephemeral"}}'
+
+
+def _with_marks(conversation: Conversation, tail: int) -> Conversation:
+    """Cache marks at the stable boundaries: tools, system, the end of history and the last message but one before it.
+
+    Where the caller set marks of their own, theirs stand.
+    """
+    if _marked(conversation):
+        return conversation
+    tools, system, messages = list(conversation.tools), list(conversation.system), list(conversation.messages)
+    if tools and tools[-1].carried is None:
+        tools[-1] = replace(tools[-1], carried=Carried("anthropic", _MARK))
+    if system:
+        system[-1] = _mark_last(system[-1])
+    stable = len(messages) - tail
+    for index in {stable - 1, next((n for n in reversed(range(stable - 1)) if messages[n].role == "user"), stable - 1)}:
+        if index >= 0:
+            messages[index] = _mark_last(messages[index])
+    return replace(conversation, tools=tuple(tools), system=tuple(system), messages=tuple(messages))
+
+
+def _marked(conversation: Conversation) -> bool:
+    def has(carried: Carried | None) -> bool:
+        return carried is not None and '"cache_control"' in carried.fields
+
+    everything = (*conversation.system, *conversation.messages)
+    return any(has(tool.carried) for tool in conversation.tools) or any(
+        has(getattr(part, "carried", None)) or any(has(getattr(inner, "carried", None)) for inner in getattr(part, "parts", ()))
+        for message in everything
+        for part in message.parts
+    )
+
+
+def _mark_last(message: Message) -> Message:
+    for n in reversed(range(len(message.parts))):
+        part = message.parts[n]
+        if isinstance(part, Text | ToolCall | ToolResult) and part.carried is None:
+            marked = replace(part, carried=Carried("anthropic", _MARK))
+            return replace(message, parts=(*message.parts[:n], marked, *message.parts[n + 1 :]))
+    return message
