@@ -57,8 +57,7 @@ class Report(Struct, frozen=True, kw_only=True):
     # What the next call needs to continue this epoch.
     pieces: tuple[Piece, ...] = ()
     head_hash: str = ""
-    history_hash: str = ""
-    history_length: int = 0
+    history: tuple[Message, ...] = ()
 
     @property
     def usable(self) -> int:
@@ -71,6 +70,6 @@ class Report(Struct, frozen=True, kw_only=True):
 
     def as_dict(self) -> dict[str, Any]:
         """The report as JSON has it."""
-        hidden = ("pieces", "head_hash", "history_hash", "history_length", "items")
+        hidden = ("pieces", "head_hash", "history", "items")
         told = {key: value for key, value in asdict(self).items() if key not in hidden}
         return told | {"pressure": self.pressure, "items": [asdict(item) for item in self.items]}

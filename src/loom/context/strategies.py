@@ -44,8 +44,10 @@ def choose(strategy: Strategy, sizes: Sequence[int], available: int, minimum_rec
     match strategy:
         case "newest":
             return Choice(tuple(reversed(range(count))))
-        case "recent" | "rolling_window" | "whole_turns":
+        case "recent" | "rolling_window":
             return Choice(tuple(reversed(range(recent(sizes, available), count))))
+        case "whole_turns":  # the active turn is never refused; the gate cuts inside it
+            return Choice(tuple(reversed(range(min(recent(sizes, available), max(count - 1, 0)), count))))
         case "truncate_middle":
             head, tail = truncate_middle(sizes, available, minimum_recent, marker)
             return Choice((*reversed(range(tail, count)), *range(head)))

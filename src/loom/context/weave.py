@@ -26,7 +26,7 @@ from loom.conversation.turns import Span, turns
 from loom.dialects import dialect
 from loom.dialects.given import parse_given, parse_tool
 from loom.dialects.repair import repair
-from loom.dialects.settings_repair import mend_settings
+from loom.dialects.settings_repair import has_marks, mend_settings
 from loom.errors import CannotFit, ChoiceError, describe
 
 STAND_IN = "o200k_base"  # counts for models whose own tokenizer is not public, with the policy's margin
@@ -152,8 +152,7 @@ def weave(
         epoch_reason=reason,
         ids=repaired.ids,
         head_hash=head_hash,
-        history_hash=_hash(to_lines(conversation.messages)),
-        history_length=len(conversation.messages),
+        history=conversation.messages,
     )
     return Context(woven, report, archive, len(tail))
 
@@ -279,10 +278,10 @@ def _fit(
             raise ChoiceError(f"pin {pin} is no message; there are {len(history)}, counted from 0")
     if previous is None:
         return _choose(history, chosen, budget, measured, counter, archive, pins, room), 0, "each call is its own"
-    seen = previous.history_length
+    seen = len(previous.history)
     if previous.policy != chosen.name or previous.head_hash != head_hash:
         reason = "system text, tools, sections, model or policy changed"
-    elif seen > len(history) or _hash(to_lines(history[:seen])) != previous.history_hash:
+    elif previous.history != history[:seen]:
         reason = "the history changed before its end"
     elif any(not any(p.span.start <= pin < p.span.stop and p.items[0].action == "kept" for p in previous.pieces) for pin in pins if pin < seen):
         reason = "a pin changed"
@@ -419,7 +418,7 @@ def _with_marks(conversation: Conversation, tail: int) -> Conversation:
 
     Where the caller set marks of their own, theirs stand.
     """
-    if _marked(conversation):
+    if has_marks(conversation):
         return conversation
     tools, system, messages = list(conversation.tools), list(conversation.system), list(conversation.messages)
     if tools and tools[-1].carried is None:
@@ -431,18 +430,6 @@ def _with_marks(conversation: Conversation, tail: int) -> Conversation:
         if index >= 0:
             messages[index] = _mark_last(messages[index])
     return replace(conversation, tools=tuple(tools), system=tuple(system), messages=tuple(messages))
-
-
-def _marked(conversation: Conversation) -> bool:
-    def has(carried: Carried | None) -> bool:
-        return carried is not None and '"cache_control"' in carried.fields
-
-    everything = (*conversation.system, *conversation.messages)
-    return any(has(tool.carried) for tool in conversation.tools) or any(
-        has(getattr(part, "carried", None)) or any(has(getattr(inner, "carried", None)) for inner in getattr(part, "parts", ()))
-        for message in everything
-        for part in message.parts
-    )
 
 
 def _mark_last(message: Message) -> Message:

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from loom.conversation.message import Message
+from loom.conversation.message import Message, ToolCall, ToolResult
 
 
 class Span(Struct, frozen=True):
@@ -30,11 +30,14 @@ def exchanges(history: Sequence[Message]) -> list[Span]:
     made: dict[str, int] = {}  # the newest call of each id: providers use ids again
     reach = list(range(1, len(history) + 1))
     for index, message in enumerate(history):
-        for result in message.results:
-            if result.call_id in made:
-                reach[made[result.call_id]] = index + 1
-        for call in message.calls:
-            made[call.id] = index
+        if message.role == "tool":
+            for part in message.parts:
+                if isinstance(part, ToolResult) and part.call_id in made:
+                    reach[made[part.call_id]] = index + 1
+        elif message.role == "assistant":
+            for part in message.parts:
+                if isinstance(part, ToolCall):
+                    made[part.id] = index
     spans: list[Span] = []
     start = stop = 0
     for index, end in enumerate(reach):

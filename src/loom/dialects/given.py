@@ -15,8 +15,7 @@ _ITEMS = {"reasoning", *CALLS, *KIND_OF_OUTPUT, "web_search_call", "file_search_
 
 def speaks_anthropic(message: Any) -> bool:
     """Whether a message has blocks that only Anthropic's wire has."""
-    content = message.get("content") if isinstance(message, dict) else None
-    if not isinstance(content, list):
+    if type(message) is not dict or type(content := message.get("content")) is not list:
         return False
     kinds = [block.get("type") for block in content if isinstance(block, dict)]
     return not _ANTHROPIC_BLOCKS.isdisjoint(kinds) or any(b.get("type") == "image" and "source" in b for b in content if isinstance(b, dict))

@@ -5,6 +5,7 @@ from typing import Any
 
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import (
+    Carried,
     Conversation,
     Media,
     Message,
@@ -42,6 +43,7 @@ from loom.dialects.wire import (
 from loom.errors import WireError
 
 NAME = "openai"
+_EMPTY = Carried(NAME, form=("empty",))
 
 
 # ── reading ──────────────────────────────────────────────────────────────────
@@ -82,6 +84,8 @@ def parse_messages(wires: Iterable[Any]) -> Iterator[Message]:
 
 
 def parse_message(wire: Any, place: str) -> Message:
+    if (plain := _parse_plain(wire)) is not None:
+        return plain
     message = expect_object(wire, place)
     role: Any = message.get("role")
     if role not in ROLES:
@@ -96,6 +100,41 @@ def parse_message(wire: Any, place: str) -> Message:
     if not isinstance(author, str) or ("name" in message and not author):
         fields["name"], author = author, ""
     return Message(role, tuple(parts), author, carry(NAME, fields, form))
+
+
+def _parse_plain(wire: Any) -> Message | None:
+    """The usual message, which carries nothing: most of any history, read without looking for what it does not have."""
+    if type(wire) is not dict:
+        return None
+    role, content, size = wire.get("role"), wire.get("content"), len(wire)
+    if role == "assistant" and size == 3 and type(calls := wire.get("tool_calls")) is list and calls:
+        parts = tuple([call for given in calls if (call := _plain_call(given)) is not None])
+        if len(parts) != len(calls) or not (content is None or type(content) is str) or "content" not in wire:
+            return None
+        if not content:
+            return Message("assistant", parts, carried=None if content is None else _EMPTY)
+        return Message("assistant", (Text(content), *parts))
+    if type(content) is not str or not content:
+        return None
+    if size == 2 and role in ("user", "assistant", "system"):
+        return Message(role, (Text(content),))
+    if role == "tool" and type(call_id := wire.get("tool_call_id")) is str:
+        name = wire.get("name", "")
+        if size == 3 and "name" not in wire:
+            return Message("tool", (ToolResult(call_id, (Text(content),)),))
+        if size == 4 and type(name) is str and name:
+            return Message("tool", (ToolResult(call_id, (Text(content),), name=name),))
+    return None
+
+
+def _plain_call(wire: Any) -> ToolCall | None:
+    if type(wire) is dict and len(wire) == 3 and wire.get("type") == "function" and type(call_id := wire.get("id")) is str:
+        function = wire.get("function")
+        if type(function) is dict and len(function) == 2:
+            name, arguments = function.get("name"), function.get("arguments")
+            if type(name) is str and type(arguments) is str:
+                return ToolCall(call_id, name, arguments)
+    return None
 
 
 def _parse_text(message: Json, place: str, role: str) -> tuple[list[Part], list[str]]:

@@ -41,6 +41,9 @@ class Repaired(Struct, frozen=True):
 
 
 def repair(conversation: Conversation) -> Repaired:
+    if _is_sound(conversation.messages) and all(_says(message) for message in conversation.system):
+        mended, settings_changes = mend_settings(conversation)
+        return Repaired(mended, tuple(Change(rule, -1, what) for rule, what in settings_changes), {})
     mender = Mender(reach=len(conversation.messages))
     messages = tuple(mender.mend(conversation.messages))
     system = tuple(m for given in conversation.system if (m := mender.mend_parts(-1, given)).parts)
@@ -301,6 +304,46 @@ class Mender:
                 answer = ToolResult(call.call.id, (Text(UNANSWERED),), error=True, name=name, kind=call.call.kind)
             held.answers.append(Message("tool", (answer,)))
             remember(self._answered, call.written)
+
+
+def _is_sound(messages: Iterable[Message]) -> bool:
+    """Whether a history needs no repair for sure, in one quick look; what is unusual is left to the mender."""
+    waiting: set[str] = set()
+    used: set[str] = set()
+    for message in messages:
+        if message.role == "tool":
+            for part in message.parts:
+                if not isinstance(part, ToolResult) or part.call_id not in waiting:
+                    return False
+                waiting.discard(part.call_id)
+                if len(part.parts) > 1 or part.carried is not None or any(p.carried is not None for p in part.parts if isinstance(p, Text)):
+                    return False
+            if message.carried is not None:
+                return False
+            continue
+        if waiting or not _says(message):
+            return False
+        if message.role == "assistant":
+            for part in message.parts:
+                if isinstance(part, ToolCall):
+                    if part.id in used or not ID.fullmatch(part.id):
+                        return False
+                    used.add(part.id)
+                    waiting.add(part.id)
+            if len(waiting) > MAX_CALLS:
+                return False
+    return not waiting
+
+
+def _says(message: Message) -> bool:
+    """Whether a message has something to say and nothing that may be amiss."""
+    for part in message.parts:
+        if isinstance(part, Text):
+            if not part.text or part.text.isspace():
+                return False
+        elif not isinstance(part, ToolCall | Media):
+            return False
+    return bool(message.parts)
 
 
 def _split(message: Message, calls: list[_Call]) -> list[tuple[Message, list[_Call]]]:

@@ -17,7 +17,34 @@ Changes = list[tuple[str, str]]
 def mend_settings(conversation: Conversation) -> tuple[Conversation, Changes]:
     """The conversation with at most four cache marks in a lawful order, and thinking off where it cannot be on."""
     changes: Changes = []
-    return _mend_thinking(_mend_marks(conversation, changes), changes), changes
+    if has_marks(conversation):
+        conversation = _mend_marks(conversation, changes)
+    return _mend_thinking(conversation, changes), changes
+
+
+def has_marks(conversation: Conversation) -> bool:
+    """Whether anything in it carries a cache mark."""
+    if any(_carries_mark(tool.carried) for tool in conversation.tools):
+        return True
+    for message in (*conversation.system, *conversation.messages):
+        for part in message.parts:
+            if isinstance(part, Opaque):
+                if part.wire == anthropic.NAME and '"cache_control"' in part.json:
+                    return True
+            elif part.carried is not None and _carries_mark(part.carried):
+                return True
+            if isinstance(part, ToolResult):
+                for inner in part.parts:
+                    if isinstance(inner, Opaque):
+                        if inner.wire == anthropic.NAME and '"cache_control"' in inner.json:
+                            return True
+                    elif inner.carried is not None and _carries_mark(inner.carried):
+                        return True
+    return False
+
+
+def _carries_mark(carried: Carried | None) -> bool:
+    return carried is not None and carried.wire == anthropic.NAME and '"cache_control"' in carried.fields
 
 
 def _mend_marks(conversation: Conversation, changes: Changes) -> Conversation:
