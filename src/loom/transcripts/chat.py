@@ -14,26 +14,47 @@ from loom.transcripts import files
 from loom.transcripts.runs import Run
 
 _ANTHROPIC_BLOCKS = {"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use", "document"}
-_ANTHROPIC_KEYS = {"system", "stop_sequences", "thinking", "anthropic_version", "top_k"}
+_ANTHROPIC_KEYS = {"system", "stop_sequences", "anthropic_version"}
+_OPENAI_ROLES = {"tool", "function", "developer"}
 
 
 def is_message(value: Any) -> bool:
     return isinstance(value, dict) and isinstance(value.get("role"), str) and not isinstance(value.get("messages"), list)
 
 
+def speaks_openai(message: Any) -> bool:
+    """Whether a message has what only the chat wire has."""
+    return isinstance(message, dict) and (
+        str(message.get("role")) in _OPENAI_ROLES or bool(message.get("tool_calls") or message.get("function_call"))
+    )
+
+
 def speaks_anthropic(message: Any) -> bool:
-    """Whether a message has blocks that only Anthropic's wire has."""
+    """Whether a message has blocks or marks that only Anthropic's wire has."""
     content = message.get("content") if isinstance(message, dict) else None
-    return isinstance(content, list) and any(
-        isinstance(b, dict) and (b.get("type") in _ANTHROPIC_BLOCKS or (b.get("type") == "image" and "source" in b))
-        for b in content
+    if not isinstance(content, list) or speaks_openai(message):
+        return False
+    blocks = [block for block in content if isinstance(block, dict)]
+    return any(
+        str(b.get("type")) in _ANTHROPIC_BLOCKS or "cache_control" in b or (b.get("type") == "image" and "source" in b)
+        for b in blocks
     )
 
 
 def wire_of(messages: Iterable[Any], request: Any = None) -> str:
-    if isinstance(request, dict) and _ANTHROPIC_KEYS & request.keys():
+    """Which of the two wires a list of messages, or the request around it, is written for."""
+    messages = list(messages)
+    if any(map(speaks_anthropic, messages)):
         return "anthropic"
-    return "anthropic" if any(map(speaks_anthropic, messages)) else "openai"
+    if any(map(speaks_openai, messages)):
+        return "openai"
+    if isinstance(request, dict):
+        tools = request.get("tools")
+        if isinstance(tools, list) and any(isinstance(tool, dict) and "input_schema" in tool for tool in tools):
+            return "anthropic"
+        if _ANTHROPIC_KEYS & request.keys():
+            return "anthropic"
+    return "openai"
 
 
 def parse_request(request: dict[str, Any]) -> tuple[str, Conversation]:
