@@ -1,6 +1,7 @@
 """Random conversations: valid ones, broken ones in every way the rules name, and wire requests with every optional field."""
 
 import base64 as b64
+import copy
 import functools
 import itertools
 import json
@@ -563,3 +564,80 @@ responses_requests = _merge(
 )
 
 WIRE_REQUESTS = {"openai": chat_requests, "anthropic": claude_requests, "responses": responses_requests}
+
+
+# ── accidents on the wire ────────────────────────────────────────────────────
+
+_ODD = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 9),
+    words,
+    st.just([]),
+    st.just({}),
+    st.just(["x"]),
+    st.just({"type": ["x"]}),
+    st.just([5]),
+)
+
+
+def _places(value: Any) -> list[tuple[Any, Any]]:
+    """Every container in a JSON value, with each of its keys."""
+    found: list[tuple[Any, Any]] = []
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in pairs:
+        found.append((value, key))
+        found += _places(inner)
+    return found
+
+
+@st.composite
+def damaged(draw: st.DrawFn, wire: Any) -> Any:
+    """A request with any JSON value in any place, or a field gone."""
+    wire = copy.deepcopy(wire)
+    for _ in range(draw(st.integers(1, 3))):
+        places = _places(wire)
+        if not places:
+            break
+        holder, key = places[draw(st.integers(0, len(places) - 1))]
+        if isinstance(holder, dict) and draw(st.integers(0, 4)) == 0:
+            del holder[key]
+        else:
+            holder[key] = copy.deepcopy(draw(_ODD))
+    return wire
+
+
+_MISSPELLINGS: dict[str, list[tuple[str, Any]]] = {
+    "openai": [
+        *(("arguments", value) for value in ({"a": 1}, None)),
+        *(("content", value) for value in (None, [], [{"type": "text", "text": " "}])),
+        *((key, value) for key in ("id", "tool_call_id") for value in (5, None)),
+        ("type", None),
+    ],
+    "anthropic": [("input", [1]), ("input", "text"), ("content", ""), ("content", []), ("signature", None), ("max_tokens", "5")],
+    "responses": [
+        *(("arguments", value) for value in ({"a": 1}, None)),
+        *(("type", value) for value in ("input_text", "output_text")),
+        ("content", []),
+        ("output", None),
+    ],
+}
+
+
+@st.composite
+def misspelt(draw: st.DrawFn, name: str, wire: Any) -> Any:
+    """A request in which some fields are spelt as programs in a hurry spell them."""
+    wire = copy.deepcopy(wire)
+    for _ in range(draw(st.integers(1, 4))):
+        key, value = draw(st.sampled_from(_MISSPELLINGS[name]))
+        holders = [holder for holder, k in _places(wire) if k == key and isinstance(holder, dict)]
+        if key == "type" and value is not None:
+            holders = [h for h in holders if h.get("type") in ("input_text", "output_text")]
+        if not holders:
+            continue
+        holder = holders[draw(st.integers(0, len(holders) - 1))]
+        if value is None and draw(st.booleans()):
+            del holder[key]
+        else:
+            holder[key] = copy.deepcopy(value)
+    return wire

@@ -7,8 +7,33 @@ import loom
 from tests.shared import ROOT
 
 NAMES = [
-    "Conversation", "LoomError", "Media", "Message", "Reasoning", "Text", "Tool", "ToolCall", "ToolResult", "dialect",
-    "exchanges", "find_safe_boundary", "parse_turn_boundaries", "read_runs", "repair", "restore_ids", "turns",
+    "CannotFit",
+    "Context",
+    "ContextWindow",
+    "Conversation",
+    "LoomError",
+    "Media",
+    "Message",
+    "Reasoning",
+    "Section",
+    "Text",
+    "Tool",
+    "ToolCall",
+    "ToolResult",
+    "allocate_budget",
+    "dialect",
+    "estimate_message_tokens",
+    "estimate_tool_defs_tokens",
+    "exchanges",
+    "find_safe_boundary",
+    "is_over_context_budget",
+    "model_limit",
+    "parse_turn_boundaries",
+    "read_runs",
+    "repair",
+    "restore_ids",
+    "turns",
+    "weave",
 ]  # fmt: skip
 
 

@@ -150,7 +150,13 @@ def test_show_tells_turns_exchanges_and_sizes() -> None:
 
 def test_show_prints_nothing_that_drives_a_terminal(tmp_path: Path) -> None:
     path = tmp_path / "evil.json"
-    path.write_text(json.dumps({"messages": [{"role": "user", "content": "a\x1b[2Jb\u202ec\x07" + "宽" * 200}]}))
+    evil = "a\x1b[2Jb\u202ec\x07"
+    call = {"id": "a", "type": "function", "function": {"name": evil, "arguments": evil}}
+    told = [
+        {"role": "user", "name": evil, "content": evil + "宽" * 200},
+        {"role": "assistant", "content": evil, "tool_calls": [call]},
+    ]
+    path.write_text(json.dumps({"model": evil, "messages": told}))
     for arguments in ((), ("--turn", "0")):
         shown = loom("show", path, *arguments).stdout
         assert not {"\x1b", "\u202e", "\x07"} & set(shown)
@@ -164,6 +170,51 @@ def test_several_runs_are_a_list_and_one_is_an_object() -> None:
     assert len(json.loads(loom("convert", tau, "--to", "responses").stdout)) == 60
     assert json.loads(loom("show", f"{tau}#3", "--json").stdout)["run"] == 3
     assert "#59" in loom("show", tau).stdout
+
+
+def test_check_sees_what_only_a_whole_request_shows(tmp_path: Path) -> None:
+    mark = {"type": "text", "text": "t", "cache_control": {"type": "ephemeral"}}
+    path = tmp_path / "marks.json"
+    path.write_text(
+        json.dumps({"model": "m", "max_tokens": 5, "system": "s", "messages": [{"role": "user", "content": [mark] * 6}]})
+    )
+    assert "too-many-marks" in loom("check", path).stdout
+    lines = tmp_path / "marks.jsonl"
+    lines.write_text(
+        "".join(json.dumps({"role": "user", "content": [mark, {"type": "document", "source": {}}]}) + "\n" for _ in range(6))
+    )
+    assert loom("check", lines).returncode == 1
+    assert loom("convert", lines, "--to", "anthropic", "--repair", "-o", tmp_path / "out.json").returncode == 0
+    assert loom("check", tmp_path / "out.json").returncode == 0
+
+
+def test_output_goes_through_links_and_pipes_and_keeps_rights(broken: Path, tmp_path: Path) -> None:
+    target, link, pipe = tmp_path / "target.json", tmp_path / "link.json", tmp_path / "pipe"
+    target.write_text("before")
+    target.chmod(0o600)
+    link.symlink_to(target)
+    assert loom("convert", broken, "--to", "openai", "-o", link).returncode == 0
+    assert link.is_symlink()
+    assert json.loads(target.read_text())
+    assert target.stat().st_mode & 0o777 == 0o600
+    os.mkfifo(pipe)
+    reader = subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE, text=True)
+    assert loom("convert", broken, "--to", "openai", "-o", pipe).returncode == 0
+    assert json.loads(reader.communicate(timeout=30)[0])
+    assert pipe.is_fifo()
+    assert "is no folder" in loom("convert", broken, "--to", "openai", "-o", tmp_path / "none" / "x.json").stderr
+
+
+def test_a_run_of_standard_input_can_be_named(broken: Path) -> None:
+    done = loom("check", "-#0", given=broken.read_text())
+    assert (done.returncode, "unanswered-call" in done.stdout) == (1, True)
+    assert loom("check", "-#4", given=broken.read_text()).returncode == 2
+
+
+def test_a_turn_that_is_not_there_is_an_error(broken: Path) -> None:
+    done = loom("show", broken, "--turn", "99")
+    assert done.returncode == 2
+    assert "there are 2 turns" in done.stderr
 
 
 def test_demo_shows_the_broken_and_the_mended_transcript() -> None:
@@ -224,11 +275,19 @@ def write_lines(path: Path, megabytes: float) -> None:
             written, n = written + len(text), n + 1
 
 
+MEASURE = """
+import resource, subprocess, sys
+status = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL).returncode
+print(status, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024)
+"""
+
+
 def peak(*arguments: str | Path) -> tuple[int, int]:
-    """Exit status and the most memory, in MiB, that the command held."""
-    pid = os.spawnv(os.P_NOWAIT, sys.executable, [*LOOM, *map(str, arguments)])
-    _, status, usage = os.wait4(pid, 0)
-    return os.waitstatus_to_exitcode(status), usage.ru_maxrss // (1024 if sys.platform == "linux" else 2**20)
+    """Exit status and the most memory in MiB. A small process starts the command: a fork counts what its parent held."""
+    command = [sys.executable, "-c", MEASURE, *LOOM, *map(str, arguments)]
+    measured = subprocess.run(command, capture_output=True, text=True, timeout=900, check=True)
+    status, memory = map(int, measured.stdout.split())
+    return status, memory
 
 
 @pytest.mark.parametrize("megabytes", [24, pytest.param(1024, marks=pytest.mark.long)])

@@ -1,17 +1,21 @@
 """Every format is found from its content and read as it was said."""
 
+import contextlib
 import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from loom import LoomError, Reasoning, Text, ToolCall, ToolResult, read_runs, repair
 from loom.dialects import WIRES, dialect
 from loom.transcripts import files
 from loom.transcripts.runs import Run
-from tests.shared import AGENTS, FIXTURES, needs_shared
+from tests import strategies as our
+from tests.shared import AGENTS, FIXTURES, examples, needs_shared
 
 
 def read(path: Path | str) -> Run:
@@ -292,3 +296,70 @@ def test_a_line_past_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     path = write(tmp_path / "a.jsonl", *CHAT, {"role": "user", "content": "x" * 2000})
     with pytest.raises(LoomError, match="line 5: longer than"):
         list(read(path).messages())
+
+
+SESSIONS = [*sorted(FIXTURES.glob("*.jsonl")), *sorted(FIXTURES.glob("wire_*.json"))]
+
+
+@settings(max_examples=examples(150))
+@given(data=st.data())
+def test_no_damage_to_a_file_makes_more_than_an_error_of_ours(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    source = data.draw(st.sampled_from(SESSIONS))
+    values = (
+        [json.loads(line) for line in source.read_text().splitlines()]
+        if source.suffix == ".jsonl"
+        else [json.loads(source.read_text())]
+    )
+    at = data.draw(st.integers(0, len(values) - 1))
+    values[at] = data.draw(our.damaged(values[at]))
+    path = write(tmp_path_factory.getbasetemp() / "damaged", *values)
+    with contextlib.suppress(LoomError):
+        for run in read_runs(str(path)):
+            repair(run.conversation())
+
+
+@pytest.mark.parametrize(
+    ("request_body", "wire"),
+    [
+        ({"model": "m", "max_tokens": 9, "tools": [{"name": "x", "input_schema": {}}], "messages": CHAT[1:2]}, "anthropic"),
+        ({"model": "m", "top_k": 9, "thinking": {"type": "enabled"}, "messages": CHAT}, "openai"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}]}]},
+            "anthropic",
+        ),
+    ],
+)
+def test_the_wire_of_a_request_is_told_by_what_only_it_has(tmp_path: Path, request_body: Any, wire: str) -> None:
+    assert read(write(tmp_path / "request", request_body)).wire == wire
+
+
+def test_answers_of_providers_and_lone_messages_are_read(tmp_path: Path) -> None:
+    answer = {"type": "message", "role": "assistant", "content": [{"type": "text", "text": "hi"}], "usage": {}}
+    assert told(read(write(tmp_path / "a", answer))) == ["assistant: text"]
+    completion = {"object": "chat.completion", "choices": [{"message": {"role": "assistant", "content": "hi"}}]}
+    assert told(read(write(tmp_path / "b", completion))) == ["assistant: text"]
+    assert told(read(write(tmp_path / "c", CHAT[1]))) == ["user: text"]
+
+
+def test_claude_code_lines_without_message_ids_stay_apart(tmp_path: Path) -> None:
+    def line(uuid: str, parent: str | None, kind: str, content: Any) -> dict[str, Any]:
+        return {"type": kind, "uuid": uuid, "parentUuid": parent, "sessionId": "s", "message": {"role": kind, "content": content}}
+
+    path = write(
+        tmp_path / "s.jsonl",
+        line("1", None, "assistant", [{"type": "tool_use", "id": "a", "name": "f", "input": {}}]),
+        line("2", "1", "user", [{"type": "tool_result", "tool_use_id": "a", "content": "A"}]),
+        line("3", "2", "assistant", [{"type": "text", "text": "done"}]),
+    )
+    assert told(read(path)) == ["assistant: call", "tool: result", "assistant: text"]
+
+
+def test_a_bad_codex_item_is_named_by_line_and_field(tmp_path: Path) -> None:
+    items = [
+        {"type": "session_meta", "payload": {}},
+        {"type": "response_item", "payload": {"type": "function_call", "call_id": "a"}},
+    ]
+    with pytest.raises(LoomError, match="line 2: name: expected a text, found nothing"):
+        list(read(write(tmp_path / "c.jsonl", *items)).messages())

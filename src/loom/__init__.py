@@ -4,6 +4,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from loom.budget.counting import estimate_message_tokens as estimate_message_tokens
+    from loom.budget.counting import estimate_tool_defs_tokens as estimate_tool_defs_tokens
+    from loom.budget.counting import is_over_context_budget as is_over_context_budget
+    from loom.budget.models import model_limit as model_limit
+    from loom.budget.zones import allocate_budget as allocate_budget
+    from loom.context.weave import Context as Context
+    from loom.context.weave import Section as Section
+    from loom.context.weave import weave as weave
+    from loom.context.window import ContextWindow as ContextWindow
     from loom.conversation.message import Conversation as Conversation
     from loom.conversation.message import Media as Media
     from loom.conversation.message import Message as Message
@@ -19,16 +28,22 @@ if TYPE_CHECKING:
     from loom.dialects import dialect as dialect
     from loom.dialects.repair import repair as repair
     from loom.dialects.repair import restore_ids as restore_ids
+    from loom.errors import CannotFit as CannotFit
     from loom.errors import LoomError as LoomError
     from loom.transcripts.formats import read_runs as read_runs
 
 # Importing loom does no work: a name is fetched when it is first used.
 _HOMES = {
+    "loom.budget.counting": ("estimate_message_tokens", "estimate_tool_defs_tokens", "is_over_context_budget"),
+    "loom.budget.models": ("model_limit",),
+    "loom.budget.zones": ("allocate_budget",),
+    "loom.context.weave": ("Context", "Section", "weave"),
+    "loom.context.window": ("ContextWindow",),
     "loom.conversation.message": ("Conversation", "Media", "Message", "Reasoning", "Text", "Tool", "ToolCall", "ToolResult"),
     "loom.conversation.turns": ("exchanges", "find_safe_boundary", "parse_turn_boundaries", "turns"),
     "loom.dialects": ("dialect",),
     "loom.dialects.repair": ("repair", "restore_ids"),
-    "loom.errors": ("LoomError",),
+    "loom.errors": ("CannotFit", "LoomError"),
     "loom.transcripts.formats": ("read_runs",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

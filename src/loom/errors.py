@@ -18,7 +18,8 @@ class WireError(LoomError):
     def __init__(self, place: str, expected: str, found: object) -> None:
         self.place = place
         self.expected = expected
-        super().__init__(f"{place}: expected {expected}, found {describe(found)}")
+        self.found = describe(found)
+        super().__init__(f"{place}: expected {expected}, found {self.found}")
 
 
 class TranscriptError(LoomError):

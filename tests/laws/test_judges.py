@@ -25,7 +25,7 @@ from tests.laws.test_round_trip import STAND_IN
 from tests.shared import AGENTS, FIXTURES, examples
 
 Json = dict[str, Any]
-JUDGED = 0.8  # the share of cases that a judge must really have seen
+JUDGED = 0.6  # the share of cases that a judge must really have seen
 
 torn = our.broken_histories.map(lambda history: Conversation(messages=tuple(history)))
 requests = st.one_of(our.conversations(), torn)

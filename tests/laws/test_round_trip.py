@@ -15,7 +15,7 @@ from tests.shared import AGENTS, FIXTURES, examples, needs_shared
 
 
 @pytest.mark.parametrize("name", our.WIRE_REQUESTS)
-@settings(max_examples=examples(250))
+@settings(max_examples=examples(120))
 @given(data=st.data())
 def test_any_request_is_written_as_it_was_read(name: str, data: st.DataObject) -> None:
     wire = data.draw(our.WIRE_REQUESTS[name])
@@ -26,7 +26,7 @@ def test_any_request_is_written_as_it_was_read(name: str, data: st.DataObject) -
     assert rendered.losses == ()
 
 
-@settings(max_examples=examples(250))
+@settings(max_examples=examples(120))
 @given(conversation=our.conversations())
 def test_what_we_render_reads_back_as_the_same_request(conversation: Conversation) -> None:
     for dialect in WIRES:
@@ -81,7 +81,7 @@ def pictured(conversation: Conversation) -> list[tuple[str, str]]:
     return [(part.kind, part.value) for part in media if part.kind == "image"]
 
 
-@settings(max_examples=examples(200))
+@settings(max_examples=examples(100))
 @given(conversation=our.conversations())
 def test_there_and_back_keeps_what_both_wires_hold(conversation: Conversation) -> None:
     for first in WIRES:

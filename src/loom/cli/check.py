@@ -1,16 +1,17 @@
 """`loom check`: what is wrong with a transcript."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
 
 import click
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from loom.cli import terminal
 from loom.cli.terminal import dim, one_line, plural, say, style
 from loom.conversation.canonical import to_json
+from loom.conversation.message import Message
 from loom.dialects import DIALECTS, dialect
 from loom.dialects.wire import Dialect, Finding, Loss
 from loom.transcripts.formats import read_runs
@@ -80,31 +81,41 @@ class Checked(Struct):
 
 
 def check_run(run: Run, wire: Dialect) -> Checked:
-    """Check the messages as they pass; what a request says beside them is checked with them when it is here."""
-    losses = Tally()
-    count = 0
+    """Check a run: as a whole request where it is all here, else its messages as they pass."""
+    losses, findings = Tally(), Several()
+    count = errors = warnings = 0
 
-    def counted() -> Any:
+    def counted() -> Iterator[Message]:
         nonlocal count
         for message in run.messages():
             count += 1
             yield message
 
-    leading = run.head.system if wire.name == "openai" else ()
-    findings: list[Finding] = Several()
-    errors = warnings = 0
-    head = wire.render(run.head)
-    beside = [f for f in wire.check(head.wire) if f.rule not in _UNSENT | {"no-messages"}] if wire.messages_key else []
-    beside = [f for f in beside if not f.place.startswith("messages[")]
-    for finding in chain(beside, wire.check_messages(wire.render_messages(chain(leading, counted()), losses))):
+    found: Iterable[Finding]
+    if run.streams:
+        found = wire.check_messages(wire.render_messages(chain(_leading(run, wire), counted()), losses))
+    else:
+        rendered = wire.render(replace(run.head, messages=tuple(counted())))
+        losses += rendered.losses
+        found = wire.check(rendered.wire)
+    for finding in found:
+        if finding.rule in _UNSENT and not run.head.model:
+            continue
         errors += finding.level == "error"
         warnings += finding.level == "warning"
         findings.append(finding)
-    if count == 0 and "no-messages" in wire.rules:
+    if run.streams and count == 0 and "no-messages" in wire.rules:
         rule = wire.rules["no-messages"]
         findings.append(Finding("no-messages", rule.level, wire.messages_key, rule.demands, rule.way_out))
         errors += 1
     return Checked(run.number, run.name, run.format, wire.name, count, errors, warnings, findings, losses)
+
+
+def _leading(run: Run, wire: Dialect) -> tuple[Message, ...]:
+    """The system messages that are messages or items on this wire, so that places are counted as they will be sent."""
+    if wire.name == "openai":
+        return run.head.system
+    return run.head.system[1:] if wire.name == "responses" else ()
 
 
 @click.command()

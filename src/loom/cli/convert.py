@@ -20,8 +20,9 @@ from loom.conversation.canonical import to_json
 from loom.conversation.message import Message
 from loom.dialects import DIALECTS, dialect
 from loom.dialects.repair import Change, Mender, repair
+from loom.dialects.settings_repair import mend_marks_as_they_pass
 from loom.dialects.wire import Dialect
-from loom.errors import TranscriptError
+from loom.errors import ChoiceError, TranscriptError
 from loom.transcripts.formats import read_runs
 from loom.transcripts.runs import Run
 
@@ -49,14 +50,26 @@ def convert_run(run: Run, wire: Dialect, mend: bool, out: TextIO) -> Converted:
     elif mend:
         mender = Mender()
         mender.changes = changes
-        head = replace(head, system=tuple(m for given in head.system if (m := mender.mend_parts(-1, given)).parts))
-        messages, ids = mender.mend(messages), mender.ids
+        head = replace(head, system=mender.mend_system(head.system))
+        marks: list[tuple[str, str]] = _Noted(changes)
+        messages, ids = mend_marks_as_they_pass(mender.mend(messages), marks), mender.ids
     count = _write(wire, head, messages, losses, out)
     if run.wire == "openai" and run.head.system:  # there the system messages are messages too
         changes[:] = [replace(c, message=c.message + len(run.head.system)) if c.message >= 0 else c for c in changes]
     if mend and count == 0:
         raise TranscriptError(f"run #{run.number}: nothing is left to send: {plural(len(changes), 'change')} took everything away")
     return Converted(run.number, run.name, count, changes, losses, ids)
+
+
+class _Noted(list[tuple[str, str]]):
+    """Turns what is appended into changes."""
+
+    def __init__(self, changes: list[Change]) -> None:
+        super().__init__()
+        self._changes = changes
+
+    def append(self, change: tuple[str, str]) -> None:
+        self._changes.append(Change(change[0], -1, change[1]))
 
 
 def _write(wire: Dialect, head: Any, messages: Iterator[Message], losses: Tally, out: TextIO) -> int:
@@ -75,7 +88,8 @@ def _write(wire: Dialect, head: Any, messages: Iterator[Message], losses: Tally,
     rendered = wire.render(head)
     losses += rendered.losses
     body = rendered.wire
-    first = body.pop(wire.messages_key, [])
+    given = body.pop(wire.messages_key, [])
+    first = given if isinstance(given, list) else []
     out.write("{")
     for key, value in body.items():
         out.write(f"{to_json(key)}:{to_json(value)},\n")
@@ -89,18 +103,23 @@ def _write(wire: Dialect, head: Any, messages: Iterator[Message], losses: Tally,
 def _open(path: Path | None) -> AbstractContextManager[TextIO]:
     if path is None:
         return nullcontext(sys.stdout)
-    return _whole_file(path)
+    if not path.parent.is_dir():
+        raise ChoiceError(f"{path.parent} is no folder; make it, or name another for {path.name}")
+    if path.exists() and not path.is_file():  # a pipe or a device takes what it is given
+        return path.open("w", encoding="utf-8")
+    return _whole_file(path.resolve())
 
 
 @contextmanager
 def _whole_file(path: Path) -> Iterator[TextIO]:
-    """A file that appears only when all of it is written."""
+    """A file that appears only when all of it is written, with the rights it had."""
+    mode = path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask()
     with NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False) as held:
         try:
             yield held  # type: ignore[misc]  # the wrapper has all of a text stream
             held.flush()
             os.fsync(held.fileno())
-            os.chmod(held.name, 0o666 & ~_umask())
+            os.chmod(held.name, mode)
             os.replace(held.name, path)
         except BaseException:
             os.unlink(held.name)
@@ -142,6 +161,8 @@ def convert(file: str, name: str, output: Path | None, mend: bool, as_json: bool
                 out.write(",\n")
             if inside:
                 out.write('{"request":')
+            if several and not wire.messages_key and not inside:
+                out.write(f"# run {run.number}{': ' + run.name if run.name else ''}\n\n")
             done.append(_convert(run, wire, mend, out, inside))
             if inside:
                 report = to_json(to_report(done[-1]))
@@ -198,6 +219,6 @@ def _tell(converted: Converted, wire: Dialect) -> None:
 
 def tell_change(change: Change, leading: int, err: bool = False) -> None:
     """One change on one line; `leading` system messages are counted with the history."""
-    place = f"messages[{change.message + leading}]" if change.message >= 0 else "request"
+    place = f"message {change.message + leading}" if change.message >= 0 else "request"
     lead = f"{change.rule} {place}: "
     say(f"  {style('✓', fg='green')} {style(lead, fg='green')}{one_line(change.what, terminal.width() - len(lead) - 5)}", err=err)

@@ -49,6 +49,7 @@ def cli() -> None:
 
 
 for command in (check, convert, show, demo):
+    command.context_settings["ignore_unknown_options"] = True  # -#N names a run of standard input
     cli.add_command(command)
 
 

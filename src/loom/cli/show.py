@@ -1,5 +1,6 @@
 """`loom show`: a transcript as a person reads it."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from loom.cli.terminal import COLOURS, amount, bar, dim, one_line, plural, say, 
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Media, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 from loom.dialects.wire import placeholder
+from loom.errors import ChoiceError
 from loom.transcripts.formats import read_runs
 from loom.transcripts.runs import Run
 
@@ -54,30 +56,31 @@ def size(parts: Iterable[Part]) -> int:
     return total
 
 
-def turns(messages: Iterable[Message]) -> Iterator[tuple[Turn, list[Message]]]:
-    """The turns of a stream, each with its messages."""
-    held: list[Message] = []
-    number = start = count = 0
-    for message in messages:
-        if message.role == "user" and held:
-            yield Turn(number, start, _shape(held)), held
-            number, start, held = number + 1, count, []
-        held.append(message)
-        count += 1
-    if held:
-        yield Turn(number, start, _shape(held)), held
-
-
-def _shape(messages: list[Message]) -> Shape:
-    made = [call.id for message in messages for call in message.calls]
-    answered = {result.call_id for message in messages for result in message.results}
-    return Shape(
-        messages=len(messages),
-        exchanges=sum(message.role == "assistant" for message in messages),
-        calls=len(made),
-        unanswered=sum(call not in answered for call in made),
-        characters=sum(size(message.parts) for message in messages),
-    )
+def turns(messages: Iterable[Message]) -> Iterator[Turn]:
+    """The turns of a stream, counted as it passes."""
+    turn = None
+    waiting: Counter[str] = Counter()
+    for index, message in enumerate(messages):
+        if turn is None or message.role == "user":
+            if turn is not None:
+                turn.shape.unanswered = sum(waiting.values())
+                yield turn
+            turn = Turn(turn.number + 1 if turn else 0, index, Shape())
+            waiting = Counter()
+        shape = turn.shape
+        shape.messages += 1
+        shape.characters += size(message.parts)
+        if message.role == "assistant":
+            shape.exchanges += 1
+        for call in message.calls:
+            shape.calls += 1
+            waiting[call.id] += 1
+        for result in message.results:
+            if waiting[result.call_id] > 0:
+                waiting[result.call_id] -= 1
+    if turn is not None:
+        turn.shape.unanswered = sum(waiting.values())
+        yield turn
 
 
 @click.command()
@@ -99,11 +102,13 @@ def show(file: str, only: int | None, as_json: bool) -> None:
     if second is None:
         _print_run(first, only)
         return
+    if only is not None:
+        raise ChoiceError(f"{file} has several runs; name one as {file}#N to show its turn {only}")
     say(dim(f"{first.format}, several runs: show one as {file}#N"))
     for run in (first, second, *runs):
         whole = Shape()
         counted = 0
-        for turn, _ in turns(run.messages()):
+        for turn in turns(run.messages()):
             whole.add(turn.shape)
             counted += 1
         say(f"{style(f'#{run.number}', bold=True):<14} {one_line(run.name, 40):<24} {_summary(whole, counted)}")
@@ -111,7 +116,7 @@ def show(file: str, only: int | None, as_json: bool) -> None:
 
 def _report(run: Run) -> dict[str, Any]:
     whole, found = Shape(), []
-    for turn, _ in turns(run.messages()):
+    for turn in turns(run.messages()):
         whole.add(turn.shape)
         found.append({"start": turn.start, **asdict(turn.shape)})
     return {
@@ -136,24 +141,35 @@ def _summary(shape: Shape, counted: int) -> str:
 
 
 def _print_run(run: Run, only: int | None) -> None:
+    """Two readings: one that counts, one that prints, so that no turn has to be held."""
     columns = terminal.width()
-    whole, largest, counted = Shape(), 1, 0
-    for turn, _ in turns(run.messages()):
+    whole, found = Shape(), []
+    for turn in turns(run.messages()):
         whole.add(turn.shape)
-        largest = max(largest, turn.shape.characters)
-        counted += 1
+        found.append(turn)
+    if only is not None and only >= len(found):
+        raise ChoiceError(f"there are {plural(len(found), 'turn')}, counted from 0; there is no turn {only}")
     say(style(run.format, bold=True) + (f" {style(run.head.model, fg='blue')}" if run.head.model else ""))
-    say(_summary(whole, counted))
+    say(_summary(whole, len(found)))
     for message in run.head.system:
         print_message(message, columns, only is not None)
-    for turn, messages in turns(run.messages()):
-        if only is not None and turn.number != only:
-            continue
-        label = f"turn {turn.number}"
-        detail = f"{plural(turn.shape.exchanges, 'exchange')}, {amount(turn.shape.characters)} characters"
-        say(f"\n{style(label, bold=True)} {dim(detail)} {style(bar(turn.shape.characters / largest, 24), fg='blue')}")
-        for message in messages:
+    largest = max((turn.shape.characters for turn in found), default=1) or 1
+    upcoming = iter([*found, None])
+    following = next(upcoming)
+    shown = True
+    for index, message in enumerate(run.messages()):
+        if following is not None and index == following.start:
+            shown = only is None or following.number == only
+            if shown:
+                _print_turn(following, largest)
+            following = next(upcoming)
+        if shown:
             print_message(message, columns, only is not None)
+
+
+def _print_turn(turn: Turn, largest: int) -> None:
+    detail = f"{plural(turn.shape.exchanges, 'exchange')}, {amount(turn.shape.characters)} characters"
+    say(f"\n{style(f'turn {turn.number}', bold=True)} {dim(detail)} {style(bar(turn.shape.characters / largest, 24), fg='blue')}")
 
 
 def print_message(message: Message, columns: int, full: bool) -> None:
@@ -166,8 +182,8 @@ def print_message(message: Message, columns: int, full: bool) -> None:
     for n, part in enumerate(message.parts):
         lead = who if n == 0 else " " * 9
         mark, text = _look(part)
-        if full and isinstance(part, Text | ToolResult):
-            body = text if isinstance(part, Text) else "\n".join(p.text for p in part.parts if isinstance(p, Text))
+        if full and isinstance(part, Text | ToolResult | ToolCall):
+            body = "\n".join(p.text for p in part.parts if isinstance(p, Text)) if isinstance(part, ToolResult) else text
             say(f"{lead}  {mark}")
             for line in body.splitlines():
                 say("           " + terminal.one_line(line, 10_000))

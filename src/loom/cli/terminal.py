@@ -22,8 +22,8 @@ def wants_colour() -> bool | None:
 
 
 def one_line(text: str, columns: int) -> str:
-    """The text on one line of at most so many columns, with nothing in it that moves the cursor or turns the writing around."""
-    text = _UNPRINTABLE.sub(lambda m: "⏎" if m[0] == "\n" else " " if m[0] in "\t\r" else "�", text[: columns * 4].strip())
+    """The text on one line of at most so many columns, safe to print."""
+    text = clean(text.strip()[: columns * 4])
     used, kept = 0, list[str]()
     for character in text:
         used += 0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
@@ -50,12 +50,17 @@ def bar(share: float, columns: int) -> str:
     return "█" * (eighths // 8) + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[eighths % 8]
 
 
+def clean(text: str) -> str:
+    """The text with nothing in it that moves the cursor or turns the writing around."""
+    return _UNPRINTABLE.sub(lambda m: "⏎" if m[0] == "\n" else " " if m[0] in "\t\r" else "�", text)
+
+
 def style(text: str, **looks: Any) -> str:
-    return click.style(text, **looks)
+    return click.style(clean(text), **looks)
 
 
 def dim(text: str) -> str:
-    return click.style(text, dim=True)
+    return click.style(clean(text), dim=True)
 
 
 def say(text: str = "", err: bool = False) -> None:

@@ -8,6 +8,7 @@ Rules of this file:
 - Each pass either fits or lets go of something, so it ends.
 """
 
+import re
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -17,10 +18,11 @@ from loom.context.handles import LENGTH, Archive
 from loom.context.policy import Policy
 from loom.context.report import Item, Piece
 from loom.context.shrink import shrink_messages
-from loom.conversation.message import Message, Text
+from loom.conversation.message import Message, Text, ToolCall, ToolResult
 from loom.conversation.turns import Span, exchanges
 from loom.errors import CannotFit
 
+_HANDLE = re.compile(rf"recall (~[a-z2-7]{{{LENGTH - 1}}})")
 SMALLEST_SHARE = 200  # tokens below which a unit that does not fit is left out rather than cut
 
 
@@ -217,9 +219,7 @@ def _kept(history: Sequence[Message], unit: _Unit, room: Room, counter: Counter)
     return Piece(unit.span, unit.made, tuple(items))
 
 
-def _gap(
-    history: Sequence[Message], gap: list[_Unit], room: Room, policy: Policy, counter: Counter, archive: Archive
-) -> Piece:
+def _gap(history: Sequence[Message], gap: list[_Unit], room: Room, policy: Policy, counter: Counter, archive: Archive) -> Piece:
     span = Span(gap[0].span.start, gap[-1].span.stop)
     handle = archive.keep_span(span.start, tuple(history[span.start : span.stop]))
     marker = Message("user", (Text(_marker(policy, len(span), handle)),))
@@ -241,21 +241,15 @@ def _marker(policy: Policy, count: int, handle: str) -> str:
 
 def handles_in(message: Message) -> set[str]:
     """The handles that a message's markers name."""
-    import re
-
     found: set[str] = set()
     for part in message.parts:
-        for text in _texts(part):
-            found |= set(re.findall(r"recall (~[a-z2-7]{12})", text))
+        match part:
+            case Text():
+                found.update(_HANDLE.findall(part.text))
+            case ToolCall():
+                found.update(_HANDLE.findall(part.arguments))
+            case ToolResult():
+                for inner in part.parts:
+                    if isinstance(inner, Text):
+                        found.update(_HANDLE.findall(inner.text))
     return found
-
-
-def _texts(part: object) -> list[str]:
-    match part:
-        case Text():
-            return [part.text]
-        case _ if hasattr(part, "arguments"):
-            return [str(part.arguments)]
-        case _ if hasattr(part, "parts"):
-            return [inner.text for inner in part.parts if isinstance(inner, Text)]
-    return []

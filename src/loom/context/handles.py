@@ -46,8 +46,6 @@ class Archive:
         kept = self._kept[handle]
         return kept if isinstance(kept, str) else to_lines(kept)
 
-    def __iter__(self) -> Iterable[str]:  # type: ignore[override]
-        return iter(self._kept)
-
-    def update(self, other: "Archive") -> None:
-        self._kept.update(other._kept)
+    @property
+    def handles(self) -> tuple[str, ...]:
+        return tuple(self._kept)

@@ -56,7 +56,9 @@ class _Site(Struct):
     kind: str
 
 
-def shrink_messages(messages: tuple[Message, ...], tokens: int, first: int, counter: Counter, archive: Archive) -> tuple[Message, ...] | None:
+def shrink_messages(
+    messages: tuple[Message, ...], tokens: int, first: int, counter: Counter, archive: Archive
+) -> tuple[Message, ...] | None:
     """The messages in at most so many tokens, none dropped and each pair whole; none where even the frames do not fit.
 
     The largest pieces give way first, all to the same size. Reasoning and opaque pieces cannot be cut: if nothing else helps,
@@ -155,7 +157,7 @@ def _smaller(part: Any, cap: int, place: str, counter: Counter, archive: Archive
 
 
 def shrink_json(text: str, tokens: int, count: Callable[[str], int], handle: str) -> str:
-    """JSON arguments with their long texts cut, still JSON of the same shape; all of it behind a marker where that is not enough."""
+    """JSON arguments with their long texts cut, still of the same shape; all behind a marker where that is not enough."""
     try:
         value = from_json(text)
     except ValueError:

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from loom.budget.counting import Counter, counter_for
+from loom.budget.counting import Counter
 from loom.budget.models import Overrides
 from loom.budget.models import model as find_model
 from loom.budget.profiles import Exact, profile, profile_for
@@ -91,12 +91,13 @@ def weave(
     previous: Report | None = None,
     overrides: Overrides | None = None,
     ratio: float = 1.0,
+    zones: Mapping[str, int] | None = None,
 ) -> Context:
     """Weave one request.
 
     `window` is the whole window (the model's by default), of which `reserve_output` is kept for the answer. `pins` are indexes of
     messages that must stay. `previous`, the report of the last call, continues its epoch: the request then is the last one
-    without its tail, plus what is new. `ratio` corrects the counter by the usage that the provider reported.
+    without its tail, plus what is new. `zones` sets the size of zones in tokens. `ratio` corrects the counter by the usage that the provider reported.
     """
     chosen = find_policy(policy)
     given = _gather(messages, system, tools)
@@ -108,7 +109,8 @@ def weave(
     counter = gate_counter(model, ratio)
     exact = isinstance(profile_for(model).text, Exact)
     margin = 0.0 if exact else chosen.margin
-    budget = _budget(model, window, reserve_output, given.max_output, chosen, overrides)
+    sizes = {**chosen.zones, **(zones or {})}
+    budget = _budget(model, window, reserve_output, given.max_output, sizes, chosen.reserve, overrides)
     archive = Archive()
 
     placed, tail, section_items, needs = _place(sections, conversation, chosen, budget, counter, archive)
@@ -172,7 +174,9 @@ def _seed_counter(name: str) -> Counter:
 
 
 def _gather(
-    messages: Conversation | Iterable[Message | Mapping[str, Any]], system: str | None, tools: Iterable[Tool | Mapping[str, Any]] | None
+    messages: Conversation | Iterable[Message | Mapping[str, Any]],
+    system: str | None,
+    tools: Iterable[Tool | Mapping[str, Any]] | None,
 ) -> Conversation:
     """One conversation from whatever the caller has."""
     if isinstance(messages, Conversation):
@@ -191,19 +195,24 @@ def _gather(
 
 
 def _budget(
-    model: str | None, window: int | None, reserve: int | None, asked: int | None, chosen: Policy, overrides: Overrides | None
+    model: str | None,
+    window: int | None,
+    reserve: int | None,
+    asked: int | None,
+    zones: Mapping[str, int],
+    usual: int,
+    overrides: Overrides | None,
 ) -> Budget:
     size = window if window is not None else find_model(model, overrides).window
     if not isinstance(size, int) or isinstance(size, bool) or size <= 0:
         raise ChoiceError(f"the window must be a positive number of tokens, found {describe(size)}")
-    extra = {"zones": chosen.zones} if chosen.zones else {}
     if reserve is None and asked and asked <= size // 2:
         reserve = asked
-    if reserve is not None:
-        return allocate_budget(model, window=size, reserved_output=reserve, **extra)  # type: ignore[arg-type]
-    if chosen.reserve <= size // 4:
-        return allocate_budget(model, window=size, reserved_output=chosen.reserve, **extra)  # type: ignore[arg-type]
-    return allocate_budget(model, window=size, **extra)  # type: ignore[arg-type]
+    if reserve is None and usual <= size // 4:
+        reserve = usual
+    if reserve is None:
+        return allocate_budget(model, window=size, zones=zones)
+    return allocate_budget(model, window=size, reserved_output=reserve, zones=zones)
 
 
 def _place(
@@ -283,7 +292,11 @@ def _fit(
         reason = "system text, tools, sections, model or policy changed"
     elif previous.history != history[:seen]:
         reason = "the history changed before its end"
-    elif any(not any(p.span.start <= pin < p.span.stop and p.items[0].action == "kept" for p in previous.pieces) for pin in pins if pin < seen):
+    elif any(
+        not any(p.span.start <= pin < p.span.stop and p.items[0].action == "kept" for p in previous.pieces)
+        for pin in pins
+        if pin < seen
+    ):
         reason = "a pin changed"
     else:
         fresh = _appended(history, seen, counter)
@@ -381,7 +394,12 @@ def _report(
         Item("tools", "tool_definitions", "kept", "verbatim", needs["tool_definitions"], needs["tool_definitions"]),
     ]
     mended = [Item(f"messages[{c.message}]", "history", "repaired", f"{c.rule}: {c.what}", 0, 0) for c in changes]
-    items = (*(item for item in fixed if item.after), *section_items, *mended, *(item for piece in fitted.pieces for item in piece.items))
+    items = (
+        *(item for item in fixed if item.after),
+        *section_items,
+        *mended,
+        *(item for piece in fitted.pieces for item in piece.items),
+    )
     return Report(
         policy=chosen.name,
         model=model or "",

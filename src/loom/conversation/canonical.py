@@ -1,6 +1,7 @@
 """JSON in and out, the same way every time."""
 
 import json
+from math import isfinite
 from typing import Any
 
 import msgspec
@@ -26,7 +27,7 @@ def from_json(text: str | bytes) -> Any:
     except (msgspec.DecodeError, UnicodeError) as error:
         try:
             # The fast decoder refuses escaped halves of a surrogate pair, which JavaScript programs do write.
-            return json.loads(text, parse_constant=_no_constant)
+            return json.loads(text, parse_constant=_no_constant, parse_float=_finite)
         except RecursionError:
             raise ValueError("nested too deeply") from None
         except ValueError as slow:
@@ -41,6 +42,13 @@ def ordered(value: Any) -> str:
         return _encode_sorted(value).decode()
     except (UnicodeEncodeError, RecursionError):
         return json.dumps(value, separators=(",", ":"), sort_keys=True)
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not isfinite(number):
+        raise ValueError(f"{digits} is too large a number")
+    return number
 
 
 def _no_constant(name: str) -> None:

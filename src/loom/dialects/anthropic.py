@@ -75,7 +75,10 @@ def parse(wire: Any) -> Conversation:
     return Conversation(
         messages=tuple(parse_messages(expect_list(body.get("messages"), "messages"))),
         system=system,
-        tools=tuple(parse_tool(expect_object(t, f"tools[{n}]"), f"tools[{n}]") for n, t in enumerate(tools or ())),
+        tools=tuple(
+            parse_tool(expect_object(t, f"tools[{n}]"), f"tools[{n}]")
+            for n, t in enumerate(expect_list(tools, "tools") if tools else ())
+        ),
         model="" if "model" in fields else body.get("model", ""),
         max_output=limit,
         settings=carry(NAME, fields),
@@ -93,13 +96,15 @@ def parse_messages(wires: Iterable[Any]) -> Iterator[Message]:
 def parse_message(wire: Any, place: str, follows_results: bool = False) -> list[Message]:
     """One wire message as ours: several where tool results and a user's words share it."""
     message = expect_object(wire, place)
-    role = _ROLES.get(message.get("role", ""))
+    role = _ROLES.get(str(message.get("role", "")))
     if role is None:
         raise WireError(f"{place}.role", "user, assistant or system", message.get("role"))
     if "content" not in message:
         raise WireError(f"{place}.content", "a text or a list of blocks", None)
     parts, form = _parse_content(message["content"], f"{place}.content", parse_block)
     fields = without(message, "role", "content")
+    if role != "assistant" and any(isinstance(part, ToolCall | Reasoning) for part in parts):
+        raise WireError(f"{place}.content", "calls and thinking only in assistant messages", f"them in a message of the {role}")
     if role != "user" or not any(isinstance(part, ToolResult) for part in parts):
         misplaced = next((p for p in parts if isinstance(p, ToolResult)), None)
         if misplaced:

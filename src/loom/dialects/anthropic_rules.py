@@ -118,9 +118,10 @@ def check(wire: Any, original: Any = None) -> list[Finding]:
         findings.append(_find("no-model", "model", ""))
     if not isinstance(body.get("max_tokens"), int):
         findings.append(_find("no-max-tokens", "max_tokens", ""))
-    findings += _check_marks(body)
+    marks = _Marks()
+    findings += marks.see(_head_marks(body))
     findings += _check_system(body.get("system"))
-    findings += check_messages(messages)
+    findings += check_messages(messages, marks)
     findings += _check_thinking(body, messages)
     if original is not None:
         findings += _check_unchanged(messages, original["messages"] if isinstance(original, dict) else original)
@@ -129,7 +130,8 @@ def check(wire: Any, original: Any = None) -> list[Finding]:
     return findings
 
 
-def check_messages(messages: Iterable[Any]) -> Iterator[Finding]:
+def check_messages(messages: Iterable[Any], marks: "_Marks | None" = None) -> Iterator[Finding]:
+    marks = marks or _Marks()
     pending: dict[str, str] = {}  # id -> place of the calls that the next message must answer
     seen: dict[str, None] = {}
     held: list[Finding] = []  # what is wrong only if another message follows
@@ -138,7 +140,7 @@ def check_messages(messages: Iterable[Any]) -> Iterator[Finding]:
     for index, message in enumerate(messages):
         place = f"messages[{index}]"
         role = message.get("role") if isinstance(message, dict) else None
-        if role not in ("user", "assistant", "system"):
+        if not isinstance(role, str) or role not in ("user", "assistant", "system"):
             yield _find("unknown-role", place, repr(role))
             continue
         if index == 0 and role == "assistant":
@@ -148,6 +150,7 @@ def check_messages(messages: Iterable[Any]) -> Iterator[Finding]:
         yield from held
         held = []
         blocks = _blocks(message)
+        yield from marks.see(_block_marks(blocks, place))
         # A system message may stand between a call and its result: real clients send it so.
         if role != "system":
             yield from _check_results(blocks, place, pending)
@@ -176,6 +179,11 @@ def check_messages(messages: Iterable[Any]) -> Iterator[Finding]:
             yield _find("trailing-space", f"messages[{index}].content", "")
 
 
+def _id(value: Any) -> str:
+    """An id to look for; one that is no text is written so that no other is taken for it."""
+    return value if isinstance(value, str) else f"{value!r} (no text)"
+
+
 def _blocks(message: Any) -> list[Json]:
     content = message.get("content") if isinstance(message, dict) else None
     if isinstance(content, str):
@@ -192,7 +200,7 @@ def _check_results(blocks: list[Json], place: str, pending: dict[str, str]) -> I
         if block.get("type") != "tool_result":
             other_first = True
             continue
-        call_id = block.get("tool_use_id")
+        call_id = _id(block.get("tool_use_id"))
         if call_id in pending and call_id not in answered:
             answered.add(call_id)
             if other_first:
@@ -210,29 +218,28 @@ def _check_calls(blocks: list[Json], place: str, pending: dict[str, str], seen: 
     for n, block in enumerate(blocks):
         if block.get("type") != "tool_use":
             continue
-        where, call_id = f"{place}.content[{n}]", block.get("id")
-        if not isinstance(call_id, str) or not ID.fullmatch(call_id):
-            yield _find("id-form", where, repr(call_id)[:60])
+        where, call_id = f"{place}.content[{n}]", _id(block.get("id"))
+        if not ID.fullmatch(call_id):
+            yield _find("id-form", where, repr(block.get("id"))[:60])
         elif len(call_id) > 64:
             yield _find("id-length", where, f"{call_id[:20]!r}… has {len(call_id)}")
         if not isinstance(block.get("input"), dict):
             yield _find("input-object", f"{where}.input", type(block.get("input")).__name__)
         if call_id in seen:
             yield _find("duplicate-id", where, repr(call_id))
-        if isinstance(call_id, str):
-            pending[call_id] = where
-            remember(seen, call_id)
+        pending[call_id] = where
+        remember(seen, call_id)
 
 
 def _server_pairs(blocks: list[Json], place: str) -> tuple[list[Finding], list[Finding]]:
     """Results of server tools without their use; and uses without a result, which only a last message may have."""
-    uses: dict[Any, str] = {}
+    uses: dict[str, str] = {}
     orphans = []
     for n, block in enumerate(blocks):
         kind = str(block.get("type"))
         if kind.endswith("_tool_use"):
-            uses[block.get("id")] = f"{place}.content[{n}]"
-        elif kind.endswith("_tool_result") and uses.pop(block.get("tool_use_id"), None) is None:
+            uses[_id(block.get("id"))] = f"{place}.content[{n}]"
+        elif kind.endswith("_tool_result") and uses.pop(_id(block.get("tool_use_id")), None) is None:
             orphans.append(_find("server-tool-pair", f"{place}.content[{n}]", f"no use {block.get('tool_use_id')!r}"))
     return orphans, [_find("server-tool-pair", where, f"no result for {use!r}") for use, where in uses.items()]
 
@@ -263,36 +270,43 @@ def _check_system(system: Any) -> Iterator[Finding]:
         yield from _check_texts([block for block in system if isinstance(block, dict)], "system")
 
 
-def _marks(body: Json) -> Iterator[tuple[str, Json]]:
-    """Every cache mark with its place, in the order in which the provider caches: tools, system, messages."""
-    for n, tool in enumerate(body.get("tools") or ()):
+class _Marks:
+    """The cache marks met so far, in the order in which the provider reads them: tools, system, messages."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.short = ""
+
+    def see(self, found: Iterable[tuple[str, Json]]) -> Iterator[Finding]:
+        for place, mark in found:
+            self.count += 1
+            if self.count == MAX_MARKS + 1:
+                yield _find("too-many-marks", place, "this is the fifth")
+            if mark.get("ttl") == "1h" and self.short:
+                yield _find("mark-order", place, f"1h stands behind the 5m mark at {self.short}")
+            elif mark.get("ttl") != "1h":
+                self.short = self.short or place
+
+
+def _head_marks(body: Json) -> Iterator[tuple[str, Json]]:
+    tools, system = body.get("tools"), body.get("system")
+    for n, tool in enumerate(tools if isinstance(tools, list) else ()):
         yield from _marks_of(tool, f"tools[{n}]")
-    system = body.get("system")
     for n, block in enumerate(system if isinstance(system, list) else ()):
         yield from _marks_of(block, f"system[{n}]")
-    for index, message in enumerate(body.get("messages") or ()):
-        for n, block in enumerate(_blocks(message)):
-            place = f"messages[{index}].content[{n}]"
-            inner = block.get("content") if block.get("type") == "tool_result" else None
-            for k, nested in enumerate(inner if isinstance(inner, list) else ()):
-                yield from _marks_of(nested, f"{place}.content[{k}]")
-            yield from _marks_of(block, place)
+
+
+def _block_marks(blocks: list[Json], place: str) -> Iterator[tuple[str, Json]]:
+    for n, block in enumerate(blocks):
+        inner = block.get("content") if block.get("type") == "tool_result" else None
+        for k, nested in enumerate(inner if isinstance(inner, list) else ()):
+            yield from _marks_of(nested, f"{place}.content[{n}].content[{k}]")
+        yield from _marks_of(block, f"{place}.content[{n}]")
 
 
 def _marks_of(holder: Any, place: str) -> Iterator[tuple[str, Json]]:
     if isinstance(holder, dict) and isinstance(holder.get("cache_control"), dict):
         yield place, holder["cache_control"]
-
-
-def _check_marks(body: Json) -> Iterator[Finding]:
-    short = ""
-    for n, (place, mark) in enumerate(_marks(body)):
-        if n == MAX_MARKS:
-            yield _find("too-many-marks", place, "this is the fifth")
-        if mark.get("ttl") == "1h" and short:
-            yield _find("mark-order", place, f"1h stands behind the 5m mark at {short}")
-        elif mark.get("ttl") != "1h":
-            short = short or place
 
 
 def _check_thinking(body: Json, messages: list[Any]) -> Iterator[Finding]:

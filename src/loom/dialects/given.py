@@ -10,32 +10,48 @@ from loom.dialects.wire import expect_object
 from loom.errors import WireError
 
 _ANTHROPIC_BLOCKS = {"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use", "document"}
+_OPENAI_ROLES = {"tool", "function", "developer"}
 _ITEMS = {"reasoning", *CALLS, *KIND_OF_OUTPUT, "web_search_call", "file_search_call", "item_reference"}
 
 
+def speaks_openai(message: Any) -> bool:
+    """Whether a message has what only the chat wire has."""
+    return isinstance(message, dict) and (
+        str(message.get("role")) in _OPENAI_ROLES or bool(message.get("tool_calls") or message.get("function_call"))
+    )
+
+
 def speaks_anthropic(message: Any) -> bool:
-    """Whether a message has blocks that only Anthropic's wire has."""
-    if type(message) is not dict or type(content := message.get("content")) is not list:
+    """Whether a message has blocks or marks that only Anthropic's wire has."""
+    content = message.get("content") if isinstance(message, dict) else None
+    if not isinstance(content, list) or speaks_openai(message):
         return False
-    kinds = [block.get("type") for block in content if isinstance(block, dict)]
-    return not _ANTHROPIC_BLOCKS.isdisjoint(kinds) or any(b.get("type") == "image" and "source" in b for b in content if isinstance(b, dict))
+    blocks = [block for block in content if isinstance(block, dict)]
+    return any(
+        str(b.get("type")) in _ANTHROPIC_BLOCKS or "cache_control" in b or (b.get("type") == "image" and "source" in b)
+        for b in blocks
+    )
 
 
 def is_item(value: Any) -> bool:
     """Whether a value is an item that only the responses wire has."""
     if not isinstance(value, dict):
         return False
-    if value.get("type") in _ITEMS:
+    if str(value.get("type")) in _ITEMS:
         return True
     content = value.get("content")
-    return isinstance(content, list) and any(isinstance(p, dict) and str(p.get("type")) in ("input_text", "output_text") for p in content)
+    return isinstance(content, list) and any(
+        isinstance(p, dict) and str(p.get("type")) in ("input_text", "output_text") for p in content
+    )
 
 
 def parse_one(value: Any, place: str, follows_results: bool = False) -> list[Message]:
     """A message in the chat or the Anthropic form; several where results and words share one."""
     if isinstance(value, Message):
         return [value]
-    return anthropic.parse_message(value, place, follows_results) if speaks_anthropic(value) else [openai.parse_message(value, place)]
+    return (
+        anthropic.parse_message(value, place, follows_results) if speaks_anthropic(value) else [openai.parse_message(value, place)]
+    )
 
 
 def parse_given(values: Iterable[Any]) -> Iterator[Message]:

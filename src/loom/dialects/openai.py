@@ -71,7 +71,10 @@ def parse(wire: Any) -> Conversation:
     return Conversation(
         messages=tuple(messages[lead:]),
         system=tuple(messages[:lead]),
-        tools=tuple(parse_tool(expect_object(t, f"tools[{n}]"), f"tools[{n}]") for n, t in enumerate(tools or ())),
+        tools=tuple(
+            parse_tool(expect_object(t, f"tools[{n}]"), f"tools[{n}]")
+            for n, t in enumerate(expect_list(tools, "tools") if tools else ())
+        ),
         model="" if "model" in fields else body.get("model", ""),
         max_output=limit,
         settings=carry(NAME, fields, form),
@@ -88,7 +91,7 @@ def parse_message(wire: Any, place: str) -> Message:
         return plain
     message = expect_object(wire, place)
     role: Any = message.get("role")
-    if role not in ROLES:
+    if str(role) not in ROLES:
         raise WireError(f"{place}.role", f"one of {', '.join(sorted(ROLES))}", role)
     parts, form = _parse_text(message, place, role)
     if role in ("tool", "function"):

@@ -62,7 +62,7 @@ def check(wire: Any) -> list[Finding]:
     findings = [] if messages else [_find("no-messages", "messages", "")]
     if not body.get("model"):
         findings.append(_find("no-model", "model", ""))
-    for n, tool in enumerate(body.get("tools") or ()):
+    for n, tool in enumerate(expect_list(body.get("tools") or [], "tools")):
         name = tool["function"].get("name", "") if isinstance(tool, dict) and isinstance(tool.get("function"), dict) else "tool"
         if not _good_name(name):
             findings.append(_find("tool-name", f"tools[{n}].function.name", repr(name)))
@@ -76,12 +76,12 @@ def check_messages(messages: Iterable[Any]) -> Iterator[Finding]:
     legacy = False
     for index, message in enumerate(messages):
         place = f"messages[{index}]"
-        if not isinstance(message, dict) or message.get("role") not in ROLES:
+        if not isinstance(message, dict) or str(message.get("role")) not in ROLES:
             yield _find("unknown-role", place, str(message.get("role") if isinstance(message, dict) else message)[:40])
             continue
         role = message["role"]
         if role == "tool":
-            call_id = message.get("tool_call_id")
+            call_id = _id(message.get("tool_call_id"))
             if call_id in pending:
                 del pending[call_id]
                 answered.add(call_id)
@@ -101,6 +101,11 @@ def check_messages(messages: Iterable[Any]) -> Iterator[Finding]:
             yield from _check_calls(message.get("tool_calls"), place, pending, seen)
     for call_id, where in pending.items():
         yield _find("unanswered-call", where, f"no result for {call_id!r}")
+
+
+def _id(value: Any) -> str:
+    """An id to look for; one that is no text is no call's."""
+    return value if isinstance(value, str) else f"{value!r} (no text)"
 
 
 def _check_content(message: Json, place: str) -> Iterator[Finding]:

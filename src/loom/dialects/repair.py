@@ -6,6 +6,7 @@ as it was.
 """
 
 import re
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
@@ -13,7 +14,7 @@ from hashlib import blake2b
 from msgspec import Struct
 from msgspec.structs import replace
 
-from loom.conversation.message import Conversation, Media, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
+from loom.conversation.message import Carried, Conversation, Media, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 from loom.dialects.openai_rules import MAX_CALLS, MAX_ID
 from loom.dialects.settings_repair import mend_settings
 from loom.dialects.wire import carried_fields, carried_form, carry, remember
@@ -21,6 +22,7 @@ from loom.errors import shorten
 
 UNANSWERED = "[no result: this call was never answered]"
 REACH = 10_000  # how many messages of a stream are held back for a late result
+WEIGHT = 16_000_000  # and how many characters of them
 ID = re.compile(rf"[a-zA-Z0-9_-]{{1,{MAX_ID}}}")
 
 
@@ -44,9 +46,9 @@ def repair(conversation: Conversation) -> Repaired:
     if _is_sound(conversation.messages) and all(_says(message) for message in conversation.system):
         mended, settings_changes = mend_settings(conversation)
         return Repaired(mended, tuple(Change(rule, -1, what) for rule, what in settings_changes), {})
-    mender = Mender(reach=len(conversation.messages))
+    mender = Mender(reach=len(conversation.messages), weight=sys.maxsize)
     messages = tuple(mender.mend(conversation.messages))
-    system = tuple(m for given in conversation.system if (m := mender.mend_parts(-1, given)).parts)
+    system = mender.mend_system(conversation.system)
     changes = mender.changes
     mended = replace(conversation, messages=messages, system=system) if changes else conversation
     mended, settings_changes = mend_settings(mended)
@@ -93,15 +95,19 @@ class _Held(Struct):
 class Mender:
     """Mends a stream of messages, holding back only what waits for a result."""
 
-    def __init__(self, reach: int = REACH) -> None:
+    def __init__(self, reach: int = REACH, weight: int = WEIGHT) -> None:
         self.changes: list[Change] = []
         self.ids: dict[str, str] = {}
         self._reach = reach
+        self._weight = weight
         self._queue: deque[_Held] = deque()
-        self._newest: dict[str, _Held] = {}  # written id -> the newest message that waits for it
+        self._held = 0  # characters of what is held back
+        self._waiting: dict[str, list[_Held]] = {}  # written id -> the messages that wait for it, the newest last
+        self._given_up: dict[str, None] = {}
+        self._names: dict[str, int] = {}  # written id -> how many names were made for it
         self._answered: dict[str, None] = {}
         self._used: dict[str, None] = {}
-        self._early: dict[str, tuple[int, ToolResult]] = {}  # results that stand directly before a model message
+        self._early: list[tuple[int, ToolResult]] = []  # results that stand directly before a model message
 
     def mend(self, messages: Iterable[Message]) -> Iterator[Message]:
         index = -1
@@ -120,14 +126,34 @@ class Mender:
 
     # ── one message ──
 
+    def mend_system(self, system: Iterable[Message]) -> tuple[Message, ...]:
+        kept = []
+        for given in system:
+            message = self.mend_parts(-1, given)
+            if message.parts:
+                kept.append(message)
+            else:
+                self._note("empty-message", -1, "dropped an empty system message")
+        return tuple(kept)
+
     def mend_parts(self, index: int, message: Message) -> Message:
         """The message without what no wire, or not every wire, takes: blank texts, reasoning that leads to nothing."""
         kept: list[Part] = []
         leads = {"openai": False, "responses": False, "anthropic": False}  # whether something to see follows, on each wire
-        for part in reversed(message.parts):
+        for given in reversed(message.parts):
+            part = self._respell(index, given)
             match part:
                 case Text() if not part.text.strip():
                     self._note("empty-text", index, "dropped a text without words")
+                    continue
+                case Opaque() if not part.answers and part.json == "{}":
+                    self._note("empty-content", index, "dropped an item without content")
+                    continue
+                case ToolCall() | Reasoning() if message.role != "assistant":
+                    self._note("block-place", index, f"dropped a {type(part).__name__} from a message of the {message.role}")
+                    continue
+                case ToolResult():
+                    self._note("block-place", index, f"dropped a result from a message of the {message.role}: {_excerpt(part)}")
                     continue
                 case Reasoning() if not leads.get(part.origin, False):
                     self._note("reasoning-alone", index, "dropped reasoning that leads to nothing")
@@ -140,9 +166,32 @@ class Mender:
                 case Opaque():
                     leads[part.wire] = True
             kept.append(part)
-        if len(kept) == len(message.parts):
-            return message
-        return replace(message, parts=tuple(reversed(kept)))
+        kept.reverse()
+        if len(kept) != len(message.parts) or any(a is not b for a, b in zip(kept, message.parts, strict=True)):
+            message = replace(message, parts=tuple(kept))
+        if (
+            "list" in carried_form(message.carried, "openai")
+            and not any(isinstance(p, Text | Media | Opaque) for p in kept)
+            and kept
+        ):
+            self._note("empty-content", index, "wrote an empty list of content as none")
+            message = replace(message, carried=_without_form(message.carried, "list"))
+        return message
+
+    def _respell(self, index: int, part: Part) -> Part:
+        """The part without a spelling that its own wire refuses."""
+        if isinstance(part, Text | ToolCall) and part.carried is not None:
+            bad = _REFUSED.get((part.carried.wire, type(part).__name__), frozenset()).intersection(part.carried.form)
+            if isinstance(part, ToolCall) and part.kind not in ("function", "custom"):
+                bad = frozenset()
+            if bad:
+                self._note("spelling", index, f"wrote a {'text' if isinstance(part, Text) else 'call'} as its wire demands")
+                part = replace(part, carried=_without_form(part.carried, *bad))
+            if isinstance(part, ToolCall) and "id" in (fields := carried_fields(part.carried, "openai")).get("outer", {}):
+                self._note("call-id", index, "dropped an id that is no text")
+                del fields["outer"]["id"]
+                part = replace(part, carried=carry("openai", fields, carried_form(part.carried, "openai")))
+        return part
 
     def _take(self, index: int, message: Message) -> None:
         message = self.mend_parts(index, message)
@@ -161,9 +210,10 @@ class Mender:
         for chunk in _split(message, calls):
             held = _Held(index, *chunk, [])
             self._queue.append(held)
+            self._held += _weight(held.message)
             for call in held.calls:
-                self._newest[call.written] = held
-                call.early = self._early.pop(call.written, None)
+                self._waiting.setdefault(call.written, []).append(held)
+                call.early = self._take_early(call.written)
         self._drop_early()
 
     def _name(self, index: int, call: ToolCall) -> _Call:
@@ -171,10 +221,11 @@ class Mender:
         new = call.id
         if not ID.fullmatch(new) or new in self._used:
             reason = "an id that is already used" if new in self._used else "an id that a wire refuses"
-            count = 0
+            count = self._names.get(call.id, 0)
             while new == call.id or new in self._used:
                 new = "call_" + blake2b(f"{call.id}#{count}".encode(errors="surrogatepass"), digest_size=12).hexdigest()
                 count += 1
+            self._names[call.id] = count
             self._note("call-id", index, f"mapped {reason}: {shorten(call.id)!r} is now {new!r}")
             self.ids[new] = call.id
         remember(self._used, new)
@@ -215,18 +266,21 @@ class Mender:
             if not isinstance(part, ToolResult):
                 self._note("empty-message", index, "dropped a piece that is no result from a tool message")
                 continue
-            held = self._newest.get(part.call_id)
-            call = next((c for c in held.calls if c.written == part.call_id and not c.answered), None) if held else None
+            held, call = self._find(part.call_id)
             if held is None or call is None:
-                if part.call_id in self._answered:
+                if part.call_id in self._given_up:
+                    late = f"dropped a result that came too late, its call {shorten(part.call_id)!r} was given up"
+                    self._note("late-result", index, f"{late}: {_excerpt(part)}")
+                elif part.call_id in self._answered:
                     self._note(
                         "duplicate-result", index, f"dropped a second result for {shorten(part.call_id)!r}: {_excerpt(part)}"
                     )
                 else:
-                    self._early[part.call_id] = (index, part)
+                    self._early.append((index, part))
                 continue
             call.answered = True
             remember(self._answered, part.call_id)
+            self._given_up.pop(part.call_id, None)
             if held is not self._queue[-1]:
                 self._note("late-result", index, f"moved the result for {shorten(part.call_id)!r} behind its call")
             if not shares or shares[-1][0] is not held:
@@ -234,6 +288,16 @@ class Mender:
             shares[-1][1].append(self._fit_result(index, part, call))
         for held, results in shares:
             self._answer(held, index, message, results)
+
+    def _find(self, call_id: str) -> tuple[_Held | None, _Call | None]:
+        """The newest message that waits for a result of this id, and the first such call in it."""
+        waiting = self._waiting.get(call_id, [])
+        while waiting:
+            for call in waiting[-1].calls:
+                if call.written == call_id and not call.answered:
+                    return waiting[-1], call
+            waiting.pop()
+        return None, None
 
     def _answer(self, held: _Held, index: int, message: Message, results: list[Part]) -> None:
         parts = tuple(results)
@@ -245,6 +309,7 @@ class Mender:
             self._note("unanswered-call", index, "joined results that stood in separate messages")
             answer = replace(answer, carried=carry("anthropic", carried_fields(answer.carried, "anthropic")))
         held.answers.append(answer)
+        self._held += _weight(answer)
 
     def _fit_result(self, index: int, result: ToolResult, call: _Call) -> ToolResult:
         listed = len(result.parts) > 1 or "list" in carried_form(result.carried, "anthropic")
@@ -254,12 +319,27 @@ class Mender:
         if len(kept) != len(result.parts):
             self._note("empty-text", index, "dropped a text without words from a result")
             result = replace(result, parts=kept)
+        refused = {"null", "absent", "list"}.intersection(carried_form(result.carried, "openai")) if not kept else set()
+        refused |= {"absent"}.intersection(carried_form(result.carried, "responses"))
+        if refused:
+            self._note("no-content", index, "wrote the missing content of a result as an empty text")
+            result = replace(result, carried=_without_form(result.carried, *refused))
+        if "tool_call_id" in (fields := carried_fields(result.carried, "openai")):
+            self._note("call-id", index, "dropped an id of a result that is no text")
+            del fields["tool_call_id"]
+            result = replace(result, carried=carry("openai", fields, carried_form(result.carried, "openai")))
         if result.call_id != call.call.id:
             result = replace(result, call_id=call.call.id)
         return result
 
+    def _take_early(self, call_id: str) -> tuple[int, ToolResult] | None:
+        for n, (_, result) in enumerate(self._early):
+            if result.call_id == call_id:
+                return self._early.pop(n)
+        return None
+
     def _drop_early(self) -> None:
-        for index, result in self._early.values():
+        for index, result in self._early:
             self._note("orphan-result", index, f"dropped a result without a call {shorten(result.call_id)!r}: {_excerpt(result)}")
         self._early.clear()
 
@@ -269,14 +349,18 @@ class Mender:
         """Let go of what is complete, what has waited too long, and at the end of everything."""
         while self._queue:
             held = self._queue[0]
-            if not last and (len(self._queue) == 1 or held.waits) and index - held.index <= self._reach:
+            near = index - held.index <= self._reach and self._held <= self._weight
+            if not last and (len(self._queue) == 1 or held.waits) and (near or len(self._queue) == 1):
                 return
             self._queue.popleft()
+            self._held -= _weight(held.message) + sum(map(_weight, held.answers))
             if held.waits:
                 self._close(held)
             for call in held.calls:
-                if self._newest.get(call.written) is held:
-                    del self._newest[call.written]
+                waiting = self._waiting.get(call.written, [])
+                waiting[:] = [other for other in waiting if other is not held]
+                if not waiting:
+                    self._waiting.pop(call.written, None)
                 if call.early is not None:
                     at, result = call.early
                     self._note("duplicate-result", at, f"dropped a second result for {shorten(call.written)!r}: {_excerpt(result)}")
@@ -302,6 +386,7 @@ class Mender:
             else:
                 self._note("unanswered-call", held.index, f"answered the call {shorten(call.written)!r} of {name}: {UNANSWERED}")
                 answer = ToolResult(call.call.id, (Text(UNANSWERED),), error=True, name=name, kind=call.call.kind)
+                remember(self._given_up, call.written)
             held.answers.append(Message("tool", (answer,)))
             remember(self._answered, call.written)
 
@@ -316,7 +401,11 @@ def _is_sound(messages: Iterable[Message]) -> bool:
                 if not isinstance(part, ToolResult) or part.call_id not in waiting:
                     return False
                 waiting.discard(part.call_id)
-                if len(part.parts) > 1 or part.carried is not None or any(p.carried is not None for p in part.parts if isinstance(p, Text)):
+                if (
+                    len(part.parts) > 1
+                    or part.carried is not None
+                    or any(p.carried is not None for p in part.parts if isinstance(p, Text))
+                ):
                     return False
             if message.carried is not None:
                 return False
@@ -337,11 +426,15 @@ def _is_sound(messages: Iterable[Message]) -> bool:
 
 def _says(message: Message) -> bool:
     """Whether a message has something to say and nothing that may be amiss."""
+    if message.carried is not None and "list" in message.carried.form:
+        return False
     for part in message.parts:
         if isinstance(part, Text):
             if not part.text or part.text.isspace():
                 return False
-        elif not isinstance(part, ToolCall | Media):
+        elif not isinstance(part, ToolCall | Media) or (isinstance(part, ToolCall) and message.role != "assistant"):
+            return False
+        if part.carried is not None and (part.carried.form or part.carried.wire == "openai"):
             return False
     return bool(message.parts)
 
@@ -355,6 +448,43 @@ def _split(message: Message, calls: list[_Call]) -> list[tuple[Message, list[_Ca
     spoken = tuple(part for part in message.parts if not isinstance(part, ToolCall) or id(part) in first)
     rest = [(replace(message, parts=tuple(call.call for call in chunk), carried=None), chunk) for chunk in chunks[1:]]
     return [(replace(message, parts=spoken), chunks[0]), *rest]
+
+
+# Spellings of a part that its own wire refuses; without them it is written as the wire demands.
+_REFUSED = {
+    ("openai", "ToolCall"): frozenset({"object", "no-arguments", "no-type"}),
+    ("responses", "ToolCall"): frozenset({"object", "no-arguments"}),
+    ("anthropic", "ToolCall"): frozenset({"raw"}),
+    ("responses", "Text"): frozenset({"as input_text", "as output_text", "as text"}),
+}
+
+
+def _without_form(carried: Carried | None, *spellings: str) -> Carried | None:
+    if carried is None:
+        return None
+    form = tuple(spelling for spelling in carried.form if spelling not in spellings)
+    return Carried(carried.wire, carried.fields, form) if form or carried.fields else None
+
+
+def _weight(message: Message) -> int:
+    """About how many characters a message holds."""
+    weight = 0
+    for part in message.parts:
+        match part:
+            case Text() | Reasoning():
+                weight += len(part.text)
+            case ToolCall():
+                weight += len(part.arguments)
+            case Media():
+                weight += len(part.value)
+            case Opaque():
+                weight += len(part.json)
+            case ToolResult():
+                weight += sum(
+                    len(p.text) if isinstance(p, Text) else len(p.value) if isinstance(p, Media) else len(p.json)
+                    for p in part.parts
+                )
+    return weight
 
 
 def _signed(part: Reasoning) -> bool:

@@ -84,7 +84,10 @@ def parse(wire: Any) -> Conversation:
     return Conversation(
         messages=tuple(messages[lead:]),
         system=tuple(system),
-        tools=tuple(parse_tool(expect_object(t, f"tools[{n}]"), f"tools[{n}]") for n, t in enumerate(tools or ())),
+        tools=tuple(
+            parse_tool(expect_object(t, f"tools[{n}]"), f"tools[{n}]")
+            for n, t in enumerate(expect_list(tools, "tools") if tools else ())
+        ),
         model="" if "model" in fields else body.get("model", ""),
         max_output=limit,
         settings=carry(NAME, fields, form),
@@ -162,6 +165,8 @@ def _parse_written(content: Any, fields: Json, form: list[str], place: str) -> l
                 parts.append(Text(text, carry(NAME, kept | ({"part": rest} if rest else {}), spelling)))
             case {"type": "refusal", "refusal": str(text), **rest}:
                 parts.append(Text(text, carry(NAME, kept | ({"part": rest} if rest else {}), [*spelling, "refusal"])))
+            case {"type": "input_text" | "text" as kind, "text": str(text), **rest}:
+                parts.append(Text(text, carry(NAME, kept | ({"part": rest} if rest else {}), [*spelling, f"as {kind}"])))
             case other:
                 parts.append(Opaque(NAME, to_json(kept | {"part": other}), form=tuple(spelling)))
     return parts or [Opaque(NAME, to_json({"item": fields} if fields else {}), form=tuple(first[0]))]
@@ -171,6 +176,8 @@ def parse_part(part: Json, place: str) -> Text | Media | Opaque:
     match part:
         case {"type": "input_text", "text": str(text), **rest}:
             return Text(text, carry(NAME, rest))
+        case {"type": "output_text" | "text" as kind, "text": str(text), **rest}:
+            return Text(text, carry(NAME, rest, [f"as {kind}"]))
         case {"type": "input_image", "image_url": str(url), **rest} if "file_id" not in rest:
             if split := split_data_url(url):
                 return Media("image", "data", split[1], split[0], carried=_carry_detail(rest))
@@ -211,12 +218,12 @@ def _parse_file(part: Json, rest: Json) -> Media | Opaque:
 
 
 def _parse_reasoning(item: Json) -> Reasoning:
-    texts = [
-        t
-        for key in ("summary", "content")
-        for p in item.get(key) or ()
-        if isinstance(p, dict) and isinstance(t := p.get("text"), str)
-    ]
+    texts = []
+    for key in ("summary", "content"):
+        given = item.get(key)
+        texts += (
+            [p["text"] for p in given if isinstance(p, dict) and isinstance(p.get("text"), str)] if isinstance(given, list) else []
+        )
     fields = without(item, "type")
     encrypted = fields.get("encrypted_content")
     if isinstance(encrypted, str) and encrypted:
@@ -308,12 +315,19 @@ def render(conversation: Conversation) -> Rendered:
 
 
 def _instructions(message: Message, losses: list[Loss]) -> str:
+    texts = []
     for part in message.parts:
-        if not isinstance(part, Text):
-            losses.append(Loss("instructions", placeholder(part)))
-        else:
+        if isinstance(part, Text):
+            texts.append(part.text)
             losses += [Loss("instructions", f"the field {key}") for key in foreign(part.carried, NAME)]
-    return "\n\n".join(part.text for part in message.parts if isinstance(part, Text))
+        else:
+            losses.append(Loss("instructions", placeholder(part)))
+    losses += [Loss("instructions", f"the field {key}") for key in foreign(message.carried, NAME)]
+    if message.author:
+        losses.append(Loss("instructions", f"the author {message.author}"))
+    if len(texts) > 1:
+        losses.append(Loss("instructions", "where one system text ends and the next begins"))
+    return "\n\n".join(texts)
 
 
 def render_messages(messages: Iterable[Message], losses: list[Loss]) -> Iterator[Json]:
@@ -367,7 +381,9 @@ def _render_written(parts: Iterable[Part], place: str, losses: list[Loss]) -> It
             form, kept = carried_form(part.carried, NAME), carried_fields(part.carried, NAME)
             losses += [Loss(place, f"the field {key}") for key in foreign(part.carried, NAME)]
             key = "refusal" if "refusal" in form else "text"
-            block = [{"type": "refusal" if key == "refusal" else "output_text", key: part.text, **kept.get("part", {})}]
+            block = [
+                {"type": "refusal" if key == "refusal" else _type(form, "output_text"), key: part.text, **kept.get("part", {})}
+            ]
             fields = kept.get("item", {})
         else:
             if held is not None:
@@ -459,7 +475,7 @@ def _render_part(part: Part, place: str, losses: list[Loss]) -> Json:
     losses += [Loss(place, f"the field {key}") for key in foreign(part.carried, NAME)]
     own = part.carried is not None and part.carried.wire in ("openai", "responses")
     if isinstance(part, Text):
-        return {"type": "input_text", "text": part.text, **fields}
+        return {"type": _type(carried_form(part.carried, NAME), "input_text"), "text": part.text, **fields}
     name = {"filename": part.name} if part.name else {}
     match part.kind, part.source:
         case "image", "data":
@@ -484,6 +500,11 @@ def _render_part(part: Part, place: str, losses: list[Loss]) -> Json:
             return {"type": "input_text", "text": part.value}
     losses.append(Loss(place, f"{part.kind} by {part.source}; a placeholder stands for it"))
     return {"type": "input_text", "text": placeholder(part)}
+
+
+def _type(form: tuple[str, ...], usual: str) -> str:
+    """The type a text was written with, where that was not the one of its side."""
+    return next((spelling[3:] for spelling in form if spelling.startswith("as ")), usual)
 
 
 def _detail(media: Media) -> Json:

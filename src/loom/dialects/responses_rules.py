@@ -77,7 +77,7 @@ def check_messages(messages: Iterable[Any]) -> Iterator[Finding]:
         if not isinstance(item, dict):
             yield _find("unknown-role", place, type(item).__name__)
             continue
-        kind = item.get("type", "message")
+        kind = str(item.get("type", "message"))
         model_side = kind != "message" and kind not in KIND_OF_OUTPUT and kind not in USER_ITEMS
         if thought and not (model_side or item.get("role") == "assistant"):
             yield _find("reasoning-alone", thought, "")
@@ -87,7 +87,7 @@ def check_messages(messages: Iterable[Any]) -> Iterator[Finding]:
         elif kind in CALLS:
             yield from _check_call(item, place, pending, answered)
         elif kind in KIND_OF_OUTPUT:
-            call_id = item.get("call_id") or item.get("id")
+            call_id = _id(item)
             if call_id in pending:
                 del pending[call_id]
                 remember(answered, call_id)
@@ -103,7 +103,7 @@ def check_messages(messages: Iterable[Any]) -> Iterator[Finding]:
 
 def _check_message(item: Json, place: str) -> Iterator[Finding]:
     role, content = item.get("role"), item.get("content")
-    if role not in ("user", "assistant", "system", "developer"):
+    if not isinstance(role, str) or role not in ("user", "assistant", "system", "developer"):
         yield _find("unknown-role", place, repr(role))
         return
     if not content and content != "":
@@ -115,13 +115,18 @@ def _check_message(item: Json, place: str) -> Iterator[Finding]:
 
 
 def _check_call(item: Json, place: str, pending: dict[str, str], answered: dict[str, None]) -> Iterator[Finding]:
-    call_id = item.get("call_id") or item.get("id")
-    if not isinstance(call_id, str) or not 1 <= len(call_id) <= MAX_ID:
+    call_id = _id(item)
+    if not 1 <= len(call_id) <= MAX_ID:
         yield _find("id-length", place, repr(call_id)[:60])
     if call_id in pending or call_id in answered:
         yield _find("duplicate-id", place, repr(call_id))
-    if isinstance(call_id, str):
-        pending[call_id] = place
-        answered.pop(call_id, None)
+    pending[call_id] = place
+    answered.pop(call_id, None)
     if item.get("type") == "function_call" and not isinstance(item.get("arguments"), str):
         yield _find("arguments-text", f"{place}.arguments", type(item.get("arguments")).__name__)
+
+
+def _id(item: Json) -> str:
+    """The id that pairs a call and its output; older items have it under another name."""
+    given = next((item[key] for key in ("call_id", "id") if isinstance(item.get(key), str)), None)
+    return given if given is not None else f"{item.get('call_id')!r} (no text)"

@@ -1,6 +1,6 @@
 """Put right what a request says to Anthropic's wire beside its words: cache marks and thinking."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from msgspec.structs import replace
@@ -12,11 +12,13 @@ from loom.dialects.anthropic_rules import MAX_MARKS
 from loom.dialects.wire import Json, carry
 
 Changes = list[tuple[str, str]]
+_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 
 
 def mend_settings(conversation: Conversation) -> tuple[Conversation, Changes]:
     """The conversation with at most four cache marks in a lawful order, and thinking off where it cannot be on."""
     changes: Changes = []
+    conversation = _mend_limit(conversation, changes)
     if has_marks(conversation):
         conversation = _mend_marks(conversation, changes)
     return _mend_thinking(conversation, changes), changes
@@ -45,6 +47,19 @@ def has_marks(conversation: Conversation) -> bool:
 
 def _carries_mark(carried: Carried | None) -> bool:
     return carried is not None and carried.wire == anthropic.NAME and '"cache_control"' in carried.fields
+
+
+def _mend_limit(conversation: Conversation, changes: Changes) -> Conversation:
+    """Without an output limit that is no number."""
+    settings = conversation.settings
+    if settings is None or not any(f'"{key}"' in settings.fields for key in _LIMITS):
+        return conversation
+    fields: Json = from_json(settings.fields)
+    for key in _LIMITS:
+        if fields.get(key) is not None and not isinstance(fields[key], int):
+            changes.append(("no-max-tokens", f"dropped {key}, which is no number"))
+            del fields[key]
+    return replace(conversation, settings=carry(settings.wire, fields, settings.form))
 
 
 def _mend_marks(conversation: Conversation, changes: Changes) -> Conversation:
@@ -79,6 +94,26 @@ def _mend_marks(conversation: Conversation, changes: Changes) -> Conversation:
         return mark
 
     return _rewrite(conversation, mend)
+
+
+def mend_marks_as_they_pass(messages: Iterable[Message], changes: Changes) -> Iterator[Message]:
+    """A stream with its first four cache marks in a lawful order and no more: what comes later cannot be known."""
+    seen, short = 0, False
+
+    def mend(mark: Json) -> Json | None:
+        nonlocal seen, short
+        seen += 1
+        if seen > MAX_MARKS:
+            changes.append(("too-many-marks", "removed a cache mark"))
+            return None
+        if mark.get("ttl") == "1h" and short:
+            changes.append(("mark-order", "shortened a cache mark from 1h to 5m"))
+            return mark | {"ttl": "5m"}
+        short |= mark.get("ttl") != "1h"
+        return mark
+
+    for message in messages:
+        yield _rewrite(Conversation(messages=(message,)), mend).messages[0]
 
 
 def _rewrite(conversation: Conversation, change: Callable[[Json], Json | None]) -> Conversation:

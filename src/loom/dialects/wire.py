@@ -93,7 +93,18 @@ def foreign(carried: Carried | None, wire: str) -> list[str]:
     """Names of the fields that another provider's wire carried and this one cannot hold."""
     if carried is None or carried.wire == wire or not carried.fields:
         return []
-    return [key for key, value in from_json(carried.fields).items() if value not in (None, [], {}, "")]
+    return _names(from_json(carried.fields))
+
+
+def _names(fields: Json) -> list[str]:
+    """The names as the wire spells them: what stands one level down for order's sake is named without it."""
+    names = []
+    for key, value in fields.items():
+        if key in ("outer", "inner", "item", "part") and isinstance(value, dict):
+            names += _names(value)
+        elif value not in (None, [], {}, ""):
+            names.append(key)
+    return names
 
 
 def strictness(tool: Tool) -> bool | None:
@@ -179,11 +190,15 @@ def opaque(wire: str, block: Json, form: Iterable[str] = ()) -> Opaque:
     kind = block.get("type")
     call_id, answers = "", False
     if isinstance(kind, str):
-        if kind.endswith("_tool_use") and isinstance(block.get("id"), str):
-            call_id = block["id"]
-        elif kind.endswith("_tool_result") and isinstance(block.get("tool_use_id"), str):
-            call_id, answers = block["tool_use_id"], True
+        if kind.endswith("_tool_use"):
+            call_id = _id_text(block.get("id"))
+        elif kind.endswith("_tool_result"):
+            call_id, answers = _id_text(block.get("tool_use_id")), True
     return Opaque(wire, to_json(block), call_id, answers, tuple(form))
+
+
+def _id_text(value: Any) -> str:
+    return value if isinstance(value, str) and value else to_json(value)
 
 
 def remember(seen: dict[str, None], call_id: str, limit: int = 100_000) -> None:

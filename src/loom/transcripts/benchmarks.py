@@ -53,7 +53,7 @@ def parse_swe_agent(value: dict[str, Any], place: str) -> Conversation:
 
 def _keep(message: Message, fields: dict[str, Any]) -> Message:
     """The message with the program's own fields beside it, and an empty result for each further call it answers."""
-    ids = fields.get("tool_call_ids") or []
+    ids = fields["tool_call_ids"] if isinstance(fields.get("tool_call_ids"), list) else []
     if message.role == "tool":
         answered = [part for part in message.parts if isinstance(part, ToolResult)]
         rest = tuple(ToolResult(str(call_id), ()) for call_id in ids[1:])

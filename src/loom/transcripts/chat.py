@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from loom.conversation.message import Conversation, Message
 from loom.dialects import DIALECTS
-from loom.dialects.given import parse_one, speaks_anthropic
+from loom.dialects.given import parse_one, speaks_anthropic, speaks_openai
 from loom.errors import TranscriptError, WireError
 from loom.transcripts import files
 from loom.transcripts.runs import Run
 
-_ANTHROPIC_KEYS = {"system", "stop_sequences", "thinking", "anthropic_version", "top_k"}
+_ANTHROPIC_KEYS = {"system", "stop_sequences", "anthropic_version"}
 
 
 def is_message(value: Any) -> bool:
@@ -22,9 +22,19 @@ def is_message(value: Any) -> bool:
 
 
 def wire_of(messages: Iterable[Any], request: Any = None) -> str:
-    if isinstance(request, dict) and _ANTHROPIC_KEYS & request.keys():
+    """Which of the two wires a list of messages, or the request around it, is written for."""
+    messages = list(messages)
+    if any(map(speaks_anthropic, messages)):
         return "anthropic"
-    return "anthropic" if any(map(speaks_anthropic, messages)) else "openai"
+    if any(map(speaks_openai, messages)):
+        return "openai"
+    if isinstance(request, dict):
+        tools = request.get("tools")
+        if isinstance(tools, list) and any(isinstance(tool, dict) and "input_schema" in tool for tool in tools):
+            return "anthropic"
+        if _ANTHROPIC_KEYS & request.keys():
+            return "anthropic"
+    return "openai"
 
 
 def parse_request(request: dict[str, Any]) -> tuple[str, Conversation]:

@@ -36,7 +36,7 @@ _TYPES = {
 
 def matches(sample: list[Any]) -> bool:
     return any(
-        isinstance(v, dict) and v.get("type") in _TYPES and ("parentUuid" in v or "leafUuid" in v or "sessionId" in v)
+        isinstance(v, dict) and str(v.get("type")) in _TYPES and ("parentUuid" in v or "leafUuid" in v or "sessionId" in v)
         for v in sample
     )
 
@@ -161,7 +161,7 @@ def _reader(path: Path, chosen: bytearray, complete: bool) -> Callable[[], Itera
             if written and all(message.role == "tool" for message in parsed):
                 answers += parsed
                 continue
-            if record["type"] == "assistant" and written and wire.get("id") == current:
+            if record["type"] == "assistant" and written and current is not None and wire.get("id") == current:
                 written += parsed[0].parts
                 continue
             if written:

@@ -22,13 +22,13 @@ _BOOKKEEPING = "internal_chat_message_metadata_passthrough"
 
 def matches(sample: list[Any]) -> bool:
     return any(
-        isinstance(v, dict) and v.get("type") in ("session_meta", "response_item") and isinstance(v.get("payload"), dict)
+        isinstance(v, dict) and str(v.get("type")) in ("session_meta", "response_item") and isinstance(v.get("payload"), dict)
         for v in sample
     )
 
 
 def is_item(value: Any) -> bool:
-    return isinstance(value, dict) and value.get("type") in _ITEMS
+    return isinstance(value, dict) and str(value.get("type")) in _ITEMS
 
 
 def runs(path: Path, sample: list[Any]) -> list[Run]:
@@ -42,10 +42,18 @@ def item_runs(path: Path, sample: list[Any]) -> list[Run]:
 
 def _run(path: Path, format: str, sample: list[Any], items: Any) -> Run:
     def read() -> Iterator[Message]:
+        line = 0
+
+        def given() -> Iterator[dict[str, Any]]:
+            nonlocal line
+            for line, item in items(path):  # noqa: B007 - the line is told when reading fails
+                yield item
+
         try:
-            yield from responses.parse_messages(items(path))
+            yield from responses.parse_messages(given())
         except WireError as error:
-            raise TranscriptError(f"{path}: {error}") from None
+            field = error.place.partition("].")[2] or "item"
+            raise TranscriptError(f"{path}, line {line}: {field}: expected {error.expected}, found {error.found}") from None
 
     def messages() -> Iterator[Message]:
         leading = True
@@ -78,17 +86,17 @@ def _head(sample: list[Any]) -> tuple[str, str]:
     return instructions, model
 
 
-def _session_items(path: Path) -> Iterator[dict[str, Any]]:
-    for _, record in files.lines(path):
+def _session_items(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    for line, record in files.lines(path):
         if not isinstance(record, dict) or record.get("type") != "response_item" or not isinstance(record.get("payload"), dict):
             continue
         about = record.get("metadata")
         if isinstance(about, dict) and about.get("compaction_output"):
             continue  # the client's summary of what is all still here
-        yield without(record["payload"], _BOOKKEEPING)
+        yield line, without(record["payload"], _BOOKKEEPING)
 
 
-def _plain_items(path: Path) -> Iterator[dict[str, Any]]:
-    for _, value in files.lines(path):
+def _plain_items(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    for line, value in files.lines(path):
         if is_item(value) or (isinstance(value, dict) and "role" in value and "content" in value):
-            yield value
+            yield line, value

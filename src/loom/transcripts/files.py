@@ -25,20 +25,23 @@ _PEEK = 2**16
 
 def locate(spec: str) -> tuple[Path, int | None]:
     """The file a FILE or FILE#N names, and N. A name that itself holds a # is taken as it is."""
-    path = Path(spec)
+    path, chosen = Path(spec), None
     head, mark, number = spec.rpartition("#")
-    if spec == "-" or spec.startswith("-#"):
-        return _from_standard_input(), int(number) if mark and number.isdecimal() else None
-    if not path.exists() and mark and number.isdecimal():
-        return Path(head), int(number)
-    return path, None
+    if mark and number.isdecimal() and not path.exists():
+        path, chosen = Path(head), int(number)
+    if str(path) == "-":
+        return _spool(sys.stdin.buffer), chosen
+    if path.is_fifo() or path.is_char_device():
+        with path.open("rb") as pipe:
+            return _spool(pipe), chosen
+    return path, chosen
 
 
-def _from_standard_input() -> Path:
-    """Standard input, kept in a file so that it can be looked at before it is read."""
+def _spool(stream: BinaryIO) -> Path:
+    """A stream, kept in a file so that it can be looked at before it is read."""
     held = tempfile.NamedTemporaryFile(prefix="loom-", suffix=".json", delete=False)  # noqa: SIM115 - it outlives this call
     with held:
-        shutil.copyfileobj(sys.stdin.buffer, held)
+        shutil.copyfileobj(stream, held)
     atexit.register(os.unlink, held.name)
     return Path(held.name)
 
@@ -50,6 +53,8 @@ def inspect(path: Path) -> str:
             raise TranscriptError(f"{path} is a folder; name a file in it")
         with path.open("rb") as file:
             start = file.read(_PEEK)
+            while start and start.isspace():
+                start = file.read(_PEEK)
     except FileNotFoundError:
         raise TranscriptError(f"{path} does not exist") from None
     except OSError as error:

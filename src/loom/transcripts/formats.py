@@ -16,6 +16,9 @@ LOOKED_FOR = (
 )
 
 
+_ANSWER_BLOCKS = {"text", "thinking", "redacted_thinking", "tool_use", "server_tool_use", "web_search_tool_result"}
+
+
 def read_runs(spec: str) -> Iterator[Run]:
     """The runs of FILE, or the one that FILE#N names (from 0)."""
     path, number = files.locate(spec)
@@ -39,10 +42,26 @@ def read_runs(spec: str) -> Iterator[Run]:
 
 def _runs(path: Path) -> Iterator[Run]:
     sample = files.first_lines(path)
-    if sample is None or (len(sample) == 1 and not _is_record(sample[0])):
+    if sample is not None and len(sample) == 1 and (said := _said(sample[0])) is not None:
+        yield _list_run([said], 0, path, "")
+    elif sample is None or (len(sample) == 1 and not _is_record(sample[0])):
         yield from _document_runs(path, files.document(path))
     else:
         yield from _line_runs(path, sample)
+
+
+def _said(value: Any) -> Any:
+    """The message in a provider's answer, or a message that stands alone."""
+    if not isinstance(value, dict):
+        return None
+    choices = value.get("choices")
+    if isinstance(choices, list) and choices and isinstance(choices[0], dict) and isinstance(choices[0].get("message"), dict):
+        return choices[0]["message"]
+    blocks = value.get("content")
+    anthropic = isinstance(blocks, list) and all(isinstance(b, dict) and str(b.get("type")) in _ANSWER_BLOCKS for b in blocks)
+    if value.get("type") == "message" and value.get("role") == "assistant" and anthropic:
+        return {"role": "assistant", "content": blocks}
+    return value if chat.is_message(value) and "type" not in value else None
 
 
 def _is_record(value: Any) -> bool:
@@ -69,7 +88,9 @@ def _line_runs(path: Path, sample: list[Any]) -> Iterator[Run]:
 
 
 def _document_runs(path: Path, value: Any) -> Iterator[Run]:
-    if not isinstance(value, list):
+    if (said := _said(value)) is not None:
+        yield _list_run([said], 0, path, "")
+    elif not isinstance(value, list):
         yield _one(value, 0, path, "")
     elif value and _is_run(value[0]):
         for number, item in enumerate(value):

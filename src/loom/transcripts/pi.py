@@ -40,7 +40,7 @@ def _branch(path: Path) -> set[str] | None:
     for _, record in files.lines(path):
         if isinstance(record, dict) and isinstance(record.get("id"), str) and "parentId" in record:
             last = record["id"]
-            parents[last] = record["parentId"] or ""
+            parents[last] = record["parentId"] if isinstance(record["parentId"], str) else ""
     if not parents:
         return None
     on_branch = set()
@@ -91,6 +91,10 @@ def _parse(wire: dict[str, Any], place: str) -> Message:
     if role == "bashExecution":  # what the user ran and shared
         shared = f"$ {wire.get('command', '')}\n{wire.get('output', '')}"
         return Message("user", (Text(shared),), carried=carry(NAME, without(wire, "role", "command", "output")))
+    if role in ("branchSummary", "compactionSummary"):  # the client's account of what stands elsewhere
+        return Message("user", (Text(str(wire.get("summary", ""))),), carried=carry(NAME, without(wire, "role", "summary")))
+    if role == "custom":  # what an extension told the model
+        return Message("user", tuple(parts), carried=carry(NAME, without(wire, "content")))
     if role not in ("user", "assistant"):
         raise WireError(f"{place}.message.role", "user, assistant, toolResult or bashExecution", role)
     return Message(role, tuple(parts), carried=carry(NAME, without(wire, "role", "content")))

@@ -1,0 +1,64 @@
+"""Seed 000's door: `ContextWindow`, thin over `weave`."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from loom.budget.counting import Counter
+from loom.budget.models import model_limit
+from loom.budget.profiles import SEEDS
+from loom.budget.zones import Budget, allocate_budget
+from loom.context.policy import policy as find_policy
+from loom.context.weave import Section, weave
+from loom.conversation.message import Message
+
+_estimate = Counter(SEEDS["window"], remember=1)
+
+
+class ContextWindow:
+    """The names that seed 000 prints."""
+
+    @staticmethod
+    def build_messages(
+        messages: Iterable[Message | Mapping[str, Any]],
+        system_prompt: str,
+        *,
+        model: str | None = None,
+        session_id: str | None = None,
+        project_path: str | None = None,
+        max_tokens: int | None = None,
+        sections: Iterable[Section | tuple[str, str]] = (),
+        **options: int,
+    ) -> list[dict[str, Any]]:
+        """The system message and the newest messages that fit, as chat dictionaries.
+
+        `max_tokens` is the legacy limit: it stands for the window. `session_id` and `project_path` name what sections will be
+        gathered from; until then give `sections`.
+        """
+        del session_id, project_path
+        budget = allocate_budget(model, **({"max_tokens": max_tokens} if max_tokens is not None else {}), **options)  # type: ignore[arg-type]
+        policy = find_policy("window")
+        context = weave(
+            messages,
+            model=model,
+            system=system_prompt,
+            window=budget.window,
+            reserve_output=budget.reserved_output,
+            policy=policy,
+            sections=sections,
+            zones={zone.name: zone.tokens for zone in budget.zones if zone.name not in ("history", "reserved_output")},
+        )
+        wire: list[dict[str, Any]] = context.openai()["messages"]
+        return wire
+
+    @staticmethod
+    def allocate_budget(model: str | None = None, **options: Any) -> Budget:
+        return allocate_budget(model, **options)
+
+    @staticmethod
+    def model_limit(model: str | None) -> int:
+        return model_limit(model)
+
+    @staticmethod
+    def estimate_tokens(text: str) -> int:
+        """Seed 000's estimate: four characters a token."""
+        return _estimate.count_text(text)
