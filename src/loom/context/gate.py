@@ -81,7 +81,7 @@ def fit(
     free = room.tokens - marker * (3 + len(pins))
     free -= _take_must(history, units, must, free, counter, archive)
     order = [n for n in dict.fromkeys([len(units) - 1, *ranked]) if n not in must]
-    _rank(units, [*must, *order], marker * (3 + len(pins)))
+    _rank(units, must, order, marker * (3 + len(pins)))
     _take_rest(history, units, order, free, room, policy, counter, archive)
     taken = [n for n in order if units[n].made is not None]
     while True:
@@ -132,12 +132,15 @@ def _take_must(
     return needed
 
 
-def _rank(units: list[_Unit], order: list[int], marker: int) -> None:
+def _rank(units: list[_Unit], must: list[int], rest: list[int], marker: int) -> None:
     """What outranks each unit; what no strategy named ranks last, newest first."""
+    order = [*must, *rest]
     used = marker
     named = set(order)
+    together = sum(units[n].cost for n in must)
     for n in (*order, *(n for n in reversed(range(len(units))) if n not in named)):
-        units[n].outranked_by = used
+        # What must be in is whole only where all of it is.
+        units[n].outranked_by = marker + together - units[n].cost if n in must else used
         used += units[n].cost
 
 

@@ -147,7 +147,7 @@ def _smaller(part: Any, cap: int, place: str, counter: Counter, archive: Archive
         case Text():
             return replace(part, text=shrink_text(part.text, cap, counter.count_text, archive.keep_text(place, part.text)))
         case Media():
-            return Text(f"[{part.kind} left out; recall {archive.keep_text(place, part.value)}]")
+            return Text(f"[{part.kind} left out; recall {archive.keep_text(place, to_json(part))}]")
         case ToolCall():
             handle = archive.keep_text(place, part.arguments)
             if part.kind == "custom":

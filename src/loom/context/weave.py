@@ -96,16 +96,18 @@ def weave(
     """Weave one request.
 
     `window` is the whole window (the model's by default), of which `reserve_output` is kept for the answer. `pins` are indexes of
-    messages that must stay. `previous`, the report of the last call, continues its epoch: the request then is the last one
-    without its tail, plus what is new. `zones` sets the size of zones in tokens. `ratio` corrects the counter by the usage that the provider reported.
+    messages, as given, that must stay. `previous`, the report of the last call, continues its epoch: the request then is the
+    last one without its tail, plus what is new. `zones` sets the size of zones in tokens. `ratio` corrects the counter by the
+    usage that the provider reported.
     """
     chosen = find_policy(policy)
-    given = _gather(messages, system, tools)
+    given, leading = _gather(messages, system, tools)
     model = model or given.model or None
     repaired = repair(given)
     conversation = repaired.conversation
     if not conversation.messages:
         raise CannotFit("there is nothing to send: no message is left; give at least one with words, media or a call")
+    pinned = _find_pins(pins, given.messages, conversation.messages, leading)
     counter = gate_counter(model, ratio)
     exact = isinstance(profile_for(model).text, Exact)
     margin = 0.0 if exact else chosen.margin
@@ -126,7 +128,7 @@ def weave(
         )
     head_hash = _hash(to_json([chosen.name, model or ""]) + to_lines(placed) + "".join(map(_tool_text, conversation.tools)))
     fitted, epoch, reason = _fit(
-        conversation.messages, chosen, budget, measured, counter, archive, pins, previous, head_hash,
+        conversation.messages, chosen, budget, measured, counter, archive, pinned, previous, head_hash,
         Room(tokens=usable - beside, refill=usable - beside, beside=beside, reserve=budget.reserved_output, margin=margin),
     )  # fmt: skip
     history = tuple(message for piece in fitted.pieces for message in piece.messages)
@@ -177,8 +179,9 @@ def _gather(
     messages: Conversation | Iterable[Message | Mapping[str, Any]],
     system: str | None,
     tools: Iterable[Tool | Mapping[str, Any]] | None,
-) -> Conversation:
-    """One conversation from whatever the caller has."""
+) -> tuple[Conversation, int]:
+    """One conversation from whatever the caller has, and how many system messages led the list."""
+    lead = 0
     if isinstance(messages, Conversation):
         conversation = messages
     elif isinstance(messages, Mapping | str | bytes) or not isinstance(messages, Iterable):
@@ -191,7 +194,21 @@ def _gather(
         conversation = replace(conversation, system=(Message("system", (Text(system),)), *conversation.system))
     if tools is not None:
         conversation = replace(conversation, tools=tuple(parse_tool(tool, f"tools[{n}]") for n, tool in enumerate(tools)))
-    return conversation
+    return conversation, lead
+
+
+def _find_pins(pins: Sequence[int], given: tuple[Message, ...], history: tuple[Message, ...], leading: int) -> tuple[int, ...]:
+    """The pins as places in the history, which repair may have moved."""
+    found = []
+    for pin in pins:
+        at = pin - leading
+        if not 0 <= at < len(given):
+            raise ChoiceError(f"pin {pin} is no message of the conversation; there are {len(given)}, counted from {leading}")
+        if history is given:
+            found.append(at)
+        else:
+            found += [n for n, message in enumerate(history) if message is given[at] or message == given[at]][:1]
+    return tuple(found)
 
 
 def _budget(
@@ -282,9 +299,6 @@ def _fit(
     room: Room,
 ) -> tuple[Fitted, int, str]:
     """Continue the epoch of the previous report where that still fits, else begin one."""
-    for pin in pins:
-        if not 0 <= pin < len(history):
-            raise ChoiceError(f"pin {pin} is no message; there are {len(history)}, counted from 0")
     if previous is None:
         return _choose(history, chosen, budget, measured, counter, archive, pins, room), 0, "each call is its own"
     seen = len(previous.history)
@@ -292,11 +306,7 @@ def _fit(
         reason = "system text, tools, sections, model or policy changed"
     elif previous.history != history[:seen]:
         reason = "the history changed before its end"
-    elif any(
-        not any(p.span.start <= pin < p.span.stop and p.items[0].action == "kept" for p in previous.pieces)
-        for pin in pins
-        if pin < seen
-    ):
+    elif not _stand(previous, pins):
         reason = "a pin changed"
     else:
         fresh = _appended(history, seen, counter)
@@ -309,6 +319,15 @@ def _fit(
         reason = f"{tokens:,} tokens no longer fit {room.tokens:,}"
     room = replace(room, refill=int(room.tokens * chosen.refill))
     return _choose(history, chosen, budget, measured, counter, archive, pins, room), previous.epoch + 1, reason
+
+
+def _stand(previous: Report, pins: Sequence[int]) -> bool:
+    """Whether all that is pinned stands whole in the previous request, or is new."""
+    whole = [False] * len(previous.history)
+    for piece in previous.pieces:
+        if all(item.action == "kept" for item in piece.items):
+            whole[piece.span.start : piece.span.stop] = [True] * len(piece.span)
+    return all(whole[pin] for pin in pins if pin < len(whole))
 
 
 def _appended(history: tuple[Message, ...], seen: int, counter: Counter) -> list[Piece]:

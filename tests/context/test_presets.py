@@ -1,0 +1,255 @@
+"""What the presets keep of their seeds: numbers, order and wording, pinned."""
+
+import ast
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from loom import CannotFit, ContextWindow, LoomError, Message, Section, Text, weave
+from loom.budget.counting import Counter
+from loom.budget.profiles import SEEDS
+from loom.context.document import fit_nodes
+from loom.context.handles import Archive
+from loom.context.policy import policies, policy, read_policy
+from loom.context.strategies import recent, truncate_middle
+from tests.shared import ROOT
+
+
+def said(count: int, words: int = 50) -> list[dict[str, str]]:
+    roles = ("user", "assistant")
+    return [{"role": roles[n % 2], "content": f"message {n + 1} " + "word " * words} for n in range(count)]
+
+
+# ── seed 000 ─────────────────────────────────────────────────────────────────
+
+
+def test_seed_000_keeps_the_newest_that_fit_and_stops_at_the_first_that_does_not() -> None:
+    assert recent([10] * 20, 100) == 10  # the seed's picture: 20 messages, 10 fit, 11 to 20 stay
+    assert recent([10, 200, 10, 10], 100) == 2
+    assert recent([200], 100) == 1
+
+
+def test_seed_000_enriches_one_system_message_in_its_order() -> None:
+    sections = [
+        ("rules", "## Project Rules\n- Style: plain"),
+        ("repo_map", "## Project Files"),
+        ("decision_context", "## Active Goals\nNone."),
+    ]
+    messages = ContextWindow.build_messages(said(4), "You are Loom.", model="anthropic:claude-sonnet-4-6", sections=sections)
+    assert messages[0] == {
+        "role": "system",
+        "content": "You are Loom.\n\n## Active Goals\nNone.\n\n## Project Files\n\n## Project Rules\n- Style: plain",
+    }
+    assert [m["content"] for m in messages[1:]] == [m["content"] for m in said(4)]
+
+
+def test_seed_000_budget_and_limits_as_printed() -> None:
+    budget = ContextWindow.allocate_budget("anthropic:claude-sonnet-4-6")
+    assert budget.as_dict() == {
+        "system_prompt": 2048,
+        "decision_context": 1024,
+        "repo_map": 2048,
+        "tool_definitions": 2048,
+        "reserved_output": 4096,
+        "history": 188_736,
+        "total": 200_000,
+    }
+    assert ContextWindow.model_limit("openai:gpt-4-turbo") == 128_000
+    assert ContextWindow.model_limit("unknown:model") == 128_000
+    assert ContextWindow.estimate_tokens("a" * 43) == 10
+
+
+def test_seed_000_legacy_limit_stands_for_the_window() -> None:
+    messages = ContextWindow.build_messages(said(400), "You are Loom.", max_tokens=8_000)
+    assert messages[0]["content"] == "You are Loom."
+    assert messages[-1]["content"] == said(400)[-1]["content"]
+    assert len(messages) < 100
+
+
+def test_seed_000_options_set_zones() -> None:
+    budget = ContextWindow.allocate_budget(
+        "anthropic:claude-opus-4-6", max_decision_tokens=2048, max_repo_map_tokens=4096, reserved_output=8192
+    )
+    assert (budget["decision_context"], budget["repo_map"], budget.reserved_output) == (2048, 4096, 8192)
+    assert budget.history == 200_000 - 2048 - 2048 - 4096 - 2048 - 8192
+
+
+def test_seed_000_warns_past_50_evicted() -> None:
+    report = weave(said(400), model="gpt-4o", window=8_000, policy="window").report
+    assert report.dropped > 50
+    assert any("messages evicted" in note for note in report.notes)
+
+
+# ── seed 002 ─────────────────────────────────────────────────────────────────
+
+
+def test_seed_002_cuts_between_turns() -> None:
+    context = weave(said(200), model="gpt-4o", window=4_000, reserve_output=0, policy="turns")
+    kept = [item.place for item in context.report.items if item.action == "kept" and item.rule == "whole_turns"]
+    first = int(kept[0].removeprefix("messages[").removesuffix("]"))
+    assert first % 2 == 0, "a turn starts at a user message"
+
+
+def test_seed_002_parts_of_the_system_text_are_divided_as_printed() -> None:
+    context = weave(said(2), system="static", policy="turns", sections=[("summary", "S"), ("runtime", "R")], model="gpt-4o")
+    assert context.openai()["messages"][0]["content"] == "static\n\n---\n\nR\n\n---\n\nS"
+
+
+# ── seed 003 ─────────────────────────────────────────────────────────────────
+
+
+def test_seed_003_defaults_are_as_printed() -> None:
+    tree = policy("tree")
+    assert (tree.strategy, tree.minimum_recent_nodes, tree.reserve) == ("truncate_middle", 4, 1024)
+    assert "[... earlier messages truncated ...]" in tree.marker
+
+
+def test_seed_003_truncates_the_middle() -> None:
+    assert truncate_middle([10] * 10, 100) == (6, 6)
+    assert truncate_middle([10] * 10, 70) == (3, 6)
+    assert truncate_middle([10] * 10, 70, marker=5) == (2, 6)
+    assert truncate_middle([10] * 10, 20) == (0, 6), "the last four stay even if they are too long"
+    assert truncate_middle([10] * 10, 60, minimum_recent=0) == (5, 9), "at least one stays"
+
+
+def test_seed_003_keeps_beginning_and_end_of_a_conversation() -> None:
+    context = weave(said(60), model="gpt-4o", window=2_000, reserve_output=0, policy="tree")
+    texts = [m["content"].split(" word")[0] for m in context.openai()["messages"]]
+    assert texts[0] == "message 1"
+    assert texts[-4:] == ["message 57", "message 58", "message 59", "message 60"]
+    assert any(text.startswith("[... earlier messages truncated ...]") for text in texts)
+    assert context.report.truncated
+
+
+@pytest.mark.parametrize("strategy", ["truncate_middle", "rolling_window", "stop_at_limit"])
+def test_seed_003_strategies_on_messages_and_documents(strategy: str) -> None:
+    chosen = replace(policy("tree"), strategy=strategy)
+    assert not weave(said(6), model="gpt-4o", window=50_000, policy=chosen).report.truncated
+    nodes = [f"node {n} " + "word " * 50 for n in range(60)]
+    counter = Counter(SEEDS["tree"])
+    assert fit_nodes(nodes[:3], 50_000, chosen, counter, Archive()).text == "".join(nodes[:3])
+    if strategy == "stop_at_limit":
+        with pytest.raises(CannotFit, match="refuses to cut"):
+            weave(said(60), model="gpt-4o", window=2_000, policy=chosen)
+        with pytest.raises(CannotFit, match="refuses to cut"):
+            fit_nodes(nodes, 1000, chosen, counter, Archive())
+        return
+    assert weave(said(60), model="gpt-4o", window=2_000, policy=chosen).report.truncated
+    archive = Archive()
+    cut = fit_nodes(nodes, 1000, chosen, counter, archive)
+    assert (cut.truncated, cut.text.endswith(nodes[-1])) == (True, True)
+    assert counter.count_text(cut.text) <= 1000
+    assert cut.text.startswith(nodes[0]) == (strategy == "truncate_middle")
+    assert "".join(archive.recall(handle) for handle in cut.handles).count("node ") == cut.dropped
+
+
+@pytest.mark.parametrize("name", list(policies()))
+def test_a_system_text_larger_than_the_window_is_refused_with_numbers(name: str) -> None:
+    with pytest.raises(CannotFit, match=r"system text \d,\d\d\d.*of 1,000 usable.*shorten"):
+        weave(said(2), system="rule " * 3000, model="gpt-4o", window=1000, reserve_output=0, policy=name)
+
+
+def test_tools_larger_than_the_window_are_refused_with_numbers() -> None:
+    tools = [{"name": "f", "description": "word " * 3000, "input_schema": {}}]
+    with pytest.raises(CannotFit, match=r"tools 3,\d\d\d"):
+        weave(said(2), tools=tools, model="gpt-4o", window=1000, reserve_output=0)
+
+
+# ── the gate ─────────────────────────────────────────────────────────────────
+
+
+def test_the_gate_is_the_sole_maker_of_requests() -> None:
+    makers, callers = set(), set()
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module == "loom.context.gate" and any(a.name == "fit" for a in node.names):
+                callers.add(path.name)
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Context":
+                makers.add(path.name)
+    assert makers == {"weave.py"}
+    assert callers == {"weave.py"}
+
+
+def test_a_prompt_past_its_zone_is_paid_for_by_history_and_said() -> None:
+    notes = weave(said(2), system="rule " * 3000, model="gpt-4o", window=20_000).report.notes
+    assert any("system_prompt takes" in note and "history pays" in note for note in notes)
+
+
+def test_sections_live_within_their_zones() -> None:
+    context = weave(said(2), model="gpt-4o", sections=[Section("knowledge", "fact " * 5000)], zones={"knowledge": 100})
+    item = next(item for item in context.report.items if item.zone == "knowledge")
+    assert (item.action, item.after <= 120) == ("shrunk", True)
+    assert context.recall(item.handles[0]) == "fact " * 5000
+    assert context.openai()["messages"][-1]["content"].startswith("fact fact"), "knowledge stands in the tail"
+
+
+def test_pins_stay_however_old() -> None:
+    messages = said(200)
+    context = weave(messages, model="gpt-4o", window=2_000, reserve_output=0, pins=[51])
+    assert messages[51]["content"] in [m["content"] for m in context.openai()["messages"]]
+    with pytest.raises(LoomError, match="pin 900 is no message"):
+        weave(messages, model="gpt-4o", pins=[900])
+
+
+def test_cache_marks_stand_at_the_stable_boundaries() -> None:
+    tools = [{"name": "f", "input_schema": {}}]
+    body = weave(said(9), system="be brief", tools=tools, model="claude-sonnet-4-6", sections=[("working", "step 1")]).anthropic()
+    assert "cache_control" in body["tools"][-1]
+    assert "cache_control" in body["system"][-1]
+    marked = [n for n, m in enumerate(body["messages"]) if isinstance(m["content"], list) and "cache_control" in m["content"][-1]]
+    assert marked == [6, 8], "the end of history and the user message before it; never the tail"
+    assert body["messages"][-1]["content"] == "step 1"
+    assert body["max_tokens"] == 4096
+
+
+def test_the_reserve_is_the_limit_that_is_sent() -> None:
+    context = weave(said(2), model="gpt-4o", reserve_output=777)
+    assert context.openai()["max_completion_tokens"] == 777
+    assert context.responses()["max_output_tokens"] == 777
+    assert context.anthropic()["max_tokens"] == 777
+    assert context.report.window == 128_000
+
+
+def test_bad_numbers_and_names_are_refused() -> None:
+    for options, words in (
+        ({"window": -5}, "positive number"),
+        ({"window": 0}, "positive number"),
+        ({"window": 100, "reserve_output": 100}, "leaves nothing"),
+        ({"policy": "nope"}, "choose one of default"),
+    ):
+        with pytest.raises(LoomError, match=words):
+            weave(said(2), model="gpt-4o", **options)
+    with pytest.raises(LoomError, match="list of messages"):
+        weave({"role": "user"}, model="gpt-4o")
+    with pytest.raises(LoomError, match="unknown dialect"):
+        weave(said(2)).render("klingon")
+    with pytest.raises(LoomError, match="does not hold together"):
+        read_policy('name = "x"\nabout = "y"\nstrategy = "guess"')
+
+
+def test_nothing_to_send_is_an_error() -> None:
+    with pytest.raises(CannotFit, match="nothing to send"):
+        weave([{"role": "user", "content": " "}], model="gpt-4o")
+
+
+def test_recall_of_an_unknown_handle_says_so() -> None:
+    with pytest.raises(LoomError, match="nothing was left out under"):
+        weave(said(2), model="gpt-4o").recall("~aaaaaaaaaaaa")
+
+
+def test_models_without_a_public_tokenizer_keep_a_margin() -> None:
+    report = weave(said(400), model="claude-sonnet-4-6", window=8000, reserve_output=0).report
+    assert report.counter == "o200k_base"
+    assert report.input_tokens <= 8000 * 0.92
+    assert any("no public tokenizer" in note for note in report.notes)
+
+
+def test_values_and_dictionaries_are_woven_alike() -> None:
+    values = [Message(m["role"], (Text(m["content"]),)) for m in said(5)]  # type: ignore[arg-type]
+    assert weave(values, model="gpt-4o").openai() == weave(said(5), model="gpt-4o").openai()
+
+
+def test_policies_ship_with_the_package() -> None:
+    assert list(policies()) == ["default", "tree", "turns", "window"]
+    assert all(Path(ROOT / "src/loom/context/policies" / f"{name}.toml").exists() for name in policies())
