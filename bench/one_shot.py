@@ -4,7 +4,7 @@ python bench/one_shot.py [--json] [--only NAME ...] [--limit SECONDS]     (share
 Each library runs in its own environment under .work/venvs, made on first use; one at a time, for the machine is small. Every result
 is judged by the shared measures and the exact o200k tokenizer, never by the library's own count. Nothing here is a test.
 
-first    seconds of the first call: no message counted yet; tokenizer and library loaded and tried on two words
+first    seconds of the first call: no message counted yet; tokenizer and library loaded and tried on two messages
 again    the best of three (for Loom the second call): counts cached wherever the library's interface lets them be
 """
 

@@ -20,8 +20,9 @@ from splintr import Tokenizer
 Message = dict[str, Any]
 Variant = Callable[[list[Message], int], Callable[[], Any]]
 
-# Two messages that any of them can trim: what a library imports, loads or builds at its first call is not timed.
-_READY: list[Message] = [{"role": "system", "content": "Be ready."}, {"role": "user", "content": "Ready?"}]
+# Two messages that any of them can trim: what a library imports, loads or builds at its first call is not timed. The odd word is
+# in no vocabulary: splintr builds its table of merges, a sixth of a second, when it first meets one.
+_READY: list[Message] = [{"role": "system", "content": "Be ready."}, {"role": "user", "content": "Ready, qzxvkj?"}]
 _O200K = Tokenizer.from_pretrained("o200k_base")
 
 
