@@ -69,8 +69,8 @@ def environment(peer: Peer) -> Path | str:
     if installed.exists() and installed.read_text() == wanted:
         return python
     print(f"installing {peer.requirement} ...", file=sys.stderr)
-    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *wanted.split()]
-    for command in ([sys.executable, "-m", "venv", home], pip):
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *wanted.split()]
+    for command in ([sys.executable, "-m", "venv", str(home)], pip):
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             return f"cannot be installed: {last_line(done.stderr)}"
@@ -83,7 +83,7 @@ def trim(peer: Peer, variant: str, transcript: Path, budget: int, limit: float) 
     python = environment(peer)
     if isinstance(python, str):
         return {"failed": python}
-    command = [python, ROOT / "bench" / "peers" / peer.script, transcript, str(budget), variant, str(limit)]
+    command = [str(python), str(ROOT / "bench" / "peers" / peer.script), str(transcript), str(budget), variant, str(limit)]
     # Beside the limit on the calls, time to import and convert; a library that holds the alarm back ends here.
     grace = 3 * limit + 300
     try:
