@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 export LOOM_SHARED ?= ../shared
 
-.PHONY: demo test test-all lint fuzz bench clean
+.PHONY: demo test test-all lint fuzz bench models clean
 .DEFAULT_GOAL := test
 
 $(VENV)/core: pyproject.toml constraints.txt
@@ -35,10 +35,17 @@ lint: $(VENV)/test
 	$(BIN)/lint-imports
 
 fuzz: $(VENV)/test
-	LOOM_FUZZ=$${LOOM_FUZZ:-20000} $(BIN)/python -m pytest -n 2 -m '' tests/laws
+	LOOM_FUZZ=$${LOOM_FUZZ:-2000} $(BIN)/python -m pytest -n 2 -m '' tests/laws
+	$(BIN)/python bench/fuzz.py $${LOOM_TRIPLES:-100000}
 
 bench: $(VENV)/core
 	$(BIN)/python bench/read.py
+	$(BIN)/python bench/estimate.py
+	$(BIN)/python bench/one_shot.py
+
+# Refresh the snapshot of model limits and prices; look at what it prints before committing it.
+models: $(VENV)/core
+	$(BIN)/python scripts/models.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from loom.budget.counting import Counter
-from loom.context.handles import Archive
+from loom.context.handles import SAMPLE, Archive
 from loom.context.policy import Policy
 from loom.context.strategies import choose
 from loom.errors import CannotFit
@@ -25,7 +25,7 @@ def fit_nodes(nodes: Sequence[str], available: int, policy: Policy, counter: Cou
     sizes = list(map(counter.count_text, nodes))
     if sum(sizes) <= available:
         return Document("".join(nodes), False, 0)
-    spare = counter.count_text(_marker(policy, 999_999, "~" * 13))
+    spare = counter.count_text(_marker(policy, 999_999, SAMPLE))
     kept = set(choose(policy.strategy, sizes, available - spare, policy.minimum_recent_nodes, 0).ranked)
     kept = kept or ({len(nodes) - 1} if nodes else set())
     pieces, handles, gap = list[str](), list[str](), list[int]()

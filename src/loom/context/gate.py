@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from loom.budget.counting import Counter
-from loom.context.handles import LENGTH, Archive
+from loom.context.handles import LENGTH, SAMPLE, Archive
 from loom.context.policy import Policy
 from loom.context.report import Item, Piece
 from loom.context.shrink import shrink_messages
@@ -77,7 +77,7 @@ def fit(
         for unit in units:
             unit.rule, unit.made = "fits", tuple(history[unit.span.start : unit.span.stop])
         return _lay_out(history, units, room, policy, counter, archive)
-    marker = counter.count_message(Message("user", (Text(_marker(policy, 999_999, "~" * LENGTH)),)))
+    marker = counter.count_message(Message("user", (Text(_marker(policy, len(history) + 1000, SAMPLE)),))) + 4
     free = room.tokens - marker * (3 + len(pins))
     free -= _take_must(history, units, must, free, counter, archive)
     order = [n for n in dict.fromkeys([len(units) - 1, *ranked]) if n not in must]

@@ -10,6 +10,7 @@ from loom.conversation.message import Message
 from loom.errors import ChoiceError
 
 LENGTH = 13  # "~" and twelve letters: its length is fixed, so that a marker's size is known before it is made
+SAMPLE = "~q7zx3wk5vj2p"  # as long in tokens as handles get: nothing in it is a word
 _encode = msgspec.json.Encoder().encode
 
 

@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.budget.counting import Counter
-from loom.context.handles import Archive
+from loom.context.handles import SAMPLE, Archive
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import Media, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 
@@ -70,7 +70,7 @@ def shrink_messages(
         total = sum(map(counter.count_message, given))
         if total <= tokens and not bare:
             return messages
-        smallest = counter.count_text(cut_marker(1_000_000, "~" + "m" * 12)) + 16
+        smallest = counter.count_text(cut_marker(1_000_000, SAMPLE)) + 16
         room = tokens - (total - sum(site.tokens for site in sites))
         cap = _level([site.tokens for site in sites], room)
         # Sizes add up only nearly: joining texts moves token borders. So the level falls until the whole is counted small enough.

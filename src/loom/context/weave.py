@@ -30,6 +30,7 @@ from loom.dialects.settings_repair import has_marks, mend_settings
 from loom.errors import CannotFit, ChoiceError, describe
 
 STAND_IN = "o200k_base"  # counts for models whose own tokenizer is not public, with the policy's margin
+FRAME = 8  # tokens for what joins a section to its neighbours
 OTHER_ZONE = 2048  # what a zone may take that neither the seed nor the policy names
 
 
@@ -243,23 +244,27 @@ def _place(
     """System text with its sections, the tail, an item for each section, and what each zone needs."""
     by_zone: dict[str, list[str]] = {}
     items: list[Item] = []
-    zones = {zone.name: zone.tokens for zone in budget.zones}
     needs = {
         "system_prompt": sum(map(counter.count_message, conversation.system)),
         "tool_definitions": counter.count_tools(conversation.tools),
     }
-    for n, given in enumerate(sections):
-        section = given if isinstance(given, Section) else Section(*given)
+    wanted = dict.fromkeys(("decision_context", "repo_map"), 0)
+    asked = [given if isinstance(given, Section) else Section(*given) for given in sections]
+    for section in asked:
+        wanted[section.zone] = wanted.get(section.zone, 0) + counter.count_text(section.text) + FRAME
+    # What one zone does not need another may have: decisions that are few leave room to the map.
+    zones = {zone.name: zone.tokens for zone in flow(budget, needs | wanted).zones}
+    for n, section in enumerate(asked):
         if not section.text.strip():
             continue
         before = counter.count_text(section.text)
-        cap = max(zones.get(section.zone, OTHER_ZONE) - needs.get(section.zone, 0), 0)
+        cap = max(zones.get(section.zone, OTHER_ZONE) - needs.get(section.zone, 0) - FRAME, 0)
         text, handles = section.text, tuple[str, ...]()
         if before > cap:
             handle = archive.keep_text(f"section {n}", section.text)
             text, handles = shrink_text(section.text, cap, counter.count_text, handle), (handle,)
         by_zone.setdefault(section.zone, []).append(text)
-        after = counter.count_text(text) + 8
+        after = counter.count_text(text) + FRAME
         needs[section.zone] = needs.get(section.zone, 0) + after
         action = "shrunk" if handles else "kept"
         items.append(Item(f"sections[{n}]", section.zone, action, "its zone", before, after, handles))  # type: ignore[arg-type]
@@ -343,6 +348,8 @@ def _keep_again(piece: Piece, history: tuple[Message, ...], archive: Archive) ->
     """What an earlier call of the epoch left out can be recalled from this one too."""
     if piece.items[0].action == "dropped":
         archive.keep_span(piece.span.start, history[piece.span.start : piece.span.stop])
+        return
+    if all(item.action == "kept" for item in piece.items):
         return
     for index in range(piece.span.start, piece.span.stop):
         for n, part in enumerate(history[index].parts):
