@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from loom.conversation.message import Conversation, Message, Text, ToolCall, ToolResult
 from loom.dialects import DIALECTS, WIRES
-from loom.dialects.repair import UNANSWERED, Mender, repair, restore_ids
+from loom.dialects.repair import UNANSWERED, Mender, _is_sound, repair, restore_ids
 from loom.errors import WireError
 from tests import strategies as our
 from tests.shared import examples
@@ -78,6 +78,15 @@ def test_surplus_and_misordered_cache_marks_are_mended(conversation: Conversatio
     assert errors(after.conversation) == []
     assert {change.rule for change in after.changes} <= {"too-many-marks", "mark-order"}
     assert words(after.conversation.messages, "user", "assistant") == words(conversation.messages, "user", "assistant")
+
+
+@settings(max_examples=examples(150))
+@given(history=st.one_of(our.histories(), our.broken_histories))
+def test_the_quick_look_is_never_too_kind(history: list[Message]) -> None:
+    mender = Mender(reach=len(history))
+    mended = list(mender.mend(history))
+    if _is_sound(history):
+        assert (mended, mender.changes) == (history, [])
 
 
 @settings(max_examples=examples(100))
