@@ -12,7 +12,7 @@ from loom.budget.counting import Counter
 from loom.budget.models import Overrides
 from loom.budget.models import model as find_model
 from loom.budget.profiles import Exact, profile, profile_for
-from loom.budget.zones import Budget, allocate_budget, flow
+from loom.budget.zones import Budget, BudgetOptions, allocate_budget, flow
 from loom.context.gate import Fitted, Room, fit, units_of
 from loom.context.handles import Archive, to_lines
 from loom.context.policy import Policy
@@ -97,7 +97,8 @@ def weave(
 
     `window` is the whole window (the model's by default), of which `reserve_output` is kept for the answer. `pins` are indexes of
     messages that must stay. `previous`, the report of the last call, continues its epoch: the request then is the last one
-    without its tail, plus what is new. `zones` sets the size of zones in tokens. `ratio` corrects the counter by the usage that the provider reported.
+    without its tail, plus what is new. `zones` sets the size of zones in tokens. `ratio` corrects the counter by the usage
+    that the provider reported.
     """
     chosen = find_policy(policy)
     given = _gather(messages, system, tools)
@@ -210,9 +211,12 @@ def _budget(
         reserve = asked
     if reserve is None and usual <= size // 4:
         reserve = usual
-    if reserve is None:
-        return allocate_budget(model, window=size, zones=zones)
-    return allocate_budget(model, window=size, reserved_output=reserve, zones=zones)
+    options: BudgetOptions = {"zones": zones, "overrides": overrides or {}}
+    if window is not None:
+        options["window"] = size
+    if reserve is not None:
+        options["reserved_output"] = reserve
+    return allocate_budget(model, **options)
 
 
 def _place(
