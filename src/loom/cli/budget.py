@@ -1,6 +1,8 @@
 """`loom budget` and `loom count`: how a window is divided, and what a transcript takes of one."""
 
 from collections import Counter
+from collections.abc import Iterator
+from itertools import chain, islice
 from typing import Any, Unpack
 
 import click
@@ -54,6 +56,13 @@ def print_zone(name: str, tokens: int, window: int) -> None:
     say(f"  {clean(name):<17}{tokens:>10,} {share:>6.1%}  {style(drawn, fg=ZONE_COLOURS.get(name, 'blue'))}".rstrip())
 
 
+def read_several(file: str) -> tuple[Iterator[Run], bool]:
+    """The runs of a file, and whether there are several: those are told a line each."""
+    runs = read_runs(file)
+    first = list(islice(runs, 2))
+    return chain(first, runs), len(first) > 1
+
+
 class Counted(Struct):
     """What one run takes. `exact` is false where another tokenizer stands in for one that is not public."""
 
@@ -90,11 +99,18 @@ def count(file: str, model: str | None, as_json: bool) -> None:
     """Count the tokens of a transcript: system text, tools, and messages by role."""
     overrides = user_overrides()
     reports: list[dict[str, Any]] = []
-    for run in read_runs(file):
+    runs, several = read_several(file)
+    if several and not as_json:
+        say(dim(f"several runs: count one as {clean(file)}#N"))
+    for run in runs:
         named = find_model(model or run.head.model or None, overrides)
         counted = count_run(run, model or run.head.model or None, named.window, bool(named.encoding))
         if as_json:
             reports.append(asdict(counted))
+        elif several:
+            name = one_line(counted.name, 40)
+            drawn = style(bar(counted.total / counted.window, BAR), fg="blue")
+            say(f"#{counted.run:<5} {name + ' ' if name else ''}{counted.total:>9,} tokens  {drawn}".rstrip())
         else:
             print_counted(counted)
     if as_json:
@@ -102,7 +118,7 @@ def count(file: str, model: str | None, as_json: bool) -> None:
 
 
 def print_counted(counted: Counted) -> None:
-    title = one_line(f"#{counted.run} {counted.name}".rstrip() + ": " if counted.run or counted.name else "", 60)
+    title = f"{one_line(f'#{counted.run} {counted.name}', 60)}: " if counted.run or counted.name else ""
     how = f"counted by {counted.counter}" if counted.exact else f"{counted.counter} stands in: no public tokenizer"
     about = f"({counted.format}, {clean(counted.model) or 'no model named'}, {how})"
     say(f"{title}{style(f'{counted.total:,} tokens', bold=True)} {dim(about)}")

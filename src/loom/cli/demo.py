@@ -24,7 +24,6 @@ from loom.transcripts.chat import parse_request
 from loom.transcripts.runs import whole
 
 WINDOWS = (128_000, 32_000, 8_000, 2_000)
-BAR = 30
 # On a terminal the window shrinks before the eyes of the reader: so many weavings between two steps, two seconds in all.
 FRAMES, PAUSE = 10, 0.05
 TORN = ("unanswered-call", "orphan-result", "duplicate-result")
@@ -77,20 +76,23 @@ def _shrink() -> int:
     """The second act; returns how many promises were broken, which is none."""
     session = long_session()
     whole_tokens = weave(session, window=WINDOWS[0]).report.input_tokens
-    live = sys.stdout.isatty()
+    columns = max(4, min(terminal.width() - 58, 40))
+    live = sys.stdout.isatty() and terminal.width() >= 62  # a line that wraps cannot be drawn over
     size = f"{plural(len(session.messages), 'message')}, {whole_tokens:,} tokens"
     _step(5, "A long session, and a window that shrinks", "loom weave session.json --window N")
     say(f"  {size}: {dim(terminal.one_line(GOAL, terminal.width() - len(size) - 4))}\n")
-    say(dim(f"  {'window':>8} {'tokens':>8}  {'':<{BAR}}  {'kept':>5} {'cut':>4} {'out':>5}  torn pairs  goal"))
+    say(dim(f"  {'window':>8} {'tokens':>8}  {'':<{columns}}  {'kept':>5} {'cut':>4} {'out':>5}  torn pairs  goal"))
     failed = 0
     context = weave(session, window=WINDOWS[0])
     for before, window in zip((WINDOWS[0], *WINDOWS), WINDOWS, strict=False):
         for frame in range(FRAMES if live else 0):
             between = round(before * (window / before) ** (frame / FRAMES))
-            click.echo("\r" + _line(weave(session, window=between), whole_tokens)[0], nl=False, color=terminal.wants_colour())
+            click.echo(
+                "\r" + _line(weave(session, window=between), whole_tokens, columns)[0], nl=False, color=terminal.wants_colour()
+            )
             time.sleep(PAUSE)
         context = weave(session, window=window)
-        line, broken = _line(context, whole_tokens)
+        line, broken = _line(context, whole_tokens, columns)
         failed += broken
         say(("\r" if live else "") + line)
 
@@ -107,7 +109,7 @@ def _shrink() -> int:
     return failed + (not same)
 
 
-def _line(context: Context, whole_tokens: int) -> tuple[str, int]:
+def _line(context: Context, whole_tokens: int, columns: int) -> tuple[str, int]:
     """One weaving on one line, and how many promises it broke, judged by the rules of the wire."""
     report = context.report
     done: Counter[str] = Counter()
@@ -115,9 +117,9 @@ def _line(context: Context, whole_tokens: int) -> tuple[str, int]:
         done[stretch.action] += len(stretch.span)
     torn = sum(finding.rule in TORN for finding in dialect("openai").check(context.openai()))
     goal = any(GOAL in message.text for message in context.conversation.messages)
-    drawn = bar(report.input_tokens / whole_tokens, BAR)
+    drawn = bar(report.input_tokens / whole_tokens, columns)
     line = (
-        f"  {report.window:>8,} {report.input_tokens:>8,}  {style(f'{drawn:<{BAR}}', fg='blue')}  "
+        f"  {report.window:>8,} {report.input_tokens:>8,}  {style(f'{drawn:<{columns}}', fg='blue')}  "
         f"{done['kept']:>5,} {done['shrunk']:>4,} {done['dropped']:>5,}  {torn:>10}  "
         f"{style('kept', fg='green') if goal else style('lost', fg='red')}"
     )

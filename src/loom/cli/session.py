@@ -28,7 +28,7 @@ def long_session() -> Conversation:
         tool = "run_tests" if last else words.choice(list(_TOOLS))
         name = words.choice(_FILES)
         call = ToolCall(f"call_{n:03}", tool, to_json({_TOOLS[tool]: f"src/payments/{name}.py"}))
-        result = ToolResult(call.id, (Text(_result(words, tool, name, 90 if last else words.randint(4, 17))),), name=tool)
+        result = ToolResult(call.id, (Text(_result(words, tool, name, 150 if last else words.randint(4, 17))),), name=tool)
         messages += [Message("assistant", (Text(_thought(words, name)), call)), Message("tool", (result,))]
     messages.append(_said("user", REQUEST))
     system = _said("system", "You are a careful engineer. Read before you write, and test what you change.")

@@ -56,7 +56,7 @@ def clean(text: str) -> str:
 
 
 def style(text: str, **looks: Any) -> str:
-    return click.style(clean(text), **looks)
+    return click.style(clean(text), **looks) if text else ""
 
 
 def dim(text: str) -> str:

@@ -9,11 +9,11 @@ import click
 from msgspec import Struct
 
 from loom.cli import terminal
-from loom.cli.budget import print_zone
+from loom.cli.budget import print_zone, read_several
 from loom.cli.convert import open_output
 from loom.cli.models import user_overrides
 from loom.cli.show import look
-from loom.cli.terminal import clean, dim, note, one_line, plural, say, style
+from loom.cli.terminal import bar, clean, dim, note, one_line, plural, say, style
 from loom.context.report import Action, Item, Report
 from loom.context.weave import Context
 from loom.context.weave import weave as weave_request
@@ -22,7 +22,6 @@ from loom.conversation.message import Message
 from loom.conversation.turns import Span
 from loom.dialects import dialect
 from loom.errors import CannotFit
-from loom.transcripts.formats import read_runs
 from loom.transcripts.runs import Run
 
 LOOKS: dict[Action, tuple[str, str, str]] = {
@@ -123,17 +122,22 @@ def weave(
     overrides = user_overrides()
     requests: list[Any] = []
     reports: list[dict[str, Any]] = []
-    for run in read_runs(file):
-        context = _weave(run, model, window, reserve, policy, overrides)
-        wire = dialect(name or run.wire)
-        if as_json or output:
-            requests.append(context.render(wire.name))
-        if as_json:
-            reports.append(context.report.as_dict())
-        else:
-            print_woven(run, context.report, wire.title)
-    if output:
-        with open_output(output) as out:
+    runs, several = read_several(file)
+    with open_output(output) as out:
+        if several and not as_json:
+            say(dim(f"several runs: weave one as {clean(file)}#N"))
+        for run in runs:
+            context = _weave(run, model, window, reserve, policy, overrides)
+            wire = dialect(name or run.wire)
+            if as_json or output:
+                requests.append(context.render(wire.name))
+            if as_json:
+                reports.append(context.report.as_dict())
+            elif several:
+                _print_line(run, context.report)
+            else:
+                print_woven(run, context.report, wire.title)
+        if output:
             out.write(_written(requests))
     if as_json:
         told = [({} if output else {"request": r}) | {"report": t} for r, t in zip(requests, reports, strict=True)]
@@ -143,7 +147,8 @@ def weave(
 def _written(requests: list[Any]) -> str:
     """Requests as they go into a file: documents as text, several others as a list."""
     if all(isinstance(request, str) for request in requests):
-        return "\n".join(requests)
+        titles = [f"# run {n}\n\n" if len(requests) > 1 else "" for n in range(len(requests))]
+        return "\n".join(title + request for title, request in zip(titles, requests, strict=True))
     return to_json(requests[0] if len(requests) == 1 else requests) + "\n"
 
 
@@ -155,10 +160,15 @@ def explain(file: str, model: str | None, window: int | None, reserve: int | Non
     """Tell what of a transcript is in the request and what is not, by which rule, and at which window it would return."""
     overrides = user_overrides()
     reports = []
-    for run in read_runs(file):
+    runs, several = read_several(file)
+    if several and not as_json:
+        say(dim(f"several runs: explain one as {clean(file)}#N"))
+    for run in runs:
         report = _weave(run, model, window, reserve, policy, overrides).report
         if as_json:
             reports.append(report.as_dict())
+        elif several:
+            _print_line(run, report)
         else:
             print_explained(run, report)
     if as_json:
@@ -211,8 +221,16 @@ def summary(report: Report) -> str:
     )
 
 
+def _print_line(run: Run, report: Report) -> None:
+    """One of several runs."""
+    name = one_line(run.name, 40)
+    drawn = f"{bar(report.pressure, 16):<16}"
+    lead = f"#{run.number:<5} {name + ' ' if name else ''}{report.input_tokens:>9,} of {report.usable:,} tokens"
+    say(f"{lead}  {style(drawn, fg='blue')}  {summary(report)}")
+
+
 def _print_head(run: Run, report: Report, how: str) -> None:
-    title = one_line(f"#{run.number} {run.name}".rstrip() + ": " if run.number or run.name else "", 60)
+    title = f"{one_line(f'#{run.number} {run.name}', 60)}: " if run.number or run.name else ""
     about = f"({run.format}, {clean(report.model) or 'no model named'}, {how}, counted by {report.counter})"
     say(f"{title}{style(f'{report.input_tokens:,} tokens', bold=True)} of {report.usable:,} {dim(about)}")
     say(dim(f"  a window of {report.window:,}, {report.reserved_output:,} of it kept for the answer; {report.pressure:.0%} full"))

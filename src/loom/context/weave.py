@@ -206,7 +206,9 @@ def _budget(
 ) -> Budget:
     size = window if window is not None else find_model(model, overrides).window
     if not isinstance(size, int) or isinstance(size, bool) or size <= 0:
-        raise ChoiceError(f"the window must be a positive number of tokens, found {describe(size)}")
+        raise ChoiceError(
+            f"the window must be a positive number of tokens, found {describe(size)}; leave it out for the model's own"
+        )
     if reserve is None and asked and asked <= size // 2:
         reserve = asked
     if reserve is None and usual <= size // 4:
