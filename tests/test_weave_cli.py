@@ -113,7 +113,7 @@ def test_weave_gives_the_request_and_the_report(long: Path) -> None:
 
 def test_weave_draws_zones_and_tells_what_went(long: Path) -> None:
     shown = loom("weave", long, "--window", "2000", "--reserve", "200").stdout
-    for piece in ("of 1,800", "history", "reserved_output", "█", "░", "left out", "recall ~", "whole again in a window of"):
+    for piece in ("of 1,800", "history", "reserved_output", "█", "░", "left out", "recall ~", "whole again with --window"):
         assert piece in shown
     assert "\x1b[" not in shown
 
@@ -146,7 +146,7 @@ def test_explain_tells_what_is_in_and_out_by_which_rule_and_when_it_returns(long
         "newest",
         "out ",
         "recall ~",
-        "whole again in a window of",
+        "whole again with --window",
         "a provider can cache",
     ):
         assert piece in shown

@@ -260,7 +260,7 @@ def _print_stretch(report: Report, stretch: Stretch) -> None:
     if stretch.action != "kept":
         handles = ", ".join(stretch.handles[:3]) + (f" and {len(stretch.handles) - 3} more" if len(stretch.handles) > 3 else "")
         recall = f"recall {handles}; " if handles else ""
-        say(dim(f"{'':<10}{recall}whole again in a window of {stretch.returns_at:,}"))
+        say(dim(f"{'':<10}{recall}whole again with --window {stretch.returns_at} --reserve {report.reserved_output}"))
 
 
 def _words(messages: tuple[Message, ...]) -> str:
