@@ -150,14 +150,14 @@ def test_law_7_the_same_input_gives_the_same_bytes(case: tuple[Conversation, int
 @settings(max_examples=examples(100))
 @given(case=cases)
 def test_what_was_left_out_returns_at_the_window_that_the_report_names(case: tuple[Conversation, int, int, str]) -> None:
-    conversation, words, window, _ = case
+    conversation, words, window, policy = case
     given_ = longer(conversation, words)
-    context = woven(given_, window, "default")
+    context = woven(given_, window, policy)
     if context is None:
         return
     for item in context.report.items:
         if item.returns_at:
-            again = woven(given_, item.returns_at, "default")
+            again = woven(given_, item.returns_at, policy)
             assert again is not None
             places = {i.place for i in again.report.items if i.action == "kept"}
             inside = item.place.removeprefix("messages[").removesuffix("]")

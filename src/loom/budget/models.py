@@ -89,13 +89,13 @@ def read_overrides(text: str) -> dict[str, Figures]:
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ChoiceError(f"the models file is not TOML: {error}") from None
+        raise ChoiceError(f"the models file is not TOML: {error}; write ['name'] and window = 200000 below it") from None
     overrides: dict[str, Figures] = {}
     for name, table in tables.items():
         try:
             figures = msgspec.convert(table, Figures)
         except msgspec.ValidationError as error:
-            raise ChoiceError(f"model {name!r}: {error}; write [{name}] with window = 200000 and the like") from None
+            raise ChoiceError(f"model {name!r}: {error}; write ['{name}'] with window = 200000 and the like") from None
         if any(value is not None and value < 0 for value in structs.astuple(figures)) or figures.window == 0:
             raise ChoiceError(f"model {name!r}: figures must be positive, found {describe(table)}")
         overrides[name.lower().replace(":", "/")] = figures

@@ -5,7 +5,8 @@ from typing import TypedDict, Unpack
 
 from msgspec import Struct, structs
 
-from loom.budget.models import Overrides, model_limit
+from loom.budget.models import Overrides
+from loom.budget.models import model as find_model
 from loom.errors import ChoiceError, describe
 
 # Seed 000's zones. What is left of the window is history.
@@ -109,7 +110,8 @@ def allocate_budget(model: str | None = None, **options: Unpack[BudgetOptions]) 
         if zone == "history":
             raise ChoiceError(f"history is what the other zones leave; lower those instead of setting it to {cap}")
         sizes[zone] = cap
-    window = options["window"] if "window" in options else model_limit(model, options.get("overrides"))
+    found = find_model(model, options.get("overrides"))
+    window = options.get("window", found.window)
     if "max_tokens" in options:
         return _legacy(options["max_tokens"], options.get("system_tokens", 0), sizes["reserved_output"])
     if window == 0:
@@ -119,7 +121,12 @@ def allocate_budget(model: str | None = None, **options: Unpack[BudgetOptions]) 
         raise ChoiceError(
             f"reserved_output {sizes['reserved_output']} leaves nothing of {window} tokens; lower it or choose a larger model"
         )
-    return _divide(window, sizes, kept=("reserved_output",) if explicit else ())
+    budget = _divide(window, sizes, kept=("reserved_output",) if explicit else ())
+    if found.known or "window" in options:
+        return budget
+    who = f"the model {model!r} is unknown" if model else "no model is named"
+    note = f"{who}; a window of {window:,} tokens is assumed, name another if it has one"
+    return structs.replace(budget, notes=(note, *budget.notes))
 
 
 def history_budget(

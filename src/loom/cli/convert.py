@@ -100,7 +100,8 @@ def _write(wire: Dialect, head: Any, messages: Iterator[Message], losses: Tally,
     return count
 
 
-def _open(path: Path | None) -> AbstractContextManager[TextIO]:
+def open_output(path: Path | None) -> AbstractContextManager[TextIO]:
+    """A file that appears whole, or standard output."""
     if path is None:
         return nullcontext(sys.stdout)
     if not path.parent.is_dir():
@@ -152,7 +153,7 @@ def convert(file: str, name: str, output: Path | None, mend: bool, as_json: bool
     everything = chain([first], [second] if second else [], runs)
     inside = as_json and output is None  # the request is part of the JSON object
     done = []
-    with _open(output) as out:
+    with open_output(output) as out:
         json_list = several and (bool(wire.messages_key) or inside)
         if json_list:
             out.write("[\n")

@@ -1,24 +1,46 @@
-"""`loom demo`: a broken transcript, what is wrong with it, and the mended one. No key, no network."""
+"""`loom demo`: a broken transcript and the mended one; then a long session under a shrinking window. No key, no network."""
 
+import sys
+import time
+from collections import Counter
 from importlib import resources
 
 import click
+import msgspec
 
 from loom.cli import terminal
 from loom.cli.check import Checked, check_run, print_checked
 from loom.cli.convert import tell_change
+from loom.cli.session import GOAL, long_session
 from loom.cli.show import print_message
-from loom.cli.terminal import dim, plural, say, style
+from loom.cli.terminal import bar, dim, plural, say, style
+from loom.cli.weave import stretches
+from loom.context.weave import Context, weave
 from loom.conversation.canonical import from_json
-from loom.dialects import WIRES
+from loom.conversation.message import Message
+from loom.dialects import WIRES, dialect
 from loom.dialects.repair import repair
 from loom.transcripts.chat import parse_request
 from loom.transcripts.runs import whole
 
+WINDOWS = (128_000, 32_000, 8_000, 2_000)
+# On a terminal the window shrinks before the eyes of the reader: so many weavings between two steps, two seconds in all.
+FRAMES, PAUSE = 10, 0.05
+TORN = ("unanswered-call", "orphan-result", "duplicate-result")
+
 
 @click.command()
 def demo() -> None:
-    """Show Loom at work on a broken transcript."""
+    """Show Loom at work on a broken transcript, and on one that is too long."""
+    failed = _mend() + _shrink()
+    say()
+    say(dim("Nothing was sent anywhere. Try it on a session of yours: loom explain FILE --window 8000"))
+    if failed:
+        raise SystemExit(1)
+
+
+def _mend() -> int:
+    """The first act; returns how many errors are left, which is none."""
     wire, conversation = parse_request(from_json(resources.files("loom.cli").joinpath("data/broken.json").read_bytes()))
     run = whole(0, "OpenAI chat JSON", wire, conversation)
     columns = terminal.width()
@@ -45,9 +67,63 @@ def demo() -> None:
         failed += checked.errors
         verdict = style("✗ " + plural(checked.errors, "error"), fg="red") if checked.errors else style("✓ no errors", fg="green")
         say(f"  {target.title:<26} {verdict}")
-    say(dim("\nNo word of the user or the model was changed, and nothing was sent anywhere."))
-    if failed:
-        raise SystemExit(1)
+    say()
+    say(dim("No word of the user or the model was changed."))
+    return failed
+
+
+def _shrink() -> int:
+    """The second act; returns how many promises were broken, which is none."""
+    session = long_session()
+    whole_tokens = weave(session, window=WINDOWS[0]).report.input_tokens
+    columns = max(4, min(terminal.width() - 58, 40))
+    live = sys.stdout.isatty() and terminal.width() >= 62  # a line that wraps cannot be drawn over
+    size = f"{plural(len(session.messages), 'message')}, {whole_tokens:,} tokens"
+    _step(5, "A long session, and a window that shrinks", "loom weave session.json --window N")
+    say(f"  {size}: {dim(terminal.one_line(GOAL, terminal.width() - len(size) - 4))}\n")
+    say(dim(f"  {'window':>8} {'tokens':>8}  {'':<{columns}}  {'kept':>5} {'cut':>4} {'out':>5}  torn pairs  goal"))
+    failed = 0
+    context = weave(session, window=WINDOWS[0])
+    for before, window in zip((WINDOWS[0], *WINDOWS), WINDOWS, strict=False):
+        for frame in range(FRAMES if live else 0):
+            between = round(before * (window / before) ** (frame / FRAMES))
+            click.echo(
+                "\r" + _line(weave(session, window=between), whole_tokens, columns)[0], nl=False, color=terminal.wants_colour()
+            )
+            time.sleep(PAUSE)
+        context = weave(session, window=window)
+        line, broken = _line(context, whole_tokens, columns)
+        failed += broken
+        say(("\r" if live else "") + line)
+
+    gap = next(item for item in context.report.items if item.action == "dropped")
+    [handle] = gap.handles
+    _step(6, "Nothing is gone: what was left out comes back by its handle", f"context.recall('{handle}')")
+    recalled = [msgspec.json.decode(line, type=Message) for line in context.recall(handle).splitlines()]
+    for message in recalled[:4]:
+        print_message(message, terminal.width(), full=False)
+    start = session.messages.index(recalled[0])
+    same = tuple(recalled) == session.messages[start : start + len(recalled)]
+    verdict = style("✓ the same as the original", fg="green") if same else style("✗ not the original", fg="red")
+    say(f"{'':>11}{dim(f'and {len(recalled) - 4:,} more messages, {gap.before:,} tokens:')} {verdict}")
+    return failed + (not same)
+
+
+def _line(context: Context, whole_tokens: int, columns: int) -> tuple[str, int]:
+    """One weaving on one line, and how many promises it broke, judged by the rules of the wire."""
+    report = context.report
+    done: Counter[str] = Counter()
+    for stretch in stretches(report):
+        done[stretch.action] += len(stretch.span)
+    torn = sum(finding.rule in TORN for finding in dialect("openai").check(context.openai()))
+    goal = any(GOAL in message.text for message in context.conversation.messages)
+    drawn = bar(report.input_tokens / whole_tokens, columns)
+    line = (
+        f"  {report.window:>8,} {report.input_tokens:>8,}  {style(f'{drawn:<{columns}}', fg='blue')}  "
+        f"{done['kept']:>5,} {done['shrunk']:>4,} {done['dropped']:>5,}  {torn:>10}  "
+        f"{style('kept', fg='green') if goal else style('lost', fg='red')}"
+    )
+    return line, torn + (not goal)
 
 
 def _step(number: int, title: str, command: str) -> None:

@@ -6,10 +6,14 @@ from typing import Any
 
 import click
 
+from loom.cli.budget import budget, count
 from loom.cli.check import check
 from loom.cli.convert import convert
 from loom.cli.demo import demo
+from loom.cli.models import models
+from loom.cli.policy import policy
 from loom.cli.show import show
+from loom.cli.weave import explain, weave
 from loom.errors import LoomError
 
 
@@ -48,8 +52,10 @@ def cli() -> None:
     """
 
 
-for command in (check, convert, show, demo):
+for command in (check, convert, show, weave, explain, count):
     command.context_settings["ignore_unknown_options"] = True  # -#N names a run of standard input
+    cli.add_command(command)
+for command in (budget, models, policy, demo):
     cli.add_command(command)
 
 

@@ -181,7 +181,7 @@ def print_message(message: Message, columns: int, full: bool) -> None:
         say(f"{who}  {dim('(empty)')}")
     for n, part in enumerate(message.parts):
         lead = who if n == 0 else " " * 9
-        mark, text = _look(part)
+        mark, text = look(part)
         if full and isinstance(part, Text | ToolResult | ToolCall):
             body = "\n".join(p.text for p in part.parts if isinstance(p, Text)) if isinstance(part, ToolResult) else text
             say(f"{lead}  {mark}")
@@ -191,7 +191,7 @@ def print_message(message: Message, columns: int, full: bool) -> None:
         say(f"{lead}  {mark}{one_line(text, columns - 14 - len(click.unstyle(mark)))}")
 
 
-def _look(part: Part) -> tuple[str, str]:
+def look(part: Part) -> tuple[str, str]:
     """A mark that tells the kind of a part, and its text."""
     match part:
         case Text():

@@ -40,8 +40,8 @@ def amount(count: int) -> str:
     return f"{count / 1000:.1f}k" if count < 1_000_000 else f"{count / 1_000_000:.1f}M"
 
 
-def plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun if count == 1 else noun + 's'}"
+def plural(count: int, noun: str, several: str = "") -> str:
+    return f"{count:,} {noun if count == 1 else several or noun + 's'}"
 
 
 def bar(share: float, columns: int) -> str:
@@ -56,7 +56,7 @@ def clean(text: str) -> str:
 
 
 def style(text: str, **looks: Any) -> str:
-    return click.style(clean(text), **looks)
+    return click.style(clean(text), **looks) if text else ""
 
 
 def dim(text: str) -> str:
@@ -65,3 +65,8 @@ def dim(text: str) -> str:
 
 def say(text: str = "", err: bool = False) -> None:
     click.echo(text, err=err, color=wants_colour())
+
+
+def note(text: str) -> None:
+    """Something the reader should know, on a line of its own."""
+    say(f"  {style('!', fg='yellow', bold=True)} {clean(text)}")

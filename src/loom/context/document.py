@@ -26,7 +26,8 @@ def fit_nodes(nodes: Sequence[str], available: int, policy: Policy, counter: Cou
     if sum(sizes) <= available:
         return Document("".join(nodes), False, 0)
     spare = counter.count_text(_marker(policy, 999_999, SAMPLE))
-    kept = set(choose(policy.strategy, sizes, available - spare, policy.minimum_recent_nodes, 0).ranked)
+    chosen = choose(policy.strategy, sizes, available - spare, policy.minimum_recent_nodes, 0)
+    kept = set(chosen.order[: chosen.kept])
     kept = kept or ({len(nodes) - 1} if nodes else set())
     pieces, handles, gap = list[str](), list[str](), list[int]()
     for n in range(len(nodes) + 1):

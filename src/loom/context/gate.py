@@ -42,6 +42,7 @@ class _Unit(Struct):
     rule: str = ""
     made: tuple[Message, ...] | None = None
     outranked_by: int = 0  # tokens of all that may claim room before it
+    chosen_at: int = 0  # the window at which the strategy itself would choose it
 
 
 class Room(Struct, frozen=True, kw_only=True):
@@ -60,7 +61,9 @@ def units_of(history: Sequence[Message]) -> list[Span]:
 
 def fit(
     history: Sequence[Message],
-    ranked: Sequence[int],
+    order: Sequence[int],
+    kept: int,
+    chosen_at: Sequence[int],
     spans: Sequence[Span],
     pins: Sequence[int],
     room: Room,
@@ -68,22 +71,25 @@ def fit(
     counter: Counter,
     archive: Archive,
 ) -> Fitted:
-    """Fill the room with units in their order. `ranked` are indexes of `spans`; `pins` are indexes of messages."""
+    """Fill the room with units in their order, of which the strategy keeps the first `kept`; `pins` are indexes of messages."""
     costs = [counter.count_message(message) for message in history]
-    units = [_Unit(span, sum(costs[span.start : span.stop])) for span in spans]
+    units = [_Unit(span, sum(costs[span.start : span.stop]), chosen_at=at) for span, at in zip(spans, chosen_at, strict=True)]
     total = sum(costs)
     must = _must(history, spans, pins)
-    if total <= room.tokens and len(ranked) == len(units):
+    if total <= room.tokens and kept == len(units):
         for unit in units:
             unit.rule, unit.made = "fits", tuple(history[unit.span.start : unit.span.stop])
         return _lay_out(history, units, room, policy, counter, archive)
     marker = counter.count_message(Message("user", (Text(_marker(policy, len(history) + 1000, SAMPLE)),))) + 4
     free = room.tokens - marker * (3 + len(pins))
     free -= _take_must(history, units, must, free, counter, archive)
-    order = [n for n in dict.fromkeys([len(units) - 1, *ranked]) if n not in must]
-    _rank(units, must, order, marker * (3 + len(pins)))
-    _take_rest(history, units, order, free, room, policy, counter, archive)
-    taken = [n for n in order if units[n].made is not None]
+    newest = len(units) - 1
+    rest = [n for n in dict.fromkeys([newest, *order]) if n not in must]
+    _rank(units, [*must, *rest], set(must), marker * (3 + len(pins)))
+    named = {newest, *order[:kept]}
+    rest = [n for n in rest if n in named]
+    _take_rest(history, units, rest, free, room, policy, counter, archive)
+    taken = [n for n in rest if units[n].made is not None]
     while True:
         laid = _lay_out(history, units, room, policy, counter, archive)
         if laid.tokens <= room.tokens:
@@ -132,13 +138,11 @@ def _take_must(
     return needed
 
 
-def _rank(units: list[_Unit], must: list[int], rest: list[int], marker: int) -> None:
-    """What outranks each unit; what no strategy named ranks last, newest first."""
-    order = [*must, *rest]
+def _rank(units: list[_Unit], order: list[int], must: set[int], marker: int) -> None:
+    """What outranks each unit."""
     used = marker
-    named = set(order)
     together = sum(units[n].cost for n in must)
-    for n in (*order, *(n for n in reversed(range(len(units))) if n not in named)):
+    for n in order:
         # What must be in is whole only where all of it is.
         units[n].outranked_by = marker + together - units[n].cost if n in must else used
         used += units[n].cost
@@ -235,7 +239,7 @@ def _gap(history: Sequence[Message], gap: list[_Unit], room: Room, policy: Polic
 
 def _returns_at(unit: _Unit, room: Room) -> int:
     inside = unit.outranked_by + unit.cost + room.beside
-    return -int(-inside // (1 - room.margin)) + room.reserve + 1
+    return max(-int(-inside // (1 - room.margin)) + room.reserve + 1, unit.chosen_at)
 
 
 def _marker(policy: Policy, count: int, handle: str) -> str:

@@ -41,12 +41,19 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 @cache
 def policies() -> dict[str, Policy]:
     """Every policy that ships, by name."""
-    found = {}
-    for file in sorted(files("loom.context").joinpath("policies").iterdir(), key=lambda f: f.name):
-        if file.name.endswith(".toml"):
-            made = read_policy(file.read_text(encoding="utf-8"))
-            found[made.name] = made
-    return found
+    return {name: read_policy(text) for name, text in _shipped().items()}
+
+
+@cache
+def _shipped() -> dict[str, str]:
+    folder = files("loom.context").joinpath("policies")
+    found = sorted((file for file in folder.iterdir() if file.name.endswith(".toml")), key=lambda file: file.name)
+    return {file.name.removesuffix(".toml"): file.read_text(encoding="utf-8") for file in found}
+
+
+def policy_text(name: str) -> str:
+    """A policy that ships, as its TOML."""
+    return _shipped()[policy(name).name]
 
 
 def policy(given: "str | Policy") -> Policy:

@@ -36,7 +36,7 @@ class Piece(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """`prefix` is what a provider can cache: tools, system and history, without the tail."""
+    """`prefix` is what a provider can cache: tools, system and history, without the tail. `margin` is kept free on purpose."""
 
     policy: str
     model: str
@@ -44,6 +44,7 @@ class Report(Struct, frozen=True, kw_only=True):
     window: int
     reserved_output: int
     input_tokens: int
+    margin: int = 0
     zones: dict[str, dict[str, int]]
     items: tuple[Item, ...]
     dropped: int

@@ -70,7 +70,7 @@ def shrink_messages(
         total = sum(map(counter.count_message, given))
         if total <= tokens and not bare:
             return messages
-        smallest = counter.count_text(cut_marker(1_000_000, SAMPLE)) + 16
+        smallest = counter.count_text(cut_marker(1_000_000, SAMPLE)) + 24
         room = tokens - (total - sum(site.tokens for site in sites))
         cap = _level([site.tokens for site in sites], room)
         # Sizes add up only nearly: joining texts moves token borders. So the level falls until the whole is counted small enough.

@@ -12,9 +12,10 @@ from loom.errors import CannotFit
 
 
 class Choice(Struct, frozen=True):
-    """The units kept, the ones that outrank others first."""
+    """All units in the order in which they may claim room, and how many of them are kept."""
 
-    ranked: tuple[int, ...]
+    order: tuple[int, ...]
+    kept: int
 
 
 def recent(sizes: Sequence[int], available: int) -> int:
@@ -41,20 +42,21 @@ def truncate_middle(sizes: Sequence[int], available: int, minimum_recent: int = 
 
 def choose(strategy: Strategy, sizes: Sequence[int], available: int, minimum_recent: int, marker: int) -> Choice:
     count = len(sizes)
+    newest_first = tuple(reversed(range(count)))
     match strategy:
         case "newest":
-            return Choice(tuple(reversed(range(count))))
+            return Choice(newest_first, count)
         case "recent" | "rolling_window":
-            return Choice(tuple(reversed(range(recent(sizes, available), count))))
+            return Choice(newest_first, count - recent(sizes, available))
         case "whole_turns":  # the active turn is never refused; the gate cuts inside it
-            return Choice(tuple(reversed(range(min(recent(sizes, available), max(count - 1, 0)), count))))
+            return Choice(newest_first, max(count - recent(sizes, available), min(count, 1)))
         case "truncate_middle":
             head, tail = truncate_middle(sizes, available, minimum_recent, marker)
-            return Choice((*reversed(range(tail, count)), *range(head)))
+            return Choice((*reversed(range(tail, count)), *range(tail)), count - tail + head)
         case "stop_at_limit":
             if sum(sizes) > available:
                 raise CannotFit(
                     f"the context takes {sum(sizes):,} tokens of {available:,}, and the strategy stop_at_limit refuses to cut; "
                     "exclude messages or choose a model with a larger window"
                 )
-            return Choice(tuple(reversed(range(count))))
+            return Choice(newest_first, count)

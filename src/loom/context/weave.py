@@ -12,7 +12,7 @@ from loom.budget.counting import Counter
 from loom.budget.models import Overrides
 from loom.budget.models import model as find_model
 from loom.budget.profiles import Exact, profile, profile_for
-from loom.budget.zones import Budget, allocate_budget, flow
+from loom.budget.zones import DEFAULTS, Budget, BudgetOptions, allocate_budget, flow
 from loom.context.gate import Fitted, Room, fit, units_of
 from loom.context.handles import Archive, to_lines
 from loom.context.policy import Policy
@@ -114,10 +114,13 @@ def weave(
     margin = 0.0 if exact else chosen.margin
     sizes = {**chosen.zones, **(zones or {})}
     budget = _budget(model, window, reserve_output, given.max_output, sizes, chosen.reserve, overrides)
+    # A larger window has the usual reserve, which a small one cannot spare.
+    reserve = budget.reserved_output if reserve_output is not None else max(budget.reserved_output, chosen.reserve)
     archive = Archive()
 
     placed, tail, section_items, needs = _place(sections, conversation, chosen, budget, counter, archive)
-    measured = flow(budget, needs)
+    unfed = {zone.name: 0 for zone in budget.zones if zone.name not in ("history", "reserved_output")}
+    measured = flow(budget, unfed | needs)
     beside = needs["system_prompt"] + needs["tool_definitions"] + sum(i.after for i in section_items) + counter.profile.per_list
     usable = int(budget.usable * (1 - margin))
     if beside >= usable:
@@ -130,7 +133,8 @@ def weave(
     head_hash = _hash(to_json([chosen.name, model or ""]) + to_lines(placed) + "".join(map(_tool_text, conversation.tools)))
     fitted, epoch, reason = _fit(
         conversation.messages, chosen, budget, measured, counter, archive, pinned, previous, head_hash,
-        Room(tokens=usable - beside, refill=usable - beside, beside=beside, reserve=budget.reserved_output, margin=margin),
+        Room(tokens=usable - beside, refill=usable - beside, beside=beside, reserve=reserve, margin=margin),
+        _set_aside(chosen, measured, sizes, reserve),
     )  # fmt: skip
     history = tuple(message for piece in fitted.pieces for message in piece.messages)
     woven = replace(
@@ -141,7 +145,13 @@ def weave(
         max_output=budget.reserved_output or conversation.max_output,
     )
     woven, changed = mend_settings(woven)
-    notes = [*measured.notes, *(what for _, what in changed)]
+    # That zones were scaled is news only to those who fill them.
+    told = (
+        measured.notes
+        if section_items or chosen.history == "zone"
+        else [n for n in measured.notes if not n.startswith("fixed zones")]
+    )
+    notes = [*told, *(what for _, what in changed)]
     if fitted.dropped > chosen.warn_past_dropped:
         notes.append(f"{fitted.dropped} messages evicted; consider a summary, or a new session")
     if not exact:
@@ -151,6 +161,7 @@ def weave(
     report = replace(
         report,
         input_tokens=beside + fitted.tokens,
+        margin=budget.usable - usable,
         prefix_tokens=beside + fitted.tokens - sum(map(counter.count_message, tail)),
         prefix_hash=_hash(head_hash + prefix),
         epoch=epoch,
@@ -223,14 +234,19 @@ def _budget(
 ) -> Budget:
     size = window if window is not None else find_model(model, overrides).window
     if not isinstance(size, int) or isinstance(size, bool) or size <= 0:
-        raise ChoiceError(f"the window must be a positive number of tokens, found {describe(size)}")
+        raise ChoiceError(
+            f"the window must be a positive number of tokens, found {describe(size)}; leave it out for the model's own"
+        )
     if reserve is None and asked and asked <= size // 2:
         reserve = asked
     if reserve is None and usual <= size // 4:
         reserve = usual
-    if reserve is None:
-        return allocate_budget(model, window=size, zones=zones)
-    return allocate_budget(model, window=size, reserved_output=reserve, zones=zones)
+    options: BudgetOptions = {"zones": zones, "overrides": overrides or {}}
+    if window is not None:
+        options["window"] = size
+    if reserve is not None:
+        options["reserved_output"] = reserve
+    return allocate_budget(model, **options)
 
 
 def _place(
@@ -302,10 +318,11 @@ def _fit(
     previous: Report | None,
     head_hash: str,
     room: Room,
+    fixed: int,
 ) -> tuple[Fitted, int, str]:
     """Continue the epoch of the previous report where that still fits, else begin one."""
     if previous is None:
-        return _choose(history, chosen, budget, measured, counter, archive, pins, room), 0, "each call is its own"
+        return _choose(history, chosen, budget, measured, counter, archive, pins, room, fixed), 0, "each call is its own"
     seen = len(previous.history)
     if previous.policy != chosen.name or previous.head_hash != head_hash:
         reason = "system text, tools, sections, model or policy changed"
@@ -323,7 +340,7 @@ def _fit(
             return Fitted((*previous.pieces, *fresh), tokens, dropped), previous.epoch, "continued"
         reason = f"{tokens:,} tokens no longer fit {room.tokens:,}"
     room = replace(room, refill=int(room.tokens * chosen.refill))
-    return _choose(history, chosen, budget, measured, counter, archive, pins, room), previous.epoch + 1, reason
+    return _choose(history, chosen, budget, measured, counter, archive, pins, room, fixed), previous.epoch + 1, reason
 
 
 def _stand(previous: Report, pins: Sequence[int]) -> bool:
@@ -372,6 +389,7 @@ def _choose(
     archive: Archive,
     pins: Sequence[int],
     room: Room,
+    fixed: int,
 ) -> Fitted:
     """Let the policy's strategy choose by its own counter, and the gate fill by the best one."""
     spans = units_of(history)
@@ -381,9 +399,25 @@ def _choose(
     costs = list(map(own.count_message, history))
     sizes = [sum(costs[spans[group[0]].start : spans[group[-1]].stop]) for group in groups]
     marker = own.count_text(chosen.marker)
-    kept = choose(chosen.strategy, sizes, available, chosen.minimum_recent_nodes, marker)
-    ranked = [unit for group in kept.ranked for unit in reversed(groups[group])]
-    return fit(history, ranked, spans, pins, room, chosen, counter, archive)
+    picked = choose(chosen.strategy, sizes, available, chosen.minimum_recent_nodes, marker)
+    order = [unit for group in picked.order for unit in reversed(groups[group])]
+    kept = sum(len(groups[group]) for group in picked.order[: picked.kept])
+    chosen_at = [0] * len(spans)
+    if own is not counter:
+        # The strategy would take a unit where all that it ranks before, and itself, fit what it may fill, by its own counter.
+        used = marker + fixed
+        for group in picked.order:
+            used += sizes[group]
+            for unit in groups[group]:
+                chosen_at[unit] = used
+    return fit(history, order, kept, chosen_at, spans, pins, room, chosen, counter, archive)
+
+
+def _set_aside(chosen: Policy, measured: Budget, sizes: Mapping[str, int], reserve: int) -> int:
+    """What a strategy with a counter of its own leaves free beside history, at a window where nothing has to be scaled."""
+    if chosen.history == "zone":
+        return sum((DEFAULTS | dict(sizes)).values()) - DEFAULTS["reserved_output"] + reserve
+    return measured.window - measured.history - measured.reserved_output + reserve
 
 
 def _groups(history: tuple[Message, ...], spans: list[Span], chosen: Policy) -> list[list[int]]:
@@ -419,7 +453,11 @@ def _report(
         Item("system", "system_prompt", "kept", "verbatim", needs["system_prompt"], needs["system_prompt"]),
         Item("tools", "tool_definitions", "kept", "verbatim", needs["tool_definitions"], needs["tool_definitions"]),
     ]
-    mended = [Item(f"messages[{c.message}]", "history", "repaired", f"{c.rule}: {c.what}", 0, 0) for c in changes]
+    # Repair speaks of the history as it was given, the other items of the history as it was mended.
+    mended = [
+        Item(f"given[{c.message}]" if c.message >= 0 else "settings", "history", "repaired", f"{c.rule}: {c.what}", 0, 0)
+        for c in changes
+    ]
     items = (
         *(item for item in fixed if item.after),
         *section_items,

@@ -1,0 +1,33 @@
+"""`loom policy`: the policies that ship, as the data they are."""
+
+import click
+from msgspec import to_builtins
+
+from loom.cli.terminal import dim, say, style
+from loom.context.policy import policies, policy_text
+from loom.context.policy import policy as find_policy
+from loom.conversation.canonical import to_json
+
+
+@click.group()
+def policy() -> None:
+    """List the policies that decide what goes into a request, or show one."""
+
+
+@policy.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print names and what each does as JSON.")
+def list_policies(as_json: bool) -> None:
+    """List the policies."""
+    if as_json:
+        say(to_json([{"name": one.name, "about": one.about, "strategy": one.strategy} for one in policies().values()]))
+        return
+    for one in policies().values():
+        say(f"{style(f'{one.name:<10}', bold=True)} {one.about} {dim(one.strategy)}")
+
+
+@policy.command("show")
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="Print every field, the defaults too, as JSON.")
+def show_policy(name: str, as_json: bool) -> None:
+    """Show a policy as the TOML that ships."""
+    say(to_json(to_builtins(find_policy(name))) if as_json else policy_text(name).rstrip())
