@@ -298,3 +298,14 @@ def test_recorded_sessions_fit_8000_tokens_and_are_whole(tmp_path: Path, name: s
         assert one["report"]["input_tokens"] <= 8000
     done = loom("check", out)
     assert done.returncode == 0, done.stdout
+
+
+def test_a_policy_of_ones_own_is_a_file(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text('name = "mine"\nabout = "refuses to cut"\nstrategy = "stop_at_limit"\n')
+    done = loom("weave", FIXTURES / "wire_cc_simple.json", "--policy", mine, "--window", "20000", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["report"]["policy"] == "mine"
+    mine.write_text('name = "mine"\nstrategy = "guess"\n')
+    done = loom("weave", FIXTURES / "wire_cc_simple.json", "--policy", mine)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)

@@ -14,6 +14,7 @@ from loom.cli.convert import open_output
 from loom.cli.models import user_overrides
 from loom.cli.show import look
 from loom.cli.terminal import bar, clean, dim, note, one_line, plural, say, style
+from loom.context.policy import Policy, read_policy
 from loom.context.report import Action, Item, Report
 from loom.context.weave import Context
 from loom.context.weave import weave as weave_request
@@ -77,7 +78,12 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
             click.option("--model", help="The model to weave for; what the transcript names by default."),
             click.option("--window", type=int, help="The whole window in tokens; the model's by default."),
             click.option("--reserve", type=int, help="Tokens of it kept for the answer; the policy's by default."),
-            click.option("--policy", default="default", show_default=True, help="What decides; see loom policy list."),
+            click.option(
+                "--policy",
+                default="default",
+                show_default=True,
+                help="What decides: a name of loom policy list, or a .toml of your own.",
+            ),
         )
     ):
         command = option(command)
@@ -85,9 +91,12 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _weave(run: Run, model: str | None, window: int | None, reserve: int | None, policy: str, overrides: Any) -> Context:
+    chosen: str | Policy = policy
+    if policy.endswith(".toml"):
+        chosen = read_policy(Path(policy).read_text(encoding="utf-8"))
     try:
         return weave_request(
-            run.conversation(), model=model, window=window, reserve_output=reserve, policy=policy, overrides=overrides
+            run.conversation(), model=model, window=window, reserve_output=reserve, policy=chosen, overrides=overrides
         )
     except CannotFit as error:
         if run.number or run.name:
