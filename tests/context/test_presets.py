@@ -2,6 +2,7 @@
 
 import ast
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -10,9 +11,11 @@ from loom import CannotFit, ContextWindow, LoomError, Message, Section, Text, we
 from loom.budget.counting import Counter
 from loom.budget.profiles import SEEDS
 from loom.context.document import fit_nodes
+from loom.context.gate import handles_in
 from loom.context.handles import Archive
 from loom.context.policy import policies, policy, read_policy
 from loom.context.strategies import recent, truncate_middle
+from loom.context.weave import gate_counter
 from tests.shared import ROOT
 
 
@@ -253,3 +256,141 @@ def test_values_and_dictionaries_are_woven_alike() -> None:
 def test_policies_ship_with_the_package() -> None:
     assert list(policies()) == ["default", "tree", "turns", "window"]
     assert all(Path(ROOT / "src/loom/context/policies" / f"{name}.toml").exists() for name in policies())
+
+
+# ── what callers get wrong, and what went wrong once ─────────────────────────
+
+BIG = "lorem ipsum dolor " * 2000
+
+
+def user(text: str) -> dict[str, str]:
+    return {"role": "user", "content": text}
+
+
+def assistant(text: str) -> dict[str, str]:
+    return {"role": "assistant", "content": text}
+
+
+def test_sections_behind_a_listed_system_text_are_counted_as_they_are_sent() -> None:
+    odd = '"\n\\"é\t日本"' * 200
+    system = {"role": "system", "content": [{"type": "text", "text": "You are"}, {"type": "text", "text": "careful"}]}
+    context = weave(
+        [system, user("go"), assistant(BIG), user("now")],
+        model="gpt-4o",
+        window=6000,
+        reserve_output=0,
+        sections=[("rules", odd), ("memory", odd)],
+    )
+    counter = gate_counter("gpt-4o")
+    sent = context.conversation
+    assert sum(map(counter.count_message, (*sent.system, *sent.messages))) <= 6000
+    assert context.report.input_tokens <= 6000
+
+
+def test_a_goal_of_many_parts_is_shrunk_rather_than_refused() -> None:
+    parts = [{"type": "text", "text": f"{n} " + BIG} for n in range(40)]
+    context = weave([{"role": "user", "content": parts}, assistant("x"), user(BIG)], model="gpt-4o", window=3000, reserve_output=0)
+    assert context.report.input_tokens <= 3000
+
+
+def test_handles_resolve_in_every_call_of_an_epoch() -> None:
+    picture = {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
+    thought = {"role": "assistant", "content": "say", "reasoning_content": "hmm " * 900}
+    first = weave(
+        [{"role": "user", "content": [picture, {"type": "text", "text": "go"}]}, thought],
+        model="gpt-4o",
+        window=500,
+        reserve_output=0,
+    )
+    grown = [{"role": "user", "content": [picture, {"type": "text", "text": "go"}]}, thought, assistant("ok")]
+    second = weave(grown, model="gpt-4o", window=500, reserve_output=0, previous=first)
+    assert second.report.epoch_reason == "continued"
+    named = {handle for message in second.conversation.messages for handle in handles_in(message)}
+    assert named
+    assert all(second.recall(handle) for handle in named)
+
+
+def test_reasoning_that_does_not_fit_goes_behind_a_handle() -> None:
+    thought = {"type": "thinking", "thinking": BIG, "signature": "c2ln"}
+    call = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
+    messages = [
+        user("go"),
+        {"role": "assistant", "content": [thought, call]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "done"}]},
+    ]
+    context = weave(messages, model="gpt-4o", window=1500, reserve_output=100)
+    [item] = [item for item in context.report.items if item.action == "shrunk"]
+    assert BIG[:200] in context.recall(item.handles[0])
+
+
+def test_a_pin_that_is_too_big_does_not_end_every_epoch() -> None:
+    messages = [user("goal"), assistant("x"), user(BIG), assistant("y"), user("now")]
+    first = weave(messages, model="gpt-4o", window=3000, reserve_output=0, pins=[2])
+    again = weave(messages, model="gpt-4o", window=3000, reserve_output=0, pins=[2], previous=first.report)
+    assert again.report.epoch_reason == "continued"
+
+
+def test_pins_follow_their_message_through_repair() -> None:
+    call = {"id": "bad id!", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    messages = [
+        user("goal"),
+        {"role": "tool", "tool_call_id": "none", "content": "orphan"},
+        assistant("ok"),
+        {"role": "assistant", "content": "pinned words", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "bad id!", "content": "done"},
+        *(assistant(BIG[:3000]) for _ in range(5)),
+        user("now"),
+    ]
+    sent = weave(messages, model="gpt-4o", window=900, reserve_output=0, pins=[3]).openai()["messages"]
+    assert any("pinned words" in str(m["content"]) for m in sent)
+
+
+def test_system_text_inside_the_conversation_stays() -> None:
+    messages = [user("go"), {"role": "system", "content": "NEVER DELETE"}, assistant(BIG), assistant(BIG), user("now")]
+    sent = weave(messages, model="gpt-4o", window=600, reserve_output=0).openai()["messages"]
+    assert "NEVER DELETE" in [m["content"] for m in sent]
+
+
+def test_the_limit_that_is_sent_fits_the_window_and_the_model() -> None:
+    body = weave([user("go"), assistant(BIG)], model="gpt-4o", window=5000, reserve_output=0).anthropic()
+    assert body["max_tokens"] <= 200
+    assert weave([user("go")], model="gpt-4-turbo", policy="turns").report.reserved_output == 4096
+
+
+def test_sections_never_overflow_their_zone() -> None:
+    report = weave([user("go")], model="gpt-4o", sections=[("memory", "word " * 100)] * 200).report
+    assert report.zones["memory"]["used"] <= 2048
+    assert {item.action for item in report.items if item.zone == "memory"} == {"kept", "shrunk", "dropped"}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"ratio": -1},
+        {"ratio": 0},
+        {"ratio": float("nan")},
+        {"sections": ["rules"]},
+        {"sections": [("rules",)]},
+        {"sections": [("history", "x")]},
+        {"pins": ["0"]},
+        {"zones": 5},
+        {"zones": {"reserved_output": 3}},
+        {"system": [{"type": "text"}]},
+        {"tools": 5},
+        {"model": 5},
+        {"previous": 5},
+    ],
+)
+def test_slips_of_callers_are_named(options: Any) -> None:
+    with pytest.raises(LoomError, match=r"ratio|sections|pin|zones|system|tools|model|previous"):
+        weave(said(2), **({"model": "gpt-4o"} | options))
+
+
+def test_halves_of_characters_do_no_harm() -> None:
+    assert weave([user("a \ud83d"), user("c")], model="gpt-4o", window=400, reserve_output=0).report.input_tokens > 0
+
+
+@pytest.mark.parametrize("marker", ["{x} recall {handle}", "{", "cut"])
+def test_a_marker_must_name_its_handle(marker: str) -> None:
+    with pytest.raises(LoomError, match="marker"):
+        replace(policy("default"), marker=marker)

@@ -126,6 +126,7 @@ def test_laws_4_and_6_every_cut_has_a_line_and_a_way_back(case: tuple[Conversati
         int(i.place[9:-1].split(":")[1]) - int(i.place[9:-1].split(":")[0]) for i in items if i.action == "dropped"
     )
     originals = {part.text for m in history for part in m.parts if isinstance(part, Text)}
+    originals |= {m.text for m in history}
     originals |= {inner.text for m in history for r in m.results for inner in r.parts if isinstance(inner, Text)}
     originals |= {call.arguments for m in history for call in m.calls}
     for message in context.conversation.messages:

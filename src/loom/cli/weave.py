@@ -29,7 +29,6 @@ LOOKS: dict[Action, tuple[str, str, str]] = {
     "kept": ("in", "green", "█"),
     "shrunk": ("cut", "yellow", "▒"),
     "dropped": ("out", "red", "░"),
-    "added": ("added", "blue", "█"),
     "repaired": ("mended", "blue", "█"),
 }
 

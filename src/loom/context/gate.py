@@ -1,15 +1,15 @@
 """The last gate, which every policy passes: it fits, it is whole, it keeps the point, or it says why it cannot.
 
 Rules of this file:
-- The current request, the first goal and pins are in, whatever a strategy chose. If they alone do not fit they are shrunk in the
-  order pins, first goal, current request; then CannotFit.
+- The current request, the first goal, system text and pins are in, whatever a strategy chose. If they alone do not fit they are
+  shrunk in the order pins, first goal, current request, system text never; then CannotFit.
 - Then the newest exchange, shrunk inside if it must be. Then what the strategy ranked, in its order, until one does not fit.
 - Exchanges are taken whole. Where something is left out a marker with a handle stands.
 - Each pass either fits or lets go of something, so it ends.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
@@ -17,7 +17,7 @@ from loom.budget.counting import Counter
 from loom.context.handles import LENGTH, SAMPLE, Archive
 from loom.context.policy import Policy
 from loom.context.report import Item, Piece
-from loom.context.shrink import shrink_messages
+from loom.context.shrink import shrink_messages, smallest
 from loom.conversation.message import Message, Text, ToolCall, ToolResult
 from loom.conversation.turns import Span, exchanges
 from loom.errors import CannotFit
@@ -81,11 +81,12 @@ def fit(
             unit.rule, unit.made = "fits", tuple(history[unit.span.start : unit.span.stop])
         return _lay_out(history, units, room, policy, counter, archive)
     marker = counter.count_message(Message("user", (Text(_marker(policy, len(history) + 1000, SAMPLE)),))) + 4
-    free = room.tokens - marker * (3 + len(pins))
+    markers = marker * (_runs(must) + 2)
+    free = room.tokens - markers
     free -= _take_must(history, units, must, free, counter, archive)
     newest = len(units) - 1
     rest = [n for n in dict.fromkeys([newest, *order]) if n not in must]
-    _rank(units, [*must, *rest], set(must), marker * (3 + len(pins)))
+    _rank(units, [*must, *rest], set(must), markers)
     named = {newest, *order[:kept]}
     rest = [n for n in rest if n in named]
     _take_rest(history, units, rest, free, room, policy, counter, archive)
@@ -102,35 +103,52 @@ def fit(
         units[taken.pop()].made = None
 
 
-def _must(history: Sequence[Message], spans: Sequence[Span], pins: Sequence[int]) -> list[int]:
-    """The units that have to be in, the most important first: the current request, the first goal, pins."""
+def _must(history: Sequence[Message], spans: Sequence[Span], pins: Sequence[int]) -> dict[int, str]:
+    """The units that have to be in, the most important first, and why: the current request, the first goal, system text, pins."""
     users = [n for n, message in enumerate(history) if message.role == "user"]
-    wanted = [users[-1], users[0]] if users else [0] if history else []
-    unit_of = {}
-    for n, span in enumerate(spans):
-        for index in range(span.start, span.stop):
-            unit_of[index] = n
-    return list(dict.fromkeys(unit_of[index] for index in (*wanted, *pins) if index in unit_of))
+    why: dict[int, str] = {}
+    if history:
+        why[users[-1] if users else 0] = "current request" if users else "first goal"
+        why.setdefault(users[0] if users else 0, "first goal")
+    for index, message in enumerate(history):
+        if message.role in ("system", "developer"):
+            why.setdefault(index, "system text")
+    for pin in pins:
+        why.setdefault(pin, "pin")
+    unit_of = [n for n, span in enumerate(spans) for _ in range(len(span))]
+    found: dict[int, str] = {}
+    for index, rule in why.items():
+        found.setdefault(unit_of[index], rule)
+    return found
+
+
+def _runs(units: Iterable[int]) -> int:
+    """How many stretches of neighbours there are: as many gaps may lie before them."""
+    ordered = sorted(units)
+    return sum(n == 0 or unit != ordered[n - 1] + 1 for n, unit in enumerate(ordered))
 
 
 def _take_must(
-    history: Sequence[Message], units: list[_Unit], must: list[int], free: int, counter: Counter, archive: Archive
+    history: Sequence[Message], units: list[_Unit], must: dict[int, str], free: int, counter: Counter, archive: Archive
 ) -> int:
     """Take what has to be in, shrunk from the least important on where it does not fit. Returns what it costs."""
-    names = {0: "current request", 1: "first goal"}
     needed = sum(units[n].cost for n in must)
-    for rank, n in reversed(list(enumerate(must))):
+    for n, rule in reversed(must.items()):
         unit, given = units[n], tuple(history[units[n].span.start : units[n].span.stop])
-        unit.rule, unit.made = names.get(rank, "pin"), given
-        excess = needed - free
-        if excess > 0:
-            made = shrink_messages(given, max(unit.cost - excess, 0), unit.span.start, counter, archive)
-            made = made or shrink_messages(given, min(unit.cost, 64), unit.span.start, counter, archive)
-            if made is not None:
+        unit.rule, unit.made = rule, given
+        if needed > free and rule != "system text":
+            target = max(unit.cost - (needed - free), 0)
+            made = shrink_messages(given, target, unit.span.start, counter, archive)
+            made = made or smallest(given, unit.span.start, counter, archive)
+            after = sum(map(counter.count_message, made))
+            if after < unit.cost:
                 unit.made = made
-                needed -= unit.cost - sum(map(counter.count_message, made))
+                needed -= unit.cost - after
     if needed > free:
-        what = ", ".join(f"{names.get(rank, 'pin')} {units[n].cost:,}" for rank, n in enumerate(must))
+        sums: dict[str, int] = {}
+        for n, rule in must.items():
+            sums[rule] = sums.get(rule, 0) + units[n].cost
+        what = ", ".join(f"{rule} {cost:,}" for rule, cost in sums.items())
         raise CannotFit(
             f"what must be in takes {needed:,} tokens even when shrunk ({what}), and {max(free, 0):,} are left for history; "
             "choose a larger window, or lower the reserve, the prompt or the tools"

@@ -4,19 +4,17 @@ from base64 import b32encode
 from collections.abc import Iterable
 from hashlib import blake2b
 
-import msgspec
-
+from loom.conversation.canonical import to_json
 from loom.conversation.message import Message
 from loom.errors import ChoiceError
 
 LENGTH = 13  # "~" and twelve letters: its length is fixed, so that a marker's size is known before it is made
 SAMPLE = "~q7zx3wk5vj2p"  # as long in tokens as handles get: nothing in it is a word
-_encode = msgspec.json.Encoder().encode
 
 
 def to_lines(messages: Iterable[Message]) -> str:
     """Messages as canonical JSON lines."""
-    return "".join(_encode(message).decode() + "\n" for message in messages)
+    return "".join(to_json(message) + "\n" for message in messages)
 
 
 def mint(place: str, content: str) -> str:
@@ -40,6 +38,10 @@ class Archive:
         handle = mint(f"span {start}", to_lines(messages))
         self._kept[handle] = messages
         return handle
+
+    def add(self, other: "Archive") -> None:
+        """What another call of the same epoch left out can be recalled here too."""
+        self._kept |= other._kept
 
     def recall(self, handle: str) -> str:
         if handle not in self._kept:

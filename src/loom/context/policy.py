@@ -37,6 +37,21 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     separator: str = "\n\n"
     marker: str = "[{count} left out here; recall {handle}]"
 
+    def __post_init__(self) -> None:
+        for name, value, low, high in (("margin", self.margin, 0, 0.5), ("refill", self.refill, 0.1, 1)):
+            if not low <= value <= high:
+                raise ChoiceError(f"policy {self.name!r}: {name} is {value}; give a share from {low} to {high}")
+        if self.minimum_recent_nodes < 1 or self.reserve < 0:
+            raise ChoiceError(f"policy {self.name!r}: minimum_recent_nodes must be at least 1 and reserve at least 0")
+        try:
+            told = self.marker.format(count="1 message", handle="~handle")
+        except (KeyError, IndexError, ValueError) as error:
+            raise ChoiceError(
+                f"policy {self.name!r}: the marker may name {{count}} and {{handle}}, nothing else: {error!r}"
+            ) from None
+        if "recall ~handle" not in told:
+            raise ChoiceError(f"policy {self.name!r}: the marker must say 'recall {{handle}}', or nothing left out could come back")
+
 
 @cache
 def policies() -> dict[str, Policy]:
@@ -72,9 +87,4 @@ def read_policy(text: str) -> Policy:
         raise ChoiceError(f"the policy is not TOML: {error}") from None
     except msgspec.ValidationError as error:
         raise ChoiceError(f"the policy does not hold together: {error}") from None
-    for name, value, low, high in (("margin", made.margin, 0, 0.5), ("refill", made.refill, 0.1, 1)):
-        if not low <= value <= high:
-            raise ChoiceError(f"policy {made.name!r}: {name} is {value}; give a share from {low} to {high}")
-    if made.minimum_recent_nodes < 1 or made.reserve < 0:
-        raise ChoiceError(f"policy {made.name!r}: minimum_recent_nodes must be at least 1 and reserve at least 0")
     return made

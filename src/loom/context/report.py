@@ -5,10 +5,11 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from loom.context.handles import Archive
 from loom.conversation.message import Message
 from loom.conversation.turns import Span
 
-Action = Literal["kept", "shrunk", "dropped", "added", "repaired"]
+Action = Literal["kept", "shrunk", "dropped", "repaired"]
 
 
 class Item(Struct, frozen=True, omit_defaults=True):
@@ -59,6 +60,8 @@ class Report(Struct, frozen=True, kw_only=True):
     pieces: tuple[Piece, ...] = ()
     head_hash: str = ""
     history: tuple[Message, ...] = ()
+    pins: tuple[int, ...] = ()
+    archive: Archive | None = None
 
     @property
     def usable(self) -> int:
@@ -71,6 +74,6 @@ class Report(Struct, frozen=True, kw_only=True):
 
     def as_dict(self) -> dict[str, Any]:
         """The report as JSON has it."""
-        hidden = ("pieces", "head_hash", "history", "items")
-        told = {key: value for key, value in asdict(self).items() if key not in hidden}
+        hidden = ("pieces", "head_hash", "history", "pins", "archive", "items")
+        told = {name: getattr(self, name) for name in self.__struct_fields__ if name not in hidden}
         return told | {"pressure": self.pressure, "items": [asdict(item) for item in self.items]}

@@ -61,29 +61,38 @@ def shrink_messages(
 ) -> tuple[Message, ...] | None:
     """The messages in at most so many tokens, none dropped and each pair whole; none where even the frames do not fit.
 
-    The largest pieces give way first, all to the same size. Reasoning and opaque pieces cannot be cut: if nothing else helps,
-    they go. `first` is the place of the first message in the history.
+    The largest pieces give way first, all to the same size. Reasoning and opaque pieces cannot be cut: if nothing else helps, they
+    go behind a marker, and so do the texts of a message that are many. `first` is the place of the first message in the history.
     """
-    for bare in (False, True):
-        given = tuple(_without_closed(m) for m in messages) if bare else messages
-        sites = [site for n, message in enumerate(given) for site in _sites(n, message, counter)]
-        total = sum(map(counter.count_message, given))
-        if total <= tokens and not bare:
-            return messages
-        smallest = counter.count_text(cut_marker(1_000_000, SAMPLE)) + 24
-        room = tokens - (total - sum(site.tokens for site in sites))
-        cap = _level([site.tokens for site in sites], room)
-        # Sizes add up only nearly: joining texts moves token borders. So the level falls until the whole is counted small enough.
-        while cap is not None and cap >= smallest:
-            made = _apply(given, [site for site in sites if site.tokens > cap], cap, first, counter, archive)
-            excess = sum(map(counter.count_message, made)) - tokens
-            if excess <= 0:
-                return made
-            cap -= max(8, -(-excess // max(1, sum(site.tokens > cap for site in sites))))
-        made = _apply(given, [site for site in sites if site.tokens > smallest], smallest, first, counter, archive)
-        if sum(map(counter.count_message, made)) <= tokens:
+    if sum(map(counter.count_message, messages)) <= tokens:
+        return messages
+    made = _to_level(messages, tokens, first, counter, archive)
+    if sum(map(counter.count_message, made)) <= tokens:
+        return made
+    made = smallest(messages, first, counter, archive, tokens)
+    return made if sum(map(counter.count_message, made)) <= tokens else None
+
+
+def smallest(messages: tuple[Message, ...], first: int, counter: Counter, archive: Archive, tokens: int = 0) -> tuple[Message, ...]:
+    """The messages as small as they can be made, or as small as they need to be to fit so many tokens."""
+    bare = tuple(_joined(_without_closed(m, f"{first + n}", archive)) for n, m in enumerate(messages))
+    return _to_level(bare, tokens, first, counter, archive)
+
+
+def _to_level(messages: tuple[Message, ...], tokens: int, first: int, counter: Counter, archive: Archive) -> tuple[Message, ...]:
+    """The messages with all that is larger cut down to one size, which is found so that the whole fits if it can."""
+    sites = [site for n, message in enumerate(messages) for site in _sites(n, message, counter)]
+    total = sum(map(counter.count_message, messages))
+    least = counter.count_text(cut_marker(1_000_000, SAMPLE)) + 24
+    cap = _level([site.tokens for site in sites], tokens - (total - sum(site.tokens for site in sites)))
+    # Sizes add up only nearly: joining texts moves token borders. So the level falls until the whole is counted small enough.
+    while cap is not None and cap > least:
+        made = _apply(messages, [site for site in sites if site.tokens > cap], cap, first, counter, archive)
+        excess = sum(map(counter.count_message, made)) - tokens
+        if excess <= 0:
             return made
-    return None
+        cap -= max(8, -(-excess // max(1, sum(site.tokens > cap for site in sites))))
+    return _apply(messages, [site for site in sites if site.tokens > least], least, first, counter, archive)
 
 
 def _level(sizes: list[int], room: int) -> int | None:
@@ -181,6 +190,17 @@ def _shorter(value: Any, limit: int, handle: str) -> Any:
     return value
 
 
-def _without_closed(message: Message) -> Message:
-    parts = tuple(part for part in message.parts if not isinstance(part, Reasoning | Opaque))
-    return message if len(parts) == len(message.parts) or not parts else replace(message, parts=parts)
+def _without_closed(message: Message, place: str, archive: Archive) -> Message:
+    """Without reasoning and opaque pieces, which cannot be cut; the message as it was stands behind a marker."""
+    if not any(isinstance(part, Reasoning | Opaque) for part in message.parts):
+        return message
+    marker = Text(f"[reasoning left out; recall {archive.keep_text(place, to_json(message))}]")
+    open_parts = tuple(part for part in message.parts if not isinstance(part, Reasoning | Opaque))
+    return replace(message, parts=(marker, *open_parts))
+
+
+def _joined(message: Message) -> Message:
+    """A message of several texts as one, so that one marker is enough."""
+    if len(message.parts) < 2 or not all(isinstance(part, Text) for part in message.parts):
+        return message
+    return replace(message, parts=(Text(message.text),), carried=None)

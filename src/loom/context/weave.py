@@ -89,7 +89,7 @@ def weave(
     policy: str | Policy = "default",
     sections: Iterable[Section | tuple[str, str]] = (),
     pins: Sequence[int] = (),
-    previous: Report | None = None,
+    previous: "Report | Context | None" = None,
     overrides: Overrides | None = None,
     ratio: float = 1.0,
     zones: Mapping[str, int] | None = None,
@@ -102,13 +102,15 @@ def weave(
     usage that the provider reported.
     """
     chosen = find_policy(policy)
+    previous = previous.report if isinstance(previous, Context) else previous
+    asked = _check_door(model, sections, pins, zones, ratio, previous)
     given, leading = _gather(messages, system, tools)
     model = model or given.model or None
     repaired = repair(given)
     conversation = repaired.conversation
     if not conversation.messages:
         raise CannotFit("there is nothing to send: no message is left; give at least one with words, media or a call")
-    pinned = _find_pins(pins, given.messages, conversation.messages, leading)
+    pinned = _find_pins(pins, len(given.messages), repaired.origins, leading)
     counter = gate_counter(model, ratio)
     exact = isinstance(profile_for(model).text, Exact)
     margin = 0.0 if exact else chosen.margin
@@ -118,22 +120,25 @@ def weave(
     reserve = budget.reserved_output if reserve_output is not None else max(budget.reserved_output, chosen.reserve)
     archive = Archive()
 
-    placed, tail, section_items, needs = _place(sections, conversation, chosen, budget, counter, archive)
+    placed, tail, section_items, needs = _place(asked, conversation, chosen, budget, counter, archive)
     unfed = {zone.name: 0 for zone in budget.zones if zone.name not in ("history", "reserved_output")}
     measured = flow(budget, unfed | needs)
-    beside = needs["system_prompt"] + needs["tool_definitions"] + sum(i.after for i in section_items) + counter.profile.per_list
+    # What is beside history is counted as it was built: joined sections are not the sum of their parts.
+    tool_tokens = counter.count_tools(conversation.tools)
+    beside = sum(map(counter.count_message, (*placed, *tail))) + tool_tokens + counter.profile.per_list
     usable = int(budget.usable * (1 - margin))
     if beside >= usable:
         raise CannotFit(
-            f"system text {needs['system_prompt']:,}, tools {needs['tool_definitions']:,} and sections "
+            f"system text {sum(map(counter.count_message, conversation.system)):,}, tools {tool_tokens:,} and sections "
             f"{sum(i.after for i in section_items):,} tokens leave nothing of {usable:,} usable ({budget.window:,} less "
             f"{budget.reserved_output:,} for the answer{f' and {margin:.0%} margin' if margin else ''}); "
             "shorten them, lower the reserve or choose a model with a larger window"
         )
-    head_hash = _hash(to_json([chosen.name, model or ""]) + to_lines(placed) + "".join(map(_tool_text, conversation.tools)))
+    larger = beside + _grown(asked, section_items, chosen, sizes, counter)
+    head_hash = _hash(to_json([chosen.name, model or "", ratio]) + to_lines(placed) + "".join(map(_tool_text, conversation.tools)))
     fitted, epoch, reason = _fit(
         conversation.messages, chosen, budget, measured, counter, archive, pinned, previous, head_hash,
-        Room(tokens=usable - beside, refill=usable - beside, beside=beside, reserve=reserve, margin=margin),
+        Room(tokens=usable - beside, refill=usable - beside, beside=larger, reserve=reserve, margin=margin),
         _set_aside(chosen, measured, sizes, reserve),
     )  # fmt: skip
     history = tuple(message for piece in fitted.pieces for message in piece.messages)
@@ -142,7 +147,7 @@ def weave(
         system=placed,
         messages=(*history, *tail),
         model=model or "",
-        max_output=budget.reserved_output or conversation.max_output,
+        max_output=budget.reserved_output or max(1, min(conversation.max_output or 4096, budget.window - beside - fitted.tokens)),
     )
     woven, changed = mend_settings(woven)
     # That zones were scaled is news only to those who fill them.
@@ -169,6 +174,8 @@ def weave(
         ids=repaired.ids,
         head_hash=head_hash,
         history=conversation.messages,
+        pins=pinned,
+        archive=archive,
     )
     return Context(woven, report, archive, len(tail))
 
@@ -202,25 +209,52 @@ def _gather(
         parsed = list(parse_given(messages))
         lead = next((n for n, m in enumerate(parsed) if m.role not in ("system", "developer")), len(parsed))
         conversation = Conversation(messages=tuple(parsed[lead:]), system=tuple(parsed[:lead]))
+    if system is not None and not isinstance(system, str):
+        raise ChoiceError(f"system must be a text, found {describe(system)}; give blocks as a system message of the list")
     if system:
         conversation = replace(conversation, system=(Message("system", (Text(system),)), *conversation.system))
     if tools is not None:
+        if isinstance(tools, str | Mapping) or not isinstance(tools, Iterable):
+            raise ChoiceError(f"tools must be a list of tools, found {describe(tools)}")
         conversation = replace(conversation, tools=tuple(parse_tool(tool, f"tools[{n}]") for n, tool in enumerate(tools)))
     return conversation, lead
 
 
-def _find_pins(pins: Sequence[int], given: tuple[Message, ...], history: tuple[Message, ...], leading: int) -> tuple[int, ...]:
-    """The pins as places in the history, which repair may have moved."""
-    found = []
+def _find_pins(pins: Sequence[int], count: int, origins: Sequence[int], leading: int) -> tuple[int, ...]:
+    """The pins as places in the history, which repair may have moved; what it dropped cannot be pinned."""
     for pin in pins:
-        at = pin - leading
-        if not 0 <= at < len(given):
-            raise ChoiceError(f"pin {pin} is no message of the conversation; there are {len(given)}, counted from {leading}")
-        if history is given:
-            found.append(at)
-        else:
-            found += [n for n, message in enumerate(history) if message is given[at] or message == given[at]][:1]
-    return tuple(found)
+        if not 0 <= pin - leading < count:
+            raise ChoiceError(f"pin {pin} is no message of the conversation; there are {count}, counted from {leading}")
+    wanted = {pin - leading for pin in pins}
+    return tuple(n for n, origin in enumerate(origins) if origin in wanted)
+
+
+def _check_door(model: object, sections: object, pins: object, zones: object, ratio: object, previous: object) -> list[Section]:
+    """The sections as values; a caller's slip is named here rather than where it would hurt."""
+    if model is not None and not isinstance(model, str):
+        raise ChoiceError(f"model must be a name, found {describe(model)}")
+    if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not 0.25 <= ratio <= 4:
+        raise ChoiceError(f"ratio must be a number from 0.25 to 4, found {describe(ratio)}; 1 leaves counts as they are")
+    if previous is not None and not isinstance(previous, Report):
+        raise ChoiceError(f"previous must be the report of the last context, found {describe(previous)}")
+    if not isinstance(pins, Sequence) or not all(isinstance(pin, int) for pin in pins):
+        raise ChoiceError(f"pins must be a list of places, found {describe(pins)}")
+    if zones is not None and (not isinstance(zones, Mapping) or {"history", "reserved_output"} & set(zones)):
+        raise ChoiceError("zones must map names to tokens; history is what they leave, and reserve_output sets the reserve")
+    if not isinstance(sections, Iterable) or isinstance(sections, str | Mapping):
+        raise ChoiceError(f"sections must be a list of Section or (zone, text), found {describe(sections)}")
+    found = []
+    for n, given in enumerate(sections):
+        match given:
+            case Section(str(), str()):
+                found.append(given)
+            case (str(zone), str(text)):
+                found.append(Section(zone, text))
+            case _:
+                raise ChoiceError(f"sections[{n}] must be a Section or (zone, text), found {describe(given)}")
+        if found[-1].zone in ("history", "reserved_output"):
+            raise ChoiceError(f"sections[{n}]: nothing can be placed in {found[-1].zone}; give messages, or another zone")
+    return found
 
 
 def _budget(
@@ -237,6 +271,7 @@ def _budget(
         raise ChoiceError(
             f"the window must be a positive number of tokens, found {describe(size)}; leave it out for the model's own"
         )
+    usual = min(usual, find_model(model, overrides).max_output or usual)
     if reserve is None and asked and asked <= size // 2:
         reserve = asked
     if reserve is None and usual <= size // 4:
@@ -250,7 +285,7 @@ def _budget(
 
 
 def _place(
-    sections: Iterable[Section | tuple[str, str]],
+    sections: list[Section],
     conversation: Conversation,
     chosen: Policy,
     budget: Budget,
@@ -265,31 +300,49 @@ def _place(
         "tool_definitions": counter.count_tools(conversation.tools),
     }
     wanted = dict.fromkeys(("decision_context", "repo_map"), 0)
-    asked = [given if isinstance(given, Section) else Section(*given) for given in sections]
-    for section in asked:
+    for section in sections:
         wanted[section.zone] = wanted.get(section.zone, 0) + counter.count_text(section.text) + FRAME
     # What one zone does not need another may have: decisions that are few leave room to the map.
     zones = {zone.name: zone.tokens for zone in flow(budget, needs | wanted).zones}
-    for n, section in enumerate(asked):
-        if not section.text.strip():
-            continue
+    used: dict[str, int] = {}
+    for n, section in enumerate(sections):
         before = counter.count_text(section.text)
-        cap = max(zones.get(section.zone, OTHER_ZONE) - needs.get(section.zone, 0) - FRAME, 0)
-        text, handles = section.text, tuple[str, ...]()
-        if before > cap:
+        cap = max(zones.get(section.zone, OTHER_ZONE) - used.get(section.zone, 0) - FRAME, 0)
+        if not section.text.strip():
+            items.append(Item(f"sections[{n}]", section.zone, "dropped", "empty", before, 0))
+            continue
+        if before <= cap:
+            action, text, handles = "kept", section.text, tuple[str, ...]()
+        else:
             handle = archive.keep_text(f"section {n}", section.text)
             text, handles = shrink_text(section.text, cap, counter.count_text, handle), (handle,)
-        by_zone.setdefault(section.zone, []).append(text)
-        after = counter.count_text(text) + FRAME
-        needs[section.zone] = needs.get(section.zone, 0) + after
-        action = "shrunk" if handles else "kept"
+            action = "shrunk" if counter.count_text(text) <= cap else "dropped"
+        after = counter.count_text(text) + FRAME if action != "dropped" else 0
         items.append(Item(f"sections[{n}]", section.zone, action, "its zone", before, after, handles))  # type: ignore[arg-type]
+        if action != "dropped":
+            by_zone.setdefault(section.zone, []).append(text)
+            used[section.zone] = used.get(section.zone, 0) + after
     ordered = [text for zone in chosen.system for text in by_zone.pop(zone, ())]
     last = [text for zone in chosen.tail for text in by_zone.pop(zone, ())]
-    stable = [text for zone in list(by_zone) if zone not in chosen.tail for text in by_zone.pop(zone)]
+    stable = [text for texts in by_zone.values() for text in texts]
     placed = _system(conversation.system, [*ordered, *stable], chosen.separator)
     tail = (Message("user", (Text(chosen.separator.join(last)),)),) if last else ()
+    for zone, tokens in used.items():
+        needs[zone] = needs.get(zone, 0) + tokens
     return placed, tail, items, needs
+
+
+def _grown(asked: list[Section], items: list[Item], chosen: Policy, sizes: Mapping[str, int], counter: Counter) -> int:
+    """How many tokens more the sections would take at a window where no zone has to be scaled."""
+    full = DEFAULTS | dict(sizes)
+    full["repo_map"] += full["decision_context"]
+    wanted: dict[str, int] = {}
+    for section in asked:
+        wanted[section.zone] = (
+            wanted.get(section.zone, 0) + 2 * FRAME + counter.count_message(Message("user", (Text(section.text),)))
+        )
+    most = sum(min(tokens, full.get(zone, OTHER_ZONE) + 64) for zone, tokens in wanted.items())
+    return max(0, most - sum(item.after for item in items))
 
 
 def _system(system: tuple[Message, ...], texts: list[str], separator: str) -> tuple[Message, ...]:
@@ -335,8 +388,8 @@ def _fit(
         tokens = sum(item.after for piece in (*previous.pieces, *fresh) for item in piece.items)
         if tokens <= room.tokens:
             dropped = sum(len(p.span) for p in previous.pieces if p.items[0].action == "dropped")
-            for piece in previous.pieces:
-                _keep_again(piece, history, archive)
+            if previous.archive is not None:
+                archive.add(previous.archive)
             return Fitted((*previous.pieces, *fresh), tokens, dropped), previous.epoch, "continued"
         reason = f"{tokens:,} tokens no longer fit {room.tokens:,}"
     room = replace(room, refill=int(room.tokens * chosen.refill))
@@ -344,12 +397,13 @@ def _fit(
 
 
 def _stand(previous: Report, pins: Sequence[int]) -> bool:
-    """Whether all that is pinned stands whole in the previous request, or is new."""
-    whole = [False] * len(previous.history)
-    for piece in previous.pieces:
+    """Whether all that is newly pinned stands whole in the previous request, or is new."""
+    fresh = [pin for pin in pins if pin < len(previous.history) and pin not in previous.pins]
+    whole: set[int] = set()
+    for piece in previous.pieces if fresh else ():
         if all(item.action == "kept" for item in piece.items):
-            whole[piece.span.start : piece.span.stop] = [True] * len(piece.span)
-    return all(whole[pin] for pin in pins if pin < len(whole))
+            whole.update(range(piece.span.start, piece.span.stop))
+    return whole.issuperset(fresh)
 
 
 def _appended(history: tuple[Message, ...], seen: int, counter: Counter) -> list[Piece]:
@@ -359,25 +413,6 @@ def _appended(history: tuple[Message, ...], seen: int, counter: Counter) -> list
         item = Item(f"messages[{index}]", "history", "kept", "new in this epoch", cost, cost)
         pieces.append(Piece(Span(index, index + 1), (history[index],), (item,)))
     return pieces
-
-
-def _keep_again(piece: Piece, history: tuple[Message, ...], archive: Archive) -> None:
-    """What an earlier call of the epoch left out can be recalled from this one too."""
-    if piece.items[0].action == "dropped":
-        archive.keep_span(piece.span.start, history[piece.span.start : piece.span.stop])
-        return
-    if all(item.action == "kept" for item in piece.items):
-        return
-    for index in range(piece.span.start, piece.span.stop):
-        for n, part in enumerate(history[index].parts):
-            if isinstance(part, Text):
-                archive.keep_text(f"{index}.{n}", part.text)
-            elif isinstance(part, ToolCall):
-                archive.keep_text(f"{index}.{n}", part.arguments)
-            elif isinstance(part, ToolResult):
-                for k, inner in enumerate(part.parts):
-                    if isinstance(inner, Text):
-                        archive.keep_text(f"{index}.{n}.{k}", inner.text)
 
 
 def _choose(
@@ -449,9 +484,12 @@ def _report(
     zones = {zone.name: {"budget": zone.tokens, "used": used.get(zone.name, 0)} for zone in measured.zones}
     for name, tokens in used.items():
         zones.setdefault(name, {"budget": OTHER_ZONE, "used": tokens})
+    own = {
+        name: needs[name] - sum(i.after for i in section_items if i.zone == name) for name in ("system_prompt", "tool_definitions")
+    }
     fixed = [
-        Item("system", "system_prompt", "kept", "verbatim", needs["system_prompt"], needs["system_prompt"]),
-        Item("tools", "tool_definitions", "kept", "verbatim", needs["tool_definitions"], needs["tool_definitions"]),
+        Item("system", "system_prompt", "kept", "verbatim", own["system_prompt"], own["system_prompt"]),
+        Item("tools", "tool_definitions", "kept", "verbatim", own["tool_definitions"], own["tool_definitions"]),
     ]
     # Repair speaks of the history as it was given, the other items of the history as it was mended.
     mended = [

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from loom.budget.counting import Counter
 from loom.budget.models import model_limit
 from loom.budget.profiles import SEEDS
@@ -35,17 +37,24 @@ class ContextWindow:
         gathered from; until then give `sections`.
         """
         del session_id, project_path
-        budget = allocate_budget(model, **({"max_tokens": max_tokens} if max_tokens is not None else {}), **options)  # type: ignore[arg-type]
-        policy = find_policy("window")
+        policy, zones = find_policy("window"), {}
+        if max_tokens is not None:
+            budget = allocate_budget(model, max_tokens=max_tokens, **options)  # type: ignore[arg-type]
+            policy = replace(policy, history="rest")  # no zones are set aside
+            reserve = min(budget.reserved_output, budget.window // 4)
+        else:
+            budget = allocate_budget(model, **options)  # type: ignore[arg-type]
+            zones = {zone.name: zone.tokens for zone in budget.zones if zone.name not in ("history", "reserved_output")}
+            reserve = budget.reserved_output
         context = weave(
             messages,
             model=model,
             system=system_prompt,
             window=budget.window,
-            reserve_output=budget.reserved_output,
+            reserve_output=reserve,
             policy=policy,
             sections=sections,
-            zones={zone.name: zone.tokens for zone in budget.zones if zone.name not in ("history", "reserved_output")},
+            zones=zones,
         )
         wire: list[dict[str, Any]] = context.openai()["messages"]
         return wire

@@ -17,7 +17,7 @@ def to_json(value: Any) -> str:
         return _encode(value).decode()
     except (UnicodeEncodeError, RecursionError):
         # Half of a surrogate pair has no UTF-8 form; as an escape JSON can hold it.
-        return json.dumps(value, separators=(",", ":"))
+        return json.dumps(msgspec.to_builtins(value), separators=(",", ":"))
 
 
 def from_json(text: str | bytes) -> Any:

@@ -8,7 +8,7 @@ as it was.
 import re
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 
 from msgspec import Struct
@@ -40,12 +40,15 @@ class Repaired(Struct, frozen=True):
     conversation: Conversation
     changes: tuple[Change, ...]
     ids: dict[str, str]
+    # For each message of the mended history, the place of the one it was (a result that repair wrote has its call's).
+    origins: Sequence[int] = ()
 
 
 def repair(conversation: Conversation) -> Repaired:
     if _is_sound(conversation.messages) and all(_says(message) for message in conversation.system):
         mended, settings_changes = mend_settings(conversation)
-        return Repaired(mended, tuple(Change(rule, -1, what) for rule, what in settings_changes), {})
+        origins = range(len(conversation.messages))
+        return Repaired(mended, tuple(Change(rule, -1, what) for rule, what in settings_changes), {}, origins)
     mender = Mender(reach=len(conversation.messages), weight=sys.maxsize)
     messages = tuple(mender.mend(conversation.messages))
     system = mender.mend_system(conversation.system)
@@ -53,7 +56,7 @@ def repair(conversation: Conversation) -> Repaired:
     mended = replace(conversation, messages=messages, system=system) if changes else conversation
     mended, settings_changes = mend_settings(mended)
     changes += [Change(rule, -1, what) for rule, what in settings_changes]
-    return Repaired(mended, tuple(changes), mender.ids)
+    return Repaired(mended, tuple(changes), mender.ids, tuple(mender.origins))
 
 
 def restore_ids(conversation: Conversation, ids: dict[str, str]) -> Conversation:
@@ -86,6 +89,7 @@ class _Held(Struct):
     message: Message
     calls: list[_Call]
     answers: list[Message]
+    origins: list[int] = []
 
     @property
     def waits(self) -> bool:
@@ -98,6 +102,7 @@ class Mender:
     def __init__(self, reach: int = REACH, weight: int = WEIGHT) -> None:
         self.changes: list[Change] = []
         self.ids: dict[str, str] = {}
+        self.origins: list[int] = []
         self._reach = reach
         self._weight = weight
         self._queue: deque[_Held] = deque()
@@ -309,6 +314,7 @@ class Mender:
             self._note("unanswered-call", index, "joined results that stood in separate messages")
             answer = replace(answer, carried=carry("anthropic", carried_fields(answer.carried, "anthropic")))
         held.answers.append(answer)
+        held.origins.append(index)
         self._held += _weight(answer)
 
     def _fit_result(self, index: int, result: ToolResult, call: _Call) -> ToolResult:
@@ -367,6 +373,8 @@ class Mender:
             if self._queue or held.answers or not last:
                 self._drop_server_uses(held)
             if held.message.parts:
+                if self._weight == sys.maxsize:  # a stream is not asked, and must not remember
+                    self.origins += [held.index, *held.origins]
                 yield held.message
                 yield from held.answers
             else:
@@ -388,6 +396,7 @@ class Mender:
                 answer = ToolResult(call.call.id, (Text(UNANSWERED),), error=True, name=name, kind=call.call.kind)
                 remember(self._given_up, call.written)
             held.answers.append(Message("tool", (answer,)))
+            held.origins.append(held.index)
             remember(self._answered, call.written)
 
 
