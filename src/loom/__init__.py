@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from loom.budget.counting import is_over_context_budget as is_over_context_budget
     from loom.budget.models import model_limit as model_limit
     from loom.budget.zones import allocate_budget as allocate_budget
+    from loom.context.sections import Section as Section
     from loom.context.weave import Context as Context
-    from loom.context.weave import Section as Section
     from loom.context.weave import weave as weave
     from loom.context.window import ContextWindow as ContextWindow
     from loom.conversation.message import Conversation as Conversation
@@ -37,7 +37,8 @@ _HOMES = {
     "loom.budget.counting": ("estimate_message_tokens", "estimate_tool_defs_tokens", "is_over_context_budget"),
     "loom.budget.models": ("model_limit",),
     "loom.budget.zones": ("allocate_budget",),
-    "loom.context.weave": ("Context", "Section", "weave"),
+    "loom.context.sections": ("Section",),
+    "loom.context.weave": ("Context", "weave"),
     "loom.context.window": ("ContextWindow",),
     "loom.conversation.message": ("Conversation", "Media", "Message", "Reasoning", "Text", "Tool", "ToolCall", "ToolResult"),
     "loom.conversation.turns": ("exchanges", "find_safe_boundary", "parse_turn_boundaries", "turns"),

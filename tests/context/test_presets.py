@@ -171,7 +171,7 @@ def test_the_gate_is_the_sole_maker_of_requests() -> None:
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Context":
                 makers.add(path.name)
     assert makers == {"weave.py"}
-    assert callers == {"weave.py"}
+    assert callers == {"select.py"}
 
 
 def test_a_prompt_past_its_zone_is_paid_for_by_history_and_said() -> None:

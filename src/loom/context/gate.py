@@ -19,7 +19,7 @@ from loom.context.policy import Policy
 from loom.context.report import Item, Piece
 from loom.context.shrink import shrink_messages, smallest
 from loom.conversation.message import Message, Text, ToolCall, ToolResult
-from loom.conversation.turns import Span, exchanges
+from loom.conversation.turns import Span
 from loom.errors import CannotFit
 
 _HANDLE = re.compile(rf"recall (~[a-z2-7]{{{LENGTH - 1}}})")
@@ -53,10 +53,6 @@ class Room(Struct, frozen=True, kw_only=True):
     beside: int
     reserve: int
     margin: float
-
-
-def units_of(history: Sequence[Message]) -> list[Span]:
-    return exchanges(history)
 
 
 def fit(

@@ -11,18 +11,17 @@ from msgspec.structs import replace
 from loom.budget.counting import Counter
 from loom.budget.models import Overrides
 from loom.budget.models import model as find_model
-from loom.budget.profiles import Exact, profile, profile_for
-from loom.budget.zones import DEFAULTS, Budget, BudgetOptions, allocate_budget, flow
-from loom.context.gate import Fitted, Room, fit, units_of
+from loom.budget.profiles import Exact, profile_for
+from loom.budget.zones import Budget, BudgetOptions, allocate_budget, flow
+from loom.context.gate import Fitted, Room
 from loom.context.handles import Archive, to_lines
 from loom.context.policy import Policy
 from loom.context.policy import policy as find_policy
-from loom.context.report import Item, Piece, Report
-from loom.context.shrink import shrink_text
-from loom.context.strategies import choose
+from loom.context.report import Item, Report
+from loom.context.sections import OTHER_ZONE, Section, growth, place
+from loom.context.select import Setup, select, set_aside
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Carried, Conversation, Message, Text, Tool, ToolCall, ToolResult
-from loom.conversation.turns import Span, turns
 from loom.dialects import dialect
 from loom.dialects.given import parse_given, parse_tool
 from loom.dialects.repair import repair
@@ -30,16 +29,6 @@ from loom.dialects.settings_repair import has_marks, mend_settings
 from loom.errors import CannotFit, ChoiceError, describe
 
 STAND_IN = "o200k_base"  # counts for models whose own tokenizer is not public, with the policy's margin
-FRAME = 8  # tokens for what joins a section to its neighbours
-OTHER_ZONE = 2048  # what a zone may take that neither the seed nor the policy names
-
-
-class Section(Struct, frozen=True):
-    """One piece of context ready to place: the zone it belongs to, its text, and where it came from."""
-
-    zone: str
-    text: str
-    origin: str = ""
 
 
 class Context(Struct, frozen=True):
@@ -120,7 +109,7 @@ def weave(
     reserve = budget.reserved_output if reserve_output is not None else max(budget.reserved_output, chosen.reserve)
     archive = Archive()
 
-    placed, tail, section_items, needs = _place(asked, conversation, chosen, budget, counter, archive)
+    placed, tail, section_items, needs = place(asked, conversation, chosen, budget, counter, archive)
     unfed = {zone.name: 0 for zone in budget.zones if zone.name not in ("history", "reserved_output")}
     measured = flow(budget, unfed | needs)
     # What is beside history is counted as it was built: joined sections are not the sum of their parts.
@@ -134,13 +123,20 @@ def weave(
             f"{budget.reserved_output:,} for the answer{f' and {margin:.0%} margin' if margin else ''}); "
             "shorten them, lower the reserve or choose a model with a larger window"
         )
-    larger = beside + _grown(asked, section_items, chosen, sizes, counter)
+    larger = beside + growth(asked, section_items, sizes, counter)
     head_hash = _hash(to_json([chosen.name, model or "", ratio]) + to_lines(placed) + "".join(map(_tool_text, conversation.tools)))
-    fitted, epoch, reason = _fit(
-        conversation.messages, chosen, budget, measured, counter, archive, pinned, previous, head_hash,
-        Room(tokens=usable - beside, refill=usable - beside, beside=larger, reserve=reserve, margin=margin),
-        _set_aside(chosen, measured, sizes, reserve),
-    )  # fmt: skip
+    room = Room(tokens=usable - beside, refill=usable - beside, beside=larger, reserve=reserve, margin=margin)
+    setup = Setup(
+        policy=chosen,
+        budget=budget,
+        measured=measured,
+        counter=counter,
+        archive=archive,
+        pins=pinned,
+        room=room,
+        set_aside=set_aside(chosen, measured, sizes, reserve),
+    )
+    fitted, epoch, reason = select(conversation.messages, setup, previous, head_hash)
     history = tuple(message for piece in fitted.pieces for message in piece.messages)
     woven = replace(
         conversation,
@@ -187,11 +183,6 @@ def gate_counter(model: str | None, ratio: float = 1.0) -> Counter:
     if not isinstance(made.text, Exact):
         made = replace(made, text=Exact(STAND_IN), name=STAND_IN)
     return Counter(made, ratio=ratio)
-
-
-@lru_cache(maxsize=16)
-def _seed_counter(name: str) -> Counter:
-    return Counter(profile(name))
 
 
 def _gather(
@@ -282,190 +273,6 @@ def _budget(
     if reserve is not None:
         options["reserved_output"] = reserve
     return allocate_budget(model, **options)
-
-
-def _place(
-    sections: list[Section],
-    conversation: Conversation,
-    chosen: Policy,
-    budget: Budget,
-    counter: Counter,
-    archive: Archive,
-) -> tuple[tuple[Message, ...], tuple[Message, ...], list[Item], dict[str, int]]:
-    """System text with its sections, the tail, an item for each section, and what each zone needs."""
-    by_zone: dict[str, list[str]] = {}
-    items: list[Item] = []
-    needs = {
-        "system_prompt": sum(map(counter.count_message, conversation.system)),
-        "tool_definitions": counter.count_tools(conversation.tools),
-    }
-    wanted = dict.fromkeys(("decision_context", "repo_map"), 0)
-    for section in sections:
-        wanted[section.zone] = wanted.get(section.zone, 0) + counter.count_text(section.text) + FRAME
-    # What one zone does not need another may have: decisions that are few leave room to the map.
-    zones = {zone.name: zone.tokens for zone in flow(budget, needs | wanted).zones}
-    used: dict[str, int] = {}
-    for n, section in enumerate(sections):
-        before = counter.count_text(section.text)
-        cap = max(zones.get(section.zone, OTHER_ZONE) - used.get(section.zone, 0) - FRAME, 0)
-        if not section.text.strip():
-            items.append(Item(f"sections[{n}]", section.zone, "dropped", "empty", before, 0))
-            continue
-        if before <= cap:
-            action, text, handles = "kept", section.text, tuple[str, ...]()
-        else:
-            handle = archive.keep_text(f"section {n}", section.text)
-            text, handles = shrink_text(section.text, cap, counter.count_text, handle), (handle,)
-            action = "shrunk" if counter.count_text(text) <= cap else "dropped"
-        after = counter.count_text(text) + FRAME if action != "dropped" else 0
-        items.append(Item(f"sections[{n}]", section.zone, action, "its zone", before, after, handles))  # type: ignore[arg-type]
-        if action != "dropped":
-            by_zone.setdefault(section.zone, []).append(text)
-            used[section.zone] = used.get(section.zone, 0) + after
-    ordered = [text for zone in chosen.system for text in by_zone.pop(zone, ())]
-    last = [text for zone in chosen.tail for text in by_zone.pop(zone, ())]
-    stable = [text for texts in by_zone.values() for text in texts]
-    placed = _system(conversation.system, [*ordered, *stable], chosen.separator)
-    tail = (Message("user", (Text(chosen.separator.join(last)),)),) if last else ()
-    for zone, tokens in used.items():
-        needs[zone] = needs.get(zone, 0) + tokens
-    return placed, tail, items, needs
-
-
-def _grown(asked: list[Section], items: list[Item], chosen: Policy, sizes: Mapping[str, int], counter: Counter) -> int:
-    """How many tokens more the sections would take at a window where no zone has to be scaled."""
-    full = DEFAULTS | dict(sizes)
-    full["repo_map"] += full["decision_context"]
-    wanted: dict[str, int] = {}
-    for section in asked:
-        wanted[section.zone] = (
-            wanted.get(section.zone, 0) + 2 * FRAME + counter.count_message(Message("user", (Text(section.text),)))
-        )
-    most = sum(min(tokens, full.get(zone, OTHER_ZONE) + 64) for zone, tokens in wanted.items())
-    return max(0, most - sum(item.after for item in items))
-
-
-def _system(system: tuple[Message, ...], texts: list[str], separator: str) -> tuple[Message, ...]:
-    """The system text as it is, and sections behind it in the same message: providers refuse several."""
-    if not texts:
-        return system
-    if not system:
-        return (Message("system", (Text(separator.join(texts)),)),)
-    last = system[-1]
-    match last.parts:
-        case (Text(text, None),):
-            joined = replace(last, parts=(Text(separator.join((text, *texts))),))
-        case _:
-            joined = replace(last, parts=(*last.parts, Text(separator.join(texts))))
-    return (*system[:-1], joined)
-
-
-def _fit(
-    history: tuple[Message, ...],
-    chosen: Policy,
-    budget: Budget,
-    measured: Budget,
-    counter: Counter,
-    archive: Archive,
-    pins: Sequence[int],
-    previous: Report | None,
-    head_hash: str,
-    room: Room,
-    fixed: int,
-) -> tuple[Fitted, int, str]:
-    """Continue the epoch of the previous report where that still fits, else begin one."""
-    if previous is None:
-        return _choose(history, chosen, budget, measured, counter, archive, pins, room, fixed), 0, "each call is its own"
-    seen = len(previous.history)
-    if previous.policy != chosen.name or previous.head_hash != head_hash:
-        reason = "system text, tools, sections, model or policy changed"
-    elif previous.history != history[:seen]:
-        reason = "the history changed before its end"
-    elif not _stand(previous, pins):
-        reason = "a pin changed"
-    else:
-        fresh = _appended(history, seen, counter)
-        tokens = sum(item.after for piece in (*previous.pieces, *fresh) for item in piece.items)
-        if tokens <= room.tokens:
-            dropped = sum(len(p.span) for p in previous.pieces if p.items[0].action == "dropped")
-            if previous.archive is not None:
-                archive.add(previous.archive)
-            return Fitted((*previous.pieces, *fresh), tokens, dropped), previous.epoch, "continued"
-        reason = f"{tokens:,} tokens no longer fit {room.tokens:,}"
-    room = replace(room, refill=int(room.tokens * chosen.refill))
-    return _choose(history, chosen, budget, measured, counter, archive, pins, room, fixed), previous.epoch + 1, reason
-
-
-def _stand(previous: Report, pins: Sequence[int]) -> bool:
-    """Whether all that is newly pinned stands whole in the previous request, or is new."""
-    fresh = [pin for pin in pins if pin < len(previous.history) and pin not in previous.pins]
-    whole: set[int] = set()
-    for piece in previous.pieces if fresh else ():
-        if all(item.action == "kept" for item in piece.items):
-            whole.update(range(piece.span.start, piece.span.stop))
-    return whole.issuperset(fresh)
-
-
-def _appended(history: tuple[Message, ...], seen: int, counter: Counter) -> list[Piece]:
-    pieces = []
-    for index in range(seen, len(history)):
-        cost = counter.count_message(history[index])
-        item = Item(f"messages[{index}]", "history", "kept", "new in this epoch", cost, cost)
-        pieces.append(Piece(Span(index, index + 1), (history[index],), (item,)))
-    return pieces
-
-
-def _choose(
-    history: tuple[Message, ...],
-    chosen: Policy,
-    budget: Budget,
-    measured: Budget,
-    counter: Counter,
-    archive: Archive,
-    pins: Sequence[int],
-    room: Room,
-    fixed: int,
-) -> Fitted:
-    """Let the policy's strategy choose by its own counter, and the gate fill by the best one."""
-    spans = units_of(history)
-    own = counter if chosen.counter == "best" else _seed_counter(chosen.counter)
-    available = budget.history if chosen.history == "zone" else room.tokens if own is counter else measured.history
-    groups = _groups(history, spans, chosen)
-    costs = list(map(own.count_message, history))
-    sizes = [sum(costs[spans[group[0]].start : spans[group[-1]].stop]) for group in groups]
-    marker = own.count_text(chosen.marker)
-    picked = choose(chosen.strategy, sizes, available, chosen.minimum_recent_nodes, marker)
-    order = [unit for group in picked.order for unit in reversed(groups[group])]
-    kept = sum(len(groups[group]) for group in picked.order[: picked.kept])
-    chosen_at = [0] * len(spans)
-    if own is not counter:
-        # The strategy would take a unit where all that it ranks before, and itself, fit what it may fill, by its own counter.
-        used = marker + fixed
-        for group in picked.order:
-            used += sizes[group]
-            for unit in groups[group]:
-                chosen_at[unit] = used
-    return fit(history, order, kept, chosen_at, spans, pins, room, chosen, counter, archive)
-
-
-def _set_aside(chosen: Policy, measured: Budget, sizes: Mapping[str, int], reserve: int) -> int:
-    """What a strategy with a counter of its own leaves free beside history, at a window where nothing has to be scaled."""
-    if chosen.history == "zone":
-        return sum((DEFAULTS | dict(sizes)).values()) - DEFAULTS["reserved_output"] + reserve
-    return measured.window - measured.history - measured.reserved_output + reserve
-
-
-def _groups(history: tuple[Message, ...], spans: list[Span], chosen: Policy) -> list[list[int]]:
-    """What a strategy takes at once: exchanges, or the exchanges of a turn."""
-    if chosen.strategy != "whole_turns":
-        return [[n] for n in range(len(spans))]
-    starts = {turn.start for turn in turns(history)}
-    groups: list[list[int]] = []
-    for n, span in enumerate(spans):
-        if not groups or span.start in starts:
-            groups.append([])
-        groups[-1].append(n)
-    return groups
 
 
 def _report(

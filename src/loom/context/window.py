@@ -10,7 +10,8 @@ from loom.budget.models import model_limit
 from loom.budget.profiles import SEEDS
 from loom.budget.zones import Budget, allocate_budget
 from loom.context.policy import policy as find_policy
-from loom.context.weave import Section, weave
+from loom.context.sections import Section
+from loom.context.weave import weave
 from loom.conversation.message import Message
 
 _estimate = Counter(SEEDS["window"], remember=1)

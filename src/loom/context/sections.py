@@ -1,0 +1,101 @@
+"""Sections: pieces of context from outside the conversation, each within its zone, in the system text or in the tail."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from loom.budget.counting import Counter
+from loom.budget.zones import DEFAULTS, Budget, flow
+from loom.context.handles import Archive
+from loom.context.policy import Policy
+from loom.context.report import Item
+from loom.context.shrink import shrink_text
+from loom.conversation.message import Conversation, Message, Text
+
+FRAME = 8  # tokens for what joins a section to its neighbours
+OTHER_ZONE = 2048  # what a zone may take that neither the seed nor the policy names
+
+
+class Section(Struct, frozen=True):
+    """One piece of context ready to place: the zone it belongs to, its text, and where it came from."""
+
+    zone: str
+    text: str
+    origin: str = ""
+
+
+def place(
+    sections: list[Section],
+    conversation: Conversation,
+    chosen: Policy,
+    budget: Budget,
+    counter: Counter,
+    archive: Archive,
+) -> tuple[tuple[Message, ...], tuple[Message, ...], list[Item], dict[str, int]]:
+    """System text with its sections, the tail, an item for each section, and what each zone needs."""
+    by_zone: dict[str, list[str]] = {}
+    items: list[Item] = []
+    needs = {
+        "system_prompt": sum(map(counter.count_message, conversation.system)),
+        "tool_definitions": counter.count_tools(conversation.tools),
+    }
+    wanted = dict.fromkeys(("decision_context", "repo_map"), 0)
+    for section in sections:
+        wanted[section.zone] = wanted.get(section.zone, 0) + counter.count_text(section.text) + FRAME
+    # What one zone does not need another may have: decisions that are few leave room to the map.
+    zones = {zone.name: zone.tokens for zone in flow(budget, needs | wanted).zones}
+    used: dict[str, int] = {}
+    for n, section in enumerate(sections):
+        before = counter.count_text(section.text)
+        cap = max(zones.get(section.zone, OTHER_ZONE) - used.get(section.zone, 0) - FRAME, 0)
+        if not section.text.strip():
+            items.append(Item(f"sections[{n}]", section.zone, "dropped", "empty", before, 0))
+            continue
+        if before <= cap:
+            action, text, handles = "kept", section.text, tuple[str, ...]()
+        else:
+            handle = archive.keep_text(f"section {n}", section.text)
+            text, handles = shrink_text(section.text, cap, counter.count_text, handle), (handle,)
+            action = "shrunk" if counter.count_text(text) <= cap else "dropped"
+        after = counter.count_text(text) + FRAME if action != "dropped" else 0
+        items.append(Item(f"sections[{n}]", section.zone, action, "its zone", before, after, handles))  # type: ignore[arg-type]
+        if action != "dropped":
+            by_zone.setdefault(section.zone, []).append(text)
+            used[section.zone] = used.get(section.zone, 0) + after
+    ordered = [text for zone in chosen.system for text in by_zone.pop(zone, ())]
+    last = [text for zone in chosen.tail for text in by_zone.pop(zone, ())]
+    stable = [text for texts in by_zone.values() for text in texts]
+    placed = _system(conversation.system, [*ordered, *stable], chosen.separator)
+    tail = (Message("user", (Text(chosen.separator.join(last)),)),) if last else ()
+    for zone, tokens in used.items():
+        needs[zone] = needs.get(zone, 0) + tokens
+    return placed, tail, items, needs
+
+
+def growth(asked: list[Section], items: list[Item], sizes: Mapping[str, int], counter: Counter) -> int:
+    """How many tokens more the sections would take at a window where no zone has to be scaled."""
+    full = DEFAULTS | dict(sizes)
+    full["repo_map"] += full["decision_context"]
+    wanted: dict[str, int] = {}
+    for section in asked:
+        wanted[section.zone] = (
+            wanted.get(section.zone, 0) + 2 * FRAME + counter.count_message(Message("user", (Text(section.text),)))
+        )
+    most = sum(min(tokens, full.get(zone, OTHER_ZONE) + 64) for zone, tokens in wanted.items())
+    return max(0, most - sum(item.after for item in items))
+
+
+def _system(system: tuple[Message, ...], texts: list[str], separator: str) -> tuple[Message, ...]:
+    """The system text as it is, and sections behind it in the same message: providers refuse several."""
+    if not texts:
+        return system
+    if not system:
+        return (Message("system", (Text(separator.join(texts)),)),)
+    last = system[-1]
+    match last.parts:
+        case (Text(text, None),):
+            joined = replace(last, parts=(Text(separator.join((text, *texts))),))
+        case _:
+            joined = replace(last, parts=(*last.parts, Text(separator.join(texts))))
+    return (*system[:-1], joined)

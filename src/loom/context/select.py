@@ -1,0 +1,123 @@
+"""Which of a history goes into a request: the epoch that goes on, or what the policy chooses and the gate lets in."""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from loom.budget.counting import Counter
+from loom.budget.profiles import profile
+from loom.budget.zones import DEFAULTS, Budget
+from loom.context.gate import Fitted, Room, fit
+from loom.context.handles import Archive
+from loom.context.policy import Policy
+from loom.context.report import Item, Piece, Report
+from loom.context.strategies import choose
+from loom.conversation.message import Message
+from loom.conversation.turns import Span, exchanges, turns
+
+
+class Setup(Struct, frozen=True, kw_only=True):
+    """What is settled before the history is looked at. `budget` is as allocated, `measured` once needs are known."""
+
+    policy: Policy
+    budget: Budget
+    measured: Budget
+    counter: Counter
+    archive: Archive
+    pins: tuple[int, ...]
+    room: Room
+    set_aside: int
+
+
+def select(history: tuple[Message, ...], setup: Setup, previous: Report | None, head_hash: str) -> tuple[Fitted, int, str]:
+    """Continue the epoch of the previous report where that still fits, else begin one."""
+    if previous is None:
+        return _choose(history, setup), 0, "each call is its own"
+    seen = len(previous.history)
+    if previous.policy != setup.policy.name or previous.head_hash != head_hash:
+        reason = "system text, tools, sections, model or policy changed"
+    elif previous.history != history[:seen]:
+        reason = "the history changed before its end"
+    elif not _stand(previous, setup.pins):
+        reason = "a pin changed"
+    else:
+        fresh = _appended(history, seen, setup.counter)
+        tokens = sum(item.after for piece in (*previous.pieces, *fresh) for item in piece.items)
+        if tokens <= setup.room.tokens:
+            dropped = sum(len(p.span) for p in previous.pieces if p.items[0].action == "dropped")
+            if previous.archive is not None:
+                setup.archive.add(previous.archive)
+            return Fitted((*previous.pieces, *fresh), tokens, dropped), previous.epoch, "continued"
+        reason = f"{tokens:,} tokens no longer fit {setup.room.tokens:,}"
+    setup = replace(setup, room=replace(setup.room, refill=int(setup.room.tokens * setup.policy.refill)))
+    return _choose(history, setup), previous.epoch + 1, reason
+
+
+def _stand(previous: Report, pins: Sequence[int]) -> bool:
+    """Whether all that is newly pinned stands whole in the previous request, or is new."""
+    fresh = [pin for pin in pins if pin < len(previous.history) and pin not in previous.pins]
+    whole: set[int] = set()
+    for piece in previous.pieces if fresh else ():
+        if all(item.action == "kept" for item in piece.items):
+            whole.update(range(piece.span.start, piece.span.stop))
+    return whole.issuperset(fresh)
+
+
+def _appended(history: tuple[Message, ...], seen: int, counter: Counter) -> list[Piece]:
+    pieces = []
+    for index in range(seen, len(history)):
+        cost = counter.count_message(history[index])
+        item = Item(f"messages[{index}]", "history", "kept", "new in this epoch", cost, cost)
+        pieces.append(Piece(Span(index, index + 1), (history[index],), (item,)))
+    return pieces
+
+
+def _choose(history: tuple[Message, ...], setup: Setup) -> Fitted:
+    """Let the policy's strategy choose by its own counter, and the gate fill by the best one."""
+    chosen, counter, room = setup.policy, setup.counter, setup.room
+    spans = exchanges(history)
+    own = counter if chosen.counter == "best" else _seed_counter(chosen.counter)
+    available = setup.budget.history if chosen.history == "zone" else room.tokens if own is counter else setup.measured.history
+    groups = _groups(history, spans, chosen)
+    costs = list(map(own.count_message, history))
+    sizes = [sum(costs[spans[group[0]].start : spans[group[-1]].stop]) for group in groups]
+    marker = own.count_text(chosen.marker)
+    picked = choose(chosen.strategy, sizes, available, chosen.minimum_recent_nodes, marker)
+    order = [unit for group in picked.order for unit in reversed(groups[group])]
+    kept = sum(len(groups[group]) for group in picked.order[: picked.kept])
+    chosen_at = [0] * len(spans)
+    if own is not counter:
+        # The strategy would take a unit where all that it ranks before, and itself, fit what it may fill, by its own counter.
+        used = marker + setup.set_aside
+        for group in picked.order:
+            used += sizes[group]
+            for unit in groups[group]:
+                chosen_at[unit] = used
+    return fit(history, order, kept, chosen_at, spans, setup.pins, room, chosen, counter, setup.archive)
+
+
+@lru_cache(maxsize=16)
+def _seed_counter(name: str) -> Counter:
+    return Counter(profile(name))
+
+
+def set_aside(chosen: Policy, measured: Budget, sizes: Mapping[str, int], reserve: int) -> int:
+    """What a strategy with a counter of its own leaves free beside history, at a window where nothing has to be scaled."""
+    if chosen.history == "zone":
+        return sum((DEFAULTS | dict(sizes)).values()) - DEFAULTS["reserved_output"] + reserve
+    return measured.window - measured.history - measured.reserved_output + reserve
+
+
+def _groups(history: tuple[Message, ...], spans: list[Span], chosen: Policy) -> list[list[int]]:
+    """What a strategy takes at once: exchanges, or the exchanges of a turn."""
+    if chosen.strategy != "whole_turns":
+        return [[n] for n in range(len(spans))]
+    starts = {turn.start for turn in turns(history)}
+    groups: list[list[int]] = []
+    for n, span in enumerate(spans):
+        if not groups or span.start in starts:
+            groups.append([])
+        groups[-1].append(n)
+    return groups
