@@ -37,7 +37,9 @@ def shrink_text(text: str, tokens: int, count: Callable[[str], int], handle: str
 
 
 def _cut(text: str, kept: int, handle: str) -> str:
-    head, tail = int(kept * HEAD), kept - int(kept * HEAD)
+    # Of little, the beginning tells most: a goal must still be known by its first words.
+    head = kept if kept < 160 else int(kept * HEAD)
+    tail = kept - head
     begin, end = text[:head], text[len(text) - tail :] if tail else ""
     # A line cut in half misleads; where a line break is near, cut there.
     if (at := begin.rfind("\n")) > head * 0.8:
