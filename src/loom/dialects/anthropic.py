@@ -42,6 +42,7 @@ from loom.dialects.wire import (
     parse_content,
     placeholder,
     strictness,
+    take_head,
     without,
 )
 from loom.errors import WireError
@@ -61,11 +62,7 @@ def parse(wire: Any) -> Conversation:
     limit = body.get("max_tokens")
     if "max_tokens" in body and not isinstance(limit, int):
         fields["max_tokens"], limit = limit, None
-    tools = body.get("tools")
-    if "tools" in body and not tools:
-        fields["tools"] = tools
-    if "model" in body and not (isinstance(body["model"], str) and body["model"]):
-        fields["model"] = body["model"]
+    model, tools = take_head(body, fields, parse_tool)
     system: tuple[Message, ...] = ()
     if body.get("system") is not None:
         parts, form = _parse_content(body["system"], "system", parse_block)
@@ -75,11 +72,8 @@ def parse(wire: Any) -> Conversation:
     return Conversation(
         messages=tuple(parse_messages(expect_list(body.get("messages"), "messages"))),
         system=system,
-        tools=tuple(
-            parse_tool(expect_object(t, f"tools[{n}]"), f"tools[{n}]")
-            for n, t in enumerate(expect_list(tools, "tools") if tools else ())
-        ),
-        model="" if "model" in fields else body.get("model", ""),
+        tools=tools,
+        model=model,
         max_output=limit,
         settings=carry(NAME, fields),
     )

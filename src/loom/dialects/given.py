@@ -41,7 +41,7 @@ def is_item(value: Any) -> bool:
         return True
     content = value.get("content")
     return isinstance(content, list) and any(
-        isinstance(p, dict) and str(p.get("type")) in ("input_text", "output_text") for p in content
+        isinstance(p, dict) and str(p.get("type")) in ("input_text", "output_text", "input_image") for p in content
     )
 
 

@@ -43,6 +43,7 @@ from loom.dialects.wire import (
     placeholder,
     split_data_url,
     strictness,
+    take_head,
     without,
 )
 from loom.errors import WireError
@@ -76,19 +77,12 @@ def parse(wire: Any) -> Conversation:
     limit = body.get("max_output_tokens")
     if "max_output_tokens" in body and not isinstance(limit, int):
         fields["max_output_tokens"], limit = limit, None
-    tools = body.get("tools")
-    if "tools" in body and not tools:
-        fields["tools"] = tools
-    if "model" in body and not (isinstance(body["model"], str) and body["model"]):
-        fields["model"] = body["model"]
+    model, tools = take_head(body, fields, parse_tool)
     return Conversation(
         messages=tuple(messages[lead:]),
         system=tuple(system),
-        tools=tuple(
-            parse_tool(expect_object(t, f"tools[{n}]"), f"tools[{n}]")
-            for n, t in enumerate(expect_list(tools, "tools") if tools else ())
-        ),
-        model="" if "model" in fields else body.get("model", ""),
+        tools=tools,
+        model=model,
         max_output=limit,
         settings=carry(NAME, fields, form),
     )

@@ -150,6 +150,18 @@ def expect_text(value: Any, place: str) -> str:
     return value
 
 
+def take_head(body: Json, fields: Json, parse_tool: Callable[[Json, str], Tool]) -> tuple[str, tuple[Tool, ...]]:
+    """The model and the tools of a request; where they say nothing, they are left among its other fields as they are spelt."""
+    model, tools = body.get("model"), body.get("tools")
+    if "model" in body and not (isinstance(model, str) and model):
+        fields["model"] = model
+    if "tools" in body and not tools:
+        fields["tools"] = tools
+    given = expect_list(tools, "tools") if tools else []
+    parsed = tuple(parse_tool(expect_object(tool, f"tools[{n}]"), f"tools[{n}]") for n, tool in enumerate(given))
+    return model if isinstance(model, str) else "", parsed
+
+
 def parse_content(content: list[Any], place: str, parse_part: Callable[[Json, str], Part]) -> list[Part]:
     return [parse_part(expect_object(part, f"{place}[{n}]"), f"{place}[{n}]") for n, part in enumerate(content)]
 

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from loom.conversation.message import Conversation, Message, Text
-from loom.dialects import responses
-from loom.dialects.responses_rules import CALLS, KIND_OF_OUTPUT
+from loom.dialects import given, responses
 from loom.dialects.wire import without
 from loom.errors import TranscriptError, WireError
 from loom.transcripts import files
@@ -16,7 +15,6 @@ from loom.transcripts.runs import Run
 
 FORMAT = "Codex session"
 ITEMS_FORMAT = "responses items"
-_ITEMS = {"message", "reasoning", *CALLS, *KIND_OF_OUTPUT, "web_search_call", "file_search_call", "item_reference"}
 _BOOKKEEPING = "internal_chat_message_metadata_passthrough"
 
 
@@ -28,7 +26,8 @@ def matches(sample: list[Any]) -> bool:
 
 
 def is_item(value: Any) -> bool:
-    return isinstance(value, dict) and str(value.get("type")) in _ITEMS
+    """Whether a value is an item of the responses wire, a typed message included."""
+    return given.is_item(value) or (isinstance(value, dict) and value.get("type") == "message")
 
 
 def runs(path: Path, sample: list[Any]) -> list[Run]:
@@ -44,13 +43,13 @@ def _run(path: Path, format: str, sample: list[Any], items: Any) -> Run:
     def read() -> Iterator[Message]:
         line = 0
 
-        def given() -> Iterator[dict[str, Any]]:
+        def numbered() -> Iterator[dict[str, Any]]:
             nonlocal line
             for line, item in items(path):  # noqa: B007 - the line is told when reading fails
                 yield item
 
         try:
-            yield from responses.parse_messages(given())
+            yield from responses.parse_messages(numbered())
         except WireError as error:
             field = error.place.partition("].")[2] or "item"
             raise TranscriptError(f"{path}, line {line}: {field}: expected {error.expected}, found {error.found}") from None

@@ -5,7 +5,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from loom.dialects import responses
+from loom.dialects import given, responses
 from loom.errors import ChoiceError, TranscriptError, WireError, describe
 from loom.transcripts import benchmarks, chat, claude_code, codex, files, pi
 from loom.transcripts.runs import Run, whole
@@ -142,14 +142,10 @@ def _list_run(value: Any, number: int, path: Path, place: str) -> Run:
     """A run that is a bare list of messages or items."""
     at = f"{path}{', ' + place if place else ''}"
     if (
-        (
-            isinstance(value, list)
-            and value
-            and all(chat.is_message(v) and v.get("type", "message") == "message" for v in islice(value, 100))
-        )
-        and not any(codex.is_item(v) and v["type"] != "message" for v in value)
-        and not any(_speaks_responses(v) for v in value)
-    ):
+        isinstance(value, list)
+        and value
+        and all(chat.is_message(v) and v.get("type", "message") == "message" for v in islice(value, 100))
+    ) and not any(map(given.is_item, value)):
         wire, conversation = chat.from_list(value, at)
         return whole(number, f"{'Anthropic messages' if wire == 'anthropic' else 'OpenAI chat'} JSON", wire, conversation)
     if isinstance(value, list) and any(codex.is_item(v) for v in islice(value, 100)):
@@ -165,13 +161,6 @@ def _list_run(value: Any, number: int, path: Path, place: str) -> Run:
         else describe(value)
     )
     raise _unknown(path, f"{place or 'it'} is {what}")
-
-
-def _speaks_responses(value: Any) -> bool:
-    content = value.get("content") if isinstance(value, dict) else None
-    return isinstance(content, list) and any(
-        isinstance(p, dict) and str(p.get("type")) in ("input_text", "output_text", "input_image") for p in content
-    )
 
 
 def _unknown(path: Path, found: str) -> TranscriptError:
