@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 export LOOM_SHARED ?= ../shared
 
-.PHONY: demo test test-all lint fuzz bench models clean
+.PHONY: demo test test-all lint fuzz bench scale models clean
 .DEFAULT_GOAL := test
 
 $(VENV)/core: pyproject.toml constraints.txt
@@ -16,7 +16,7 @@ $(VENV)/core: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/test: $(VENV)/core
-	$(PIP) -e '.[test,judges]'
+	$(PIP) -e '.[test,judges,postgres]'
 	touch $@
 
 demo: $(VENV)/core
@@ -42,6 +42,10 @@ bench: $(VENV)/core
 	$(BIN)/python bench/read.py
 	$(BIN)/python bench/estimate.py
 	$(BIN)/python bench/one_shot.py
+
+# A million messages and ten thousand branches, on both databases. Not part of bench: it takes a quarter of an hour.
+scale: $(VENV)/test
+	$(BIN)/python bench/scale.py
 
 # Refresh the snapshot of model limits and prices; look at what it prints before committing it.
 models: $(VENV)/core

@@ -3,8 +3,10 @@
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from loom.cli.main import cli
@@ -41,9 +43,23 @@ def test_every_command_is_documented_and_every_documented_command_exists() -> No
     assert set(cli.commands) <= set(re.findall(r"(?:loom|make) ([a-z]+)", text))
 
 
+def commands(group: click.Group) -> Iterator[click.Command]:
+    for command in group.commands.values():
+        yield command
+        if isinstance(command, click.Group):
+            yield from commands(command)
+
+
+def test_every_command_of_a_session_is_documented() -> None:
+    text = (ROOT / "docs" / "sessions.md").read_text()
+    group = cli.commands["session"]
+    assert isinstance(group, click.Group)
+    assert set(group.commands) == set(re.findall(r"loom session ([a-z]+)", text))
+
+
 def test_every_option_is_documented() -> None:
     text = "\n".join(page.read_text() for page in PAGES)
-    for command in cli.commands.values():
+    for command in commands(cli):
         for parameter in command.params:
             for option in parameter.opts:
                 if option.startswith("--") and option != "--output":
@@ -58,7 +74,7 @@ def test_dialects_are_documented() -> None:
 
 def test_architecture_is_one_page_and_names_every_room() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text()
-    assert len(text.splitlines()) <= 80
+    assert len(text.splitlines()) <= 90
     for room in (ROOT / "src" / "loom").iterdir():
         if room.is_dir() and (room / "__init__.py").exists():
             assert f"  {room.name}/" in text

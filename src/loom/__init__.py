@@ -28,8 +28,13 @@ if TYPE_CHECKING:
     from loom.dialects import dialect as dialect
     from loom.dialects.repair import repair as repair
     from loom.dialects.repair import restore_ids as restore_ids
+    from loom.engine.sessions import Event as Event
+    from loom.engine.sessions import Loom as Loom
+    from loom.engine.sessions import Session as Session
     from loom.errors import CannotFit as CannotFit
+    from loom.errors import Conflict as Conflict
     from loom.errors import LoomError as LoomError
+    from loom.errors import StoreError as StoreError
     from loom.transcripts.formats import read_runs as read_runs
 
 # Importing loom does no work: a name is fetched when it is first used.
@@ -44,7 +49,8 @@ _HOMES = {
     "loom.conversation.turns": ("exchanges", "find_safe_boundary", "parse_turn_boundaries", "turns"),
     "loom.dialects": ("dialect",),
     "loom.dialects.repair": ("repair", "restore_ids"),
-    "loom.errors": ("CannotFit", "LoomError"),
+    "loom.engine.sessions": ("Event", "Loom", "Session"),
+    "loom.errors": ("CannotFit", "Conflict", "LoomError", "StoreError"),
     "loom.transcripts.formats": ("read_runs",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

@@ -4,7 +4,10 @@ LoomError
 ├── WireError        a request or message is not of the form its wire prescribes
 ├── TranscriptError  a file cannot be read as a transcript
 ├── CannotFit        what must be in a request does not fit its window
-└── ChoiceError      a name or number given by the caller is not one of those that exist
+├── ChoiceError      a name or number given by the caller is not one of those that exist
+└── StoreError       the store cannot be opened, read or written
+    ├── Conflict     somebody else moved what this call was about to change
+    └── Diverged     a session to be imported is here already and differs
 """
 
 
@@ -32,6 +35,31 @@ class CannotFit(LoomError):
 
 class ChoiceError(LoomError):
     """A name or number given by the caller is not one of those that exist."""
+
+
+class StoreError(LoomError):
+    """The store cannot be opened, read or written; the text names the store, what is wrong and the way out."""
+
+
+class Conflict(StoreError):
+    """Somebody else moved what this call was about to change: read the session again, then decide."""
+
+    def __init__(self, session: str, expected: str, found: str) -> None:
+        self.session = session
+        self.expected = expected
+        self.found = found
+        super().__init__(
+            f"session {session} was changed by somebody else: expected it at {expected or 'its beginning'}, "
+            f"found it at {found or 'its beginning'}; read it again and repeat the change"
+        )
+
+
+class Diverged(StoreError):
+    """A session to be imported is here already, and the file has of it what is not here; nothing of it was changed."""
+
+    def __init__(self, session: str, text: str) -> None:
+        self.session = session
+        super().__init__(text)
 
 
 def describe(value: object) -> str:

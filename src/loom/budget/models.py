@@ -77,6 +77,15 @@ def model_limit(name: str | None, overrides: Overrides | None = None) -> int:
     return model(name, overrides).window
 
 
+def cost(priced: Model, prompt: int, completion: int, cached: int = 0, written: int = 0) -> float:
+    """Dollars for an answer; `prompt` counts all tokens read, of which some came from a cache or were written to one."""
+    plain = priced.input or 0.0
+    read = plain if priced.cache_read is None else priced.cache_read
+    write = plain if priced.cache_write is None else priced.cache_write
+    fresh = max(prompt - cached - written, 0)
+    return round((fresh * plain + cached * read + written * write + completion * (priced.output or 0.0)) / 1_000_000, 9)
+
+
 def find(part: str = "", overrides: Overrides | None = None) -> tuple[str, ...]:
     """The names that contain a part, shortest first, so that a model stands before its hosts' copies of it."""
     wanted = part.lower().replace(":", "/")

@@ -1,9 +1,12 @@
-"""`loom demo`: a broken transcript and the mended one; then a long session under a shrinking window. No key, no network."""
+"""`loom demo`: a broken transcript mended, a long session under a shrinking window, and one that is kept. No key, no network."""
 
+import asyncio
 import sys
 import time
 from collections import Counter
 from importlib import resources
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 import msgspec
@@ -11,19 +14,21 @@ import msgspec
 from loom.cli import terminal
 from loom.cli.check import Checked, check_run, print_checked
 from loom.cli.convert import tell_change
-from loom.cli.session import GOAL, long_session
+from loom.cli.demo_session import GOAL, long_session
 from loom.cli.show import print_message
 from loom.cli.terminal import bar, dim, plural, say, style
 from loom.cli.weave import stretches
 from loom.context.weave import Context, weave
-from loom.conversation.canonical import from_json
+from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import Message
 from loom.dialects import WIRES, dialect
 from loom.dialects.repair import repair
+from loom.engine.sessions import Loom
 from loom.transcripts.chat import parse_request
 from loom.transcripts.runs import whole
 
 WINDOWS = (128_000, 32_000, 8_000, 2_000)
+KEPT = 8_000  # the window of the session that is kept
 # On a terminal the window shrinks before the eyes of the reader: so many weavings between two steps, two seconds in all.
 FRAMES, PAUSE = 10, 0.05
 TORN = ("unanswered-call", "orphan-result", "duplicate-result")
@@ -31,10 +36,13 @@ TORN = ("unanswered-call", "orphan-result", "duplicate-result")
 
 @click.command()
 def demo() -> None:
-    """Show Loom at work on a broken transcript, and on one that is too long."""
-    failed = _mend() + _shrink()
+    """Show Loom at work.
+
+    On a broken transcript, on one that is too long, and on a session that is kept.
+    """
+    failed = _mend() + _shrink() + _keep()
     say()
-    say(dim("Nothing was sent anywhere. Try it on a session of yours: loom explain FILE --window 8000"))
+    say(dim("Nothing was sent anywhere. Try it on a session of yours: loom session import FILE"))
     if failed:
         raise SystemExit(1)
 
@@ -109,12 +117,50 @@ def _shrink() -> int:
     return failed + (not same)
 
 
+def _keep() -> int:
+    """The third act; returns how many promises were broken, which is none."""
+    conversation = long_session()
+    failed = 0
+
+    def tell(what: str, so: bool, promise: str) -> None:
+        nonlocal failed
+        failed += not so
+        say(f"  {what:<31} {style(f'✓ {promise}', fg='green') if so else style(f'✗ not {promise}', fg='red')}")
+
+    with TemporaryDirectory(prefix="loom-demo-") as folder:
+        address = str(Path(folder) / "loom.db")
+        with Loom.open(address, fresh_id=lambda: "payments") as loom:
+            session = loom.new(
+                "Charged twice", model=conversation.model, system=conversation.system[0].text, tools=conversation.tools
+            )
+            session.append(*conversation.messages)
+            before = asyncio.run(session.prepare(window=KEPT))
+            kept = loom.store.database.size()
+        _step(7, "Kept in a file, closed and opened again", "loom weave --session payments")
+        size = f"{plural(len(conversation.messages), 'message')} in {terminal.amount(kept)}B"
+        say(f"  {size}; {before.report.input_tokens:,} tokens are sent with a window of {KEPT:,}\n")
+        with Loom.open(address) as loom:
+            session = loom.session("payments")
+            after = asyncio.run(session.prepare(window=KEPT))
+            tell("the request after the restart", to_json(after.openai()) == to_json(before.openai()), "the same, byte for byte")
+            [handle] = next(item.handles for item in before.report.items if item.action == "dropped")
+            recalled = tuple(msgspec.json.decode(line, type=Message) for line in loom.recall(handle).splitlines())
+            same = recalled == conversation.messages[1 : 1 + len(recalled)]
+            tell(f"loom recall {handle}", same, f"{plural(len(recalled), 'message')}, the same as the original")
+            grown = asyncio.run(session.prepare("Thank you. Write a line for the changelog.", window=KEPT)).openai()["messages"]
+            tell("the next request", grown[:-1] == after.openai()["messages"], "the last one plus what is new")
+            branch = session.fork(at=session.path[0].id)
+            shared = [node.message for node in branch.path] == [conversation.messages[0]]
+            tell("loom session fork payments", shared, "the same beginning, and nothing copied")
+    return failed
+
+
 def _line(context: Context, whole_tokens: int, columns: int) -> tuple[str, int]:
     """One weaving on one line, and how many promises it broke, judged by the rules of the wire."""
     report = context.report
     done: Counter[str] = Counter()
     for stretch in stretches(report):
-        done[stretch.action] += len(stretch.span)
+        done[stretch.action] += stretch.messages
     torn = sum(finding.rule in TORN for finding in dialect("openai").check(context.openai()))
     goal = any(GOAL in message.text for message in context.conversation.messages)
     drawn = bar(report.input_tokens / whole_tokens, columns)

@@ -10,11 +10,15 @@ from loom.cli.budget import budget, count
 from loom.cli.check import check
 from loom.cli.convert import convert
 from loom.cli.demo import demo
+from loom.cli.doctor import doctor
 from loom.cli.models import models
 from loom.cli.policy import policy
+from loom.cli.recall import recall
+from loom.cli.session import session
 from loom.cli.show import show
+from loom.cli.terminal import clean
 from loom.cli.weave import explain, weave
-from loom.errors import LoomError
+from loom.errors import LoomError, shorten
 
 
 class _Failure(click.ClickException):
@@ -23,7 +27,7 @@ class _Failure(click.ClickException):
     exit_code = 2
 
     def show(self, file: Any = None) -> None:
-        click.echo(f"loom: {' '.join(self.format_message().split())}", err=True)
+        click.echo(f"loom: {clean(' '.join(self.format_message().split()))}", err=True)
 
 
 class _Group(click.Group):
@@ -39,7 +43,8 @@ class _Group(click.Group):
         except BrokenPipeError:
             raise
         except OSError as error:
-            raise _Failure(f"{error.filename or 'input or output'}: {error.strerror or error}") from None
+            name = shorten(str(error.filename or "input or output"), 200)
+            raise _Failure(f"{name}: {error.strerror or error}") from None
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -55,7 +60,7 @@ def cli() -> None:
 for command in (check, convert, show, weave, explain, count):
     command.context_settings["ignore_unknown_options"] = True  # -#N names a run of standard input
     cli.add_command(command)
-for command in (budget, models, policy, demo):
+for command in (session, recall, doctor, budget, models, policy, demo):
     cli.add_command(command)
 
 

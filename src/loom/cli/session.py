@@ -1,70 +1,377 @@
-"""A long agent session made up for the demo: the same words on every machine, every time."""
+"""`loom session`: sessions that are kept. Make, find, read, go on with, branch, put away and take away for good."""
 
-from random import Random
+import sys
+from itertools import islice
+from pathlib import Path
+from typing import Any
 
+import click
+from msgspec import to_builtins
+from msgspec.structs import asdict
+
+from loom.cli import terminal
+from loom.cli.exchange import export_command, import_command
+from loom.cli.show import look
+from loom.cli.store import Where, in_store, scoped
+from loom.cli.terminal import COLOURS, age, amount, clean, columns_of, dim, fitted, one_line, plural, say, style
 from loom.conversation.canonical import to_json
-from loom.conversation.message import Conversation, Message, Text, Tool, ToolCall, ToolResult
+from loom.conversation.identity import SHORTEST
+from loom.conversation.message import Message
+from loom.engine.sessions import Given, Loom, Session
+from loom.errors import ChoiceError
+from loom.stores.path import Node
+from loom.stores.sessions import SessionRow
+from loom.transcripts import files
+from loom.transcripts.formats import read_runs
 
-GOAL = (
-    "Our payment service sometimes charges twice when a request is retried. Find out why, fix it, and prove it with a test. "
-    "Do not change the public interface."
-)
-REQUEST = "Good. Before you finish: which files did you change, and does the whole suite pass?"
-EXCHANGES = 146
-_FILES = ("retry", "ledger", "gateway", "invoice", "session", "webhook", "currency", "refund", "audit", "queue")
-_VERBS = ("load", "store", "charge", "confirm", "cancel", "lock", "release", "match", "count", "replay")
-_THINGS = ("order", "attempt", "receipt", "token", "amount", "customer", "timeout", "deadline", "key", "event")
-_TOOLS = {"read_file": "path", "search": "words", "run_tests": "path", "edit_file": "path"}
-
-
-def long_session() -> Conversation:
-    """A goal, some 146 exchanges with a tool call each, a word of the user now and then, and a last request."""
-    words = Random(1)
-    messages = [_said("user", GOAL)]
-    for n in range(EXCHANGES):
-        if n % 24 == 23:
-            messages.append(_said("user", f"Go on, and look at {words.choice(_FILES)}.py as well."))
-        last = n == EXCHANGES - 1  # ends with the log of the whole suite, which is long
-        tool = "run_tests" if last else words.choice(list(_TOOLS))
-        name = words.choice(_FILES)
-        call = ToolCall(f"call_{n:03}", tool, to_json({_TOOLS[tool]: f"src/payments/{name}.py"}))
-        result = ToolResult(call.id, (Text(_result(words, tool, name, 150 if last else words.randint(4, 17))),), name=tool)
-        messages += [Message("assistant", (Text(_thought(words, name)), call)), Message("tool", (result,))]
-    messages.append(_said("user", REQUEST))
-    system = _said("system", "You are a careful engineer. Read before you write, and test what you change.")
-    tools = tuple(
-        Tool(tool, f"{tool.replace('_', ' ').capitalize()}.", to_json({"type": "object", "properties": {key: {"type": "string"}}}))
-        for tool, key in _TOOLS.items()
-    )
-    return Conversation(messages=tuple(messages), system=(system,), tools=tools, model="gpt-4o")
+SHORT = 8  # letters of an id that a list shows, if they are enough
+ASKED = 4  # letters of an id that a purge asks for
+LAST, SYSTEM = 20, 3  # messages shown, system messages shown
+STATUS_COLOURS = {"active": "green", "importing": "yellow", "purged": "red"}
 
 
-def _said(role: str, text: str) -> Message:
-    return Message(role, (Text(text),))  # type: ignore[arg-type]
+@click.group()
+def session() -> None:
+    """Keep sessions in a store, find them again and go on with them.
+
+    ID is the id of a session, or as many letters of its beginning as no other has (at least 4). NODE is the id of a message,
+    as `show` prints it.
+    """
 
 
-def _thought(words: Random, name: str) -> str:
-    verb, thing = words.choice(_VERBS), words.choice(_THINGS)
-    return words.choice(
+# Finding
+
+
+@session.command("list")
+@click.option("--archived", is_flag=True, help="Those that were put away, instead of the others.")
+@click.option("--limit", type=click.IntRange(min=1), help="So many at most; all by default.")
+@click.option("--json", "as_json", is_flag=True, help="Print a list of objects as JSON.")
+@scoped
+def list_sessions(where: Where, archived: bool, limit: int | None, as_json: bool) -> None:
+    """List the sessions of a project, the one used last first."""
+    if where.absent():
+        _print_list([], {}, 0, where, archived, as_json)
+        return
+    with where.open() as loom:
+        rows = loom.sessions(archived=archived, limit=limit or 0)
+        _print_list(rows, loom.store.sessions.sizes(rows), loom.now(), where, archived, as_json)
+
+
+def _print_list(
+    rows: list[SessionRow], sizes: dict[int, tuple[int, int]], now: int, where: Where, archived: bool, as_json: bool
+) -> None:
+    if as_json:
+        say(to_json([to_report(row, *sizes.get(row.key, (0, 0))) for row in rows]))
+        return
+    if not rows:
+        whose = f" of agent {clean(where.agent)}" if where.agent else ""
+        put_away = " that were put away" if archived else ""
+        say(f"no sessions{put_away}{whose} in project {clean(where.project)}" + dim("; loom session new TITLE makes one"))
+        return
+    letters = _enough([row.id for row in rows])
+    shown = [
         (
-            f"The {thing} may be lost between {verb} and {words.choice(_VERBS)}; {name}.py should tell.",
-            f"If {name}.py does not {verb} the {thing} first, a retry would charge again. I look there next.",
-            f"That rules out the {thing}. Now {name}.py, where we {verb} it.",
+            row.id[:letters],
+            row.title or "(no title)",
+            f"{sizes.get(row.key, (0, 0))[0]:,}",
+            amount(row.usage.prompt + row.usage.completion) if row.usage.prompt else "–",
+            one_line(row.model or "–", max(14, terminal.width() // 5)),
+            age(row.updated, now),
+            row.status,
         )
-    )
+        for row in rows
+    ]
+    names = ("id", "title", "messages", "used", "model", "last used", "status")
+    wide = [max(map(columns_of, cells)) for cells in zip(names, *shown, strict=True)]
+    wide[1] = min(wide[1], max(12, terminal.width() - sum(wide) + wide[1] - 2 * (len(names) - 1)))
+
+    def line(cells: tuple[str, ...]) -> list[str]:
+        return [f"{c:>{w}}" if n in (2, 3, 5) else fitted(c, w) for n, (c, w) in enumerate(zip(cells, wide, strict=True))]
+
+    say(dim("  ".join(line(names)).rstrip()))
+    for cells in shown:
+        identity, title, messages, used, model, last, status = line(cells)
+        looks = style(status.rstrip(), fg=STATUS_COLOURS.get(cells[-1]), dim=cells[-1] == "archived")
+        say("  ".join((style(identity, fg="blue"), clean(title), messages, used, dim(model), last, looks)))
 
 
-def _result(words: Random, tool: str, name: str, length: int) -> str:
-    lines = []
-    for n in range(length):
-        verb, thing, other = words.choice(_VERBS), words.choice(_THINGS), words.choice(_THINGS)
-        match tool:
-            case "run_tests":
-                lines.append(f"tests/test_{name}.py::test_{verb}_{thing}_{n} {words.choice(('PASSED', 'PASSED', 'FAILED'))}")
-            case "search":
-                lines.append(f"src/payments/{words.choice(_FILES)}.py:{words.randint(1, 400)}: {thing} = {verb}_{other}({thing})")
-            case "edit_file":
-                lines.append(f"{words.choice('+- ')}    {thing} = self.{verb}_{other}({other}, attempt=attempt)")
-            case _:
-                lines.append(f"{n + 1:>4}  def {verb}_{thing}(self, {other}): return self.{words.choice(_FILES)}.{verb}({other})")
-    return "\n".join(lines)
+def _enough(ids: list[str]) -> int:
+    """How many letters tell these ids apart."""
+    letters = SHORT
+    while len({identity[:letters] for identity in ids}) < len(ids):
+        letters += 1
+    return letters
+
+
+def to_report(row: SessionRow, messages: int, tokens: int) -> dict[str, Any]:
+    """A session as JSON has it. `tokens` are those of what was said, `usage` is what providers reported."""
+    return {
+        "id": row.id,
+        "title": row.title,
+        "status": row.status,
+        "messages": messages,
+        "tokens": tokens,
+        "usage": asdict(row.usage),
+        "model": row.model,
+        "tenant": row.tree.tenant,
+        "project": row.tree.project,
+        "agent": row.agent,
+        "tree": row.tree.id,
+        "origin": row.origin,
+        "created": row.created,
+        "updated": row.updated,
+    }
+
+
+@session.command("show")
+@click.argument("name", metavar="ID")
+@click.option("--last", type=click.IntRange(min=0), default=LAST, show_default=True, help="So many messages, the newest.")
+@click.option("--json", "as_json", is_flag=True, help="Print the session and its last messages as one JSON object.")
+@in_store()
+def show_session(loom: Loom, name: str, last: int, as_json: bool) -> None:
+    """Show a session, and its last messages with their ids."""
+    found = loom.session(name)
+    row, path = found.row, found.path
+    system = (*row.head.system, *(aside.message for aside in loom.store.sessions.on_path(row, path)))
+    nodes = path[max(len(path) - last, 0) :]
+    if as_json:
+        said = {"cursor": found.cursor.local if found.cursor else None, "system": [m.text for m in system]}
+        tools = {"tools": [tool.name for tool in row.head.tools], "last": [_node_report(node) for node in nodes]}
+        say(to_json(to_report(row, len(path), path.end.total if path.end else 0) | said | tools))
+        return
+    _print_about(loom, found)
+    told, now, letters = "", loom.now(), 2 + max((len(node.local) for node in nodes), default=SHORTEST)
+    for message in system[:SYSTEM]:
+        _print_line("", message, "", letters)
+    if len(system) > SYSTEM:
+        say(dim(f"{'':>{letters + 21}}and {len(system) - SYSTEM:,} more system messages"))
+    if len(path) > len(nodes):
+        earlier = plural(len(path) - len(nodes), "earlier message")
+        say(dim(f"{'':>{letters + 21}}{earlier}; --last {len(path)} shows all"))
+    for node in nodes:
+        when = age(node.created, now)
+        _print_line(node.local, node.message or node.role, when if when != told else "", letters)
+        told = when
+
+
+def _node_report(node: Node) -> dict[str, Any]:
+    said = to_builtins(node.message) if node.message else None
+    return {
+        "id": node.id, "local": node.local, "role": node.role, "tokens": node.tokens, "created": node.created, "message": said
+    }  # fmt: skip
+
+
+def _print_about(loom: Loom, found: Session) -> None:
+    row, path, now = found.row, found.path, loom.now()
+    say(f"{style(row.title or '(no title)', bold=True)}  {style(row.id, fg='blue')}")
+    usage, cached = row.usage, f" ({row.usage.cached / row.usage.prompt:.0%} from a cache)" if row.usage.cached else ""
+    used = f"{usage.prompt:,} tokens read{cached}, {usage.completion:,} written, ${usage.cost:,.4f}" if usage.prompt else ""
+    whose = f"{row.tree.project}{f', agent {row.agent}' if row.agent else ''}"
+    whose += f", tenant {row.tree.tenant}" if row.tree.tenant != "default" else ""
+    said = f"{plural(len(path), 'message')}, {path.end.total:,} tokens" if path.end else "no messages yet"
+    for what, value in (
+        ("status", style(row.status, fg=STATUS_COLOURS.get(row.status))),
+        ("project", clean(whose)),
+        ("tree", clean(row.tree.id)),
+        ("from", clean(row.origin)),
+        ("model", clean(row.model)),
+        ("tools", clean(", ".join(tool.name for tool in row.head.tools[:8])) + (" …" if len(row.head.tools) > 8 else "")),
+        ("holds", said),
+        ("used", used),
+        ("last used", f"{age(row.updated, now)}{dim(f', made {age(row.created, now)}')}"),
+    ):
+        if value:
+            say(f"  {dim(f'{what:<10}')} {value}")
+    say()
+
+
+def _print_line(local: str, said: Message | str, when: str, letters: int) -> None:
+    """A message: its id, who spoke and when, and how each part begins. Of a purged one only the role is known."""
+    role = said if isinstance(said, str) else said.role
+    lead = f"{style(f'{local:<{letters}}', fg='blue')}{style(f'{role:>9}', fg=COLOURS.get(role))}  {dim(f'{when:>8}')}  "
+    if isinstance(said, str) or not said.parts:
+        say(lead + dim("(purged)" if isinstance(said, str) else "(empty)"))
+        return
+    for n, part in enumerate(said.parts):
+        mark, text = look(part)
+        room = terminal.width() - letters - 21 - len(click.unstyle(mark))
+        say((lead if n == 0 else " " * (letters + 21)) + mark + one_line(text, room))
+
+
+# Making, and going on
+
+
+@session.command("new")
+@click.argument("title", default="")
+@click.option("--model", default="", help="The model that it is for.")
+@click.option("--system", help="The system text.")
+@click.option("--system-file", type=click.Path(dir_okay=False, path_type=Path), help="A file with the system text.")
+@click.option("--tools", type=click.Path(dir_okay=False, path_type=Path), help="A JSON file with a list of tools, of any wire.")
+@click.option("--json", "as_json", is_flag=True, help='Print {"session": ID}.')
+@in_store(make=True)
+def new_session(
+    loom: Loom, title: str, model: str, system: str | None, system_file: Path | None, tools: Path | None, as_json: bool
+) -> None:
+    """Begin a session, and print its id.
+
+    Without a TITLE its first request will name it.
+    """
+    if system is not None and system_file is not None:
+        raise ChoiceError("give the system text with --system or with --system-file, not both")
+    if system_file is not None:
+        files.inspect(system_file)
+        system = system_file.read_text(encoding="utf-8-sig")
+    made = loom.new(title, model=model, system=system, tools=_tools(tools) if tools else None)
+    say(to_json({"session": made.id}) if as_json else made.id)
+
+
+def _tools(path: Path) -> Any:
+    """A list of tools, or the tools of a request."""
+    files.inspect(path)
+    given = files.document(path)
+    return given["tools"] if isinstance(given, dict) and "tools" in given else given
+
+
+@session.command("append")
+@click.argument("name", metavar="ID")
+@click.argument("text", required=False)
+@click.option("--role", type=click.Choice(["user", "assistant", "system"]), help="Who says TEXT; user by default.")
+@click.option("--file", help="Messages of a transcript, in any format that Loom reads.")
+@click.option("--after", metavar="NODE", help="Only if the session stands there; '' is its beginning.")
+@click.option("--json", "as_json", is_flag=True, help="Print the session and the ids as JSON.")
+@in_store()
+def append(loom: Loom, name: str, text: str | None, role: str | None, file: str | None, after: str | None, as_json: bool) -> None:
+    """Append a message, and print its id.
+
+    TEXT is what is said; - or nothing is standard input.
+    Writing the same again --after the same node writes nothing and prints the same ids, so a retry is safe.
+    """
+    if file is not None and (text is not None or role is not None):
+        raise ChoiceError("give TEXT (with --role) or --file, not both; a file says itself who speaks")
+    said = _messages(file) if file is not None else [{"role": role or "user", "content": _text(text)}]
+    found = loom.session(name)
+    nodes = found.append(*said, after=after)
+    if as_json:
+        told = [{"id": node.id, "local": node.local, "role": node.role} for node in nodes]
+        say(to_json({"session": found.id, "nodes": told}))
+        return
+    for node in nodes:
+        say(node.local)
+
+
+def _text(given: str | None) -> str:
+    if given is None and sys.stdin.isatty():
+        raise ChoiceError("there is nothing to append; give TEXT, or - for standard input")
+    if given in (None, "-"):
+        try:
+            given = sys.stdin.buffer.read().decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise ChoiceError(f"standard input is not UTF-8: byte {error.start}; save it as UTF-8") from None
+        given = given.removesuffix("\n").removesuffix("\r")  # which shells and editors add
+    if not given or not given.strip():
+        raise ChoiceError("there is nothing to append: the text is blank")
+    return given
+
+
+def _messages(file: str) -> list[Given]:
+    runs = list(islice(read_runs(file), 2))
+    if len(runs) > 1:
+        raise ChoiceError(f"{file} has several runs; name one as {file}#N, or bring all with loom session import")
+    return [*runs[0].head.system, *runs[0].messages()]
+
+
+# Branching, and putting away
+
+
+@session.command()
+@click.argument("name", metavar="ID")
+@click.option("--at", metavar="NODE", help="The last message that both share; the newest by default.")
+@click.option("--title", default="", help="What to call it; by default as the first.")
+@in_store()
+def fork(loom: Loom, name: str, at: str | None, title: str) -> None:
+    """Branch off a second session, and print its id.
+
+    It begins with what this one has said; nothing is copied.
+    """
+    say(loom.session(name).fork(at, title).id)
+
+
+@session.command()
+@click.argument("name", metavar="ID")
+@click.argument("node")
+@in_store()
+def switch(loom: Loom, name: str, node: str) -> None:
+    """Move a session to another message of its tree.
+
+    That may be back, or to another branch; nothing is lost.
+    """
+    found = loom.session(name).switch(node)
+    _tell(found, f"stands at {found.cursor.local if found.cursor else 'its beginning'}, {plural(len(found.path), 'message')}")
+
+
+@session.command()
+@click.argument("name", metavar="ID")
+@click.option("--undo", is_flag=True, help="Take it back.")
+@in_store()
+def archive(loom: Loom, name: str, undo: bool) -> None:
+    """Put a session away; everything stays."""
+    _tell(loom.session(name).change(archived=not undo), "is active again" if undo else "is put away; --undo takes it back")
+
+
+@session.command()
+@click.argument("name", metavar="ID")
+@click.argument("title")
+@in_store()
+def rename(loom: Loom, name: str, title: str) -> None:
+    """Give a session another title."""
+    found = loom.session(name).change(title=title)
+    _tell(found, f"is called {found.row.title or '(no title)'}")
+
+
+@session.command("continue")
+@click.argument("name", metavar="ID")
+@in_store()
+def continue_session(loom: Loom, name: str) -> None:
+    """Put a session away, go on in a fresh one, and print its id.
+
+    The fresh one is called "Continue: TITLE" and has the same system text, tools and model.
+    """
+    say(loom.session(name).carry_on().id)
+
+
+@session.command()
+@click.argument("name", metavar="ID")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@in_store()
+def purge(loom: Loom, name: str, yes: bool) -> None:
+    """Take away for good what only this session holds.
+
+    What other sessions hold too stays with them.
+    """
+    found = loom.session(name)
+    if not yes:
+        _ask(found)
+    gone, kept = found.purge()
+    stay = f", {plural(kept, 'stays', 'stay')} because other sessions hold {'it' if kept == 1 else 'them'}" if kept else ""
+    say(f"{style(found.id, fg='blue')} was purged: {plural(gone, 'message')} gone for good{stay}")
+
+
+def _ask(found: Session) -> None:
+    """What cannot be undone is asked for by name: who types it has looked at it."""
+    letters = found.id[:ASKED]
+    if not sys.stdin.isatty():
+        raise ChoiceError(f"a purge cannot be undone, and there is no terminal to ask; repeat with --yes to purge {found.id}")
+    title = one_line(found.row.title or "(no title)", terminal.width() - 20)
+    say(f"{style(title, bold=True)}  {style(found.id, fg='blue')}  {plural(len(found.path), 'message')}", err=True)
+    say("This takes away for good what no other session holds.", err=True)
+    if click.prompt(f"Type {letters} to go on", default="", show_default=False, err=True).strip() != letters:
+        raise ChoiceError(f"nothing was purged: that is not {letters}")
+
+
+def _tell(found: Session, what: str) -> None:
+    """What was done, beside standard output: that belongs to what was asked for."""
+    say(f"{style(found.id, fg='blue')} {clean(what)}", err=True)
+
+
+session.add_command(export_command)
+session.add_command(import_command)

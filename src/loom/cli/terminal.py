@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import unicodedata
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -26,11 +27,34 @@ def one_line(text: str, columns: int) -> str:
     text = clean(text.strip()[: columns * 4])
     used, kept = 0, list[str]()
     for character in text:
-        used += 0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
+        used += columns_of(character)
         if used > columns - 1 and len(kept) + 1 < len(text):
             return "".join(kept) + "…"
         kept.append(character)
     return "".join(kept)
+
+
+def columns_of(text: str) -> int:
+    """How many columns a text takes."""
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def fitted(text: str, columns: int) -> str:
+    """The text on one line of exactly so many columns."""
+    text = one_line(text, columns)
+    return text + " " * (columns - columns_of(text))
+
+
+def age(then: int, now: int) -> str:
+    """How long ago something was, in few letters; of what is older than a month, the day. Times are milliseconds since 1970."""
+    seconds = max(now - then, 0) // 1000
+    for unit, most, length in (("s", 60, 1), ("min", 3600, 60), ("h", 86_400, 3600), ("d", 31 * 86_400, 86_400)):
+        if seconds < most:
+            return f"{seconds // length} {unit}" if seconds >= 10 else "now"
+    try:
+        return datetime.fromtimestamp(then / 1000, UTC).date().isoformat()
+    except (OverflowError, OSError, ValueError):  # a file from elsewhere may say anything
+        return "long ago"
 
 
 def amount(count: int) -> str:

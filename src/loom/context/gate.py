@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from loom.budget.counting import Counter
 from loom.context.handles import LENGTH, SAMPLE, Archive
+from loom.context.places import Places
 from loom.context.policy import Policy
 from loom.context.report import Item, Piece
 from loom.context.shrink import shrink_messages, smallest
@@ -39,6 +40,7 @@ class _Unit(Struct):
 
     span: Span
     cost: int
+    unread: bool = False
     rule: str = ""
     made: tuple[Message, ...] | None = None
     outranked_by: int = 0  # tokens of all that may claim room before it
@@ -55,40 +57,49 @@ class Room(Struct, frozen=True, kw_only=True):
     margin: float
 
 
+class Work(Struct, frozen=True, kw_only=True):
+    """What the gate works on and with."""
+
+    history: Sequence[Message]
+    places: Places
+    room: Room
+    policy: Policy
+    counter: Counter
+    archive: Archive
+
+    def messages(self, span: Span) -> tuple[Message, ...]:
+        return tuple(self.history[span.start : span.stop])
+
+
 def fit(
-    history: Sequence[Message],
-    order: Sequence[int],
-    kept: int,
-    chosen_at: Sequence[int],
-    spans: Sequence[Span],
-    pins: Sequence[int],
-    room: Room,
-    policy: Policy,
-    counter: Counter,
-    archive: Archive,
+    work: Work, order: Sequence[int], kept: int, chosen_at: Sequence[int], spans: Sequence[Span], pins: Sequence[int]
 ) -> Fitted:
     """Fill the room with units in their order, of which the strategy keeps the first `kept`; `pins` are indexes of messages."""
-    costs = [counter.count_message(message) for message in history]
-    units = [_Unit(span, sum(costs[span.start : span.stop]), chosen_at=at) for span, at in zip(spans, chosen_at, strict=True)]
-    total = sum(costs)
+    history, counter, room = work.history, work.counter, work.room
+    costs = costs_of(history, work.places, counter)
+    units = [
+        _Unit(span, sum(costs[span.start : span.stop]), work.places.unread(span.start) is not None, chosen_at=at)
+        for span, at in zip(spans, chosen_at, strict=True)
+    ]
     must = _must(history, spans, pins)
-    if total <= room.tokens and kept == len(units):
+    if sum(costs) <= room.tokens and kept == len(units):
         for unit in units:
-            unit.rule, unit.made = "fits", tuple(history[unit.span.start : unit.span.stop])
-        return _lay_out(history, units, room, policy, counter, archive)
-    marker = counter.count_message(Message("user", (Text(_marker(policy, len(history) + 1000, SAMPLE)),))) + 4
+            unit.rule, unit.made = "fits", work.messages(unit.span)
+        return _lay_out(work, units)
+    longest = _marker(work.policy, max(len(history), work.places.end) + 1000, SAMPLE)
+    marker = counter.count_message(Message("user", (Text(longest),))) + 4
     markers = marker * (_runs(must) + 2)
     free = room.tokens - markers
-    free -= _take_must(history, units, must, free, counter, archive)
+    free -= _take_must(work, units, must, free)
     newest = len(units) - 1
     rest = [n for n in dict.fromkeys([newest, *order]) if n not in must]
     _rank(units, [*must, *rest], set(must), markers)
     named = {newest, *order[:kept]}
     rest = [n for n in rest if n in named]
-    _take_rest(history, units, rest, free, room, policy, counter, archive)
+    _take_rest(work, units, rest, free)
     taken = [n for n in rest if units[n].made is not None]
     while True:
-        laid = _lay_out(history, units, room, policy, counter, archive)
+        laid = _lay_out(work, units)
         if laid.tokens <= room.tokens:
             return laid
         if not taken:
@@ -97,6 +108,15 @@ def fit(
                 "choose a larger window or lower the reserve"
             )
         units[taken.pop()].made = None
+
+
+def costs_of(history: Sequence[Message], places: Places, counter: Counter) -> list[int]:
+    """What each message takes; a stretch that was not read takes what the store says."""
+    counted = [counter.count_message(message) for message in history]
+    for index, spot in enumerate(places.spots):
+        if spot.unread:
+            counted[index] = spot.tokens
+    return counted
 
 
 def _must(history: Sequence[Message], spans: Sequence[Span], pins: Sequence[int]) -> dict[int, str]:
@@ -124,13 +144,12 @@ def _runs(units: Iterable[int]) -> int:
     return sum(n == 0 or unit != ordered[n - 1] + 1 for n, unit in enumerate(ordered))
 
 
-def _take_must(
-    history: Sequence[Message], units: list[_Unit], must: dict[int, str], free: int, counter: Counter, archive: Archive
-) -> int:
+def _take_must(work: Work, units: list[_Unit], must: dict[int, str], free: int) -> int:
     """Take what has to be in, shrunk from the least important on where it does not fit. Returns what it costs."""
+    counter, archive = work.counter, work.archive
     needed = sum(units[n].cost for n in must)
     for n, rule in reversed(must.items()):
-        unit, given = units[n], tuple(history[units[n].span.start : units[n].span.stop])
+        unit, given = units[n], work.messages(units[n].span)
         unit.rule, unit.made = rule, given
         if needed > free and rule != "system text":
             target = max(unit.cost - (needed - free), 0)
@@ -162,41 +181,33 @@ def _rank(units: list[_Unit], order: list[int], must: set[int], marker: int) -> 
         used += units[n].cost
 
 
-def _take_rest(
-    history: Sequence[Message],
-    units: list[_Unit],
-    order: list[int],
-    free: int,
-    room: Room,
-    policy: Policy,
-    counter: Counter,
-    archive: Archive,
-) -> None:
+def _take_rest(work: Work, units: list[_Unit], order: list[int], free: int) -> None:
     """Fill what is free, in order, until something does not fit; the newest exchange may also take what a new epoch leaves free."""
-    spare = room.tokens - room.refill
+    counter, strategy = work.counter, work.policy.strategy
+    spare = work.room.tokens - work.room.refill
     for position, n in enumerate(order):
         unit = units[n]
         newest = n == len(units) - 1
         left = free if newest or position == 0 else free - spare
-        given = tuple(history[unit.span.start : unit.span.stop])
+        given = work.messages(unit.span)
+        if unit.unread:  # not read, because what is newer fills the window
+            return
         if unit.cost <= left:
-            unit.rule, unit.made = "newest exchange" if newest else policy.strategy, given
+            unit.rule, unit.made = "newest exchange" if newest else strategy, given
             free -= unit.cost
             continue
         # What does not fit whole is cut to what is left, if that is worth reading; nothing older is taken then.
-        if newest or (policy.strategy == "newest" and left >= SMALLEST_SHARE):
-            made = shrink_messages(given, left, unit.span.start, counter, archive)
+        if newest or (strategy == "newest" and left >= SMALLEST_SHARE):
+            made = shrink_messages(given, left, unit.span.start, counter, work.archive)
             if made is not None:
-                unit.rule, unit.made = "newest exchange" if newest else policy.strategy, made
+                unit.rule, unit.made = "newest exchange" if newest else strategy, made
                 free -= sum(map(counter.count_message, made))
             if newest:
                 continue
         return
 
 
-def _lay_out(
-    history: Sequence[Message], units: list[_Unit], room: Room, policy: Policy, counter: Counter, archive: Archive
-) -> Fitted:
+def _lay_out(work: Work, units: list[_Unit]) -> Fitted:
     """The units in their places, with a marker for each stretch that is left out."""
     pieces: list[Piece] = []
     tokens = dropped = 0
@@ -206,48 +217,50 @@ def _lay_out(
             gap.append(unit)
             continue
         if gap:
-            piece = _gap(history, gap, room, policy, counter, archive)
+            span = Span(gap[0].span.start, gap[-1].span.stop)
+            count = sum(map(work.places.count, range(span.start, span.stop)))
+            piece = _gap(work, gap, span, count)
             tokens += piece.items[-1].after
-            dropped += len(piece.span)
+            dropped += count
             pieces.append(piece)
             gap = []
         if unit is None:
             break
-        piece = _kept(history, unit, room, counter)
+        piece = _kept(work, unit)
         tokens += sum(item.after for item in piece.items)
         pieces.append(piece)
     return Fitted(tuple(pieces), tokens, dropped)
 
 
-def _kept(history: Sequence[Message], unit: _Unit, room: Room, counter: Counter) -> Piece:
+def _kept(work: Work, unit: _Unit) -> Piece:
     items = []
     assert unit.made is not None
     for index, made in zip(range(unit.span.start, unit.span.stop), unit.made, strict=True):
-        before, after = counter.count_message(history[index]), counter.count_message(made)
-        whole = made is history[index]
+        before, after = work.counter.count_message(work.history[index]), work.counter.count_message(made)
+        whole = made is work.history[index]
         items.append(
             Item(
-                f"messages[{index}]",
+                work.places.label(Span(index, index + 1)),
                 "history",
                 "kept" if whole else "shrunk",
                 unit.rule,
                 before,
                 after,
                 () if whole else tuple(sorted(handles_in(made))),
-                0 if whole else _returns_at(unit, room),
+                0 if whole else _returns_at(unit, work.room),
             )
         )
     return Piece(unit.span, unit.made, tuple(items))
 
 
-def _gap(history: Sequence[Message], gap: list[_Unit], room: Room, policy: Policy, counter: Counter, archive: Archive) -> Piece:
-    span = Span(gap[0].span.start, gap[-1].span.stop)
-    handle = archive.keep_span(span.start, tuple(history[span.start : span.stop]))
-    marker = Message("user", (Text(_marker(policy, len(span), handle)),))
+def _gap(work: Work, gap: list[_Unit], span: Span, count: int) -> Piece:
+    handle = work.archive.keep_span(span.start, work.messages(span))
+    marker = Message("user", (Text(_marker(work.policy, count, handle)),))
     before = sum(unit.cost for unit in gap)
-    back = max(_returns_at(unit, room) for unit in gap)
-    place = f"messages[{span.start}:{span.stop}]"
-    item = Item(place, "history", "dropped", policy.strategy, before, counter.count_message(marker), (handle,), back)
+    back = max(_returns_at(unit, work.room) for unit in gap)
+    at = work.places.span(span)
+    after = work.counter.count_message(marker)
+    item = Item(f"messages[{at.start}:{at.stop}]", "history", "dropped", work.policy.strategy, before, after, (handle,), back)
     return Piece(span, (marker,), (item,))
 
 

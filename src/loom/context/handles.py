@@ -1,25 +1,43 @@
 """Handles: short names, made from content and place, for what was left out; and the way back."""
 
 from base64 import b32encode
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
+from typing import Literal
 
+import msgspec
+from msgspec import Struct
+
+from loom.context.places import Places
 from loom.conversation.canonical import to_json
-from loom.conversation.message import Message
+from loom.conversation.message import Media, Message, Text, ToolCall, ToolResult
 from loom.errors import ChoiceError
 
 LENGTH = 13  # "~" and twelve letters: its length is fixed, so that a marker's size is known before it is made
 SAMPLE = "~q7zx3wk5vj2p"  # as long in tokens as handles get: nothing in it is a word
+_encode_lines = msgspec.json.Encoder().encode_lines
 
 
 def to_lines(messages: Iterable[Message]) -> str:
     """Messages as canonical JSON lines."""
-    return "".join(to_json(message) + "\n" for message in messages)
+    messages = list(messages)
+    try:
+        return _encode_lines(messages).decode()  # the same lines as below, all at once
+    except (UnicodeEncodeError, RecursionError):
+        return "".join(to_json(message) + "\n" for message in messages)
 
 
 def mint(place: str, content: str) -> str:
     digest = blake2b(content.encode(errors="surrogatepass"), digest_size=16, person=place.encode()[:16]).digest()
     return "~" + b32encode(blake2b(place.encode() + digest, digest_size=8).digest()).decode().lower()[: LENGTH - 1]
+
+
+class Cut(Struct, frozen=True):
+    """What a handle stands for where messages have ids: stretches of nodes (first and last id), a text of one node, or a text."""
+
+    kind: Literal["span", "part", "text"]
+    nodes: tuple[tuple[str, str], ...] = ()
+    text: str = ""
 
 
 class Archive:
@@ -32,6 +50,10 @@ class Archive:
         handle = mint(place, text)
         self._kept[handle] = text
         return handle
+
+    def keep_part(self, index: int, path: str, text: str) -> str:
+        """A text of the message at this index."""
+        return self.keep_text(f"{index}{path and '.'}{path}", text)
 
     def keep_span(self, start: int, messages: tuple[Message, ...]) -> str:
         # Hashing the hashes of messages would be cheaper, but the handle must be the same from any process.
@@ -52,3 +74,65 @@ class Archive:
     @property
     def handles(self) -> tuple[str, ...]:
         return tuple(self._kept)
+
+
+class PathArchive(Archive):
+    """The archive of a stored history. Handles are made from ids, so what was not read need not be; `fetch` brings it back."""
+
+    def __init__(self, places: Places, fetch: Callable[[str], str]) -> None:
+        super().__init__()
+        self._places, self._fetch = places, fetch
+        self._held = {spot.start for spot in places.spots if not spot.unread}
+        self.cuts: dict[str, Cut] = {}
+
+    def keep_text(self, place: str, text: str) -> str:
+        handle = super().keep_text(place, text)
+        self.cuts.setdefault(handle, Cut("text", (), text))
+        return handle
+
+    def keep_part(self, index: int, path: str, text: str) -> str:
+        spot = self._places.spots[index]
+        handle = self.keep_text(f"{spot.first}.{path}", text)
+        self.cuts[handle] = Cut("part", ((spot.first, spot.last),), text)
+        return handle
+
+    def keep_span(self, start: int, messages: tuple[Message, ...]) -> str:
+        nodes: list[tuple[str, str]] = []
+        until = -1
+        for spot in sorted(set(self._places.spots[start : start + len(messages)]), key=lambda spot: spot.start):
+            # Between two that were left out there may be only what repair dropped as empty.
+            if nodes and self._held.isdisjoint(range(until, spot.start)):
+                nodes[-1] = (nodes[-1][0], spot.last)
+            else:
+                nodes.append((spot.first, spot.last))
+            until = spot.stop
+        handle = mint("span", to_json(nodes))
+        self.cuts[handle] = Cut("span", tuple(nodes))
+        return handle
+
+    def recall(self, handle: str) -> str:
+        kept = self._kept.get(handle)
+        return kept if isinstance(kept, str) else self._fetch(handle)
+
+    @property
+    def handles(self) -> tuple[str, ...]:
+        return tuple(self.cuts)
+
+
+def texts_of(message: Message) -> Iterator[tuple[str, str]]:
+    """Every text of a message that can be cut, by its place in it; the whole message has the place ""."""
+    for n, part in enumerate(message.parts):
+        match part:
+            case Text():
+                yield f"{n}", part.text
+            case Media():
+                yield f"{n}", to_json(part)
+            case ToolCall():
+                yield f"{n}", part.arguments
+            case ToolResult():
+                for k, inner in enumerate(part.parts):
+                    if isinstance(inner, Text):
+                        yield f"{n}.{k}", inner.text
+                    elif isinstance(inner, Media):
+                        yield f"{n}.{k}", to_json(inner)
+    yield "", to_json(message)

@@ -6,6 +6,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from loom.context.handles import Archive
+from loom.context.places import EVERYWHERE, Places
 from loom.conversation.message import Message
 from loom.conversation.turns import Span
 
@@ -62,6 +63,7 @@ class Report(Struct, frozen=True, kw_only=True):
     history: tuple[Message, ...] = ()
     pins: tuple[int, ...] = ()
     archive: Archive | None = None
+    places: Places = EVERYWHERE
 
     @property
     def usable(self) -> int:
@@ -74,6 +76,6 @@ class Report(Struct, frozen=True, kw_only=True):
 
     def as_dict(self) -> dict[str, Any]:
         """The report as JSON has it."""
-        hidden = ("pieces", "head_hash", "history", "pins", "archive", "items")
+        hidden = ("pieces", "head_hash", "history", "pins", "archive", "places", "items")
         told = {name: getattr(self, name) for name in self.__struct_fields__ if name not in hidden}
         return told | {"pressure": self.pressure, "items": [asdict(item) for item in self.items]}

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from hashlib import blake2b
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -9,8 +10,9 @@ from msgspec.structs import replace
 from loom.budget.counting import Counter
 from loom.budget.profiles import profile
 from loom.budget.zones import DEFAULTS, Budget
-from loom.context.gate import Fitted, Room, fit
-from loom.context.handles import Archive
+from loom.context.gate import Fitted, Room, Work, costs_of, fit
+from loom.context.handles import Archive, to_lines
+from loom.context.places import EVERYWHERE, Places
 from loom.context.policy import Policy
 from loom.context.report import Item, Piece, Report
 from loom.context.strategies import choose
@@ -29,47 +31,110 @@ class Setup(Struct, frozen=True, kw_only=True):
     pins: tuple[int, ...]
     room: Room
     set_aside: int
+    places: Places = EVERYWHERE
 
 
-def select(history: tuple[Message, ...], setup: Setup, previous: Report | None, head_hash: str) -> tuple[Fitted, int, str]:
-    """Continue the epoch of the previous report where that still fits, else begin one."""
-    if previous is None:
-        return _choose(history, setup), 0, "each call is its own"
-    seen = len(previous.history)
+class Epoch(Struct, frozen=True, kw_only=True):
+    """What must be known of the last request to go on from it: its pieces, and that history has not changed up to `seen`.
+
+    Where the history itself is not at hand, its hash is; a piece without messages stands as it is in the history.
+    """
+
+    number: int
+    policy: str
+    head_hash: str
+    pieces: tuple[Piece, ...]
+    seen: int
+    pins: tuple[int, ...] = ()
+    history: tuple[Message, ...] | None = None
+    hash: str = ""
+    archive: Archive | None = None
+    only: bool = False  # where it cannot go on, say so (EpochEnds) rather than begin another
+
+
+class EpochEnds(Exception):
+    """The last epoch cannot go on; the reason is its text. For callers that then read the history anew."""
+
+
+class Renewal(Struct, frozen=True):
+    """That an epoch begins, its number and why: the caller knows that the last one cannot go on, and read the history anew."""
+
+    number: int
+    reason: str
+
+
+def epoch_of(report: Report) -> Epoch:
+    return Epoch(
+        number=report.epoch,
+        policy=report.policy,
+        head_hash=report.head_hash,
+        pieces=report.pieces,
+        seen=len(report.history),
+        pins=report.pins,
+        history=report.history,
+        archive=report.archive,
+    )
+
+
+def hash_of(history: Sequence[Message]) -> str:
+    return blake2b(to_lines(history).encode(errors="surrogatepass"), digest_size=12).hexdigest()
+
+
+def select(history: tuple[Message, ...], setup: Setup, previous: Epoch | Renewal | None, head_hash: str) -> tuple[Fitted, int, str]:
+    """Continue the epoch of the previous request where that still fits, else begin one."""
+    match previous:
+        case None:
+            return _choose(history, setup), 0, "each call is its own"
+        case Renewal():
+            return _choose(history, _refilled(setup)), previous.number, previous.reason
+    before = history[: previous.seen]
+    same = before == previous.history if previous.history is not None else hash_of(before) == previous.hash
     if previous.policy != setup.policy.name or previous.head_hash != head_hash:
         reason = "system text, tools, sections, model or policy changed"
-    elif previous.history != history[:seen]:
+    elif not same:
         reason = "the history changed before its end"
     elif not _stand(previous, setup.pins):
         reason = "a pin changed"
     else:
-        fresh = _appended(history, seen, setup.counter)
-        tokens = sum(item.after for piece in (*previous.pieces, *fresh) for item in piece.items)
+        pieces = [piece if piece.messages else _revived(piece, history) for piece in previous.pieces]
+        fresh = _appended(history, pieces[-1].span.stop, setup)
+        tokens = sum(item.after for piece in (*pieces, *fresh) for item in piece.items)
         if tokens <= setup.room.tokens:
-            dropped = sum(len(p.span) for p in previous.pieces if p.items[0].action == "dropped")
+            gone = (piece.span for piece in pieces if piece.items[0].action == "dropped")
+            dropped = sum(setup.places.count(index) for span in gone for index in range(span.start, span.stop))
             if previous.archive is not None:
                 setup.archive.add(previous.archive)
-            return Fitted((*previous.pieces, *fresh), tokens, dropped), previous.epoch, "continued"
+            return Fitted((*pieces, *fresh), tokens, dropped), previous.number, "continued"
         reason = f"{tokens:,} tokens no longer fit {setup.room.tokens:,}"
-    setup = replace(setup, room=replace(setup.room, refill=int(setup.room.tokens * setup.policy.refill)))
-    return _choose(history, setup), previous.epoch + 1, reason
+    if previous.only:
+        raise EpochEnds(reason)
+    return _choose(history, _refilled(setup)), previous.number + 1, reason
 
 
-def _stand(previous: Report, pins: Sequence[int]) -> bool:
+def _revived(piece: Piece, history: tuple[Message, ...]) -> Piece:
+    return replace(piece, messages=history[piece.span.start : piece.span.stop])
+
+
+def _refilled(setup: Setup) -> Setup:
+    """A new epoch leaves room to grow."""
+    return replace(setup, room=replace(setup.room, refill=int(setup.room.tokens * setup.policy.refill)))
+
+
+def _stand(previous: Epoch, pins: Sequence[int]) -> bool:
     """Whether all that is newly pinned stands whole in the previous request, or is new."""
-    fresh = [pin for pin in pins if pin < len(previous.history) and pin not in previous.pins]
-    whole: set[int] = set()
+    fresh = [pin for pin in pins if pin < previous.seen and pin not in previous.pins]
+    whole: set[int] = set(range(previous.pieces[-1].span.stop, previous.seen))
     for piece in previous.pieces if fresh else ():
         if all(item.action == "kept" for item in piece.items):
             whole.update(range(piece.span.start, piece.span.stop))
     return whole.issuperset(fresh)
 
 
-def _appended(history: tuple[Message, ...], seen: int, counter: Counter) -> list[Piece]:
+def _appended(history: tuple[Message, ...], seen: int, setup: Setup) -> list[Piece]:
     pieces = []
     for index in range(seen, len(history)):
-        cost = counter.count_message(history[index])
-        item = Item(f"messages[{index}]", "history", "kept", "new in this epoch", cost, cost)
+        cost = setup.counter.count_message(history[index])
+        item = Item(setup.places.label(Span(index, index + 1)), "history", "kept", "new in this epoch", cost, cost)
         pieces.append(Piece(Span(index, index + 1), (history[index],), (item,)))
     return pieces
 
@@ -81,7 +146,7 @@ def _choose(history: tuple[Message, ...], setup: Setup) -> Fitted:
     own = counter if chosen.counter == "best" else _seed_counter(chosen.counter)
     available = setup.budget.history if chosen.history == "zone" else room.tokens if own is counter else setup.measured.history
     groups = _groups(history, spans, chosen)
-    costs = list(map(own.count_message, history))
+    costs = costs_of(history, setup.places, own)
     sizes = [sum(costs[spans[group[0]].start : spans[group[-1]].stop]) for group in groups]
     marker = own.count_text(chosen.marker)
     picked = choose(chosen.strategy, sizes, available, chosen.minimum_recent_nodes, marker)
@@ -95,7 +160,8 @@ def _choose(history: tuple[Message, ...], setup: Setup) -> Fitted:
             used += sizes[group]
             for unit in groups[group]:
                 chosen_at[unit] = used
-    return fit(history, order, kept, chosen_at, spans, setup.pins, room, chosen, counter, setup.archive)
+    work = Work(history=history, places=setup.places, room=room, policy=chosen, counter=counter, archive=setup.archive)
+    return fit(work, order, kept, chosen_at, spans, setup.pins)
 
 
 @lru_cache(maxsize=16)

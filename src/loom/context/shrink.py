@@ -77,7 +77,7 @@ def shrink_messages(
 
 def smallest(messages: tuple[Message, ...], first: int, counter: Counter, archive: Archive, tokens: int = 0) -> tuple[Message, ...]:
     """The messages as small as they can be made, or as small as they need to be to fit so many tokens."""
-    bare = tuple(_joined(_without_closed(m, f"{first + n}", archive)) for n, m in enumerate(messages))
+    bare = tuple(_joined(_without_closed(m, first + n, archive)) for n, m in enumerate(messages))
     return _to_level(bare, tokens, first, counter, archive)
 
 
@@ -138,7 +138,7 @@ def _apply(
 ) -> tuple[Message, ...]:
     made = list(messages)
     for site in sites:
-        place = f"{first + site.message}.{'.'.join(map(str, site.path))}"
+        place = (first + site.message, ".".join(map(str, site.path)))
         message = made[site.message]
         part = message.parts[site.path[0]]
         smaller: Part
@@ -153,14 +153,14 @@ def _apply(
     return tuple(made)
 
 
-def _smaller(part: Any, cap: int, place: str, counter: Counter, archive: Archive) -> Any:
+def _smaller(part: Any, cap: int, place: tuple[int, str], counter: Counter, archive: Archive) -> Any:
     match part:
         case Text():
-            return replace(part, text=shrink_text(part.text, cap, counter.count_text, archive.keep_text(place, part.text)))
+            return replace(part, text=shrink_text(part.text, cap, counter.count_text, archive.keep_part(*place, part.text)))
         case Media():
-            return Text(f"[{part.kind} left out; recall {archive.keep_text(place, to_json(part))}]")
+            return Text(f"[{part.kind} left out; recall {archive.keep_part(*place, to_json(part))}]")
         case ToolCall():
-            handle = archive.keep_text(place, part.arguments)
+            handle = archive.keep_part(*place, part.arguments)
             if part.kind == "custom":
                 return replace(part, arguments=shrink_text(part.arguments, cap, counter.count_text, handle))
             return replace(part, arguments=shrink_json(part.arguments, cap, counter.count_text, handle))
@@ -192,11 +192,11 @@ def _shorter(value: Any, limit: int, handle: str) -> Any:
     return value
 
 
-def _without_closed(message: Message, place: str, archive: Archive) -> Message:
+def _without_closed(message: Message, index: int, archive: Archive) -> Message:
     """Without reasoning and opaque pieces, which cannot be cut; the message as it was stands behind a marker."""
     if not any(isinstance(part, Reasoning | Opaque) for part in message.parts):
         return message
-    marker = Text(f"[reasoning left out; recall {archive.keep_text(place, to_json(message))}]")
+    marker = Text(f"[reasoning left out; recall {archive.keep_part(index, '', to_json(message))}]")
     open_parts = tuple(part for part in message.parts if not isinstance(part, Reasoning | Opaque))
     return replace(message, parts=(marker, *open_parts))
 

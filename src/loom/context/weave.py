@@ -1,6 +1,6 @@
 """`weave`: from everything the agent has, the one request that fits, is whole and keeps the point; with the reasons."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
@@ -14,14 +14,16 @@ from loom.budget.models import model as find_model
 from loom.budget.profiles import Exact, profile_for
 from loom.budget.zones import Budget, BudgetOptions, allocate_budget, flow
 from loom.context.gate import Fitted, Room
-from loom.context.handles import Archive, to_lines
+from loom.context.handles import Archive, PathArchive, to_lines
+from loom.context.places import EVERYWHERE, Places
 from loom.context.policy import Policy
 from loom.context.policy import policy as find_policy
 from loom.context.report import Item, Report
 from loom.context.sections import OTHER_ZONE, Section, growth, place
-from loom.context.select import Setup, select, set_aside
+from loom.context.select import Epoch, Renewal, Setup, epoch_of, select, set_aside
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Carried, Conversation, Message, Text, Tool, ToolCall, ToolResult
+from loom.conversation.turns import Span
 from loom.dialects import dialect
 from loom.dialects.given import parse_given, parse_tool
 from loom.dialects.repair import repair
@@ -38,6 +40,10 @@ class Context(Struct, frozen=True):
     report: Report
     archive: Archive
     tail: int = 0
+
+    def __repr__(self) -> str:
+        # Not all that it holds: asyncio writes down what a task returned, and would take longer for it than the weaving took.
+        return f"<Context of {self.report.input_tokens:,} tokens in {len(self.conversation.messages):,} messages>"
 
     def openai(self) -> dict[str, Any]:
         return self._render("openai")
@@ -67,6 +73,19 @@ class Context(Struct, frozen=True):
         return wire
 
 
+class Wish(Struct, frozen=True, kw_only=True):
+    """What a caller asks of a request, checked."""
+
+    policy: Policy
+    model: str | None = None
+    window: int | None = None
+    reserve_output: int | None = None
+    sections: tuple[Section, ...] = ()
+    overrides: Overrides = {}
+    ratio: float = 1.0
+    zones: Mapping[str, int] = {}
+
+
 def weave(
     messages: Conversation | Iterable[Message | Mapping[str, Any]],
     *,
@@ -90,24 +109,52 @@ def weave(
     last one without its tail, plus what is new. `zones` sets the size of zones in tokens. `ratio` corrects the counter by the
     usage that the provider reported.
     """
-    chosen = find_policy(policy)
     previous = previous.report if isinstance(previous, Context) else previous
-    asked = _check_door(model, sections, pins, zones, ratio, previous)
-    given, leading = _gather(messages, system, tools)
-    model = model or given.model or None
+    asked = check_wish(model, window, reserve_output, policy, sections, overrides, ratio, zones)
+    _check_pins(pins, previous)
+    given, leading = gather(messages, system, tools)
+    for pin in pins:
+        if not 0 <= pin - leading < len(given.messages):
+            raise ChoiceError(
+                f"pin {pin} is no message of the conversation; there are {len(given.messages)}, counted from {leading}"
+            )
+    return build(given, asked, [pin - leading for pin in pins], epoch_of(previous) if previous else None)
+
+
+def build(
+    given: Conversation,
+    wish: Wish,
+    pins: Sequence[int],
+    previous: Epoch | Renewal | None,
+    places: Places = EVERYWHERE,
+    fetch: Callable[[str], str] | None = None,
+) -> Context:
+    """Weave one request from values that were checked.
+
+    `places` tells where the messages of a stored history stand, and `fetch` brings back what was left out of it.
+    """
+    chosen, asked = wish.policy, list(wish.sections)
+    model = wish.model or given.model or None
     repaired = repair(given)
     conversation = repaired.conversation
     if not conversation.messages:
         raise CannotFit("there is nothing to send: no message is left; give at least one with words, media or a call")
-    pinned = _find_pins(pins, len(given.messages), repaired.origins, leading)
-    counter = gate_counter(model, ratio)
+    # Repair may have moved what is pinned; what it dropped cannot be pinned.
+    wanted = set(pins)
+    pinned = tuple(n for n, origin in enumerate(repaired.origins) if origin in wanted)
+    counter = gate_counter(model, wish.ratio)
     exact = isinstance(profile_for(model).text, Exact)
     margin = 0.0 if exact else chosen.margin
-    sizes = {**chosen.zones, **(zones or {})}
-    budget = _budget(model, window, reserve_output, given.max_output, sizes, chosen.reserve, overrides)
+    sizes = {**chosen.zones, **wish.zones}
+    budget = budget_for(wish, given)
     # A larger window has the usual reserve, which a small one cannot spare.
-    reserve = budget.reserved_output if reserve_output is not None else max(budget.reserved_output, chosen.reserve)
-    archive = Archive()
+    reserve = budget.reserved_output if wish.reserve_output is not None else max(budget.reserved_output, chosen.reserve)
+    # Repair counts what was read; a report counts the whole path.
+    changes = [
+        replace(c, message=places.span(Span(c.message, c.message + 1)).start) if c.message >= 0 else c for c in repaired.changes
+    ]
+    places = places.moved(repaired.origins)
+    archive = PathArchive(places, fetch) if fetch else Archive()
 
     placed, tail, section_items, needs = place(asked, conversation, chosen, budget, counter, archive)
     unfed = {zone.name: 0 for zone in budget.zones if zone.name not in ("history", "reserved_output")}
@@ -124,7 +171,9 @@ def weave(
             "shorten them, lower the reserve or choose a model with a larger window"
         )
     larger = beside + growth(asked, section_items, sizes, counter)
-    head_hash = _hash(to_json([chosen.name, model or "", ratio]) + to_lines(placed) + "".join(map(_tool_text, conversation.tools)))
+    head_hash = _hash(
+        to_json([chosen.name, model or "", wish.ratio]) + to_lines(placed) + "".join(map(_tool_text, conversation.tools))
+    )
     room = Room(tokens=usable - beside, refill=usable - beside, beside=larger, reserve=reserve, margin=margin)
     setup = Setup(
         policy=chosen,
@@ -135,6 +184,7 @@ def weave(
         pins=pinned,
         room=room,
         set_aside=set_aside(chosen, measured, sizes, reserve),
+        places=places,
     )
     fitted, epoch, reason = select(conversation.messages, setup, previous, head_hash)
     history = tuple(message for piece in fitted.pieces for message in piece.messages)
@@ -154,10 +204,10 @@ def weave(
     )
     notes = [*told, *(what for _, what in changed)]
     if fitted.dropped > chosen.warn_past_dropped:
-        notes.append(f"{fitted.dropped} messages evicted; consider a summary, or a new session")
+        notes.append(f"{fitted.dropped:,} messages evicted; consider a summary, or a new session")
     if not exact:
         notes.append(f"no public tokenizer for {model or 'an unknown model'}: counted by {STAND_IN}, {margin:.0%} kept free")
-    report = _report(chosen, model, counter, budget, measured, needs, section_items, fitted, repaired.changes, notes)
+    report = _report(chosen, model, counter, budget, measured, needs, section_items, fitted, changes, notes)
     prefix = to_lines((*placed, *history))
     report = replace(
         report,
@@ -172,6 +222,7 @@ def weave(
         history=conversation.messages,
         pins=pinned,
         archive=archive,
+        places=places,
     )
     return Context(woven, report, archive, len(tail))
 
@@ -185,7 +236,7 @@ def gate_counter(model: str | None, ratio: float = 1.0) -> Counter:
     return Counter(made, ratio=ratio)
 
 
-def _gather(
+def gather(
     messages: Conversation | Iterable[Message | Mapping[str, Any]],
     system: str | None,
     tools: Iterable[Tool | Mapping[str, Any]] | None,
@@ -211,25 +262,28 @@ def _gather(
     return conversation, lead
 
 
-def _find_pins(pins: Sequence[int], count: int, origins: Sequence[int], leading: int) -> tuple[int, ...]:
-    """The pins as places in the history, which repair may have moved; what it dropped cannot be pinned."""
-    for pin in pins:
-        if not 0 <= pin - leading < count:
-            raise ChoiceError(f"pin {pin} is no message of the conversation; there are {count}, counted from {leading}")
-    wanted = {pin - leading for pin in pins}
-    return tuple(n for n, origin in enumerate(origins) if origin in wanted)
-
-
-def _check_door(model: object, sections: object, pins: object, zones: object, ratio: object, previous: object) -> list[Section]:
-    """The sections as values; a caller's slip is named here rather than where it would hurt."""
-    if model is not None and not isinstance(model, str):
-        raise ChoiceError(f"model must be a name, found {describe(model)}")
-    if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not 0.25 <= ratio <= 4:
-        raise ChoiceError(f"ratio must be a number from 0.25 to 4, found {describe(ratio)}; 1 leaves counts as they are")
+def _check_pins(pins: object, previous: object) -> None:
     if previous is not None and not isinstance(previous, Report):
         raise ChoiceError(f"previous must be the report of the last context, found {describe(previous)}")
     if not isinstance(pins, Sequence) or not all(isinstance(pin, int) for pin in pins):
         raise ChoiceError(f"pins must be a list of places, found {describe(pins)}")
+
+
+def check_wish(
+    model: str | None,
+    window: int | None,
+    reserve_output: int | None,
+    policy: str | Policy,
+    sections: Iterable[Section | tuple[str, str]],
+    overrides: Overrides | None,
+    ratio: float,
+    zones: Mapping[str, int] | None,
+) -> Wish:
+    """What is asked for, as values; a caller's slip is named here rather than where it would hurt."""
+    if model is not None and not isinstance(model, str):
+        raise ChoiceError(f"model must be a name, found {describe(model)}")
+    if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not 0.25 <= ratio <= 4:
+        raise ChoiceError(f"ratio must be a number from 0.25 to 4, found {describe(ratio)}; 1 leaves counts as they are")
     if zones is not None and (not isinstance(zones, Mapping) or {"history", "reserved_output"} & set(zones)):
         raise ChoiceError("zones must map names to tokens; history is what they leave, and reserve_output sets the reserve")
     if not isinstance(sections, Iterable) or isinstance(sections, str | Mapping):
@@ -245,30 +299,33 @@ def _check_door(model: object, sections: object, pins: object, zones: object, ra
                 raise ChoiceError(f"sections[{n}] must be a Section or (zone, text), found {describe(given)}")
         if found[-1].zone in ("history", "reserved_output"):
             raise ChoiceError(f"sections[{n}]: nothing can be placed in {found[-1].zone}; give messages, or another zone")
-    return found
+    return Wish(
+        policy=find_policy(policy),
+        model=model,
+        window=window,
+        reserve_output=reserve_output,
+        sections=tuple(found),
+        overrides=overrides or {},
+        ratio=ratio,
+        zones=zones or {},
+    )
 
 
-def _budget(
-    model: str | None,
-    window: int | None,
-    reserve: int | None,
-    asked: int | None,
-    zones: Mapping[str, int],
-    usual: int,
-    overrides: Overrides | None,
-) -> Budget:
-    size = window if window is not None else find_model(model, overrides).window
+def budget_for(wish: Wish, given: Conversation) -> Budget:
+    """The window and its zones; the reserve is what was asked for, what the request says, or the policy's."""
+    model, reserve, asked = wish.model or given.model or None, wish.reserve_output, given.max_output
+    size = wish.window if wish.window is not None else find_model(model, wish.overrides).window
     if not isinstance(size, int) or isinstance(size, bool) or size <= 0:
         raise ChoiceError(
             f"the window must be a positive number of tokens, found {describe(size)}; leave it out for the model's own"
         )
-    usual = min(usual, find_model(model, overrides).max_output or usual)
+    usual = min(wish.policy.reserve, find_model(model, wish.overrides).max_output or wish.policy.reserve)
     if reserve is None and asked and asked <= size // 2:
         reserve = asked
     if reserve is None and usual <= size // 4:
         reserve = usual
-    options: BudgetOptions = {"zones": zones, "overrides": overrides or {}}
-    if window is not None:
+    options: BudgetOptions = {"zones": {**wish.policy.zones, **wish.zones}, "overrides": wish.overrides}
+    if wish.window is not None:
         options["window"] = size
     if reserve is not None:
         options["reserved_output"] = reserve

@@ -385,9 +385,10 @@ class Mender:
         for call in held.calls:
             if call.answered:
                 continue
-            name = call.call.name
+            name, origin = call.call.name, held.index
             if call.early is not None:
                 at, result = call.early
+                origin = at
                 self._note("late-result", at, f"moved the result for {shorten(call.written)!r} behind its call")
                 answer = self._fit_result(at, result, call)
                 call.early = None
@@ -396,7 +397,7 @@ class Mender:
                 answer = ToolResult(call.call.id, (Text(UNANSWERED),), error=True, name=name, kind=call.call.kind)
                 remember(self._given_up, call.written)
             held.answers.append(Message("tool", (answer,)))
-            held.origins.append(held.index)
+            held.origins.append(origin)
             remember(self._answered, call.written)
 
 

@@ -1,4 +1,4 @@
-"""Claude Code session files: a tree of lines, linked by parentUuid, of which the live branch is read.
+"""Claude Code session files: a tree of lines, linked by parentUuid, of which the live branch is read, or all of it.
 
 One line holds one block of a model message, so the lines of one message id are one message. Parallel calls hang on each
 other and each result on its own call: walking up from the leaf alone would lose all calls but one. So what is read is the
@@ -6,7 +6,7 @@ way up from the leaf, the other lines of each message on it, and the results of 
 """
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,15 @@ from typing import Any
 from msgspec import Struct
 
 from loom.conversation.message import Conversation, Message, Part
+from loom.conversation.tree import Flags, Tree
 from loom.dialects import anthropic
 from loom.errors import TranscriptError, WireError
 from loom.transcripts import files
+from loom.transcripts.linked import Record, grow, moment, piece, text_of
 from loom.transcripts.runs import Run
 
 FORMAT = "Claude Code session"
+SUB_AGENT = "a sub-agent"
 _TYPES = {
     "user",
     "assistant",
@@ -69,6 +72,9 @@ def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             yield number, record
 
 
+# ── the live branch ──────────────────────────────────────────────────────────
+
+
 def runs(path: Path) -> list[Run]:
     index = _read_index(path)
     found: list[Run] = []
@@ -77,7 +83,7 @@ def runs(path: Path) -> list[Run]:
         reader = _reader(path, chosen, _is_complete(index, chosen))
         if next(reader(), None) is not None:
             head = Conversation(messages=(), model=index.model)
-            name = index.name if thread == 0 else "a sub-agent"
+            name = index.name if thread == 0 else SUB_AGENT
             found.append(Run(number=len(found), format=FORMAT, wire="anthropic", head=head, name=name, messages=reader))
     if not found:
         raise TranscriptError(f"{path}: a Claude Code session without a message")
@@ -177,3 +183,232 @@ def _reader(path: Path, chosen: bytearray, complete: bool) -> Callable[[], Itera
         yield from answers
 
     return read
+
+
+# ── the whole tree ───────────────────────────────────────────────────────────
+
+
+class _Line(Struct):
+    """A link of the tree, and what was said there: nothing, in most of the client's own lines."""
+
+    place: str
+    uuid: str
+    parent: int  # the line above; -1 where there is none in this file
+    whole: bool  # whether all that is above is in this file
+    side: str  # the sub-agent whose line it is
+    message: str  # the message that it is a block of
+    model: str
+    created: int
+    said: list[Message]
+    answered: set[str]  # the calls that it has results of
+
+
+class _Session(Struct):
+    lines: list[_Line] = []
+    places: dict[str, int] = {}  # uuid -> the newest line that has it
+    id: str = ""
+    title: str = ""
+    leaf: str = ""
+
+
+class _Answers(Struct):
+    """Results that came beside each other and are one row here."""
+
+    last: int
+    calls: set[str]
+
+
+def trees(path: Path) -> list[Tree]:
+    """The session with every branch; and a tree for each sub-agent whose first line hangs nowhere."""
+    session = _read_session(path)
+    lines = session.lines
+    above = _above([line.parent for line in lines], [not line.said for line in lines])
+    heads = _heads(lines)
+    parents = _parents(lines, above, heads)
+    blocks: dict[int, list[_Line]] = {}  # the first line of a message -> all of them
+    for n, line in enumerate(lines):
+        if line.said:
+            blocks.setdefault(heads[n], []).append(line)
+    names: dict[int, str] = {}
+    taken: set[str] = set()
+    for head, held in blocks.items():
+        uuid = held[-1].uuid
+        names[head] = uuid if uuid not in taken else piece(uuid, 2, taken)
+        taken.add(uuid)
+    found: dict[str, list[Record]] = {}
+    for head, tree in _divided(blocks, parents, lines).items():
+        found.setdefault(tree, []).append(_record(head, blocks[head], parents[head], lines, names))
+    if not found:
+        raise TranscriptError(f"{path}: a Claude Code session without a message")
+    leaf = session.places.get(session.leaf, -1)
+    leaf = leaf if leaf < 0 or lines[leaf].said else above[leaf]
+    live = names[heads[leaf]] if leaf >= 0 else ""
+    try:
+        return [_tree(tree, records, session, live, path) for tree, records in found.items()]
+    except WireError as error:
+        raise TranscriptError(f"{path}, {error}") from None
+
+
+def _read_session(path: Path) -> _Session:
+    session = _Session()
+    unseen: dict[int, str] = {}  # line -> the parent that it names and that no line before it has
+    for number, record in files.lines(path):
+        if not isinstance(record, dict):
+            continue
+        kind, uuid = record.get("type"), text_of(record.get("uuid"))
+        if kind == "last-prompt":
+            session.leaf = text_of(record.get("leafUuid")) or session.leaf
+        title = record.get("summary") if kind == "summary" else record.get("customTitle") if kind == "custom-title" else ""
+        session.title = text_of(title) or session.title
+        if not uuid:
+            continue
+        above = text_of(record.get("parentUuid")) or text_of(record.get("logicalParentUuid"))
+        parent = session.places.get(above, -1)
+        whole = session.lines[parent].whole if parent >= 0 else not above
+        line = _read_line(path, record, f"line {number}", parent, whole)
+        session.id = session.id or text_of(record.get("sessionId"))
+        if line.said and not line.side:
+            session.leaf = uuid
+        before = session.places.get(uuid, -1)
+        if line.said and before >= 0 and session.lines[before].said == line.said:
+            continue  # written twice: it stands where it stood first
+        if above and parent < 0:
+            unseen[len(session.lines)] = above
+        session.places[uuid] = len(session.lines)
+        session.lines.append(line)
+    for n, above in unseen.items():
+        session.lines[n].parent = session.places.get(above, -1)
+    return session
+
+
+def _read_line(path: Path, record: dict[str, Any], place: str, parent: int, whole: bool) -> _Line:
+    wire, uuid = record.get("message"), record["uuid"]
+    model = text_of(wire.get("model")) if isinstance(wire, dict) else ""
+    said: list[Message] = []
+    if record.get("type") in ("user", "assistant") and isinstance(wire, dict) and not _is_clients(record, model, whole):
+        try:
+            said = anthropic.parse_message({"role": wire.get("role"), "content": wire.get("content")}, place)
+        except WireError as error:
+            raise TranscriptError(f"{path}, {error}") from None
+        said = [message for message in said if message.parts]
+    return _Line(
+        place,
+        uuid,
+        parent,
+        whole,
+        text_of(record.get("agentId")) or uuid if record.get("isSidechain") else "",
+        text_of(wire.get("id")) if said and said[0].role == "assistant" and isinstance(wire, dict) else "",
+        model,
+        moment(record.get("timestamp")),
+        said,
+        {result.call_id for message in said for result in message.results},
+    )
+
+
+def _is_clients(record: dict[str, Any], model: str, whole: bool) -> bool:
+    """The client's own words in the model's name; and the text of a compaction, where all that it stands for is here."""
+    return model == "<synthetic>" or (bool(record.get("isCompactSummary")) and whole)
+
+
+def _above(parents: Sequence[int], passed: Sequence[bool]) -> list[int]:
+    """For each line the nearest above that is not passed over; -1 for none."""
+    unknown = -2
+    found = [unknown] * len(parents)
+    for n in range(len(parents)):
+        way, at, end = [], n, -1
+        while found[at] == unknown:
+            found[at] = -1  # lines in a ring that all are passed over have nothing above them
+            way.append(at)
+            if parents[at] < 0 or not passed[parents[at]]:
+                end = parents[at]
+                break
+            at = parents[at]
+        else:
+            end = found[at]
+        for line in way:
+            found[line] = end
+    return found
+
+
+def _heads(lines: list[_Line]) -> list[int]:
+    """For each line the first one of the message that it is a block of."""
+    spoken = _above([line.parent for line in lines], [not line.said or bool(line.answered) for line in lines])
+    heads = list(range(len(lines)))
+    for n, line in enumerate(lines):
+        if line.message and 0 <= spoken[n] < n and lines[spoken[n]].message == line.message:
+            heads[n] = heads[spoken[n]]
+    return heads
+
+
+def _parents(lines: list[_Line], above: list[int], heads: list[int]) -> dict[int, int]:
+    """For each line that says something the head of the message it follows. Results of one message follow each other."""
+    rows: dict[int, _Answers] = {}  # line of results, or the head they answer -> the row
+    parents: dict[int, int] = {}
+    for n, line in enumerate(lines):
+        if not line.answered:
+            continue
+        asked = heads[above[n]] if above[n] >= 0 else -1
+        row = rows.get(asked)
+        if row is None or row.calls & line.answered:  # the first, or another try at the same call: a branch
+            parents[n] = row.last if row is not None and lines[asked].answered else asked
+            row = rows[n] = _Answers(n, set(line.answered))
+            if asked >= 0 and not lines[asked].answered:
+                rows[asked] = row
+        else:
+            parents[n], row.last = row.last, n
+            row.calls |= line.answered
+            rows[n] = row
+    for n, line in enumerate(lines):
+        if line.said and not line.answered and heads[n] == n:
+            base = heads[above[n]] if above[n] >= 0 else -1
+            parents[n] = rows[base].last if base >= 0 and lines[base].answered else base
+    return parents
+
+
+def _divided(heads: Iterable[int], parents: dict[int, int], lines: list[_Line]) -> dict[int, str]:
+    """For each message the tree it is in: "" for that of the session, else the sub-agent that it begins with."""
+    trees: dict[int, str] = {}
+    heads = list(heads)
+    for head in heads:
+        way, at = [], head
+        while at not in trees:
+            trees[at] = ""  # where it goes round in a ring, growing the tree says so
+            way.append(at)
+            if parents[at] < 0:
+                tree = lines[at].side
+                break
+            at = parents[at]
+        else:
+            tree = trees[at]
+        for line in way:
+            trees[line] = tree
+    return {head: trees[head] for head in heads}
+
+
+def _record(head: int, blocks: list[_Line], parent: int, lines: list[_Line], names: dict[int, str]) -> Record:
+    first = lines[head]
+    messages = first.said
+    if messages[0].role == "assistant":
+        messages = [Message("assistant", tuple(part for line in blocks for message in line.said for part in message.parts))]
+    branches_off = first.side and parent >= 0 and not lines[parent].side
+    return Record(
+        id=names[head],
+        place=first.place,
+        messages=tuple(messages),
+        parent=names.get(parent, ""),
+        author=first.model if messages[0].role == "assistant" else "",
+        flags=Flags(label=SUB_AGENT if branches_off else ""),
+        created=first.created,
+    )
+
+
+def _tree(agent: str, records: list[Record], session: _Session, live: str, path: Path) -> Tree:
+    nodes, ends = grow(records)
+    return Tree(
+        id=agent or session.id or path.stem,
+        nodes=nodes,
+        title=SUB_AGENT if agent else session.title,
+        current=ends.get(records[-1].id if agent else live, ""),
+        model=next((record.author for record in records if record.author), ""),
+        created=next((record.created for record in records if record.created), 0),
+    )

@@ -6,10 +6,12 @@ to be held whole, and one past MAX_DOCUMENT is refused; so is a line past it.
 
 import atexit
 import codecs
+import gzip
 import os
 import shutil
 import sys
 import tempfile
+import zlib
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -19,6 +21,7 @@ from loom.conversation.canonical import from_json
 from loom.errors import TranscriptError
 
 MAX_DOCUMENT = 64 * 2**20
+MAX_UNPACKED = 16 * MAX_DOCUMENT  # of a packed file, which may hold a thousand times its own size
 SAMPLE = 100  # lines looked at to tell a format
 _PEEK = 2**16
 
@@ -44,6 +47,30 @@ def _spool(stream: BinaryIO) -> Path:
         shutil.copyfileobj(stream, held)
     atexit.register(os.unlink, held.name)
     return Path(held.name)
+
+
+def unpacked(path: Path) -> Path:
+    """The file itself, or what is in it where it is packed with gzip, under the same name without its ending."""
+    try:
+        with path.open("rb") as file:
+            if file.read(2) != b"\x1f\x8b":
+                return path
+    except OSError:
+        return path  # inspect says why
+    folder = Path(tempfile.mkdtemp(prefix="loom-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    held = folder / path.name.removesuffix(".gz")
+    try:
+        with gzip.open(path) as packed, held.open("wb") as out:
+            while piece := packed.read(_PEEK):
+                out.write(piece)
+                if out.tell() > MAX_UNPACKED:
+                    raise TranscriptError(
+                        f"{path} holds more than {MAX_UNPACKED // 2**20} MiB, the most that is unpacked; unpack it and read that"
+                    )
+    except (OSError, EOFError, zlib.error) as error:
+        raise TranscriptError(f"{path} is packed with gzip and broken: {error}") from None
+    return held
 
 
 def inspect(path: Path) -> str:
@@ -75,6 +102,12 @@ def inspect(path: Path) -> str:
 
 def lines(path: Path) -> Iterator[tuple[int, Any]]:
     """The number and the JSON value of each line that is not blank."""
+    for number, line in raw_lines(path):
+        yield number, parse(path, line, f"line {number}")
+
+
+def raw_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The number and the bytes of each line that is not blank."""
     with path.open("rb") as file:
         _skip_mark(file)
         number = 0
@@ -83,7 +116,7 @@ def lines(path: Path) -> Iterator[tuple[int, Any]]:
             if len(line) > MAX_DOCUMENT:
                 raise TranscriptError(f"{path}, line {number}: longer than {MAX_DOCUMENT // 2**20} MiB, the most a line may have")
             if not line.isspace():
-                yield number, parse(path, line, f"line {number}")
+                yield number, line
 
 
 def first_lines(path: Path) -> list[Any] | None:
@@ -117,6 +150,8 @@ def parse(path: Path, text: bytes, where: str) -> Any:
     try:
         value = from_json(text)
         return _whole_characters(value) if b"\\ud" in text or b"\\uD" in text else value
+    except RecursionError:
+        raise TranscriptError(f"{path}{', ' + where if where else ''}: not whole JSON: nested too deeply") from None
     except UnicodeDecodeError as error:
         raise TranscriptError(f"{path}{', ' + where if where else ''}: not UTF-8 at byte {error.start}; save it as UTF-8") from None
     except ValueError as error:

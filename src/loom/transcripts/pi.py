@@ -1,4 +1,4 @@
-"""pi session files: one record a line, a tree in newer versions, of which the branch of the last record is read."""
+"""pi session files: one record a line, a tree in newer versions, of which the branch of the last record is read, or all."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -6,10 +6,12 @@ from typing import Any
 
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import Conversation, Media, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
+from loom.conversation.tree import Tree
 from loom.dialects import responses
 from loom.dialects.wire import carry, expect_object, without
 from loom.errors import TranscriptError, WireError
 from loom.transcripts import files
+from loom.transcripts.linked import Record, grow, moment, text_of
 from loom.transcripts.runs import Run
 
 FORMAT = "pi session"
@@ -65,6 +67,38 @@ def _reader(path: Path) -> Callable[[], Iterator[Message]]:
                 raise TranscriptError(f"{path}, {error}") from None
 
     return read
+
+
+def trees(path: Path) -> list[Tree]:
+    """The session with every branch; older versions, which name no parents, in one line."""
+    records: list[Record] = []
+    session = title = model = last = ""
+    for number, record in files.lines(path):
+        if not isinstance(record, dict):
+            continue
+        id = text_of(record.get("id")) or f"line {number}"
+        if record.get("type") == "session":
+            session, model = session or text_of(record.get("id")), model or text_of(record.get("modelId"))
+            continue
+        if record.get("type") == "model_change":
+            model = model or text_of(record.get("modelId"))
+        if record.get("type") == "session_info":
+            title = text_of(record.get("name")) or title
+        messages: tuple[Message, ...] = ()
+        if record.get("type") == "message" and isinstance(record.get("message"), dict):
+            try:
+                messages = (_parse(record["message"], f"line {number}"),)
+            except WireError as error:
+                raise TranscriptError(f"{path}, {error}") from None
+        parent = text_of(record["parentId"]) if "parentId" in record else last
+        time = moment(record.get("timestamp"))
+        records.append(Record(id=id, place=f"line {number}", messages=messages, parent=parent, created=time))
+        last = id
+    try:
+        nodes, ends = grow(records)
+    except WireError as error:
+        raise TranscriptError(f"{path}, {error}") from None
+    return [Tree(id=session or path.stem, nodes=nodes, title=title, current=ends.get(last, ""), model=model)]
 
 
 def _parse(wire: dict[str, Any], place: str) -> Message:

@@ -1,0 +1,62 @@
+"""`loom doctor`: whether a store is whole, and what to do where it is not."""
+
+from itertools import islice
+
+import click
+from msgspec.structs import asdict
+
+from loom.cli import terminal
+from loom.cli.check import Several
+from loom.cli.store import in_store
+from loom.cli.terminal import amount, clean, dim, one_line, plural, say, style
+from loom.conversation.canonical import to_json
+from loom.engine.sessions import Loom
+from loom.stores.doctor import Problem, examine
+
+SHOWN, PLACES = 20, 5  # kinds of problems that a person is told, and places of each; all are counted
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print what was looked at, and the problems, as one JSON object.")
+@in_store()
+def doctor(loom: Loom, as_json: bool) -> None:
+    """Look whether a store is whole.
+
+    Every tenant and project is looked at, and nothing is changed.
+    Ends with status 0 if all is well, 1 if anything is wrong, 2 if the store cannot be opened.
+    """
+    database = loom.store.database
+    found = examine(loom.store)
+    problems: list[Problem] = Several()
+    wrong = notes = 0
+    for problem in found:
+        notes += problem.note
+        wrong += not problem.note
+        problems.append(problem)
+    if as_json:
+        told = {"store": database.address, "bytes": database.size(), "looked": found.looked, "wrong": wrong, "notes": notes}
+        say(to_json(told | {"problems": [asdict(problem) for problem in problems]}))
+    else:
+        say(f"{style(database.address, bold=True)} {dim(f'{amount(database.size())}B')}")
+        looked = ", ".join(plural(count, kind.removesuffix("s"), kind) for kind, count in found.looked.items() if count)
+        say(f"  looked at {looked or 'nothing: it is empty'}")
+        by_what: dict[tuple[bool, str, str], list[str]] = {}
+        for problem in problems:
+            by_what.setdefault((problem.note, problem.what, problem.remedy), []).append(problem.place)
+        for (is_note, what, remedy), places in islice(by_what.items(), SHOWN):
+            _print_problem(is_note, what, remedy, places)
+        if len(by_what) > SHOWN or wrong + notes > len(problems):
+            say(dim("  and more; --json has the first thousand, and all are counted"))
+        say(style(f"  ✗ {plural(wrong, 'problem')}", fg="red") if wrong else style("  ✓ all is well", fg="green"))
+    if wrong:
+        raise SystemExit(1)
+
+
+def _print_problem(is_note: bool, what: str, remedy: str, places: list[str]) -> None:
+    mark, colour = ("!", "yellow") if is_note else ("✗", "red")
+    say(f"  {style(mark, fg=colour, bold=True)} {clean(what)}{f' ×{len(places):,}' if len(places) > 1 else ''}")
+    for place in places[:PLACES]:
+        say(dim(f"      {one_line(place, terminal.width() - 6)}"))
+    if len(places) > PLACES:
+        say(dim(f"      and {len(places) - PLACES:,} more (with --json)"))
+    say(f"      {style('→', fg='green')} {clean(remedy)}")

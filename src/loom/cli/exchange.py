@@ -1,0 +1,121 @@
+"""`loom session export` and `loom session import`: sessions that move, and transcripts that become sessions."""
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from loom.cli import terminal
+from loom.cli.convert import open_output
+from loom.cli.store import Where, in_store, scoped
+from loom.cli.terminal import bar, dim, one_line, plural, say, style, wants_colour
+from loom.conversation.canonical import to_json
+from loom.engine.importing import import_run
+from loom.engine.sessions import Loom
+from loom.errors import ChoiceError, TranscriptError
+from loom.stores.exchange import Imported, is_export
+from loom.transcripts import files
+from loom.transcripts.formats import read_runs
+
+BAR = 24
+PAUSE = 0.1  # seconds between two drawings
+
+
+@click.command("export")
+@click.argument("name", metavar="[ID]", required=False)
+@click.option("--all", "every", is_flag=True, help="All sessions of the project.")
+@click.option("--everywhere", is_flag=True, help="All sessions of every tenant and project.")
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Where to write; standard output by default.")
+@in_store()
+def export_command(loom: Loom, name: str | None, every: bool, everywhere: bool, output: Path | None) -> None:
+    """Write sessions as JSON lines for another store.
+
+    All ids are kept. A file appears whole or not at all.
+    """
+    if (name is not None) + every + everywhere != 1:
+        raise ChoiceError("name one session to export, or give --all or --everywhere")
+    lines = loom.export(everywhere=everywhere) if name is None else loom.session(name).export()
+    with open_output(output) as out:
+        for line in lines:
+            out.write(line + "\n")
+
+
+@click.command("import", context_settings={"ignore_unknown_options": True})  # -#N names a run of standard input
+@click.argument("file")
+@click.option("--everywhere", is_flag=True, help="Each session of an export to the tenant and project that it came from.")
+@click.option("--json", "as_json", is_flag=True, help="Print the sessions and how many messages each has as JSON.")
+@scoped
+def import_command(where: Where, file: str, everywhere: bool, as_json: bool) -> None:
+    """Bring exported sessions or any transcript into the store.
+
+    What `export` wrote comes with the same ids; of a transcript each run becomes a session.
+    FILE#N brings one run of a file with several; - is standard input.
+    """
+    path, number = files.locate(file)
+    files.inspect(path)
+    exported = is_export(_first_line(path))
+    if exported and number is not None:
+        raise ChoiceError(f"{path} is an export and is brought in whole; #{number} names a run of a transcript")
+    if everywhere and not exported:
+        raise ChoiceError(f"{path} is a transcript, which comes from no project; --everywhere is for what export wrote")
+    done: list[dict[str, Any]] = []
+    with where.open(make=True) as loom:
+        for one in _exported(loom, path, everywhere) if exported else _transcript(loom, path, number):
+            done.append({"session": one.session, "messages": one.messages})
+            if not as_json:
+                known = dim(f", {plural(one.messages - one.new, 'was', 'were')} there already") if one.new < one.messages else ""
+                title = one_line(loom.session(one.session).row.title, max(terminal.width() - 40, 20)) if not everywhere else ""
+                say(f"{style(one.session, fg='blue')}{plural(one.messages, 'message'):>15}{known}  {title}".rstrip())
+    if as_json:
+        say(to_json(done[0] if len(done) == 1 else done))
+
+
+def _exported(loom: Loom, path: Path, everywhere: bool) -> list[Imported]:
+    with Progress(path.stat().st_size) as progress:
+        return loom.import_lines(progress.reading(path), everywhere=everywhere, progress=progress.tell)
+
+
+def _transcript(loom: Loom, path: Path, number: int | None) -> Iterator[Imported]:
+    for run in read_runs(f"{path}#{number}" if number is not None else str(path)):
+        with Progress() as progress:
+            session = import_run(loom, run, progress.tell)
+        yield Imported(session.id, len(session.path), len(session.path))
+
+
+def _first_line(path: Path) -> str:
+    with path.open("rb") as file:
+        return file.readline(1000).decode("utf-8-sig", errors="replace")
+
+
+class Progress:
+    """How far an import is, drawn on standard error while it runs, and only where that is a terminal."""
+
+    def __init__(self, size: int = 0) -> None:
+        self._size, self._read, self._drawn = size, 0, 0.0
+        self._shown = sys.stderr.isatty()
+
+    def reading(self, path: Path) -> Iterator[str]:
+        """The lines of a file, counted as they pass."""
+        for number, line in files.raw_lines(path):
+            self._read += len(line)
+            try:
+                yield line.decode()
+            except UnicodeDecodeError as error:
+                raise TranscriptError(f"{path}, line {number}: not UTF-8 at byte {error.start}; export it again") from None
+
+    def tell(self, messages: int) -> None:
+        if not self._shown or time.monotonic() < self._drawn + PAUSE:
+            return
+        self._drawn = time.monotonic()
+        share = f"{bar(self._read / self._size, BAR):<{BAR}}  " if self._size else ""
+        click.echo(f"\r{style(share, fg='blue')}{plural(messages, 'message')}", nl=False, err=True, color=wants_colour())
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._drawn:
+            click.echo(f"\r{'':<{BAR + 25}}\r", nl=False, err=True)

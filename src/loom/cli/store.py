@@ -1,0 +1,77 @@
+"""Which store a command means, and whose things in it: the options that all commands on kept sessions share."""
+
+import os
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import click
+from msgspec import Struct
+
+from loom.engine.sessions import Loom
+from loom.errors import StoreError
+from loom.stores.database import STORE_VARIABLE, default_address, open_database
+
+PROJECT_VARIABLE, TENANT_VARIABLE = "LOOM_PROJECT", "LOOM_TENANT"
+
+
+class Where(Struct, frozen=True):
+    """A store, and the scope in which it is looked at."""
+
+    store: str | None
+    project: str
+    tenant: str
+    agent: str
+
+    def open(self, make: bool = False) -> Loom:
+        """Only who has something to write makes a store where there is none; a slip in its name should not."""
+        if not make and (address := self.absent()):
+            raise StoreError(f"there is no store at {address} yet; loom session new makes one, or name another with --store")
+        return Loom.open(self.store, tenant=self.tenant, project=self.project, agent=self.agent)
+
+    def absent(self) -> str:
+        """The file that the store would be, where there is none yet."""
+        database = open_database(self.store or default_address())
+        try:
+            if database.name == "sqlite" and os.path.isabs(database.address):  # and not :memory:
+                os.stat(database.address)
+            return ""
+        except (FileNotFoundError, NotADirectoryError):
+            return database.address
+        except OSError:  # it may well be there; opening it tells what is wrong
+            return ""
+        finally:
+            database.close()
+
+
+def scoped(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of a store and a scope, as `where`."""
+
+    @wraps(command)
+    def run(store: str | None, project: str, tenant: str, agent: str, **given: Any) -> None:
+        command(where=Where(store, project, tenant, agent), **given)
+
+    for option in reversed(
+        (
+            click.option("--store", metavar="URL", help=f"A path, or postgres://…; {STORE_VARIABLE}, else your data folder."),
+            click.option("--project", envvar=PROJECT_VARIABLE, default="default", help=f"The project; {PROJECT_VARIABLE}."),
+            click.option("--tenant", envvar=TENANT_VARIABLE, default="default", help=f"The tenant; {TENANT_VARIABLE}."),
+            click.option("--agent", default="", help="Only this agent's sessions; new ones are its own."),
+        )
+    ):
+        run = option(run)
+    return run
+
+
+def in_store(make: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command an open `loom`, closed behind it. With `make`, the store is made where there is none."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def run(where: Where, **given: Any) -> None:
+            with where.open(make) as loom:
+                command(loom=loom, **given)
+
+        return scoped(run)
+
+    return decorate

@@ -1,0 +1,85 @@
+"""What a provider answered: the messages, what they cost, and the answer as it came."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from loom.conversation.canonical import to_json
+from loom.conversation.message import Message
+from loom.dialects import anthropic, openai, responses
+from loom.errors import WireError, describe
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """`id` is the provider's name for it. `prompt` counts all that was read, of it `cached` from a cache, `written` to one."""
+
+    messages: tuple[Message, ...]
+    id: str = ""
+    model: str = ""
+    prompt: int = 0
+    completion: int = 0
+    cached: int = 0
+    written: int = 0
+    raw: str = ""
+
+
+def parse_answer(response: Any, choice: int = 0) -> Answer:
+    """An answer of OpenAI (chat or responses) or Anthropic, as JSON or as an object of their SDKs."""
+    wire = _plain(response)
+    told = wire.get("usage")
+    usage: dict[str, Any] = told if isinstance(told, dict) else {}
+    if isinstance(wire.get("choices"), list):
+        found = next((c for n, c in enumerate(wire["choices"]) if isinstance(c, dict) and c.get("index", n) == choice), None)
+        if found is None:
+            raise WireError("choices", f"a choice {choice}", wire["choices"])
+        said = found.get("message")
+        if not isinstance(said, dict):
+            raise WireError(f"choices[{choice}].message", "a message", said)
+        messages = [openai.parse_message({"role": "assistant"} | said, f"choices[{choice}].message")]
+        prompt, completion = _number(usage, "prompt_tokens"), _number(usage, "completion_tokens")
+        cached, written = _number(usage, "prompt_tokens_details", "cached_tokens"), 0
+    elif isinstance(wire.get("output"), list):
+        messages = list(responses.parse_messages(wire["output"]))
+        prompt, completion = _number(usage, "input_tokens"), _number(usage, "output_tokens")
+        cached, written = _number(usage, "input_tokens_details", "cached_tokens"), 0
+    elif isinstance(wire.get("content"), list) and wire.get("role") == "assistant":
+        messages = anthropic.parse_message({"role": "assistant", "content": wire["content"]}, "content")
+        cached, written = _number(usage, "cache_read_input_tokens"), _number(usage, "cache_creation_input_tokens")
+        # Anthropic counts what its cache served, and what it took in, beside the input.
+        prompt, completion = _number(usage, "input_tokens") + cached + written, _number(usage, "output_tokens")
+    else:
+        expected = "an answer of OpenAI (choices or output) or Anthropic (content)"
+        raise WireError("response", expected, wire.get("error") or wire)
+    return Answer(
+        messages=tuple(messages),
+        id=_text(wire.get("id")),
+        model=_text(wire.get("model")),
+        prompt=prompt,
+        completion=completion,
+        cached=cached,
+        written=written,
+        raw=to_json(wire),
+    )
+
+
+def _plain(response: Any) -> dict[str, Any]:
+    if isinstance(response, Mapping):
+        return dict(response)
+    dump = getattr(response, "model_dump", None)
+    if callable(dump):
+        made = dump(mode="json", exclude_unset=True)
+        if isinstance(made, dict):
+            return made
+    raise WireError("response", "an answer as JSON, or an object of the openai or anthropic SDK", describe(response))
+
+
+def _number(usage: Mapping[str, Any], *names: str) -> int:
+    value: Any = usage
+    for name in names:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""

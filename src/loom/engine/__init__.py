@@ -1,0 +1,1 @@
+"""The engine: sessions that are kept, from a stored path down to a request and from an answer up again."""

@@ -1,0 +1,60 @@
+"""A run of another program's file becomes a session, a batch of messages at a time."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+
+from loom.budget.counting import Counter
+from loom.context.weave import gate_counter
+from loom.conversation.message import Message
+from loom.engine.sessions import Loom, Session, one_line, title_of
+from loom.errors import StoreError
+from loom.stores.nodes import Draft
+from loom.transcripts.runs import Run
+
+_MESSAGES = 1000  # in one transaction: between two of them other writers have their turn
+_TOKENS = 1_000_000  # likewise: a few huge messages are as much as many small ones
+
+Asides = list[tuple[int, Message]]
+
+
+def import_run(loom: Loom, run: Run, progress: Callable[[int], None] | None = None) -> Session:
+    """Write a run as a session of its own; `progress` is told how many messages are in. Until all are, its status is `importing`.
+
+    Where the run cannot be read to its end, nothing of it stays.
+    """
+    sessions = loom.store.sessions
+    title = one_line(run.name)
+    row = sessions.create(loom.scope, loom.fresh_id(), now=loom.now(), title=title, head=run.head, status="importing")
+    end, done = None, 0
+    try:
+        for drafts, asides in _batches(run.messages()):
+            title = title_of(draft.message for draft in drafts)
+            row, made = sessions.append(row, end, drafts, now=loom.now(), title=title, asides=asides)
+            end = made[-1] if made else end
+            done += len(drafts) + len(asides)
+            if progress:
+                progress(done)
+        row = sessions.change(row, now=loom.now(), status="active")
+    except BaseException:
+        with suppress(StoreError):  # the first error is the one to hear of; `loom doctor` finds what could not be taken back
+            sessions.discard(row.tree.key)
+        raise
+    return loom._told("created", Session(loom, row), title=row.title, messages=done)
+
+
+def _batches(messages: Iterable[Message]) -> Iterator[tuple[list[Draft], Asides]]:
+    """The messages as they are written: those of the conversation, and system messages with how many of those stand before each."""
+    # A counter that forgets: the usual one would remember more messages than a long run should hold at once.
+    count = Counter(gate_counter(None).profile, remember=_MESSAGES).count_message
+    drafts, asides, tokens = list[Draft](), Asides(), 0
+    for message in messages:
+        if message.role in ("system", "developer"):
+            asides.append((len(drafts), message))
+        else:
+            drafts.append(Draft(message, count(message)))
+            tokens += drafts[-1].tokens
+        if len(drafts) + len(asides) >= _MESSAGES or tokens >= _TOKENS:
+            yield drafts, asides
+            drafts, asides, tokens = [], [], 0
+    if drafts or asides:
+        yield drafts, asides

@@ -1,0 +1,452 @@
+"""What must be true of each row of a store: what can be worked out is worked out anew, and what is named must be there."""
+
+from collections.abc import Callable, Iterator
+from math import isclose
+from typing import Any, TypeVar, get_args
+
+import msgspec
+from msgspec import Struct
+
+from loom.budget.calibration import Calibration
+from loom.context.handles import texts_of
+from loom.conversation.canonical import from_json, to_json
+from loom.conversation.identity import is_local, is_node_id, match_key, node_id, root_key
+from loom.conversation.message import Conversation, Message
+from loom.stores.database import Reader, Row
+from loom.stores.nodes import plain
+from loom.stores.path import ancestor, named, to_message
+from loom.stores.sessions import Aside, Status, Usage
+from loom.stores.views import Kept, View
+
+COPY = "restore the store from a copy, or export what can be read and import it into a new store"
+_ANEW = "export the project and import it into a new store: this is worked out anew there"
+_AGAIN = "restore the store from a copy, or import the session again, from an export or its transcript, into another project"
+_PURGE = "if it is not needed, purge the session; else restore the store from a copy"
+_LONG = 3_600_000  # milliseconds after which an import is no longer under way
+_PAGE = 200
+_UNREADABLE = (ValueError, TypeError, AttributeError, LookupError, msgspec.MsgspecError)
+_T = TypeVar("_T")
+
+Wrong = tuple[str, str]  # what, and the remedy
+
+
+class Problem(Struct, frozen=True):
+    """Something that is not as it should be: where, what, and the way out. A note is no damage, only something to look at."""
+
+    place: str
+    what: str
+    remedy: str
+    note: bool = False
+
+
+class Table(Struct, frozen=True):
+    """A kind of row: how its pages are read, and how a row is looked at.
+
+    The statement goes on behind `start`, the first values of a row; its last parameter is a limit.
+    """
+
+    kind: str
+    start: tuple[Any, ...]
+    sql: str
+    look: Callable[[Reader, Row, int], Iterator[Problem]]
+
+
+def _wrong_with(look: Callable[[Reader, _T], Iterator[Wrong]], reader: Reader, row: _T) -> Iterator[Wrong]:
+    try:
+        yield from look(reader, row)
+    except _UNREADABLE as error:  # a value of another kind than its column's
+        yield f"its row makes no sense: {error}", COPY
+
+
+# ── nodes ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _NodeRow(Struct, frozen=True):
+    """A node; its tree; whether its writer is known; its parent `p`, where that jumps to `j`, and where that jumps to `f`."""
+
+    seq: int
+    tree: int
+    id: str
+    local: str
+    parent: int | None
+    jump: int | None
+    depth: int
+    goal: int | None
+    request: int | None
+    role: str
+    author: str
+    body: str | None
+    generation: str
+    known: str
+    tokens: int
+    total: int
+    tenant: str | None
+    project: str | None
+    tree_id: str
+    writer: int | None
+    p_id: str | None
+    p_known: str
+    p_depth: int
+    p_jump: int | None
+    p_goal: int | None
+    p_request: int | None
+    p_total: int
+    j_depth: int | None
+    j_jump: int | None
+    f_depth: int | None
+
+
+def _look_at_node(reader: Reader, values: Row, _: int) -> Iterator[Problem]:
+    row = _NodeRow(*values[-len(_NodeRow.__struct_fields__) :])
+    for what, remedy in _wrong_with(_node, reader, row):
+        yield Problem(_place(row.tenant, row.project, row.tree_id or row.tree, f"node {row.local}"), what, remedy)
+
+
+def _node(_: Reader, row: _NodeRow) -> Iterator[Wrong]:
+    if row.tenant is None or row.project is None:
+        yield f"its tree, {row.tree}, is not there", COPY
+        return
+    if row.parent is not None and row.p_id is None:
+        yield f"the node that it comes after, {row.parent}, is not in its tree", _AGAIN
+        return
+    if row.writer is None:
+        yield "the session that wrote it is not there", COPY
+    if row.body is None:
+        if row.author or not is_node_id(row.id):
+            yield (
+                "it was purged, but not all of it is gone",
+                _cleared("nodes", "author = ''", f"tree = {row.tree} AND seq = {row.seq}"),
+            )
+    else:
+        message = _read(to_message, row.body)
+        if message is None:
+            yield "what was said cannot be read", _AGAIN
+        else:
+            yield from _said(row, message)
+    if not is_local(row.local, row.id):
+        yield f"its short name {row.local!r} is not a beginning of its id", _ANEW
+    yield from _derived(row)
+
+
+def _said(row: _NodeRow, message: Message) -> Iterator[Wrong]:
+    if node_id(row.tree_id, row.p_id or "", message, row.generation) != row.id:
+        yield "its id does not belong to what it says and where it stands: one of them was changed", _AGAIN
+    if (message.role, plain(message.author)) != (row.role, row.author):
+        yield f"it is kept as said by {row.role} {row.author!r}, and was said by {message.role} {message.author!r}", _ANEW
+    assert row.tenant is not None
+    assert row.project is not None
+    if match_key(row.p_known or root_key(row.tenant, row.project), message) != row.known:
+        yield "the key by which it is recognised is not the one that it should have", _ANEW
+
+
+def _derived(row: _NodeRow) -> Iterator[Wrong]:
+    """What follows from the parent's row."""
+    asks = row.role == "user"
+    if row.parent is None:
+        expected = {"depth": 0, "jump": row.seq, "goal": row.seq if asks else None}
+        expected |= {"request": expected["goal"], "total": row.tokens}
+    else:
+        if row.parent >= row.seq:
+            yield f"it comes after {row.parent}, which was written later", COPY
+        expected = {
+            "depth": row.p_depth + 1,
+            "goal": row.p_goal or (row.seq if asks else None),
+            "request": row.seq if asks else row.p_request,
+            "total": row.p_total + row.tokens,
+        }
+        # Past two equal jumps at once, else to its parent. Where the parent's own jump leads nowhere, it is told of there.
+        if row.j_depth is not None and row.f_depth is not None:
+            equal = row.p_depth - row.j_depth == row.j_depth - row.f_depth
+            expected["jump"] = row.j_jump if equal else row.parent
+        elif row.jump is None:
+            expected["jump"] = row.parent
+    for name, value in expected.items():
+        if getattr(row, name) != value:
+            yield f"its {name} is {getattr(row, name)}, and should be {value}", _ANEW
+
+
+# ── records ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _RecordRow(Struct, frozen=True):
+    seq: int
+    tree: int
+    node: int
+    kind: str
+    session: int
+    author: str
+    data: str | None
+    tenant: str | None
+    project: str | None
+    tree_id: str | None
+    local: str | None
+    gone: int
+    writer: int | None
+
+
+def _look_at_record(reader: Reader, values: Row, _: int) -> Iterator[Problem]:
+    row = _RecordRow(*values)
+    for what, remedy in _wrong_with(_record, reader, row):
+        name = f"{row.kind} of node {row.local or row.node}"
+        yield Problem(_place(row.tenant, row.project, row.tree_id or row.tree, name), what, remedy)
+
+
+def _record(_: Reader, row: _RecordRow) -> Iterator[Wrong]:
+    if row.local is None:
+        yield "the node that it stands beside is not there", COPY
+    elif row.gone and (row.data is not None or row.author):
+        yield (
+            "its node was purged, and its words are still there",
+            _cleared("records", "data = NULL, author = ''", f"seq = {row.seq}"),
+        )
+    if row.kind == "usage" and row.data is not None and _read(_decoder(Usage), row.data) is None:
+        yield "the usage cannot be read", _AGAIN
+    if row.session and row.writer is None:  # 0: it came with another session, its own is not here
+        yield "the session that it belongs to is not there", COPY
+
+
+# ── sessions ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _SessionRow(Struct, frozen=True):
+    key: int
+    id: str
+    tenant: str
+    project: str
+    title: str
+    model: str
+    status: str
+    cursor: int | None
+    head: str
+    asides: str
+    prompt: int
+    completion: int
+    cached: int
+    cost: float
+    calibration: str
+    updated: int
+    tree: int
+    t_tenant: str | None
+    t_project: str | None
+    end: int | None
+
+
+def _look_at_session(reader: Reader, values: Row, now: int) -> Iterator[Problem]:
+    row = _SessionRow(*values)
+    place = f"session {row.id} in {row.tenant}/{row.project}"
+    for what, remedy in _wrong_with(_session, reader, row):
+        yield Problem(place, what, remedy)
+    if row.status == "importing" and now - row.updated > _LONG:
+        hours = (now - row.updated) // _LONG
+        what = f"its import did not come to an end; the last was heard of it {hours} {'hour' if hours == 1 else 'hours'} ago"
+        remedy = f"import its file again (an export goes on where it stopped), or take it away: loom session purge {row.id}"
+        yield Problem(place, what, remedy, note=True)
+
+
+def _session(reader: Reader, row: _SessionRow) -> Iterator[Wrong]:
+    if row.status not in get_args(Status):
+        yield f"its status is {row.status!r}, which is none", _PURGE
+    if row.t_tenant is None:
+        yield f"its tree, {row.tree}, is not there", COPY
+    elif (row.t_tenant, row.t_project) != (row.tenant, row.project):
+        yield f"its tree belongs to {row.t_tenant}/{row.t_project}", COPY
+    if row.cursor is not None and row.end is None:
+        yield f"the node that it stands at, {row.cursor}, is not in its tree", _AGAIN
+    head = _read(_decoder(Conversation), row.head)
+    if head is None:
+        yield "its system text, tools and settings cannot be read", f"give it others: loom session change {row.id}; or {_AGAIN}"
+    elif plain(head.model) != row.model and row.status != "purged":
+        yield f"its model is kept as {row.model!r} and as {head.model!r}", f"give it one: loom session change {row.id} --model"
+    asides = _read(_decoder(tuple[Aside, ...]), row.asides)
+    if asides is None:
+        yield "the system messages that were said in it cannot be read", _AGAIN
+    for name in sorted({aside.after for aside in asides or () if aside.after}):
+        if reader.one("SELECT 1 FROM nodes WHERE tree = $1 AND id = $2", row.tree, name) is None:
+            yield f"a system message stands behind the node {name}, which is not there", _AGAIN
+    if row.calibration and _read(_decoder(Calibration), row.calibration) is None:
+        yield "what it has learnt of how its models count cannot be read", _AGAIN
+    if row.status == "purged" and (row.title, row.cursor, row.asides, row.calibration, head) != ("", None, "[]", "", _NOTHING):
+        cleared = "title = '', cursor = NULL, asides = '[]', calibration = '', head = '{\"messages\":[]}', model = ''"
+        yield "it was purged, and its words are still there", _cleared("sessions", cleared, f"key = {row.key}")
+    yield from _spent(reader, row)
+
+
+def _spent(reader: Reader, row: _SessionRow) -> Iterator[Wrong]:
+    """That the sums of a session are those of its answers, where all of them are still there."""
+    spent = Usage()
+    last = 0
+    while rows := reader.all(_USAGE, row.tree, row.key, last, _PAGE):
+        last = rows[-1][0]
+        for _, data in rows:
+            told = _read(_decoder(Usage), data) if data is not None else None
+            if told is None:  # purged, or told of as damaged
+                return
+            spent = Usage(*(a + b for a, b in zip(_values(spent), _values(told), strict=True)))
+    sums = (row.prompt, row.completion, row.cached)
+    if sums != (spent.prompt, spent.completion, spent.cached) or not isclose(row.cost, spent.cost, rel_tol=1e-9, abs_tol=1e-9):
+        found = f"{row.prompt} + {row.completion} tokens, {row.cost:.6f} dollars"
+        yield (
+            f"its usage is {found}, and its answers sum up to {spent.prompt} + {spent.completion}, {spent.cost:.6f}",
+            "restore the store from a copy, or trust the answers: they are what providers reported",
+        )
+
+
+_NOTHING = Conversation(messages=())
+_USAGE = """SELECT seq, data FROM records WHERE tree = $1 AND session = $2 AND kind = 'usage' AND seq > $3 ORDER BY seq LIMIT $4"""
+
+
+def _values(usage: Usage) -> tuple[Any, ...]:
+    return usage.prompt, usage.completion, usage.cached, usage.cost
+
+
+# ── views and handles ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _ViewRow(Struct, frozen=True):
+    session: int
+    epoch: int
+    node: int
+    data: str
+    id: str | None
+    status: str | None
+    tenant: str | None
+    project: str | None
+    tree: int
+    end: int | None
+
+
+def _look_at_view(reader: Reader, values: Row, _: int) -> Iterator[Problem]:
+    row = _ViewRow(*values)
+    for what, remedy in _wrong_with(_view, reader, row):
+        whose = f"session {row.id} in {row.tenant}/{row.project}" if row.id else f"session {row.session}"
+        yield Problem(f"view {row.epoch} of {whose}", what, remedy)
+
+
+def _view(reader: Reader, row: _ViewRow) -> Iterator[Wrong]:
+    # A view only saves work: without it the next request begins a new epoch.
+    drop = f"DELETE FROM views WHERE session = {row.session} AND epoch = {row.epoch}; the next request then begins an epoch"
+    if row.id is None:
+        yield "its session is not there", drop
+        return
+    if row.status == "purged":
+        yield "its session was purged, and it is still there", drop
+    if row.end is None:
+        yield f"the node that it goes up to, {row.node}, is not in the tree", drop
+    view = _read(_decoder(View), row.data)
+    if view is None or view.epoch.number != row.epoch:
+        yield "it cannot be read", drop
+        return
+    marked = sorted({handle for piece in view.epoch.pieces for item in piece.items for handle in item.handles})
+    sql = "SELECT handle FROM handles WHERE tree = $1 AND handle IN {each:2}"
+    missing = set(marked) - {handle for (handle,) in reader.all(sql, row.tree, to_json(marked))}
+    if missing:
+        yield f"what its marker {min(missing)} stands for is not known", drop
+
+
+class _HandleRow(Struct, frozen=True):
+    tree: int
+    handle: str
+    kind: str
+    data: str | None
+    tenant: str | None
+    project: str | None
+    tree_id: str | None
+    session: str | None
+    status: str | None
+
+
+def _look_at_handle(reader: Reader, values: Row, _: int) -> Iterator[Problem]:
+    row = _HandleRow(*values)
+    for what, remedy in _wrong_with(_handle, reader, row):
+        yield Problem(_place(row.tenant, row.project, row.tree_id or row.tree, f"handle {row.handle}"), what, remedy)
+
+
+def _handle(reader: Reader, row: _HandleRow) -> Iterator[Wrong]:
+    if row.session is None:
+        yield "the session that it belongs to is not there", COPY
+    if row.data is None:
+        if row.kind != "text":
+            yield "what it stands for is missing", COPY
+        return
+    kept = _read(_decoder(Kept), row.data)
+    fits = kept and {"text": kept.text is not None, "part": kept.place is not None, "span": bool(kept.nodes)}.get(row.kind)
+    if kept is None or not fits:
+        yield "what it stands for cannot be read", COPY
+        return
+    ends = sorted({name for stretch in kept.nodes for name in stretch})
+    sql = f"SELECT n.id, n.seq, n.depth, n.body FROM {named('id')}"
+    found = {name: rest for name, *rest in reader.all(sql, row.tree, to_json(ends))} if ends else {}
+    for first, last in kept.nodes:
+        if first not in found or last not in found:
+            yield f"it stands for the node {last if first in found else first}, which is not there", _AGAIN
+        elif found[first][1] > found[last][1] or ancestor(reader, row.tree, found[last][0], found[first][1]) != found[first][0]:
+            yield f"it stands for the nodes from {first} to {last}, which are on no path", COPY
+    bodies = [body for _, _, body in found.values()]
+    if kept.text is not None and (row.status == "purged" or None in bodies):
+        where = f"tree = {row.tree} AND handle = '{row.handle}'"
+        yield "what it stands for was purged, and its words are still there", _cleared("handles", "data = NULL", where)
+    if kept.place is not None and len(bodies) == 1 and bodies[0] is not None:
+        message = _read(to_message, bodies[0])
+        if message is not None and kept.place not in dict(texts_of(message)):
+            yield f"it stands for the text {kept.place!r} of a node that has no such text", COPY
+
+
+def _place(tenant: str | None, project: str | None, tree: object, what: str) -> str:
+    return f"{what} of tree {tree} in {tenant}/{project}" if tenant is not None else f"{what} of tree {tree}"
+
+
+def _cleared(table: str, columns: str, row: str) -> str:
+    return f"take them away by hand: UPDATE {table} SET {columns} WHERE {row}; then VACUUM"
+
+
+def _decoder(kind: type[_T]) -> Callable[[str], _T]:
+    return lambda text: msgspec.convert(from_json(text), kind)
+
+
+def _read(decode: Callable[[str], _T], text: str) -> _T | None:
+    try:
+        return decode(text)
+    except _UNREADABLE:
+        return None
+
+
+# ── tables ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_NODE = """n.seq, n.tree, n.id, n.local, n.parent, n.jump, n.depth, n.goal, n.request, n.role, n.author, n.body, n.generation,
+    n.known, n.tokens, n.total, t.tenant, t.project, t.id, s.key, p.id, p.known, p.depth, p.jump, p.goal, p.request, p.total,
+    j.depth, j.jump, f.depth FROM nodes n LEFT JOIN trees t ON t.key = n.tree
+    LEFT JOIN sessions s ON s.key = n.session AND s.tree = n.tree
+    LEFT JOIN nodes p ON p.tree = n.tree AND p.seq = n.parent LEFT JOIN nodes j ON j.tree = n.tree AND j.seq = p.jump
+    LEFT JOIN nodes f ON f.tree = n.tree AND f.seq = j.jump"""
+_IN_ORDER = {  # in which each database keeps its nodes
+    "sqlite": ((0,), f"SELECT n.seq, {_NODE} WHERE n.seq > $1 ORDER BY n.seq LIMIT $2"),
+    "postgres": (
+        (0, 0),
+        f"SELECT n.tree, n.seq, {_NODE} WHERE (n.tree, n.seq) > ($1, $2) ORDER BY n.tree, n.seq LIMIT $3",
+    ),
+}
+_RECORDS = """SELECT r.seq, r.tree, r.node, r.kind, r.session, r.author, r.data, t.tenant, t.project, t.id, n.local,
+    CASE WHEN n.body IS NULL THEN 1 ELSE 0 END, s.key FROM records r LEFT JOIN trees t ON t.key = r.tree
+    LEFT JOIN nodes n ON n.tree = r.tree AND n.seq = r.node LEFT JOIN sessions s ON s.key = r.session AND s.tree = r.tree
+    WHERE r.seq > $1 ORDER BY r.seq LIMIT $2"""
+_SESSIONS = """SELECT s.key, s.id, s.tenant, s.project, s.title, s.model, s.status, s.cursor, s.head, s.asides, s.prompt,
+    s.completion, s.cached, s.cost, s.calibration, s.updated, s.tree, t.tenant, t.project, n.seq FROM sessions s
+    LEFT JOIN trees t ON t.key = s.tree LEFT JOIN nodes n ON n.tree = s.tree AND n.seq = s.cursor
+    WHERE s.key > $1 ORDER BY s.key LIMIT $2"""
+_VIEWS = """SELECT v.session, v.epoch, v.node, v.data, s.id, s.status, s.tenant, s.project, s.tree, n.seq FROM views v
+    LEFT JOIN sessions s ON s.key = v.session LEFT JOIN nodes n ON n.tree = s.tree AND n.seq = v.node
+    WHERE (v.session, v.epoch) > ($1, $2) ORDER BY v.session, v.epoch LIMIT $3"""
+_HANDLES = """SELECT h.tree, h.handle, h.kind, h.data, t.tenant, t.project, t.id, s.id, s.status FROM handles h
+    LEFT JOIN trees t ON t.key = h.tree LEFT JOIN sessions s ON s.key = h.session AND s.tree = h.tree
+    WHERE (h.tree, h.handle) > ($1, $2) ORDER BY h.tree, h.handle LIMIT $3"""
+
+
+def tables(database: str) -> tuple[Table, ...]:
+    """All there is to look at in a database of this name."""
+    return (
+        Table("nodes", *_IN_ORDER[database], _look_at_node),
+        Table("records", (0,), _RECORDS, _look_at_record),
+        Table("sessions", (0,), _SESSIONS, _look_at_session),
+        Table("views", (0, -1), _VIEWS, _look_at_view),
+        Table("handles", (0, ""), _HANDLES, _look_at_handle),
+    )

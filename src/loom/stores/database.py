@@ -1,0 +1,119 @@
+"""The seam to a database: one snapshot to read from, one transaction to write in, the same SQL for both databases.
+
+SQL is written once, with parameters `$1, $2, …`, and never holds user text: values are only ever parameters. What the two
+databases spell differently is a token, filled in when the statement is run:
+
+{serial}      the type of a column that is the table's own growing key
+{bytes}       the type of a column of bytes
+{each:N}      a subselect of the texts of a JSON array that parameter N holds as text; {each_int:N} of its whole numbers
+{lock}        at the end of a select: keep the rows from others until this transaction ends
+{binary}      after the type of a text: compare it letter by letter, whatever the database's language
+{node_key}    the type of `seq` in `nodes`, and {node_tail} what that table ends with: PostgreSQL keeps a tree's nodes together
+"""
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Protocol
+
+from loom.errors import ChoiceError, StoreError
+
+STORE_VARIABLE = "LOOM_STORE"
+BUSY_VARIABLE = "LOOM_BUSY_SECONDS"
+_BUSY_SECONDS = 30.0
+_SLASHES = re.compile(r"^/+(?=/|[A-Za-z]:)")  # sqlite:////tmp/x is /tmp/x, and sqlite:///C:/x is C:/x
+_TOKEN = re.compile(r"\{(\w+)(?::(\d+))?\}")
+
+Row = tuple[Any, ...]
+
+
+class Reader(Protocol):
+    """Statements inside one transaction. The first that fails ends it: whatever comes after it fails too."""
+
+    def all(self, sql: str, *values: Any) -> list[Row]: ...
+
+    def one(self, sql: str, *values: Any) -> Row | None:
+        """The first row, if there is one."""
+
+
+class Writer(Reader, Protocol):
+    """A reader whose statements may change what is stored."""
+
+    def many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Run a statement once for each row of values."""
+
+    def reserve(self, count: int) -> Sequence[int]:
+        """That many new keys for rows of `nodes`, each larger than the one before."""
+
+
+class Database(Protocol):
+    """A place to store things. The address is for messages and holds no password."""
+
+    name: str
+    address: str
+
+    def read(self) -> AbstractContextManager[Reader]:
+        """One consistent snapshot."""
+
+    def write(self) -> AbstractContextManager[Writer]:
+        """All or nothing: on disk when the block ends, undone on any exception. One thread must not open two at once."""
+
+    def size(self) -> int:
+        """Bytes on disk."""
+
+    def check(self) -> list[str]:
+        """What the database itself says is wrong with its files."""
+
+    def shed(self) -> None:
+        """After a purge: the deleted bytes are gone from the files too, as far as this database can do that."""
+
+    def close(self) -> None: ...
+
+
+def open_database(url: str) -> Database:
+    """The database at a path, `sqlite://PATH`, `:memory:` or `postgres://…`. Nothing is made or connected to before first use."""
+    scheme, mark, rest = url.partition("://")
+    if mark and scheme in ("postgres", "postgresql"):
+        try:
+            from loom.stores.postgres import PostgresDatabase
+        except ModuleNotFoundError as error:
+            raise StoreError(f"PostgreSQL needs {error.name}, which is not installed: pip install 'loomwright[postgres]'") from None
+        return PostgresDatabase(url)
+    path = rest if mark and scheme == "sqlite" else url
+    if not path or (mark and scheme != "sqlite"):
+        shown = f"'{scheme}://…'" if mark else repr(url)
+        raise ChoiceError(f"{shown} is not a store: give a path, sqlite:///PATH, :memory: or postgres://USER@HOST/DATABASE")
+    from loom.stores.sqlite import SqliteDatabase
+
+    return SqliteDatabase(_SLASHES.sub("", path) if mark else path)
+
+
+def default_address() -> str:
+    """The store of whoever names none: LOOM_STORE, or loom.db in the user's data folder."""
+    named = os.environ.get(STORE_VARIABLE)
+    return named or str(_data_folder() / "loom" / "loom.db")
+
+
+def _data_folder() -> Path:
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support"
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+
+
+def busy_seconds() -> float:
+    """How long a call waits for a lock that another program holds."""
+    given = os.environ.get(BUSY_VARIABLE)
+    try:
+        return float(given) if given else _BUSY_SECONDS
+    except ValueError:
+        raise ChoiceError(f"{BUSY_VARIABLE} is {given!r}; give a number of seconds") from None
+
+
+def filled(sql: str, tokens: Mapping[str, str]) -> str:
+    """The statement with its tokens in the words of one database; `$N` in those words is the number that the token named."""
+    return _TOKEN.sub(lambda found: tokens[found[1]].replace("$N", f"${found[2]}"), sql)

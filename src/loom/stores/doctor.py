@@ -1,0 +1,95 @@
+"""Whether everything in a store is as it was written, and what to do where it is not.
+
+All of it is looked at, a page at a time; checkup.py says what must be true of a row. Where a page cannot be read, that is told,
+and the rest is looked at all the same.
+"""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from loom.errors import StoreError
+from loom.stores.checkup import COPY, Table, tables
+from loom.stores.checkup import Problem as Problem
+from loom.stores.store import Store
+
+_PAGE = 200
+_PATIENCE = 1000  # rows that cannot be read, one behind the other, before larger steps are taken to find one that can
+_HOPELESS = 20_000
+
+Place = tuple[Any, ...]  # the first values of a row, by which its table is ordered
+
+
+class Examination(Iterator[Problem]):
+    """The problems of a store, found while one asks for them; `looked` counts what was looked at so far, by kind."""
+
+    def __init__(self, store: Store, now: int) -> None:
+        self._database, self._now = store.database, now
+        self.looked: dict[str, int] = {}
+        self._problems = self._all()
+
+    def __next__(self) -> Problem:
+        return next(self._problems)
+
+    def _all(self) -> Iterator[Problem]:
+        try:
+            for line in self._database.check():
+                yield Problem(self._database.address, line, COPY)
+        except StoreError as error:
+            yield Problem(self._database.address, f"the database cannot look at itself: {error}", COPY)
+        for table in tables(self._database.name):
+            yield from self._each(table)
+
+    def _each(self, table: Table) -> Iterator[Problem]:
+        """What is wrong with the rows of a table. What cannot be read is told of, and gone around."""
+        self.looked[table.kind] = 0
+        start: Place | None = table.start
+        limit, failures, lost, why = _PAGE, 0, table.start, ""
+        while start is not None:
+            try:
+                with self._database.read() as reader:
+                    rows = reader.all(table.sql, *start, limit)
+                    found = [problem for row in rows for problem in table.look(reader, row, self._now)]
+            except StoreError as error:
+                self._still_there()
+                if limit > 1:
+                    limit = max(1, limit // 6)
+                else:
+                    lost, why = (lost, why) if failures else (start, str(error))
+                    failures += 1
+                    start = _behind(table, start, failures)
+                continue
+            if failures:
+                yield _unreadable(table, lost, start, why)
+                failures = 0
+            yield from found
+            self.looked[table.kind] += len(rows)
+            start = rows[-1][: len(start)] if len(rows) == limit else None
+            limit = _PAGE
+        if failures:
+            yield _unreadable(table, lost, None, why)
+
+    def _still_there(self) -> None:
+        """Raises where it is not a page that cannot be read, but the whole database."""
+        with self._database.read() as reader:
+            reader.one("SELECT 1")
+
+
+def examine(store: Store, now: int | None = None) -> Examination:
+    """Look at everything in a store, in bounded memory."""
+    return Examination(store, time.time_ns() // 1_000_000 if now is None else now)
+
+
+def _behind(table: Table, start: Place, failures: int) -> Place | None:
+    """Where to go on when the row behind `start` cannot be read, and as many as that before it neither."""
+    *group, last = start
+    if isinstance(last, int) and failures < _PATIENCE + 45:
+        return (*group, last + 2 ** max(0, failures - _PATIENCE))
+    return (group[0] + 1, table.start[-1]) if group and failures < _HOPELESS else None
+
+
+def _unreadable(table: Table, lost: Place, until: Place | None, why: str) -> Problem:
+    """`lost` is the last place that could be read, `until` the last that could not."""
+    between = f"behind {lost[-1]}" if until is None else f"behind {lost[-1]} up to {until[-1]}"
+    where = f" of {lost[0]}" if len(lost) > 1 else ""
+    return Problem(f"{table.kind} {between}{where}", f"cannot be read: {why}", COPY)

@@ -1,0 +1,426 @@
+"""Exported sessions brought into a store, some lines at a time.
+
+Rules: every node's id is worked out anew and must be what its line says. Until the last line is in, the sessions have the status
+`importing`; where a line is bad they are taken back. A session that is here already is never changed, and a file that says more
+of it than is here is refused. What was purged here stays purged.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import groupby
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from loom.budget.counting import Counter
+from loom.context.weave import gate_counter
+from loom.conversation.canonical import to_json
+from loom.conversation.identity import is_local, is_node_id, node_id
+from loom.conversation.message import Message
+from loom.errors import ChoiceError, Diverged, StoreError, TranscriptError
+from loom.stores import nodes
+from loom.stores.database import Row, Writer
+from loom.stores.lines import (
+    NOBODY,
+    EndLine,
+    First,
+    HandleLine,
+    Line,
+    NodeLine,
+    SessionLine,
+    TreeLine,
+    ViewLine,
+    read_first,
+    read_line,
+)
+from loom.stores.nodes import Seed, Tree, plain, plant
+from loom.stores.path import named, stands
+from loom.stores.sessions import Scope, check_name
+from loom.stores.store import Store
+
+_LINES = 1000  # in one transaction: between two of them other writers have their turn
+_LETTERS = 4_000_000  # likewise: a few huge lines are as much as many small ones
+
+# The lines of a section behind its tree, in their order.
+_ORDER: tuple[type[Line], ...] = (SessionLine, NodeLine, HandleLine, ViewLine)
+
+
+class Imported(Struct, frozen=True):
+    """A session that came in: how many messages its path has, and how many messages had to be written for it."""
+
+    session: str
+    messages: int
+    new: int
+
+
+def import_lines(
+    store: Store,
+    scope: Scope,
+    lines: Iterable[str],
+    now: int,
+    everywhere: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> list[Imported]:
+    """Bring exported sessions into a scope, or everywhere: each to the tenant and project that it came from.
+
+    `progress` is told how many messages have been looked at.
+    """
+    begun: set[int] = set()
+    try:
+        intake: _Intake | None = None
+        for first, batch in _batches(lines):
+            intake = intake or _Intake(first, scope, everywhere, now)
+            with store.database.write() as writer:
+                intake.take(writer, batch)
+            begun |= intake.begun
+            if progress:
+                progress(intake.nodes)
+    except BaseException as error:
+        # A store that failed may be back soon, and the same file then goes on where it stopped; a bad file never will.
+        if not isinstance(error, StoreError) or isinstance(error, Diverged):
+            with suppress(StoreError):  # the first error is the one to hear of; `loom doctor` finds what could not be taken back
+                for tree in begun:
+                    store.sessions.discard(tree)
+        raise
+    return intake.told if intake else []
+
+
+def _batches(lines: Iterable[str]) -> Iterator[tuple[First, list[tuple[int, Line]]]]:
+    """The lines with their numbers, some at a time. The last is among the last ones, or the file is refused."""
+    first: First | None = None
+    batch, letters, number = list[tuple[int, Line]](), 0, 0
+    ended = False
+    for number, text in enumerate(lines, 1):
+        if first is None:
+            first = read_first(text)
+        elif text and not text.isspace():
+            if ended:
+                raise TranscriptError(f"line {number}: something comes after the end; each file has to be imported by itself")
+            line = read_line(number, text)
+            ended = isinstance(line, EndLine)
+            if len(batch) >= _LINES or letters >= _LETTERS:
+                yield first, batch
+                batch, letters = [], 0
+            batch.append((number, line))
+            letters += len(text)
+    if first is None:
+        raise TranscriptError("line 1: there is nothing to import")
+    if not ended:
+        raise TranscriptError(f"line {number}: the file was cut short behind this line; export it again, or fetch all of it")
+    yield first, batch
+
+
+class _Intake:
+    """How far a file has come in."""
+
+    def __init__(self, first: First, scope: Scope, everywhere: bool, now: int) -> None:
+        if first.everywhere and not everywhere:
+            raise ChoiceError(
+                "line 1: the file holds every tenant and project of a store; import it everywhere, not into one project"
+            )
+        self._first, self._scope, self._now = first, scope, now
+        # A counter that forgets: the usual one would remember more messages than should be held at once.
+        self._count = Counter(gate_counter(None).profile, remember=_LINES).count_message
+        self._section: _Section | None = None
+        self._stage = 0
+        self._finals: list[Row] = []
+        self.begun: set[int] = set()
+        self.nodes = self._lines = 0
+        self.told: list[Imported] = []
+
+    def take(self, writer: Writer, batch: Sequence[tuple[int, Line]]) -> None:
+        self._lines += len(batch)
+        for kind, group in groupby(batch, key=lambda numbered: type(numbered[1])):
+            numbered: Any = list(group)
+            if kind is EndLine:
+                self._end(writer, *numbered[0])
+            elif kind is TreeLine:
+                for number, line in numbered:
+                    self._close(writer, number)
+                    self._section = self._opened(number, line)
+                    self._stage = 0
+            else:
+                self._put(writer, _ORDER.index(kind), numbered)
+
+    def _put(self, writer: Writer, stage: int, numbered: Any) -> None:
+        section = self._section
+        if section is None or stage < self._stage or (stage and not section.coming):
+            raise TranscriptError(
+                f"line {numbered[0][0]}: out of order; a tree comes first, then its sessions, nodes, handles and views"
+            )
+        self._stage = stage
+        if stage == 1:
+            self.nodes += len(numbered)
+        (section.sessions, section.nodes, section.handles, section.views)[stage](writer, numbered)
+        self.begun |= section.begun
+
+    def _opened(self, number: int, line: TreeLine) -> "_Section":
+        try:
+            if bool(line.tenant and line.project) != self._first.everywhere:
+                raise ChoiceError("a tree names its tenant and its project in a file of everything, and only there")
+            scope = Scope(line.tenant, line.project) if self._first.everywhere else self._scope
+            _check("tree", line.id)
+        except ChoiceError as error:
+            raise TranscriptError(f"line {number}: {error}") from None
+        return _Section(line, scope, self._now, self._count)
+
+    def _close(self, writer: Writer, number: int) -> None:
+        if self._section is None:
+            return
+        if not self._section.coming:
+            raise TranscriptError(f"line {number}: out of order; the tree before it has no session")
+        for coming in self._section.coming.values():
+            seq, depth = self._section.stand(writer, coming)
+            if not coming.here:
+                self._finals.append((coming.key, coming.status, seq, coming.updated))
+            self.told.append(Imported(coming.id, depth + 1, coming.new))
+        self._section = None
+
+    def _end(self, writer: Writer, number: int, line: EndLine) -> None:
+        self._close(writer, number)
+        if (line.sessions, line.nodes, line.lines) != (len(self.told), self.nodes, self._lines - 1):
+            raise TranscriptError(
+                f"line {number}: the file should have {line.sessions} sessions and {line.nodes} nodes in {line.lines} lines, "
+                f"and has {len(self.told)} and {self.nodes} in {self._lines - 1}; export it again, or fetch all of it"
+            )
+        writer.many("UPDATE sessions SET status = $2, cursor = $3, updated = $4 WHERE key = $1", self._finals)
+
+
+class _Coming(Struct):
+    """A session that comes in. One that is `here` already is only compared."""
+
+    number: int
+    id: str
+    key: int
+    here: bool
+    status: str
+    cursor: str
+    places: tuple[str, ...]
+    updated: int
+    new: int = 0
+
+    def diverged(self, number: int, why: str) -> Diverged:
+        return Diverged(
+            self.id,
+            f"line {number}: session {self.id} is here already and differs: {why}. "
+            "What is here was not changed; import the file into another project",
+        )
+
+
+class _Section:
+    """A tree, and the sessions that come with it."""
+
+    def __init__(self, line: TreeLine, scope: Scope, now: int, count: Callable[[Message], int]) -> None:
+        self._line, self._scope, self._now, self._count = line, scope, now, count
+        self._tree = Tree(0, scope.tenant, scope.project, line.id)
+        self.coming: dict[str, _Coming] = {}
+        self.begun: set[int] = set()
+
+    def sessions(self, writer: Writer, numbered: Sequence[tuple[int, SessionLine]]) -> None:
+        if not self._tree.key:
+            self._tree = replace(self._tree, key=self._planted(writer))
+        for number, line in numbered:
+            try:
+                for what, name in (("session", line.id), ("title", line.title), ("agent", line.agent)):
+                    _check(what, name)
+            except ChoiceError as error:
+                raise TranscriptError(f"line {number}: {error}") from None
+            if line.id in self.coming:
+                raise TranscriptError(f"line {number}: session {line.id} comes twice")
+            self.coming[line.id] = self._session(writer, number, line)
+
+    def _planted(self, writer: Writer) -> int:
+        line, scope = self._line, self._scope
+        writer.all(
+            """INSERT INTO trees (tenant, project, id, title, data, created) VALUES ($1, $2, $3, $4, $5, $6)
+                ON CONFLICT (tenant, project, id) DO NOTHING""",
+            scope.tenant,
+            scope.project,
+            line.id,
+            line.title,
+            line.data,
+            line.created,
+        )
+        row = writer.one(
+            "SELECT key FROM trees WHERE tenant = $1 AND project = $2 AND id = $3", scope.tenant, scope.project, line.id
+        )
+        assert row is not None
+        return int(row[0])
+
+    def _session(self, writer: Writer, number: int, line: SessionLine) -> _Coming:
+        agent = self._scope.agent or line.agent
+        places = tuple(aside.after for aside in line.asides if aside.after)
+        coming = _Coming(number, line.id, 0, False, line.status, line.cursor, places, line.updated)
+        found = writer.one(_SESSION, self._scope.tenant, self._scope.project, line.id)
+        if found and found[1] != "importing":
+            coming.key, coming.here = found[0], True
+            self._compare(writer, coming, agent, found)
+            return coming
+        if found and (found[2], found[5]) != (self._tree.key, agent):
+            raise coming.diverged(number, "it is being imported from another file")
+        writer.all(
+            _BEGIN,
+            self._scope.tenant,
+            self._scope.project,
+            line.id,
+            self._tree.key,
+            agent,
+            line.title,
+            plain(line.head.model),
+            line.origin,
+            to_json(line.head),
+            to_json(line.asides),
+            line.usage.prompt,
+            line.usage.completion,
+            line.usage.cached,
+            line.usage.cost,
+            to_json(line.calibration) if line.calibration else "",
+            line.created,
+            self._now,
+        )
+        made = writer.one(_SESSION, self._scope.tenant, self._scope.project, line.id)
+        assert made is not None
+        coming.key = made[0]
+        self.begun.add(self._tree.key)
+        return coming
+
+    def _compare(self, writer: Writer, coming: _Coming, agent: str, found: Row) -> None:
+        """A session that is here may have gone on since it was exported; it must not lack anything that the file has."""
+        _, status, tree, cursor, updated, whose = found
+        if status == "purged" and coming.status != "purged":
+            raise ChoiceError(
+                f"line {coming.number}: session {coming.id} was purged here, and a purge is final; import it into another project"
+            )
+        if (tree, whose) != (self._tree.key, agent):
+            raise coming.diverged(coming.number, "it is another session of the same id")
+        if coming.updated > updated or (coming.status == "purged") != (status == "purged"):
+            raise coming.diverged(coming.number, "the file is newer")
+        if coming.updated == updated and coming.cursor and not self._passed(writer, coming.cursor, cursor):
+            raise coming.diverged(coming.number, "it stands at another message")
+
+    def _passed(self, writer: Writer, name: str, cursor: int | None) -> bool:
+        end = nodes.get(writer, self._tree.key, cursor) if cursor is not None else None
+        return stands(writer, self._tree.key, end, name)
+
+    def stand(self, writer: Writer, coming: _Coming) -> tuple[int | None, int]:
+        """Where a session stands at last. All that it names must have come."""
+        wanted = [*coming.places, coming.cursor] if coming.cursor else [*coming.places]
+        found = {row[0]: row[1:] for row in writer.all(_PLACES, self._tree.key, to_json(wanted))} if wanted else {}
+        for name in wanted:
+            if name not in found:
+                raise TranscriptError(f"line {coming.number}: session {coming.id} names the node {name}, which is not in the file")
+        seq, depth, _ = found[coming.cursor] if coming.cursor else (None, -1, 0)
+        return seq, depth
+
+    # What belongs to them
+
+    def nodes(self, writer: Writer, numbered: Sequence[tuple[int, NodeLine]]) -> None:
+        writer.one("SELECT key FROM trees WHERE key = $1 {lock}", self._tree.key)
+        names = {name for _, line in numbered for name in (line.id, line.after)} - {""}
+        found: dict[str, tuple[int, int, int]] = {
+            row[0]: row[1:] for row in writer.all(_PLACES, self._tree.key, to_json(sorted(names)))
+        }
+        seeds: dict[str, Seed] = {}
+        for number, line in numbered:
+            _verify(number, line, self._tree.id)
+            if line.after and line.after not in found and line.after not in seeds:
+                raise TranscriptError(f"line {number}: node {line.id} comes after {line.after}, which is not in the file before it")
+            if line.id in found and found[line.id][2] and line.body is not None:
+                raise ChoiceError(
+                    f"line {number}: message {line.local} was purged here, and a purge is final; import it into another project"
+                )
+            if line.id in found or line.id in seeds:
+                continue
+            whose = self._whose(number, line.by or None)
+            if whose.here:
+                raise whose.diverged(number, f"it lacks the message {line.local} of the file")
+            whose.new += 1
+            tokens = line.tokens if line.body is None else self._count(line.body)
+            role = line.role if line.body is None else line.body.role
+            seeds[line.id] = Seed(
+                line.id, line.after, role, line.body, line.generation, tokens, whose.key, line.created, line.local
+            )
+        seqs = {name: place[0] for name, place in found.items()}
+        seqs |= {node.id: node.seq for node in plant(writer, self._tree, list(seeds.values()))}
+        records: list[Row] = []
+        for number, line in numbered:
+            for record in line.records:
+                if record.data is not None or line.id in seeds:
+                    key = 0 if record.by == NOBODY else self._whose(number, record.by).key
+                    where = (self._tree.key, seqs[line.id], record.kind, record.name)
+                    records.append((*where, key, record.author, record.data, record.created))
+        writer.many(_RECORD, records)
+
+    def handles(self, writer: Writer, numbered: Sequence[tuple[int, HandleLine]]) -> None:
+        wanted = {name for _, line in numbered for stretch in (line.kept.nodes if line.kept else ()) for name in stretch}
+        found = {row[0] for row in writer.all(_PLACES, self._tree.key, to_json(sorted(wanted)))}
+        rows: list[Row] = []
+        for number, line in numbered:
+            lost = [name for stretch in (line.kept.nodes if line.kept else ()) for name in stretch if name not in found]
+            if lost:
+                raise TranscriptError(
+                    f"line {number}: handle {line.handle} stands for the node {lost[0]}, which is not in the file"
+                )
+            kept = to_json(line.kept) if line.kept else None
+            rows.append((self._tree.key, line.handle, self._whose(number, line.by).key, line.kind, kept, line.created))
+        writer.many(_HANDLE, rows)
+
+    def views(self, writer: Writer, numbered: Sequence[tuple[int, ViewLine]]) -> None:
+        found = {row[0]: row[1] for row in writer.all(_PLACES, self._tree.key, to_json([line.node for _, line in numbered]))}
+        rows: list[Row] = []
+        for number, line in numbered:
+            if line.node not in found:
+                raise TranscriptError(f"line {number}: a view ends at the node {line.node}, which is not in the file")
+            whose = self._whose(number, line.by)
+            if not whose.here:
+                rows.append((whose.key, line.epoch, found[line.node], line.seen, line.hash, to_json(line.view), line.created))
+        writer.many(_VIEW, rows)
+
+    def _whose(self, number: int, by: str | None) -> _Coming:
+        if by is None:
+            return next(iter(self.coming.values()))
+        if by not in self.coming:
+            raise TranscriptError(f"line {number}: there is no session {by!r} in its tree")
+        return self.coming[by]
+
+
+_SESSION = (
+    """SELECT key, status, tree, cursor, updated, agent FROM sessions WHERE tenant = $1 AND project = $2 AND id = $3 {lock}"""
+)
+_BEGIN = """INSERT INTO sessions (tenant, project, id, tree, agent, title, model, status, origin, cursor, head, asides, prompt,
+    completion, cached, cost, calibration, created, updated)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, 'importing', $8, NULL, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+    ON CONFLICT (tenant, project, id) DO UPDATE SET title = excluded.title, model = excluded.model, origin = excluded.origin,
+    head = excluded.head, asides = excluded.asides, prompt = excluded.prompt, completion = excluded.completion,
+    cached = excluded.cached, cost = excluded.cost, calibration = excluded.calibration, created = excluded.created,
+    updated = excluded.updated"""
+_PLACES = f"SELECT n.id, n.seq, n.depth, CASE WHEN n.body IS NULL THEN 1 ELSE 0 END FROM {named('id')}"
+# A record that came along with another session is given to its own when that comes.
+_RECORD = """INSERT INTO records (tree, node, kind, name, session, author, data, created) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+    ON CONFLICT (tree, node, kind, name) DO UPDATE SET session = excluded.session WHERE records.session = 0"""
+_HANDLE = """INSERT INTO handles (tree, handle, session, kind, data, created) VALUES ($1, $2, $3, $4, $5, $6)
+    ON CONFLICT (tree, handle) DO NOTHING"""
+_VIEW = """INSERT INTO views (session, epoch, node, seen, hash, data, created) VALUES ($1, $2, $3, $4, $5, $6, $7)
+    ON CONFLICT (session, epoch) DO UPDATE SET node = excluded.node, seen = excluded.seen, hash = excluded.hash,
+    data = excluded.data, created = excluded.created"""
+
+
+def _check(what: str, name: str) -> None:
+    check_name(what, name)
+    if not name and what in ("tree", "session"):
+        raise ChoiceError(f"the {what} has no id")
+
+
+def _verify(number: int, line: NodeLine, tree: str) -> None:
+    """That a node is what its id says. The words of a tombstone are gone, so of that only the form can be looked at."""
+    if line.body is not None:
+        identity = node_id(tree, line.after, line.body, line.generation)
+        if identity != line.id:
+            raise TranscriptError(
+                f"line {number}: what it says does not belong to its id {line.id}, but to {identity}; it was changed"
+            )
+    elif not is_node_id(line.id) or not line.role or any(record.data is not None for record in line.records):
+        raise TranscriptError(f"line {number}: neither a message nor what is left of a purged one")
+    if not is_local(line.local, line.id):
+        raise TranscriptError(f"line {number}: {line.local!r} cannot be a short name of {line.id}")

@@ -1,0 +1,161 @@
+"""What the lines of an exported file say.
+
+The first line says what the file is and the version of these rules. Then come sections: a tree, its sessions, its nodes (parents
+before children), its handles, the views of its sessions. The last line says how many of them there were, so that a file that was
+cut short is known. `by` names the session of the section that something belongs to; left out, it is the first of them.
+"""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from loom.budget.calibration import Calibration
+from loom.conversation.canonical import from_json
+from loom.conversation.message import Conversation, Message, Role
+from loom.errors import TranscriptError, describe
+from loom.stores.sessions import Aside, Status, Usage
+from loom.stores.views import Kept, View
+
+VERSION = 1
+WHAT = "sessions"
+NOBODY = ""  # as `by`: a session that is not in the file
+Whole = Annotated[int, Meta(ge=0, le=2**63 - 1)]  # what both databases can hold
+
+
+class First(Struct, frozen=True, omit_defaults=True):
+    """`everywhere` says that each tree names its tenant and project."""
+
+    loom: str
+    version: int
+    everywhere: bool = False
+
+
+class _Line(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="line"):
+    pass
+
+
+class TreeLine(_Line, frozen=True, kw_only=True, tag="tree"):
+    id: str
+    tenant: str = ""
+    project: str = ""
+    title: str = ""
+    data: str = "{}"
+    created: Whole
+
+
+class SessionLine(_Line, frozen=True, kw_only=True, tag="session"):
+    id: str
+    agent: str = ""
+    title: str = ""
+    status: Status
+    origin: str = ""
+    cursor: str = ""
+    head: Conversation
+    asides: tuple[Aside, ...] = ()
+    usage: Usage = Usage()
+    calibration: Calibration | None = None
+    created: Whole
+    updated: Whole
+
+
+class Beside(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A record that stands beside a node; its data is gone where the node was purged."""
+
+    kind: str
+    name: str = ""
+    by: str | None = None
+    author: str = ""
+    data: str | None = None
+    created: Whole
+
+
+class NodeLine(_Line, frozen=True, kw_only=True, tag="node"):
+    """A message, or what is left of one that was purged: then its role and its tokens are told, for nothing else does."""
+
+    id: str
+    after: str = ""
+    local: str
+    by: str | None = None
+    body: Message | None = None
+    generation: str = ""
+    role: Role | Literal[""] = ""
+    tokens: Whole = 0
+    created: Whole
+    records: tuple[Beside, ...] = ()
+
+
+class HandleLine(_Line, frozen=True, kw_only=True, tag="handle"):
+    handle: str
+    kind: Literal["span", "part", "text"]
+    by: str | None = None
+    kept: Kept | None = None
+    created: Whole
+
+
+class ViewLine(_Line, frozen=True, kw_only=True, tag="view"):
+    epoch: Whole
+    by: str | None = None
+    node: str
+    seen: Whole
+    hash: str
+    view: View
+    created: Whole
+
+
+class EndLine(_Line, frozen=True, kw_only=True, tag="end"):
+    """`lines` are those between the first and this one."""
+
+    sessions: int
+    nodes: int
+    lines: int
+
+
+Line = TreeLine | SessionLine | NodeLine | HandleLine | ViewLine | EndLine
+_decode = msgspec.json.Decoder(Line).decode
+
+
+def is_export(first_line: str) -> bool:
+    """Whether a file that begins with this line is one of ours, of whatever version."""
+    try:
+        found = from_json(first_line.lstrip("\ufeff"))
+    except ValueError:
+        return False
+    return isinstance(found, dict) and found.get("loom") == WHAT
+
+
+def read_first(line: str) -> First:
+    """The first line; a file of something else, or of rules that are newer than these, is refused."""
+    if not is_export(line):
+        raise TranscriptError("line 1: not a file of exported sessions; a transcript of another program is imported as one")
+    try:
+        first = msgspec.convert(from_json(line.lstrip("\ufeff")), First)
+    except msgspec.ValidationError as error:
+        raise TranscriptError(f"line 1: {_reason(error)}") from None
+    if first.version != VERSION:
+        raise TranscriptError(
+            f"line 1: exported by a newer Loom, in version {first.version} of the format, and this one knows version {VERSION}: "
+            "upgrade loomwright"
+        )
+    return first
+
+
+def read_line(number: int, text: str) -> Line:
+    try:
+        try:
+            line: Line = _decode(text)
+        except msgspec.ValidationError:
+            raise
+        except (msgspec.DecodeError, UnicodeError):  # halves of surrogate pairs; or it is no JSON
+            value = from_json(text)
+            if not isinstance(value, dict):
+                raise ValueError(f"expected an object, found {describe(value)}") from None
+            line = msgspec.convert(value, Line)
+        return line
+    except (msgspec.ValidationError, ValueError) as error:
+        raise TranscriptError(f"line {number}: {_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    reason = str(error).replace("`", "'")
+    return reason[:1].lower() + reason[1:]

@@ -1,0 +1,266 @@
+"""Nodes: written once, never changed; written again, found."""
+
+from collections.abc import Iterator, Sequence, Set
+from itertools import chain, islice
+from unicodedata import category
+
+from msgspec import Struct
+
+from loom.conversation.canonical import to_json
+from loom.conversation.identity import VERSION, local_ids, lost_key, match_key, node_id, root_key
+from loom.conversation.message import Message
+from loom.errors import ChoiceError, shorten
+from loom.stores.database import Reader, Row, Writer
+from loom.stores.path import COLUMNS, OF_N, TREE, Node, named, to_node
+
+LONGEST_NAME = 200
+_NO_LETTERS = ("Cc", "Cs", "Zl", "Zp")  # controls, halves of pairs, breaks of lines; joiners are letters to many scripts
+
+
+def plain(name: str) -> str:
+    """A name as both databases can hold it, for people who look; the exact one is inside the JSON beside it."""
+    return "".join("\ufffd" if category(letter) in _NO_LETTERS else letter for letter in name[:LONGEST_NAME])
+
+
+class Draft(Struct, frozen=True):
+    """A message to be written, and what it takes; `generation` tells identical regenerations apart."""
+
+    message: Message
+    tokens: int
+    generation: str = ""
+
+
+class Seed(Struct, frozen=True):
+    """A node to be written whose id and place are settled; without a message, the tombstone of one that was purged."""
+
+    id: str
+    after: str
+    role: str
+    message: Message | None
+    generation: str
+    tokens: int
+    session: int
+    created: int
+    local: str = ""
+
+
+class Tree(Struct, frozen=True):
+    key: int
+    tenant: str
+    project: str
+    id: str
+
+
+def get(reader: Reader, tree: int, seq: int) -> Node:
+    row = reader.one(f"SELECT {COLUMNS} FROM nodes WHERE tree = {TREE} AND seq = $2", tree, seq)
+    if row is None:
+        raise ChoiceError(f"the store has no node {seq} in tree {tree}; run loom doctor")
+    return to_node(row)
+
+
+def find(reader: Reader, tree: int, name: str) -> Node:
+    """The node of this id, local id, or beginning of an id that no other has."""
+    letters = name.removeprefix(VERSION)
+    rows = reader.all(f"SELECT {COLUMNS} FROM nodes WHERE tree = {TREE} AND local = $2", tree, letters)
+    if not rows and len(letters) >= 4:
+        low, high = VERSION + letters, VERSION + letters + "~"
+        rows = reader.all(
+            f"SELECT {COLUMNS} FROM nodes WHERE tree = {TREE} AND id >= $2 AND id < $3 ORDER BY id LIMIT 3", tree, low, high
+        )
+    if not rows:
+        raise ChoiceError(f"there is no node {shorten(name)!r} in this tree; give an id, or at least 4 letters of it")
+    if len(rows) > 1:
+        told = ", ".join(row[2] for row in rows)
+        raise ChoiceError(f"{shorten(name)!r} begins several nodes ({told}); give more letters")
+    return to_node(rows[0])
+
+
+def append(
+    writer: Writer, tree: Tree, after: Node | None, drafts: Sequence[Draft], session: int, now: int
+) -> tuple[list[Node], int]:
+    """Write a chain of messages behind a node; the nodes, and how many of them had been there already."""
+    if not drafts:
+        return [], 0
+    ids, parent = list[str](), after.id if after else ""
+    for draft in drafts:
+        parent = node_id(tree.id, parent, draft.message, draft.generation)
+        ids.append(parent)
+    around = writer.all(_AROUND, tree.key, to_json([ids[0], after.id if after else ""]), ids[0], len(ids) + 1)
+    rows = [row[:-1] for row in around if row[1] == ids[0]]
+    if rows and len(ids) > 1:  # a chain: what is there is its beginning, so where the first is not, none is
+        rows = writer.all(_BY_ID, tree.key, to_json(ids))
+    found = {row[1]: to_node(row) for row in rows}
+    known = len(found)
+    nodes = [found[name] for name in ids[:known]]
+    for node in nodes:
+        if node.message is None:
+            raise ChoiceError(
+                f"message {node.local} was purged here, and a purge is final; write it into another project or session"
+            )
+    places = [after.id if after else "", *ids]
+    seeds = [
+        Seed(ids[n], places[n], draft.message.role, draft.message, draft.generation, draft.tokens, session, now)
+        for n, draft in enumerate(drafts[known:], known)
+    ]
+    return [*nodes, *plant(writer, tree, seeds, None if known else around)], known
+
+
+_BY_ID = f"SELECT {OF_N} FROM {named('id')}"
+
+# The node $3, if it is there, the one behind which it comes, and as many jumps above as it takes to lay those of a chain. What was
+# said there may be long, and is needed only of the first.
+_BODILESS = OF_N.replace("n.body", "NULL")
+_AROUND = f"""WITH RECURSIVE c (tree, {COLUMNS}, known, jumps) AS (
+        SELECT * FROM (SELECT n.tree, {OF_N.replace("n.body", "CASE WHEN n.id = $3 THEN n.body END")}, n.known, 0
+            FROM {named("id", most=2)} LIMIT 2) f
+        UNION ALL
+        SELECT n.tree, {_BODILESS}, n.known, c.jumps + 1 FROM c CROSS JOIN nodes n
+        WHERE n.tree = c.tree AND n.seq = c.jump AND n.depth < c.depth AND c.jumps < $4)
+    SELECT {COLUMNS}, known FROM c"""
+
+
+def plant(writer: Writer, tree: Tree, seeds: Sequence[Seed], around: Sequence[Row] | None = None) -> list[Node]:
+    """Write nodes that are not there yet, each behind one that is, or that comes before it here; `around` was read already."""
+    if not seeds:
+        return []
+    if around is None:
+        inside = {seed.id for seed in seeds}
+        around = writer.all(_BEHIND, tree.key, to_json(sorted({seed.after for seed in seeds if seed.after not in inside})))
+    behind: dict[str, tuple[Node | None, str]] = {"": (None, root_key(tree.tenant, tree.project))}
+    above = _Above(writer, tree.key)
+    for row in around:
+        node = to_node(row[:-1])
+        behind[node.id] = (node, row[-1])
+        above.learn(node)
+    made, rows = list[Node](), list[Row]()
+    for seq, local, seed in zip(writer.reserve(len(seeds)), _name(writer, tree.key, seeds), seeds, strict=True):
+        last, key = behind[seed.after]
+        asks = seed.role == "user"
+        node = Node(
+            seq=seq,
+            id=seed.id,
+            local=local,
+            parent=last.seq if last else None,
+            jump=above.jump(last) if last else seq,
+            depth=last.depth + 1 if last else 0,
+            goal=(last.goal if last else None) or (seq if asks else None),
+            request=seq if asks else last.request if last else None,
+            role=seed.role,
+            message=seed.message,
+            generation=seed.generation,
+            tokens=seed.tokens,
+            total=(last.total if last else 0) + seed.tokens,
+            session=seed.session,
+            created=seed.created,
+        )
+        above.learn(node)
+        made.append(node)
+        if seed.message is None:
+            key = lost_key(key, seed.id)
+            rows.append(_row(tree.key, node, None, "", key))
+        else:
+            key = match_key(key, seed.message)
+            rows.append(_row(tree.key, node, to_json(seed.message), plain(seed.message.author), key))
+        behind[seed.id] = (node, key)
+    writer.many(_INSERT, rows)
+    return made
+
+
+_BEHIND = f"SELECT {_BODILESS}, n.known FROM {named('id')}"
+_INSERT = """INSERT INTO nodes (seq, tree, id, local, parent, jump, depth, goal, request, role, author, body, generation, known,
+    tokens, total, session, created)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)"""
+
+
+def _row(tree: int, node: Node, body: str | None, author: str, known: str) -> Row:
+    where = (node.seq, tree, node.id, node.local, node.parent, node.jump, node.depth, node.goal, node.request)
+    return (*where, node.role, author, body, node.generation, known, node.tokens, node.total, node.session, node.created)
+
+
+class _Above:
+    """Depth and jump of nodes further up, read when first needed: a jump is chosen from two of them."""
+
+    def __init__(self, reader: Reader, tree: int) -> None:
+        self._reader, self._tree = reader, tree
+        self._seen: dict[int, tuple[int, int]] = {}
+
+    def learn(self, node: Node) -> None:
+        assert node.jump is not None
+        self._seen[node.seq] = (node.depth, node.jump)
+
+    def jump(self, parent: Node) -> int:
+        """Where a child of this node jumps to: past two equal jumps at once, else to its parent."""
+        self.learn(parent)
+        assert parent.jump is not None
+        near_depth, far = self._at(parent.jump)
+        far_depth, _ = self._at(far)
+        return far if parent.depth - near_depth == near_depth - far_depth else parent.seq
+
+    def _at(self, seq: int) -> tuple[int, int]:
+        if seq not in self._seen:
+            row = self._reader.one(f"SELECT depth, jump FROM nodes WHERE tree = {TREE} AND seq = $2", self._tree, seq)
+            assert row is not None
+            self._seen[seq] = (row[0], row[1])
+        return self._seen[seq]
+
+
+def _name(reader: Reader, tree: int, seeds: Sequence[Seed]) -> list[str]:
+    """A local id for each: the shortest beginning of its hash that no other node of the tree is called by. It stays its own.
+
+    A node that comes from elsewhere with a name keeps it where it is free.
+    """
+    asked, taken = set[str](), set[str]()
+    while True:
+        given = _free(seeds, taken)
+        fresh = [(seed, name) for seed, name in zip(seeds, given, strict=True) if name not in asked]
+        if not fresh:
+            return given
+        # Most are free at once. Of many, a longer name is asked for only where the shorter one is taken; of few, along with it.
+        more = max(1, _FEW // len(fresh))
+        names = [longer for seed, name in fresh for longer in islice(_from(seed, name), more)]
+        asked.update(names)
+        sql = _FEW_TAKEN if len(names) <= _FEW else _TAKEN
+        taken.update(name for (name,) in reader.all(sql, tree, to_json(names)))
+
+
+def _free(seeds: Sequence[Seed], taken: Set[str]) -> list[str]:
+    """For each the first of its names that is neither taken nor given to one before it."""
+    given = dict[str, None]()
+    for seed in seeds:
+        names = chain((seed.local,) if seed.local else (), local_ids(seed.id))
+        given[next(name for name in names if name not in taken and name not in given)] = None
+    return list(given)
+
+
+def _from(seed: Seed, name: str) -> Iterator[str]:
+    """This name of a seed, and its longer ones."""
+    yield name
+    yield from (longer for longer in local_ids(seed.id) if len(longer) > len(name))
+
+
+_FEW = 8
+_FEW_TAKEN = f"SELECT n.local FROM {named('local', most=_FEW)}"
+_TAKEN = f"SELECT n.local FROM {named('local')}"
+
+
+def recognise(reader: Reader, tenant: str, project: str, messages: Sequence[Message]) -> tuple[int, Node | None, int]:
+    """The stored path that says the most of the beginning of these messages: its tree, its end, and how many messages it says."""
+    key, keys = root_key(tenant, project), []
+    for message in messages:
+        key = match_key(key, message)
+        keys.append(key)
+    # Whoever holds a key holds all before it, so the longest that is known is found by halving.
+    best: tuple[int, Node | None, int] = (0, None, 0)
+    low, high = 0, len(keys)
+    while low < high:
+        count = (low + high + 1) // 2
+        row = reader.one(_KNOWN, keys[count - 1])
+        if row is None:
+            high = count - 1
+        else:
+            low, best = count, (row[0], to_node(row[1:]), count)
+    return best
+
+
+# The newest is the one that a client most likely goes on with.
+_KNOWN = f"SELECT tree, {COLUMNS} FROM nodes WHERE known = $1 AND body IS NOT NULL ORDER BY seq DESC LIMIT 1"

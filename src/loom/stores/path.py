@@ -1,0 +1,267 @@
+"""A path: the nodes from a root to a cursor, read only where one looks.
+
+Each node points to its parent and, by `jump`, to an ancestor further up. Jumps are laid so that any ancestor is found in about
+2·log2(depth) steps (the skew-binary scheme: a jump as long as the two before it together, where those are equally long), an
+append looks at two rows, and a fork costs nothing. So the end, the beginning or the middle of a path of a million nodes is
+read without the rest.
+
+A rule for SQL that looks for nodes: the planner must not see which tree is meant. Of a tree that is newer than its statistics it
+thinks that it has one node, and would look through all of it to find that one. So a search begins with TREE rather than `$1`, and
+a row that leads to another brings its tree along (`n.tree = w.tree`). Without statistics it takes a node for many, so where a walk
+begins at one, `LIMIT 1` says so.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import Protocol, overload
+
+import msgspec
+from msgspec import Struct
+
+from loom.conversation.canonical import from_json
+from loom.conversation.message import Message
+from loom.stores.database import Reader, Row
+
+CHUNK = 1000  # nodes read at once when a whole path is read
+COLUMNS = "seq, id, local, parent, jump, depth, goal, request, role, body, generation, tokens, total, session, created"
+OF_N = ", ".join(f"n.{name}" for name in COLUMNS.split(", "))
+TREE = "(SELECT CAST($1 AS BIGINT))"
+
+
+def named(column: str, kind: str = "each", most: int = 1_000_000_000) -> str:
+    """SQL: nodes `n` of the tree $1 whose column is one of the JSON array $2, which has at most so many."""
+    # With `IN`, both databases may look through the whole tree. The limit keeps the planner from seeing through to `$1`.
+    each = f"(SELECT CAST($1 AS BIGINT) AS tree, value FROM {{{kind}:2}} x LIMIT {most})"
+    return f"{each} e CROSS JOIN nodes n WHERE n.tree = e.tree AND n.{column} = e.value"
+
+
+BY_SEQ = named("seq", "each_int")
+_decode = msgspec.json.Decoder(Message).decode
+
+
+class Node(Struct, frozen=True):
+    """A message at a place in a tree; the message is none where it was purged. `seq`s are names inside this store."""
+
+    seq: int
+    id: str
+    local: str
+    parent: int | None
+    jump: int | None
+    depth: int
+    goal: int | None
+    request: int | None
+    role: str
+    message: Message | None
+    generation: str
+    tokens: int
+    total: int
+    session: int
+    created: int
+
+
+def to_node(row: Row) -> Node:
+    values = list(row)
+    values[9] = to_message(row[9]) if row[9] is not None else None
+    return Node(*values)
+
+
+def to_message(body: str) -> Message:
+    try:
+        return _decode(body)
+    except (msgspec.DecodeError, UnicodeError):  # halves of surrogate pairs
+        return msgspec.convert(from_json(body), Message)
+
+
+class Readable(Protocol):
+    def read(self) -> AbstractContextManager[Reader]:
+        """One consistent snapshot."""
+
+
+class Path:
+    """The nodes of a tree from its root to `end`; a sequence that reads what is asked of it. Positions count from the root."""
+
+    def __init__(self, database: Readable, tree: int, end: Node | None, fresh: Sequence[Node] = ()) -> None:
+        self.database = database
+        self.tree = tree
+        self.end = end
+        self.fresh = fresh  # the newest nodes, where they are at hand
+
+    def grown(self, nodes: Sequence[Node]) -> "Path":
+        """The path to the last of these nodes, which were written one behind the other."""
+        follows = self.end is not None and nodes[0].parent == self.end.seq
+        return Path(self.database, self.tree, nodes[-1], (*(self.fresh if follows else ()), *nodes)[-CHUNK:])
+
+    @contextmanager
+    def snapshot(self) -> "Iterator[Path]":
+        """The same path for several questions: they are answered in one transaction, and nothing is read twice."""
+        with ExitStack() as stack:
+            yield _Snapshot(_OnDemand(self.database, stack), self.tree, self.end, self.fresh)
+
+    def __len__(self) -> int:
+        return self.end.depth + 1 if self.end else 0
+
+    def __iter__(self) -> Iterator[Node]:
+        for start in range(0, len(self), CHUNK):
+            yield from self[start : start + CHUNK]
+
+    @overload
+    def __getitem__(self, where: int) -> Node: ...
+    @overload
+    def __getitem__(self, where: slice) -> list[Node]: ...
+    def __getitem__(self, where: int | slice) -> Node | list[Node]:
+        if isinstance(where, slice):
+            start, stop, step = where.indices(len(self))
+            found = self.read(start, stop)
+            return found[::step] if step > 0 else list(reversed(self.read(stop + 1, start + 1)))[::-step]
+        position = where + len(self) if where < 0 else where
+        if not 0 <= position < len(self):
+            raise IndexError(f"the path has {len(self)} nodes, there is none at {where}")
+        return self.read(position, position + 1)[0]
+
+    def read(self, start: int, stop: int) -> list[Node]:
+        """The nodes at positions `start` up to `stop`."""
+        if self.end is None or start >= stop:
+            return []
+        with self.database.read() as reader:
+            found = reader.all(_STRETCH, self.tree, self.end.seq, stop - 1, start)
+        if len(found) != stop - start:
+            raise IndexError(f"the path has {len(self)} nodes, and {len(found)} were found of {start} to {stop}")
+        return _in_order(found)
+
+    def tail(self, tokens: int, start: int = 0) -> list[Node]:
+        """The newest nodes with so many tokens or more, none before `start`; they do not begin with a tool's result."""
+        if self.end is None:
+            return []
+        with self.database.read() as reader:
+            return _in_order(reader.all(_TAIL, self.tree, self.end.seq, self.end.total - tokens, start))
+
+    def since(self, node: Node) -> list[Node] | None:
+        """What has come behind this node; none where it is not on the path."""
+        if self.end is None or node.depth > self.end.depth:
+            return None
+        if self.fresh and node.depth >= self.fresh[0].depth - 1:
+            behind = [new for new in self.fresh if new.depth > node.depth]
+            return behind if node.seq == (behind[0].parent if behind else self.end.seq) else None
+        with self.database.read() as reader:
+            found = _in_order(reader.all(_SINCE, self.tree, self.end.seq, node.depth))
+        return found[1:] if found[0].seq == node.seq else None
+
+    def holds(self, seq: int, depth: int) -> bool:
+        """Whether the node of this name and depth stands on the path."""
+        if self.end is None or not 0 <= depth <= self.end.depth:
+            return False
+        if depth == self.end.depth:
+            return seq == self.end.seq
+        with self.database.read() as reader:
+            return ancestor(reader, self.tree, self.end.seq, depth) == seq
+
+    def nodes(self, seqs: list[int]) -> list[Node]:
+        """Nodes by their names, whatever path they are on, in the order of their depth."""
+        with self.database.read() as reader:
+            return _in_order(reader.all(f"SELECT {OF_N} FROM {BY_SEQ}", self.tree, str(seqs)))
+
+
+class _Snapshot(Path):
+    def __init__(self, database: Readable, tree: int, end: Node | None, fresh: Sequence[Node]) -> None:
+        super().__init__(database, tree, end, fresh)
+        self._known = {end.depth: end} if end else {}
+
+    def read(self, start: int, stop: int) -> list[Node]:
+        missing = [position for position in range(start, stop) if position not in self._known]
+        if missing:
+            self._learn(super().read(missing[0], missing[-1] + 1))
+        return [self._known[position] for position in range(start, stop)]
+
+    def tail(self, tokens: int, start: int = 0) -> list[Node]:
+        return self._learn(super().tail(tokens, start))
+
+    def _learn(self, found: list[Node]) -> list[Node]:
+        self._known.update((node.depth, node) for node in found)
+        return found
+
+
+class _OnDemand:
+    """One transaction, begun when something is asked."""
+
+    def __init__(self, database: Readable, stack: ExitStack) -> None:
+        self._database, self._stack = database, stack
+        self._reader: Reader | None = None
+
+    def read(self) -> AbstractContextManager[Reader]:
+        if self._reader is None:
+            self._reader = self._stack.enter_context(self._database.read())
+        return nullcontext(self._reader)
+
+
+class Opened:
+    """A transaction that is open already."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    def read(self) -> AbstractContextManager[Reader]:
+        return nullcontext(self._reader)
+
+
+def _in_order(rows: list[Row]) -> list[Node]:
+    return sorted(map(to_node, rows), key=lambda node: node.depth)
+
+
+# Upwards the depth gets smaller at every step; where it does not, the store is damaged, and the walk has an end all the same.
+
+
+def _upward(first: str, going: str) -> str:
+    """SQL: the nodes from the first one up to where `going`, about the node `w`, no longer holds."""
+    return f"""w (tree, {COLUMNS}) AS (
+            SELECT * FROM ({first} LIMIT 1) f
+            UNION ALL
+            SELECT n.tree, {OF_N} FROM w CROSS JOIN nodes n
+            WHERE n.tree = w.tree AND n.seq = w.parent AND n.depth < w.depth AND {going})
+        SELECT {COLUMNS} FROM w"""
+
+
+# From the node $2 to its ancestor at the depth $3: each row names the next, by its jump where that does not lead too far.
+_NEXT = (
+    "CASE WHEN (SELECT j.depth FROM nodes j WHERE j.tree = n.tree AND j.seq = n.jump LIMIT 1) >= $3 THEN n.jump ELSE n.parent END"
+)
+_UP = f"""a (tree, seq, depth, next) AS (
+            SELECT * FROM (SELECT n.tree, n.seq, n.depth, {_NEXT} FROM nodes n WHERE n.tree = {TREE} AND n.seq = $2 LIMIT 1) f
+            UNION ALL
+            SELECT n.tree, n.seq, n.depth, {_NEXT} FROM a CROSS JOIN nodes n
+            WHERE n.tree = a.tree AND n.seq = a.next AND n.depth < a.depth AND a.depth > $3)"""
+_NODE = f"SELECT n.tree, {OF_N} FROM nodes n WHERE n.tree = {TREE} AND n.seq = $2"
+_FOUND = "(SELECT tree, seq FROM a WHERE depth = $3 LIMIT 1)"
+_STRETCH = f"""WITH RECURSIVE {_UP}, {
+    _upward(f"SELECT n.tree, {OF_N} FROM {_FOUND} a CROSS JOIN nodes n WHERE n.tree = a.tree AND n.seq = a.seq", "w.depth > $4")
+}"""
+_SINCE = f"WITH RECURSIVE {_upward(_NODE, 'w.depth > $3')}"
+_TAIL = f"""WITH RECURSIVE {_upward(_NODE, "w.depth > $4 AND (w.total - w.tokens > $3 OR w.role = 'tool')")}"""
+_ANCESTOR = f"WITH RECURSIVE {_UP} SELECT seq FROM a WHERE depth = $3"
+
+
+def ancestor(reader: Reader, tree: int, seq: int, depth: int) -> int:
+    """The ancestor at this depth; the node itself where it stands there."""
+    row = reader.one(_ANCESTOR, tree, seq, depth)
+    if row is None:
+        raise IndexError(f"no ancestor at depth {depth}")
+    return int(row[0])
+
+
+def stands(reader: Reader, tree: int, end: Node | None, name: str) -> bool:
+    """Whether the node of this id is on the path to `end`."""
+    found = reader.one(f"SELECT seq, depth FROM nodes WHERE tree = {TREE} AND id = $2", tree, name)
+    if found is None or end is None or found[1] > end.depth:
+        return False
+    return ancestor(reader, tree, end.seq, found[1]) == int(found[0])
+
+
+def meeting(reader: Reader, tree: int, one: Node, other: Node) -> int:
+    """The depth of the last node that two paths share; -1 where they share none."""
+    low, high = -1, min(one.depth, other.depth)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if ancestor(reader, tree, one.seq, middle) == ancestor(reader, tree, other.seq, middle):
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -1,0 +1,53 @@
+"""The tables, as numbered steps that only go forward. A step that was released is never changed; a change is a new step.
+
+`seq` and `key` are names inside one store; what leaves it are the ids. A node's row says what was said (`body`, never changed; null
+once purged) and what can be worked out from its parent's row and is kept so that no path has to be walked to know it: `depth`,
+`jump` (see path.py), `goal` and `request` (the first and the newest user message at or above it), `total` (tokens up to it).
+"""
+
+from loom.stores.migrate import Migration
+
+MIGRATIONS = (
+    Migration(
+        1,
+        "trees of nodes, sessions on them, views, handles and what is kept beside a node",
+        (
+            """CREATE TABLE trees (
+                key {serial}, tenant TEXT NOT NULL, project TEXT NOT NULL, id TEXT {binary} NOT NULL,
+                title TEXT NOT NULL DEFAULT '', data TEXT NOT NULL DEFAULT '{}', created BIGINT NOT NULL,
+                UNIQUE (tenant, project, id))""",
+            # Times are milliseconds since 1970, UTC. `known` is the match key, `local` the short name in the tree.
+            """CREATE TABLE nodes (
+                seq {node_key}, tree BIGINT NOT NULL, id TEXT {binary} NOT NULL, local TEXT {binary} NOT NULL,
+                parent BIGINT, jump BIGINT, depth BIGINT NOT NULL, goal BIGINT, request BIGINT, role TEXT NOT NULL,
+                author TEXT NOT NULL, body TEXT, generation TEXT NOT NULL, known TEXT NOT NULL, tokens BIGINT NOT NULL,
+                total BIGINT NOT NULL, session BIGINT NOT NULL, created BIGINT NOT NULL{node_tail})""",
+            "CREATE UNIQUE INDEX nodes_id ON nodes (tree, id)",
+            "CREATE UNIQUE INDEX nodes_local ON nodes (tree, local)",
+            "CREATE INDEX nodes_known ON nodes (known)",
+            """CREATE TABLE sessions (
+                key {serial}, tenant TEXT NOT NULL, project TEXT NOT NULL, id TEXT {binary} NOT NULL, tree BIGINT NOT NULL,
+                agent TEXT NOT NULL, title TEXT NOT NULL, model TEXT NOT NULL, status TEXT NOT NULL, origin TEXT NOT NULL,
+                cursor BIGINT, head TEXT NOT NULL, asides TEXT NOT NULL, prompt BIGINT NOT NULL DEFAULT 0,
+                completion BIGINT NOT NULL DEFAULT 0, cached BIGINT NOT NULL DEFAULT 0, cost DOUBLE PRECISION NOT NULL DEFAULT 0,
+                calibration TEXT NOT NULL DEFAULT '', created BIGINT NOT NULL, updated BIGINT NOT NULL,
+                UNIQUE (tenant, project, id))""",
+            "CREATE INDEX sessions_tree ON sessions (tree)",
+            "CREATE INDEX sessions_updated ON sessions (tenant, project, updated)",
+            """CREATE TABLE views (
+                session BIGINT NOT NULL, epoch BIGINT NOT NULL, node BIGINT NOT NULL, seen BIGINT NOT NULL, hash TEXT NOT NULL,
+                data TEXT NOT NULL, created BIGINT NOT NULL, PRIMARY KEY (session, epoch))""",
+            """CREATE TABLE handles (
+                tree BIGINT NOT NULL, handle TEXT NOT NULL, session BIGINT NOT NULL, kind TEXT NOT NULL, data TEXT,
+                created BIGINT NOT NULL, PRIMARY KEY (tree, handle))""",
+            """CREATE TABLE records (
+                seq {serial}, tree BIGINT NOT NULL, node BIGINT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL,
+                session BIGINT NOT NULL, author TEXT NOT NULL, data TEXT, created BIGINT NOT NULL)""",
+            "CREATE UNIQUE INDEX records_node ON records (tree, node, kind, name)",
+            # For people who look with SQL: who said what, where, in order.
+            """CREATE VIEW messages AS
+                SELECT t.tenant, t.project, t.id AS tree, n.local, n.depth, p.local AS after, n.role, n.author, n.body
+                FROM nodes n JOIN trees t ON t.key = n.tree LEFT JOIN nodes p ON p.tree = n.tree AND p.seq = n.parent""",
+        ),
+    ),
+)

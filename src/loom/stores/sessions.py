@@ -1,0 +1,499 @@
+"""Sessions: a cursor on a tree, with what belongs to it. Every question names its scope; nothing crosses it."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from loom.conversation.canonical import from_json, to_json
+from loom.conversation.message import Conversation, Message
+from loom.errors import ChoiceError, Conflict, shorten
+from loom.stores import nodes
+from loom.stores.database import Database, Reader, Row, Writer
+from loom.stores.nodes import LONGEST_NAME, Draft, Tree, plain
+from loom.stores.path import TREE, Node, Path, ancestor, meeting, stands
+
+Status = Literal["active", "archived", "importing", "purged"]
+
+
+class Scope(Struct, frozen=True):
+    """Whose things are meant. Nothing of another tenant or project is ever seen; with an agent named, nothing of other agents."""
+
+    tenant: str = "default"
+    project: str = "default"
+    agent: str = ""
+
+    def __post_init__(self) -> None:
+        for what, name in (("tenant", self.tenant), ("project", self.project), ("agent", self.agent)):
+            check_name(what, name)
+            if not name and what != "agent":
+                raise ChoiceError(f"the {what} must have a name; leave it out for 'default'")
+
+
+def check_name(what: str, name: object) -> str:
+    """A name that both databases can hold, on one line."""
+    if not isinstance(name, str) or plain(name) != name:
+        raise ChoiceError(f"a {what} is at most {LONGEST_NAME} letters on one line, found {shorten(repr(name))}")
+    return name
+
+
+class Usage(Struct, frozen=True):
+    """What providers reported: tokens read (of them from their cache), tokens written, and dollars."""
+
+    prompt: int = 0
+    completion: int = 0
+    cached: int = 0
+    cost: float = 0.0
+
+
+class Aside(Struct, frozen=True):
+    """A system message found inside a conversation: system text of the session, and the id of the node behind which it stood."""
+
+    after: str
+    message: Message
+
+
+class SessionRow(Struct, frozen=True, kw_only=True):
+    """A session as it is stored. `head` is all of its conversation but the messages; `origin` the session it came from."""
+
+    key: int
+    id: str
+    tree: Tree
+    agent: str
+    title: str
+    model: str
+    status: Status
+    origin: str
+    cursor: int | None
+    head: Conversation
+    asides: tuple[Aside, ...]
+    usage: Usage
+    calibration: str
+    created: int
+    updated: int
+
+
+_COLUMNS = (
+    "key, id, agent, title, model, status, origin, cursor, head, asides, prompt, completion, cached, cost, calibration, created, "
+    "updated"
+)
+_OF_S = ", ".join(f"s.{name}" for name in _COLUMNS.split(", "))
+_FROM = f"SELECT {_OF_S}, t.key, t.tenant, t.project, t.id FROM sessions s JOIN trees t ON t.key = s.tree"
+_SCOPED = "s.tenant = $1 AND s.project = $2 AND ($3 = '' OR s.agent = $3)"
+
+
+def _to_row(row: Row, tree: Tree | None = None) -> SessionRow:
+    """A session from its columns, and its tree from the next four where that is not known."""
+    return SessionRow(
+        key=row[0],
+        id=row[1],
+        tree=tree or Tree(*row[17:]),
+        agent=row[2],
+        title=row[3],
+        model=row[4],
+        status=row[5],
+        origin=row[6],
+        cursor=row[7],
+        head=_head(row[8]),
+        asides=msgspec.convert(from_json(row[9]), tuple[Aside, ...]),
+        usage=Usage(*row[10:14]),
+        calibration=row[14],
+        created=row[15],
+        updated=row[16],
+    )
+
+
+@lru_cache(maxsize=64)
+def _head(text: str) -> Conversation:
+    """Read again with every change of a session, and almost always the same; tools can be long."""
+    return msgspec.convert(from_json(text), Conversation)
+
+
+class Sessions:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def create(
+        self,
+        scope: Scope,
+        identity: str,
+        *,
+        now: int,
+        tree: str = "",
+        title: str = "",
+        head: Conversation | None = None,
+        origin: str = "",
+        status: Status = "active",
+    ) -> SessionRow:
+        """A new session on a tree of its own, or on the tree of this id."""
+        with self._database.write() as writer:
+            found = writer.all(
+                # Setting it to what it is makes a tree that is there already a row like a new one.
+                """INSERT INTO trees (tenant, project, id, created) VALUES ($1, $2, $3, $4)
+                    ON CONFLICT (tenant, project, id) DO UPDATE SET id = excluded.id RETURNING key, tenant, project, id""",
+                scope.tenant,
+                scope.project,
+                tree or identity,
+                now,
+            )
+            on = Tree(*found[0])
+            return self._insert(writer, scope, identity, on, title, head or _EMPTY, (), origin, status, None, now)
+
+    def fork(self, scope: Scope, row: SessionRow, at: Node | None, identity: str, title: str, now: int) -> SessionRow:
+        """A second session on the same tree. No node is copied."""
+        with self._database.write() as writer:
+            asides = tuple(aside for aside in row.asides if self._stands(writer, row.tree.key, at, aside.after))
+            agent = replace(scope, agent=row.agent)
+            cursor = at.seq if at else None
+            return self._insert(writer, agent, identity, row.tree, title, row.head, asides, row.id, "active", cursor, now)
+
+    @staticmethod
+    def _insert(
+        writer: Writer,
+        scope: Scope,
+        identity: str,
+        tree: Tree,
+        title: str,
+        head: Conversation,
+        asides: Sequence[Aside],
+        origin: str,
+        status: Status,
+        cursor: int | None,
+        now: int,
+    ) -> SessionRow:
+        found = writer.all(
+            f"""INSERT INTO sessions (tenant, project, id, tree, agent, title, model, status, origin, cursor, head, asides, created,
+                updated) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $13)
+                ON CONFLICT (tenant, project, id) DO NOTHING RETURNING {_COLUMNS}""",
+            scope.tenant,
+            scope.project,
+            identity,
+            tree.key,
+            scope.agent,
+            check_name("title", title),
+            plain(head.model),
+            status,
+            origin,
+            cursor,
+            to_json(head),
+            to_json(asides),
+            now,
+        )
+        if not found:
+            raise ChoiceError(f"there is a session {identity} in project {scope.project} already")
+        return _to_row(found[0], tree)
+
+    def get(self, scope: Scope, name: str) -> SessionRow:
+        """The session of this id, or of the one that begins so."""
+        with self._database.read() as reader:
+            return _one(reader, scope, name)
+
+    def listed(self, scope: Scope, statuses: Sequence[Status] = ("active",), limit: int = 0) -> list[SessionRow]:
+        """The sessions in scope, the one used last first."""
+        with self._database.read() as reader:
+            found = reader.all(
+                f"{_FROM} WHERE {_SCOPED} AND s.status IN {{each:4}} ORDER BY s.updated DESC, s.key DESC LIMIT $5",
+                scope.tenant,
+                scope.project,
+                scope.agent,
+                to_json(statuses),
+                limit or 1_000_000_000,
+            )
+            return list(map(_to_row, found))
+
+    def sizes(self, rows: Sequence[SessionRow]) -> dict[int, tuple[int, int]]:
+        """How many messages each of these sessions has said, and their tokens, by its key; one that said nothing is left out."""
+        with self._database.read() as reader:
+            found = reader.all(
+                """SELECT s.key, n.depth + 1, n.total FROM sessions s JOIN nodes n ON n.tree = s.tree AND n.seq = s.cursor
+                    WHERE s.key IN {each_int:1}""",
+                str([row.key for row in rows]),
+            )
+            return {key: (messages, tokens) for key, messages, tokens in found}
+
+    def path(self, row: SessionRow, end: Node | None = None) -> Path:
+        """What was said in this session, as far as its row knows. `end` is not read again where it is the node at the cursor."""
+        if row.cursor is None:
+            return Path(self._database, row.tree.key, None)
+        if end is None or end.seq != row.cursor:
+            with self._database.read() as reader:
+                end = nodes.get(reader, row.tree.key, row.cursor)
+        return Path(self._database, row.tree.key, end)
+
+    def node(self, row: SessionRow, name: str) -> Node:
+        """A node of the session's tree by its id, or a beginning of it."""
+        with self._database.read() as reader:
+            return nodes.find(reader, row.tree.key, name)
+
+    def append(
+        self,
+        row: SessionRow,
+        after: Node | None,
+        drafts: Sequence[Draft],
+        *,
+        now: int,
+        title: str = "",
+        asides: Sequence[tuple[int, Message]] = (),
+        usage: Usage | None = None,
+        records: Sequence[tuple[str, str]] = (),
+        calibration: str = "",
+    ) -> tuple[SessionRow, list[Node]]:
+        """Write messages behind `after` and move the cursor there, all or nothing; `records` stand beside the last of them.
+
+        `asides` are system messages, each with the number of messages that stand before it.
+        A chain that this session holds already, behind the same node, is found and not written again: a retry is safe.
+        """
+        with self._database.write() as writer:
+            held = self._lock(writer, row)
+            made, known = nodes.append(writer, row.tree, after, drafts, row.key, now)
+            if held != (after.seq if after else None):
+                if known == len(drafts) > 0 and self._stands_at(writer, row.tree.key, held, made[-1]):
+                    return _by_key(writer, row.key), made
+                raise self._conflict(writer, row, after, held)
+            # What a call cost is counted where it is recorded: once, however often the same answer comes.
+            told = "SELECT 1 FROM records WHERE tree = $1 AND node = $2 AND kind = 'usage'"
+            if usage is None or not made or writer.one(told, row.tree.key, made[-1].seq) is not None:
+                usage = Usage()
+            places = [after.id if after else "", *(node.id for node in made)]
+            system = (*row.asides, *(Aside(places[index], message) for index, message in asides))
+            found = writer.all(
+                f"""UPDATE sessions SET cursor = $2, updated = $3, title = CASE WHEN title = '' THEN $4 ELSE title END,
+                    asides = $5, prompt = prompt + $6, completion = completion + $7, cached = cached + $8, cost = cost + $9,
+                    calibration = CASE WHEN $10 = '' THEN calibration ELSE $10 END WHERE key = $1 RETURNING {_COLUMNS}""",
+                row.key,
+                made[-1].seq if made else held,
+                now,
+                title,
+                to_json(system),
+                usage.prompt,
+                usage.completion,
+                usage.cached,
+                usage.cost,
+                calibration,
+            )
+            if made and records:
+                writer.many(
+                    """INSERT INTO records (tree, node, kind, name, session, author, data, created)
+                        VALUES ($1, $2, $3, '', $4, $5, $6, $7) ON CONFLICT (tree, node, kind, name) DO NOTHING""",
+                    [(row.tree.key, made[-1].seq, kind, row.key, row.agent, data, now) for kind, data in records],
+                )
+            return _to_row(found[0], row.tree), made
+
+    def switch(self, row: SessionRow, to: Node | None, now: int) -> SessionRow:
+        """Move the cursor to another node of the tree."""
+        with self._database.write() as writer:
+            held = self._lock(writer, row)
+            if held != row.cursor:
+                before = nodes.get(writer, row.tree.key, row.cursor) if row.cursor is not None else None
+                raise self._conflict(writer, row, before, held)
+            moved = f"UPDATE sessions SET cursor = $2, updated = $3 WHERE key = $1 RETURNING {_COLUMNS}"
+            return _to_row(writer.all(moved, row.key, to.seq if to else None, now)[0], row.tree)
+
+    def change(
+        self,
+        row: SessionRow,
+        *,
+        now: int,
+        title: str | None = None,
+        status: Status | None = None,
+        head: Conversation | None = None,
+        calibration: str | None = None,
+    ) -> SessionRow:
+        """Give a session another title, status or head."""
+        with self._database.write() as writer:
+            self._lock(writer, row)
+            writer.all(
+                """UPDATE sessions SET title = coalesce($2, title), status = coalesce($3, status), head = coalesce($4, head),
+                    model = coalesce($5, model), calibration = coalesce($6, calibration), updated = $7 WHERE key = $1""",
+                row.key,
+                check_name("title", title) if title is not None else None,
+                status,
+                to_json(head) if head is not None else None,
+                plain(head.model) if head is not None else None,
+                calibration,
+                now,
+            )
+            return _by_key(writer, row.key)
+
+    def records(self, row: SessionRow, node: Node, kind: str) -> list[str]:
+        """What stands beside a node, by its kind."""
+        with self._database.read() as reader:
+            found = reader.all(
+                "SELECT data FROM records WHERE tree = $1 AND node = $2 AND kind = $3 AND data IS NOT NULL ORDER BY seq",
+                row.tree.key,
+                node.seq,
+                kind,
+            )
+            return [data for (data,) in found]
+
+    def recognise(self, scope: Scope, messages: Sequence[Message]) -> tuple[list[SessionRow], Node | None, int]:
+        """Where a resent history is known from: the sessions on that tree, the node, and how many of the messages it covers."""
+        with self._database.read() as reader:
+            tree, node, count = nodes.recognise(reader, scope.tenant, scope.project, messages)
+            found = reader.all(
+                f"{_FROM} WHERE {_SCOPED} AND s.tree = $4 AND s.status = 'active' ORDER BY s.updated DESC",
+                scope.tenant,
+                scope.project,
+                scope.agent,
+                tree,
+            )
+            return list(map(_to_row, found)), node, count
+
+    def purge(self, row: SessionRow, now: int) -> tuple[int, int]:
+        """Take away for good what only this session holds. How many messages went, and how many stay because others hold them.
+
+        The rows stay as tombstones: ids and places without words.
+        """
+        tree = row.tree.key
+        with self._database.write() as writer:
+            cursor = self._lock(writer, row)
+            others = writer.all(
+                "SELECT cursor FROM sessions WHERE tree = $1 AND key <> $2 AND status <> 'purged' AND cursor IS NOT NULL",
+                tree,
+                row.key,
+            )
+            own: dict[int, int] = dict(
+                writer.all("SELECT seq, depth FROM nodes WHERE tree = $1 AND session = $2 AND body IS NOT NULL", tree, row.key)
+            )
+            # What purged sessions wrote stayed because others stood on it; the last to go takes it along.
+            left: dict[int, int] = dict(writer.all(_LEFT, tree))
+            own |= {seq: left[seq] for seq in self._held_by(writer, tree, [cursor] if cursor is not None else [], left)}
+            kept = self._held_by(writer, tree, [seq for (seq,) in others], own)
+            gone = {seq: depth for seq, depth in own.items() if seq not in kept}
+            each = [(tree, seq) for seq in gone]
+            writer.many("UPDATE nodes SET body = NULL, author = '' WHERE tree = $1 AND seq = $2", each)
+            writer.many("UPDATE records SET data = NULL, author = '' WHERE tree = $1 AND node = $2", each)
+            writer.all("UPDATE handles SET data = NULL WHERE tree = $1 AND session = $2 AND kind = 'text'", tree, row.key)
+            for handle, data in writer.all(
+                "SELECT handle, data FROM handles WHERE tree = $1 AND kind = 'text' AND data IS NOT NULL", tree
+            ):
+                ids = [name for stretch in from_json(data).get("nodes", ()) for name in stretch]
+                if writer.one("SELECT 1 FROM nodes WHERE tree = $1 AND id IN {each:2} AND body IS NULL", tree, to_json(ids)):
+                    writer.all("UPDATE handles SET data = NULL WHERE tree = $1 AND handle = $2", tree, handle)
+            writer.all("DELETE FROM views WHERE session = $1", row.key)
+            # A view of a session that stood there once has words of it too.
+            for key, epoch, node in writer.all(
+                "SELECT v.session, v.epoch, v.node FROM views v JOIN sessions s ON s.key = v.session WHERE s.tree = $1", tree
+            ):
+                if self._held_by(writer, tree, [node], gone):
+                    writer.all("DELETE FROM views WHERE session = $1 AND epoch = $2", key, epoch)
+            writer.all(
+                """UPDATE sessions SET status = 'purged', title = '', cursor = NULL, head = $2, asides = '[]', calibration = '',
+                    updated = $3 WHERE key = $1""",
+                row.key,
+                to_json(_EMPTY),
+                now,
+            )
+        self._database.shed()
+        return len(gone), len(kept)
+
+    def discard(self, tree: int) -> None:
+        """Take back an import that did not come to its end: no trace of it is left. A tree that others use too stays."""
+        with self._database.write() as writer:
+            if writer.one("SELECT 1 FROM sessions WHERE tree = $1 AND status <> 'importing'", tree) is not None:
+                return
+            writer.all("DELETE FROM views WHERE session IN (SELECT key FROM sessions WHERE tree = $1)", tree)
+            for table in ("records", "handles", "nodes", "sessions"):
+                writer.all(f"DELETE FROM {table} WHERE tree = $1", tree)
+            writer.all("DELETE FROM trees WHERE key = $1", tree)
+
+    @staticmethod
+    def _held_by(reader: Reader, tree: int, ends: Sequence[int], own: dict[int, int]) -> set[int]:
+        """Which of these nodes stand on a path to one of those ends. Walks each path no further up than the nodes reach."""
+        if not own:
+            return set()
+        top = min(own.values())
+        kept: set[int] = set()
+        for end in ends:
+            seq: int | None = end
+            while seq is not None and seq not in kept:
+                rows = reader.all(_UPWARD, tree, seq, top)
+                seq = None
+                for at, parent in rows:
+                    if at in kept:
+                        seq = None
+                        break
+                    if at in own:
+                        kept.add(at)
+                    seq = parent
+                if len(rows) < 2000:
+                    break
+        return kept
+
+    @staticmethod
+    def _lock(writer: Writer, row: SessionRow) -> int | None:
+        """The cursor as it is stored, held until the transaction ends."""
+        # The tree too: what two sessions write to it at once must not get one name twice.
+        found = writer.one(
+            "SELECT s.cursor, s.status FROM sessions s JOIN trees t ON t.key = s.tree WHERE s.key = $1 {lock}", row.key
+        )
+        if found is None or found[1] == "purged":
+            raise ChoiceError(f"session {row.id} was purged; its messages are gone for good")
+        cursor: int | None = found[0]
+        return cursor
+
+    @staticmethod
+    def _stands(reader: Reader, tree: int, end: Node | None, name: str) -> bool:
+        return not name or stands(reader, tree, end, name)
+
+    @staticmethod
+    def _stands_at(reader: Reader, tree: int, held: int | None, node: Node) -> bool:
+        if held is None:
+            return False
+        depth = nodes.get(reader, tree, held).depth
+        return node.depth <= depth and ancestor(reader, tree, held, node.depth) == node.seq
+
+    @staticmethod
+    def _conflict(reader: Reader, row: SessionRow, after: Node | None, held: int | None) -> Conflict:
+        found = nodes.get(reader, row.tree.key, held).local if held is not None else "its beginning"
+        expected = after.local if after else "its beginning"
+        return Conflict(row.id, expected, found)
+
+    def on_path(self, row: SessionRow, path: Path) -> tuple[Aside, ...]:
+        """The asides whose place is on this path."""
+        if not row.asides:
+            return ()
+        with self._database.read() as reader:
+            return tuple(aside for aside in row.asides if self._stands(reader, row.tree.key, path.end, aside.after))
+
+    def meeting(self, one: Path, other: Path) -> int:
+        """How many nodes two paths of a tree share."""
+        if one.end is None or other.end is None:
+            return 0
+        with self._database.read() as reader:
+            return meeting(reader, one.tree, one.end, other.end) + 1
+
+
+_EMPTY = Conversation(messages=())
+_LEFT = """SELECT n.seq, n.depth FROM nodes n JOIN sessions s ON s.key = n.session
+    WHERE n.tree = $1 AND s.status = 'purged' AND n.body IS NOT NULL"""
+_UPWARD = f"""WITH RECURSIVE w (tree, seq, parent, depth, n) AS (
+    SELECT * FROM (SELECT tree, seq, parent, depth, 1 FROM nodes WHERE tree = {TREE} AND seq = $2 LIMIT 1) f
+    UNION ALL
+    SELECT p.tree, p.seq, p.parent, p.depth, w.n + 1 FROM w CROSS JOIN nodes p
+    WHERE p.tree = w.tree AND p.seq = w.parent AND w.n < 2000 AND p.depth >= $3)
+    SELECT seq, parent FROM w ORDER BY n"""
+
+
+def _one(reader: Reader, scope: Scope, name: str) -> SessionRow:
+    scoped = (scope.tenant, scope.project, scope.agent)
+    rows = reader.all(f"{_FROM} WHERE {_SCOPED} AND s.id = $4", *scoped, name)
+    if not rows and len(name) >= 4:
+        rows = reader.all(f"{_FROM} WHERE {_SCOPED} AND s.id >= $4 AND s.id < $5 LIMIT 3", *scoped, name, name + "\uffff")
+    if not rows:
+        whose = f" of agent {scope.agent}" if scope.agent else ""
+        raise ChoiceError(
+            f"there is no session {shorten(name)!r}{whose} in project {scope.project!r}; loom session list shows them"
+        )
+    if len(rows) > 1:
+        raise ChoiceError(f"{shorten(name)!r} begins several sessions ({', '.join(row[1] for row in rows)}); give more letters")
+    return _to_row(rows[0])
+
+
+def _by_key(reader: Reader, key: int) -> SessionRow:
+    row = reader.one(f"{_FROM} WHERE s.key = $1", key)
+    assert row is not None
+    return _to_row(row)

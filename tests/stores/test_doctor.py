@@ -1,0 +1,305 @@
+"""The doctor finds every kind of damage, says where, and finds none in a store that has only lived."""
+
+import asyncio
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from loom import Loom, Message, Session, StoreError, Text
+from loom.stores.doctor import examine
+from loom.stores.store import Store
+from tests.stores.history import answer, change, live, open_loom, select
+
+
+@pytest.fixture
+def loom(address: str) -> Iterator[Loom]:
+    with open_loom(address) as loom:
+        yield loom
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_store_that_has_only_lived_is_well(loom: Loom, address: str, seed: int) -> None:
+    sessions = live(loom, seed, 80, purges=3)
+    with open_loom(address, project="whole") as whole, open_loom(address, project="single") as single:
+        whole.import_lines(loom.export())
+        for session in sessions:
+            single.import_lines(session.export())
+        live(single, seed, 20, purges=1)
+    found = examine(loom.store)
+    assert list(found) == []
+    for kind in ("nodes", "records", "sessions", "views", "handles"):
+        assert found.looked[kind] == select(loom.store.database, f"SELECT count(*) FROM {kind}")[0][0] > 0
+
+
+def test_a_new_store_is_well(loom: Loom) -> None:
+    assert list(examine(loom.store)) == []
+
+
+# ── damage ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def patient(loom: Loom) -> Session:
+    """A session with something of every kind: seven messages, an answer, asides, a fork, a purged one, views, handles."""
+    session = loom.new(model="gpt-4o", system="You weave.")
+    session.append("one", Message("assistant", (Text("two " * 2000),)), Message("system", (Text("aside"),)), "three")
+    asyncio.run(session.prepare(window=900, reserve_output=100))
+    session.absorb(answer(random.Random(1)))
+    session.append("five", Message("assistant", (Text("six"),)), "seven")
+    gone = session.fork()
+    gone.append("to be purged")
+    gone.absorb(answer(random.Random(2)))
+    gone.purge()
+    assert list(examine(loom.store)) == []
+    return session
+
+
+# The session's own nodes, from 1; the purged ones are 8 and 9.
+NODE = "(SELECT min(seq) + {} - 1 FROM nodes)"
+LIVING = "(SELECT key FROM sessions WHERE status = 'active')"
+DEAD = "(SELECT key FROM sessions WHERE status = 'purged')"
+NOWHERE = "1:" + "a" * 32
+
+
+def session(column: str, value: str) -> str:
+    return f"UPDATE sessions SET {column} = {value} WHERE key = {LIVING}"
+
+
+def node(number: int, column: str, value: str) -> str:
+    return f"UPDATE nodes SET {column} = {value} WHERE seq = {NODE.format(number)}"
+
+
+DAMAGE: dict[str, tuple[str, str, str]] = {
+    "other words": (node(5, "body", """replace(body, 'five', 'fife')"""), "node", "its id does not belong to what it says"),
+    "no JSON": (node(5, "body", "'{'"), "node", "what was said cannot be read"),
+    "no message": (node(5, "body", "'[1]'"), "node", "what was said cannot be read"),
+    "another id": (node(7, "id", f"'{NOWHERE}'"), "node", "its id does not belong to what it says"),
+    "another generation": (node(4, "generation", "'x'"), "node", "its id does not belong to what it says"),
+    "another parent": (node(7, "parent", NODE.format(5)), "node", "its id does not belong to what it says"),
+    "no parent": (node(7, "parent", "999999"), "node", "the node that it comes after, 999999, is not in its tree"),
+    "a later parent": (node(5, "parent", NODE.format(7)), "node", "which was written later"),
+    "another role": (node(6, "role", "'tool'"), "node", "kept as said by tool"),
+    "another author": (node(6, "author", "'Eve'"), "node", "kept as said by assistant 'Eve'"),
+    "another key": (node(6, "known", "'x'"), "node", "the key by which it is recognised"),
+    "another name": (node(6, "local", "'zzzz'"), "node", "its short name 'zzzz' is not a beginning of its id"),
+    "too short a name": (node(6, "local", "substr(local, 1, 3)"), "node", "its short name"),
+    "another depth": (node(6, "depth", "9"), "node", "its depth is 9, and should be 5"),
+    "a root that is deep": (node(1, "depth", "1"), "node", "its depth is 1, and should be 0"),
+    "another jump": (node(6, "jump", NODE.format(1)), "node", "its jump is"),
+    "no jump": (node(6, "jump", "NULL"), "node", "its jump is None"),
+    "a root's jump": (node(1, "jump", "0"), "node", "its jump is 0"),
+    "another goal": (node(6, "goal", NODE.format(3)), "node", "its goal is"),
+    "another request": (node(6, "request", NODE.format(1)), "node", "its request is"),
+    "another total": (node(6, "total", "total + 1"), "node", "its total is"),
+    "other tokens": (node(6, "tokens", "tokens + 1"), "node", "its total is"),
+    "no tree": (node(6, "tree", "99"), "node", "its tree, 99, is not there"),
+    "no writer": (node(6, "session", "99"), "node", "the session that wrote it is not there"),
+    "words of a purged node": (node(8, "author", "'Eve'"), "node", "it was purged, but not all of it is gone"),
+    "a record of a purged node": (
+        f"UPDATE records SET data = 'x' WHERE node = {NODE.format(9)} AND kind = 'response'",
+        "response of node",
+        "its node was purged, and its words are still there",
+    ),
+    "a record of no node": (
+        "UPDATE records SET node = 9999 WHERE kind = 'usage' AND data IS NOT NULL",
+        "usage of node 9999",
+        "is not there",
+    ),
+    "a record of no session": (
+        "UPDATE records SET session = 99 WHERE kind = 'usage'",
+        "usage of node",
+        "the session that it belongs to",
+    ),
+    "usage that is none": (
+        "UPDATE records SET data = '[]' WHERE kind = 'usage' AND data IS NOT NULL",
+        "usage of node",
+        "the usage cannot be read",
+    ),
+    "another sum": (session("prompt", "prompt + 1"), "session", "its usage is"),
+    "another cost": (session("cost", "cost + 0.001"), "session", "its usage is"),
+    "no such status": (session("status", "'asleep'"), "session", "its status is 'asleep'"),
+    "a session without its tree": (session("tree", "99"), "session", "its tree, 99, is not there"),
+    "another's tree": (
+        session("project", "'other'"),
+        "session",
+        "its tree belongs to default/default",
+    ),
+    "no cursor": (session("cursor", "9999"), "session", "the node that it stands at, 9999"),
+    "no head": (session("head", "'x'"), "session", "its system text, tools and settings"),
+    "an odd head": (session("head", "'[]'"), "session", "its system text, tools and settings"),
+    "another model": (
+        session("model", "'x'"),
+        "session",
+        "its model is kept as 'x' and as 'gpt-4o'",
+    ),
+    "no asides": (
+        session("asides", "'[1]'"),
+        "session",
+        "the system messages that were said in it",
+    ),
+    "an aside nowhere": (
+        session("asides", "replace(asides, '1:', '1:x')"),
+        "session",
+        "a system message stands behind the node 1:x",
+    ),
+    "odd calibration": (session("calibration", "'['"), "session", "what it has learnt"),
+    "a purged title": (f"UPDATE sessions SET title = 'words' WHERE key = {DEAD}", "session", "it was purged, and its words"),
+    "a purged head": (
+        f"""UPDATE sessions SET head = '{{"messages":[],"model":"x"}}' WHERE key = {DEAD}""",
+        "session",
+        "it was purged, and its words are still there",
+    ),
+    "a view of no session": ("UPDATE views SET session = 99", "view 0 of session 99", "its session is not there"),
+    "a view of a purged session": (f"UPDATE views SET session = {DEAD}", "view 0 of session", "its session was purged"),
+    "a view of no node": ("UPDATE views SET node = 9999", "view 0 of session", "the node that it goes up to, 9999"),
+    "a view that is none": ("UPDATE views SET data = '{}'", "view 0 of session", "it cannot be read"),
+    "another epoch": ("UPDATE views SET epoch = 7", "view 7 of session", "it cannot be read"),
+    "a marker of nothing": ("DELETE FROM handles", "view 0 of session", "what its marker"),
+    "a handle that is none": ("UPDATE handles SET data = '[]'", "handle ~", "what it stands for cannot be read"),
+    "a handle without a text": ("UPDATE handles SET data = NULL", "handle ~", "what it stands for is missing"),
+    "another kind": ("UPDATE handles SET kind = 'text'", "handle ~", "what it stands for cannot be read"),
+    "no such kind": ("UPDATE handles SET kind = 'door'", "handle ~", "what it stands for cannot be read"),
+    "a handle of no session": ("UPDATE handles SET session = 99", "handle ~", "the session that it belongs to"),
+    "a handle to no node": (
+        f"""UPDATE handles SET data = '{{"nodes":[["{NOWHERE}","{NOWHERE}"]]}}', kind = 'span'""",
+        "handle ~",
+        "it stands for the node 1:aaa",
+    ),
+    "a place that is none": (
+        """UPDATE handles SET data = replace(data, '"place":"0"', '"place":"7"')""",
+        "handle ~",
+        "it stands for the text '7'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damage_is_found_and_placed(patient: Session, loom: Loom, name: str) -> None:
+    sql, place, what = DAMAGE[name]
+    change(loom.store.database, sql)
+    found = list(examine(loom.store))
+    told = [problem for problem in found if what in problem.what]
+    assert told, found
+    assert all(problem.place.startswith(place) and problem.remedy and not problem.note for problem in told)
+
+
+def test_the_place_names_tree_and_node(patient: Session, loom: Loom) -> None:
+    local = patient.path[5].local
+    change(loom.store.database, node(6, "depth", "9"))
+    assert next(examine(loom.store)).place == f"node {local} of tree {patient.row.tree.id} in default/default"
+
+
+def test_nodes_that_come_after_each_other_do_not_hold_it_up(patient: Session, loom: Loom) -> None:
+    data = json.dumps({"nodes": [[patient.path[0].id, patient.path[6].id]]})
+    change(loom.store.database, "UPDATE handles SET kind = 'span', data = $1", data)
+    change(loom.store.database, f"UPDATE nodes SET parent = {NODE.format(7)}, jump = {NODE.format(7)}, depth = 9 WHERE depth > 0")
+    assert any("which was written later" in problem.what for problem in examine(loom.store))
+
+
+def test_a_handle_whose_nodes_are_on_no_path(patient: Session, loom: Loom) -> None:
+    first, last = patient.path[3].id, patient.path[1].id
+    data = json.dumps({"nodes": [[first, last]]})
+    change(loom.store.database, "UPDATE handles SET kind = 'span', data = $1", data)
+    assert any("which are on no path" in problem.what for problem in examine(loom.store))
+
+
+def test_the_words_of_a_purged_text_are_found(patient: Session, loom: Loom) -> None:
+    change(loom.store.database, f"""UPDATE handles SET kind = 'text', data = '{{"text":"words"}}', session = {DEAD}""")
+    assert any(problem.what == "what it stands for was purged, and its words are still there" for problem in examine(loom.store))
+
+
+def test_what_a_tree_gives_to_another_project_is_found(patient: Session, loom: Loom) -> None:
+    change(loom.store.database, "UPDATE trees SET project = 'other'")
+    what = {problem.what for problem in examine(loom.store)}
+    assert "its tree belongs to default/other" in what
+    assert "the key by which it is recognised is not the one that it should have" in what
+
+
+def test_a_session_whose_origin_is_gone_is_well(patient: Session, loom: Loom) -> None:
+    change(loom.store.database, "UPDATE sessions SET origin = 'nowhere'")
+    assert list(examine(loom.store)) == []
+
+
+def test_a_long_import_is_a_note(loom: Loom) -> None:
+    row = loom.store.sessions.create(loom.scope, "half", now=loom.now(), status="importing")
+    assert list(examine(loom.store, row.updated + 1000)) == []
+    (note,) = examine(loom.store, row.updated + 3 * 3_600_000)
+    assert note.note
+    assert "3 hours ago" in note.what
+    assert "loom session purge half" in note.remedy
+
+
+def test_an_empty_purged_session_and_a_moved_one_are_well(loom: Loom) -> None:
+    loom.new().purge()
+    session = loom.new()
+    session.append("one", "two")
+    session.fork().switch(session.path[0].id)
+    assert list(examine(loom.store)) == []
+
+
+# ── pages that cannot be read ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def full(path: Path) -> tuple[int, int]:
+    """A store of some pages in one file; its size and that of a page."""
+    with Loom.open(str(path)) as loom:
+        session = loom.new()
+        session.append(*(f"message {n} {'word ' * 100}" for n in range(400)))
+        loom.store.database.shed()
+        return path.stat().st_size, select(loom.store.database, "PRAGMA page_size")[0][0]
+
+
+def spoil(path: Path, offset: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(data)
+
+
+@pytest.mark.parametrize("part", range(1, 10))
+def test_the_rest_of_a_damaged_file_is_looked_at(tmp_path: Path, part: int) -> None:
+    path = tmp_path / "loom.db"
+    size, page = full(path)
+    spoil(path, size * part // 10 // page * page, b"\xff" * page)
+    store = Store(str(path))
+    try:
+        found = examine(store)
+        problems = list(found)
+    finally:
+        store.close()
+    assert problems
+    assert all(problem.remedy for problem in problems)
+    assert found.looked["sessions"] == 1
+    if any(problem.place.startswith("nodes behind") for problem in problems):
+        assert 300 < found.looked["nodes"] < 400
+
+
+def test_a_text_that_is_no_text_is_gone_around(tmp_path: Path) -> None:
+    path = tmp_path / "loom.db"
+    full(path)
+    spoil(path, path.read_bytes().index(b"message 200 word"), b"\xff")
+    store = Store(str(path))
+    problems = list(examine(store))
+    store.close()
+    assert [problem.place for problem in problems] == ["nodes behind 200 up to 201"]
+
+
+def test_a_value_of_another_kind_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "loom.db"
+    full(path)
+    store = Store(str(path))
+    change(store.database, "UPDATE nodes SET total = 'many' WHERE depth = 200")
+    problems = list(examine(store))
+    store.close()
+    assert any(problem.what.startswith("its row makes no sense") for problem in problems)
+
+
+def test_a_store_that_is_gone_is_an_error_and_no_damage(tmp_path: Path) -> None:
+    path = tmp_path / "loom.db"
+    full(path)
+    store = Store(str(path))
+    store.close()
+    with pytest.raises(StoreError, match="closed"):
+        list(examine(store))
