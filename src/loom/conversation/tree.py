@@ -1,0 +1,96 @@
+"""A branching conversation as a value: what was said after what, what was said about it, and how it is read."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from loom.conversation.message import Carried, Message
+
+Mode = Literal["dialogue", "buffer"]
+Edge = Literal["continuation", "annotation", "version"]
+SourceRole = Literal["instruction", "context", "primary"]  # in the order in which they are read
+Strategy = Literal["truncate_middle", "rolling_window", "stop_at_limit"]
+
+
+class Source(Struct, frozen=True, omit_defaults=True):
+    """A node that another was made from, beside its parent; of another tree where one is named."""
+
+    node: str
+    role: SourceRole = "primary"
+    tree: str = ""
+
+
+class Flags(Struct, frozen=True, omit_defaults=True):
+    """What people and agents say about a node without changing it."""
+
+    bookmarked: bool = False
+    label: str = ""
+    pruned: bool = False
+    excluded: bool = False
+    pinned: bool = False
+
+
+class TreeNode(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A message at its place. `parent` is "" for a root; `author` an agent's name, "" for whoever the message's role says.
+
+    `edge` tells how it hangs there: it goes on, it is a remark on its parent, or it is another version of `edited_from`.
+    Times are milliseconds since 1970, UTC; 0 where nobody knows.
+    """
+
+    id: str
+    message: Message
+    parent: str = ""
+    author: str = ""
+    edge: Edge = "continuation"
+    sources: tuple[Source, ...] = ()
+    edited_from: str = ""
+    generation: str = ""
+    flags: Flags = Flags()
+    created: int = 0
+
+
+class Link(Struct, frozen=True, omit_defaults=True):
+    """From a node to a node, of another tree where one is named, with a word on why."""
+
+    source: str
+    target: str
+    tree: str = ""
+    label: str = ""
+
+
+class Preferences(Struct, frozen=True, omit_defaults=True):
+    """How what is too long is cut, where the application's preferences are not right for a tree."""
+
+    truncation_strategy: Strategy | None = None
+    minimum_recent_nodes: int | None = None
+    token_buffer: int | None = None
+
+
+class Tree(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A whole tree. Parents stand before their children; `current` is the node that whoever wrote it last looked at.
+
+    `carried` is what the file it came from says of the conversation beyond these fields.
+    """
+
+    id: str
+    nodes: tuple[TreeNode, ...]
+    title: str = ""
+    description: str = ""
+    mode: Mode = "dialogue"
+    system_context: str = ""
+    buffer_mode_system_context: bool = False
+    preferences: Preferences = Preferences()
+    links: tuple[Link, ...] = ()
+    current: str = ""
+    model: str = ""
+    created: int = 0
+    carried: Carried | None = None
+
+    @property
+    def branch_points(self) -> int:
+        """How many nodes have more than one continuation."""
+        children: dict[str, int] = {}
+        for node in self.nodes:
+            if node.parent and node.edge == "continuation":
+                children[node.parent] = children.get(node.parent, 0) + 1
+        return sum(count > 1 for count in children.values())

@@ -1,0 +1,102 @@
+"""Trees in our own form: a JSON document that says what it is, and holds trees as they are.
+
+Rules: ids are texts and unique in their tree; a parent stands before its children; what a node, a link or `current` names is
+in the tree, unless another tree is named. A change that an older Loom would read wrongly gets a new version.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from loom.conversation.canonical import from_json, to_json
+from loom.conversation.message import Carried, Message, Opaque, Reasoning, ToolCall, ToolResult
+from loom.conversation.tree import Tree
+from loom.dialects.wire import Json, expect_list
+from loom.errors import TranscriptError, WireError
+
+FORMAT = "Loom trees"
+WHAT = "tree"
+VERSION = 1
+
+
+def write_trees(trees: Iterable[Tree]) -> Iterator[str]:
+    """A line for each tree, each a document of its own."""
+    for tree in trees:
+        yield to_json({"loom": WHAT, "version": VERSION, "trees": [tree]})
+
+
+def matches(value: Any) -> bool:
+    return isinstance(value, dict) and value.get("loom") == WHAT
+
+
+def trees(value: Json) -> Iterator[Tree]:
+    version = value.get("version")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise WireError("version", "a number from 1", version)
+    if version > VERSION:
+        raise WireError("version", f"at most {VERSION}; a newer Loom wrote this, and a newer Loom reads it", version)
+    for n, given in enumerate(expect_list(value.get("trees"), "trees")):
+        try:
+            tree = msgspec.convert(given, Tree)
+        except msgspec.ValidationError as error:
+            what, _, at = str(error).partition(" - at `$")
+            raise TranscriptError(f"trees[{n}]{at.rstrip('`')}: {what[:1].lower()}{what[1:].replace('`', '')}") from None
+        _check(tree, f"trees[{n}]")
+        yield tree
+
+
+def _check(tree: Tree, place: str) -> None:
+    if not tree.id:
+        raise WireError(f"{place}.id", "an id", tree.id)
+    here: set[str] = set()
+    for n, node in enumerate(tree.nodes):
+        if not node.id or node.id in here:
+            raise WireError(f"{place}.nodes[{n}].id", "an id of its own", node.id)
+        if node.parent and node.parent not in here:
+            raise WireError(f"{place}.nodes[{n}].parent", "the id of a node before it", node.parent)
+        here.add(node.id)
+        _check_message(node.message, f"{place}.nodes[{n}].message")
+    named = [("current", tree.current)] if tree.current else []
+    named += [(f"nodes[{n}].edited_from", node.edited_from) for n, node in enumerate(tree.nodes) if node.edited_from]
+    named += [
+        (f"nodes[{n}].sources[{m}].node", source.node)
+        for n, node in enumerate(tree.nodes)
+        for m, source in enumerate(node.sources)
+        if source.tree in ("", tree.id)
+    ]
+    named += [(f"links[{n}].source", link.source) for n, link in enumerate(tree.links)]
+    named += [(f"links[{n}].target", link.target) for n, link in enumerate(tree.links) if link.tree in ("", tree.id)]
+    for where, id in named:
+        if id not in here:
+            raise WireError(f"{place}.{where}", "the id of a node of this tree", id)
+    _check_carried(tree.carried, f"{place}.carried")
+
+
+def _check_message(message: Message, place: str) -> None:
+    _check_carried(message.carried, f"{place}.carried")
+    for n, part in enumerate(message.parts):
+        at = f"{place}.parts[{n}]"
+        if isinstance(part, ToolResult) and message.role != "tool":
+            raise WireError(at, "a result only in a message of the role tool", message.role)
+        if isinstance(part, ToolCall | Reasoning) and message.role != "assistant":
+            raise WireError(at, "calls and reasoning only in a message of the assistant", message.role)
+        for piece in (part, *part.parts) if isinstance(part, ToolResult) else (part,):
+            if isinstance(piece, Opaque):
+                _check_object(piece.json, f"{at}.json")
+            else:
+                _check_carried(piece.carried, f"{at}.carried")
+
+
+def _check_carried(carried: Carried | None, place: str) -> None:
+    if carried is not None and carried.fields:
+        _check_object(carried.fields, f"{place}.fields")
+
+
+def _check_object(text: str, place: str) -> None:
+    try:
+        value = from_json(text)
+    except ValueError:
+        value = text
+    if not isinstance(value, dict):
+        raise WireError(place, "the JSON text of an object", text)
