@@ -426,7 +426,7 @@ def main() -> int:
         print(f"\n{store}: model {MODEL}; tokenizer loaded and store open before anything is timed; medians, nothing subtracted")
         with STORES[store]() as url:
             wrong += measure(store, url, chosen.messages, [mark for mark in MARKS if mark <= chosen.branches])
-    print(*(f"wrong: {what}" for what in dict.fromkeys(wrong)), sep="\n")
+    print("\n".join(f"wrong: {what}" for what in dict.fromkeys(wrong)) or "nothing is wrong")
     return 1 if wrong else 0
 
 

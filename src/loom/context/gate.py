@@ -10,6 +10,7 @@ Rules of this file:
 
 import re
 from collections.abc import Iterable, Sequence
+from math import ceil
 
 from msgspec import Struct
 
@@ -43,7 +44,7 @@ class _Unit(Struct):
     unread: bool = False
     rule: str = ""
     made: tuple[Message, ...] | None = None
-    outranked_by: int = 0  # tokens of all that may claim room before it
+    needs: int = 0  # tokens of room at which it is whole: its own, and those of all that may claim room before it
     chosen_at: int = 0  # the window at which the strategy itself would choose it
 
 
@@ -51,7 +52,7 @@ class Room(Struct, frozen=True, kw_only=True):
     """What history may take, and what is needed beside it to tell at which window something would return."""
 
     tokens: int
-    refill: int
+    refill: float  # the share of it that a new epoch fills
     beside: int
     reserve: int
     margin: float
@@ -93,7 +94,7 @@ def fit(
     free -= _take_must(work, units, must, free)
     newest = len(units) - 1
     rest = [n for n in dict.fromkeys([newest, *order]) if n not in must]
-    _rank(units, [*must, *rest], set(must), markers)
+    _rank(units, [*must, *rest], set(must), markers, room.refill)
     named = {newest, *order[:kept]}
     rest = [n for n in rest if n in named]
     _take_rest(work, units, rest, free)
@@ -171,20 +172,21 @@ def _take_must(work: Work, units: list[_Unit], must: dict[int, str], free: int) 
     return needed
 
 
-def _rank(units: list[_Unit], order: list[int], must: set[int], marker: int) -> None:
-    """What outranks each unit."""
+def _rank(units: list[_Unit], order: list[int], must: set[int], marker: int, refill: float) -> None:
+    """What room each unit needs: what must be in is whole only where all of it is, and so is what comes first behind it."""
     used = marker
     together = sum(units[n].cost for n in must)
-    for n in order:
-        # What must be in is whole only where all of it is.
-        units[n].outranked_by = marker + together - units[n].cost if n in must else used
+    total = sum(unit.cost for unit in units)
+    for position, n in enumerate(order):
         used += units[n].cost
+        filled = position > len(must) and refill < 1  # only a share is filled with these, unless all fits
+        units[n].needs = marker + together if n in must else min(ceil(used / refill) + 1, total) if filled else used
 
 
 def _take_rest(work: Work, units: list[_Unit], order: list[int], free: int) -> None:
     """Fill what is free, in order, until something does not fit; the newest exchange may also take what a new epoch leaves free."""
     counter, strategy = work.counter, work.policy.strategy
-    spare = work.room.tokens - work.room.refill
+    spare = work.room.tokens - int(work.room.tokens * work.room.refill)
     for position, n in enumerate(order):
         unit = units[n]
         newest = n == len(units) - 1
@@ -265,7 +267,7 @@ def _gap(work: Work, gap: list[_Unit], span: Span, count: int) -> Piece:
 
 
 def _returns_at(unit: _Unit, room: Room) -> int:
-    inside = unit.outranked_by + unit.cost + room.beside
+    inside = unit.needs + room.beside
     return max(-int(-inside // (1 - room.margin)) + room.reserve + 1, unit.chosen_at)
 
 

@@ -117,7 +117,7 @@ def _revived(piece: Piece, history: tuple[Message, ...]) -> Piece:
 
 def _refilled(setup: Setup) -> Setup:
     """A new epoch leaves room to grow."""
-    return replace(setup, room=replace(setup.room, refill=int(setup.room.tokens * setup.policy.refill)))
+    return replace(setup, room=replace(setup.room, refill=setup.policy.refill))
 
 
 def _stand(previous: Epoch, pins: Sequence[int]) -> bool:

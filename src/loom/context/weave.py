@@ -174,7 +174,7 @@ def build(
     head_hash = _hash(
         to_json([chosen.name, model or "", wish.ratio]) + to_lines(placed) + "".join(map(_tool_text, conversation.tools))
     )
-    room = Room(tokens=usable - beside, refill=usable - beside, beside=larger, reserve=reserve, margin=margin)
+    room = Room(tokens=usable - beside, refill=1.0, beside=larger, reserve=reserve, margin=margin)
     setup = Setup(
         policy=chosen,
         budget=budget,

@@ -40,12 +40,12 @@ def prepare(
     fetch: Callable[[str], str],
 ) -> tuple[Context, Prepared]:
     """The request, and what to remember of it. The last epoch goes on where it can; else one begins, from what is read anew."""
-    asides = store.sessions.on_path(row, path)
-    given = replace(row.head, system=(*row.head.system, *(aside.message for aside in asides)))
-    model = wish.model or given.model
-    usable = budget_for(wish, given).usable
     reason, reading = "the first request on this path", None
     with path.snapshot() as now:
+        asides = store.sessions.on_path(row, now)
+        given = replace(row.head, system=(*row.head.system, *(aside.message for aside in asides)))
+        model = wish.model or given.model
+        usable = budget_for(wish, given).usable
         view = last.view if last else store.views.newest(row, now)
         try:
             reading = _read_again(now, view, last, usable, pins) if view else None

@@ -155,6 +155,11 @@ class Path:
         with self.database.read() as reader:
             return ancestor(reader, self.tree, self.end.seq, depth) == seq
 
+    def says(self, name: str) -> bool:
+        """Whether the node of this id stands on the path."""
+        with self.database.read() as reader:
+            return stands(reader, self.tree, self.end, name)
+
     def nodes(self, seqs: list[int]) -> list[Node]:
         """Nodes by their names, whatever path they are on, in the order of their depth."""
         with self.database.read() as reader:
@@ -207,11 +212,9 @@ def _in_order(rows: list[Row]) -> list[Node]:
     return sorted(map(to_node, rows), key=lambda node: node.depth)
 
 
-# Upwards the depth gets smaller at every step; where it does not, the store is damaged, and the walk has an end all the same.
-
-
 def _upward(first: str, going: str) -> str:
     """SQL: the nodes from the first one up to where `going`, about the node `w`, no longer holds."""
+    # Upwards the depth gets smaller at every step; where it does not, the store is damaged, and the walk has an end all the same.
     return f"""w (tree, {COLUMNS}) AS (
             SELECT * FROM ({first} LIMIT 1) f
             UNION ALL
@@ -231,9 +234,8 @@ _UP = f"""a (tree, seq, depth, next) AS (
             WHERE n.tree = a.tree AND n.seq = a.next AND n.depth < a.depth AND a.depth > $3)"""
 _NODE = f"SELECT n.tree, {OF_N} FROM nodes n WHERE n.tree = {TREE} AND n.seq = $2"
 _FOUND = "(SELECT tree, seq FROM a WHERE depth = $3 LIMIT 1)"
-_STRETCH = f"""WITH RECURSIVE {_UP}, {
-    _upward(f"SELECT n.tree, {OF_N} FROM {_FOUND} a CROSS JOIN nodes n WHERE n.tree = a.tree AND n.seq = a.seq", "w.depth > $4")
-}"""
+_AT = f"SELECT n.tree, {OF_N} FROM {_FOUND} a CROSS JOIN nodes n WHERE n.tree = a.tree AND n.seq = a.seq"
+_STRETCH = f"WITH RECURSIVE {_UP}, {_upward(_AT, 'w.depth > $4')}"
 _SINCE = f"WITH RECURSIVE {_upward(_NODE, 'w.depth > $3')}"
 _TAIL = f"""WITH RECURSIVE {_upward(_NODE, "w.depth > $4 AND (w.total - w.tokens > $3 OR w.role = 'tool')")}"""
 _ANCESTOR = f"WITH RECURSIVE {_UP} SELECT seq FROM a WHERE depth = $3"

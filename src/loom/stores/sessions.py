@@ -454,10 +454,7 @@ class Sessions:
 
     def on_path(self, row: SessionRow, path: Path) -> tuple[Aside, ...]:
         """The asides whose place is on this path."""
-        if not row.asides:
-            return ()
-        with self._database.read() as reader:
-            return tuple(aside for aside in row.asides if self._stands(reader, row.tree.key, path.end, aside.after))
+        return tuple(aside for aside in row.asides if not aside.after or path.says(aside.after))
 
     def meeting(self, one: Path, other: Path) -> int:
         """How many nodes two paths of a tree share."""
