@@ -35,10 +35,12 @@ NAMES = [
     "model_limit",
     "parse_turn_boundaries",
     "read_runs",
+    "read_trees",
     "repair",
     "restore_ids",
     "turns",
     "weave",
+    "write_trees",
 ]  # fmt: skip
 
 

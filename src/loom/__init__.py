@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from loom.errors import LoomError as LoomError
     from loom.errors import StoreError as StoreError
     from loom.transcripts.formats import read_runs as read_runs
+    from loom.transcripts.trees import read_trees as read_trees
+    from loom.transcripts.trees import write_trees as write_trees
 
 # Importing loom does no work: a name is fetched when it is first used.
 _HOMES = {
@@ -52,6 +54,7 @@ _HOMES = {
     "loom.engine.sessions": ("Event", "Loom", "Session"),
     "loom.errors": ("CannotFit", "Conflict", "LoomError", "StoreError"),
     "loom.transcripts.formats": ("read_runs",),
+    "loom.transcripts.trees": ("read_trees", "write_trees"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = sorted(_HOME)

@@ -453,7 +453,7 @@ BAD: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
     "a tree without a name": (altered("tree", id=""), "line 2: the tree has no id"),
     "a session twice": (lambda lines: [*lines[:3], lines[2], *lines[3:]], "line 4: session .* comes twice"),
     "a session without a name": (altered("session", id=""), "line 3: the session has no id"),
-    "a title past all": (altered("session", title="x" * 201), "line 3: a title is at most 200"),
+    "a title past all": (altered("session", title="x" * 201), "line 3: a title is a text of at most 200"),
     "a status past all": (altered("session", status="asleep"), "line 3: invalid"),
     "a session at no node": (altered("session", cursor=NOWHERE), "line 3: session .* names the node 1:aaa"),
     "an aside at no node": (altered("session", asides=[{"after": NOWHERE, "message": SAID}]), "line 3: session .* names the node"),

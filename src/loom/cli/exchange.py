@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Iterator
+from os import fspath
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ def _exported(loom: Loom, path: Path, everywhere: bool) -> list[Imported]:
 
 
 def _transcript(loom: Loom, path: Path, number: int | None) -> Iterator[Imported]:
-    for run in read_runs(f"{path}#{number}" if number is not None else str(path)):
+    for run in read_runs(f"{fspath(path)}#{number}" if number is not None else fspath(path)):
         with Progress() as progress:
             session = import_run(loom, run, progress.tell)
         yield Imported(session.id, len(session.path), len(session.path))

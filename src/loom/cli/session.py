@@ -270,6 +270,8 @@ def _text(given: str | None) -> str:
         given = given.removesuffix("\n").removesuffix("\r")  # which shells and editors add
     if not given or not given.strip():
         raise ChoiceError("there is nothing to append: the text is blank")
+    if any("\ud800" <= letter <= "\udfff" for letter in given):
+        raise ChoiceError("the text is not UTF-8; give it on standard input, saved as UTF-8")
     return given
 
 

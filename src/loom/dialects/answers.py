@@ -8,7 +8,7 @@ from msgspec import Struct
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Message
 from loom.dialects import anthropic, openai, responses
-from loom.errors import WireError, describe
+from loom.errors import WireError
 
 
 class Answer(Struct, frozen=True, kw_only=True):
@@ -36,6 +36,8 @@ def parse_answer(response: Any, choice: int = 0) -> Answer:
         said = found.get("message")
         if not isinstance(said, dict):
             raise WireError(f"choices[{choice}].message", "a message", said)
+        if said.get("role", "assistant") != "assistant":
+            raise WireError(f"choices[{choice}].message.role", "assistant", said["role"])
         messages = [openai.parse_message({"role": "assistant"} | said, f"choices[{choice}].message")]
         prompt, completion = _number(usage, "prompt_tokens"), _number(usage, "completion_tokens")
         cached, written = _number(usage, "prompt_tokens_details", "cached_tokens"), 0
@@ -71,14 +73,15 @@ def _plain(response: Any) -> dict[str, Any]:
         made = dump(mode="json", exclude_unset=True)
         if isinstance(made, dict):
             return made
-    raise WireError("response", "an answer as JSON, or an object of the openai or anthropic SDK", describe(response))
+    raise WireError("response", "an answer as JSON, or an object of the openai or anthropic SDK", response)
 
 
 def _number(usage: Mapping[str, Any], *names: str) -> int:
     value: Any = usage
     for name in names:
         value = value.get(name) if isinstance(value, Mapping) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+    # More than any window can hold is a mistake, not a count.
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**40 else 0
 
 
 def _text(value: Any) -> str:

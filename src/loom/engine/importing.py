@@ -29,7 +29,7 @@ def import_run(loom: Loom, run: Run, progress: Callable[[int], None] | None = No
     try:
         for drafts, asides in _batches(run.messages()):
             title = title_of(draft.message for draft in drafts)
-            row, made = sessions.append(row, end, drafts, now=loom.now(), title=title, asides=asides)
+            row, made = sessions.append(row, end, drafts, now=loom.now(), title=title, asides=asides, importing=True)
             end = made[-1] if made else end
             done += len(drafts) + len(asides)
             if progress:

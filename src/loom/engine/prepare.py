@@ -42,6 +42,8 @@ def prepare(
     """The request, and what to remember of it. The last epoch goes on where it can; else one begins, from what is read anew."""
     reason, reading = "the first request on this path", None
     with path.snapshot() as now:
+        if not store.views.is_newest(row, last.view if last else None, now):
+            last = None
         asides = store.sessions.on_path(row, now)
         given = replace(row.head, system=(*row.head.system, *(aside.message for aside in asides)))
         model = wish.model or given.model

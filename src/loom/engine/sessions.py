@@ -2,9 +2,11 @@
 
 import asyncio
 import time
+import warnings
 from base64 import b32encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from os import urandom
+from contextlib import suppress
+from os import PathLike, fspath, urandom
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -21,14 +23,15 @@ from loom.conversation.message import Conversation, Message, Tool
 from loom.dialects.answers import parse_answer
 from loom.dialects.given import parse_given
 from loom.engine.prepare import Prepared, calibration, cuts_of, prepare
-from loom.errors import ChoiceError, Conflict
+from loom.errors import ChoiceError, Conflict, StoreError, WireError, describe
 from loom.stores.exchange import Imported, export_all, export_session, import_lines
 from loom.stores.nodes import Draft, plain
 from loom.stores.path import Node
-from loom.stores.sessions import Scope, SessionRow, Usage, check_name
+from loom.stores.sessions import Scope, SessionRow, Usage, check_alive, check_name
 from loom.stores.store import Store
 
 Happened = Literal["created", "appended", "conflict", "prepared", "absorbed", "forked", "switched", "changed", "purged"]
+_RECENT = 64  # nodes among which an answer is looked for that was written already
 Given = str | Message | Mapping[str, Any]
 _TITLE = 60  # letters of the first request that name a session
 
@@ -61,7 +64,7 @@ class Loom:
     @classmethod
     def open(
         cls,
-        url: str | None = None,
+        url: "str | PathLike[str] | None" = None,
         *,
         tenant: str = "default",
         project: str = "default",
@@ -73,7 +76,9 @@ class Loom:
 
         Nothing of another tenant or project is ever seen; with an agent named, nothing of other agents.
         """
-        return cls(Store(url), Scope(tenant, project, agent), now, fresh_id)
+        if url is not None and not isinstance(url, str | PathLike):
+            raise ChoiceError(f"a store is named by a path or an address, found {describe(url)}")
+        return cls(Store(None if url is None else fspath(url)), Scope(tenant, project, agent), now, fresh_id)
 
     def new(
         self,
@@ -85,7 +90,7 @@ class Loom:
         origin: str = "",
     ) -> "Session":
         """A session that has said nothing yet."""
-        head = replace(gather((), system, tools)[0], model=model)
+        head = replace(gather((), system, tools)[0], model=check_name("model", model))
         row = self.store.sessions.create(self.scope, self.fresh_id(), now=self.now(), title=title, head=head, origin=origin)
         return self._told("created", Session(self, row), title=title)
 
@@ -102,7 +107,7 @@ class Loom:
 
         Where no session stands at the last of those, one is forked there.
         """
-        said = [message for message in parse_given(messages) if message.role not in ("system", "developer")]
+        said = [message for message in _parsed(messages) if message.role not in ("system", "developer")]
         rows, node, count = self.store.sessions.recognise(self.scope, said)
         if node is None or not rows:
             return None, 0
@@ -129,7 +134,10 @@ class Loom:
 
     def _told(self, kind: Happened, session: "Session", **what: Any) -> "Session":
         for listener in self._listeners:
-            listener(Event(kind, session.id, session.cursor.id if session.cursor else "", what, self.now()))
+            try:
+                listener(Event(kind, session.id, session.cursor.id if session.cursor else "", what, self.now()))
+            except Exception as error:  # what happened has happened; a listener cannot make it fail
+                warnings.warn(f"a listener failed on {kind!r}: {error!r}", RuntimeWarning, stacklevel=2)
         return session
 
     def close(self) -> None:
@@ -206,26 +214,31 @@ class Session:
         zones: Mapping[str, int] | None = None,
         preview: bool = False,
     ) -> Context:
-        """The request to send now; `request`, if given, is appended first. Only what the window needs is read.
+        """The request to send now; `request`, if given, is appended first, unless it stands last already: a retry asks once.
 
-        It continues the epoch of the last one where that still fits, also after a restart. `pins` name nodes that must stay.
-        A `preview` leaves the epoch as it is.
+        Only what the window needs is read. It continues the epoch of the last one where that still fits, also after a restart.
+        `pins` name nodes that must stay. A `preview` leaves the epoch as it is.
         """
         wish = check_wish(model, window, reserve_output, policy, sections, overrides, 1.0, zones)
-        if request is not None:
+        if request is not None and not self._asked(request):
             self.append(request)
         if self._store.database.name == "sqlite":  # answers at once; a thread would only cost
             return self._prepare(wish, pins, preview)
         return await asyncio.to_thread(self._prepare, wish, pins, preview)
 
+    def _asked(self, request: Given) -> bool:
+        end = self.path.end
+        return end is not None and end.message is not None and [end.message] == _parsed([request])
+
     def _prepare(self, wish: Wish, pins: Sequence[str], preview: bool) -> Context:
+        check_alive(self.row, self.row.status)
         if self.path.end is None:
             raise ChoiceError(f"session {self.id} has no messages yet; append one first")
         pinned = [self._on_path(name) for name in pins]
         context, last = prepare(self._store, self.row, self.path, wish, pinned, self._last, self.recall)
         cuts = cuts_of(context, last.reading)
         if preview:
-            if cuts:  # else there is nothing to write, and a store that can only be read will do
+            with suppress(StoreError):  # a store that can only be read will do for a look
                 self._store.views.save(self.row, None, cuts, self._loom.now())
             return context
         self._store.views.save(self.row, last.view, cuts, self._loom.now())
@@ -250,9 +263,18 @@ class Session:
         beside = [("response", answer.raw), ("usage", to_json(usage))]
         # The provider's name for the answer tells two equal answers apart; of several choices each is its own.
         generation = f"{answer.id}#{choice}" if answer.id and choice else answer.id
-        nodes = self._append(answer.messages, self.path.end, plain(generation), usage=usage, records=beside, calibration=learnt)
+        behind = self._behind(plain(generation))
+        nodes = self._append(answer.messages, behind, plain(generation), usage=usage, records=beside, calibration=learnt)
         self._loom._told("absorbed", self, prompt=usage.prompt, completion=usage.completion, cached=usage.cached, cost=usage.cost)
         return nodes
+
+    def _behind(self, generation: str) -> Node | None:
+        """Where an answer belongs: behind the cursor, or where it stands already if it came a moment ago."""
+        recent = self.path[-_RECENT:] if generation else []
+        first = next((n for n, node in enumerate(recent) if node.generation == generation), None)
+        if first is None:
+            return self.path.end
+        return recent[first - 1] if first else self.path[recent[0].depth - 1] if recent[0].depth else None
 
     def response(self, node: str) -> str | None:
         """The provider's answer, as it came, that made this node."""
@@ -286,7 +308,7 @@ class Session:
         tools: Iterable[Tool | Mapping[str, Any]] | None = None,
     ) -> "Session":
         """Give the session another title, model, system text or tools; put it away, or take it back."""
-        head = self.row.head
+        before = head = self._store.sessions.get(self._loom.scope, self.id).head
         if model is not None:
             head = replace(head, model=model)
         if system is not None:
@@ -294,7 +316,7 @@ class Session:
         if tools is not None:
             head = replace(head, tools=gather((), None, tools)[0].tools)
         status: Literal["active", "archived"] | None = None if archived is None else "archived" if archived else "active"
-        changed = head if head is not self.row.head else None
+        changed = head if head is not before else None
         self._now(self._store.sessions.change(self.row, now=self._loom.now(), title=title, status=status, head=changed))
         return self._loom._told("changed", self)
 
@@ -349,9 +371,14 @@ class Session:
         return self
 
 
-def _parsed(messages: Sequence[Given]) -> list[Message]:
+def _parsed(messages: object) -> list[Message]:
+    if not isinstance(messages, Iterable) or isinstance(messages, str | Mapping):
+        raise ChoiceError(f"messages must be a list, found {describe(messages)}")
     given = [{"role": "user", "content": message} if isinstance(message, str) else message for message in messages]
-    return list(parse_given(given))
+    try:
+        return list(parse_given(given))
+    except TypeError as error:  # a field that JSON cannot hold
+        raise WireError("messages", "values that JSON can hold", str(error)) from None
 
 
 def title_of(said: Iterable[Message]) -> str:

@@ -9,7 +9,7 @@ from msgspec import Struct
 from loom.conversation.canonical import to_json
 from loom.conversation.identity import VERSION, local_ids, lost_key, match_key, node_id, root_key
 from loom.conversation.message import Message
-from loom.errors import ChoiceError, shorten
+from loom.errors import ChoiceError, describe, shorten
 from loom.stores.database import Reader, Row, Writer
 from loom.stores.path import COLUMNS, OF_N, TREE, Node, named, to_node
 
@@ -60,6 +60,8 @@ def get(reader: Reader, tree: int, seq: int) -> Node:
 
 def find(reader: Reader, tree: int, name: str) -> Node:
     """The node of this id, local id, or beginning of an id that no other has."""
+    if not isinstance(name, str):
+        raise ChoiceError(f"a node is named by a text, found {describe(name)}; give its id, or at least 4 letters of it")
     letters = name.removeprefix(VERSION)
     rows = reader.all(f"SELECT {COLUMNS} FROM nodes WHERE tree = {TREE} AND local = $2", tree, letters)
     if not rows and len(letters) >= 4:

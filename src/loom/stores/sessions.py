@@ -36,7 +36,9 @@ class Scope(Struct, frozen=True):
 def check_name(what: str, name: object) -> str:
     """A name that both databases can hold, on one line."""
     if not isinstance(name, str) or plain(name) != name:
-        raise ChoiceError(f"a {what} is at most {LONGEST_NAME} letters on one line, found {shorten(repr(name))}")
+        raise ChoiceError(
+            f"a {what} is a text of at most {LONGEST_NAME} letters, without line breaks or controls, found {shorten(repr(name))}"
+        )
     return name
 
 
@@ -112,6 +114,11 @@ def _head(text: str) -> Conversation:
     return msgspec.convert(from_json(text), Conversation)
 
 
+def check_alive(row: SessionRow, status: str) -> None:
+    if status == "purged":
+        raise ChoiceError(f"session {row.id} was purged; its messages are gone for good")
+
+
 class Sessions:
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -144,7 +151,10 @@ class Sessions:
 
     def fork(self, scope: Scope, row: SessionRow, at: Node | None, identity: str, title: str, now: int) -> SessionRow:
         """A second session on the same tree. No node is copied."""
+        if at is not None and at.message is None:
+            raise ChoiceError(f"message {at.local} was purged, and a purge is final; fork at another")
         with self._database.write() as writer:
+            self._lock(writer, row, importing=False)
             asides = tuple(aside for aside in row.asides if self._stands(writer, row.tree.key, at, aside.after))
             agent = replace(scope, agent=row.agent)
             cursor = at.seq if at else None
@@ -240,6 +250,7 @@ class Sessions:
         usage: Usage | None = None,
         records: Sequence[tuple[str, str]] = (),
         calibration: str = "",
+        importing: bool = False,
     ) -> tuple[SessionRow, list[Node]]:
         """Write messages behind `after` and move the cursor there, all or nothing; `records` stand beside the last of them.
 
@@ -247,18 +258,22 @@ class Sessions:
         A chain that this session holds already, behind the same node, is found and not written again: a retry is safe.
         """
         with self._database.write() as writer:
-            held = self._lock(writer, row)
+            held, beside = self._lock(writer, row, importing)
             made, known = nodes.append(writer, row.tree, after, drafts, row.key, now)
+            places = [after.id if after else "", *(node.id for node in made)]
+            system = msgspec.convert(from_json(beside), tuple[Aside, ...])
+            fresh = [Aside(places[index], message) for index, message in asides]
             if held != (after.seq if after else None):
-                if known == len(drafts) > 0 and self._stands_at(writer, row.tree.key, held, made[-1]):
+                last = made[-1] if made else after
+                done = known == len(drafts) and all(aside in system for aside in fresh)
+                if done and last and self._stands_at(writer, row.tree.key, held, last):
                     return _by_key(writer, row.key), made
                 raise self._conflict(writer, row, after, held)
             # What a call cost is counted where it is recorded: once, however often the same answer comes.
             told = "SELECT 1 FROM records WHERE tree = $1 AND node = $2 AND kind = 'usage'"
             if usage is None or not made or writer.one(told, row.tree.key, made[-1].seq) is not None:
                 usage = Usage()
-            places = [after.id if after else "", *(node.id for node in made)]
-            system = (*row.asides, *(Aside(places[index], message) for index, message in asides))
+            system += tuple(aside for aside in fresh if aside not in system)
             found = writer.all(
                 f"""UPDATE sessions SET cursor = $2, updated = $3, title = CASE WHEN title = '' THEN $4 ELSE title END,
                     asides = $5, prompt = prompt + $6, completion = completion + $7, cached = cached + $8, cost = cost + $9,
@@ -285,7 +300,7 @@ class Sessions:
     def switch(self, row: SessionRow, to: Node | None, now: int) -> SessionRow:
         """Move the cursor to another node of the tree."""
         with self._database.write() as writer:
-            held = self._lock(writer, row)
+            held, _ = self._lock(writer, row, importing=False)
             if held != row.cursor:
                 before = nodes.get(writer, row.tree.key, row.cursor) if row.cursor is not None else None
                 raise self._conflict(writer, row, before, held)
@@ -349,7 +364,7 @@ class Sessions:
         """
         tree = row.tree.key
         with self._database.write() as writer:
-            cursor = self._lock(writer, row)
+            cursor, _ = self._lock(writer, row)
             others = writer.all(
                 "SELECT cursor FROM sessions WHERE tree = $1 AND key <> $2 AND status <> 'purged' AND cursor IS NOT NULL",
                 tree,
@@ -363,6 +378,8 @@ class Sessions:
             own |= {seq: left[seq] for seq in self._held_by(writer, tree, [cursor] if cursor is not None else [], left)}
             kept = self._held_by(writer, tree, [seq for (seq,) in others], own)
             gone = {seq: depth for seq, depth in own.items() if seq not in kept}
+            said = nodes.get(writer, tree, cursor).depth + 1 if cursor is not None else 0
+            stay = said - len(self._held_by(writer, tree, [cursor] if cursor is not None else [], gone))
             each = [(tree, seq) for seq in gone]
             writer.many("UPDATE nodes SET body = NULL, author = '' WHERE tree = $1 AND seq = $2", each)
             writer.many("UPDATE records SET data = NULL, author = '' WHERE tree = $1 AND node = $2", each)
@@ -388,7 +405,7 @@ class Sessions:
                 now,
             )
         self._database.shed()
-        return len(gone), len(kept)
+        return len(gone), stay
 
     def discard(self, tree: int) -> None:
         """Take back an import that did not come to its end: no trace of it is left. A tree that others use too stays."""
@@ -424,16 +441,17 @@ class Sessions:
         return kept
 
     @staticmethod
-    def _lock(writer: Writer, row: SessionRow) -> int | None:
-        """The cursor as it is stored, held until the transaction ends."""
+    def _lock(writer: Writer, row: SessionRow, importing: bool = True) -> tuple[int | None, str]:
+        """The cursor and the asides as they are stored, held until the transaction ends."""
         # The tree too: what two sessions write to it at once must not get one name twice.
         found = writer.one(
-            "SELECT s.cursor, s.status FROM sessions s JOIN trees t ON t.key = s.tree WHERE s.key = $1 {lock}", row.key
+            "SELECT s.cursor, s.asides, s.status FROM sessions s JOIN trees t ON t.key = s.tree WHERE s.key = $1 {lock}", row.key
         )
-        if found is None or found[1] == "purged":
-            raise ChoiceError(f"session {row.id} was purged; its messages are gone for good")
-        cursor: int | None = found[0]
-        return cursor
+        check_alive(row, found[2] if found else "purged")
+        assert found is not None
+        if found[2] == "importing" and not importing:
+            raise ChoiceError(f"session {row.id} is still being imported; wait until it is done, or import its file again")
+        return found[0], found[1]
 
     @staticmethod
     def _stands(reader: Reader, tree: int, end: Node | None, name: str) -> bool:
@@ -476,6 +494,7 @@ _UPWARD = f"""WITH RECURSIVE w (tree, seq, parent, depth, n) AS (
 
 
 def _one(reader: Reader, scope: Scope, name: str) -> SessionRow:
+    check_name("session's id", name)
     scoped = (scope.tenant, scope.project, scope.agent)
     rows = reader.all(f"{_FROM} WHERE {_SCOPED} AND s.id = $4", *scoped, name)
     if not rows and len(name) >= 4:

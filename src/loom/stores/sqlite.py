@@ -357,10 +357,7 @@ def _told(error: Exception, path: str, busy: float) -> str:
         case apsw.NotADBError():
             return "is not a database; it was left as it is. Name another file, or restore this one from a copy"
         case apsw.CorruptError() | UnicodeDecodeError():
-            return (
-                f"is damaged ({_line(error)}): restore it from a copy, or save what can still be read with `loom session export`; "
-                "`loom doctor` says more"
-            )
+            return f"is damaged ({_line(error)}): restore it from a copy, or save what can still be read with `loom session export`"
         case apsw.CantOpenError() | apsw.PermissionsError() | apsw.AuthError():
             if os.path.isdir(path):
                 return "is a folder; name a file in it"

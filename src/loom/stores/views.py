@@ -15,7 +15,7 @@ from loom.errors import ChoiceError, shorten
 from loom.stores import nodes
 from loom.stores.database import Database, Reader, Writer
 from loom.stores.path import CHUNK, Node, Opened, Path, stands
-from loom.stores.sessions import Scope, SessionRow
+from loom.stores.sessions import Scope, SessionRow, check_alive
 
 TRIED = 16  # epochs of a session that are tried for one that stands on a path
 _GENERATIONS = 64  # of forks without a request of their own that are gone through to find one
@@ -57,6 +57,13 @@ class Views:
                     return replace(view, node=node, session=session, epoch=replace(view.epoch, seen=seen, hash=digest))
         return None
 
+    def is_newest(self, row: SessionRow, view: View | None, path: Path) -> bool:
+        """Whether this is how far the session's requests went; another program may have gone on with it. A purged one ends here."""
+        with path.database.read() as reader:
+            found = reader.one(_STANDING, row.key)
+            check_alive(row, found[0] if found else "purged")
+            return view is not None and found is not None and found[1:] == (view.epoch.number, view.node, view.epoch.seen)
+
     def epoch(self, row: SessionRow, path: Path) -> int:
         """The number of the session's newest epoch; -1 where there is none."""
         with path.database.read() as reader:
@@ -66,14 +73,16 @@ class Views:
     def save(self, row: SessionRow, view: View | None, cuts: Mapping[str, tuple[Cut, Node | None]], now: int) -> None:
         """Keep what the last request was made of, and what its markers stand for. Of a view that is kept already, only its end."""
         with self._database.write() as writer:
+            found = writer.one("SELECT status FROM sessions WHERE key = $1 {lock}", row.key)
+            check_alive(row, found[0] if found else "purged")
             if cuts:
-                found = ((handle, cut.kind, _kept(cut, node)) for handle, (cut, node) in cuts.items())
+                marked = ((handle, cut.kind, _kept(cut, node)) for handle, (cut, node) in cuts.items())
                 writer.many(
                     """INSERT INTO handles (tree, handle, session, kind, data, created) VALUES ($1, $2, $3, $4, $5, $6)
                         ON CONFLICT (tree, handle) DO NOTHING""",
                     (
                         (row.tree.key, h, row.key, kind if kept.text is None else "text", to_json(kept), now)
-                        for h, kind, kept in found
+                        for h, kind, kept in marked
                     ),
                 )
             if view is not None and view.session == row.key:
@@ -153,6 +162,10 @@ def origin_of(reader: Reader, tree: int, session: int) -> int | None:
     return found[0] if found else None
 
 
+_STANDING = """SELECT s.status, v.epoch, v.node, v.seen FROM sessions s LEFT JOIN views v ON v.session = s.key
+    WHERE s.key = $1 ORDER BY v.epoch DESC LIMIT 1"""
+
+
 def _bare(piece: Piece) -> Piece:
     return replace(piece, messages=()) if all(item.action == "kept" for item in piece.items) else piece
 
@@ -197,5 +210,5 @@ def _stretches(reader: Reader, tree: int, handle: str, kept: Kept) -> Iterator[l
             yield [node.message for node in found if node.message]
 
 
-def _unknown(handle: str, where: str) -> ChoiceError:
-    return ChoiceError(f"nothing was left out under {shorten(handle)!r} in {where}; handles are in markers and reports")
+def _unknown(handle: object, where: str) -> ChoiceError:
+    return ChoiceError(f"nothing was left out under {shorten(str(handle))!r} in {where}; handles are in markers and reports")

@@ -40,13 +40,23 @@ def locate(spec: str) -> tuple[Path, int | None]:
     return path, chosen
 
 
+class _Spooled(type(Path())):  # type: ignore[misc]
+    """A file that people know as what was sent."""
+
+    def __str__(self) -> str:
+        return "standard input"
+
+    def __fspath__(self) -> str:
+        return str(super().__str__())
+
+
 def _spool(stream: BinaryIO) -> Path:
     """A stream, kept in a file so that it can be looked at before it is read."""
     held = tempfile.NamedTemporaryFile(prefix="loom-", suffix=".json", delete=False)  # noqa: SIM115 - it outlives this call
     with held:
         shutil.copyfileobj(stream, held)
     atexit.register(os.unlink, held.name)
-    return Path(held.name)
+    return _Spooled(held.name)
 
 
 def unpacked(path: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from os import fspath
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +137,7 @@ def _read(kind: Kind, value: Any, at: str) -> Iterator[Tree]:
 
 def _without_branches(path: Path) -> Iterator[Tree]:
     try:
-        for run in formats.read_runs(str(path)):
+        for run in formats.read_runs(fspath(path)):
             yield _line(run, path)
     except TranscriptError as error:
         raise TranscriptError(str(error).replace("Looked for ", f"Looked for {LOOKED_FOR}", 1)) from None

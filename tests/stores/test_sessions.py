@@ -1,0 +1,236 @@
+"""Sessions as their users meet them, on both databases."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loom import CannotFit, Conflict, Event, Loom, LoomError, Session
+from loom.conversation.canonical import to_json
+from loom.stores.doctor import examine
+
+
+@pytest.fixture
+def loom(address: str) -> Iterator[Loom]:
+    with Loom.open(address) as opened:
+        yield opened
+
+
+def prepare(session: Session, *values: Any, **options: Any) -> Any:
+    return asyncio.run(session.prepare(*values, **({"window": 4000, "reserve_output": 500, "model": "gpt-4o"} | options)))
+
+
+def answer(name: str, text: str = "yes", **more: Any) -> dict[str, Any]:
+    said = {"role": "assistant", "content": text} | more
+    return {"id": name, "model": "gpt-4o", "choices": [{"message": said}], "usage": {"prompt_tokens": 9, "completion_tokens": 2}}
+
+
+def texts(session: Session) -> list[str]:
+    return [node.message.text for node in session.path if node.message]
+
+
+def test_two_objects_on_one_session_continue_one_epoch(loom: Loom) -> None:
+    one = loom.new()
+    other = loom.session(one.id)
+    one.append("the goal")
+    before: list[Any] = []
+    epoch = -1
+    for number in range(24):
+        session = (one, other)[number % 2].refresh()
+        session.append(f"{number} " + "word " * 150, {"role": "assistant", "content": "done"})
+        woven = prepare(session)
+        sent = woven.openai()["messages"]
+        if woven.report.epoch == epoch:
+            assert sent[: len(before)] == before
+        else:
+            assert woven.report.epoch > epoch
+            assert woven.report.epoch_reason != "continued"
+        before, epoch = sent, woven.report.epoch
+    assert epoch > 0
+
+
+def test_the_same_answer_is_written_and_counted_once(loom: Loom) -> None:
+    session = loom.new()
+    session.append("what?")
+    call = {"id": "c", "type": "function", "function": {"name": "sh", "arguments": "{}"}}
+    first = session.absorb(answer("a1", tool_calls=[call]))
+    assert session.absorb(answer("a1", tool_calls=[call])) == first
+    session.append({"role": "tool", "tool_call_id": "c", "content": "ok"})
+    assert [node.id for node in session.absorb(answer("a1", tool_calls=[call]))] == [node.id for node in first]
+    assert len(session.path) == 3
+    assert session.row.usage.prompt == 9
+    session.absorb(answer("a2"))
+    assert len(session.path) == 4
+    assert session.row.usage.prompt == 18
+
+
+def test_an_answer_is_kept_as_it_came(loom: Loom) -> None:
+    session = loom.new()
+    session.append("what?")
+    given = answer("a1") | {"odd": {"z": 1, "a": [None, "é"]}}
+    (node,) = session.absorb(given)
+    assert session.response(node.local) == to_json(given)
+
+
+@pytest.mark.parametrize(
+    ("response", "complaint"),
+    [
+        (answer("x", role="user"), "expected assistant"),
+        ("", "found the text ''"),
+        (None, "found nothing"),
+        ({"error": {"message": "overloaded"}}, "an object with the keys message"),
+    ],
+)
+def test_what_is_no_answer_is_refused(loom: Loom, response: Any, complaint: str) -> None:
+    session = loom.new()
+    session.append("what?")
+    with pytest.raises(LoomError, match=complaint):
+        session.absorb(response)
+    assert len(session.path) == 1
+
+
+def test_a_purge_ends_every_object_of_the_session(loom: Loom) -> None:
+    session = loom.new("secret")
+    session.append(*(f"SECRET {n} " + "word " * 400 for n in range(12)))
+    prepare(session)
+    early, late = loom.session(session.id), loom.session(session.id)
+    prepare(early)
+    assert session.purge() == (12, 0)
+    for ended in (session, early, late, loom.session(session.id)):
+        for attempt in (lambda s=ended: prepare(s), lambda s=ended: s.append("more"), lambda s=ended: s.fork()):
+            with pytest.raises(LoomError, match="purged"):
+                attempt()
+    assert list(examine(loom.store)) == []
+
+
+def test_a_purge_tells_what_went_and_what_stays(loom: Loom) -> None:
+    one = loom.new()
+    one.append(*map(str, range(40)))
+    two = one.fork(at=one.path[20].id)
+    two.append(*map(str, range(100, 120)))
+    three = two.fork()
+    three.append("last")
+    assert two.purge() == (0, 41)
+    assert one.purge() == (19, 21)
+    assert three.purge() == (42, 0)
+
+
+def test_asking_again_asks_once(loom: Loom) -> None:
+    session = loom.new()
+    with pytest.raises(CannotFit):
+        prepare(session, "what now?", window=20, reserve_output=15)
+    prepare(session, "what now?")
+    assert texts(session) == ["what now?"]
+    session.absorb(answer("a1"))
+    prepare(session, "what now?")
+    assert texts(session) == ["what now?", "yes", "what now?"]
+
+
+def test_a_retry_writes_nothing_twice_system_text_neither(loom: Loom) -> None:
+    session = loom.new()
+    (first,) = session.append("begin")
+    for _ in range(2):
+        session.append({"role": "system", "content": "Be brief."}, after=first.id)
+        session.append("go on", after=first.id)
+    assert texts(session) == ["begin", "go on"]
+    assert [aside.message.text for aside in session.row.asides] == ["Be brief."]
+
+
+def test_system_text_of_two_writers_is_not_lost(loom: Loom) -> None:
+    one = loom.new()
+    one.append("begin")
+    other = loom.session(one.id)
+    one.append({"role": "system", "content": "One."})
+    other.append({"role": "system", "content": "Two."})
+    assert [aside.message.text for aside in one.refresh().row.asides] == ["One.", "Two."]
+    one.change(model="gpt-4o")
+    assert other.change(title="t").row.model == "gpt-4o"
+
+
+def test_a_moved_cursor_is_a_conflict_and_never_a_rebase(loom: Loom) -> None:
+    seen: list[Event] = []
+    loom.listen(seen.append)
+    one = loom.new()
+    one.append("begin")
+    other = loom.session(one.id)
+    one.append("mine")
+    with pytest.raises(Conflict) as caught:
+        other.append("theirs")
+    assert caught.value.expected == other.path[0].local
+    assert texts(one.refresh()) == ["begin", "mine"]
+    assert [event.kind for event in seen] == ["created", "appended", "appended", "conflict"]
+
+
+def test_a_listener_that_fails_undoes_nothing(loom: Loom) -> None:
+    def fails(event: Event) -> None:
+        raise ValueError(event.kind)
+
+    loom.listen(fails)
+    with pytest.warns(RuntimeWarning, match="a listener failed"):
+        session = loom.new()
+    with pytest.warns(RuntimeWarning, match="appended"):
+        session.append("kept")
+    assert texts(session.refresh()) == ["kept"]
+
+
+def test_a_store_is_named_by_a_path_too(tmp_path: Path) -> None:
+    with Loom.open(tmp_path / "made" / "here.db") as loom:
+        assert loom.sessions() == []
+    with pytest.raises(LoomError, match="named by a path"):
+        Loom.open(5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "slip",
+    [
+        lambda loom, session: loom.session(None),
+        lambda loom, session: loom.recall(None),
+        lambda loom, session: session.recall(5),
+        lambda loom, session: session.switch(None),
+        lambda loom, session: loom.new(model=5),
+        lambda loom, session: loom.new(title="two\nlines"),
+        lambda loom, session: loom.recognise(5),
+        lambda loom, session: session.append({"role": "user", "content": "x", "extra": object()}),
+        lambda loom, session: session.append(5),
+        lambda loom, session: session.append("x", generation="\0"),
+        lambda loom, session: session.append("x", after="nowhere"),
+        lambda loom, session: session.fork(at="nowhere"),
+        lambda loom, session: prepare(session, pins=["nowhere"]),
+    ],
+)
+def test_a_callers_slip_is_named(loom: Loom, slip: Any) -> None:
+    session = loom.new()
+    session.append("begin")
+    with pytest.raises(LoomError) as caught:
+        slip(loom, session)
+    assert "\n" not in str(caught.value)
+    assert texts(session.refresh()) == ["begin"]
+
+
+def test_a_resent_history_is_recognised(loom: Loom) -> None:
+    """Whatever clients shuffle: cache marks, whitespace of arguments, dropped reasoning."""
+    session = loom.new()
+    call = {"id": "c", "type": "function", "function": {"name": "sh", "arguments": '{"a": 1, "b": 2}'}}
+    thought = {"type": "thinking", "thinking": "hm", "signature": "s"}
+    session.append("begin", {"role": "assistant", "content": None, "tool_calls": [call]})
+    session.append({"role": "tool", "tool_call_id": "c", "content": "ok"})
+    session.append({"role": "assistant", "content": [thought, {"type": "text", "text": "done"}]})
+    call["function"] = {"name": "sh", "arguments": '{"b":2,"a":1}'}
+    resent = [
+        {"role": "user", "content": [{"type": "text", "text": "begin", "cache_control": {"type": "ephemeral"}}]},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": "ok"},
+        {"role": "assistant", "content": "done"},
+        {"role": "user", "content": "new"},
+    ]
+    found, count = loom.recognise(resent)
+    assert found is not None
+    assert (found.id, count) == (session.id, 4)
+    session.append("elsewhere")
+    forked, count = loom.recognise(resent)
+    assert forked is not None
+    assert forked.id != session.id
+    assert (count, len(forked.path)) == (4, 4)
+    assert loom.recognise([{"role": "user", "content": "never said"}]) == (None, 0)
