@@ -1,4 +1,4 @@
-"""Keep a session, close the store, and go on where it stood: python examples/kept_session.py FILE"""
+"""Keep a session, close the store, and go on where it stood: python examples/kept_session.py [FILE]"""
 
 import asyncio
 import sys
@@ -19,12 +19,12 @@ def answer(context: loom.Context) -> dict[str, Any]:
     return {"id": "chatcmpl-1", "model": "gpt-4o", "choices": [{"index": 0, "message": said}], "usage": usage}
 
 
-async def main(path: str) -> None:
+async def main(path: str | None = None) -> None:
     with TemporaryDirectory() as folder:
         store = f"{folder}/loom.db"
         with loom.Loom.open(store, project="example") as kept:
             session = kept.new("An example", model="gpt-4o", system="You are careful.")
-            session.append(*next(loom.read_runs(path)).messages())
+            session.append(*next(loom.read_runs(path)).messages() if path else ["Is the release ready?"])
             session.append("Run the tests.", {"role": "assistant", "content": None, "tool_calls": [CALL]})
             session.append({"role": "tool", "tool_call_id": "call_1", "content": LOG})
             session.absorb(answer(await session.prepare(window=WINDOW)))
@@ -43,4 +43,4 @@ async def main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1]))
+    asyncio.run(main(*sys.argv[1:2]))
