@@ -39,7 +39,7 @@ from loom.context.weave import gate_counter
 
 SMALL = 1000
 WINDOWS = (16_000, 128_000)
-RUNS = 5
+RUNS = 7
 MODEL = "gpt-4o"
 LOOK = 50  # messages read at the head, in the middle and at the end of a path
 MARKS = (10, 100, 1000, 10_000, 100_000)
