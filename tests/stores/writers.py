@@ -84,6 +84,10 @@ def together(url: str, name: str, log: str, writer: int, count: int) -> None:
     """Write to a session that others write to as well: after a conflict look again, then repeat."""
     with Loom.open(url) as loom, open(log, "ab", buffering=0) as acknowledged:
         session = loom.session(name)
+        # All have looked before the first one writes, so that they do meet, on a quick machine too.
+        open(f"{log}.{writer}", "w").close()
+        while not all(os.path.exists(f"{log}.{other}") for other in range(8)):
+            time.sleep(0.001)
         for number in range(count):
             while True:
                 try:
