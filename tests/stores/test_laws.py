@@ -89,7 +89,7 @@ def whole(session: Session, window: int, policy: str, model: str) -> Context:
     st.sampled_from([300, 600, 1200, 3000]),
     st.sampled_from(POLICIES),
 )
-@settings(SETTINGS, max_examples=examples(40))
+@settings(SETTINGS, max_examples=examples(25))
 def test_what_was_not_read_changes_nothing(opener: Any, several: list[Conversation], words: int, window: int, policy: str) -> None:
     with opener()() as loom:
         said = tuple(message for conversation in several for message in longer(conversation, words).messages)
@@ -252,7 +252,7 @@ operations = st.lists(
 
 
 @given(operations)
-@settings(SETTINGS, max_examples=examples(40))
+@settings(SETTINGS, max_examples=examples(25))
 def test_nothing_is_lost_and_a_restart_changes_nothing(opener: Any, steps: list[tuple[Any, ...]]) -> None:
     witness = Witness(opener())
     for name, *values in steps:
@@ -264,7 +264,7 @@ def test_nothing_is_lost_and_a_restart_changes_nothing(opener: Any, steps: list[
 
 
 @given(operations)
-@settings(SETTINGS, max_examples=examples(20))
+@settings(SETTINGS, max_examples=examples(12))
 def test_the_same_steps_give_the_same_bytes(opener: Any, steps: list[tuple[Any, ...]]) -> None:
     """With restarts or without, now or later: the same requests, byte for byte."""
     told = []
