@@ -9,7 +9,7 @@ from loom.conversation.message import Carried, Message
 Mode = Literal["dialogue", "buffer"]
 Edge = Literal["continuation", "annotation", "version"]
 SourceRole = Literal["instruction", "context", "primary"]  # in the order in which they are read
-Strategy = Literal["truncate_middle", "rolling_window", "stop_at_limit"]
+Truncation = Literal["truncate_middle", "rolling_window", "stop_at_limit"]
 
 
 class Source(Struct, frozen=True, omit_defaults=True):
@@ -61,7 +61,7 @@ class Link(Struct, frozen=True, omit_defaults=True):
 class Preferences(Struct, frozen=True, omit_defaults=True):
     """How what is too long is cut, where the application's preferences are not right for a tree."""
 
-    truncation_strategy: Strategy | None = None
+    truncation_strategy: Truncation | None = None
     minimum_recent_nodes: int | None = None
     token_buffer: int | None = None
 

@@ -34,7 +34,7 @@ from loom.stores.lines import (
     read_first,
     read_line,
 )
-from loom.stores.nodes import Seed, Tree, plain, plant
+from loom.stores.nodes import Planned, TreeRow, plain, plant
 from loom.stores.path import named, stands
 from loom.stores.sessions import Scope, check_name
 from loom.stores.store import Store
@@ -213,7 +213,7 @@ class _Section:
 
     def __init__(self, line: TreeLine, scope: Scope, now: int, count: Callable[[Message], int]) -> None:
         self._line, self._scope, self._now, self._count = line, scope, now, count
-        self._tree = Tree(0, scope.tenant, scope.project, line.id)
+        self._tree = TreeRow(0, scope.tenant, scope.project, line.id)
         self.coming: dict[str, _Coming] = {}
         self.begun: set[int] = set()
 
@@ -321,16 +321,16 @@ class _Section:
         found: dict[str, tuple[int, int, int]] = {
             row[0]: row[1:] for row in writer.all(_PLACES, self._tree.key, to_json(sorted(names)))
         }
-        seeds: dict[str, Seed] = {}
+        planned: dict[str, Planned] = {}
         for number, line in numbered:
             _verify(number, line, self._tree.id)
-            if line.after and line.after not in found and line.after not in seeds:
+            if line.after and line.after not in found and line.after not in planned:
                 raise TranscriptError(f"line {number}: node {line.id} comes after {line.after}, which is not in the file before it")
             if line.id in found and found[line.id][2] and line.body is not None:
                 raise ChoiceError(
                     f"line {number}: message {line.local} was purged here, and a purge is final; import it into another project"
                 )
-            if line.id in found or line.id in seeds:
+            if line.id in found or line.id in planned:
                 continue
             whose = self._whose(number, line.by or None)
             if whose.here:
@@ -338,15 +338,15 @@ class _Section:
             whose.new += 1
             tokens = line.tokens if line.body is None else self._count(line.body)
             role = line.role if line.body is None else line.body.role
-            seeds[line.id] = Seed(
+            planned[line.id] = Planned(
                 line.id, line.after, role, line.body, line.generation, tokens, whose.key, line.created, line.local
             )
         seqs = {name: place[0] for name, place in found.items()}
-        seqs |= {node.id: node.seq for node in plant(writer, self._tree, list(seeds.values()))}
+        seqs |= {node.id: node.seq for node in plant(writer, self._tree, list(planned.values()))}
         records: list[Row] = []
         for number, line in numbered:
             for record in line.records:
-                if record.data is not None or line.id in seeds:
+                if record.data is not None or line.id in planned:
                     key = 0 if record.by == NOBODY else self._whose(number, record.by).key
                     where = (self._tree.key, seqs[line.id], record.kind, record.name)
                     records.append((*where, key, record.author, record.data, record.created))

@@ -30,7 +30,7 @@ class Draft(Struct, frozen=True):
     generation: str = ""
 
 
-class Seed(Struct, frozen=True):
+class Planned(Struct, frozen=True):
     """A node to be written whose id and place are settled; without a message, the tombstone of one that was purged."""
 
     id: str
@@ -44,7 +44,9 @@ class Seed(Struct, frozen=True):
     local: str = ""
 
 
-class Tree(Struct, frozen=True):
+class TreeRow(Struct, frozen=True):
+    """A tree as this store knows it: its key here, whose it is, and its id."""
+
     key: int
     tenant: str
     project: str
@@ -78,7 +80,7 @@ def find(reader: Reader, tree: int, name: str) -> Node:
 
 
 def append(
-    writer: Writer, tree: Tree, after: Node | None, drafts: Sequence[Draft], session: int, now: int
+    writer: Writer, tree: TreeRow, after: Node | None, drafts: Sequence[Draft], session: int, now: int
 ) -> tuple[list[Node], int]:
     """Write a chain of messages behind a node; the nodes, and how many of them had been there already."""
     if not drafts:
@@ -100,11 +102,11 @@ def append(
                 f"message {node.local} was purged here, and a purge is final; write it into another project or session"
             )
     places = [after.id if after else "", *ids]
-    seeds = [
-        Seed(ids[n], places[n], draft.message.role, draft.message, draft.generation, draft.tokens, session, now)
+    planned = [
+        Planned(ids[n], places[n], draft.message.role, draft.message, draft.generation, draft.tokens, session, now)
         for n, draft in enumerate(drafts[known:], known)
     ]
-    return [*nodes, *plant(writer, tree, seeds, None if known else around)], known
+    return [*nodes, *plant(writer, tree, planned, None if known else around)], known
 
 
 _BY_ID = f"SELECT {OF_N} FROM {named('id')}"
@@ -121,13 +123,13 @@ _AROUND = f"""WITH RECURSIVE c (tree, {COLUMNS}, known, jumps) AS (
     SELECT {COLUMNS}, known FROM c"""
 
 
-def plant(writer: Writer, tree: Tree, seeds: Sequence[Seed], around: Sequence[Row] | None = None) -> list[Node]:
+def plant(writer: Writer, tree: TreeRow, planned: Sequence[Planned], around: Sequence[Row] | None = None) -> list[Node]:
     """Write nodes that are not there yet, each behind one that is, or that comes before it here; `around` was read already."""
-    if not seeds:
+    if not planned:
         return []
     if around is None:
-        inside = {seed.id for seed in seeds}
-        around = writer.all(_BEHIND, tree.key, to_json(sorted({seed.after for seed in seeds if seed.after not in inside})))
+        inside = {plan.id for plan in planned}
+        around = writer.all(_BEHIND, tree.key, to_json(sorted({plan.after for plan in planned if plan.after not in inside})))
     behind: dict[str, tuple[Node | None, str]] = {"": (None, root_key(tree.tenant, tree.project))}
     above = _Above(writer, tree.key)
     for row in around:
@@ -135,35 +137,35 @@ def plant(writer: Writer, tree: Tree, seeds: Sequence[Seed], around: Sequence[Ro
         behind[node.id] = (node, row[-1])
         above.learn(node)
     made, rows = list[Node](), list[Row]()
-    for seq, local, seed in zip(writer.reserve(len(seeds)), _name(writer, tree.key, seeds), seeds, strict=True):
-        last, key = behind[seed.after]
-        asks = seed.role == "user"
+    for seq, local, plan in zip(writer.reserve(len(planned)), _name(writer, tree.key, planned), planned, strict=True):
+        last, key = behind[plan.after]
+        asks = plan.role == "user"
         node = Node(
             seq=seq,
-            id=seed.id,
+            id=plan.id,
             local=local,
             parent=last.seq if last else None,
             jump=above.jump(last) if last else seq,
             depth=last.depth + 1 if last else 0,
             goal=(last.goal if last else None) or (seq if asks else None),
             request=seq if asks else last.request if last else None,
-            role=seed.role,
-            message=seed.message,
-            generation=seed.generation,
-            tokens=seed.tokens,
-            total=(last.total if last else 0) + seed.tokens,
-            session=seed.session,
-            created=seed.created,
+            role=plan.role,
+            message=plan.message,
+            generation=plan.generation,
+            tokens=plan.tokens,
+            total=(last.total if last else 0) + plan.tokens,
+            session=plan.session,
+            created=plan.created,
         )
         above.learn(node)
         made.append(node)
-        if seed.message is None:
-            key = lost_key(key, seed.id)
+        if plan.message is None:
+            key = lost_key(key, plan.id)
             rows.append(_row(tree.key, node, None, "", key))
         else:
-            key = match_key(key, seed.message)
-            rows.append(_row(tree.key, node, to_json(seed.message), plain(seed.message.author), key))
-        behind[seed.id] = (node, key)
+            key = match_key(key, plan.message)
+            rows.append(_row(tree.key, node, to_json(plan.message), plain(plan.message.author), key))
+        behind[plan.id] = (node, key)
     writer.many(_INSERT, rows)
     return made
 
@@ -206,38 +208,38 @@ class _Above:
         return self._seen[seq]
 
 
-def _name(reader: Reader, tree: int, seeds: Sequence[Seed]) -> list[str]:
+def _name(reader: Reader, tree: int, planned: Sequence[Planned]) -> list[str]:
     """A local id for each: the shortest beginning of its hash that no other node of the tree is called by. It stays its own.
 
     A node that comes from elsewhere with a name keeps it where it is free.
     """
     asked, taken = set[str](), set[str]()
     while True:
-        given = _free(seeds, taken)
-        fresh = [(seed, name) for seed, name in zip(seeds, given, strict=True) if name not in asked]
+        given = _free(planned, taken)
+        fresh = [(plan, name) for plan, name in zip(planned, given, strict=True) if name not in asked]
         if not fresh:
             return given
         # Most are free at once. Of many, a longer name is asked for only where the shorter one is taken; of few, along with it.
         more = max(1, _FEW // len(fresh))
-        names = [longer for seed, name in fresh for longer in islice(_from(seed, name), more)]
+        names = [longer for plan, name in fresh for longer in islice(_from(plan, name), more)]
         asked.update(names)
         sql = _FEW_TAKEN if len(names) <= _FEW else _TAKEN
         taken.update(name for (name,) in reader.all(sql, tree, to_json(names)))
 
 
-def _free(seeds: Sequence[Seed], taken: Set[str]) -> list[str]:
+def _free(planned: Sequence[Planned], taken: Set[str]) -> list[str]:
     """For each the first of its names that is neither taken nor given to one before it."""
     given = dict[str, None]()
-    for seed in seeds:
-        names = chain((seed.local,) if seed.local else (), local_ids(seed.id))
+    for plan in planned:
+        names = chain((plan.local,) if plan.local else (), local_ids(plan.id))
         given[next(name for name in names if name not in taken and name not in given)] = None
     return list(given)
 
 
-def _from(seed: Seed, name: str) -> Iterator[str]:
-    """This name of a seed, and its longer ones."""
+def _from(plan: Planned, name: str) -> Iterator[str]:
+    """This name of a plan, and its longer ones."""
     yield name
-    yield from (longer for longer in local_ids(seed.id) if len(longer) > len(name))
+    yield from (longer for longer in local_ids(plan.id) if len(longer) > len(name))
 
 
 _FEW = 8

@@ -13,7 +13,7 @@ from loom.conversation.message import Conversation, Message
 from loom.errors import ChoiceError, Conflict, shorten
 from loom.stores import nodes
 from loom.stores.database import Database, Reader, Row, Writer
-from loom.stores.nodes import LONGEST_NAME, Draft, Tree, plain
+from loom.stores.nodes import LONGEST_NAME, Draft, TreeRow, plain
 from loom.stores.path import TREE, Node, Path, ancestor, meeting, stands
 
 Status = Literal["active", "archived", "importing", "purged"]
@@ -63,7 +63,7 @@ class SessionRow(Struct, frozen=True, kw_only=True):
 
     key: int
     id: str
-    tree: Tree
+    tree: TreeRow
     agent: str
     title: str
     model: str
@@ -87,12 +87,12 @@ _FROM = f"SELECT {_OF_S}, t.key, t.tenant, t.project, t.id FROM sessions s JOIN 
 _SCOPED = "s.tenant = $1 AND s.project = $2 AND ($3 = '' OR s.agent = $3)"
 
 
-def _to_row(row: Row, tree: Tree | None = None) -> SessionRow:
+def _to_row(row: Row, tree: TreeRow | None = None) -> SessionRow:
     """A session from its columns, and its tree from the next four where that is not known."""
     return SessionRow(
         key=row[0],
         id=row[1],
-        tree=tree or Tree(*row[17:]),
+        tree=tree or TreeRow(*row[17:]),
         agent=row[2],
         title=row[3],
         model=row[4],
@@ -146,7 +146,7 @@ class Sessions:
                 tree or identity,
                 now,
             )
-            on = Tree(*found[0])
+            on = TreeRow(*found[0])
             return self._insert(writer, scope, identity, on, title, head or _EMPTY, (), origin, status, None, now)
 
     def fork(self, scope: Scope, row: SessionRow, at: Node | None, identity: str, title: str, now: int) -> SessionRow:
@@ -165,7 +165,7 @@ class Sessions:
         writer: Writer,
         scope: Scope,
         identity: str,
-        tree: Tree,
+        tree: TreeRow,
         title: str,
         head: Conversation,
         asides: Sequence[Aside],
