@@ -10,6 +10,7 @@ import click
 import pytest
 
 from loom.cli.main import cli
+from loom.conversation.commands import SPECS
 from loom.dialects import DIALECTS
 from tests.shared import FIXTURES, ROOT
 
@@ -55,6 +56,20 @@ def test_every_command_of_a_session_is_documented() -> None:
     group = cli.commands["session"]
     assert isinstance(group, click.Group)
     assert set(group.commands) == set(re.findall(r"loom session ([a-z]+)", text))
+
+
+def test_every_command_of_a_tree_is_documented() -> None:
+    text = (ROOT / "docs" / "trees.md").read_text()
+    group = cli.commands["tree"]
+    assert isinstance(group, click.Group)
+    assert set(group.commands) == set(re.findall(r"loom tree ([a-z]+)", text))
+
+
+def test_every_command_of_an_agent_is_documented_as_it_is_written() -> None:
+    text = (ROOT / "docs" / "trees.md").read_text()
+    for spec in SPECS.values():
+        form = spec.form.replace("|", "\\|")
+        assert f"| `→ {form}` | {spec.about} | `{spec.needs}` |" in text
 
 
 def test_every_option_is_documented() -> None:

@@ -21,7 +21,7 @@ from loom.cli import terminal
 from loom.cli.main import cli
 from loom.cli.terminal import age, fitted
 from loom.conversation.message import Message, Text, ToolCall, ToolResult
-from loom.engine.sessions import Loom
+from loom.engine.loom import Loom
 from tests.shared import FIXTURES
 from tests.stores.conftest import Server
 from tests.test_cli import loom as in_a_process

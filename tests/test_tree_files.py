@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loom import Loom
 from loom.conversation.message import Carried, Media, Message, Opaque, Reasoning, Text, ToolCall, ToolResult
 from loom.conversation.tree import Flags, Link, Preferences, Source, Tree, TreeNode
 from loom.errors import LoomError, TranscriptError
@@ -989,5 +990,8 @@ def test_documents_that_a_schema_allows_are_read_or_refused_with_a_reason(tmp_pa
         trees, refused = outcome(path)
         assert not refused or re.match(rf"{re.escape(str(path))}[:, ][^\n]+$", refused)
         assert list(again(trees)) == trees
+        with Loom.open(":memory:") as loom:
+            for tree in trees:
+                assert loom.import_tree(tree)[1] == len(tree.nodes)
         read += any(tree.nodes for tree in trees)
     assert read > count / 4, f"{read} of {count} were read: the documents are too strange to prove much"

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from loom.context.weave import Context as Context
     from loom.context.weave import weave as weave
     from loom.context.window import ContextWindow as ContextWindow
+    from loom.conversation.agents import Agent as Agent
     from loom.conversation.message import Conversation as Conversation
     from loom.conversation.message import Media as Media
     from loom.conversation.message import Message as Message
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from loom.conversation.message import Tool as Tool
     from loom.conversation.message import ToolCall as ToolCall
     from loom.conversation.message import ToolResult as ToolResult
+    from loom.conversation.tree import Preferences as Preferences
+    from loom.conversation.tree import Source as Source
+    from loom.conversation.tree import Tree as Tree
+    from loom.conversation.tree import TreeHead as TreeHead
     from loom.conversation.turns import exchanges as exchanges
     from loom.conversation.turns import find_safe_boundary as find_safe_boundary
     from loom.conversation.turns import parse_turn_boundaries as parse_turn_boundaries
@@ -28,9 +33,10 @@ if TYPE_CHECKING:
     from loom.dialects import dialect as dialect
     from loom.dialects.repair import repair as repair
     from loom.dialects.repair import restore_ids as restore_ids
-    from loom.engine.sessions import Event as Event
-    from loom.engine.sessions import Loom as Loom
+    from loom.engine.home import Event as Event
+    from loom.engine.loom import Loom as Loom
     from loom.engine.sessions import Session as Session
+    from loom.engine.trees import LoomTree as LoomTree
     from loom.errors import CannotFit as CannotFit
     from loom.errors import Conflict as Conflict
     from loom.errors import LoomError as LoomError
@@ -47,11 +53,16 @@ _HOMES = {
     "loom.context.sections": ("Section",),
     "loom.context.weave": ("Context", "weave"),
     "loom.context.window": ("ContextWindow",),
+    "loom.conversation.agents": ("Agent",),
     "loom.conversation.message": ("Conversation", "Media", "Message", "Reasoning", "Text", "Tool", "ToolCall", "ToolResult"),
+    "loom.conversation.tree": ("Preferences", "Source", "Tree", "TreeHead"),
     "loom.conversation.turns": ("exchanges", "find_safe_boundary", "parse_turn_boundaries", "turns"),
     "loom.dialects": ("dialect",),
     "loom.dialects.repair": ("repair", "restore_ids"),
-    "loom.engine.sessions": ("Event", "Loom", "Session"),
+    "loom.engine.home": ("Event",),
+    "loom.engine.loom": ("Loom",),
+    "loom.engine.sessions": ("Session",),
+    "loom.engine.trees": ("LoomTree",),
     "loom.errors": ("CannotFit", "Conflict", "LoomError", "StoreError"),
     "loom.transcripts.formats": ("read_runs",),
     "loom.transcripts.trees": ("read_trees", "write_trees"),

@@ -8,9 +8,12 @@ from contextlib import suppress
 from typing import Any
 
 from loom import CannotFit, Loom, Session
+from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Message, Text, ToolCall, ToolResult
-from loom.errors import ChoiceError
+from loom.conversation.tree import Preferences, Source, TreeHead
+from loom.engine.trees import LoomTree
+from loom.errors import ChoiceError, Conflict
 from loom.stores.database import Database
 
 WORDS = ["der", "Faden", "läuft", "über", "unter", "糸", "織る", "weft", "warp", "shuttle", "reed", "heddle", "ñ", "🧵", "tension"]
@@ -48,8 +51,11 @@ def answer(chance: random.Random) -> dict[str, Any]:
 
 
 def act(loom: Loom, sessions: list[Session], chance: random.Random) -> None:
-    """One thing that may happen to one of the sessions."""
-    session = chance.choice(sessions)
+    """One thing that may happen to one of the sessions, or to the tree that it stands on."""
+    session = chance.choice(sessions).refresh()
+    if chance.random() < 0.4:
+        act_on_tree(loom, sessions, session, chance)
+        return
     does: list[Callable[[], object]] = [
         lambda: session.append(*exchange(chance)),
         lambda: session.append(*exchange(chance)),
@@ -71,13 +77,67 @@ def act(loom: Loom, sessions: list[Session], chance: random.Random) -> None:
             raise
 
 
+def act_on_tree(loom: Loom, sessions: list[Session], session: Session, chance: random.Random) -> None:
+    """One thing that may happen to a tree, by the session's agent or by Ann."""
+    tree, names = loom.tree(session.row.tree.id), living(session)
+    if not names:
+        session.append(*exchange(chance))
+        return
+    node, other = chance.choice(names), chance.choice(names)
+    does: list[Callable[[str], object]] = [
+        lambda agent: tree.annotate(node, text(chance, 3), agent=agent),
+        lambda agent: tree.exclude(tree.annotate(node, text(chance, 3), agent=agent).id, on=False, agent=agent),
+        lambda agent: tree.edit(node, text(chance, 4), agent=agent),
+        lambda agent: tree.edit(node, text(chance, 400), agent=agent),
+        lambda agent: tree.exclude(node, on=chance.random() < 0.7, agent=agent),
+        lambda agent: tree.prune(node, agent=agent) if chance.random() < 0.3 else tree.restore(node, agent=agent),
+        lambda agent: tree.bookmark(node, text(chance, 2), on=chance.random() < 0.8, agent=agent),
+        lambda agent: tree.pin(node, on=chance.random() < 0.5, agent=agent),
+        lambda agent: tree.link(node, other, text(chance, 1), on=chance.random() < 0.8, agent=agent),
+        lambda agent: tree.merge(node, agent=agent, tokens=chance.choice([None, 80])),
+        lambda agent: tree.switch(node, agent=agent, leave_digest=True),
+        lambda agent: tree.say(text(chance), agent=agent, sources=[Source(node, chance.choice(["context", "instruction"]))]),
+        lambda agent: tree.session(agent).draft(text(chance, 5)),
+        lambda agent: loom.act(tree.id, f'Well.\n→ stash "a" "{text(chance, 3)}"\n→ pin {node}\n→ view {other}', agent=""),
+        lambda agent: sessions.append(new_document(loom, chance).session(agent)),
+        lambda agent: tree.change(description=text(chance, 3), system_context=text(chance, 3)),
+        lambda agent: settle(loom, chance),
+    ]
+    agent = chance.choice([session.row.agent, session.row.agent, "ann"])
+    try:
+        whose = tree.session(agent)
+        if whose.id not in {known.id for known in sessions}:
+            sessions.append(whose)
+        chance.choice(does)(agent)
+    except (ChoiceError, Conflict):  # what is pruned, purged, the same already, overtaken or of another mode is refused
+        pass
+
+
+def living(session: Session) -> list[str]:
+    """The nodes of its tree that say something."""
+    sql = "SELECT id FROM nodes WHERE tree = $1 AND body IS NOT NULL ORDER BY id"
+    return [name for (name,) in select(session._store.database, sql, session.row.tree.key)]
+
+
+def new_document(loom: Loom, chance: random.Random) -> LoomTree:
+    """A tree in buffer mode that says something."""
+    tree = loom.new_tree(text(chance, 2), head=TreeHead(mode="buffer", system_context=text(chance, 2)))
+    for _ in range(3):
+        tree.say(text(chance))
+    tree.edit(chance.choice(living(tree.session())), text(chance, 3))
+    return tree
+
+
+def settle(loom: Loom, chance: random.Random) -> None:
+    loom.keep_agent(Agent(name=chance.choice(["ann", "bob"]), system_prompt=text(chance, 3)))
+    loom.prefer(Preferences(token_buffer=chance.randrange(100)))
+
+
 def switch(loom: Loom, session: Session, chance: random.Random) -> None:
     """To any node of the tree, of whatever session."""
-    rows = select(
-        session._store.database, "SELECT id FROM nodes WHERE tree = $1 AND body IS NOT NULL ORDER BY id", session.row.tree.key
-    )
-    if rows:
-        session.switch(chance.choice(rows)[0])
+    names = living(session)
+    if names:
+        session.switch(chance.choice(names))
 
 
 def prepare(session: Session, chance: random.Random) -> None:
@@ -91,6 +151,7 @@ def live(loom: Loom, seed: int, steps: int, purges: int = 0) -> list[Session]:
     """A history of so many steps; the sessions that are left."""
     chance = random.Random(seed)
     sessions = [loom.new(model="gpt-4o", system="You weave."), loom.new()]
+    settle(loom, chance)
     for step in range(steps):
         act(loom, sessions, chance)
         if purges and step % (steps // purges) == steps // purges - 1:

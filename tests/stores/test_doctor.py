@@ -1,16 +1,22 @@
 """The doctor finds every kind of damage, says where, and finds none in a store that has only lived."""
 
 import asyncio
+import itertools
 import json
 import random
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from loom import Loom, Message, Session, StoreError, Text
+from loom.conversation.agents import Agent
+from loom.conversation.tree import Preferences, Source
 from loom.stores.doctor import examine
+from loom.stores.marks import Origin
 from loom.stores.store import Store
+from tests.stores.conftest import Server
 from tests.stores.history import answer, change, live, open_loom, select
 
 
@@ -29,8 +35,9 @@ def test_a_store_that_has_only_lived_is_well(loom: Loom, address: str, seed: int
             single.import_lines(session.export())
         live(single, seed, 20, purges=1)
     found = examine(loom.store)
-    assert list(found) == []
-    for kind in ("nodes", "records", "sessions", "views", "handles"):
+    # Of sessions that came alone, what they name may have stayed behind.
+    assert [problem for problem in found if not (problem.note and problem.place.endswith("default/single"))] == []
+    for kind in ("nodes", "records", "sessions", "views", "handles", "trees", "settings", "states"):
         assert found.looked[kind] == select(loom.store.database, f"SELECT count(*) FROM {kind}")[0][0] > 0
 
 
@@ -41,9 +48,8 @@ def test_a_new_store_is_well(loom: Loom) -> None:
 # ── damage ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.fixture
-def patient(loom: Loom) -> Session:
-    """A session with something of every kind: seven messages, an answer, asides, a fork, a purged one, views, handles."""
+def fall_ill(loom: Loom) -> str:
+    """A session with something of every kind: seven messages, an answer, asides, a fork, a purged one, views, handles, remarks."""
     session = loom.new(model="gpt-4o", system="You weave.")
     session.append("one", Message("assistant", (Text("two " * 2000),)), Message("system", (Text("aside"),)), "three")
     asyncio.run(session.prepare(window=900, reserve_output=100))
@@ -53,8 +59,53 @@ def patient(loom: Loom) -> Session:
     gone.append("to be purged")
     gone.absorb(answer(random.Random(2)))
     gone.purge()
+    tree = loom.tree(session.row.tree.id)
+    tree.annotate(session.path[0].id, "a remark")
+    tree.bookmark(session.path[0].id, "here")
+    tree.link(session.path[0].id, session.path[1].id, "see")
+    told = Source(session.path[0].id, "context")
+    loom.store.growth.mark(session.row, [(session.path[6].seq, (told,)), (session.path[5].seq, Origin("m5"))], loom.now())
+    loom.store.states.put(session.row.key, "stash", {"a": '{"text":"words"}'}, loom.now())
+    loom.keep_agent(Agent(name="ann"))
+    loom.prefer(Preferences(token_buffer=7))
     assert list(examine(loom.store)) == []
-    return session
+    return session.id
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def ill(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Callable[[], str], str]]:
+    """Gives the address of a new copy of a store with a patient, as often as it is called; and the patient's id."""
+    copies = itertools.count()
+    if request.param == "sqlite":
+        folder = tmp_path_factory.mktemp("ill")
+        with open_loom(str(folder / "loom.db")) as loom:
+            name = fall_ill(loom)
+        yield lambda: str(shutil.copy(folder / "loom.db", folder / f"{next(copies)}.db")), name
+        return
+    server: Server = request.getfixturevalue("server")
+    first = server.new_database()
+    with open_loom(server.url(first)) as loom:
+        name = fall_ill(loom)
+
+    def copied() -> str:
+        number = next(copies)
+        server.run(f"CREATE DATABASE {first}_{number} TEMPLATE {first}")
+        return server.url(f"{first}_{number}")
+
+    yield copied, name
+    server.run(*(f"DROP DATABASE {first}_{number} WITH (FORCE)" for number in range(next(copies))), f"DROP DATABASE {first}")
+
+
+@pytest.fixture
+def ward(ill: tuple[Callable[[], str], str]) -> Iterator[Loom]:
+    """A store with a patient in it."""
+    with open_loom(ill[0](), salt="ward") as loom:
+        yield loom
+
+
+@pytest.fixture
+def patient(ward: Loom, ill: tuple[Callable[[], str], str]) -> Session:
+    return ward.session(ill[1])
 
 
 # The session's own nodes, from 1; the purged ones are 8 and 9.
@@ -70,6 +121,10 @@ def session(column: str, value: str) -> str:
 
 def node(number: int, column: str, value: str) -> str:
     return f"UPDATE nodes SET {column} = {value} WHERE seq = {NODE.format(number)}"
+
+
+def record(kind: str, value: str) -> str:
+    return f"UPDATE records SET data = {value} WHERE kind = '{kind}'"
 
 
 DAMAGE: dict[str, tuple[str, str, str]] = {
@@ -117,6 +172,21 @@ DAMAGE: dict[str, tuple[str, str, str]] = {
         "UPDATE records SET data = '[]' WHERE kind = 'usage' AND data IS NOT NULL",
         "usage of node",
         "the usage cannot be read",
+    ),
+    "an edge that is none": (record("edge", '\'{"edge":"door"}\''), "edge of node", "the edge cannot be read"),
+    "sources that are none": (record("sources", "'{}'"), "sources of node", "the sources cannot be read"),
+    "a flag that is none": (record("flag", "'{'"), "flag of node", "the flag cannot be read"),
+    "a link that is none": (record("link", "'[]'"), "link of node", "the link cannot be read"),
+    "an origin that is none": (record("origin", "'[]'"), "origin of node", "the origin cannot be read"),
+    "a label of a purged session": (
+        f"UPDATE records SET session = {DEAD} WHERE kind = 'flag'",
+        "flag of node",
+        "its session was purged, and its label is still there",
+    ),
+    "a flag of a purged node": (
+        f"UPDATE records SET node = {NODE.format(9)} WHERE kind = 'flag'",
+        "flag of node",
+        "its node was purged, and its words are still there",
     ),
     "another sum": (session("prompt", "prompt + 1"), "session", "its usage is"),
     "another cost": (session("cost", "cost + 0.001"), "session", "its usage is"),
@@ -168,6 +238,48 @@ DAMAGE: dict[str, tuple[str, str, str]] = {
         "handle ~",
         "it stands for the node 1:aaa",
     ),
+    "a handle at no node": (
+        f"""UPDATE handles SET data = '{{"text":"x","at":"{NOWHERE}"}}', kind = 'text'""",
+        "handle ~",
+        "it was left out at the node 1:aaa",
+    ),
+    "a tree of no mode": ('UPDATE trees SET data = \'{"mode":"maze"}\'', "tree s0", "what it says of itself cannot be read"),
+    "words of a purged tree": (
+        "UPDATE sessions SET status = 'purged'; UPDATE trees SET title = 'words'",
+        "tree s0",
+        "all of its sessions were purged, and its words are still there",
+    ),
+    "an agent that is none": (
+        "UPDATE settings SET data = '{}' WHERE kind = 'agent'",
+        "agent ann in default/default",
+        "what is settled cannot be read",
+    ),
+    "an agent that cannot be": (
+        """UPDATE settings SET data = '{"name":"ann","window":-1}' WHERE kind = 'agent'""",
+        "agent ann in default/default",
+        "what is settled cannot be read",
+    ),
+    "an agent of another name": (
+        "UPDATE settings SET name = 'bob' WHERE kind = 'agent'",
+        "agent bob in default/default",
+        "what is settled cannot be read",
+    ),
+    "preferences that are none": (
+        "UPDATE settings SET data = '[' WHERE kind = 'preferences'",
+        "preferences in default/default",
+        "what is settled cannot be read",
+    ),
+    "something at hand of no session": ("UPDATE states SET session = 99", "stash a of session 99", "its session is not there"),
+    "something at hand of a purged session": (
+        f"UPDATE states SET session = {DEAD}",
+        "stash a of session s0",
+        "its session was purged, and it is still there",
+    ),
+    "something at hand that is none": (
+        "UPDATE states SET data = '{'",
+        "stash a of session s0",
+        "what the session has at hand cannot be read",
+    ),
     "a place that is none": (
         """UPDATE handles SET data = replace(data, '"place":"0"', '"place":"7"')""",
         "handle ~",
@@ -177,50 +289,92 @@ DAMAGE: dict[str, tuple[str, str, str]] = {
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_damage_is_found_and_placed(patient: Session, loom: Loom, name: str) -> None:
+def test_damage_is_found_and_placed(patient: Session, ward: Loom, name: str) -> None:
     sql, place, what = DAMAGE[name]
-    change(loom.store.database, sql)
-    found = list(examine(loom.store))
+    for statement in sql.split("; "):
+        change(ward.store.database, statement)
+    found = list(examine(ward.store))
     told = [problem for problem in found if what in problem.what]
     assert told, found
     assert all(problem.place.startswith(place) and problem.remedy and not problem.note for problem in told)
 
 
-def test_the_place_names_tree_and_node(patient: Session, loom: Loom) -> None:
+NAMED = {
+    "edge": f'{{"edge":"version","edited_from":"{NOWHERE}"}}',
+    "sources": f'[{{"node":"{NOWHERE}"}}]',
+    "link": f'{{"target":"{NOWHERE}"}}',
+}
+
+
+@pytest.mark.parametrize("kind", NAMED)
+def test_what_a_record_names_and_is_not_there_is_a_note(patient: Session, ward: Loom, kind: str) -> None:
+    change(ward.store.database, "UPDATE records SET data = $1 WHERE kind = $2", NAMED[kind], kind)
+    (note,) = examine(ward.store)
+    assert note.note
+    assert note.place.startswith(f"{kind} of node")
+    assert f"the node {NOWHERE}, which is not there" in note.what
+
+
+def test_a_link_that_was_taken_back_or_leads_to_another_tree_is_well(patient: Session, ward: Loom) -> None:
+    for more in ('"on":false', '"tree":"elsewhere"'):
+        change(ward.store.database, "UPDATE records SET data = $1 WHERE kind = 'link'", f'{{"target":"{NOWHERE}",{more}}}')
+        assert list(examine(ward.store)) == []
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_handle_into_another_tree_is_noted_where_that_is_not_here(patient: Session, ward: Loom, there: bool) -> None:
+    other = ward.new_tree(identity="an/other")
+    name = f"an/other/{other.say('one').id if there else NOWHERE}"
+    change(ward.store.database, "UPDATE handles SET kind = 'span', data = $1", json.dumps({"nodes": [[name, name]]}))
+    notes = list(examine(ward.store))
+    assert all(note.note and f"it stands for the node {name}, which is not here" in note.what for note in notes)
+    assert bool(notes) is not there
+
+
+def test_the_words_of_a_purged_node_of_another_tree_are_found(patient: Session, ward: Loom) -> None:
+    other = ward.new_tree()
+    name = f"{other.id}/{other.say('one').id}"
+    other.session().purge()
+    data = json.dumps({"nodes": [[name, name]], "text": "words"})
+    change(ward.store.database, "UPDATE handles SET kind = 'text', data = $1", data)
+    assert any(problem.what == "what it stands for was purged, and its words are still there" for problem in examine(ward.store))
+
+
+def test_the_place_names_tree_and_node(patient: Session, ward: Loom) -> None:
     local = patient.path[5].local
-    change(loom.store.database, node(6, "depth", "9"))
-    assert next(examine(loom.store)).place == f"node {local} of tree {patient.row.tree.id} in default/default"
+    change(ward.store.database, node(6, "depth", "9"))
+    assert next(examine(ward.store)).place == f"node {local} of tree {patient.row.tree.id} in default/default"
 
 
-def test_nodes_that_come_after_each_other_do_not_hold_it_up(patient: Session, loom: Loom) -> None:
+def test_nodes_that_come_after_each_other_do_not_hold_it_up(patient: Session, ward: Loom) -> None:
     data = json.dumps({"nodes": [[patient.path[0].id, patient.path[6].id]]})
-    change(loom.store.database, "UPDATE handles SET kind = 'span', data = $1", data)
-    change(loom.store.database, f"UPDATE nodes SET parent = {NODE.format(7)}, jump = {NODE.format(7)}, depth = 9 WHERE depth > 0")
-    assert any("which was written later" in problem.what for problem in examine(loom.store))
+    change(ward.store.database, "UPDATE handles SET kind = 'span', data = $1", data)
+    change(ward.store.database, f"UPDATE nodes SET parent = {NODE.format(7)}, jump = {NODE.format(7)}, depth = 9 WHERE depth > 0")
+    assert any("which was written later" in problem.what for problem in examine(ward.store))
 
 
-def test_a_handle_whose_nodes_are_on_no_path(patient: Session, loom: Loom) -> None:
+def test_a_handle_whose_nodes_are_on_no_path(patient: Session, ward: Loom) -> None:
     first, last = patient.path[3].id, patient.path[1].id
     data = json.dumps({"nodes": [[first, last]]})
-    change(loom.store.database, "UPDATE handles SET kind = 'span', data = $1", data)
-    assert any("which are on no path" in problem.what for problem in examine(loom.store))
+    change(ward.store.database, "UPDATE handles SET kind = 'span', data = $1", data)
+    assert any("which are on no path" in problem.what for problem in examine(ward.store))
 
 
-def test_the_words_of_a_purged_text_are_found(patient: Session, loom: Loom) -> None:
-    change(loom.store.database, f"""UPDATE handles SET kind = 'text', data = '{{"text":"words"}}', session = {DEAD}""")
-    assert any(problem.what == "what it stands for was purged, and its words are still there" for problem in examine(loom.store))
+def test_the_words_of_a_purged_text_are_found(patient: Session, ward: Loom) -> None:
+    change(ward.store.database, f"""UPDATE handles SET kind = 'text', data = '{{"text":"words"}}', session = {DEAD}""")
+    assert any(problem.what == "what it stands for was purged, and its words are still there" for problem in examine(ward.store))
 
 
-def test_what_a_tree_gives_to_another_project_is_found(patient: Session, loom: Loom) -> None:
-    change(loom.store.database, "UPDATE trees SET project = 'other'")
-    what = {problem.what for problem in examine(loom.store)}
+def test_what_a_tree_gives_to_another_project_is_found(patient: Session, ward: Loom) -> None:
+    change(ward.store.database, "UPDATE trees SET project = 'other'")
+    what = {problem.what for problem in examine(ward.store)}
     assert "its tree belongs to default/other" in what
     assert "the key by which it is recognised is not the one that it should have" in what
 
 
-def test_a_session_whose_origin_is_gone_is_well(patient: Session, loom: Loom) -> None:
-    change(loom.store.database, "UPDATE sessions SET origin = 'nowhere'")
-    assert list(examine(loom.store)) == []
+def test_a_session_whose_origin_is_gone_is_well(patient: Session, ward: Loom) -> None:
+    change(ward.store.database, "UPDATE sessions SET origin = 'nowhere'")
+    assert list(examine(ward.store)) == []
 
 
 def test_a_long_import_is_a_note(loom: Loom) -> None:

@@ -5,6 +5,7 @@ import itertools
 import json
 import random
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -57,7 +58,7 @@ def talk(loom: Loom, *said: str) -> Session:
 
 def rows(loom: Loom) -> int:
     """How much there is in a store."""
-    tables = ("trees", "nodes", "sessions", "views", "handles", "records")
+    tables = ("trees", "nodes", "sessions", "views", "handles", "records", "settings", "states")
     return sum(select(loom.store.database, f"SELECT count(*) FROM {table}")[0][0] for table in tables)
 
 
@@ -65,12 +66,17 @@ def whole(loom: Loom) -> bool:
     return list(examine(loom.store)) == []
 
 
+def undamaged(loom: Loom) -> bool:
+    """Whether nothing is wrong; what is named and stayed behind is noted."""
+    return all(problem.note for problem in examine(loom.store))
+
+
 # ── out, in, and out again ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_store_that_left_and_came_back_leaves_the_same_again(loom: Loom, opener: Opener, elsewhere: Loom, seed: int) -> None:
-    live(loom, seed, 60, purges=2)
+    live(loom, seed, 40, purges=2)
     lines = list(loom.export())
     told = elsewhere.import_lines(lines)
     assert list(elsewhere.export()) == lines
@@ -83,7 +89,7 @@ def test_a_store_that_left_and_came_back_leaves_the_same_again(loom: Loom, opene
 
 @pytest.mark.parametrize("seed", [3, 4])
 def test_a_session_that_left_alone_is_the_same_elsewhere(loom: Loom, seed: int) -> None:
-    for session in live(loom, seed, 60, purges=1)[:12]:
+    for session in live(loom, seed, 60, purges=1)[-5:]:
         with open_loom(":memory:") as elsewhere:
             lines = list(session.export())
             assert [told.session for told in elsewhere.import_lines(lines)] == [session.id]
@@ -91,14 +97,20 @@ def test_a_session_that_left_alone_is_the_same_elsewhere(loom: Loom, seed: int) 
             assert list(same.export()) == lines
             assert list(elsewhere.export()) == lines
             assert same.conversation() == session.conversation()
-            assert recalled(same, lines) == recalled(loom.session(session.id), lines)
+            assert recalled(same, lines).items() >= recalled(loom.session(session.id), lines).items()
+            for agent in loom.agents():
+                elsewhere.keep_agent(agent)
             for window in (700, 1500, 4000):
                 assert requested(same, window) == requested(loom.session(session.id), window)
-            assert whole(elsewhere)
+            assert undamaged(elsewhere)
 
 
-def recalled(session: Session, lines: list[str]) -> list[str]:
-    return [session.recall(line["handle"]) for line in map(json.loads, lines) if line.get("line") == "handle" and "kept" in line]
+def recalled(session: Session, lines: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for handle in (line["handle"] for line in map(json.loads, lines) if line.get("line") == "handle" and "kept" in line):
+        with suppress(ChoiceError):  # of a branch that was merged and purged since, or that it no longer stands on
+            found[handle] = session.recall(handle)
+    return found
 
 
 def requested(session: Session, window: int) -> Any:
@@ -245,7 +257,7 @@ def test_lines_are_taken_as_they_come(loom: Loom, elsewhere: Loom) -> None:
 
 
 def test_what_is_there_is_not_written_again(loom: Loom, opener: Opener) -> None:
-    live(loom, 5, 40, purges=1)
+    live(loom, 5, 30, purges=1)
     lines = list(loom.export())
     before = rows(loom)
     assert {told.new for told in loom.import_lines(lines)} == {0}
@@ -424,12 +436,24 @@ def moved(kind: str, to: int) -> Callable[[list[str]], list[str]]:
     return move
 
 
+def recorded(kind: str, data: str) -> Callable[[list[str]], list[str]]:
+    """Something else beside the last node."""
+    return altered("node", records=[{"kind": kind, "data": data, "created": 1}])
+
+
+def settled(at: int, **fields: Any) -> Callable[[list[str]], list[str]]:
+    """An agent at this line, which the end does not count."""
+    line = {"line": "setting", "kind": "agent", "name": "ann", "data": '{"name":"ann"}', "updated": 1} | fields
+    return lambda lines: [*lines[:at], json.dumps(line), *lines[at:]]
+
+
 NOWHERE = "1:" + "a" * 32
 SAID = {"role": "user", "parts": [{"type": "text", "text": "never said"}]}
 BAD: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
     "nothing": (lambda _: [], "line 1: there is nothing to import"),
     "a transcript": (lambda _: ['{"role":"user"}'], "line 1: not a file of exported sessions"),
-    "a newer file": (lambda lines: ['{"loom":"sessions","version":2}', *lines[1:]], "line 1: .*newer Loom.*version 2"),
+    "a newer file": (lambda lines: ['{"loom":"sessions","version":3}', *lines[1:]], "line 1: .*newer Loom.*version 3"),
+    "a version before all": (lambda lines: ['{"loom":"sessions","version":0}', *lines[1:]], "line 1: .*int.*>= 1"),
     "an odd first line": (lambda lines: ['{"loom":"sessions","version":"x"}', *lines[1:]], "line 1: expected 'int'"),
     "no JSON": (lambda lines: [*lines[:5], "{", *lines[5:]], "line 6: "),
     "not an object": (lambda lines: [*lines[:5], "[]", *lines[5:]], "line 6: expected"),
@@ -451,12 +475,34 @@ BAD: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
     "two trees": (lambda lines: [*lines[:2], lines[1], *lines[2:]], "line 3: .*has no session"),
     "a tree that is nowhere": (altered("tree", tenant="acme", project="web"), "line 2: .*tenant"),
     "a tree without a name": (altered("tree", id=""), "line 2: the tree has no id"),
+    "a tree of no mode": (altered("tree", data='{"mode":"maze"}'), "line 2: what tree .* says of itself cannot be read"),
+    "a tree that says no JSON": (altered("tree", data="{"), "line 2: what tree .* says of itself cannot be read"),
+    "a title of a tree past all": (altered("tree", title="x" * 201), "line 2: a title is a text of at most 200"),
+    "a setting that is none": (settled(1, data='{"name":1}'), "line 2: the agent 'ann' cannot be read"),
+    "a setting that cannot be": (settled(1, data='{"name":"ann","window":0}'), "line 2: the agent 'ann' cannot be read"),
+    "a setting of another name": (settled(1, data='{"name":"bob"}'), "line 2: the agent 'ann' calls itself 'bob'"),
+    "a setting of elsewhere": (settled(1, tenant="acme", project="web"), "line 2: a setting names its tenant"),
+    "a setting behind a tree": (settled(4), "line 5: out of order; settings come before the trees"),
+    "a setting, and a file that ends badly": (settled(1), "line .*the file should have"),
     "a session twice": (lambda lines: [*lines[:3], lines[2], *lines[3:]], "line 4: session .* comes twice"),
     "a session without a name": (altered("session", id=""), "line 3: the session has no id"),
     "a title past all": (altered("session", title="x" * 201), "line 3: a title is a text of at most 200"),
     "a status past all": (altered("session", status="asleep"), "line 3: invalid"),
     "a session at no node": (altered("session", cursor=NOWHERE), "line 3: session .* names the node 1:aaa"),
     "an aside at no node": (altered("session", asides=[{"after": NOWHERE, "message": SAID}]), "line 3: session .* names the node"),
+    "something at hand that is none": (
+        altered("session", states=[{"kind": "pin", "data": "{", "updated": 1}]),
+        "line 3: the pin that session .* has at hand cannot be read",
+    ),
+    "something at hand of the purged": (
+        altered("session", states=[{"kind": "pin", "data": "{}", "updated": 1}], status="purged"),
+        "line 3: session .* was purged, and something of it is left",
+    ),
+    "a flag that is none": (recorded("flag", '{"flag":"lost","on":true}'), r"line \d+: the flag of node .* cannot be read"),
+    "an edge that is none": (recorded("edge", "[]"), r"line \d+: the edge of node .* cannot be read"),
+    "sources that are none": (recorded("sources", "{"), r"line \d+: the sources of node .* cannot be read"),
+    "a link of no JSON": (recorded("link", "half \ud83e"), r"line \d+: the link of node .* cannot be read"),
+    "a handle at no node": (altered("handle", kept={"text": "x", "at": NOWHERE}), "line .*stands for the node 1:aaa"),
     "a handle to no node": (altered("handle", kept={"nodes": [[NOWHERE, NOWHERE]]}), "line .*stands for the node 1:aaa"),
     "a handle of no kind": (altered("handle", kind="door"), "line .*invalid"),
     "a view of no node": (altered("view", node=NOWHERE), "line .*a view ends at the node"),

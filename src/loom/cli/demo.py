@@ -1,4 +1,4 @@
-"""`loom demo`: a broken transcript mended, a long session under a shrinking window, and one that is kept. No key, no network."""
+"""`loom demo`: a broken transcript mended, a long session under a shrinking window, one that is kept, and one that branches."""
 
 import asyncio
 import sys
@@ -15,6 +15,7 @@ from loom.cli import terminal
 from loom.cli.check import Checked, check_run, print_checked
 from loom.cli.convert import tell_change
 from loom.cli.demo_session import GOAL, long_session
+from loom.cli.demo_tree import branch, wander
 from loom.cli.show import print_message
 from loom.cli.terminal import bar, dim, plural, say, style
 from loom.cli.weave import stretches
@@ -23,7 +24,7 @@ from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import Message
 from loom.dialects import WIRES, dialect
 from loom.dialects.repair import repair
-from loom.engine.sessions import Loom
+from loom.engine.loom import Loom
 from loom.transcripts.chat import parse_request
 from loom.transcripts.runs import whole
 
@@ -38,9 +39,9 @@ TORN = ("unanswered-call", "orphan-result", "duplicate-result")
 def demo() -> None:
     """Show Loom at work.
 
-    On a broken transcript, on one that is too long, and on a session that is kept.
+    On a broken transcript, on one that is too long, on a session that is kept, and on one that branches.
     """
-    failed = _mend() + _shrink() + _keep()
+    failed = _mend() + _shrink() + _keep() + _branch()
     say()
     say(dim("Nothing was sent anywhere. Try it on a session of yours: loom session import FILE"))
     if failed:
@@ -153,6 +154,15 @@ def _keep() -> int:
             shared = [node.message for node in branch.path] == [conversation.messages[0]]
             tell("loom session fork payments", shared, "the same beginning, and nothing copied")
     return failed
+
+
+def _branch() -> int:
+    """The fourth act; returns how many promises were broken, which is none."""
+    with Loom.open(":memory:") as loom:
+        _step(8, "A conversation that branches", "loom tree show retries")
+        branch(loom)
+        _step(9, "An agent finds its way in it", "loom tree do retries '→ …' --agent reviewer")
+        return wander(loom)
 
 
 def _line(context: Context, whole_tokens: int, columns: int) -> tuple[str, int]:

@@ -10,7 +10,7 @@ from loom.cli.check import Several
 from loom.cli.store import in_store
 from loom.cli.terminal import amount, clean, dim, one_line, plural, say, style
 from loom.conversation.canonical import to_json
-from loom.engine.sessions import Loom
+from loom.engine.loom import Loom
 from loom.stores.doctor import Problem, examine
 
 SHOWN, PLACES = 20, 5  # kinds of problems that a person is told, and places of each; all are counted

@@ -15,7 +15,7 @@ from loom.cli.store import Where, in_store, scoped
 from loom.cli.terminal import bar, dim, one_line, plural, say, style, wants_colour
 from loom.conversation.canonical import to_json
 from loom.engine.importing import import_run
-from loom.engine.sessions import Loom
+from loom.engine.loom import Loom
 from loom.errors import ChoiceError, TranscriptError
 from loom.stores.exchange import Imported, is_export
 from loom.transcripts import files

@@ -17,6 +17,7 @@ from loom.cli.recall import recall
 from loom.cli.session import session
 from loom.cli.show import show
 from loom.cli.terminal import clean
+from loom.cli.tree import tree
 from loom.cli.weave import explain, weave
 from loom.errors import LoomError, shorten
 
@@ -60,7 +61,7 @@ def cli() -> None:
 for command in (check, convert, show, weave, explain, count):
     command.context_settings["ignore_unknown_options"] = True  # -#N names a run of standard input
     cli.add_command(command)
-for command in (session, recall, doctor, budget, models, policy, demo):
+for command in (session, tree, recall, doctor, budget, models, policy, demo):
     cli.add_command(command)
 
 

@@ -5,7 +5,7 @@ import sys
 import click
 
 from loom.cli.store import in_store
-from loom.engine.sessions import Loom
+from loom.engine.loom import Loom
 
 
 @click.command()

@@ -11,13 +11,15 @@ from msgspec.structs import asdict
 
 from loom.cli import terminal
 from loom.cli.exchange import export_command, import_command
+from loom.cli.given import given_text
 from loom.cli.show import look
 from loom.cli.store import Where, in_store, scoped
 from loom.cli.terminal import COLOURS, age, amount, clean, columns_of, dim, fitted, one_line, plural, say, style
 from loom.conversation.canonical import to_json
 from loom.conversation.identity import SHORTEST
 from loom.conversation.message import Message
-from loom.engine.sessions import Given, Loom, Session
+from loom.engine.loom import Loom
+from loom.engine.sessions import Given, Session
 from loom.errors import ChoiceError
 from loom.stores.path import Node
 from loom.stores.sessions import SessionRow
@@ -248,7 +250,7 @@ def append(loom: Loom, name: str, text: str | None, role: str | None, file: str 
     """
     if file is not None and (text is not None or role is not None):
         raise ChoiceError("give TEXT (with --role) or --file, not both; a file says itself who speaks")
-    said = _messages(file) if file is not None else [{"role": role or "user", "content": _text(text)}]
+    said = _messages(file) if file is not None else [{"role": role or "user", "content": given_text(text, "append")}]
     found = loom.session(name)
     nodes = found.append(*said, after=after)
     if as_json:
@@ -257,22 +259,6 @@ def append(loom: Loom, name: str, text: str | None, role: str | None, file: str 
         return
     for node in nodes:
         say(node.local)
-
-
-def _text(given: str | None) -> str:
-    if given is None and sys.stdin.isatty():
-        raise ChoiceError("there is nothing to append; give TEXT, or - for standard input")
-    if given in (None, "-"):
-        try:
-            given = sys.stdin.buffer.read().decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise ChoiceError(f"standard input is not UTF-8: byte {error.start}; save it as UTF-8") from None
-        given = given.removesuffix("\n").removesuffix("\r")  # which shells and editors add
-    if not given or not given.strip():
-        raise ChoiceError("there is nothing to append: the text is blank")
-    if any("\ud800" <= letter <= "\udfff" for letter in given):
-        raise ChoiceError("the text is not UTF-8; give it on standard input, saved as UTF-8")
-    return given
 
 
 def _messages(file: str) -> list[Given]:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 from msgspec import Struct
 
-from loom.engine.sessions import Loom
+from loom.engine.loom import Loom
 from loom.errors import StoreError
 from loom.stores.database import STORE_VARIABLE, default_address, open_database
 

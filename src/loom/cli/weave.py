@@ -1,9 +1,7 @@
 """`loom weave` and `loom explain`: the request that fits, and why it is what it is."""
 
-import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
-from functools import wraps
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,28 +9,23 @@ import click
 from msgspec import Struct
 
 from loom.cli import terminal
-from loom.cli.budget import print_zone, read_several
+from loom.cli.asked import Asked, Subject, weaving
+from loom.cli.budget import print_zone
 from loom.cli.convert import open_output
-from loom.cli.models import user_overrides
 from loom.cli.show import look
-from loom.cli.store import Where, scoped
 from loom.cli.terminal import bar, clean, dim, note, one_line, plural, say, style
-from loom.context.policy import Policy, read_policy
 from loom.context.report import Action, Item, Report
-from loom.context.weave import Context
-from loom.context.weave import weave as weave_request
 from loom.conversation.canonical import to_json
 from loom.conversation.turns import Span
 from loom.dialects import dialect
-from loom.errors import CannotFit, ChoiceError
-from loom.stores.sessions import SessionRow
-from loom.transcripts.runs import Run
 
+SHOWN = 4  # places of what is hidden by one rule
 LOOKS: dict[Action, tuple[str, str, str]] = {
     "kept": ("in", "green", "█"),
     "shrunk": ("cut", "yellow", "▒"),
     "dropped": ("out", "red", "░"),
     "repaired": ("mended", "blue", "█"),
+    "hidden": ("hidden", "magenta", " "),
 }
 
 
@@ -76,135 +69,15 @@ def _entries(report: Report) -> Iterator[tuple[Span, Item]]:
             yield Span(index, index + 1), item
 
 
-class Subject(Struct, frozen=True):
-    """What was woven: what to call it, what it was read from, and the wire that it speaks."""
-
-    title: str
-    kind: str
-    wire: str
-
-
-class Asked(Struct, frozen=True, kw_only=True):
-    """What a command was asked to weave, and how."""
-
-    file: str | None
-    session: str | None
-    pins: tuple[str, ...]
-    where: Where
-    model: str | None
-    window: int | None
-    reserve: int | None
-    policy: str
-
-    def woven(self) -> tuple[Iterator[tuple[Subject, Context]], bool]:
-        """What was woven, and whether a file has several runs: those are told a line each."""
-        overrides = user_overrides()
-        chosen: str | Policy = self.policy
-        if self.policy.endswith(".toml"):
-            chosen = read_policy(Path(self.policy).read_text(encoding="utf-8"))
-        if self.session is not None and self.file is None:
-            return iter([self._session(self.session, chosen, overrides)]), False
-        if self.file is None or self.session is not None:
-            raise ChoiceError("give a FILE or --session ID" + (", not both" if self.file else ""))
-        if self.pins:
-            raise ChoiceError("--pin names a message of a session; give --session ID instead of a FILE")
-        runs, several = read_several(self.file)
-        return ((_subject(run), self._run(run, chosen, overrides)) for run in runs), several
-
-    def _run(self, run: Run, policy: str | Policy, overrides: Any) -> Context:
-        try:
-            return weave_request(
-                run.conversation(),
-                model=self.model,
-                window=self.window,
-                reserve_output=self.reserve,
-                policy=policy,
-                overrides=overrides,
-            )
-        except CannotFit as error:
-            if run.number or run.name:
-                raise CannotFit(f"run #{run.number}: {error}") from None
-            raise
-
-    def _session(self, name: str, policy: str | Policy, overrides: Any) -> tuple[Subject, Context]:
-        with self.where.open() as loom:
-            session = loom.session(name)
-            asked = session.prepare(
-                model=self.model,
-                window=self.window,
-                reserve_output=self.reserve,
-                policy=policy,
-                pins=self.pins,
-                overrides=overrides,
-                preview=True,  # who looks must not disturb the agent that works
-            )
-            subject = Subject(session.row.title, f"session {session.id}", _wire_of(session.row, self.model))
-            return subject, asyncio.run(asked)
-
-
-def _subject(run: Run) -> Subject:
-    return Subject(f"#{run.number} {run.name}" if run.number or run.name else "", run.format, run.wire)
-
-
-def _wire_of(row: SessionRow, model: str | None) -> str:
-    """The wire whose settings a session has, else that of its model."""
-    if row.head.settings:
-        return row.head.settings.wire
-    return "anthropic" if "claude" in (model or row.model).lower() else "openai"
-
-
-def _options(command: Callable[..., None]) -> Callable[..., None]:
-    """What `weave` and `explain` share."""
-
-    @wraps(command)
-    def run(
-        file: str | None,
-        session: str | None,
-        pins: tuple[str, ...],
-        where: Where,
-        model: str | None,
-        window: int | None,
-        reserve: int | None,
-        policy: str,
-        **given: Any,
-    ) -> None:
-        asked = Asked(
-            file=file, session=session, pins=pins, where=where, model=model, window=window, reserve=reserve, policy=policy
-        )
-        command(asked=asked, **given)
-
-    made = scoped(run)
-    for option in reversed(
-        (
-            click.argument("file", required=False),
-            click.option("--session", metavar="ID", help="A kept session, instead of a FILE; only looked at."),
-            click.option("--pin", "pins", metavar="NODE", multiple=True, help="A message of the session that must stay; several."),
-            click.option("--model", help="The model to weave for; what the transcript names by default."),
-            click.option("--window", type=int, help="The whole window in tokens; the model's by default."),
-            click.option("--reserve", type=int, help="Tokens of it kept for the answer; the policy's by default."),
-            click.option(
-                "--policy",
-                default="default",
-                show_default=True,
-                help="What decides: a name of loom policy list, or a .toml of your own.",
-            ),
-        )
-    ):
-        made = option(made)
-    return made
-
-
 @click.command()
-@_options
-@click.option(
-    "--dialect", "name", help="The dialect of the request: openai, responses, anthropic or document; the file's own by default."
-)
+@weaving
+@click.option("--dialect", "name", help="The dialect of the request: openai, responses, anthropic or document; its own by default.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Where to write the request.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object: the request (unless -o takes it) and the report.")
 def weave(asked: Asked, name: str | None, output: Path | None, as_json: bool) -> None:
     """Weave a request that fits, and tell what went and why.
 
-    From a transcript, or from a kept session.
+    From a transcript, a kept session or a kept tree.
     The request is part of the JSON, or goes to -o; a picture of it is what a person sees.
     """
     if name:
@@ -241,12 +114,12 @@ def _written(requests: list[Any]) -> str:
 
 
 @click.command()
-@_options
+@weaving
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def explain(asked: Asked, as_json: bool) -> None:
     """Tell what is in a request, what is not, and why.
 
-    Of a transcript or a kept session: by which rule each part is in or out, and at which window it would return.
+    Of a transcript, a kept session or a kept tree: by which rule each part is in or out, and at which window it would return.
     """
     reports = []
     woven, several = asked.woven()
@@ -277,6 +150,7 @@ def print_woven(subject: Subject, report: Report, title: str) -> None:
     say(f"  {summary(report)}")
     _print_stretches(report, [stretch for stretch in found if stretch.action != "kept"])
     _print_mended(report)
+    _print_hidden(report)
     for text in report.notes:
         note(text)
 
@@ -290,6 +164,7 @@ def print_explained(subject: Subject, report: Report) -> None:
             say(f"  {style(f'{label:<6}', fg=colour)} {item.place:<20} {size:>17}  {clean(item.rule)}")
     _print_stretches(report, list(stretches(report)))
     _print_mended(report)
+    _print_hidden(report)
     say(f"  {summary(report)}")
     say(dim(f"  a provider can cache the first {report.prefix_tokens:,} tokens ({report.prefix_hash})"))
     for text in report.notes:
@@ -297,14 +172,15 @@ def print_explained(subject: Subject, report: Report) -> None:
 
 
 def summary(report: Report) -> str:
-    """How many messages are in, cut and out."""
+    """How many messages are in, cut, out and hidden."""
     counts: Counter[Action] = Counter()
     for stretch in stretches(report):
         counts[stretch.action] += stretch.messages
+    hidden = sum(item.action == "hidden" for item in report.items)
     left_out = sum(stretch.before for stretch in stretches(report) if stretch.action == "dropped")
     return (
         f"{plural(counts['kept'], 'message')} kept, {counts['shrunk']:,} cut, {counts['dropped']:,} left out"
-        f"{f' ({left_out:,} tokens)' if left_out else ''}"
+        f"{f' ({left_out:,} tokens)' if left_out else ''}{f', {hidden:,} hidden' if hidden else ''}"
     )
 
 
@@ -324,7 +200,7 @@ def _print_head(subject: Subject, report: Report, how: str) -> None:
 
 
 def _strip(report: Report, found: list[Stretch], columns: int) -> str:
-    """The whole session from left to right, each stretch as wide as its tokens were: what is in, cut and out."""
+    """The whole history from left to right, each stretch as wide as its tokens were: what is in, cut and out."""
     total = sum(stretch.before for stretch in found) or 1
     drawn, until, used = "", 0, 0
     for stretch in found:
@@ -375,3 +251,15 @@ def _print_mended(report: Report) -> None:
         what = mended[0].rule.removeprefix(f"{rule}: ")
         words = one_line(what, max(terminal.width() - len(rule) - 52, 12))
         say(f"  {style(f'{label:<6}', fg=colour)} {place:<38}  {clean(rule)}  {dim(words)}")
+
+
+def _print_hidden(report: Report) -> None:
+    """What is kept from every request by what was said of it, by the reason."""
+    by_rule: dict[str, list[str]] = {}
+    for item in report.items:
+        if item.action == "hidden":
+            by_rule.setdefault(item.rule, []).append(item.place)
+    label, colour, _ = LOOKS["hidden"]
+    for rule, places in by_rule.items():
+        told = ", ".join(places[:SHOWN]) + (f" and {len(places) - SHOWN:,} more" if len(places) > SHOWN else "")
+        say(f"  {style(f'{label:<6}', fg=colour)} {told:<38}  {clean(rule)}")

@@ -1,6 +1,7 @@
 """The last gate, which every policy passes: it fits, it is whole, it keeps the point, or it says why it cannot.
 
 Rules of this file:
+- Of a document, which knows no roles, its end takes the place of request and goal.
 - The current request, the first goal, system text and pins are in, whatever a strategy chose. If they alone do not fit they are
   shrunk in the order pins, first goal, current request, system text never; then CannotFit.
 - Then the newest exchange, shrunk inside if it must be. Then what the strategy ranked, in its order, until one does not fit.
@@ -67,6 +68,7 @@ class Work(Struct, frozen=True, kw_only=True):
     policy: Policy
     counter: Counter
     archive: Archive
+    document: bool = False
 
     def messages(self, span: Span) -> tuple[Message, ...]:
         return tuple(self.history[span.start : span.stop])
@@ -82,7 +84,7 @@ def fit(
         _Unit(span, sum(costs[span.start : span.stop]), work.places.unread(span.start) is not None, chosen_at=at)
         for span, at in zip(spans, chosen_at, strict=True)
     ]
-    must = _must(history, spans, pins)
+    must = _must(work, spans, pins)
     if sum(costs) <= room.tokens and kept == len(units):
         for unit in units:
             unit.rule, unit.made = "fits", work.messages(unit.span)
@@ -120,11 +122,14 @@ def costs_of(history: Sequence[Message], places: Places, counter: Counter) -> li
     return counted
 
 
-def _must(history: Sequence[Message], spans: Sequence[Span], pins: Sequence[int]) -> dict[int, str]:
+def _must(work: Work, spans: Sequence[Span], pins: Sequence[int]) -> dict[int, str]:
     """The units that have to be in, the most important first, and why: the current request, the first goal, system text, pins."""
+    history = work.history
     users = [n for n, message in enumerate(history) if message.role == "user"]
     why: dict[int, str] = {}
-    if history:
+    if work.document:
+        why[len(history) - 1] = "the end of the text"
+    elif history:
         why[users[-1] if users else 0] = "current request" if users else "first goal"
         why.setdefault(users[0] if users else 0, "first goal")
     for index, message in enumerate(history):

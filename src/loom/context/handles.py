@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from loom.context.places import Places
+from loom.context.places import Places, Spot
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Media, Message, Text, ToolCall, ToolResult
 from loom.errors import ChoiceError
@@ -33,11 +33,15 @@ def mint(place: str, content: str) -> str:
 
 
 class Cut(Struct, frozen=True):
-    """What a handle stands for where messages have ids: stretches of nodes (first and last id), a text of one node, or a text."""
+    """What a handle stands for where messages have ids: stretches of nodes (first and last id), a text of one node, or a text.
+
+    `at` is the node of the path behind which all of it stands, where that is not the last of the nodes.
+    """
 
     kind: Literal["span", "part", "text"]
     nodes: tuple[tuple[str, str], ...] = ()
     text: str = ""
+    at: str = ""
 
 
 class Archive:
@@ -82,7 +86,8 @@ class PathArchive(Archive):
     def __init__(self, places: Places, fetch: Callable[[str], str]) -> None:
         super().__init__()
         self._places, self._fetch = places, fetch
-        self._held = {spot.start for spot in places.spots if not spot.unread}
+        held = (range(spot.start, spot.stop) for spot in places.spots if not spot.unread)
+        self._held = {place for stretch in held for place in stretch} | places.hidden
         self.cuts: dict[str, Cut] = {}
 
     def keep_text(self, place: str, text: str) -> str:
@@ -92,22 +97,24 @@ class PathArchive(Archive):
 
     def keep_part(self, index: int, path: str, text: str) -> str:
         spot = self._places.spots[index]
-        handle = self.keep_text(f"{spot.first}.{path}", text)
-        self.cuts[handle] = Cut("part", ((spot.first, spot.last),), text)
+        handle = self.keep_text(f"{spot.nodes[0][0]}.{path}", text)
+        self.cuts[handle] = Cut("part", spot.nodes, text, spot.at)
         return handle
 
     def keep_span(self, start: int, messages: tuple[Message, ...]) -> str:
         nodes: list[tuple[str, str]] = []
-        until = -1
-        for spot in sorted(set(self._places.spots[start : start + len(messages)]), key=lambda spot: spot.start):
+        last: Spot | None = None
+        for spot in sorted(dict.fromkeys(self._places.spots[start : start + len(messages)]), key=lambda spot: spot.start):
             # Between two that were left out there may be only what repair dropped as empty.
-            if nodes and self._held.isdisjoint(range(until, spot.start)):
-                nodes[-1] = (nodes[-1][0], spot.last)
+            if last and not last.beside and not spot.beside and self._held.isdisjoint(range(last.stop, spot.start)):
+                nodes[-1:] = [(nodes[-1][0], spot.nodes[0][1]), *spot.nodes[1:]]
             else:
-                nodes.append((spot.first, spot.last))
-            until = spot.stop
+                nodes += spot.nodes
+            last = spot
+        assert last is not None
         handle = mint("span", to_json(nodes))
-        self.cuts[handle] = Cut("span", tuple(nodes))
+        at = "" if last.anchor == nodes[-1][1] else last.anchor
+        self.cuts[handle] = Cut("span", tuple(nodes), "", at)
         return handle
 
     def recall(self, handle: str) -> str:

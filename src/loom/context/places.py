@@ -9,37 +9,51 @@ from loom.conversation.turns import Span
 
 
 class Spot(Struct, frozen=True):
-    """A message's place on its path, and the ids from its first node to its last: two where it stands for a stretch not read.
+    """A message's place on its path, and the nodes it is made of: stretches, each by the ids of its first and its last.
 
-    `tokens` are those of such a stretch; a message that was read is counted instead.
+    `tokens` are those of a stretch that was not read; a message that was read is counted instead. What comes in beside the path
+    (an annotation, a reference, a version that stands for the node at this place) says so, and `at` names the node it comes with.
     """
 
     start: int
     stop: int
-    first: str
-    last: str
+    nodes: tuple[tuple[str, str], ...]
     tokens: int = 0
+    beside: str = ""
+    at: str = ""
 
     @property
     def unread(self) -> bool:
-        return self.tokens > 0 or self.stop - self.start > 1
+        return self.tokens > 0
+
+    @property
+    def anchor(self) -> str:
+        """The node of the path that this place is known by."""
+        return self.at or self.nodes[-1][1]
 
 
 class Places(Struct, frozen=True):
-    """A spot for each message of a history; none at all where each message stands at its index."""
+    """A spot for each message of a history; none at all where each message stands at its index.
+
+    `hidden` are places on the path that nothing is shown of: what was excluded or pruned, and is no part of what was left out.
+    """
 
     spots: tuple[Spot, ...] = ()
+    hidden: frozenset[int] = frozenset()
 
     @property
     def end(self) -> int:
-        return self.spots[-1].stop if self.spots else 0
+        return max((spot.stop for spot in self.spots), default=0)
 
     def unread(self, index: int) -> Spot | None:
         return self.spots[index] if self.spots and self.spots[index].unread else None
 
     def count(self, index: int) -> int:
         """How many messages of the path this one stands for."""
-        return self.spots[index].stop - self.spots[index].start if self.spots else 1
+        if not self.spots:
+            return 1
+        spot = self.spots[index]
+        return spot.stop - spot.start - sum(place in self.hidden for place in range(spot.start, spot.stop) if not spot.unread)
 
     def span(self, span: Span) -> Span:
         """The place on the path of a span of the history."""
@@ -50,11 +64,12 @@ class Places(Struct, frozen=True):
 
     def label(self, span: Span) -> str:
         at = self.span(span)
-        return f"messages[{at.start}]" if len(at) == 1 else f"messages[{at.start}:{at.stop}]"
+        beside = self.spots[span.start].beside if self.spots and len(span) == 1 else ""
+        return f"messages[{at.start}]{beside and '.'}{beside}" if len(at) == 1 else f"messages[{at.start}:{at.stop}]"
 
     def moved(self, origins: Sequence[int]) -> "Places":
         """The places after repair, which tells from which message each comes."""
-        return Places(tuple(self.spots[origin] for origin in origins)) if self.spots else self
+        return Places(tuple(self.spots[origin] for origin in origins), self.hidden) if self.spots else self
 
 
 EVERYWHERE = Places()
@@ -62,4 +77,4 @@ EVERYWHERE = Places()
 
 def stand_in(spot: Spot) -> Message:
     """What stands in a history for a stretch that was not read; never sent."""
-    return Message("assistant", (Text(f"[{spot.stop - spot.start} messages not read: {spot.first} to {spot.last}]"),))
+    return Message("assistant", (Text(f"[{spot.stop - spot.start} messages not read: {spot.nodes[0][0]} to {spot.nodes[-1][1]}]"),))

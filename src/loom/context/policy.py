@@ -30,6 +30,8 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # How full a new epoch may be, so that the next calls can append to it.
     refill: float = 0.7
     minimum_recent_nodes: int = 4
+    # Neighbours of one author are one message; costs the cached prefix where somebody speaks twice.
+    merge: bool = False
     warn_past_dropped: int = 50
     zones: dict[str, int] = {}
     system: tuple[str, ...] = ()

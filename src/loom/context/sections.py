@@ -14,6 +14,7 @@ from loom.context.shrink import shrink_text
 from loom.conversation.message import Conversation, Message, Text
 
 FRAME = 8  # tokens for what joins a section to its neighbours
+TAIL = ("operational_memory", "loom_context")  # zones that change with every call, whatever the policy
 OTHER_ZONE = 2048  # what a zone may take that neither the seed nor the policy names
 
 
@@ -64,7 +65,7 @@ def place(
             by_zone.setdefault(section.zone, []).append(text)
             used[section.zone] = used.get(section.zone, 0) + after
     ordered = [text for zone in chosen.system for text in by_zone.pop(zone, ())]
-    last = [text for zone in chosen.tail for text in by_zone.pop(zone, ())]
+    last = [text for zone in (*chosen.tail, *TAIL) for text in by_zone.pop(zone, ())]
     stable = [text for texts in by_zone.values() for text in texts]
     placed = _system(conversation.system, [*ordered, *stable], chosen.separator)
     tail = (Message("user", (Text(chosen.separator.join(last)),)),) if last else ()

@@ -32,6 +32,7 @@ class Setup(Struct, frozen=True, kw_only=True):
     room: Room
     set_aside: int
     places: Places = EVERYWHERE
+    document: bool = False
 
 
 class Epoch(Struct, frozen=True, kw_only=True):
@@ -160,7 +161,15 @@ def _choose(history: tuple[Message, ...], setup: Setup) -> Fitted:
             used += sizes[group]
             for unit in groups[group]:
                 chosen_at[unit] = used
-    work = Work(history=history, places=setup.places, room=room, policy=chosen, counter=counter, archive=setup.archive)
+    work = Work(
+        history=history,
+        places=setup.places,
+        room=room,
+        policy=chosen,
+        counter=counter,
+        archive=setup.archive,
+        document=setup.document,
+    )
     return fit(work, order, kept, chosen_at, spans, setup.pins)
 
 

@@ -13,12 +13,13 @@ from loom.budget.models import Overrides
 from loom.budget.models import model as find_model
 from loom.budget.profiles import Exact, profile_for
 from loom.budget.zones import Budget, BudgetOptions, allocate_budget, flow
+from loom.context.assembly import BETWEEN
 from loom.context.gate import Fitted, Room
 from loom.context.handles import Archive, PathArchive, to_lines
 from loom.context.places import EVERYWHERE, Places
 from loom.context.policy import Policy
 from loom.context.policy import policy as find_policy
-from loom.context.report import Item, Report
+from loom.context.report import Item, Piece, Report
 from loom.context.sections import OTHER_ZONE, Section, growth, place
 from loom.context.select import Epoch, Renewal, Setup, epoch_of, select, set_aside
 from loom.conversation.canonical import to_json
@@ -26,7 +27,7 @@ from loom.conversation.message import Carried, Conversation, Message, Text, Tool
 from loom.conversation.turns import Span
 from loom.dialects import dialect
 from loom.dialects.given import parse_given, parse_tool
-from loom.dialects.repair import repair
+from loom.dialects.repair import Repaired, repair
 from loom.dialects.settings_repair import has_marks, mend_settings
 from loom.errors import CannotFit, ChoiceError, describe
 
@@ -40,6 +41,7 @@ class Context(Struct, frozen=True):
     report: Report
     archive: Archive
     tail: int = 0
+    is_document: bool = False
 
     def __repr__(self) -> str:
         # Not all that it holds: asyncio writes down what a task returned, and would take longer for it than the weaving took.
@@ -56,6 +58,9 @@ class Context(Struct, frozen=True):
         return wire
 
     def document(self) -> str:
+        """The request as one text; what was woven as a document is that document."""
+        if self.is_document:
+            return BETWEEN.join(message.text for message in (*self.conversation.system, *self.conversation.messages))
         text: str = dialect("document").render(self.conversation).wire
         return text
 
@@ -84,6 +89,9 @@ class Wish(Struct, frozen=True, kw_only=True):
     overrides: Overrides = {}
     ratio: float = 1.0
     zones: Mapping[str, int] = {}
+    # A document: texts without roles, one behind the other, and the text not yet committed at its end.
+    document: bool = False
+    ending: str = ""
 
 
 def weave(
@@ -135,14 +143,15 @@ def build(
     """
     chosen, asked = wish.policy, list(wish.sections)
     model = wish.model or given.model or None
-    repaired = repair(given)
+    # A text without roles has nothing to mend, and white space belongs to it.
+    repaired = Repaired(given, (), {}, range(len(given.messages))) if wish.document else repair(given)
     conversation = repaired.conversation
-    if not conversation.messages:
+    if not conversation.messages and not wish.ending:
         raise CannotFit("there is nothing to send: no message is left; give at least one with words, media or a call")
     # Repair may have moved what is pinned; what it dropped cannot be pinned.
     wanted = set(pins)
     pinned = tuple(n for n, origin in enumerate(repaired.origins) if origin in wanted)
-    counter = gate_counter(model, wish.ratio)
+    counter = text_counter(model, wish.ratio) if wish.document else gate_counter(model, wish.ratio)
     exact = isinstance(profile_for(model).text, Exact)
     margin = 0.0 if exact else chosen.margin
     sizes = {**chosen.zones, **wish.zones}
@@ -161,13 +170,18 @@ def build(
     measured = flow(budget, unfed | needs)
     # What is beside history is counted as it was built: joined sections are not the sum of their parts.
     tool_tokens = counter.count_tools(conversation.tools)
+    tail = (Message("user", (Text(wish.ending),)), *tail) if wish.ending else tail
     beside = sum(map(counter.count_message, (*placed, *tail))) + tool_tokens + counter.profile.per_list
+    if wish.document:  # the frames of the system text and of the one message
+        beside += gate_counter(model, wish.ratio).profile.per_message * (1 + len(placed))
     usable = int(budget.usable * (1 - margin))
     if beside >= usable:
         raise CannotFit(
-            f"system text {sum(map(counter.count_message, conversation.system)):,}, tools {tool_tokens:,} and sections "
-            f"{sum(i.after for i in section_items):,} tokens leave nothing of {usable:,} usable ({budget.window:,} less "
-            f"{budget.reserved_output:,} for the answer{f' and {margin:.0%} margin' if margin else ''}); "
+            f"system text {sum(map(counter.count_message, conversation.system)):,}, tools {tool_tokens:,}, sections "
+            f"{sum(i.after for i in section_items):,}"
+            f"{f', uncommitted text {counter.count_text(wish.ending):,}' if wish.ending else ''} tokens leave nothing of "
+            f"{usable:,} usable ({budget.window:,} less {budget.reserved_output:,} for the answer"
+            f"{f' and {margin:.0%} margin' if margin else ''}); "
             "shorten them, lower the reserve or choose a model with a larger window"
         )
     larger = beside + growth(asked, section_items, sizes, counter)
@@ -185,13 +199,17 @@ def build(
         room=room,
         set_aside=set_aside(chosen, measured, sizes, reserve),
         places=places,
+        document=wish.document,
     )
-    fitted, epoch, reason = select(conversation.messages, setup, previous, head_hash)
+    fitted, epoch, reason = _select(conversation.messages, setup, previous, head_hash)
     history = tuple(message for piece in fitted.pieces for message in piece.messages)
+    sent = (*history, *tail)
+    if wish.document:
+        sent = (_written(fitted.pieces, wish.ending), *tail[bool(wish.ending) :])
     woven = replace(
         conversation,
         system=placed,
-        messages=(*history, *tail),
+        messages=sent,
         model=model or "",
         max_output=budget.reserved_output or max(1, min(conversation.max_output or 4096, budget.window - beside - fitted.tokens)),
     )
@@ -224,7 +242,38 @@ def build(
         archive=archive,
         places=places,
     )
-    return Context(woven, report, archive, len(tail))
+    return Context(woven, report, archive, len(tail), wish.document)
+
+
+def _select(
+    history: tuple[Message, ...], setup: Setup, previous: Epoch | Renewal | None, head_hash: str
+) -> tuple[Fitted, int, str]:
+    """What of the history goes in. Joined to one text it may take more than its parts, seldom and by little; then less goes in."""
+    if not history:
+        return Fitted((), 0, 0), 0, "each call is its own"
+    while True:
+        fitted, epoch, reason = select(history, setup, previous, head_hash)
+        if not setup.document:
+            return fitted, epoch, reason
+        excess = setup.counter.count_message(_written(fitted.pieces, "")) - setup.room.tokens
+        if excess <= 0:
+            return fitted, epoch, reason
+        setup = replace(setup, room=replace(setup.room, tokens=setup.room.tokens - excess))
+
+
+def _written(pieces: Sequence[Piece], ending: str) -> Message:
+    """The pieces of a document as one text, markers on lines of their own."""
+    texts = []
+    for piece in pieces:
+        around = "\n" if piece.items[0].action == "dropped" else ""
+        texts += [f"{around}{message.text}{around}" for message in piece.messages]
+    return Message("user", (Text("".join((*texts, ending))),))
+
+
+@lru_cache(maxsize=16)
+def text_counter(model: str | None, ratio: float = 1.0) -> Counter:
+    """The best counter for the nodes of a document, which have no frames: they become one message."""
+    return Counter(replace(gate_counter(model, ratio).profile, per_message=0), ratio=ratio)
 
 
 @lru_cache(maxsize=16)

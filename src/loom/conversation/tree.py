@@ -1,8 +1,8 @@
 """A branching conversation as a value: what was said after what, what was said about it, and how it is read."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from loom.conversation.message import Carried, Message
 
@@ -21,13 +21,17 @@ class Source(Struct, frozen=True, omit_defaults=True):
 
 
 class Flags(Struct, frozen=True, omit_defaults=True):
-    """What people and agents say about a node without changing it."""
+    """What people and agents say about a node without changing it. An annotation is read only where it is `included`."""
 
     bookmarked: bool = False
     label: str = ""
     pruned: bool = False
     excluded: bool = False
     pinned: bool = False
+    included: bool = False
+
+
+NO_FLAGS = Flags()  # the same object wherever there are none: what is the default by identity is left out of JSON
 
 
 class TreeNode(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -45,7 +49,7 @@ class TreeNode(Struct, frozen=True, kw_only=True, omit_defaults=True):
     sources: tuple[Source, ...] = ()
     edited_from: str = ""
     generation: str = ""
-    flags: Flags = Flags()
+    flags: Flags = NO_FLAGS
     created: int = 0
 
 
@@ -59,11 +63,37 @@ class Link(Struct, frozen=True, omit_defaults=True):
 
 
 class Preferences(Struct, frozen=True, omit_defaults=True):
-    """How what is too long is cut, where the application's preferences are not right for a tree."""
+    """How what is too long is cut: for all trees of a project, or for one; where nothing is said, as the policy `tree` says."""
 
     truncation_strategy: Truncation | None = None
-    minimum_recent_nodes: int | None = None
-    token_buffer: int | None = None
+    minimum_recent_nodes: Annotated[int, Meta(ge=1)] | None = None
+    token_buffer: Annotated[int, Meta(ge=0)] | None = None
+
+    def over(self, other: "Preferences") -> "Preferences":
+        """These, and the other's where these say nothing."""
+        return Preferences(
+            self.truncation_strategy or other.truncation_strategy,
+            other.minimum_recent_nodes if self.minimum_recent_nodes is None else self.minimum_recent_nodes,
+            other.token_buffer if self.token_buffer is None else self.token_buffer,
+        )
+
+
+NO_PREFERENCES = Preferences()
+
+
+class TreeHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a tree says of itself beside its title and its nodes."""
+
+    description: str = ""
+    mode: Mode = "dialogue"
+    system_context: str = ""
+    buffer_mode_system_context: bool = False
+    preferences: Preferences = NO_PREFERENCES
+    model: str = ""
+    carried: Carried | None = None
+    # As they came, where a list or a database cannot hold them.
+    full_title: str = ""
+    full_id: str = ""
 
 
 class Tree(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -79,7 +109,7 @@ class Tree(Struct, frozen=True, kw_only=True, omit_defaults=True):
     mode: Mode = "dialogue"
     system_context: str = ""
     buffer_mode_system_context: bool = False
-    preferences: Preferences = Preferences()
+    preferences: Preferences = NO_PREFERENCES
     links: tuple[Link, ...] = ()
     current: str = ""
     model: str = ""

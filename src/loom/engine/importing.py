@@ -6,7 +6,8 @@ from contextlib import suppress
 from loom.budget.counting import Counter
 from loom.context.weave import gate_counter
 from loom.conversation.message import Message
-from loom.engine.sessions import Loom, Session, one_line, title_of
+from loom.engine.loom import Loom
+from loom.engine.sessions import Session, one_line, title_of
 from loom.errors import StoreError
 from loom.stores.nodes import Draft
 from loom.transcripts.runs import Run
@@ -39,7 +40,7 @@ def import_run(loom: Loom, run: Run, progress: Callable[[int], None] | None = No
         with suppress(StoreError):  # the first error is the one to hear of; `loom doctor` finds what could not be taken back
             sessions.discard(row.tree.key)
         raise
-    return loom._told("created", Session(loom, row), title=row.title, messages=done)
+    return Session(loom, row).told("created", title=row.title, messages=done)
 
 
 def _batches(messages: Iterable[Message]) -> Iterator[tuple[list[Draft], Asides]]:

@@ -8,10 +8,15 @@ from msgspec.structs import replace
 
 from loom.budget.calibration import Calibration
 from loom.context.handles import Cut, PathArchive
+from loom.context.places import EVERYWHERE
+from loom.context.report import Item
 from loom.context.select import EpochEnds, Renewal, epoch_of, hash_of
-from loom.context.weave import Context, Wish, budget_for, build, gate_counter
+from loom.context.weave import Context, Wish, budget_for, build, gate_counter, text_counter
 from loom.conversation.canonical import from_json
 from loom.conversation.message import Conversation
+from loom.engine.assemble import Assembled, Manner, assemble, head_of, shape_of
+from loom.errors import CannotFit
+from loom.stores.bearing import Bearing
 from loom.stores.path import Node, Path
 from loom.stores.reading import Reading, read_on, read_ranges, read_window
 from loom.stores.sessions import SessionRow
@@ -35,6 +40,7 @@ def prepare(
     row: SessionRow,
     path: Path,
     wish: Wish,
+    manner: Manner,
     pins: Sequence[Node],
     last: Prepared | None,
     fetch: Callable[[str], str],
@@ -44,30 +50,57 @@ def prepare(
     with path.snapshot() as now:
         if not store.views.is_newest(row, last.view if last else None, now):
             last = None
-        asides = store.sessions.on_path(row, now)
-        given = replace(row.head, system=(*row.head.system, *(aside.message for aside in asides)))
+        bears = manner.bears(now)
+        if len(bears.path) < len(now):
+            reason = "what is pruned changed"
+        now = bears.path
+        if now.end is None:
+            raise CannotFit(f"there is nothing to send: {'; '.join(bears.notes)}; restore it, or stand at another node")
+        given = head_of(row, manner, bears, store.sessions.on_path(row, now))
         model = wish.model or given.model
+        wish = replace(wish, document=manner.document, ending=manner.buffer)
         usable = budget_for(wish, given).usable
+        pins = [*pins, *(pin for pin in bears.pins if pin not in pins)]
         view = last.view if last else store.views.newest(row, now)
         try:
-            reading = _read_again(now, view, last, usable, pins) if view else None
+            reading = _read_again(now, view, last, usable, pins, shape_of(bears)) if view else None
         except EpochEnds as ends:
             reason = str(ends)
-        anew = None if reading else _read_anew(store, row, now, wish, model, usable, pins)
+        anew = None if reading else _read_anew(store, row, bears, wish, model, usable, pins)
+        whole = now
     if view and reading:
         try:
             wish = replace(wish, ratio=view.ratio)
-            context = _build(given, wish, reading, pins, view, fetch)
-            return context, _remember(context, reading, wish, model, view)
+            assembled = assemble(manner, reading, bears, view.as_of, wish.policy.merge)
+            context = _build(given, wish, assembled, pins, view, fetch)
+            return _told(context, bears), _remember(context, reading, wish, model, view)
         except EpochEnds as ends:
             reason = str(ends)
     if anew is None:
-        with path.snapshot() as now:
-            anew = _read_anew(store, row, now, wish, model, usable, pins)
+        bears = replace(bears, path=Path(path.database, path.tree, whole.end))
+        with bears.path.snapshot() as now:
+            anew = _read_anew(store, row, replace(bears, path=now), wish, model, usable, pins)
     wish, number, reading = anew
     number = max(number, view.epoch.number if view else -1) + 1
-    context = _build(given, wish, reading, pins, Renewal(number, reason), fetch)
-    return context, _remember(context, reading, wish, model, None)
+    assembled = assemble(manner, reading, bears, manner.now, wish.policy.merge)
+    context = _build(given, wish, assembled, pins, Renewal(number, reason), fetch)
+    began = _remember(context, reading, wish, model, None)
+    return _told(context, bears), replace(began, view=replace(began.view, as_of=manner.now, shape=shape_of(bears)))
+
+
+def prepare_ending(row: SessionRow, path: Path, wish: Wish, manner: Manner, fetch: Callable[[str], str]) -> Context:
+    """The request of a document of which nothing is committed yet."""
+    given = head_of(row, manner, manner.bears(path), ())
+    return build(given, replace(wish, document=True, ending=manner.buffer), (), None, EVERYWHERE, fetch)
+
+
+def _told(context: Context, bears: Bearing) -> Context:
+    """The context with a line in its report for each thing that was kept from it, and what else is to be known."""
+    if not bears.hidden and not bears.notes:
+        return context
+    hidden = [Item(f"messages[{depth}]", "history", "hidden", why, 0, 0) for depth, why in sorted(bears.hidden.items())]
+    report = replace(context.report, items=(*context.report.items, *hidden), notes=(*context.report.notes, *bears.notes))
+    return replace(context, report=report)
 
 
 def calibration(row: SessionRow) -> Calibration:
@@ -84,9 +117,11 @@ def cuts_of(context: Context, reading: Reading) -> dict[str, tuple[Cut, Node | N
     return {h: (cut := archive.cuts[h], nodes.get(cut.nodes[0][0]) if cut.kind == "part" else None) for h in sorted(named)}
 
 
-def _read_again(path: Path, view: View, last: Prepared | None, usable: int, pins: Sequence[Node]) -> Reading:
+def _read_again(path: Path, view: View, last: Prepared | None, usable: int, pins: Sequence[Node], shape: str) -> Reading:
     """What the last request of this epoch was made from, and what has come since."""
     assert path.end is not None
+    if view.shape != shape:
+        raise EpochEnds("what is excluded, included, edited or made from elsewhere changed")
     ranges = (*view.ranges[:-1], (view.ranges[-1][0], len(path)))
     if len(path) <= view.ranges[-1][0]:
         raise EpochEnds("the path now ends before what the last request showed")
@@ -98,26 +133,32 @@ def _read_again(path: Path, view: View, last: Prepared | None, usable: int, pins
 
 
 def _read_anew(
-    store: Store, row: SessionRow, path: Path, wish: Wish, model: str, usable: int, pins: Sequence[Node]
+    store: Store, row: SessionRow, bears: Bearing, wish: Wish, model: str, usable: int, pins: Sequence[Node]
 ) -> tuple[Wish, int, Reading]:
     """What an epoch that begins is made from, with the number of the last one, and the wish as counted from now on."""
+    path = bears.path
     wish = replace(wish, ratio=calibration(row).ratio(model))
-    count = gate_counter(model or None, wish.ratio).count_message
-    ranges = read_window(path, usable, pins, wish.policy.strategy == "truncate_middle", count)
+    count = (text_counter if wish.document else gate_counter)(model or None, wish.ratio).count_message
+    ranges = read_window(path, usable, pins, wish.policy.strategy == "truncate_middle", count, bears.hidden)
     return wish, store.views.epoch(row, path), read_ranges(path, ranges, count)
 
 
 def _build(
     given: Conversation,
     wish: Wish,
-    reading: Reading,
+    assembled: Assembled,
     pins: Sequence[Node],
     before: View | Renewal,
     fetch: Callable[[str], str],
 ) -> Context:
-    at = {spot.first: n for n, spot in enumerate(reading.places.spots) if not spot.unread}
+    at: dict[str, int] = {}
+    for n, spot in enumerate(assembled.places.spots):
+        if not spot.unread:
+            at.setdefault(spot.anchor, n)
+            at |= {first: n for first, last in spot.nodes if first == last}
     epoch = replace(before.epoch, only=True) if isinstance(before, View) else before
-    return build(replace(given, messages=reading.messages), wish, [at[pin.id] for pin in pins], epoch, reading.places, fetch)
+    pinned = [at[pin.id] for pin in pins if pin.id in at]
+    return build(replace(given, messages=assembled.messages), wish, pinned, epoch, assembled.places, fetch)
 
 
 def _remember(context: Context, reading: Reading, wish: Wish, model: str, view: View | None) -> Prepared:

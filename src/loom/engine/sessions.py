@@ -1,12 +1,8 @@
-"""`Loom.open` and its sessions: append, prepare a request, absorb the answer, fork, switch, bring back what was left out."""
+"""A session that is kept: append, prepare a request, absorb the answer, fork, switch, bring back what was left out."""
 
 import asyncio
-import time
-import warnings
-from base64 import b32encode
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from os import PathLike, fspath, urandom
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -18,145 +14,45 @@ from loom.budget.models import Overrides
 from loom.context.policy import Policy
 from loom.context.sections import Section
 from loom.context.weave import Context, Wish, check_wish, gate_counter, gather
-from loom.conversation.canonical import to_json
-from loom.conversation.message import Conversation, Message, Tool
+from loom.conversation.canonical import from_json, to_json
+from loom.conversation.message import Conversation, Message, Text, Tool
+from loom.conversation.tree import Source
 from loom.dialects.answers import parse_answer
 from loom.dialects.given import parse_given
-from loom.engine.prepare import Prepared, calibration, cuts_of, prepare
+from loom.engine.assemble import Manner
+from loom.engine.aware import addendum, blocks, headers_from
+from loom.engine.home import Happened, Home
+from loom.engine.prepare import Prepared, calibration, cuts_of, prepare, prepare_ending
 from loom.errors import ChoiceError, Conflict, StoreError, WireError, describe
-from loom.stores.exchange import Imported, export_all, export_session, import_lines
+from loom.stores.exchange import export_session
 from loom.stores.nodes import Draft, plain
-from loom.stores.path import Node
-from loom.stores.sessions import Scope, SessionRow, Usage, check_alive, check_name
-from loom.stores.store import Store
+from loom.stores.path import Node, Path
+from loom.stores.sessions import SessionRow, Usage, check_alive, check_name
 
-Happened = Literal["created", "appended", "conflict", "prepared", "absorbed", "forked", "switched", "changed", "purged"]
 _RECENT = 64  # nodes among which an answer is looked for that was written already
 Given = str | Message | Mapping[str, Any]
+_MEMORY_ROOM = 64  # tokens more than an agent's memory takes, so that it stands as it is
 _TITLE = 60  # letters of the first request that name a session
 
 
-class Event(Struct, frozen=True):
-    """Something that happened to a session: at which node, and what a listener may want to know of it."""
+class _Look(Struct, frozen=True):
+    """What is asked of a request beside how large it may be."""
 
-    kind: Happened
-    session: str
-    node: str
-    what: Mapping[str, Any]
-    at: int
-
-
-def _milliseconds() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def _fresh_id() -> str:
-    return b32encode(urandom(10)).decode().lower()
-
-
-class Loom:
-    """A store, seen from one scope. Close it, or use it in a `with` block."""
-
-    def __init__(self, store: Store, scope: Scope, now: Callable[[], int], fresh_id: Callable[[], str]) -> None:
-        self.store, self.scope, self.now, self.fresh_id = store, scope, now, fresh_id
-        self._listeners: list[Callable[[Event], None]] = []
-
-    @classmethod
-    def open(
-        cls,
-        url: "str | PathLike[str] | None" = None,
-        *,
-        tenant: str = "default",
-        project: str = "default",
-        agent: str = "",
-        now: Callable[[], int] = _milliseconds,
-        fresh_id: Callable[[], str] = _fresh_id,
-    ) -> "Loom":
-        """Open a store: a path, `sqlite:///PATH`, `:memory:` or `postgres://…`; by default LOOM_STORE, else the user's data folder.
-
-        Nothing of another tenant or project is ever seen; with an agent named, nothing of other agents.
-        """
-        if url is not None and not isinstance(url, str | PathLike):
-            raise ChoiceError(f"a store is named by a path or an address, found {describe(url)}")
-        return cls(Store(None if url is None else fspath(url)), Scope(tenant, project, agent), now, fresh_id)
-
-    def new(
-        self,
-        title: str = "",
-        *,
-        model: str = "",
-        system: str | None = None,
-        tools: Iterable[Tool | Mapping[str, Any]] | None = None,
-        origin: str = "",
-    ) -> "Session":
-        """A session that has said nothing yet."""
-        head = replace(gather((), system, tools)[0], model=check_name("model", model))
-        row = self.store.sessions.create(self.scope, self.fresh_id(), now=self.now(), title=title, head=head, origin=origin)
-        return self._told("created", Session(self, row), title=title)
-
-    def session(self, name: str) -> "Session":
-        """The session of this id, or the one whose id begins so."""
-        return Session(self, self.store.sessions.get(self.scope, name))
-
-    def sessions(self, *, archived: bool = False, limit: int = 0) -> list[SessionRow]:
-        """The sessions in scope, the one used last first."""
-        return self.store.sessions.listed(self.scope, ("archived",) if archived else ("active", "importing"), limit)
-
-    def recognise(self, messages: Iterable[Message | Mapping[str, Any]]) -> "tuple[Session | None, int]":
-        """The session of a client that sends its whole history again, and how many of its messages are known.
-
-        Where no session stands at the last of those, one is forked there.
-        """
-        said = [message for message in _parsed(messages) if message.role not in ("system", "developer")]
-        rows, node, count = self.store.sessions.recognise(self.scope, said)
-        if node is None or not rows:
-            return None, 0
-        standing = next((row for row in rows if row.cursor == node.seq), None)
-        return (Session(self, standing) if standing else Session(self, rows[0]).fork(at=node.id)), count
-
-    def recall(self, handle: str) -> str:
-        """What was left out under this handle in any session in scope."""
-        return self.store.views.recall_any(self.scope, handle)
-
-    def export(self, *, everywhere: bool = False) -> Iterator[str]:
-        """All sessions in scope as JSON lines; `everywhere`, those of every tenant and project."""
-        return export_all(self.store, self.scope, everywhere)
-
-    def import_lines(
-        self, lines: Iterable[str], *, everywhere: bool = False, progress: Callable[[int], None] | None = None
-    ) -> list[Imported]:
-        """Bring in what was exported, with the same ids. What is here already is not written twice."""
-        return import_lines(self.store, self.scope, lines, self.now(), everywhere, progress)
-
-    def listen(self, listener: Callable[[Event], None]) -> None:
-        """Call this with every event from now on."""
-        self._listeners.append(listener)
-
-    def _told(self, kind: Happened, session: "Session", **what: Any) -> "Session":
-        for listener in self._listeners:
-            try:
-                listener(Event(kind, session.id, session.cursor.id if session.cursor else "", what, self.now()))
-            except Exception as error:  # what happened has happened; a listener cannot make it fail
-                warnings.warn(f"a listener failed on {kind!r}: {error!r}", RuntimeWarning, stacklevel=2)
-        return session
-
-    def close(self) -> None:
-        self.store.close()
-
-    def __enter__(self) -> "Loom":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    pins: tuple[str, ...]
+    sources: tuple[Source, ...]
+    include: tuple[str, ...]
+    preview: bool
+    at: str | None
 
 
 class Session:
     """A cursor on a tree. It goes on from where it last saw itself; where somebody else moved it, `Conflict` says so."""
 
-    def __init__(self, loom: Loom, row: SessionRow, end: Node | None = None) -> None:
-        self._loom, self._store, self.row = loom, loom.store, row
-        self.path = loom.store.sessions.path(row, end)
+    def __init__(self, home: Home, row: SessionRow, end: Node | None = None) -> None:
+        self._home, self._store, self.row = home, home.store, row
+        self.path = home.store.sessions.path(row, end)
         self._last: Prepared | None = None
+        self._sources: tuple[Source, ...] = ()
 
     @property
     def id(self) -> str:
@@ -167,9 +63,14 @@ class Session:
         """The node that this session stands on, as it last saw it. `path` leads there, and reads only where one looks."""
         return self.path.end
 
+    def told(self, kind: Happened, **what: Any) -> "Session":
+        """Let listeners know that something happened to this session."""
+        self._home.tell(kind, self.id, self.cursor.id if self.cursor else "", **what)
+        return self
+
     def refresh(self) -> "Session":
         """Look again where the session stands."""
-        return self._now(self._store.sessions.get(self._loom.scope, self.row.id))
+        return self._now(self._store.sessions.get(self._home.scope, self.row.id))
 
     def append(self, *messages: Given, after: str | None = None, generation: str = "") -> list[Node]:
         """Write messages behind the cursor, all or none, and move it there. A text is what the user says.
@@ -178,8 +79,8 @@ class Session:
         System messages become system text of the session. `generation` tells identical regenerations apart.
         """
         behind = self.path.end if after is None else self._store.sessions.node(self.row, after) if after else None
-        nodes = self._append(_parsed(messages), behind, check_name("generation", generation))
-        self._loom._told("appended", self, messages=len(nodes))
+        nodes = self._append(parsed(messages), behind, check_name("generation", generation))
+        self.told("appended", messages=len(nodes))
         return nodes
 
     def _append(self, said: Sequence[Message], behind: Node | None, generation: str, **beside: Any) -> list[Node]:
@@ -191,14 +92,70 @@ class Session:
                 asides.append((len(drafts), message))
             else:
                 drafts.append(Draft(message, count(message), generation))
-        now, title = self._loom.now(), title_of(said)
+        now, title = self._home.now(), title_of(said)
         try:
             row, nodes = self._store.sessions.append(self.row, behind, drafts, now=now, title=title, asides=asides, **beside)
         except Conflict as conflict:
-            self._loom._told("conflict", self, expected=conflict.expected, found=conflict.found)
+            self.told("conflict", expected=conflict.expected, found=conflict.found)
             raise
         self._now(row, nodes)
         return nodes
+
+    def graft(
+        self,
+        message: Message,
+        behind: Node | None,
+        records: Sequence[tuple[str, str]] = (),
+        *,
+        generation: str = "",
+        handles: Sequence[tuple[str, str]] = (),
+        move: bool = False,
+        seen: int | None = None,
+    ) -> Node:
+        """Write a message behind any node of the tree, with what stands beside it, and `move` there if asked.
+
+        `seen` is when its writer last looked: where somebody went on behind that node since, that is a conflict.
+        """
+        draft = Draft(message, gate_counter(None).count_message(message), check_name("generation", generation))
+        try:
+            row, node = self._store.growth.graft(
+                self.row, behind, draft, now=self._home.now(), records=records, handles=handles, move=move, seen=seen
+            )
+        except Conflict as conflict:
+            self.told("conflict", expected=conflict.expected, found=conflict.found)
+            raise
+        self._now(row, [node])
+        self.told("appended", messages=1)
+        return node
+
+    # Text not yet committed, and versions, of a tree in buffer mode
+
+    def draft(self, text: str) -> None:
+        """What stands at the end of the document and is not committed; "" for nothing. It is, when an answer comes."""
+        if self._store.trees.head(self.row.tree).head.mode != "buffer":
+            raise ChoiceError(f"session {self.id} is on a tree in dialogue mode, where nothing is uncommitted; append a message")
+        self._store.states.put(self.row.key, "buffer", {"": to_json(text) if text else None}, self._home.now())
+
+    @property
+    def drafted(self) -> str:
+        return _texts(self._store.states.all(self.row.key, "buffer")).get("", "")
+
+    def commit(self) -> Node | None:
+        """Make a node of the text that is not committed yet, if there is any."""
+        text = self.drafted
+        if not text:
+            return None
+        node = self.graft(Message("user", (Text(text),), self.row.agent), self.path.end, move=True)
+        self.draft("")
+        return node
+
+    def choose(self, first: str, version: str) -> None:
+        """Let this version stand for the node that it was edited from; the node itself, to undo all edits."""
+        self._store.states.put(self.row.key, "version", {first: to_json(version)}, self._home.now())
+
+    def versions(self) -> dict[str, str]:
+        """Which version was chosen for which node."""
+        return _texts(self._store.states.all(self.row.key, "version"))
 
     async def prepare(
         self,
@@ -213,39 +170,74 @@ class Session:
         overrides: Overrides | None = None,
         zones: Mapping[str, int] | None = None,
         preview: bool = False,
+        at: str | None = None,
+        sources: Sequence[Source] = (),
+        include: Sequence[str] = (),
     ) -> Context:
         """The request to send now; `request`, if given, is appended first, unless it stands last already: a retry asks once.
 
         Only what the window needs is read. It continues the epoch of the last one where that still fits, also after a restart.
-        `pins` name nodes that must stay. A `preview` leaves the epoch as it is.
+        `pins` name nodes that must stay, `include` annotations to be read. `sources` are what the answer is made from beside the
+        path: references and instructions. A `preview` leaves the epoch as it is; `at` is one of the path to another node.
         """
         wish = check_wish(model, window, reserve_output, policy, sections, overrides, 1.0, zones)
         if request is not None and not self._asked(request):
             self.append(request)
+        look = _Look(tuple(pins), tuple(sources), tuple(include), preview or at is not None, at)
         if self._store.database.name == "sqlite":  # answers at once; a thread would only cost
-            return self._prepare(wish, pins, preview)
-        return await asyncio.to_thread(self._prepare, wish, pins, preview)
+            return self._prepare(wish, look)
+        return await asyncio.to_thread(self._prepare, wish, look)
 
     def _asked(self, request: Given) -> bool:
         end = self.path.end
-        return end is not None and end.message is not None and [end.message] == _parsed([request])
+        return end is not None and end.message is not None and [end.message] == parsed([request])
 
-    def _prepare(self, wish: Wish, pins: Sequence[str], preview: bool) -> Context:
+    def _prepare(self, wish: Wish, look: "_Look") -> Context:
         check_alive(self.row, self.row.status)
-        if self.path.end is None:
+        path = self.path if look.at is None else Path(self._store.database, self.row.tree.key, self._node(look.at))
+        manner = self._manner(path, look)
+        if path.end is None and not manner.buffer:
             raise ChoiceError(f"session {self.id} has no messages yet; append one first")
-        pinned = [self._on_path(name) for name in pins]
-        context, last = prepare(self._store, self.row, self.path, wish, pinned, self._last, self.recall)
+        if path.end is None:
+            return prepare_ending(self.row, path, wish, manner, self.recall)
+        if manner.agent and manner.agent.loom_aware and not manner.document:
+            told = blocks(self._store, self.row, manner.tree, manner.agent, path, manner.now)
+            zone = {"operational_memory": gate_counter(None).count_text(told[0].text) + _MEMORY_ROOM}
+            wish = replace(wish, sections=(*wish.sections, *told), zones=zone | dict(wish.zones))
+        if wish.window is None and manner.agent and manner.agent.window:
+            wish = replace(wish, window=manner.agent.window)
+        pinned = [self._on_path(path, name) for name in look.pins]
+        context, last = prepare(self._store, self.row, path, wish, manner, pinned, None if look.at else self._last, self.recall)
         cuts = cuts_of(context, last.reading)
-        if preview:
+        if look.preview:
             with suppress(StoreError):  # a store that can only be read will do for a look
-                self._store.views.save(self.row, None, cuts, self._loom.now())
+                self._store.views.save(self.row, None, cuts, self._home.now())
             return context
-        self._store.views.save(self.row, last.view, cuts, self._loom.now())
+        self._store.views.save(self.row, last.view, cuts, self._home.now())
         self._last = replace(last, view=replace(last.view, session=self.row.key))
+        self._sources = look.sources
         report = context.report
-        self._loom._told("prepared", self, tokens=report.input_tokens, epoch=report.epoch, reason=report.epoch_reason)
+        self.told("prepared", tokens=report.input_tokens, epoch=report.epoch, reason=report.epoch_reason)
         return context
+
+    def _manner(self, path: Path, look: "_Look") -> Manner:
+        """How this session reads its tree."""
+        store, row = self._store, self.row
+        tree = store.trees.head(row.tree)
+        agent = store.settings.agent(self._home.scope, row.agent) if row.agent else None
+        aware = agent is not None and agent.loom_aware and tree.head.mode == "dialogue"
+        states = store.states
+        return Manner(
+            tree=tree,
+            now=self._home.now(),
+            agent=agent,
+            chosen={} if tree.head.mode == "dialogue" else _texts(states.all(row.key, "version")),
+            sources=look.sources,
+            include=frozenset(self._node(name).id for name in look.include),
+            buffer="" if tree.head.mode == "dialogue" else _texts(states.all(row.key, "buffer")).get("", ""),
+            headers=headers_from(store, row) if aware else None,
+            addendum=addendum() if aware else "",
+        )
 
     def absorb(self, response: Any, *, choice: int = 0) -> list[Node]:
         """Write what a provider answered behind the cursor, with its usage and the answer as it came.
@@ -253,6 +245,7 @@ class Session:
         Takes the JSON of OpenAI (chat, responses) or Anthropic, or their SDKs' objects. The same answer twice is written once.
         """
         answer = parse_answer(response, choice)
+        self.commit()
         model = answer.model or (self._last.model if self._last else "") or self.row.model
         price = models.cost(models.model(model), answer.prompt, answer.completion, answer.cached, answer.written)
         learnt = ""
@@ -261,11 +254,14 @@ class Session:
             learnt = to_json(seen)
         usage = Usage(answer.prompt, answer.completion, answer.cached, price)
         beside = [("response", answer.raw), ("usage", to_json(usage))]
+        if self._sources:
+            beside.append(("sources", to_json(self._sources)))
+            self._sources = ()
         # The provider's name for the answer tells two equal answers apart; of several choices each is its own.
         generation = f"{answer.id}#{choice}" if answer.id and choice else answer.id
         behind = self._behind(plain(generation))
         nodes = self._append(answer.messages, behind, plain(generation), usage=usage, records=beside, calibration=learnt)
-        self._loom._told("absorbed", self, prompt=usage.prompt, completion=usage.completion, cached=usage.cached, cost=usage.cost)
+        self.told("absorbed", prompt=usage.prompt, completion=usage.completion, cached=usage.cached, cost=usage.cost)
         return nodes
 
     def _behind(self, generation: str) -> Node | None:
@@ -288,15 +284,20 @@ class Session:
     def fork(self, at: str | None = None, title: str = "") -> "Session":
         """A second session that begins with what this one has said, up to the node `at`. Nothing is copied."""
         node = self.path.end if at is None else self._store.sessions.node(self.row, at)
-        identity, title = self._loom.fresh_id(), title or self.row.title
-        row = self._store.sessions.fork(self._loom.scope, self.row, node, identity, title, self._loom.now())
-        return self._loom._told("forked", Session(self._loom, row, node), origin=self.id)
+        identity, title = self._home.fresh_id(), title or self.row.title
+        row = self._store.sessions.fork(self._home.scope, self.row, node, identity, title, self._home.now())
+        made = Session(self._home, row, node)
+        if chosen := self.versions():  # the same path is read the same way
+            self._store.states.put(
+                row.key, "version", {name: to_json(version) for name, version in chosen.items()}, self._home.now()
+            )
+        return made.told("forked", origin=self.id)
 
     def switch(self, to: str) -> "Session":
         """Move the cursor to another node of the tree."""
         node = self._store.sessions.node(self.row, to)
-        self._now(self._store.sessions.switch(self.row, node, self._loom.now()), [node])
-        return self._loom._told("switched", self)
+        self._now(self._store.sessions.switch(self.row, node, self._home.now()), [node])
+        return self.told("switched")
 
     def change(
         self,
@@ -308,7 +309,7 @@ class Session:
         tools: Iterable[Tool | Mapping[str, Any]] | None = None,
     ) -> "Session":
         """Give the session another title, model, system text or tools; put it away, or take it back."""
-        before = head = self._store.sessions.get(self._loom.scope, self.id).head
+        before = head = self._store.sessions.get(self._home.scope, self.id).head
         if model is not None:
             head = replace(head, model=model)
         if system is not None:
@@ -317,26 +318,26 @@ class Session:
             head = replace(head, tools=gather((), None, tools)[0].tools)
         status: Literal["active", "archived"] | None = None if archived is None else "archived" if archived else "active"
         changed = head if head is not before else None
-        self._now(self._store.sessions.change(self.row, now=self._loom.now(), title=title, status=status, head=changed))
-        return self._loom._told("changed", self)
+        self._now(self._store.sessions.change(self.row, now=self._home.now(), title=title, status=status, head=changed))
+        return self.told("changed")
 
     def carry_on(self) -> "Session":
         """Put this session away and begin a fresh one with its system text, tools and model, called `Continue: TITLE`."""
         self.change(archived=True)
         row = self._store.sessions.create(
-            replace(self._loom.scope, agent=self.row.agent),
-            self._loom.fresh_id(),
-            now=self._loom.now(),
+            replace(self._home.scope, agent=self.row.agent),
+            self._home.fresh_id(),
+            now=self._home.now(),
             title=f"Continue: {self.row.title}"[:200],
             head=self.row.head,
             origin=self.id,
         )
-        return self._loom._told("created", Session(self._loom, row), origin=self.id)
+        return Session(self._home, row).told("created", origin=self.id)
 
     def purge(self) -> tuple[int, int]:
         """Take away for good what only this session holds: how many messages went, and how many stay because others hold them."""
-        gone, kept = self._store.sessions.purge(self.row, self._loom.now())
-        self._loom._told("purged", self, gone=gone, kept=kept)
+        gone, kept = self._store.sessions.purge(self.row, self._home.now())
+        self.told("purged", gone=gone, kept=kept)
         return gone, kept
 
     def export(self) -> Iterator[str]:
@@ -355,9 +356,12 @@ class Session:
         lead = next((n for n, m in enumerate(said) if m.role not in ("system", "developer")), len(said))
         return replace(self.row.head, system=(*self.row.head.system, *said[:lead]), messages=tuple(said[lead:]))
 
-    def _on_path(self, name: str) -> Node:
-        node = self._store.sessions.node(self.row, name)
-        if not self.path.holds(node.seq, node.depth):
+    def _node(self, name: str) -> Node:
+        return self._store.sessions.node(self.row, name)
+
+    def _on_path(self, path: Path, name: str) -> Node:
+        node = self._node(name)
+        if not path.holds(node.seq, node.depth):
             raise ChoiceError(f"node {node.local} cannot be pinned: it is not on the path of session {self.id}")
         return node
 
@@ -371,7 +375,11 @@ class Session:
         return self
 
 
-def _parsed(messages: object) -> list[Message]:
+def _texts(states: Mapping[str, str]) -> dict[str, str]:
+    return {name: str(from_json(data)) for name, data in states.items()}
+
+
+def parsed(messages: object) -> list[Message]:
     if not isinstance(messages, Iterable) or isinstance(messages, str | Mapping):
         raise ChoiceError(f"messages must be a list, found {describe(messages)}")
     given = [{"role": "user", "content": message} if isinstance(message, str) else message for message in messages]

@@ -12,6 +12,8 @@ from loom.context.handles import texts_of
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.identity import is_local, is_node_id, match_key, node_id, root_key
 from loom.conversation.message import Conversation, Message
+from loom.errors import ChoiceError
+from loom.stores import marks
 from loom.stores.database import Reader, Row
 from loom.stores.nodes import plain
 from loom.stores.path import ancestor, named, to_message
@@ -24,10 +26,11 @@ _AGAIN = "restore the store from a copy, or import the session again, from an ex
 _PURGE = "if it is not needed, purge the session; else restore the store from a copy"
 _LONG = 3_600_000  # milliseconds after which an import is no longer under way
 _PAGE = 200
-_UNREADABLE = (ValueError, TypeError, AttributeError, LookupError, msgspec.MsgspecError)
+_UNREADABLE = (ValueError, TypeError, AttributeError, LookupError, msgspec.MsgspecError, ChoiceError)
 _T = TypeVar("_T")
 
 Wrong = tuple[str, str]  # what, and the remedy
+_LEFT_BEHIND = "nothing is damaged: it was exported without that node or is in a tree that is not here; import that to have it"
 
 
 class Problem(Struct, frozen=True):
@@ -115,10 +118,10 @@ def _node(_: Reader, row: _NodeRow) -> Iterator[Wrong]:
         if row.author or not is_node_id(row.id):
             yield (
                 "it was purged, but not all of it is gone",
-                _cleared("nodes", "author = ''", f"tree = {row.tree} AND seq = {row.seq}"),
+                cleared("nodes", "author = ''", f"tree = {row.tree} AND seq = {row.seq}"),
             )
     else:
-        message = _read(to_message, row.body)
+        message = read(to_message, row.body)
         if message is None:
             yield "what was said cannot be read", _AGAIN
         else:
@@ -182,27 +185,57 @@ class _RecordRow(Struct, frozen=True):
     local: str | None
     gone: int
     writer: int | None
+    status: str | None
 
 
 def _look_at_record(reader: Reader, values: Row, _: int) -> Iterator[Problem]:
     row = _RecordRow(*values)
+    place = _place(row.tenant, row.project, row.tree_id or row.tree, f"{row.kind} of node {row.local or row.node}")
     for what, remedy in _wrong_with(_record, reader, row):
-        name = f"{row.kind} of node {row.local or row.node}"
-        yield Problem(_place(row.tenant, row.project, row.tree_id or row.tree, name), what, remedy)
+        yield Problem(place, what, remedy)
+    for what, remedy in _wrong_with(_named_by_record, reader, row):
+        yield Problem(place, what, remedy, note=True)
 
 
 def _record(_: Reader, row: _RecordRow) -> Iterator[Wrong]:
     if row.local is None:
         yield "the node that it stands beside is not there", COPY
-    elif row.gone and (row.data is not None or row.author):
-        yield (
-            "its node was purged, and its words are still there",
-            _cleared("records", "data = NULL, author = ''", f"seq = {row.seq}"),
-        )
-    if row.kind == "usage" and row.data is not None and _read(_decoder(Usage), row.data) is None:
+    elif row.gone and (row.author or (row.data is not None and row.kind != "edge")):
+        data = "" if row.kind == "edge" else "data = NULL, "
+        yield "its node was purged, and its words are still there", cleared("records", f"{data}author = ''", f"seq = {row.seq}")
+    if row.kind == "usage" and row.data is not None and read(decoder(Usage), row.data) is None:
         yield "the usage cannot be read", _AGAIN
+    if row.kind in marks.KINDS and row.data is not None and read(decoder(marks.KINDS[row.kind]), row.data) is None:
+        yield f"the {row.kind} cannot be read", _AGAIN
+    elif row.data is not None and row.status == "purged" and _label(row):
+        yield "its session was purged, and its label is still there", cleared("records", "data = NULL", f"seq = {row.seq}")
     if row.session and row.writer is None:  # 0: it came with another session, its own is not here
         yield "the session that it belongs to is not there", COPY
+
+
+def _mark(row: _RecordRow) -> object:
+    return read(decoder(marks.KINDS[row.kind]), row.data) if row.kind in marks.KINDS and row.data is not None else None
+
+
+def _label(row: _RecordRow) -> str:
+    mark = _mark(row)
+    return mark.label if isinstance(mark, marks.Turned | marks.Tied) else ""
+
+
+def _named_by_record(reader: Reader, row: _RecordRow) -> Iterator[Wrong]:
+    """What a record names in its own tree and is not there: it may have stayed behind when a session was exported alone."""
+    match _mark(row):
+        case marks.Hung(_, name):
+            named, what = [name], "its node was edited from"
+        case marks.Tied(name, tree, on=True):
+            named, what = [name] if tree in ("", row.tree_id) else [], "it leads to"
+        case tuple() as sources:
+            named, what = [source.node for source in sources if source.tree in ("", row.tree_id)], "its node was made from"
+        case _:
+            return
+    for name in sorted(filter(None, named)):
+        if reader.one("SELECT 1 FROM nodes WHERE tree = $1 AND id = $2", row.tree, name) is None:
+            yield f"{what} the node {name}, which is not there", _LEFT_BEHIND
 
 
 # ── sessions ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -252,22 +285,22 @@ def _session(reader: Reader, row: _SessionRow) -> Iterator[Wrong]:
         yield f"its tree belongs to {row.t_tenant}/{row.t_project}", COPY
     if row.cursor is not None and row.end is None:
         yield f"the node that it stands at, {row.cursor}, is not in its tree", _AGAIN
-    head = _read(_decoder(Conversation), row.head)
+    head = read(decoder(Conversation), row.head)
     if head is None:
         yield "its system text, tools and settings cannot be read", f"give it others: loom session change {row.id}; or {_AGAIN}"
     elif plain(head.model) != row.model and row.status != "purged":
         yield f"its model is kept as {row.model!r} and as {head.model!r}", f"give it one: loom session change {row.id} --model"
-    asides = _read(_decoder(tuple[Aside, ...]), row.asides)
+    asides = read(decoder(tuple[Aside, ...]), row.asides)
     if asides is None:
         yield "the system messages that were said in it cannot be read", _AGAIN
     for name in sorted({aside.after for aside in asides or () if aside.after}):
         if reader.one("SELECT 1 FROM nodes WHERE tree = $1 AND id = $2", row.tree, name) is None:
             yield f"a system message stands behind the node {name}, which is not there", _AGAIN
-    if row.calibration and _read(_decoder(Calibration), row.calibration) is None:
+    if row.calibration and read(decoder(Calibration), row.calibration) is None:
         yield "what it has learnt of how its models count cannot be read", _AGAIN
     if row.status == "purged" and (row.title, row.cursor, row.asides, row.calibration, head) != ("", None, "[]", "", _NOTHING):
-        cleared = "title = '', cursor = NULL, asides = '[]', calibration = '', head = '{\"messages\":[]}', model = ''"
-        yield "it was purged, and its words are still there", _cleared("sessions", cleared, f"key = {row.key}")
+        nothing = "title = '', cursor = NULL, asides = '[]', calibration = '', head = '{\"messages\":[]}', model = ''"
+        yield "it was purged, and its words are still there", cleared("sessions", nothing, f"key = {row.key}")
     yield from _spent(reader, row)
 
 
@@ -278,7 +311,7 @@ def _spent(reader: Reader, row: _SessionRow) -> Iterator[Wrong]:
     while rows := reader.all(_USAGE, row.tree, row.key, last, _PAGE):
         last = rows[-1][0]
         for _, data in rows:
-            told = _read(_decoder(Usage), data) if data is not None else None
+            told = read(decoder(Usage), data) if data is not None else None
             if told is None:  # purged, or told of as damaged
                 return
             spent = Usage(*(a + b for a, b in zip(_values(spent), _values(told), strict=True)))
@@ -332,7 +365,7 @@ def _view(reader: Reader, row: _ViewRow) -> Iterator[Wrong]:
         yield "its session was purged, and it is still there", drop
     if row.end is None:
         yield f"the node that it goes up to, {row.node}, is not in the tree", drop
-    view = _read(_decoder(View), row.data)
+    view = read(decoder(View), row.data)
     if view is None or view.epoch.number != row.epoch:
         yield "it cannot be read", drop
         return
@@ -357,8 +390,11 @@ class _HandleRow(Struct, frozen=True):
 
 def _look_at_handle(reader: Reader, values: Row, _: int) -> Iterator[Problem]:
     row = _HandleRow(*values)
+    place = _place(row.tenant, row.project, row.tree_id or row.tree, f"handle {row.handle}")
     for what, remedy in _wrong_with(_handle, reader, row):
-        yield Problem(_place(row.tenant, row.project, row.tree_id or row.tree, f"handle {row.handle}"), what, remedy)
+        yield Problem(place, what, remedy)
+    for what, remedy in _wrong_with(_foreign, reader, row):
+        yield Problem(place, what, remedy, note=True)
 
 
 def _handle(reader: Reader, row: _HandleRow) -> Iterator[Wrong]:
@@ -368,42 +404,68 @@ def _handle(reader: Reader, row: _HandleRow) -> Iterator[Wrong]:
         if row.kind != "text":
             yield "what it stands for is missing", COPY
         return
-    kept = _read(_decoder(Kept), row.data)
+    kept = read(decoder(Kept), row.data)
     fits = kept and {"text": kept.text is not None, "part": kept.place is not None, "span": bool(kept.nodes)}.get(row.kind)
     if kept is None or not fits:
         yield "what it stands for cannot be read", COPY
         return
-    ends = sorted({name for stretch in kept.nodes for name in stretch})
+    stretches = [stretch for stretch in kept.nodes if not _is_foreign(stretch)]
+    ends = sorted({name for stretch in stretches for name in stretch})
     sql = f"SELECT n.id, n.seq, n.depth, n.body FROM {named('id')}"
     found = {name: rest for name, *rest in reader.all(sql, row.tree, to_json(ends))} if ends else {}
-    for first, last in kept.nodes:
+    if kept.at and reader.one("SELECT 1 FROM nodes WHERE tree = $1 AND id = $2", row.tree, kept.at) is None:
+        yield f"it was left out at the node {kept.at}, which is not there", _AGAIN
+    for first, last in stretches:
         if first not in found or last not in found:
             yield f"it stands for the node {last if first in found else first}, which is not there", _AGAIN
         elif found[first][1] > found[last][1] or ancestor(reader, row.tree, found[last][0], found[first][1]) != found[first][0]:
             yield f"it stands for the nodes from {first} to {last}, which are on no path", COPY
     bodies = [body for _, _, body in found.values()]
-    if kept.text is not None and (row.status == "purged" or None in bodies):
+    purged = None in bodies or any(there and there[0] is None for _, there in _elsewhere(reader, row, kept))
+    if kept.text is not None and (row.status == "purged" or purged):
         where = f"tree = {row.tree} AND handle = '{row.handle}'"
-        yield "what it stands for was purged, and its words are still there", _cleared("handles", "data = NULL", where)
+        yield "what it stands for was purged, and its words are still there", cleared("handles", "data = NULL", where)
     if kept.place is not None and len(bodies) == 1 and bodies[0] is not None:
-        message = _read(to_message, bodies[0])
+        message = read(to_message, bodies[0])
         if message is not None and kept.place not in dict(texts_of(message)):
             yield f"it stands for the text {kept.place!r} of a node that has no such text", COPY
+
+
+def _is_foreign(stretch: tuple[str, str]) -> bool:
+    return "/" in stretch[0] or "/" in stretch[1]
+
+
+def _elsewhere(reader: Reader, row: _HandleRow, kept: Kept) -> Iterator[tuple[str, Row | None]]:
+    """The nodes of other trees that a handle stands for, and what is said there, where they are here."""
+    for whole in sorted({name for stretch in kept.nodes if _is_foreign(stretch) for name in stretch}):
+        tree, _, name = whole.rpartition("/")
+        yield whole, reader.one(_THERE, row.tenant, row.project, tree, name)
+
+
+_THERE = """SELECT n.body FROM trees t JOIN nodes n ON n.tree = t.key
+    WHERE t.tenant = $1 AND t.project = $2 AND t.id = $3 AND n.id = $4"""
+
+
+def _foreign(reader: Reader, row: _HandleRow) -> Iterator[Wrong]:
+    kept = read(decoder(Kept), row.data) if row.data is not None else None
+    for name, found in _elsewhere(reader, row, kept) if kept else ():
+        if found is None:
+            yield f"it stands for the node {name}, which is not here", _LEFT_BEHIND
 
 
 def _place(tenant: str | None, project: str | None, tree: object, what: str) -> str:
     return f"{what} of tree {tree} in {tenant}/{project}" if tenant is not None else f"{what} of tree {tree}"
 
 
-def _cleared(table: str, columns: str, row: str) -> str:
+def cleared(table: str, columns: str, row: str) -> str:
     return f"take them away by hand: UPDATE {table} SET {columns} WHERE {row}; then VACUUM"
 
 
-def _decoder(kind: type[_T]) -> Callable[[str], _T]:
+def decoder(kind: type[_T]) -> Callable[[str], _T]:
     return lambda text: msgspec.convert(from_json(text), kind)
 
 
-def _read(decode: Callable[[str], _T], text: str) -> _T | None:
+def read(decode: Callable[[str], _T], text: str) -> _T | None:
     try:
         return decode(text)
     except _UNREADABLE:
@@ -426,7 +488,7 @@ _IN_ORDER = {  # in which each database keeps its nodes
     ),
 }
 _RECORDS = """SELECT r.seq, r.tree, r.node, r.kind, r.session, r.author, r.data, t.tenant, t.project, t.id, n.local,
-    CASE WHEN n.body IS NULL THEN 1 ELSE 0 END, s.key FROM records r LEFT JOIN trees t ON t.key = r.tree
+    CASE WHEN n.body IS NULL THEN 1 ELSE 0 END, s.key, s.status FROM records r LEFT JOIN trees t ON t.key = r.tree
     LEFT JOIN nodes n ON n.tree = r.tree AND n.seq = r.node LEFT JOIN sessions s ON s.key = r.session AND s.tree = r.tree
     WHERE r.seq > $1 ORDER BY r.seq LIMIT $2"""
 _SESSIONS = """SELECT s.key, s.id, s.tenant, s.project, s.title, s.model, s.status, s.cursor, s.head, s.asides, s.prompt,
@@ -442,7 +504,7 @@ _HANDLES = """SELECT h.tree, h.handle, h.kind, h.data, t.tenant, t.project, t.id
 
 
 def tables(database: str) -> tuple[Table, ...]:
-    """All there is to look at in a database of this name."""
+    """What there is to look at in a database of this name; for the rest see checkup_settled.py."""
     return (
         Table("nodes", *_IN_ORDER[database], _look_at_node),
         Table("records", (0,), _RECORDS, _look_at_record),

@@ -1,7 +1,7 @@
 """Whether everything in a store is as it was written, and what to do where it is not.
 
-All of it is looked at, a page at a time; checkup.py says what must be true of a row. Where a page cannot be read, that is told,
-and the rest is looked at all the same.
+All of it is looked at, a page at a time; checkup.py and checkup_settled.py say what must be true of a row. Where a page cannot be
+read, that is told, and the rest is looked at all the same.
 """
 
 import time
@@ -11,6 +11,7 @@ from typing import Any
 from loom.errors import StoreError
 from loom.stores.checkup import COPY, Table, tables
 from loom.stores.checkup import Problem as Problem
+from loom.stores.checkup_settled import SETTLED
 from loom.stores.store import Store
 
 _PAGE = 200
@@ -37,7 +38,7 @@ class Examination(Iterator[Problem]):
                 yield Problem(self._database.address, line, COPY)
         except StoreError as error:
             yield Problem(self._database.address, f"the database cannot look at itself: {error}", COPY)
-        for table in tables(self._database.name):
+        for table in (*tables(self._database.name), *SETTLED):
             yield from self._each(table)
 
     def _each(self, table: Table) -> Iterator[Problem]:
@@ -85,7 +86,8 @@ def _behind(table: Table, start: Place, failures: int) -> Place | None:
     *group, last = start
     if isinstance(last, int) and failures < _PATIENCE + 45:
         return (*group, last + 2 ** max(0, failures - _PATIENCE))
-    return (group[0] + 1, table.start[-1]) if group and failures < _HOPELESS else None
+    counted = group and isinstance(group[0], int)
+    return (group[0] + 1, *table.start[1:]) if counted and failures < _HOPELESS else None
 
 
 def _unreadable(table: Table, lost: Place, until: Place | None, why: str) -> Problem:

@@ -1,7 +1,9 @@
 """Sessions out of a store and back in, as JSON lines with the same ids. A file of any size passes in the memory of a few lines.
 
-Out: one snapshot is read. A tree is written once with all of its sessions. A session without the others of its tree is written
-with its path, all that it wrote, what that stands on, and what it can reach: views it goes on from, handles it can recall.
+Out: one snapshot is read. What a project settles comes first. A tree is written once with all of its sessions. A session without
+the others of its tree is written with its path, all that it wrote, what that stands on, and what it can reach: what is read beside
+its path, views it goes on from, handles it can recall. What else it names (what a node was edited from, where a link leads, other
+trees) stays behind, and is missed by nobody.
 In: see intake.py.
 """
 
@@ -15,15 +17,33 @@ import msgspec
 from loom.budget.calibration import Calibration
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import Conversation
+from loom.conversation.tree import TreeHead
 from loom.errors import StoreError
 from loom.stores import nodes
+from loom.stores.bearing import bearing
 from loom.stores.database import Reader, Row
 from loom.stores.intake import Imported as Imported
 from loom.stores.intake import import_lines as import_lines
-from loom.stores.lines import NOBODY, VERSION, WHAT, Beside, EndLine, First, HandleLine, NodeLine, SessionLine, TreeLine, ViewLine
+from loom.stores.lines import (
+    NOBODY,
+    VERSION,
+    WHAT,
+    Beside,
+    EndLine,
+    First,
+    HandleLine,
+    NodeLine,
+    SessionLine,
+    SettingLine,
+    State,
+    TreeLine,
+    ViewLine,
+)
 from loom.stores.lines import is_export as is_export
-from loom.stores.path import BY_SEQ, CHUNK, Node, ancestor, meeting, stands
+from loom.stores.nodes import TreeRow
+from loom.stores.path import BY_SEQ, CHUNK, Opened, Path, ancestor, meeting, stands
 from loom.stores.sessions import Aside, Scope, SessionRow, Usage
+from loom.stores.settings import states_of
 from loom.stores.store import Store
 from loom.stores.views import TRIED, Kept, View, origin_of
 
@@ -39,14 +59,24 @@ def export_session(store: Store, row: SessionRow) -> Iterator[str]:
     """A session as lines: the nodes of its path, and every node that it wrote."""
     with store.database.read() as reader:
         yield to_json(First(WHAT, VERSION))
-        yield from _told([_Alone(store, reader, row.tree.key, row.key)], False)
+        yield from _told((), [_Alone(store, reader, row.tree.key, row.key)], False)
 
 
 def export_all(store: Store, scope: Scope, everywhere: bool = False) -> Iterator[str]:
-    """All sessions in scope as lines; everywhere, those of every tenant and project."""
+    """All sessions in scope as lines, and what is settled there; everywhere, those of every tenant and project."""
+    scope = Scope() if everywhere else scope
     with store.database.read() as reader:
         yield to_json(First(WHAT, VERSION, everywhere))
-        yield from _told(_parts(store, reader, Scope() if everywhere else scope, everywhere), everywhere)
+        yield from _told(_settings(reader, scope, everywhere), _parts(store, reader, scope, everywhere), everywhere)
+
+
+def _settings(reader: Reader, scope: Scope, everywhere: bool) -> Iterator[SettingLine]:
+    """What projects settle. With an agent named, nothing of other agents."""
+    projects = reader.all(_PROJECTS) if everywhere else [(scope.tenant, scope.project)]
+    for tenant, project in projects:
+        for kind, name, data, author, updated in reader.all(_SETTINGS, tenant, project, scope.agent):
+            where = (tenant, project) if everywhere else ("", "")
+            yield SettingLine(kind=kind, name=name, tenant=where[0], project=where[1], data=data, author=author, updated=updated)
 
 
 def _parts(store: Store, reader: Reader, scope: Scope, everywhere: bool) -> Iterator["_Whole"]:
@@ -60,8 +90,11 @@ def _parts(store: Store, reader: Reader, scope: Scope, everywhere: bool) -> Iter
             yield from (_Alone(store, reader, tree, key) for key in wanted)
 
 
-def _told(parts: Iterable["_Whole"], everywhere: bool) -> Iterator[str]:
+def _told(settings: Iterable[SettingLine], parts: Iterable["_Whole"], everywhere: bool) -> Iterator[str]:
     sessions = nodes = lines = 0
+    for line in map(to_json, settings):
+        lines += 1
+        yield line
     for part in parts:
         for line in part.lines(everywhere):
             lines += 1
@@ -70,6 +103,10 @@ def _told(parts: Iterable["_Whole"], everywhere: bool) -> Iterator[str]:
     yield to_json(EndLine(sessions=sessions, nodes=nodes, lines=lines))
 
 
+_PROJECTS = """SELECT tenant, project FROM settings GROUP BY tenant, project ORDER BY tenant {binary}, project {binary}"""
+_SETTINGS = """SELECT kind, name, data, author, updated FROM settings
+    WHERE tenant = $1 AND project = $2 AND ($3 = '' OR kind <> 'agent' OR name = $3) ORDER BY kind {binary}, name {binary}"""
+_STATES = "SELECT kind, name, data, updated FROM states WHERE session = $1 ORDER BY kind {binary}, name {binary}"
 _TREES = f"""SELECT key FROM trees WHERE key > $1 AND ($2 = '' OR tenant = $2) AND ($3 = '' OR project = $3)
     ORDER BY key LIMIT {_PAGE}"""
 _SESSIONS = f"""SELECT s.key, s.id, s.agent, s.title, s.status, s.origin, n.id, s.head, s.asides, s.calibration, s.created,
@@ -161,6 +198,10 @@ class _Whole:
             head=self._decoded(row[7], Conversation, what),
             asides=self._decoded(row[8], tuple[Aside, ...], what),
             calibration=self._decoded(row[9], Calibration, what) if row[9] else None,
+            states=tuple(
+                State(kind=kind, name=name, data=data, updated=updated)
+                for kind, name, data, updated in self._reader.all(_STATES, row[0])
+            ),
             created=row[10],
             updated=row[11],
             usage=Usage(*row[12:]),
@@ -206,7 +247,10 @@ class _Whole:
         try:
             return msgspec.convert(from_json(text), kind)
         except (ValueError, msgspec.ValidationError):
-            raise StoreError(f"{self._database.address}: {what} is damaged and cannot be exported; loom doctor says more") from None
+            raise self._damaged(what) from None
+
+    def _damaged(self, what: str) -> StoreError:
+        return StoreError(f"{self._database.address}: {what} is damaged and cannot be exported; loom doctor says more")
 
 
 class _Alone(_Whole):
@@ -236,12 +280,12 @@ class _Alone(_Whole):
             yield from reversed([seq for seq, _ in self._reader.all(_UP, self._tree, last, start)])
 
     def _stood_on(self) -> set[int]:
-        """Nodes of others beside the path, on which this session wrote or to which it refers, and all above them."""
+        """Nodes of others beside the path, on which this session wrote, which it reads or refers to, and all above them."""
         asides = self._decoded(self._asides, tuple[Aside, ...], "a session")
-        ids = {aside.after for aside in asides}
-        for handle, session, _, data, _ in _paged(self._reader, _HANDLES, "", self._tree):
-            if session == self.alone and (kept := self._kept(handle, data)):
-                ids.update(last for _, last in kept.nodes)
+        ids = {aside.after for aside in asides} | self._beside() | self._at_hand()
+        for handle, session, _, data, _ in self._handles():
+            if kept := self._kept(handle, data):
+                ids.update(last for _, last in kept.nodes if session == self.alone or not self._passes(last))
         found: set[int] = set()
         for (seq,) in self._reader.all(_STOOD_ON, self._tree, self.alone, to_json(sorted(ids))):
             node = nodes.get(self._reader, self._tree, seq)
@@ -252,14 +296,51 @@ class _Alone(_Whole):
                 found.add(at)
         return found
 
+    def _beside(self) -> set[str]:
+        """What is read beside the path: remarks, what nodes were made from, and versions of nodes; also one that is excluded."""
+        row = self._reader.one("SELECT key, tenant, project, id, data FROM trees WHERE key = $1", self._tree)
+        assert row is not None
+        mode = self._decoded(row[4], TreeHead, "a tree").mode
+        path = Path(Opened(self._reader), self._tree, self._end)
+        try:
+            bears = bearing(path, TreeRow(*row[:4]), mode, self._chosen())
+        except (ValueError, msgspec.ValidationError):
+            raise self._damaged("what is said of a node") from None
+        extras = [extra for of in (bears.before, bears.behind) for several in of.values() for extra in several]
+        read = [*bears.instructions, *(extra.node for extra in extras if not extra.tree)]
+        return {node.id for node in read} | (self._versions() if mode == "buffer" else set())
+
+    def _versions(self) -> set[str]:
+        end = self._end
+        if end is None:
+            return set()
+        found = self._reader.all(_VERSIONS, self._tree, end.depth)
+        above = {depth: ancestor(self._reader, self._tree, end.seq, depth - 1) if depth else None for _, _, depth in found}
+        return {name for name, parent, depth in found if parent == above[depth]}
+
+    def _at_hand(self) -> set[str]:
+        """The nodes that the session has in view, wherever they stand, and the versions that it chose."""
+        pins = states_of(self._reader, self.alone, "pin").values()
+        return {*(self._decoded(data, dict[str, Any], "a pin").get("node", "") for data in pins), *self._chosen().values()}
+
+    def _chosen(self) -> dict[str, str]:
+        chosen = states_of(self._reader, self.alone, "version")
+        return {name: self._decoded(data, str, "the choice of a version") for name, data in chosen.items()}
+
     def _handles(self) -> Iterator[Row]:
+        views = (self._view_line(row).view for row in self._views())
+        marked = {handle for view in views for piece in view.epoch.pieces for item in piece.items for handle in item.handles}
         for row in super()._handles():
             kept = self._kept(row[0], row[3])
-            if row[1] == self.alone or (kept and self._end and self._reaches(kept, self._end)):
+            if row[1] == self.alone or row[0] in marked or (kept and self._reaches(kept)):
                 yield row
 
-    def _reaches(self, kept: Kept, end: Node) -> bool:
-        return bool(kept.nodes) and all(stands(self._reader, self._tree, end, last) for _, last in kept.nodes)
+    def _reaches(self, kept: Kept) -> bool:
+        """Whether the session may bring this back, as `recall` has it."""
+        return self._passes(kept.at or (kept.nodes[-1][1] if kept.nodes else ""))
+
+    def _passes(self, name: str) -> bool:
+        return stands(self._reader, self._tree, self._end, name)
 
     def _views(self) -> Iterator[Row]:
         key: int | None = self.alone
@@ -284,6 +365,8 @@ _STOOD_ON = """SELECT p.seq FROM nodes n JOIN nodes p ON p.tree = n.tree AND p.s
         WHERE r.tree = $1 AND r.session = $2 AND n.session <> $2
     UNION SELECT n.seq FROM views v JOIN nodes n ON n.tree = $1 AND n.seq = v.node WHERE v.session = $2 AND n.session <> $2
     UNION SELECT seq FROM nodes WHERE tree = $1 AND session <> $2 AND id IN {each:3}"""
+_VERSIONS = """SELECT n.id, n.parent, n.depth FROM records r JOIN nodes n ON n.tree = r.tree AND n.seq = r.node
+    WHERE r.tree = $1 AND r.kind = 'edge' AND r.data LIKE '%"edge":"version"%' AND n.depth <= $2"""
 _UP = """WITH RECURSIVE w (seq, parent, depth, session) AS (
     SELECT seq, parent, depth, session FROM nodes WHERE tree = $1 AND seq = $2
     UNION ALL

@@ -2,7 +2,9 @@
 
 Rules: every node's id is worked out anew and must be what its line says. Until the last line is in, the sessions have the status
 `importing`; where a line is bad they are taken back. A session that is here already is never changed, and a file that says more
-of it than is here is refused. What was purged here stays purged.
+of it than is here is refused. What was purged here stays purged. What a project settles comes in with the last line, and only where
+the project has not settled it otherwise; likewise a tree that is here stays as it is described here, and of what is said of a node
+that is here, what has a place already stays.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,25 +12,31 @@ from contextlib import suppress
 from itertools import groupby
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.budget.counting import Counter
 from loom.context.weave import gate_counter
-from loom.conversation.canonical import to_json
+from loom.conversation.agents import Agent
+from loom.conversation.canonical import from_json, to_json
 from loom.conversation.identity import is_local, is_node_id, node_id
 from loom.conversation.message import Message
+from loom.conversation.tree import TreeHead
 from loom.errors import ChoiceError, Diverged, StoreError, TranscriptError
-from loom.stores import nodes
+from loom.stores import marks, nodes, settings
 from loom.stores.database import Row, Writer
 from loom.stores.lines import (
     NOBODY,
+    Beside,
     EndLine,
     First,
     HandleLine,
     Line,
     NodeLine,
     SessionLine,
+    SettingLine,
+    State,
     TreeLine,
     ViewLine,
     read_first,
@@ -125,6 +133,7 @@ class _Intake:
         self._section: _Section | None = None
         self._stage = 0
         self._finals: list[Row] = []
+        self._settled: list[Row] = []
         self.begun: set[int] = set()
         self.nodes = self._lines = 0
         self.told: list[Imported] = []
@@ -135,6 +144,8 @@ class _Intake:
             numbered: Any = list(group)
             if kind is EndLine:
                 self._end(writer, *numbered[0])
+            elif kind is SettingLine:
+                self._settled += [self._setting(number, line) for number, line in numbered]
             elif kind is TreeLine:
                 for number, line in numbered:
                     self._close(writer, number)
@@ -155,14 +166,38 @@ class _Intake:
         (section.sessions, section.nodes, section.handles, section.views)[stage](writer, numbered)
         self.begun |= section.begun
 
-    def _opened(self, number: int, line: TreeLine) -> "_Section":
+    def _setting(self, number: int, line: SettingLine) -> Row:
+        if self._section is not None or self.told:
+            raise TranscriptError(f"line {number}: out of order; settings come before the trees")
+        scope = self._scope_of(number, "setting", line)
         try:
-            if bool(line.tenant and line.project) != self._first.everywhere:
-                raise ChoiceError("a tree names its tenant and its project in a file of everything, and only there")
-            scope = Scope(line.tenant, line.project) if self._first.everywhere else self._scope
-            _check("tree", line.id)
+            _check("kind of setting", line.kind)
+            _check(line.kind, line.name)
+            _check("agent", line.author)
         except ChoiceError as error:
             raise TranscriptError(f"line {number}: {error}") from None
+        what = f"the {line.kind} {line.name!r}" if line.name else f"the {line.kind}"
+        settled = _decoded(number, what, line.data, settings.KINDS.get(line.kind, Any))
+        if isinstance(settled, Agent) and settled.name != line.name:
+            raise TranscriptError(f"line {number}: {what} calls itself {settled.name!r}")
+        return (scope.tenant, scope.project, line.kind, line.name, line.data, line.author, line.updated)
+
+    def _scope_of(self, number: int, what: str, line: SettingLine | TreeLine) -> Scope:
+        try:
+            if bool(line.tenant and line.project) != self._first.everywhere:
+                raise ChoiceError(f"a {what} names its tenant and its project in a file of everything, and only there")
+            return Scope(line.tenant, line.project) if self._first.everywhere else self._scope
+        except ChoiceError as error:
+            raise TranscriptError(f"line {number}: {error}") from None
+
+    def _opened(self, number: int, line: TreeLine) -> "_Section":
+        scope = self._scope_of(number, "tree", line)
+        try:
+            _check("tree", line.id)
+            _check("title", line.title)
+        except ChoiceError as error:
+            raise TranscriptError(f"line {number}: {error}") from None
+        _decoded(number, f"what tree {line.id} says of itself", line.data, TreeHead)
         return _Section(line, scope, self._now, self._count)
 
     def _close(self, writer: Writer, number: int) -> None:
@@ -184,6 +219,7 @@ class _Intake:
                 f"line {number}: the file should have {line.sessions} sessions and {line.nodes} nodes in {line.lines} lines, "
                 f"and has {len(self.told)} and {self.nodes} in {self._lines - 1}; export it again, or fetch all of it"
             )
+        writer.many(_SETTING, self._settled)
         writer.many("UPDATE sessions SET status = $2, cursor = $3, updated = $4 WHERE key = $1", self._finals)
 
 
@@ -228,6 +264,10 @@ class _Section:
                 raise TranscriptError(f"line {number}: {error}") from None
             if line.id in self.coming:
                 raise TranscriptError(f"line {number}: session {line.id} comes twice")
+            if line.states and line.status == "purged":
+                raise TranscriptError(f"line {number}: session {line.id} was purged, and something of it is left")
+            for state in line.states:
+                _decoded(number, f"the {state.kind} that session {line.id} has at hand", state.data, Any)
             self.coming[line.id] = self._session(writer, number, line)
 
     def _planted(self, writer: Writer) -> int:
@@ -283,7 +323,14 @@ class _Section:
         assert made is not None
         coming.key = made[0]
         self.begun.add(self._tree.key)
+        self._at_hand(writer, coming.key, line.states)
         return coming
+
+    @staticmethod
+    def _at_hand(writer: Writer, key: int, states: Sequence[State]) -> None:
+        # An import that was interrupted may have brought others.
+        writer.all("DELETE FROM states WHERE session = $1", key)
+        writer.many(settings.PUT_STATE, [(key, state.kind, state.name, state.data, state.updated) for state in states])
 
     def _compare(self, writer: Writer, coming: _Coming, agent: str, found: Row) -> None:
         """A session that is here may have gone on since it was exported; it must not lack anything that the file has."""
@@ -346,6 +393,8 @@ class _Section:
         records: list[Row] = []
         for number, line in numbered:
             for record in line.records:
+                if record.kind in marks.KINDS and record.data is not None:
+                    _decoded(number, f"the {record.kind} of node {line.local}", record.data, marks.KINDS[record.kind])
                 if record.data is not None or line.id in planned:
                     key = 0 if record.by == NOBODY else self._whose(number, record.by).key
                     where = (self._tree.key, seqs[line.id], record.kind, record.name)
@@ -353,11 +402,11 @@ class _Section:
         writer.many(_RECORD, records)
 
     def handles(self, writer: Writer, numbered: Sequence[tuple[int, HandleLine]]) -> None:
-        wanted = {name for _, line in numbered for stretch in (line.kept.nodes if line.kept else ()) for name in stretch}
+        wanted = {name for _, line in numbered for name in _named(line)}
         found = {row[0] for row in writer.all(_PLACES, self._tree.key, to_json(sorted(wanted)))}
         rows: list[Row] = []
         for number, line in numbered:
-            lost = [name for stretch in (line.kept.nodes if line.kept else ()) for name in stretch if name not in found]
+            lost = [name for name in _named(line) if name not in found]
             if lost:
                 raise TranscriptError(
                     f"line {number}: handle {line.handle} stands for the node {lost[0]}, which is not in the file"
@@ -385,6 +434,9 @@ class _Section:
         return self.coming[by]
 
 
+# What the project has settled itself stays.
+_SETTING = """INSERT INTO settings (tenant, project, kind, name, data, author, updated) VALUES ($1, $2, $3, $4, $5, $6, $7)
+    ON CONFLICT (tenant, project, kind, name) DO NOTHING"""
 _SESSION = (
     """SELECT key, status, tree, cursor, updated, agent FROM sessions WHERE tenant = $1 AND project = $2 AND id = $3 {lock}"""
 )
@@ -398,7 +450,8 @@ _BEGIN = """INSERT INTO sessions (tenant, project, id, tree, agent, title, model
 _PLACES = f"SELECT n.id, n.seq, n.depth, CASE WHEN n.body IS NULL THEN 1 ELSE 0 END FROM {named('id')}"
 # A record that came along with another session is given to its own when that comes.
 _RECORD = """INSERT INTO records (tree, node, kind, name, session, author, data, created) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
-    ON CONFLICT (tree, node, kind, name) DO UPDATE SET session = excluded.session WHERE records.session = 0"""
+    ON CONFLICT (tree, node, kind, name) DO UPDATE SET session = excluded.session
+    WHERE records.session = 0 AND records.created = excluded.created"""
 _HANDLE = """INSERT INTO handles (tree, handle, session, kind, data, created) VALUES ($1, $2, $3, $4, $5, $6)
     ON CONFLICT (tree, handle) DO NOTHING"""
 _VIEW = """INSERT INTO views (session, epoch, node, seen, hash, data, created) VALUES ($1, $2, $3, $4, $5, $6, $7)
@@ -412,6 +465,29 @@ def _check(what: str, name: str) -> None:
         raise ChoiceError(f"the {what} has no id")
 
 
+def _decoded(number: int, what: str, data: str, kind: Any) -> object:
+    """A thing from its JSON."""
+    try:
+        data.encode()  # half of a surrogate pair is held by neither database
+        return msgspec.convert(from_json(data), kind)
+    except (ValueError, msgspec.ValidationError, ChoiceError) as error:
+        raise TranscriptError(f"line {number}: {what} cannot be read: {error}") from None
+
+
+def _named(line: HandleLine) -> list[str]:
+    """The nodes of its own tree that a handle names."""
+    kept = line.kept
+    if kept is None:
+        return []
+    named = [name for stretch in kept.nodes for name in stretch if "/" not in name]
+    return [*named, kept.at] if kept.at else named
+
+
+def _worded(record: Beside) -> bool:
+    """Whether something is left of a record that a purge would have taken; an edge is a place without words."""
+    return record.data is not None and record.kind != "edge"
+
+
 def _verify(number: int, line: NodeLine, tree: str) -> None:
     """That a node is what its id says. The words of a tombstone are gone, so of that only the form can be looked at."""
     if line.body is not None:
@@ -420,7 +496,7 @@ def _verify(number: int, line: NodeLine, tree: str) -> None:
             raise TranscriptError(
                 f"line {number}: what it says does not belong to its id {line.id}, but to {identity}; it was changed"
             )
-    elif not is_node_id(line.id) or not line.role or any(record.data is not None for record in line.records):
+    elif not is_node_id(line.id) or not line.role or any(_worded(record) for record in line.records):
         raise TranscriptError(f"line {number}: neither a message nor what is left of a purged one")
     if not is_local(line.local, line.id):
         raise TranscriptError(f"line {number}: {line.local!r} cannot be a short name of {line.id}")

@@ -1,8 +1,9 @@
 """What the lines of an exported file say.
 
-The first line says what the file is and the version of these rules. Then come sections: a tree, its sessions, its nodes (parents
-before children), its handles, the views of its sessions. The last line says how many of them there were, so that a file that was
-cut short is known. `by` names the session of the section that something belongs to; left out, it is the first of them.
+The first line says what the file is and the version of these rules. Then come the settings of its projects, and sections: a tree,
+its sessions, its nodes (parents before children), its handles, the views of its sessions. The last line says how many of them there
+were, so that a file that was cut short is known. `by` names the session of the section that something belongs to; left out, it is
+the first of them. Version 1 had no settings and no states; its files are read as they are.
 """
 
 from typing import Annotated, Literal
@@ -17,22 +18,34 @@ from loom.errors import TranscriptError, describe
 from loom.stores.sessions import Aside, Status, Usage
 from loom.stores.views import Kept, View
 
-VERSION = 1
+VERSION = 2
 WHAT = "sessions"
 NOBODY = ""  # as `by`: a session that is not in the file
 Whole = Annotated[int, Meta(ge=0, le=2**63 - 1)]  # what both databases can hold
 
 
 class First(Struct, frozen=True, omit_defaults=True):
-    """`everywhere` says that each tree names its tenant and project."""
+    """`everywhere` says that each tree and each setting names its tenant and project."""
 
     loom: str
-    version: int
+    version: Annotated[int, Meta(ge=1)]
     everywhere: bool = False
 
 
 class _Line(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="line"):
     pass
+
+
+class SettingLine(_Line, frozen=True, kw_only=True, tag="setting"):
+    """An agent, or how the trees of a project are read; settings.KINDS says what its data is."""
+
+    kind: str
+    name: str = ""
+    tenant: str = ""
+    project: str = ""
+    data: str
+    author: str = ""
+    updated: Whole
 
 
 class TreeLine(_Line, frozen=True, kw_only=True, tag="tree"):
@@ -42,6 +55,15 @@ class TreeLine(_Line, frozen=True, kw_only=True, tag="tree"):
     title: str = ""
     data: str = "{}"
     created: Whole
+
+
+class State(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Something that a session has at hand, as JSON."""
+
+    kind: str
+    name: str = ""
+    data: str
+    updated: Whole
 
 
 class SessionLine(_Line, frozen=True, kw_only=True, tag="session"):
@@ -55,12 +77,13 @@ class SessionLine(_Line, frozen=True, kw_only=True, tag="session"):
     asides: tuple[Aside, ...] = ()
     usage: Usage = Usage()
     calibration: Calibration | None = None
+    states: tuple[State, ...] = ()
     created: Whole
     updated: Whole
 
 
 class Beside(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A record that stands beside a node; its data is gone where the node was purged."""
+    """A record that stands beside a node; marks.KINDS says what the data of some kinds is. A purged node keeps only its edge."""
 
     kind: str
     name: str = ""
@@ -111,7 +134,7 @@ class EndLine(_Line, frozen=True, kw_only=True, tag="end"):
     lines: int
 
 
-Line = TreeLine | SessionLine | NodeLine | HandleLine | ViewLine | EndLine
+Line = SettingLine | TreeLine | SessionLine | NodeLine | HandleLine | ViewLine | EndLine
 _decode = msgspec.json.Decoder(Line).decode
 
 
@@ -132,9 +155,9 @@ def read_first(line: str) -> First:
         first = msgspec.convert(from_json(line.lstrip("\ufeff")), First)
     except msgspec.ValidationError as error:
         raise TranscriptError(f"line 1: {_reason(error)}") from None
-    if first.version != VERSION:
+    if first.version > VERSION:
         raise TranscriptError(
-            f"line 1: exported by a newer Loom, in version {first.version} of the format, and this one knows version {VERSION}: "
+            f"line 1: exported by a newer Loom, in version {first.version} of the format, and this one reads up to {VERSION}: "
             "upgrade loomwright"
         )
     return first

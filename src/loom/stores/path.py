@@ -91,6 +91,10 @@ class Path:
         follows = self.end is not None and nodes[0].parent == self.end.seq
         return Path(self.database, self.tree, nodes[-1], (*(self.fresh if follows else ()), *nodes)[-CHUNK:])
 
+    def until(self, length: int) -> "Path":
+        """The beginning of this path, of so many nodes."""
+        return Path(self.database, self.tree, self[length - 1] if length else None)
+
     @contextmanager
     def snapshot(self) -> "Iterator[Path]":
         """The same path for several questions: they are answered in one transaction, and nothing is read twice."""

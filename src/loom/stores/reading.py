@@ -1,6 +1,6 @@
 """What of a path a window needs: its end, the first goal, the current request and pins; between them stretches not read."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from math import ceil
 
 from msgspec import Struct
@@ -25,29 +25,52 @@ class Reading(Struct, frozen=True):
     nodes: tuple[Node, ...]
 
 
-def read_window(path: Path, tokens: int, pins: Iterable[Node], from_start: bool, count: Count) -> tuple[Range, ...]:
-    """The stretches of a path that a window of so many tokens can hold anything of, its last one open to the end."""
+def read_window(
+    path: Path, tokens: int, pins: Iterable[Node], from_start: bool, count: Count, hidden: Collection[int] = ()
+) -> tuple[Range, ...]:
+    """The stretches of a path that a window of so many tokens can hold anything of, its last one open to the end.
+
+    What is at the places `hidden` is not shown: it is no goal, no request, and fills nothing.
+    """
     if path.end is None:
         return ()
-    must = {seq for seq in (path.end.goal, path.end.request) if seq is not None}
-    wanted = [(node.depth, node.depth + 1) for node in path.nodes(sorted(must))]
+    must = _asked(path, hidden)
+    wanted = [(depth, depth + 1) for depth in sorted(must)]
     wanted += [_exchange(path, pin.depth) for pin in pins]
     if not must:
-        wanted.append(_exchange(path, 0))
+        wanted.append(_exchange(path, next((n for n in range(len(path)) if n not in hidden), 0)))
     # What must be in, and the newest exchange, may be cut to almost nothing: it is what is beside them that fills a window.
-    fills = _Filler(count, [*wanted, _exchange(path, len(path) - 1)])
+    fills = _Filler(count, [*wanted, _exchange(path, len(path) - 1)], hidden)
     if from_start:
         wanted.append((0, _head(path, tokens, fills)))
     wanted.append((_tail(path, tokens, fills), len(path)))
     return _merged(wanted)
 
 
+def _asked(path: Path, hidden: Collection[int]) -> set[int]:
+    """Where the first goal and the newest request stand, of those that are shown."""
+    assert path.end is not None
+    found = {node.seq: node.depth for node in path.nodes([seq for seq in (path.end.goal, path.end.request) if seq is not None])}
+    if path.end.goal is None or path.end.request is None:
+        return set()
+    goal, request = found[path.end.goal], found[path.end.request]
+    while request in hidden:  # each node knows the newest request at or above it
+        above = path[request - 1].request if request else None
+        if above is None:
+            return set()
+        request = path.nodes([above])[0].depth
+    while goal in hidden:
+        more = path[goal + 1 : min(goal + 1 + _AHEAD, request + 1)]
+        goal = next((node.depth for node in more if node.role == "user" and node.depth not in hidden), goal + len(more))
+    return {goal, request}
+
+
 class _Filler:
     """Counts what is not spared."""
 
-    def __init__(self, count: Count, spared: Iterable[Range]) -> None:
+    def __init__(self, count: Count, spared: Iterable[Range], hidden: Collection[int]) -> None:
         self._count = count
-        self._spared = {position for start, stop in spared for position in range(start, stop)}
+        self._spared = {position for start, stop in spared for position in range(start, stop)} | set(hidden)
 
     def tokens(self, nodes: Iterable[Node]) -> int:
         return sum(self._count(said(node)) for node in nodes if node.depth not in self._spared)
@@ -65,11 +88,11 @@ def read_ranges(path: Path, ranges: Sequence[Range], count: Count | None = None)
         if (hole := start - (before.depth + 1 if before else 0)) > 0:
             first = after or path[start - hole]
             tokens = found[0].total - (before.total if before else 0)
-            spots.append(Spot(start - hole, start, first.id, found[0].id, max(tokens, 1)))
+            spots.append(Spot(start - hole, start, ((first.id, found[0].id),), max(tokens, 1)))
             messages.append(stand_in(spots[-1]))
         inside = [node for node in found if start <= node.depth < stop]
         for node in inside:
-            spots.append(Spot(node.depth, node.depth + 1, node.id, node.id))
+            spots.append(_spot(node))
             messages.append(said(node))
         read += inside
         before, after = inside[-1], found[-1]
@@ -84,13 +107,17 @@ def read_on(reading: Reading, path: Path) -> Reading | None:
     fresh = path.since(reading.nodes[-1])
     if fresh is None:
         return None
-    spots = (Spot(node.depth, node.depth + 1, node.id, node.id) for node in fresh)
+    spots = (_spot(node) for node in fresh)
     return Reading(
         (*reading.messages, *map(said, fresh)),
         Places((*reading.places.spots, *spots)),
         (*reading.ranges[:-1], (reading.ranges[-1][0], len(path))),
         (*reading.nodes, *fresh),
     )
+
+
+def _spot(node: Node) -> Spot:
+    return Spot(node.depth, node.depth + 1, ((node.id, node.id),))
 
 
 def said(node: Node) -> Message:

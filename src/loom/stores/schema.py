@@ -50,4 +50,20 @@ MIGRATIONS = (
                 FROM nodes n JOIN trees t ON t.key = n.tree LEFT JOIN nodes p ON p.tree = n.tree AND p.seq = n.parent""",
         ),
     ),
+    Migration(
+        2,
+        "trees are looked at from any node, agents and preferences are kept, and so is what a session works with",
+        (
+            "CREATE INDEX nodes_parent ON nodes (tree, parent)",
+            "CREATE INDEX records_kind ON records (tree, kind)",
+            # What a project settles: agents, and how its trees are read.
+            """CREATE TABLE settings (
+                tenant TEXT NOT NULL, project TEXT NOT NULL, kind TEXT NOT NULL, name TEXT {binary} NOT NULL, data TEXT NOT NULL,
+                author TEXT NOT NULL, updated BIGINT NOT NULL, PRIMARY KEY (tenant, project, kind, name))""",
+            # What a session has at hand beside what was said: text not yet committed, versions chosen, pins, stashes, actions.
+            """CREATE TABLE states (
+                session BIGINT NOT NULL, kind TEXT NOT NULL, name TEXT {binary} NOT NULL, data TEXT NOT NULL,
+                updated BIGINT NOT NULL, PRIMARY KEY (session, kind, name))""",
+        ),
+    ),
 )

@@ -10,11 +10,13 @@ from msgspec.structs import replace
 
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import Conversation, Message
+from loom.conversation.tree import TreeHead
 from loom.errors import ChoiceError, Conflict, shorten
 from loom.stores import nodes
 from loom.stores.database import Database, Reader, Row, Writer
 from loom.stores.nodes import LONGEST_NAME, Draft, TreeRow, plain
-from loom.stores.path import TREE, Node, Path, ancestor, meeting, stands
+from loom.stores.path import Node, Path, ancestor, meeting, stands
+from loom.stores.purge import held_by, take_words
 
 Status = Literal["active", "archived", "importing", "purged"]
 
@@ -134,31 +136,37 @@ class Sessions:
         head: Conversation | None = None,
         origin: str = "",
         status: Status = "active",
+        about: TreeHead | None = None,
+        made: int | None = None,
     ) -> SessionRow:
-        """A new session on a tree of its own, or on the tree of this id."""
+        """A new session on a tree of its own, or on the tree of this id; `about` describes a tree made with it, `made` is when."""
         with self._database.write() as writer:
             found = writer.all(
                 # Setting it to what it is makes a tree that is there already a row like a new one.
-                """INSERT INTO trees (tenant, project, id, created) VALUES ($1, $2, $3, $4)
+                """INSERT INTO trees (tenant, project, id, title, data, created) VALUES ($1, $2, $3, $4, $5, $6)
                     ON CONFLICT (tenant, project, id) DO UPDATE SET id = excluded.id RETURNING key, tenant, project, id""",
                 scope.tenant,
                 scope.project,
                 tree or identity,
-                now,
+                check_name("title", title) if about else "",
+                to_json(about or TreeHead()),
+                now if made is None else made,
             )
             on = TreeRow(*found[0])
             return self._insert(writer, scope, identity, on, title, head or _EMPTY, (), origin, status, None, now)
 
-    def fork(self, scope: Scope, row: SessionRow, at: Node | None, identity: str, title: str, now: int) -> SessionRow:
-        """A second session on the same tree. No node is copied."""
+    def fork(
+        self, scope: Scope, row: SessionRow, at: Node | None, identity: str, title: str, now: int, agent: str | None = None
+    ) -> SessionRow:
+        """A second session on the same tree, of the same agent or another. No node is copied."""
         if at is not None and at.message is None:
             raise ChoiceError(f"message {at.local} was purged, and a purge is final; fork at another")
         with self._database.write() as writer:
-            self._lock(writer, row, importing=False)
+            lock(writer, row, importing=False)
             asides = tuple(aside for aside in row.asides if self._stands(writer, row.tree.key, at, aside.after))
-            agent = replace(scope, agent=row.agent)
+            whose = replace(scope, agent=row.agent if agent is None else agent)
             cursor = at.seq if at else None
-            return self._insert(writer, agent, identity, row.tree, title, row.head, asides, row.id, "active", cursor, now)
+            return self._insert(writer, whose, identity, row.tree, title, row.head, asides, row.id, "active", cursor, now)
 
     @staticmethod
     def _insert(
@@ -195,6 +203,23 @@ class Sessions:
         if not found:
             raise ChoiceError(f"there is a session {identity} in project {scope.project} already")
         return _to_row(found[0], tree)
+
+    def on_tree(self, tree: TreeRow, agent: str) -> SessionRow | None:
+        """The session of this agent that stands on a tree: the tree's own, where there is one, else the one used last."""
+        with self._database.read() as reader:
+            row = reader.one(
+                f"""{_FROM} WHERE s.tree = $1 AND s.agent = $2 AND s.status = 'active'
+                    ORDER BY CASE WHEN s.id = t.id THEN 0 ELSE 1 END, s.updated DESC, s.key LIMIT 1""",
+                tree.key,
+                agent,
+            )
+            return _to_row(row) if row else None
+
+    def exists(self, scope: Scope, identity: str) -> bool:
+        """Whether the project has a session of just this id, whatever became of it."""
+        with self._database.read() as reader:
+            sql = "SELECT 1 FROM sessions WHERE tenant = $1 AND project = $2 AND id = $3"
+            return reader.one(sql, scope.tenant, scope.project, identity) is not None
 
     def get(self, scope: Scope, name: str) -> SessionRow:
         """The session of this id, or of the one that begins so."""
@@ -258,7 +283,7 @@ class Sessions:
         A chain that this session holds already, behind the same node, is found and not written again: a retry is safe.
         """
         with self._database.write() as writer:
-            held, beside = self._lock(writer, row, importing)
+            held, beside = lock(writer, row, importing)
             made, known = nodes.append(writer, row.tree, after, drafts, row.key, now)
             places = [after.id if after else "", *(node.id for node in made)]
             system = msgspec.convert(from_json(beside), tuple[Aside, ...])
@@ -267,8 +292,8 @@ class Sessions:
                 last = made[-1] if made else after
                 done = known == len(drafts) and all(aside in system for aside in fresh)
                 if done and last and self._stands_at(writer, row.tree.key, held, last):
-                    return _by_key(writer, row.key), made
-                raise self._conflict(writer, row, after, held)
+                    return by_key(writer, row.key), made
+                raise conflict(writer, row, after, held)
             # What a call cost is counted where it is recorded: once, however often the same answer comes.
             told = "SELECT 1 FROM records WHERE tree = $1 AND node = $2 AND kind = 'usage'"
             if usage is None or not made or writer.one(told, row.tree.key, made[-1].seq) is not None:
@@ -289,21 +314,17 @@ class Sessions:
                 usage.cost,
                 calibration,
             )
-            if made and records:
-                writer.many(
-                    """INSERT INTO records (tree, node, kind, name, session, author, data, created)
-                        VALUES ($1, $2, $3, '', $4, $5, $6, $7) ON CONFLICT (tree, node, kind, name) DO NOTHING""",
-                    [(row.tree.key, made[-1].seq, kind, row.key, row.agent, data, now) for kind, data in records],
-                )
+            if made:
+                write_beside(writer, row, made[-1], records, now)
             return _to_row(found[0], row.tree), made
 
     def switch(self, row: SessionRow, to: Node | None, now: int) -> SessionRow:
         """Move the cursor to another node of the tree."""
         with self._database.write() as writer:
-            held, _ = self._lock(writer, row, importing=False)
+            held, _ = lock(writer, row, importing=False)
             if held != row.cursor:
                 before = nodes.get(writer, row.tree.key, row.cursor) if row.cursor is not None else None
-                raise self._conflict(writer, row, before, held)
+                raise conflict(writer, row, before, held)
             moved = f"UPDATE sessions SET cursor = $2, updated = $3 WHERE key = $1 RETURNING {_COLUMNS}"
             return _to_row(writer.all(moved, row.key, to.seq if to else None, now)[0], row.tree)
 
@@ -319,7 +340,7 @@ class Sessions:
     ) -> SessionRow:
         """Give a session another title, status or head."""
         with self._database.write() as writer:
-            self._lock(writer, row)
+            lock(writer, row)
             writer.all(
                 """UPDATE sessions SET title = coalesce($2, title), status = coalesce($3, status), head = coalesce($4, head),
                     model = coalesce($5, model), calibration = coalesce($6, calibration), updated = $7 WHERE key = $1""",
@@ -331,7 +352,7 @@ class Sessions:
                 calibration,
                 now,
             )
-            return _by_key(writer, row.key)
+            return by_key(writer, row.key)
 
     def records(self, row: SessionRow, node: Node, kind: str) -> list[str]:
         """What stands beside a node, by its kind."""
@@ -364,7 +385,7 @@ class Sessions:
         """
         tree = row.tree.key
         with self._database.write() as writer:
-            cursor, _ = self._lock(writer, row)
+            cursor, _ = lock(writer, row)
             others = writer.all(
                 "SELECT cursor FROM sessions WHERE tree = $1 AND key <> $2 AND status <> 'purged' AND cursor IS NOT NULL",
                 tree,
@@ -373,30 +394,13 @@ class Sessions:
             own: dict[int, int] = dict(
                 writer.all("SELECT seq, depth FROM nodes WHERE tree = $1 AND session = $2 AND body IS NOT NULL", tree, row.key)
             )
-            # What purged sessions wrote stayed because others stood on it; the last to go takes it along.
-            left: dict[int, int] = dict(writer.all(_LEFT, tree))
-            own |= {seq: left[seq] for seq in self._held_by(writer, tree, [cursor] if cursor is not None else [], left)}
-            kept = self._held_by(writer, tree, [seq for (seq,) in others], own)
+            # What purged sessions wrote stayed because others stood on it; who goes takes along what nobody stands on any more.
+            own |= dict(writer.all(_LEFT, tree))
+            kept = held_by(writer, tree, [seq for (seq,) in others], own)
             gone = {seq: depth for seq, depth in own.items() if seq not in kept}
             said = nodes.get(writer, tree, cursor).depth + 1 if cursor is not None else 0
-            stay = said - len(self._held_by(writer, tree, [cursor] if cursor is not None else [], gone))
-            each = [(tree, seq) for seq in gone]
-            writer.many("UPDATE nodes SET body = NULL, author = '' WHERE tree = $1 AND seq = $2", each)
-            writer.many("UPDATE records SET data = NULL, author = '' WHERE tree = $1 AND node = $2", each)
-            writer.all("UPDATE handles SET data = NULL WHERE tree = $1 AND session = $2 AND kind = 'text'", tree, row.key)
-            for handle, data in writer.all(
-                "SELECT handle, data FROM handles WHERE tree = $1 AND kind = 'text' AND data IS NOT NULL", tree
-            ):
-                ids = [name for stretch in from_json(data).get("nodes", ()) for name in stretch]
-                if writer.one("SELECT 1 FROM nodes WHERE tree = $1 AND id IN {each:2} AND body IS NULL", tree, to_json(ids)):
-                    writer.all("UPDATE handles SET data = NULL WHERE tree = $1 AND handle = $2", tree, handle)
-            writer.all("DELETE FROM views WHERE session = $1", row.key)
-            # A view of a session that stood there once has words of it too.
-            for key, epoch, node in writer.all(
-                "SELECT v.session, v.epoch, v.node FROM views v JOIN sessions s ON s.key = v.session WHERE s.tree = $1", tree
-            ):
-                if self._held_by(writer, tree, [node], gone):
-                    writer.all("DELETE FROM views WHERE session = $1 AND epoch = $2", key, epoch)
+            stay = said - len(held_by(writer, tree, [cursor] if cursor is not None else [], gone))
+            take_words(writer, row.tree, row.key, gone)
             writer.all(
                 """UPDATE sessions SET status = 'purged', title = '', cursor = NULL, head = $2, asides = '[]', calibration = '',
                     updated = $3 WHERE key = $1""",
@@ -412,46 +416,11 @@ class Sessions:
         with self._database.write() as writer:
             if writer.one("SELECT 1 FROM sessions WHERE tree = $1 AND status <> 'importing'", tree) is not None:
                 return
-            writer.all("DELETE FROM views WHERE session IN (SELECT key FROM sessions WHERE tree = $1)", tree)
+            for table in ("views", "states"):
+                writer.all(f"DELETE FROM {table} WHERE session IN (SELECT key FROM sessions WHERE tree = $1)", tree)
             for table in ("records", "handles", "nodes", "sessions"):
                 writer.all(f"DELETE FROM {table} WHERE tree = $1", tree)
             writer.all("DELETE FROM trees WHERE key = $1", tree)
-
-    @staticmethod
-    def _held_by(reader: Reader, tree: int, ends: Sequence[int], own: dict[int, int]) -> set[int]:
-        """Which of these nodes stand on a path to one of those ends. Walks each path no further up than the nodes reach."""
-        if not own:
-            return set()
-        top = min(own.values())
-        kept: set[int] = set()
-        for end in ends:
-            seq: int | None = end
-            while seq is not None and seq not in kept:
-                rows = reader.all(_UPWARD, tree, seq, top)
-                seq = None
-                for at, parent in rows:
-                    if at in kept:
-                        seq = None
-                        break
-                    if at in own:
-                        kept.add(at)
-                    seq = parent
-                if len(rows) < 2000:
-                    break
-        return kept
-
-    @staticmethod
-    def _lock(writer: Writer, row: SessionRow, importing: bool = True) -> tuple[int | None, str]:
-        """The cursor and the asides as they are stored, held until the transaction ends."""
-        # The tree too: what two sessions write to it at once must not get one name twice.
-        found = writer.one(
-            "SELECT s.cursor, s.asides, s.status FROM sessions s JOIN trees t ON t.key = s.tree WHERE s.key = $1 {lock}", row.key
-        )
-        check_alive(row, found[2] if found else "purged")
-        assert found is not None
-        if found[2] == "importing" and not importing:
-            raise ChoiceError(f"session {row.id} is still being imported; wait until it is done, or import its file again")
-        return found[0], found[1]
 
     @staticmethod
     def _stands(reader: Reader, tree: int, end: Node | None, name: str) -> bool:
@@ -463,12 +432,6 @@ class Sessions:
             return False
         depth = nodes.get(reader, tree, held).depth
         return node.depth <= depth and ancestor(reader, tree, held, node.depth) == node.seq
-
-    @staticmethod
-    def _conflict(reader: Reader, row: SessionRow, after: Node | None, held: int | None) -> Conflict:
-        found = nodes.get(reader, row.tree.key, held).local if held is not None else "its beginning"
-        expected = after.local if after else "its beginning"
-        return Conflict(row.id, expected, found)
 
     def on_path(self, row: SessionRow, path: Path) -> tuple[Aside, ...]:
         """The asides whose place is on this path."""
@@ -485,12 +448,6 @@ class Sessions:
 _EMPTY = Conversation(messages=())
 _LEFT = """SELECT n.seq, n.depth FROM nodes n JOIN sessions s ON s.key = n.session
     WHERE n.tree = $1 AND s.status = 'purged' AND n.body IS NOT NULL"""
-_UPWARD = f"""WITH RECURSIVE w (tree, seq, parent, depth, n) AS (
-    SELECT * FROM (SELECT tree, seq, parent, depth, 1 FROM nodes WHERE tree = {TREE} AND seq = $2 LIMIT 1) f
-    UNION ALL
-    SELECT p.tree, p.seq, p.parent, p.depth, w.n + 1 FROM w CROSS JOIN nodes p
-    WHERE p.tree = w.tree AND p.seq = w.parent AND w.n < 2000 AND p.depth >= $3)
-    SELECT seq, parent FROM w ORDER BY n"""
 
 
 def _one(reader: Reader, scope: Scope, name: str) -> SessionRow:
@@ -509,7 +466,35 @@ def _one(reader: Reader, scope: Scope, name: str) -> SessionRow:
     return _to_row(rows[0])
 
 
-def _by_key(reader: Reader, key: int) -> SessionRow:
+def by_key(reader: Reader, key: int) -> SessionRow:
     row = reader.one(f"{_FROM} WHERE s.key = $1", key)
     assert row is not None
     return _to_row(row)
+
+
+def lock(writer: Writer, row: SessionRow, importing: bool = True) -> tuple[int | None, str]:
+    """The cursor and the asides as they are stored, held until the transaction ends."""
+    # The tree too: what two sessions write to it at once must not get one name twice.
+    found = writer.one(
+        "SELECT s.cursor, s.asides, s.status FROM sessions s JOIN trees t ON t.key = s.tree WHERE s.key = $1 {lock}", row.key
+    )
+    check_alive(row, found[2] if found else "purged")
+    assert found is not None
+    if found[2] == "importing" and not importing:
+        raise ChoiceError(f"session {row.id} is still being imported; wait until it is done, or import its file again")
+    return found[0], found[1]
+
+
+def conflict(reader: Reader, row: SessionRow, after: Node | None, held: int | None) -> Conflict:
+    found = nodes.get(reader, row.tree.key, held).local if held is not None else "its beginning"
+    expected = after.local if after else "its beginning"
+    return Conflict(row.id, expected, found)
+
+
+def write_beside(writer: Writer, row: SessionRow, node: Node, records: Sequence[tuple[str, str]], now: int) -> None:
+    """Write what stands beside a node, by kind."""
+    writer.many(
+        """INSERT INTO records (tree, node, kind, name, session, author, data, created)
+            VALUES ($1, $2, $3, '', $4, $5, $6, $7) ON CONFLICT (tree, node, kind, name) DO NOTHING""",
+        [(row.tree.key, node.seq, kind, row.key, row.agent, data, now) for kind, data in records],
+    )

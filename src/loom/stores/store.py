@@ -1,9 +1,12 @@
 """A store: what the engine keeps and finds again, each kind of thing behind the few methods that are needed of it."""
 
 from loom.stores.database import Database, default_address, open_database
+from loom.stores.growth import Growth
 from loom.stores.migrate import migrate
 from loom.stores.schema import MIGRATIONS
 from loom.stores.sessions import Sessions
+from loom.stores.settings import Settings, States
+from loom.stores.trees import Trees
 from loom.stores.views import Views
 
 
@@ -19,6 +22,10 @@ class Store:
             raise
         self.sessions = Sessions(self.database)
         self.views = Views(self.database)
+        self.growth = Growth(self.database)
+        self.trees = Trees(self.database)
+        self.settings = Settings(self.database)
+        self.states = States(self.database)
 
     def close(self) -> None:
         self.database.close()

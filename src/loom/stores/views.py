@@ -1,6 +1,6 @@
 """Views and handles: what stood for what in the last request, and the way back to what was cut."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -30,14 +30,20 @@ class View(Struct, frozen=True, kw_only=True):
     total: int  # tokens of the path when the epoch began, as the store counts them
     node: int = 0
     session: int = 0
+    as_of: int = 0  # when the epoch began: ages and counts in its headers are those of then
+    shape: str = ""  # what was hidden and what came in beside the path
 
 
 class Kept(Struct, frozen=True, omit_defaults=True):
-    """What a handle stands for, as it is stored: stretches of nodes, a text by its place in a node, or the text itself."""
+    """What a handle stands for, as it is stored: stretches of nodes, a text by its place in a node, or the text itself.
+
+    Who stands behind the node `at` may bring it back; without it, behind the last of the nodes. `TREE/ID` is in another tree.
+    """
 
     nodes: tuple[tuple[str, str], ...] = ()
     place: str | None = None
     text: str | None = None
+    at: str = ""
 
 
 class Views:
@@ -110,6 +116,15 @@ class Views:
             now,
         )
 
+    def keep(self, row: SessionRow, handles: Sequence[tuple[str, Kept]], now: int) -> None:
+        """Keep what handles stand for that a session made."""
+        with self._database.write() as writer:
+            writer.many(
+                """INSERT INTO handles (tree, handle, session, kind, data, created) VALUES ($1, $2, $3, $4, $5, $6)
+                    ON CONFLICT (tree, handle) DO NOTHING""",
+                ((row.tree.key, h, row.key, "span" if kept.text is None else "text", to_json(kept), now) for h, kept in handles),
+            )
+
     def recall(self, row: SessionRow, path: Path, handle: str) -> str:
         """What was cut under this handle in this session, or on the path that it stands on."""
         with self._database.read() as reader:
@@ -117,7 +132,9 @@ class Views:
             if found is None:
                 raise _unknown(handle, f"session {row.id}")
             kept = _read(handle, found[2])
-            if found[0] != row.key and not all(stands(reader, path.tree, path.end, last) for _, last in kept.nodes or [("", "")]):
+            if found[0] != row.key and not stands(
+                reader, path.tree, path.end, kept.at or (kept.nodes[-1][1] if kept.nodes else "")
+            ):
                 raise _unknown(handle, f"session {row.id}")
             return _resolve(reader, row.tree.key, handle, kept)
 
@@ -172,12 +189,12 @@ def _bare(piece: Piece) -> Piece:
 
 def _kept(cut: Cut, node: Node | None) -> Kept:
     if cut.kind == "span":
-        return Kept(cut.nodes)
+        return Kept(cut.nodes, at=cut.at)
     place = None
     if cut.kind == "part" and node is not None and node.message is not None:
         place = next((place for place, text in texts_of(node.message) if text == cut.text), None)
     # What repair had changed before it was cut is in no node, so it is kept itself, until that node is purged.
-    return Kept(cut.nodes, None, cut.text) if place is None else Kept(cut.nodes, place)
+    return Kept(cut.nodes, None, cut.text, cut.at) if place is None else Kept(cut.nodes, place, at=cut.at)
 
 
 def _read(handle: str, data: str | None) -> Kept:
@@ -200,7 +217,9 @@ def _resolve(reader: Reader, tree: int, handle: str, kept: Kept) -> str:
 def _stretches(reader: Reader, tree: int, handle: str, kept: Kept) -> Iterator[list[Message]]:
     """What was said, a part at a time: it may be most of a long session."""
     for first, last in kept.nodes:
-        start, path = nodes.find(reader, tree, first), Path(Opened(reader), tree, nodes.find(reader, tree, last))
+        key = _tree_named(reader, tree, first)
+        begin, end = (nodes.find(reader, key, name.rpartition("/")[2]) for name in (first, last))
+        start, path = begin, Path(Opened(reader), key, end)
         for position in range(start.depth, len(path), CHUNK):
             found = path[position : position + CHUNK]
             for node in found:
@@ -208,6 +227,21 @@ def _stretches(reader: Reader, tree: int, handle: str, kept: Kept) -> Iterator[l
                     gone = f"of what was left out under {handle!r}, message {node.local} was purged and is gone for good"
                     raise ChoiceError(gone)
             yield [node.message for node in found if node.message]
+
+
+def _tree_named(reader: Reader, tree: int, name: str) -> int:
+    """The tree of a node that is named so in this tree."""
+    other = name.rpartition("/")[0]
+    if not other:
+        return tree
+    row = reader.one(
+        "SELECT o.key FROM trees t JOIN trees o ON o.tenant = t.tenant AND o.project = t.project AND o.id = $2 WHERE t.key = $1",
+        tree,
+        other,
+    )
+    if row is None:
+        raise ChoiceError(f"tree {shorten(other)!r}, from which something was left out, is no longer here")
+    return int(row[0])
 
 
 def _unknown(handle: object, where: str) -> ChoiceError:

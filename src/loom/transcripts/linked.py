@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.conversation.message import Message, Text
-from loom.conversation.tree import Flags, TreeNode
+from loom.conversation.tree import NO_FLAGS, Flags, TreeNode
 from loom.dialects.wire import Json, expect_text
 from loom.errors import WireError
 
@@ -23,7 +23,7 @@ class Record(Struct, frozen=True, kw_only=True):
     messages: tuple[Message, ...]
     parent: str = ""
     author: str = ""
-    flags: Flags = Flags()
+    flags: Flags = NO_FLAGS
     created: int = 0
 
 
@@ -50,12 +50,11 @@ def grow(records: Iterable[Record]) -> tuple[tuple[TreeNode, ...], dict[str, str
     while waiting:
         record = waiting.pop()
         above = ends.get(record.parent, "")
+        flags = record.flags if record.flags != NO_FLAGS else NO_FLAGS
         for number, message in enumerate(record.messages, 1):
             name = record.id if number == len(record.messages) else piece(record.id, number, taken)
             author = "" if message.role == "tool" else record.author
-            nodes.append(
-                TreeNode(id=name, message=message, parent=above, author=author, flags=record.flags, created=record.created)
-            )
+            nodes.append(TreeNode(id=name, message=message, parent=above, author=author, flags=flags, created=record.created))
             above = name
         ends[record.id] = above
         waiting += reversed(children.get(record.id, ()))

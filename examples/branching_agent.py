@@ -1,0 +1,37 @@
+"""A conversation that branches, and an agent that finds its way in it: what it reads, what it does, what comes of it.
+
+    python examples/branching_agent.py
+
+The agent is scripted. A real one gets `context.openai()` (or another wire's form), and its answer goes to `loom.act`.
+"""
+
+import asyncio
+
+import loom
+
+
+def main() -> None:
+    with loom.Loom.open(":memory:") as store:
+        tree = store.new_tree("Selvedges", head=loom.TreeHead(system_context="You teach weaving."))
+        tree.say("My selvedges pucker. What do I do?")
+        answer = tree.say("Loosen the weft at the edge.", role="assistant")
+        asked = tree.say("And with linen?")
+        tree.say("Wet it first.", role="assistant")
+        tree.edit(asked.local, "And with silk?")  # a branch beside it; nothing is lost
+
+        store.keep_agent(loom.Agent(name="tutor", permissions=("loom_aware", "loom_write")))
+        script = [
+            f"→ tree\n→ view {answer.local}\n→ think Silk slips. ←",
+            "Use a temple, and beat gently.\n→ bookmark " + answer.local + ' "the rule"\n→ stash "next" "ask about the sett"',
+            '→ continue\n→ annotate nope "x"\n→ memory',
+        ]
+        for turn, scripted in enumerate(script, 1):
+            context = asyncio.run(tree.prepare(agent="tutor", model="gpt-4o"))
+            print(f"── turn {turn}: the agent reads {context.report.input_tokens} tokens; at their end\n")
+            print(context.conversation.messages[-1].text)
+            print("\n── and answers\n")
+            print(store.act(tree.id, scripted, agent="tutor"), end="\n\n")
+
+
+if __name__ == "__main__":
+    main()

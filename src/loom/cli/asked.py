@@ -1,0 +1,200 @@
+"""What `loom weave` and `loom explain` are asked for: a transcript, a kept session or a kept tree, and how to weave it."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+from msgspec import Struct
+
+from loom.cli.budget import read_several
+from loom.cli.given import parse_source
+from loom.cli.models import user_overrides
+from loom.cli.store import Where, scoped
+from loom.context.policy import Policy, read_policy
+from loom.context.weave import Context
+from loom.context.weave import weave as weave_request
+from loom.errors import CannotFit, ChoiceError
+from loom.stores.sessions import SessionRow
+from loom.transcripts.runs import Run
+
+
+class Subject(Struct, frozen=True):
+    """What was woven: what to call it, what it was read from, and the wire that it speaks."""
+
+    title: str
+    kind: str
+    wire: str
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """What a command was asked to weave, and how."""
+
+    file: str | None
+    session: str | None
+    tree: str | None
+    at: str | None
+    include: tuple[str, ...]
+    sources: tuple[str, ...]
+    pins: tuple[str, ...]
+    where: Where
+    model: str | None
+    window: int | None
+    reserve: int | None
+    policy: str | None
+
+    def woven(self) -> tuple[Iterator[tuple[Subject, Context]], bool]:
+        """What was woven, and whether a file has several runs: those are told a line each."""
+        overrides = user_overrides()
+        self._check()
+        chosen: str | Policy | None = self.policy
+        if self.policy and self.policy.endswith(".toml"):
+            chosen = read_policy(Path(self.policy).read_text(encoding="utf-8"))
+        if self.tree is not None:
+            return iter([self._tree(self.tree, chosen, overrides)]), False
+        usual = chosen or "default"
+        if self.session is not None:
+            return iter([self._session(self.session, usual, overrides)]), False
+        assert self.file is not None
+        runs, several = read_several(self.file)
+        return ((_subject(run), self._run(run, usual, overrides)) for run in runs), several
+
+    def _check(self) -> None:
+        for option, value in (("--at", self.at), ("--include", self.include), ("--source", self.sources)):
+            if value and self.tree is None:
+                raise ChoiceError(f"{option} names a node of a tree; give --tree TREE with it")
+        given = {"FILE": self.file, "--session": self.session, "--tree": self.tree}
+        named = [name for name, value in given.items() if value is not None]
+        if len(named) != 1:
+            too_many = f", not both {' and '.join(named)}" if named else ""
+            raise ChoiceError(f"give a FILE or --session ID or --tree TREE{too_many}")
+        if self.pins and self.file is not None:
+            raise ChoiceError("--pin names a message of a session or a tree; give --session ID or --tree TREE instead of a FILE")
+
+    def _run(self, run: Run, policy: str | Policy, overrides: Any) -> Context:
+        try:
+            return weave_request(
+                run.conversation(),
+                model=self.model,
+                window=self.window,
+                reserve_output=self.reserve,
+                policy=policy,
+                overrides=overrides,
+            )
+        except CannotFit as error:
+            if run.number or run.name:
+                raise CannotFit(f"run #{run.number}: {error}") from None
+            raise
+
+    def _session(self, name: str, policy: str | Policy, overrides: Any) -> tuple[Subject, Context]:
+        with self.where.open() as loom:
+            session = loom.session(name)
+            asked = session.prepare(
+                model=self.model,
+                window=self.window,
+                reserve_output=self.reserve,
+                policy=policy,
+                pins=self.pins,
+                overrides=overrides,
+                preview=True,  # who looks must not disturb the agent that works
+            )
+            subject = Subject(session.row.title, f"session {session.id}", _wire_of(session.row, self.model))
+            return subject, asyncio.run(asked)
+
+    def _tree(self, name: str, policy: str | Policy | None, overrides: Any) -> tuple[Subject, Context]:
+        with self.where.open() as loom:
+            tree = loom.tree(name)
+            wishes: dict[str, Any] = {"policy": policy} if policy else {}  # else as the tree's preferences say
+            asked = tree.prepare(
+                at=self.at,
+                model=self.model,
+                window=self.window,
+                reserve_output=self.reserve,
+                pins=self.pins,
+                include=self.include,
+                sources=[parse_source(loom, tree, source) for source in self.sources],
+                overrides=overrides,
+                preview=True,
+                **wishes,
+            )
+            context = asyncio.run(asked)
+            buffer = tree.head.mode == "buffer"
+            wire = "document" if buffer else _wire_of(tree.session().row, self.model or context.report.model)
+            return Subject(tree.title, f"tree {tree.id}", wire), context
+
+
+def _subject(run: Run) -> Subject:
+    return Subject(f"#{run.number} {run.name}" if run.number or run.name else "", run.format, run.wire)
+
+
+def _wire_of(row: SessionRow, model: str | None) -> str:
+    """The wire whose settings a session has, else that of its model."""
+    if row.head.settings:
+        return row.head.settings.wire
+    return "anthropic" if "claude" in (model or row.model).lower() else "openai"
+
+
+def weaving(command: Callable[..., None]) -> Callable[..., None]:
+    """What `weave` and `explain` share."""
+
+    @wraps(command)
+    def run(
+        file: str | None,
+        session: str | None,
+        tree: str | None,
+        at: str | None,
+        include: tuple[str, ...],
+        sources: tuple[str, ...],
+        pins: tuple[str, ...],
+        where: Where,
+        model: str | None,
+        window: int | None,
+        reserve: int | None,
+        policy: str | None,
+        **given: Any,
+    ) -> None:
+        asked = Asked(
+            file=file,
+            session=session,
+            tree=tree,
+            at=at,
+            include=include,
+            sources=sources,
+            pins=pins,
+            where=where,
+            model=model,
+            window=window,
+            reserve=reserve,
+            policy=policy,
+        )
+        command(asked=asked, **given)
+
+    made = scoped(run)
+    for option in reversed(
+        (
+            click.argument("file", required=False),
+            click.option("--session", metavar="ID", help="A kept session, instead of a FILE; only looked at."),
+            click.option("--tree", metavar="TREE", help="A kept tree, instead of a FILE, as --agent reads it; only looked at."),
+            click.option("--at", metavar="NODE", help="The path to this node of the tree; by default to where --agent stands."),
+            click.option("--pin", "pins", metavar="NODE", multiple=True, help="A node of either that must stay; several."),
+            click.option("--include", metavar="NODE", multiple=True, help="An annotation of it to be read this once; several."),
+            click.option(
+                "--source",
+                "sources",
+                metavar="ROLE:NODE",
+                multiple=True,
+                help="What the answer is made from, as loom tree say has it; several.",
+            ),
+            click.option("--model", help="The model to weave for; what the transcript names by default."),
+            click.option("--window", type=int, help="The whole window in tokens; the model's by default."),
+            click.option("--reserve", type=int, help="Tokens of it kept for the answer; the policy's by default."),
+            click.option(
+                "--policy",
+                help="What decides: a name of loom policy list, or a .toml; default, and of a tree as loom tree set says.",
+            ),
+        )
+    ):
+        made = option(made)
+    return made

@@ -1,0 +1,39 @@
+"""What a command is given to write, on the line or on standard input, and what that is made from."""
+
+import sys
+from typing import get_args
+
+from loom.conversation.tree import Source, SourceRole
+from loom.engine.loom import Loom
+from loom.engine.trees import LoomTree
+from loom.errors import ChoiceError, shorten
+
+
+def given_text(given: str | None, verb: str, blank: bool = False) -> str:
+    """The text, or standard input for `-` and for none, without its last line break. It says something, unless `blank` will do."""
+    if given is None and sys.stdin.isatty():
+        raise ChoiceError(f"there is nothing to {verb}; give TEXT, or - for standard input")
+    if given in (None, "-"):
+        try:
+            given = sys.stdin.buffer.read().decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise ChoiceError(f"standard input is not UTF-8: byte {error.start}; save it as UTF-8") from None
+        given = given.removesuffix("\n").removesuffix("\r")  # which shells and editors add
+    if not blank and (not given or not given.strip()):
+        raise ChoiceError(f"there is nothing to {verb}: the text is blank")
+    text = given or ""
+    if any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise ChoiceError("the text is not UTF-8; give it on standard input, saved as UTF-8")
+    return text
+
+
+def parse_source(loom: Loom, tree: LoomTree, given: str) -> Source:
+    """`ROLE:NODE` or `ROLE:TREE/NODE` as a source that is there, by its whole ids."""
+    role, _, name = given.partition(":")
+    known: tuple[SourceRole, ...] = get_args(SourceRole)
+    found = next((each for each in known if each == role), None)
+    if found is None or not name:
+        raise ChoiceError(f"--source takes ROLE:NODE or ROLE:TREE/NODE, ROLE one of {', '.join(known)}; found {shorten(given)!r}")
+    where, _, node = name.rpartition("/")
+    other = loom.tree(where) if where else tree
+    return Source(other.node(node).id, found, other.id if other.id != tree.id else "")

@@ -1,0 +1,232 @@
+"""`loom tree`: branching conversations that are kept. Make, find, write to at any node, edit, merge, and act as an agent."""
+
+import sys
+from typing import Literal
+
+import click
+
+from loom.cli.given import given_text, parse_source
+from loom.cli.store import Where, in_store, scoped
+from loom.cli.table import print_table, short_ids
+from loom.cli.terminal import age, clean, dim, plural, say, style
+from loom.cli.tree_exchange import export_trees, import_trees
+from loom.cli.tree_marks import MARKING, tell
+from loom.cli.tree_settings import agent_command, set_command
+from loom.cli.tree_show import show_path, show_tree
+from loom.conversation.canonical import to_json
+from loom.conversation.message import Role
+from loom.conversation.tree import Mode, TreeHead
+from loom.engine.commands import Acted
+from loom.engine.loom import Loom
+from loom.errors import ChoiceError
+from loom.stores.trees import Listed
+
+ROLES: dict[str, Role] = {"human": "user", "model": "assistant"}
+
+
+@click.group()
+def tree() -> None:
+    """Keep branching conversations, and say what is read of them.
+
+    TREE is the id of a tree, or as many letters of its beginning as no other has (at least 4); the tree of a session has the
+    session's id. NODE is the id of a node, as `show` prints it. Where no node is named, it is where you stand, or where
+    --agent stands.
+    """
+
+
+# Finding and making
+
+
+@tree.command("list")
+@click.option("--limit", type=click.IntRange(min=1), help="So many at most; all by default.")
+@click.option("--json", "as_json", is_flag=True, help="Print a list of objects as JSON.")
+@scoped
+def list_trees(where: Where, limit: int | None, as_json: bool) -> None:
+    """List the trees of a project, the one used last first.
+
+    Those of sessions are among them.
+    """
+    listed: list[Listed] = []
+    now = 0
+    if not where.absent():
+        with where.open() as loom:
+            listed, now = loom.trees(limit or 0), loom.now()
+    if as_json:
+        say(to_json([_to_report(one) for one in listed]))
+        return
+    if not listed:
+        say(f"no trees in project {clean(where.project)}" + dim("; loom tree new TITLE makes one"))
+        return
+    ids = short_ids([one.tree.row.id for one in listed])
+    rows = [
+        (short, one.tree.title or "(no title)", one.tree.head.mode, f"{one.nodes:,}", age(one.updated, now))
+        for short, one in zip(ids, listed, strict=True)
+    ]
+    print_table(("id", "title", "mode", "nodes", "last used"), rows, cut=1, right=(3, 4))
+
+
+def _to_report(one: Listed) -> dict[str, object]:
+    told: dict[str, object] = {"id": one.tree.row.id, "title": one.tree.title, "mode": one.tree.head.mode, "nodes": one.nodes}
+    return told | {"created": one.tree.created, "updated": one.updated}
+
+
+@tree.command("new")
+@click.argument("title")
+@click.option("--mode", type=click.Choice(["dialogue", "buffer"]), default="dialogue", show_default=True, help="How it is read.")
+@click.option("--system", default="", help="The system text.")
+@click.option("--description", default="", help="What it is about, for people.")
+@click.option("--model", default="", help="The model that it is for.")
+@click.option("--with-system", is_flag=True, help="Send the system text of a buffer too, which is otherwise only its words.")
+@in_store(make=True)
+def new_tree(loom: Loom, title: str, mode: Mode, system: str, description: str, model: str, with_system: bool) -> None:
+    """Begin a tree, and print its id.
+
+    A dialogue is read as messages, and an edit is a branch of it. A buffer is one text that people and models write at, and an edit
+    is a version that stands for what was there.
+    """
+    if with_system and mode == "dialogue":
+        raise ChoiceError("--with-system is for --mode buffer; a dialogue always has its system text")
+    head = TreeHead(mode=mode, system_context=system, description=description, model=model, buffer_mode_system_context=with_system)
+    say(loom.new_tree(title, head=head).id)
+
+
+# Writing
+
+
+@tree.command("say")
+@click.argument("name", metavar="TREE")
+@click.argument("text", required=False)
+@click.option("--as", "who", type=click.Choice(["human", "model"]), help="Who says it; by default what --agent is, else human.")
+@click.option("--after", metavar="NODE", help="Behind this node; '' begins another root.")
+@click.option(
+    "--source", "sources", metavar="ROLE:NODE", multiple=True, help="What it is made from; instruction, context or primary."
+)
+@click.option("--draft", is_flag=True, help="Only put it at the end of a buffer, not committed; '' takes that away.")
+@in_store()
+def say_node(
+    loom: Loom,
+    name: str,
+    text: str | None,
+    who: Literal["human", "model"] | None,
+    after: str | None,
+    sources: tuple[str, ...],
+    draft: bool,
+) -> None:
+    """Write a node, go there, and print its id.
+
+    TEXT is what is said; - or nothing is standard input. A source is ROLE:NODE, or ROLE:TREE/NODE for a node of another tree: an
+    instruction is read with the system text, context before the node, and primary only says where it comes from.
+    """
+    found = loom.tree(name)
+    if draft:
+        if who or after is not None or sources:
+            raise ChoiceError("--draft puts text at the end of where you stand; leave out --as, --after and --source")
+        drafted = given_text(text, "say", blank=True)
+        found.session().draft(drafted)
+        tell(found.id, f"ends with {plural(len(drafted), 'letter')} not committed" if drafted else "has nothing uncommitted")
+        return
+    said = given_text(text, "say", blank=found.head.mode == "buffer")  # where a blank line is part of the text
+    if not said:
+        raise ChoiceError("there is nothing to say: the text is empty")
+    made_from = [parse_source(loom, found, source) for source in sources]
+    say(found.say(said, after=after, role=ROLES[who] if who else None, sources=made_from).local)
+
+
+@tree.command("edit")
+@click.argument("name", metavar="TREE")
+@click.argument("node")
+@click.argument("text", required=False)
+@in_store()
+def edit_node(loom: Loom, name: str, node: str, text: str | None) -> None:
+    """Say something else in place of a node, and print its id.
+
+    In a dialogue that is a branch beside the node, where you stand then. In a buffer it is a version that is read in place of the
+    node, and all that follows stays; to `prune` the version brings the old words back.
+    """
+    found = loom.tree(name)
+    old = found.node(node)
+    made = found.edit(old.id, given_text(text, "say", blank=found.head.mode == "buffer"))
+    say(made.local)
+    tell(made.local, f"is {'a version of' if found.head.mode == 'buffer' else 'a branch beside'} {old.local}")
+
+
+@tree.command("merge")
+@click.argument("name", metavar="TREE")
+@click.argument("other")
+@click.option("--into", metavar="NODE", help="The branch that is told; by default where you stand.")
+@click.option("--tokens", type=click.IntRange(min=1), help="How many the digest may take.")
+@in_store()
+def merge(loom: Loom, name: str, other: str, into: str | None, tokens: int | None) -> None:
+    """Tell one branch what another found, and print its id.
+
+    OTHER is the last node of the other branch. What comes in is a digest of it, with handles that bring all of it back.
+    """
+    found = loom.tree(name)
+    end = found.node(other)
+    made = found.merge(end.id, into=into, tokens=tokens)
+    say(made.local)
+    tell(made.local, f"tells what was found on the branch to {end.local}; you stand there")
+
+
+@tree.command("switch")
+@click.argument("name", metavar="TREE")
+@click.argument("node")
+@click.option("--digest", is_flag=True, help="Tell there what was found on the branch that is left.")
+@click.option("--choose", is_flag=True, help="Stay, and only let this version of a buffer's node be read, or the node itself.")
+@in_store()
+def switch(loom: Loom, name: str, node: str, digest: bool, choose: bool) -> None:
+    """Go to another node.
+
+    To go to a version of a buffer's node is to choose it: where that node is on your path you stay, and the version is read there.
+    """
+    found = loom.tree(name)
+    wanted = found.node(node)
+    if choose:
+        first = found.choose(wanted.id)
+        tell(wanted.local, f"is read in place of {first.local}" if first.seq != wanted.seq else "is read as it was first written")
+        return
+    here = found.switch(wanted.id, leave_digest=digest).cursor
+    stands = f"is where {loom.scope.agent or 'you'} stand{'s' if loom.scope.agent else ''} now"
+    if here is None or here.seq == wanted.seq:
+        tell(wanted.local, stands)
+    elif here.parent == wanted.seq:
+        tell(here.local, f"{stands}: it tells behind {wanted.local} what was left")
+    else:
+        tell(here.local, f"{stands}, and the version {wanted.local} is read there")
+
+
+# Acting as an agent
+
+
+@tree.command("do")
+@click.argument("name", metavar="TREE")
+@click.argument("answer", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print what was said and all results as one JSON object.")
+@in_store()
+def do(loom: Loom, name: str, answer: str | None, as_json: bool) -> None:
+    """Take an answer as an agent gives it, with its → commands.
+
+    What it says beside them becomes a node, then the commands are carried out in their order, as --agent or as a human.
+    ANSWER is the text; - or nothing is standard input. `→ help` lists the commands. The status is 1 if one was refused.
+    """
+    acted = loom.act(loom.tree(name).id, given_text(answer, "do"))
+    if as_json:
+        results = [{"command": each.command, "text": each.text, "failed": each.failed} for each in acted.results]
+        say(to_json({"said": acted.said, "node": acted.node.local if acted.node else None, "results": results}))
+    else:
+        _print_acted(acted)
+    if any(result.failed for result in acted.results):
+        sys.exit(1)
+
+
+def _print_acted(acted: Acted) -> None:
+    if acted.node:
+        say(f"said {style(acted.node.local, fg='blue')}")
+    for result in acted.results:
+        say(style(result.command, bold=True))
+        for line in result.text.splitlines():
+            say("  " + (style(line, fg="red") if result.failed else clean(line)))
+
+
+for command in (show_tree, show_path, *MARKING, agent_command, set_command, import_trees, export_trees):
+    tree.add_command(command)

@@ -1,0 +1,149 @@
+"""`loom tree prune`, `restore`, `bookmark`, `pin`, `exclude`, `annotate` and `link`: what is said of a node without changing it."""
+
+import click
+
+from loom.cli.given import given_text
+from loom.cli.store import in_store
+from loom.cli.terminal import clean, say, style
+from loom.engine.loom import Loom
+from loom.engine.trees import LoomTree
+from loom.stores.path import Node
+
+
+def tell(name: str, what: str) -> None:
+    """What was done, beside standard output: that belongs to what was asked for."""
+    say(f"{style(name, fg='blue')} {clean(what)}", err=True)
+
+
+@click.command("prune")
+@click.argument("name", metavar="TREE")
+@click.argument("node")
+@in_store()
+def prune(loom: Loom, name: str, node: str) -> None:
+    """Put a node away with all that hangs on it.
+
+    Nothing is deleted; `restore` brings it back.
+    """
+    tree, found = _find(loom, name, node)
+    was = tree.marks(found).flags.pruned
+    below = _below(tree.prune(found.id))
+    tell(found.local, f"is pruned already{below}: nothing to do" if was else f"is pruned{below}; restore brings it back")
+
+
+@click.command("restore")
+@click.argument("name", metavar="TREE")
+@click.argument("node")
+@in_store()
+def restore(loom: Loom, name: str, node: str) -> None:
+    """Bring back what was pruned."""
+    tree, found = _find(loom, name, node)
+    was = tree.marks(found).flags.pruned
+    below = _below(tree.restore(found.id))
+    tell(found.local, f"is back{below}" if was else "is not pruned: nothing to do")
+
+
+def _below(count: int) -> str:
+    return f" with {count - 1:,} below it" if count > 1 else ""
+
+
+@click.command("bookmark")
+@click.argument("name", metavar="TREE")
+@click.argument("node")
+@click.argument("label", default="")
+@click.option("--undo", is_flag=True, help="Take it back.")
+@in_store()
+def bookmark(loom: Loom, name: str, node: str, label: str, undo: bool) -> None:
+    """Mark a node so that it is found again, with a LABEL if you like."""
+    tree, found = _find(loom, name, node)
+    changed = tree.bookmark(found.id, label, on=not undo)
+    _tell_flag(found, "bookmarked", not undo, changed, f" as {label}" if label and not undo else "")
+
+
+@click.command("pin")
+@click.argument("name", metavar="TREE")
+@click.argument("node")
+@click.option("--undo", is_flag=True, help="Take it back.")
+@in_store()
+def pin(loom: Loom, name: str, node: str, undo: bool) -> None:
+    """Keep a node in every request of its paths.
+
+    However long they get, it is not left out.
+    """
+    tree, found = _find(loom, name, node)
+    _tell_flag(found, "pinned", not undo, tree.pin(found.id, on=not undo))
+
+
+@click.command("exclude")
+@click.argument("name", metavar="TREE")
+@click.argument("node")
+@click.option("--undo", is_flag=True, help="Take it back; of an annotation: let it be read.")
+@in_store()
+def exclude(loom: Loom, name: str, node: str, undo: bool) -> None:
+    """Keep a node from every request; what follows it stays.
+
+    An annotation is not read anyway, until --undo lets it be.
+    """
+    tree, found = _find(loom, name, node)
+    is_remark = tree.marks(found).hung.edge == "annotation"
+    changed = tree.exclude(found.id, on=not undo)
+    if is_remark:
+        _tell_flag(found, "included", undo, changed)
+    else:
+        _tell_flag(found, "excluded", not undo, changed)
+
+
+def _tell_flag(node: Node, flag: str, on: bool, changed: bool, more: str = "") -> None:
+    if changed:
+        tell(node.local, f"is {flag}{more}" if on else f"is no longer {flag}")
+    else:
+        tell(node.local, f"is {flag}{more} already: nothing to do" if on else f"is not {flag}: nothing to do")
+
+
+@click.command("annotate")
+@click.argument("name", metavar="TREE")
+@click.argument("node")
+@click.argument("text", required=False)
+@in_store()
+def annotate(loom: Loom, name: str, node: str, text: str | None) -> None:
+    """Make a remark on a node, and print its id.
+
+    It stands beside the conversation and is not read, unless `exclude --undo` lets it be. TEXT is the remark; - or nothing is
+    standard input.
+    """
+    tree, found = _find(loom, name, node)
+    made = tree.annotate(found.id, given_text(text, "say"))
+    say(made.local)
+    tell(made.local, f"is a remark on {found.local}")
+
+
+@click.command("link")
+@click.argument("name", metavar="TREE")
+@click.argument("node")
+@click.argument("target", metavar="NODE|TREE/NODE")
+@click.option("--label", default="", help="Why.")
+@click.option("--undo", is_flag=True, help="Take it back.")
+@in_store()
+def link(loom: Loom, name: str, node: str, target: str, label: str, undo: bool) -> None:
+    """Link a node to another, of this tree or of another one."""
+    tree, found = _find(loom, name, node)
+    where, _, end_name = target.rpartition("/")
+    other = loom.tree(where) if where else tree
+    end = other.node(end_name)
+    foreign = other.id if other.id != tree.id else ""
+    told = f"{foreign}/{end.local}" if foreign else end.local
+    held = next((tied for tied in tree.marks(found).links if (tied.target, tied.tree) == (end.id, foreign)), None)
+    if undo and held is None:
+        tell(found.local, f"is not linked to {told}: nothing to do")
+    elif held is not None and not undo and held.label == label:
+        tell(found.local, f"is linked to {told} already: nothing to do")
+    else:
+        tree.link(found.id, f"{foreign}/{end.id}" if foreign else end.id, label, on=not undo)
+        tell(found.local, f"is no longer linked to {told}" if undo else f"is linked to {told}{f' as {label}' if label else ''}")
+
+
+def _find(loom: Loom, name: str, node: str) -> tuple[LoomTree, Node]:
+    tree = loom.tree(name)
+    return tree, tree.node(node)
+
+
+MARKING = (prune, restore, bookmark, pin, exclude, annotate, link)

@@ -1,0 +1,172 @@
+"""`loom tree show --node`: one node in full, with what it was made from, what hangs on it, and who said what of it."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from msgspec import Struct, to_builtins
+
+from loom.cli import terminal
+from loom.cli.show import look
+from loom.cli.terminal import COLOURS, age, clean, columns_of, dim, one_line, plural, say, style
+from loom.cli.tree_look import ROOM, marks_of, speaker, words_of
+from loom.conversation.canonical import to_json
+from loom.conversation.message import Text
+from loom.engine.loom import Loom
+from loom.engine.trees import LoomTree
+from loom.errors import ChoiceError
+from loom.stores.marks import Mark, Marks, Tied, Turned
+from loom.stores.path import Node
+
+_WIDE = 11
+
+
+class _Near(Struct, frozen=True):
+    """What is known of a node, and what stands around it."""
+
+    node: Node
+    marks: Marks
+    author: str
+    pruned: bool
+    above: Node | None
+    continuations: Sequence[Node]
+    annotations: Sequence[Node]
+    versions: Sequence[Node]
+    history: Sequence[Mark]
+
+
+def show_node(loom: Loom, tree: LoomTree, node: Node, as_json: bool) -> None:
+    near = _look_around(loom, tree, node)
+    if as_json:
+        say(to_json(_report(tree, near)))
+    else:
+        _print(loom, tree, near)
+
+
+def _look_around(loom: Loom, tree: LoomTree, node: Node) -> _Near:
+    marks, agents = tree.marks(node), loom.store.trees.agents_of(tree.stored.row.key)
+    above = tree.read([node.parent])[node.parent] if node.parent is not None else None
+    below = _by_edge(loom, tree, node)
+    versions = [made for made, hung in _by_edge(loom, tree, above) if hung == ("version", node.id)]
+    return _Near(
+        node=node,
+        marks=marks,
+        author=marks.origin.author or (node.message.author if node.message else "") or agents.get(node.session, ""),
+        pruned=any(twig.pruned for twig in tree.twigs() if twig.key == node.seq),
+        above=above,
+        continuations=[made for made, (edge, _) in below if edge == "continuation"],
+        annotations=[made for made, (edge, _) in below if edge == "annotation"],
+        versions=versions,
+        history=[mark for mark in tree.history(node.id) if isinstance(mark.data, Turned | Tied)],
+    )
+
+
+def _by_edge(loom: Loom, tree: LoomTree, node: Node | None) -> list[tuple[Node, tuple[str, str]]]:
+    """What hangs on a node, or on none: each with how it hangs there, and what it was edited from."""
+    children = loom.store.trees.children(tree.stored.row.key, node)
+    marks = loom.store.trees.marks(tree.stored.row.key, [child.seq for child in children])
+    hung = [marks.get(child.seq, Marks()).hung for child in children]
+    return [(child, (how.edge, how.edited_from)) for child, how in zip(children, hung, strict=True)]
+
+
+def _report(tree: LoomTree, near: _Near) -> dict[str, Any]:
+    node, marks = near.node, near.marks
+    return {
+        "id": node.id,
+        "local": node.local,
+        "tree": tree.id,
+        "parent": near.above.local if near.above else None,
+        "role": node.role,
+        "author": near.author,
+        "edge": marks.hung.edge,
+        "edited_from": marks.hung.edited_from,
+        "tokens": node.tokens,
+        "created": node.created,
+        "flags": to_builtins(marks.flags),
+        "pruned": near.pruned,
+        "sources": to_builtins(marks.sources),
+        "links": [{"target": link.target, "tree": link.tree, "label": link.label} for link in marks.links],
+        "continuations": [other.local for other in near.continuations],
+        "annotations": [other.local for other in near.annotations],
+        "versions": [other.local for other in near.versions],
+        "message": to_builtins(node.message) if node.message else None,
+        "history": [{"author": mark.author, "created": mark.created, **to_builtins(mark.data)} for mark in near.history],
+    }
+
+
+def _print(loom: Loom, tree: LoomTree, near: _Near) -> None:
+    node, marks, now = near.node, near.marks, loom.now()
+    who = style(near.author or speaker(node.role), fg=COLOURS.get(node.role), bold=True)
+    when = f" · {age(node.created, now)}" if node.created else ""
+    looks = marks_of(marks.flags, near.pruned)[1]
+    say(f"{style(node.local, fg='blue', bold=True)} {who}  {looks}{dim(plural(node.tokens, 'token') + when)}")
+    say(dim(node.id))
+    say()
+    for line in _body(node):
+        say(f"  {line}")
+    say()
+    _print_nodes("after", [near.above] if near.above else [])
+    if marks.hung.edited_from:
+        _print_nodes("version of" if marks.hung.edge == "version" else "edit of", [tree.node(marks.hung.edited_from)])
+    for source in marks.sources:
+        _print_end(loom, tree, source.role, source.node, source.tree)
+    for link in marks.links:
+        _print_end(loom, tree, "link", link.target, link.tree, link.label)
+    _print_nodes("versions", near.versions)
+    _print_nodes("annotations", near.annotations)
+    _print_nodes("then", near.continuations)
+    for n, mark in enumerate(near.history):
+        _print_line("history" if n == 0 else "", f"{mark.author or 'human'} {_happened(loom, tree, mark)}", age(mark.created, now))
+
+
+def _body(node: Node) -> Iterable[str]:
+    if node.message is None or not node.message.parts:
+        yield dim("(empty)" if node.message else "(purged)")
+        return
+    for part in node.message.parts:
+        mark, text = look(part)
+        if not isinstance(part, Text):
+            yield mark.rstrip()
+        yield from (clean(line) for line in text.splitlines())
+
+
+def _print_line(what: str, text: str, more: str = "") -> None:
+    say(f"  {dim(f'{what:<{_WIDE}}')}  {clean(text)}{dim(f'  {more}') if more else ''}")
+
+
+def _print_nodes(what: str, nodes: Sequence[Node]) -> None:
+    for n, node in enumerate(nodes):
+        words = one_line(words_of(node), max(terminal.width() - len(node.local) - _WIDE - 6, ROOM))
+        lead = "" if n else what
+        say(f"  {dim(f'{lead:<{_WIDE}}')}  {style(node.local, fg='blue')}  {words}")
+
+
+def _print_end(loom: Loom, tree: LoomTree, what: str, name: str, other: str, label: str = "") -> None:
+    """The other end of a link or of a source; what is not here is only named."""
+    node = _found(loom, tree, name, other)
+    where = (f"{other}/" if other else "") + (node.local if node else name)
+    told = f"{label}  " if label else ""
+    room = max(terminal.width() - columns_of(where + told) - _WIDE - 6, ROOM)
+    words = one_line(words_of(node), room) if node else dim("(not here)")
+    say(f"  {dim(f'{what:<{_WIDE}}')}  {style(where, fg='blue')}  {style(told, fg='yellow')}{words}")
+
+
+def _found(loom: Loom, tree: LoomTree, name: str, other: str) -> Node | None:
+    try:
+        return (loom.tree(other) if other else tree).node(name)
+    except ChoiceError:
+        return None
+
+
+def _happened(loom: Loom, tree: LoomTree, mark: Mark) -> str:
+    match mark.data:
+        case Turned("pruned", False):
+            return "restored it"
+        case Turned("bookmarked", True, label):
+            return f"bookmarked it as {label}" if label else "bookmarked it"
+        case Turned(flag, on):
+            return f"{flag} it" if on else f"took back that it is {flag}"
+        case Tied(target, other, label, on):
+            node = _found(loom, tree, target, other)
+            end = (f"{other}/" if other else "") + (node.local if node else target)
+            return f"linked it to {end}{f' as {label}' if label else ''}" if on else f"took back the link to {end}"
+    return mark.kind

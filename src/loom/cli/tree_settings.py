@@ -1,0 +1,266 @@
+"""`loom tree agent` and `loom tree set`: who speaks in trees and may do what, and how trees are described and cut."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+import click
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+
+from loom.cli import terminal
+from loom.cli.store import in_store
+from loom.cli.table import print_table
+from loom.cli.terminal import clean, dim, one_line, say, style
+from loom.cli.tree_marks import tell
+from loom.context.policy import policy
+from loom.conversation.agents import PERMISSIONS, Agent, Permission
+from loom.conversation.canonical import to_json
+from loom.conversation.tree import Preferences, Truncation
+from loom.engine.loom import Loom
+from loom.engine.trees import LoomTree
+from loom.errors import ChoiceError, shorten
+
+DEFAULT = "default"  # takes an override back
+TRUNCATIONS: tuple[Truncation, ...] = get_args(Truncation)
+_GRANTS = click.Choice([*PERMISSIONS, "all"])
+_PREFERENCES = Preferences.__struct_fields__
+_WIDE = 20
+
+# Agents
+
+
+@click.command("agent")
+@click.argument("name", required=False)
+@click.option("--kind", type=click.Choice(["human", "model"]), help="What it is; model by default.")
+@click.option("--system", help="Its system text, which stands before that of a tree.")
+@click.option("--model", help="The model that answers as it.")
+@click.option("--window", type=click.IntRange(min=0), help="How many tokens it is given at most; 0: as many as its model takes.")
+@click.option("--allow", type=_GRANTS, multiple=True, help="What it may do; several.")
+@click.option("--deny", type=_GRANTS, multiple=True, help="What it may not do any more; several.")
+@click.option("--json", "as_json", is_flag=True, help="Print the agent, or the list of them, as JSON.")
+@in_store()
+def agent_command(
+    loom: Loom,
+    name: str | None,
+    kind: Literal["human", "model"] | None,
+    system: str | None,
+    model: str | None,
+    window: int | None,
+    allow: tuple[str, ...],
+    deny: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """List the agents of a project, show one, or make or change one.
+
+    A human may do everything and a model nothing but speak, unless --allow or --deny says otherwise.
+    """
+    given: dict[str, Any] = {"kind": kind, "system_prompt": system, "model": model, "window": window}
+    changes = {key: value for key, value in given.items() if value is not None}
+    if name is None:
+        if changes or allow or deny:
+            raise ChoiceError("name the agent to make or to change")
+        _print_agents(loom.agents(), as_json)
+        return
+    if not name.strip():
+        raise ChoiceError("an agent must have a name; this one is blank")
+    before = loom.agent(name)
+    if not (changes or allow or deny):
+        if before is None:
+            raise ChoiceError(f"there is no agent {shorten(name)!r} in project {loom.scope.project!r}; --kind model makes one")
+        _print_agent(before, as_json)
+        return
+    if "window" in changes:
+        changes["window"] = window or None
+    made = _changed(before or Agent(name=name), changes, allow, deny)
+    loom.keep_agent(made)
+    if as_json:
+        _print_agent(made, as_json)
+    tell(name, f"is {'changed' if before else 'known now'}: {_told(made)}")
+
+
+def _changed(before: Agent, changes: Mapping[str, Any], allow: tuple[str, ...], deny: tuple[str, ...]) -> Agent:
+    """The agent with all changes at once: a grant is judged by what it comes to, whatever order it was given in."""
+    if both := sorted(set(allow) & set(deny)):
+        raise ChoiceError(f"{both[0]} is allowed and denied; choose one")
+    described = replace(before, **changes)
+    if not (allow or deny):
+        return described
+    granted: set[str] = set() if "all" in deny else set(described.allowed)
+    granted |= set(PERMISSIONS) if "all" in allow else set(allow)
+    granted -= set(deny)
+    permissions: tuple[Permission, ...] = tuple(each for each in PERMISSIONS if each in granted)
+    return replace(described, permissions=permissions)
+
+
+def _told(agent: Agent) -> str:
+    granted = _granted(agent)
+    return f"a {agent.kind} with {', '.join(granted)}" if granted else f"a {agent.kind} that may only speak"
+
+
+def _granted(agent: Agent) -> list[str]:
+    return [each for each in PERMISSIONS if each in agent.allowed]
+
+
+def _agent_report(agent: Agent) -> dict[str, Any]:
+    return asdict(agent) | {"permissions": _granted(agent)}
+
+
+def _print_agents(agents: list[Agent], as_json: bool) -> None:
+    if as_json:
+        say(to_json([_agent_report(agent) for agent in agents]))
+        return
+    if not agents:
+        say("no agents in this project" + dim("; loom tree agent NAME --kind model makes one"))
+        return
+    rows = [(a.name, a.kind, a.model or "–", f"{a.window:,}" if a.window else "–", " ".join(_granted(a)) or "–") for a in agents]
+    print_table(("name", "kind", "model", "window", "may use"), rows, cut=4, right=(3,))
+
+
+def _print_agent(agent: Agent, as_json: bool) -> None:
+    if as_json:
+        say(to_json(_agent_report(agent)))
+        return
+    say(f"{style(agent.name, bold=True)}  {agent.kind}")
+    window = f"{agent.window:,} tokens" if agent.window else ""
+    granted = ", ".join(_granted(agent)) or "nothing"
+    for what, value in (("model", agent.model), ("window", window), ("system", agent.system_prompt), ("may use", granted)):
+        if value:
+            say(f"  {dim(f'{what:<{_WIDE}}')} {one_line(value, max(terminal.width() - _WIDE - 3, 20))}")
+
+
+# Trees and preferences
+
+
+class _Wanted(Struct, frozen=True):
+    """A preference that was given; none where it was not, and `default` where an override is taken back."""
+
+    strategy: str | None
+    recent: str | None
+    buffer: str | None
+
+    @property
+    def any(self) -> bool:
+        return any(value is not None for value in (self.strategy, self.recent, self.buffer))
+
+    def over(self, before: Preferences) -> Preferences:
+        return Preferences(
+            before.truncation_strategy if self.strategy is None else _strategy(self.strategy),
+            before.minimum_recent_nodes if self.recent is None else _number("--minimum-recent-nodes", self.recent, 1),
+            before.token_buffer if self.buffer is None else _number("--token-buffer", self.buffer, 0),
+        )
+
+
+def _strategy(given: str) -> Truncation | None:
+    """A strategy as it is called here, or in camel case as others call it."""
+    if given == DEFAULT:
+        return None
+    name = re.sub(r"(?<=[a-z])[A-Z]", lambda letter: f"_{letter[0]}", given).lower().replace("-", "_")
+    found = next((each for each in TRUNCATIONS if each == name), None)
+    if found is None:
+        raise ChoiceError(f"--truncation-strategy takes {', '.join(TRUNCATIONS)} or {DEFAULT}, found {shorten(given)!r}")
+    return found
+
+
+def _number(option: str, given: str, least: int) -> int | None:
+    if given == DEFAULT:
+        return None
+    if not (given.isascii() and given.isdecimal() and least <= int(given[:12]) and len(given) <= 12):
+        raise ChoiceError(f"{option} takes a number from {least}, or {DEFAULT}; found {shorten(given)!r}")
+    return int(given)
+
+
+@click.command("set")
+@click.argument("name", metavar="[TREE]", required=False)
+@click.option("--title", help="What the tree is called.")
+@click.option("--description", help="What it is about, for people.")
+@click.option("--system", help="Its system text.")
+@click.option("--with-system/--without-system", "with_system", default=None, help="Whether a buffer's system text is sent too.")
+@click.option("--model", help="The model that it is for.")
+@click.option("--truncation-strategy", "strategy", metavar="S", help=f"What goes where it is too long: {', '.join(TRUNCATIONS)}.")
+@click.option("--minimum-recent-nodes", "recent", metavar="N", help="So many of the last nodes stay.")
+@click.option("--token-buffer", "buffer", metavar="N", help="Tokens of the window that are kept for the answer.")
+@click.option("--json", "as_json", is_flag=True, help="Print what holds, and where each preference comes from, as JSON.")
+@in_store()
+def set_command(
+    loom: Loom,
+    name: str | None,
+    title: str | None,
+    description: str | None,
+    system: str | None,
+    with_system: bool | None,
+    model: str | None,
+    strategy: str | None,
+    recent: str | None,
+    buffer: str | None,
+    as_json: bool,
+) -> None:
+    """Describe a tree, or say how trees are cut.
+
+    The three preferences hold for TREE, or without one for all trees of the project that do not say otherwise. The value `default`
+    takes one back. Without options, tells what holds and where it comes from: the tree, the project, or the default.
+    """
+    wanted = _Wanted(strategy, recent, buffer)
+    told = {"title": title, "description": description, "system": system, "with-system": with_system, "model": model}
+    given = [f"--{option}" for option, value in told.items() if value is not None]
+    if name is None:
+        if given:
+            raise ChoiceError(f"{given[0]} is about one tree; name it")
+        if wanted.any:
+            loom.prefer(wanted.over(loom.preferences))
+            say(f"set for all trees of project {clean(loom.scope.project)} that do not say otherwise", err=True)
+        if as_json or not wanted.any:
+            _print_set(loom, None, as_json)
+        return
+    tree = loom.tree(name)
+    if with_system is not None and tree.head.mode == "dialogue":
+        raise ChoiceError(f"tree {tree.id} is a dialogue, which always has its system text; --with-system is for buffers")
+    if given or wanted.any:
+        tree.change(
+            title=title,
+            description=description,
+            system_context=system,
+            buffer_mode_system_context=with_system,
+            preferences=wanted.over(tree.head.preferences) if wanted.any else None,
+            model=model,
+        )
+        tell(tree.id, "is set")
+    if as_json or not (given or wanted.any):
+        _print_set(loom, tree, as_json)
+
+
+def _print_set(loom: Loom, tree: LoomTree | None, as_json: bool) -> None:
+    held = {name: {"value": value, "from": whose} for name, (value, whose) in _preferences(loom, tree).items()}
+    about: dict[str, Any] = {}
+    if tree is not None:
+        head = tree.head
+        about = {"tree": tree.id, "title": tree.title, "mode": head.mode, "description": head.description}
+        about |= {"system": head.system_context, "with_system": head.mode == "dialogue" or head.buffer_mode_system_context}
+        about |= {"model": head.model}
+    if as_json:
+        say(to_json(about | {"preferences": held}))
+        return
+    room = max(terminal.width() - _WIDE - 5, 20)
+    for what, value in about.items():
+        if value != "" and what not in ("tree", "title") and (what != "with_system" or about["mode"] == "buffer"):
+            shown = ("yes" if value else "no") if isinstance(value, bool) else one_line(value, room)
+            _print_line(what.replace("_", " "), shown)
+        elif what == "title":
+            say(f"{style(one_line(value or '(no title)', room), bold=True)}  {style(about['tree'], fg='blue')}")
+    for what, each in held.items():
+        _print_line(what.replace("_", " "), str(each["value"]), str(each["from"]))
+
+
+def _print_line(what: str, value: str, whose: str = "") -> None:
+    say(f"  {dim(f'{what:<{_WIDE}}')}  {clean(value)}{dim(f'  ({whose})') if whose else ''}")
+
+
+def _preferences(loom: Loom, tree: LoomTree | None) -> dict[str, tuple[str | int, str]]:
+    """What holds of each preference, and who says so."""
+    usual = policy("tree")
+    layers: list[tuple[str, Mapping[str, Any]]] = [
+        (DEFAULT, dict(zip(_PREFERENCES, (usual.strategy, usual.minimum_recent_nodes, usual.reserve), strict=True))),
+        ("project", asdict(loom.preferences)),
+        *([("tree", asdict(tree.head.preferences))] if tree else []),
+    ]
+    return {name: (value, whose) for whose, layer in layers for name, value in layer.items() if value is not None}

@@ -1,0 +1,199 @@
+"""What an agent that knows the loom is told: a header above each node, and at the end its memory and where it stands.
+
+Headers are part of what a provider caches, so ages and counts in them are those of the beginning of an epoch. What changes from
+call to call stands behind the history.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib.resources import files
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from loom.context.sections import Section
+from loom.conversation.agents import PERMISSIONS, Agent
+from loom.conversation.canonical import from_json
+from loom.stores.marks import Marks
+from loom.stores.path import Node, Path
+from loom.stores.sessions import SessionRow
+from loom.stores.store import Store
+from loom.stores.trees import Kin, StoredTree
+
+TRACED = 10  # actions that are shown
+_T = TypeVar("_T")
+_UNITS = ((60, 1, "s"), (3600, 60, "m"), (86_400, 3600, "h"), (86_400 * 60, 86_400, "d"))
+
+
+class Pin(Struct, frozen=True, omit_defaults=True):
+    """What an agent keeps in view: a node, or a text."""
+
+    node: str = ""
+    text: str = ""
+
+
+class Stash(Struct, frozen=True, omit_defaults=True):
+    """A text that an agent put away; shown while it is recalled."""
+
+    text: str
+    recalled: bool = False
+
+
+class Result(Struct, frozen=True, omit_defaults=True):
+    """What came of a command: shown once."""
+
+    command: str
+    text: str
+    failed: bool = False
+
+
+class Action(Struct, frozen=True, omit_defaults=True):
+    """What an agent did, and when."""
+
+    command: str
+    at: int
+    failed: bool = False
+
+
+class Memory(Struct, frozen=True):
+    """The operational memory of an agent on a tree."""
+
+    pins: dict[str, Pin]
+    stashes: dict[str, Stash]
+    results: dict[str, Result]
+    actions: dict[str, Action]
+
+
+def memory_of(store: Store, session: int) -> Memory:
+    def read(kind: str, held: type[_T]) -> dict[str, _T]:
+        return {name: msgspec.convert(from_json(data), held) for name, data in store.states.all(session, kind).items()}
+
+    return Memory(read("pin", Pin), read("stash", Stash), read("result", Result), read("action", Action))
+
+
+def addendum() -> str:
+    return files("loom.engine").joinpath("addendum.txt").read_text(encoding="utf-8").strip()
+
+
+def age(then: int, now: int) -> str:
+    """How long ago something was, in one unit."""
+    seconds = max(now - then, 0) // 1000
+    if then <= 0:
+        return "long ago"
+    for most, length, unit in _UNITS:
+        if seconds < most:
+            return f"{seconds // length}{unit} ago" if seconds >= 10 else "just now"
+    return f"{seconds // 86_400 // 30}mo ago" if seconds < 86_400 * 730 else f"{seconds // 86_400 // 365}y ago"
+
+
+def author_of(node: Node, marks: Marks, agents: Mapping[int, str]) -> str:
+    """Who wrote a node: a name, or what kind of author."""
+    kind = {"user": "human", "assistant": "model"}.get(node.role, node.role)
+    name = marks.origin.author or (node.message.author if node.message else "") or agents.get(node.session, "")
+    return f"{name} ({kind})" if name else kind
+
+
+def connections(marks: Marks, kin: Kin) -> str:
+    """What hangs on a node and what was said of it; nothing of what is none."""
+    counted = (
+        (kin.continuations, "continuation"),
+        (kin.annotations, "annotation"),
+        (kin.versions, "version"),
+        (len(marks.links), "link"),
+    )
+    told = [_some(count, noun, f"{noun}s") for count, noun in counted if count]
+    if marks.flags.bookmarked:
+        told.append(f'bookmarked "{marks.flags.label}"' if marks.flags.label else "bookmarked")
+    told += [flag for flag in ("pinned", "excluded", "pruned") if getattr(marks.flags, flag)]
+    return " · ".join(told)
+
+
+def header(node: Node, marks: Marks, kin: Kin, agents: Mapping[int, str], as_of: int) -> str:
+    """`[a7x2] human · 3m ago`, a line of what hangs on it, and a rule."""
+    lines = [f"[{node.local}] {author_of(node, marks, agents)} · {age(node.created, as_of)}", connections(marks, kin), "---"]
+    return "\n".join(line for line in lines if line) + "\n"
+
+
+def headers_from(store: Store, row: SessionRow) -> Callable[[Sequence[Node], int], dict[int, str]]:
+    """Headers for nodes of a session's tree, as they were at a time."""
+
+    def headers(nodes: Sequence[Node], as_of: int) -> dict[int, str]:
+        tree, seqs = row.tree.key, [node.seq for node in nodes]
+        marks, kin = store.trees.marks(tree, seqs, as_of), store.trees.kin(tree, seqs, as_of)
+        agents = store.trees.agents_of(tree)
+        return {node.seq: header(node, marks.get(node.seq, Marks()), kin.get(node.seq, Kin()), agents, as_of) for node in nodes}
+
+    return headers
+
+
+def blocks(store: Store, row: SessionRow, tree: StoredTree, agent: Agent, path: Path, now: int) -> list[Section]:
+    """The operational memory, and the loom context that ends a request."""
+    return [
+        Section("operational_memory", memory_text(store, row, memory_of(store, row.key), now)),
+        Section("loom_context", context_text(store, row, tree, agent, path, now)),
+    ]
+
+
+def memory_text(store: Store, row: SessionRow, memory: Memory, now: int) -> str:
+    lines = ["=== Operational Memory ==="]
+    if memory.pins:
+        lines.append("Pinned:")
+        for name, pin in memory.pins.items():
+            node = store.trees.node(row.tree.key, pin.node) if pin.node else None
+            text = pin.text if node is None else node.message.text if node.message else "(purged)"
+            lines += _indented(f"[{name}]", text)
+    recalled = {label: stash for label, stash in memory.stashes.items() if stash.recalled}
+    if recalled:
+        lines.append("Recalled:")
+        for label, stash in recalled.items():
+            lines += _indented(f'"{label}"', stash.text)
+    if memory.results:
+        lines.append("Results (shown once; → pin result:N keeps one):")
+        for number, result in memory.results.items():
+            lines += _indented(f"{int(number)}. {result.command}", result.text, below=True)
+    if memory.actions:
+        lines.append("Recent actions:")
+        for action in list(memory.actions.values())[-TRACED:]:
+            lines.append(f"  {'✗ ' if action.failed else ''}{action.command} · {age(action.at, now)}")
+    away = [f'"{label}"' for label, stash in memory.stashes.items() if not stash.recalled]
+    if away:
+        lines.append(f"Stashed (not in context): {', '.join(away)}")
+    return "\n".join((*lines, "===")) if len(lines) > 1 else ""
+
+
+def _indented(lead: str, text: str, below: bool = False) -> list[str]:
+    first, *rest = text.splitlines() or [""]
+    if below:
+        return [f"  {lead}", *(f"     {line}" for line in (first, *rest))]
+    return [f"  {lead} {first}", *(f"    {line}" for line in rest)]
+
+
+def context_text(store: Store, row: SessionRow, tree: StoredTree, agent: Agent, path: Path, now: int) -> str:
+    nodes, branches = store.trees.counts(row.tree.key)
+    lines = [
+        "=== Loom Context ===",
+        f'Tree "{tree.title or tree.row.id}" ({tree.head.mode})',
+        f"{_some(nodes, 'node', 'nodes')} · {_some(branches, 'branch', 'branches')} · depth: {len(path)}",
+    ]
+    if path.end is not None:
+        kin = store.trees.kin(row.tree.key, [path.end.seq, *([path.end.parent] if path.end.parent is not None else [])], now)
+        siblings = max(kin.get(path.end.parent or 0, Kin()).continuations - 1, 0)
+        here = connections(Marks(), kin.get(path.end.seq, Kin()))
+        beside = _some(siblings, "sibling", "siblings") if siblings else ""
+        told = ", ".join(text for text in (beside, here) if text)
+        lines.append(f"Position: [{path.end.local}]{f' ({told})' if told else ''}")
+    else:
+        lines.append("Position: at the beginning")
+    lines.append(f"Permissions: {', '.join(name for name in PERMISSIONS if name in agent.allowed)}")
+    others = [
+        f"{whose or 'human'} at [{local}] · {age(updated, now)}" if local else f"{whose or 'human'} at the beginning"
+        for name, whose, local, updated in store.trees.sessions_on(row.tree.key)
+        if name != row.id
+    ]
+    if others:
+        lines.append(f"Others: {'; '.join(others[:5])}{f' and {len(others) - 5} more' if len(others) > 5 else ''}")
+    return "\n".join((*lines, "==="))
+
+
+def _some(count: int, one: str, several: str) -> str:
+    return f"{count} {one if count == 1 else several}"

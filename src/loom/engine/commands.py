@@ -1,0 +1,458 @@
+"""What loom-aware agents do: the `→` lines of an answer, carried out on the tree, with results that are shown once.
+
+Rules of this file:
+- What was said beside the commands is written first, where the agent stood when it said it. Then the commands run in order.
+- A command that cannot be carried out is told so and keeps no other from being carried out.
+- Commands are no messages: they are kept in the agent's action trace, and nowhere else.
+- One writer at a time goes on with a branch: behind a node where somebody went on since the agent last looked, it is told.
+"""
+
+from collections.abc import Callable, Iterable
+from textwrap import indent
+from typing import ClassVar
+
+from msgspec import Struct
+
+from loom.context.assembly import as_text
+from loom.context.handles import mint
+from loom.context.shrink import shrink_text
+from loom.context.weave import gate_counter
+from loom.conversation.agents import Agent
+from loom.conversation.canonical import from_json, to_json
+from loom.conversation.commands import SPECS, TREE_DEPTH, Code, Command, Mistake, Thought, help_text, parse_commands, quoted, told
+from loom.conversation.message import Message
+from loom.conversation.tree import TreeHead
+from loom.engine.aware import Action, Memory, Pin, Result, Stash, age, author_of, connections, header, memory_of, memory_text
+from loom.engine.digest import digest
+from loom.engine.home import Home
+from loom.engine.picture import picture, words
+from loom.engine.sessions import Session
+from loom.engine.trees import LoomTree, make_tree
+from loom.errors import ChoiceError, Conflict, shorten
+from loom.stores.bearing import bearing
+from loom.stores.marks import Marks
+from loom.stores.path import Node
+from loom.stores.reading import said
+from loom.stores.trees import Kin, StoredTree
+from loom.stores.views import Kept
+
+INLINE = 1000  # tokens of a result; of more, head and tail are shown
+PINS, STASHES, STASHED = 20, 50, 100_000  # how many an agent may have, and how many letters in one
+_FOUND = 20  # of a list or a search
+_TRACE = 200  # actions that are kept
+_WORDS = 80
+
+
+class Acted(Struct, frozen=True):
+    """What came of an answer: what it said, the node that says it, and what came of its commands."""
+
+    said: str
+    node: Node | None
+    results: tuple[Result, ...]
+
+    def __str__(self) -> str:
+        told = [self.said] if self.said else []
+        return "\n".join((*told, *(f"{result.command}\n{indent(result.text, '  ')}" for result in self.results)))
+
+
+class _Refused(Exception):
+    def __init__(self, code: Code, message: str, hint: str = "") -> None:
+        self.mistake = Mistake(code, message, hint)
+
+
+def act(home: Home, tree: LoomTree, answer: str, agent: str | None = None) -> Acted:
+    """Take an agent's answer: write what it says, and carry out its commands."""
+    session = tree.session(agent)
+    known = home.store.settings.known_agent(home.scope, session.row.agent) if session.row.agent else Agent(name="", kind="human")
+    text, found = parse_commands(answer)
+    if not known.loom_aware:
+        text, found = answer, ()  # to whom the loom is unknown, an arrow is an arrow
+    seen = home.store.states.all(session.row.key, "seen").get("")
+    node = tree.say(text, agent=session.row.agent, seen=int(from_json(seen)) if seen else None) if text.strip() else None
+    hand = _Hand(home, tree, tree.session(agent), known)
+    results = [hand.take(item) for item in found]
+    hand.remember()
+    return Acted(text, node, tuple(result for result in results if result))
+
+
+class _Hand:
+    """Carries out one answer's commands for an agent."""
+
+    def __init__(self, home: Home, tree: LoomTree, session: Session, agent: Agent) -> None:
+        self._home, self._store, self._tree, self._session, self._agent = home, home.store, tree, session, agent
+        self._before = memory_of(home.store, session.row.key)  # as the agent saw it
+        self._results: list[Result] = []
+        self._actions: list[Action] = []
+        seen = home.store.states.all(session.row.key, "seen").get("")
+        self._seen = int(from_json(seen)) if seen else None
+
+    def take(self, item: Command | Thought | Mistake) -> Result | None:
+        match item:
+            case Thought(text):
+                self._actions.append(Action(f"→ think ({len(text):,} letters)", self._home.now()))
+                return None
+            case Mistake():
+                return self._done(item.source, told(item), True)
+            case Command():
+                try:
+                    return self._done(item.source, self._run(item), False)
+                except _Refused as refused:
+                    return self._done(item.source, told(refused.mistake), True)
+
+    def _done(self, source: str, text: str, failed: bool) -> Result:
+        command = shorten(" ".join(source.split()), _WORDS)
+        result = Result(command, self._inline(text), failed)
+        self._results.append(result)
+        self._actions.append(Action(command, self._home.now(), failed))
+        return result
+
+    def remember(self) -> None:
+        """Keep results for the next turn, and the trace; those of the turn before fade."""
+        key, now, states = self._session.row.key, self._home.now(), self._store.states
+        shown = {f"{number:03}": to_json(result) for number, result in enumerate(self._results, 1)}
+        states.put(key, "result", dict.fromkeys(self._before.results, None) | shown, now)
+        last = int(next(reversed(self._before.actions), "0"))
+        done = {f"{last + number:09}": to_json(action) for number, action in enumerate(self._actions, 1)}
+        old = list(self._before.actions)[: max(len(self._before.actions) + len(done) - _TRACE, 0)]
+        states.put(key, "action", dict.fromkeys(old, None) | done, now)
+        states.put(key, "seen", {"": to_json(str(now))}, now)
+
+    # Which command is which
+
+    def _run(self, command: Command) -> str:
+        needed = SPECS[command.name].needs
+        if needed not in self._agent.allowed:
+            message = f"{command.name} needs {needed}, which you do not have"
+            raise _Refused("PERMISSION_DENIED", message, "→ help lists what you may do")
+        try:
+            return self._does[command.name](self, command)
+        except Conflict as conflict:
+            message = f"somebody went on behind {conflict.expected} with {conflict.found} since you looked"
+            raise _Refused("CONFLICT", message, f"→ view {conflict.found}") from None
+        except ChoiceError as error:
+            raise _Refused("INVALID_SYNTAX", str(error)) from None
+
+    def _view(self, command: Command) -> str:
+        node = self._node(command.words[0])
+        return self._headed(node) + _text(said(node))
+
+    def _list(self, command: Command) -> str:
+        what = command.words[0] if command.words else "continuations"
+        here = self._tree.position(self._session.row.agent)
+        match what:
+            case "trees" | "documents":
+                listed = self._store.trees.listed(self._home.scope)
+                listed = [each for each in listed if _is_document(each.tree) == (what == "documents")]
+                return _lines((f'{each.tree.row.id} "{each.tree.title}", {each.nodes} nodes' for each in listed), what)
+            case "bookmarks":
+                marked = [twig for twig in self._tree.twigs() if twig.flags.bookmarked]
+                return _lines((f"[{twig.local}] {twig.flags.label}".strip() for twig in marked), what)
+            case "branches":
+                ends = self._tree.ends()
+                return _lines(self._named(self._tree.read(ends[: _FOUND + 1]).values(), len(ends)), what)
+            case "links":
+                tied = self._tree.marks(here).links if here else ()
+                return _lines((f'{link.tree and link.tree + "/"}{link.target} "{link.label}"' for link in tied), what)
+        if what == "siblings":
+            nodes = self._store.trees.children(self._tree.stored.row.key, self._parent(here)) if here else []
+            nodes = [node for node in nodes if here and node.seq != here.seq]
+        else:
+            nodes = self._store.trees.children(self._tree.stored.row.key, here) if here else []
+        marks = self._store.trees.marks(self._tree.stored.row.key, [node.seq for node in nodes])
+        edge = "annotation" if what == "annotations" else "continuation"
+        nodes = [node for node in nodes if marks.get(node.seq, Marks()).hung.edge == edge]
+        return _lines(self._named(nodes, len(nodes)), what)
+
+    def _picture(self, command: Command) -> str:
+        root = self._node(command.words[0]) if command.words else None
+        here = self._tree.position(self._session.row.agent)
+        return picture(self._tree, root, here, int(command.option("depth", str(TREE_DEPTH))))
+
+    def _switch(self, command: Command) -> str:
+        node = self._node(command.words[0])
+        digests = command.option("digest") == "yes"
+        self._session = self._tree.switch(node.id, agent=self._session.row.agent, leave_digest=digests)
+        here = self._session.cursor or node
+        left = f", where [{here.local}] sums up what you left" if digests and here.parent == node.seq else ""
+        return f"you stand at [{here.local}]{left}"
+
+    def _search(self, command: Command) -> str:
+        wanted = command.words[0].lower().split()
+        if not wanted:
+            raise _Refused("INVALID_SYNTAX", "search takes words to look for", '→ search "retry budget"')
+        found = self._store.trees.search(self._tree.stored.row.key, wanted, _FOUND + 1)
+        return _lines(self._named(found, len(found)), f"nodes with {shorten(command.words[0])!r}")
+
+    # What an agent keeps
+
+    def _pin(self, command: Command) -> str:
+        memory = self._memory()
+        if len(memory.pins) >= PINS:
+            raise _Refused("LIMIT_EXCEEDED", f"you have {PINS} pins, which is all you may have", "→ drop pin:NAME")
+        if number := command.option("result"):
+            shown = self._before.results.get(f"{int(number):03}")
+            if shown is None:
+                raise _Refused("NOT_FOUND", f"there was no result {number} in your last turn")
+            name, pin = f"result:{next(reversed(self._before.actions), '0').lstrip('0')}.{number}", Pin(text=shown.text)
+        elif label := command.option("stash"):
+            name, pin = f"stash:{label}", Pin(text=self._stash(label).text)
+        else:
+            node = self._node(command.words[0])
+            name, pin = node.local, Pin(node=node.id)
+        self._keep("pin", name, pin)
+        return f"pinned [{name}]"
+
+    def _put_away(self, command: Command) -> str:
+        label, memory = command.words[0], self._memory()
+        if label not in memory.stashes and len(memory.stashes) >= STASHES:
+            raise _Refused("LIMIT_EXCEEDED", f"you have {STASHES} stashes, which is all you may have", '→ drop stash:"LABEL"')
+        if name := command.option("content-of"):
+            text = _text(said(self._node(name)))
+        elif span := command.option("summary-of"):
+            text = self._summary(*span.split("-"))
+        else:
+            text = command.words[1]
+        if len(text) > STASHED:
+            raise _Refused(
+                "LIMIT_EXCEEDED", f"a stash holds {STASHED:,} letters at most, found {len(text):,}", "stash a part of it"
+            )
+        self._keep("stash", label, Stash(text))
+        return f'stashed "{label}" ({len(text):,} letters)'
+
+    def _summary(self, first: str, last: str) -> str:
+        begin, end, tree = self._node(first), self._node(last), self._tree.stored.row
+        path = self._store.trees.path(tree.key, end)
+        if not path.holds(begin.seq, begin.depth):
+            raise _Refused("NOT_FOUND", f"node {begin.local} is not on the path to {end.local}", "→ tree shows what is behind what")
+        text, handles = digest(
+            bearing(path, tree, self._tree.head.mode, {}), begin.depth, f"{self._session.id} {begin.id} {end.id}"
+        )
+        self._store.views.keep(self._session.row, handles, self._home.now())
+        return text
+
+    def _recall(self, command: Command) -> str:
+        name = command.words[0]
+        if name.startswith("~"):
+            try:
+                return self._paged(self._session.recall(name), command, f"→ recall {name}")
+            except ChoiceError as error:
+                raise _Refused("NOT_FOUND", str(error)) from None
+        stash = self._stash(name)
+        self._keep("stash", name, Stash(stash.text, recalled=True))
+        return f'"{name}" is in your memory until you drop it'
+
+    def _drop(self, command: Command) -> str:
+        if name := command.option("pin"):
+            if name not in self._memory().pins:
+                raise _Refused("NOT_FOUND", f"there is no pin {shorten(name)!r}", "→ memory shows your pins")
+            self._keep("pin", name, None)
+            return f"dropped the pin [{name}]"
+        label = command.option("stash")
+        stash = self._stash(label)
+        self._keep("stash", label, Stash(stash.text) if stash.recalled else None)
+        return f'"{label}" is stashed again, and not in your context' if stash.recalled else f'"{label}" is gone'
+
+    def _remembered(self, command: Command) -> str:
+        memory, now = self._memory(), self._home.now()
+        match command.words:
+            case ("trace",):
+                done = (f"{'✗ ' if a.failed else ''}{a.command} · {age(a.at, now)}" for a in memory.actions.values())
+                return _lines(done, "actions")
+            case ("stashed",):
+                return _lines((f'"{label}": {shorten(stash.text, _WORDS)}' for label, stash in memory.stashes.items()), "stashes")
+        shown = Memory(memory.pins, memory.stashes, {}, memory.actions)
+        return memory_text(self._store, self._session.row, shown, now) or "(empty)"
+
+    def _help(self, command: Command) -> str:
+        return help_text(command.words[0] if command.words else "", self._agent.allowed)
+
+    # What an agent writes
+
+    def _respond(self, command: Command) -> str:
+        after = self._node(command.option("to")).id if command.option("to") else None
+        made = self._tree.say(command.words[0], after=after, agent=self._session.row.agent, seen=self._seen)
+        self._session = self._tree.session(self._session.row.agent)
+        return f"wrote [{made.local}]; you stand there"
+
+    def _annotate(self, command: Command) -> str:
+        on = self._node(command.words[0])
+        return f"annotated [{on.local}] with [{self._tree.annotate(on.id, command.words[1], agent=self._session.row.agent).local}]"
+
+    def _link(self, command: Command) -> str:
+        source, target = self._node(command.words[0]), command.words[1]
+        label = command.words[2] if len(command.words) > 2 else ""
+        tree = target.rpartition("/")[0]
+        try:
+            self._tree.link(source.id, target, label, agent=self._session.row.agent)
+        except ChoiceError as error:
+            code: Code = "CROSS_TREE" if tree and "there is no tree" in str(error) else "NOT_FOUND"
+            raise _Refused(code, str(error)) from None
+        return f"linked [{source.local}] to {target}"
+
+    def _edit(self, command: Command) -> str:
+        old = self._node(command.words[0])
+        made = self._tree.edit(old.id, command.words[1], agent=self._session.row.agent)
+        self._session = self._tree.session(self._session.row.agent)
+        how = "a version of" if self._tree.head.mode == "buffer" else "a branch beside"
+        return f"wrote [{made.local}], {how} [{old.local}]"
+
+    def _bookmark(self, command: Command) -> str:
+        node, on = self._node(command.words[0]), command.name == "bookmark"
+        label = command.words[1] if len(command.words) > 1 else ""
+        changed = self._tree.bookmark(node.id, label, on=on, agent=self._session.row.agent)
+        return f"{'' if changed else 'nothing to do: '}[{node.local}] is {'' if on else 'not '}bookmarked"
+
+    def _prune(self, command: Command) -> str:
+        node = self._node(command.words[0])
+        count = (self._tree.prune if command.name == "prune" else self._tree.restore)(node.id, agent=self._session.row.agent)
+        below = f" with {count - 1} below it" if count > 1 else ""
+        return f"[{node.local}] is {'pruned' if command.name == 'prune' else 'back'}{below}"
+
+    def _continue(self, _: Command) -> str:
+        raise _Refused("MODEL_ERROR", "no model can be called from here yet", 'write a continuation yourself: → respond "TEXT"')
+
+    # Documents: trees in buffer mode, by their titles
+
+    def _read(self, command: Command) -> str:
+        document = self._document(command.words[0])
+        steps, _ = document.path(agent="", last=1_000_000)
+        shown = [step.node for step in steps if not step.hidden]
+        text = "".join(as_text(said(node)).text for node in shown)
+        parts = ", ".join(f"[{node.local}]" for node in shown[:_FOUND]) + (" …" if len(shown) > _FOUND else "")
+        lead = f'"{document.title}", {len(shown)} {"part" if len(shown) == 1 else "parts"}: {parts}\n---\n'
+        return lead + self._paged(text, command, f"→ read {quoted(command.words[0])}")
+
+    def _write(self, command: Command) -> str:
+        name, text = command.words
+        over = command.option("over")
+        try:
+            document = self._document(name)
+        except _Refused:
+            if over:
+                raise
+            document = make_tree(self._home, name, TreeHead(mode="buffer"))
+        if over:
+            try:
+                part = document.node(over)
+            except ChoiceError as error:
+                raise _Refused("NOT_FOUND", str(error)) from None
+            made = document.edit(part.id, text, agent="")
+            return f'wrote [{made.local}] over [{part.local}] of "{document.title}"'
+        made = document.say(text, agent="", role="assistant" if self._agent.kind == "model" else "user")
+        return f'wrote [{made.local}] at the end of "{document.title}"'
+
+    def _document(self, name: str) -> LoomTree:
+        found = [stored for stored in self._store.trees.called(self._home.scope, name) if _is_document(stored)]
+        if not found:
+            raise _Refused("NOT_FOUND", f"there is no document {shorten(name)!r}", "→ list documents")
+        return LoomTree(self._home, found[0])
+
+    # Below
+
+    def _node(self, name: str) -> Node:
+        if "/" in name:
+            raise _Refused(
+                "CROSS_TREE", f"{shorten(name)} is a node of another tree, and you act on this one", "→ link may name it"
+            )
+        try:
+            return self._tree.node(name.strip("[]"))
+        except ChoiceError as error:
+            raise _Refused("NOT_FOUND", str(error), "→ tree, → list and → search name nodes") from None
+
+    def _parent(self, node: Node | None) -> Node | None:
+        return self._tree.read([node.parent])[node.parent] if node and node.parent is not None else None
+
+    def _headed(self, node: Node) -> str:
+        tree, now = self._tree.stored.row.key, self._home.now()
+        marks, kin = self._tree.marks(node), self._store.trees.kin(tree, [node.seq], now).get(node.seq, Kin())
+        return header(node, marks, kin, self._store.trees.agents_of(tree), now)
+
+    def _named(self, nodes: Iterable[Node], count: int) -> list[str]:
+        found = list(nodes)
+        marks = self._store.trees.marks(self._tree.stored.row.key, [node.seq for node in found])
+        agents = self._store.trees.agents_of(self._tree.stored.row.key)
+        lines = []
+        for node in found[:_FOUND]:
+            mark = marks.get(node.seq, Marks())
+            more = connections(mark, Kin())
+            lines.append(
+                f"[{node.local}] {author_of(node, mark, agents)}{f' ({more})' if more else ''}: {words(said(node), _WORDS)}"
+            )
+        return [*lines, f"and {count - _FOUND if count > _FOUND + 1 else 'more'} more"] if count > _FOUND else lines
+
+    def _memory(self) -> Memory:
+        return memory_of(self._store, self._session.row.key)
+
+    def _stash(self, label: str) -> Stash:
+        found = self._memory().stashes.get(label)
+        if found is None:
+            raise _Refused("NOT_FOUND", f"there is no stash {shorten(label)!r}", "→ memory stashed lists them")
+        return found
+
+    def _keep(self, kind: str, name: str, value: Pin | Stash | None) -> None:
+        self._store.states.put(self._session.row.key, kind, {name: None if value is None else to_json(value)}, self._home.now())
+
+    def _paged(self, text: str, command: Command, again: str) -> str:
+        """As many lines of a text as a result may hold, from the line that is asked for."""
+        lines, count = text.splitlines(), gate_counter(None).count_text
+        start = int(command.option("from", "1")) - 1
+        if start >= len(lines) and start:
+            raise _Refused("LIMIT_EXCEEDED", f"there are {len(lines)} lines, and none at {start + 1}", f"{again} from:1")
+        used, end = 0, start
+        while end < len(lines) and used + count(lines[end]) + 1 <= INLINE * 4 // 5:
+            used += count(lines[end]) + 1
+            end += 1
+        if end == len(lines) and not start:
+            return text
+        if end == start:  # one line is too long by itself
+            return lines[start]
+        more = f"; {again} from:{end + 1}" if end < len(lines) else ""
+        return "\n".join((*lines[start:end], f"(lines {start + 1} to {end} of {len(lines)}{more})"))
+
+    def _inline(self, text: str) -> str:
+        """A result as it is shown: whole, or its head and tail with a handle."""
+        count = gate_counter(None).count_text
+        if count(text) <= INLINE:
+            return text
+        handle = mint(f"result {self._session.id}", text)
+        self._store.views.keep(self._session.row, [(handle, Kept(text=text))], self._home.now())
+        return shrink_text(text, INLINE, count, handle)
+
+    _does: ClassVar[dict[str, Callable[["_Hand", Command], str]]] = {
+        "view": _view,
+        "list": _list,
+        "tree": _picture,
+        "switch": _switch,
+        "search": _search,
+        "pin": _pin,
+        "stash": _put_away,
+        "recall": _recall,
+        "drop": _drop,
+        "memory": _remembered,
+        "help": _help,
+        "respond": _respond,
+        "annotate": _annotate,
+        "link": _link,
+        "edit": _edit,
+        "bookmark": _bookmark,
+        "unbookmark": _bookmark,
+        "prune": _prune,
+        "restore": _prune,
+        "continue": _continue,
+        "read": _read,
+        "write": _write,
+    }
+
+
+def _is_document(tree: StoredTree) -> bool:
+    return tree.head.mode == "buffer"
+
+
+def _lines(lines: Iterable[str], what: str) -> str:
+    return "\n".join(lines) or f"(no {what})"
+
+
+def _text(message: Message) -> str:
+    calls = "".join(f"\n→ {call.name} {call.arguments}" for call in message.calls)
+    results = "".join(f"\n{as_text(Message('tool', result.parts)).text}" for result in message.results)
+    return (as_text(message).text + calls + results).strip("\n") or "(no words)"

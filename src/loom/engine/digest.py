@@ -1,0 +1,81 @@
+"""A bounded digest of what a branch holds: its first and last lines, a handle for what is between, a handle for all of it."""
+
+from collections.abc import Sequence
+
+from loom.context.handles import SAMPLE, mint
+from loom.context.weave import gate_counter
+from loom.conversation.canonical import to_json
+from loom.errors import ChoiceError, shorten
+from loom.stores.bearing import Bearing, names_at
+from loom.stores.path import Node, Path
+from loom.stores.reading import said
+from loom.stores.views import Kept
+
+TOKENS = 400  # that a digest takes at most
+_LINE = 200  # letters of a message in it
+_READ = 32  # messages at each end that are looked at
+
+Handles = list[tuple[str, Kept]]
+
+
+def digest(bears: Bearing, start: int, place: str, tokens: int = TOKENS) -> tuple[str, Handles]:
+    """What a path holds from a depth on, and what its handles stand for; `place` is where it will stand."""
+    path, hidden = bears.path, bears.hidden
+    if len(path) <= start:
+        raise ChoiceError("there is nothing to sum up: the other branch has no messages of its own")
+    shown = [depth for depth in range(start, min(start + _READ, len(path))) if depth not in hidden]
+    shown += [depth for depth in range(max(start + _READ, len(path) - _READ), len(path)) if depth not in hidden]
+    if not shown:
+        raise ChoiceError("there is nothing to sum up: all messages of the other branch are excluded")
+    count = gate_counter(None).count_text
+    lines = [(depth, _line(path[depth])) for depth in shown]
+    total = len(path) - start - sum(depth >= start for depth in hidden)
+    all_of_it = _kept(path, start, len(path), hidden)
+    whole = mint(f"branch {place}", to_json(all_of_it.nodes))
+    handles: Handles = [(whole, all_of_it)]
+    noun = "message" if total == 1 else "messages"
+    head = f"[{total:,} {noun} of the branch to {path[len(path) - 1].local}; recall {whole} brings them back]"
+    room = tokens - count(head)
+    sizes = [count(line) + 1 for _, line in lines]
+    if len(lines) == total and sum(sizes) <= room:
+        return "\n".join((head, *(line for _, line in lines))), handles
+    room -= count(_marker(9_999_999, SAMPLE))
+    first, last = _ends(sizes, room)
+    begin, end = lines[first - 1][0] + 1 if first else start, lines[len(lines) - last][0] if last else len(path)
+    between = _kept(path, begin, end, hidden)
+    middle = mint(f"between {place}", to_json(between.nodes))
+    handles.append((middle, between))
+    marker = _marker(total - first - last, middle)
+    shown_lines = [*(line for _, line in lines[:first]), marker, *(line for _, line in lines[len(lines) - last :])]
+    return "\n".join((head, *shown_lines)), handles
+
+
+def _ends(sizes: Sequence[int], room: int) -> tuple[int, int]:
+    """How many lines are taken from the beginning and from the end, in turns; what a branch came to is told first."""
+    first = last = 0
+    while first + last < len(sizes) - 1:
+        from_end = last <= first
+        size = sizes[len(sizes) - 1 - last] if from_end else sizes[first]
+        if size > room:
+            break
+        room -= size
+        first, last = (first, last + 1) if from_end else (first + 1, last)
+    return first, last
+
+
+def _line(node: Node) -> str:
+    message = said(node)
+    text = " ".join(message.text.split()) or ", ".join(f"→ {call.name}" for call in message.calls) or "(no words)"
+    return f"- [{node.local}] {message.author or message.role}: {shorten(text, _LINE)}"
+
+
+def _marker(count: int, handle: str) -> str:
+    return f"[{count:,} more between; recall {handle}]"
+
+
+def _kept(path: Path, start: int, stop: int, hidden: dict[int, str]) -> Kept:
+    """A part of a path without what is hidden in it, as stretches."""
+    edges = sorted(depth for depth in hidden if start <= depth < stop)
+    bounds = [(a, b) for a, b in zip([start, *(depth + 1 for depth in edges)], [*edges, stop], strict=True) if a < b]
+    known = names_at(path, {place for a, b in bounds for place in (a, b - 1)})
+    return Kept(tuple((known[a][1], known[b - 1][1]) for a, b in bounds))

@@ -1,0 +1,156 @@
+"""`Loom.open`: a store, its sessions and its trees."""
+
+import time
+from base64 import b32encode
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from os import PathLike, fspath, urandom
+from typing import Any
+
+from msgspec.structs import replace
+
+from loom.context.weave import gather
+from loom.conversation.agents import Agent
+from loom.conversation.message import Message, Tool
+from loom.conversation.tree import Preferences, Tree, TreeHead
+from loom.engine.commands import Acted, act
+from loom.engine.home import Home
+from loom.engine.sessions import Session, parsed
+from loom.engine.tree_exchange import export_tree, import_tree
+from loom.engine.trees import LoomTree, make_tree
+from loom.errors import ChoiceError, describe
+from loom.stores.exchange import Imported, export_all, import_lines
+from loom.stores.sessions import Scope, SessionRow, check_name
+from loom.stores.store import Store
+from loom.stores.trees import Listed
+
+
+def _milliseconds() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _fresh_id() -> str:
+    return b32encode(urandom(10)).decode().lower()
+
+
+class Loom(Home):
+    """A store, seen from one scope. Close it, or use it in a `with` block."""
+
+    @classmethod
+    def open(
+        cls,
+        url: "str | PathLike[str] | None" = None,
+        *,
+        tenant: str = "default",
+        project: str = "default",
+        agent: str = "",
+        now: Callable[[], int] = _milliseconds,
+        fresh_id: Callable[[], str] = _fresh_id,
+    ) -> "Loom":
+        """Open a store: a path, `sqlite:///PATH`, `:memory:` or `postgres://…`; by default LOOM_STORE, else the user's data folder.
+
+        Nothing of another tenant or project is ever seen; with an agent named, no session of other agents.
+        """
+        if url is not None and not isinstance(url, str | PathLike):
+            raise ChoiceError(f"a store is named by a path or an address, found {describe(url)}")
+        return cls(Store(None if url is None else fspath(url)), Scope(tenant, project, agent), now, fresh_id)
+
+    def new(
+        self,
+        title: str = "",
+        *,
+        model: str = "",
+        system: str | None = None,
+        tools: Iterable[Tool | Mapping[str, Any]] | None = None,
+        origin: str = "",
+    ) -> "Session":
+        """A session that has said nothing yet."""
+        head = replace(gather((), system, tools)[0], model=check_name("model", model))
+        row = self.store.sessions.create(self.scope, self.fresh_id(), now=self.now(), title=title, head=head, origin=origin)
+        return Session(self, row).told("created", title=title)
+
+    def session(self, name: str) -> "Session":
+        """The session of this id, or the one whose id begins so."""
+        return Session(self, self.store.sessions.get(self.scope, name))
+
+    def sessions(self, *, archived: bool = False, limit: int = 0) -> list[SessionRow]:
+        """The sessions in scope, the one used last first."""
+        return self.store.sessions.listed(self.scope, ("archived",) if archived else ("active", "importing"), limit)
+
+    def recognise(self, messages: Iterable[Message | Mapping[str, Any]]) -> "tuple[Session | None, int]":
+        """The session of a client that sends its whole history again, and how many of its messages are known.
+
+        Where no session stands at the last of those, one is forked there.
+        """
+        said = [message for message in parsed(messages) if message.role not in ("system", "developer")]
+        rows, node, count = self.store.sessions.recognise(self.scope, said)
+        if node is None or not rows:
+            return None, 0
+        standing = next((row for row in rows if row.cursor == node.seq), None)
+        return (Session(self, standing) if standing else Session(self, rows[0]).fork(at=node.id)), count
+
+    # Trees
+
+    def new_tree(self, title: str = "", *, head: TreeHead | None = None, identity: str = "") -> LoomTree:
+        """A tree that nothing is said in yet. Every agent of the project may come to it."""
+        return make_tree(self, title, head or TreeHead(), identity)
+
+    def tree(self, name: str) -> LoomTree:
+        """The tree of this id, or the one whose id begins so. A session's tree has the session's id, unless it was forked."""
+        return LoomTree(self, self.store.trees.get(self.scope, name))
+
+    def trees(self, limit: int = 0) -> list[Listed]:
+        """The trees in scope, the one used last first."""
+        return self.store.trees.listed(self.scope, limit)
+
+    def import_tree(self, tree: Tree) -> tuple[LoomTree, int]:
+        """Bring in a tree from elsewhere, and how many of its nodes were not here yet. Bringing it again adds what is new."""
+        stored, made = import_tree(self, tree)
+        return LoomTree(self, stored), made
+
+    def export_tree(self, name: str) -> Tree:
+        """A whole tree as a value."""
+        return export_tree(self.store, self.store.trees.get(self.scope, name))
+
+    def act(self, tree: str, answer: str, *, agent: str | None = None) -> Acted:
+        """Take what an agent answered on a tree: write what it says, and carry out its `→` commands."""
+        return act(self, self.tree(tree), answer, agent)
+
+    def agent(self, name: str) -> Agent | None:
+        """An agent as it was made known to the project."""
+        return self.store.settings.agent(self.scope, name)
+
+    def agents(self) -> list[Agent]:
+        return self.store.settings.agents(self.scope)
+
+    def keep_agent(self, agent: Agent) -> Agent:
+        """Make an agent known to the project, or describe it anew."""
+        self.store.settings.keep_agent(self.scope, agent, self.now())
+        return agent
+
+    @property
+    def preferences(self) -> Preferences:
+        """How trees are cut that do not say it themselves."""
+        return self.store.settings.preferences(self.scope)
+
+    def prefer(self, preferences: Preferences) -> None:
+        self.store.settings.keep_preferences(self.scope, preferences, self.now())
+
+    def recall(self, handle: str) -> str:
+        """What was left out under this handle in any session in scope."""
+        return self.store.views.recall_any(self.scope, handle)
+
+    def export(self, *, everywhere: bool = False) -> Iterator[str]:
+        """All sessions in scope as JSON lines; `everywhere`, those of every tenant and project."""
+        return export_all(self.store, self.scope, everywhere)
+
+    def import_lines(
+        self, lines: Iterable[str], *, everywhere: bool = False, progress: Callable[[int], None] | None = None
+    ) -> list[Imported]:
+        """Bring in what was exported, with the same ids. What is here already is not written twice."""
+        return import_lines(self.store, self.scope, lines, self.now(), everywhere, progress)
+
+    def __enter__(self) -> "Loom":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,200 @@
+"""Whole trees in and out of a store. What comes in keeps the ids it had beside its own, so it goes out as it came."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from loom.budget.counting import Counter
+from loom.context.weave import gate_counter
+from loom.conversation.identity import node_id
+from loom.conversation.tree import NO_FLAGS, NO_PREFERENCES, Link, Source, Tree, TreeHead, TreeNode
+from loom.engine.home import Home
+from loom.engine.sessions import one_line
+from loom.errors import StoreError
+from loom.stores.marks import Hung, Marks, Origin, Said, Tied, flags_as_marks
+from loom.stores.nodes import Planned, plain
+from loom.stores.path import Node
+from loom.stores.reading import said
+from loom.stores.sessions import SessionRow
+from loom.stores.store import Store
+from loom.stores.trees import StoredTree
+
+_NODES = 1000  # in one transaction: between two of them other writers have their turn
+
+
+class _Coming(Struct, frozen=True):
+    """A node that comes in: its id here, that of its parent, and the generation that makes it what it is here."""
+
+    node: TreeNode
+    id: str
+    above: str
+    generation: str
+
+    def marks(self, there: "_There") -> Iterator[Said]:
+        node = self.node
+        if node.edge != "continuation" or node.edited_from:
+            yield Hung(node.edge, there.name(node.edited_from) if node.edited_from else "")
+        if node.sources:
+            yield tuple(Source(there.name(source.node, source.tree), source.role, source.tree) for source in node.sources)
+        yield from flags_as_marks(node.flags)
+        origin = Origin(
+            node.id if node.id != self.id else "", node.author, node.generation if node.generation != self.generation else None
+        )
+        if origin != Origin():
+            yield origin
+
+
+class _There(Struct, frozen=True):
+    """What nodes are called on the other side; those of other trees are called as they are."""
+
+    tree: str
+    names: dict[str, str]
+
+    def name(self, name: str, tree: str = "") -> str:
+        return self.names.get(name, name) if tree in ("", self.tree) else name
+
+
+def import_tree(home: Home, tree: Tree) -> tuple[StoredTree, int]:
+    """Write a tree as one of the project; how many nodes were new. Where it cannot be written to its end, nothing of it stays."""
+    store, scope = home.store, replace(home.scope, agent="")
+    name = _free_name(home, tree)
+    here = [stored for stored in store.trees.called(scope, name) if stored.row.id == name]
+    row = store.sessions.on_tree(here[0].row, "") if here else None
+    begun = row is None
+    if row is None:
+        row = store.sessions.create(
+            scope,
+            home.fresh_id() if store.sessions.exists(scope, name) else name,
+            now=home.now(),
+            tree=name,
+            title=one_line(tree.title),
+            about=_head(tree),
+            status="importing",
+            made=tree.created,
+        )
+    try:
+        made = _plant(home, row, tree)
+        if begun:
+            store.sessions.change(row, now=home.now(), status="active")
+    except BaseException:
+        if begun:
+            with suppress(StoreError):  # the first error is the one to hear of; `loom doctor` finds what could not be taken back
+                store.sessions.discard(row.tree.key)
+        raise
+    home.tell("created", row.id, "", title=tree.title, messages=made)
+    return store.trees.head(row.tree), made
+
+
+def _head(tree: Tree) -> TreeHead:
+    return TreeHead(
+        description=tree.description,
+        mode=tree.mode,
+        system_context=tree.system_context,
+        buffer_mode_system_context=tree.buffer_mode_system_context,
+        preferences=tree.preferences,
+        model=tree.model,
+        carried=tree.carried,
+        full_title=tree.title if tree.title != one_line(tree.title) else "",
+        full_id=tree.id if tree.id != plain(tree.id) else "",
+    )
+
+
+def _free_name(home: Home, tree: Tree) -> str:
+    """The id of the tree; where another tree that began otherwise has it already, one made from its own beginning."""
+    name, store = plain(tree.id), home.store
+    for stored in store.trees.called(home.scope, name):
+        roots = {node.id for node in store.trees.children(stored.row.key, None)}
+        ours = [coming.id for coming in _coming(tree, name) if not coming.above]
+        if stored.row.id == name and ours and roots.isdisjoint(ours):
+            return f"{name}-{ours[0][2:8]}"
+    return name
+
+
+def _coming(tree: Tree, name: str) -> Iterator[_Coming]:
+    """The nodes with their ids here. Siblings that say the same are told apart by what they were called."""
+    ids: dict[str, str] = {}
+    taken: set[str] = set()
+    for node in tree.nodes:
+        above, generation = ids[node.parent] if node.parent else "", plain(node.generation)
+        identity = node_id(name, above, node.message, generation)
+        if identity in taken:
+            generation = plain(node.id)
+            identity = node_id(name, above, node.message, generation)
+        taken.add(identity)
+        ids[node.id] = identity
+        yield _Coming(node, identity, above, generation)
+
+
+def _plant(home: Home, row: SessionRow, tree: Tree) -> int:
+    coming = list(_coming(tree, row.tree.id))
+    there = _There(tree.id, {each.node.id: each.id for each in coming})
+    count = Counter(gate_counter(None).profile, remember=_NODES).count_message
+    made = 0
+    for start in range(0, len(coming), _NODES):
+        batch = coming[start : start + _NODES]
+        planned = [_planned(each, row.key, count(each.node.message)) for each in batch]
+        made += home.store.growth.plant(row, planned, {each.id: list(each.marks(there)) for each in batch}, home.now())
+    links: dict[str, list[Said]] = {}
+    for link in tree.links:
+        tied = Tied(there.name(link.target, link.tree), link.tree, link.label)
+        links.setdefault(there.name(link.source), []).append(tied)
+    home.store.growth.settle(row, links, there.name(tree.current) if tree.current else "", home.now())
+    return made
+
+
+def _planned(coming: _Coming, session: int, tokens: int) -> Planned:
+    message, created = coming.node.message, coming.node.created
+    return Planned(coming.id, coming.above, message.role, message, coming.generation, tokens, session, created)
+
+
+def export_tree(store: Store, stored: StoredTree) -> Tree:
+    """A whole tree, its nodes by the ids with which they came."""
+    nodes, marks, agents = store.trees.whole(stored.row.key)
+    usual, head = Marks(), stored.head
+    names = {node.seq: marks.get(node.seq, usual).origin.id or node.id for node in nodes}
+    there = _There(stored.row.id, {node.id: names[node.seq] for node in nodes})
+    links = [
+        Link(names[node.seq], there.name(link.target, link.tree), link.tree, link.label)
+        for node in nodes
+        for link in marks.get(node.seq, usual).links
+    ]
+    own = store.sessions.on_tree(stored.row, "")
+    return Tree(
+        id=head.full_id or stored.row.id,
+        nodes=tuple(_told(node, marks.get(node.seq, usual), names, agents, there) for node in nodes),
+        title=head.full_title or stored.title,
+        description=head.description,
+        mode=head.mode,
+        system_context=head.system_context,
+        buffer_mode_system_context=head.buffer_mode_system_context,
+        preferences=head.preferences if head.preferences != NO_PREFERENCES else NO_PREFERENCES,
+        links=tuple(links),
+        current=names.get(own.cursor, "") if own and own.cursor is not None else "",
+        model=head.model,
+        created=stored.created,
+        carried=head.carried,
+    )
+
+
+def _told(node: Node, mark: Marks, names: dict[int, str], agents: dict[int, str], there: _There) -> TreeNode:
+    message = said(node)
+    agent = agents.get(node.session, "")
+    return TreeNode(
+        id=names[node.seq],
+        message=message,
+        parent=names[node.parent] if node.parent is not None else "",
+        author=mark.origin.author or (agent if agent != message.author else ""),
+        edge=mark.hung.edge,
+        sources=tuple(_sources(mark.sources, there)),
+        edited_from=there.name(mark.hung.edited_from) if mark.hung.edited_from else "",
+        generation=node.generation if mark.origin.generation is None else mark.origin.generation,
+        flags=mark.flags if mark.flags != NO_FLAGS else NO_FLAGS,
+        created=node.created,
+    )
+
+
+def _sources(sources: Iterable[Source], there: _There) -> Iterator[Source]:
+    for source in sources:
+        yield Source(there.name(source.node, source.tree), source.role, source.tree)

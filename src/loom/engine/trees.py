@@ -1,0 +1,383 @@
+"""A branching conversation that is kept: written to at any node, marked, edited, merged, and read along a path."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from loom.context.weave import Context
+from loom.conversation.canonical import to_json
+from loom.conversation.identity import node_id
+from loom.conversation.message import Message, Role, Text
+from loom.conversation.outline import Twig
+from loom.conversation.tree import Preferences, Source, TreeHead
+from loom.engine.assemble import preferred
+from loom.engine.digest import digest
+from loom.engine.home import Home
+from loom.engine.sessions import Given, Session, parsed
+from loom.errors import ChoiceError
+from loom.stores.bearing import bearing
+from loom.stores.marks import Flag, Hung, Mark, Marks, Tied, Turned
+from loom.stores.path import Node, Path, meeting
+from loom.stores.trees import StoredTree
+
+
+def make_tree(home: Home, title: str, head: TreeHead, identity: str = "") -> "LoomTree":
+    """A tree that nothing is said in yet. Every agent of the project may come to it."""
+    scope, name = replace(home.scope, agent=""), identity or home.fresh_id()
+    row = home.store.sessions.create(scope, name, now=home.now(), title=title, about=head)
+    home.tell("created", row.id, "", title=title)
+    return LoomTree(home, home.store.trees.head(row.tree))
+
+
+class Step(Struct, frozen=True):
+    """A node on a path as it is read: what holds of it, why it is hidden if it is, and what it comes in as if not by itself.
+
+    `tree` is named where the node is of another one.
+    """
+
+    node: Node
+    marks: Marks
+    hidden: str = ""
+    beside: str = ""
+    tree: str = ""
+
+
+class LoomTree:
+    """A tree in a store. What an agent does is written by its own session on the tree; without one, by the tree's."""
+
+    def __init__(self, home: Home, stored: StoredTree) -> None:
+        self._home, self._store, self.stored = home, home.store, stored
+
+    @property
+    def id(self) -> str:
+        return self.stored.row.id
+
+    @property
+    def title(self) -> str:
+        return self.stored.title
+
+    @property
+    def head(self) -> TreeHead:
+        return self.stored.head
+
+    # Who stands where
+
+    def session(self, agent: str | None = None) -> Session:
+        """The session of an agent on this tree; where there is none yet, one that stands where the tree's own does."""
+        name = self._home.scope.agent if agent is None else agent
+        row = self._store.sessions.on_tree(self.stored.row, name)
+        if row is not None:
+            return Session(self._home, row)
+        own = self._store.sessions.on_tree(self.stored.row, "")
+        if own is None:
+            raise ChoiceError(f"tree {self.id} has no session that is in use; loom session list --archived shows those put away")
+        if not name:
+            return Session(self._home, own)
+        here = Session(self._home, own)
+        made = self._store.sessions.fork(
+            self._home.scope, own, here.cursor, self._home.fresh_id(), own.title, self._home.now(), agent=name
+        )
+        return Session(self._home, made, here.cursor).told("forked", origin=own.id)
+
+    def _looking(self, agent: str | None) -> Session:
+        """The session of an agent to look with; an agent that was never here looks from where the tree's own stands."""
+        name = self._home.scope.agent if agent is None else agent
+        row = self._store.sessions.on_tree(self.stored.row, name) if name else None
+        if row is not None or not name:
+            return Session(self._home, row) if row else self.session("")
+        self._store.settings.known_agent(self._home.scope, name)
+        return Session(self._home, replace(self.session("").row, agent=name))
+
+    def position(self, agent: str | None = None) -> Node | None:
+        """Where an agent stands; where it never was anywhere, the newest end of a branch."""
+        return self._looking(agent).cursor or self._newest()
+
+    def _newest(self) -> Node | None:
+        for end in reversed(self.ends()):
+            node = self._store.trees.read(self.stored.row.key, [end])[end]
+            if node.message is not None:  # and was not purged
+                return node
+        return None
+
+    def switch(self, to: str, *, agent: str | None = None, leave_digest: bool = False) -> Session:
+        """Move an agent to another node. `leave_digest` tells there what was left behind.
+
+        A version of a node on the agent's path is chosen, and the agent stays; another is chosen where it stands.
+        """
+        session, node = self.session(agent), self.node(to)
+        session.commit()
+        left = session.cursor
+        if self.marks(node).hung.edge == "version":
+            node = self.choose(node.id, agent=agent)
+            if session.path.holds(node.seq, node.depth):
+                return session.told("switched")
+        session.switch(node.id)
+        if leave_digest and left is not None and not session.path.holds(left.seq, left.depth):
+            self._merge(session, left, node, "left")
+        return session
+
+    def choose(self, node: str, *, agent: str | None = None) -> Node:
+        """Let a version stand for the node that it was edited from, or that node for itself; the node that it now stands for."""
+        session, found = self.session(agent), self.node(node)
+        if self.head.mode != "buffer":
+            raise ChoiceError(f"tree {self.id} is in dialogue mode, where an edit is a branch; switch to it")
+        first = self._first_version(found, self.marks(found))
+        session.choose(first.id, found.id)
+        return first
+
+    # Writing
+
+    def node(self, name: str) -> Node:
+        """A node of this tree by its id, or a beginning of it."""
+        return self._store.trees.node(self.stored.row.key, name)
+
+    def say(
+        self,
+        what: Given,
+        *,
+        after: str | None = None,
+        agent: str | None = None,
+        role: Role | None = None,
+        sources: Sequence[Source] = (),
+        generation: str = "",
+        seen: int | None = None,
+    ) -> Node:
+        """Write a message behind a node ("": as a root), by default where the agent stands, and move the agent there."""
+        session = self.session(agent)
+        session.commit()
+        behind = self.position(agent) if after is None else self.node(after) if after else None
+        message = self._message(what, session, role)
+        beside = [("sources", to_json(tuple(self._checked(source) for source in sources)))] if sources else []
+        return session.graft(message, behind, beside, generation=generation, move=True, seen=seen)
+
+    def annotate(self, node: str, text: str, *, agent: str | None = None) -> Node:
+        """A remark on a node: beside the conversation, read only where it is included."""
+        session, on = self.session(agent), self.node(node)
+        return session.graft(self._message(text, session, None), on, [("edge", to_json(Hung("annotation")))])
+
+    def edit(self, node: str, text: str, *, agent: str | None = None) -> Node:
+        """Say something else in place of a node: a branch of a dialogue; a version in a buffer, where what follows stays."""
+        session, old = self.session(agent), self.node(node)
+        session.commit()
+        if old.message is None:
+            raise ChoiceError(f"message {old.local} was purged and cannot be edited; say something new")
+        if old.message.parts == (Text(text),):
+            raise ChoiceError(f"message {old.local} says just that; give another text")
+        parent, marks = self._parent(old), self.marks(old)
+        message = replace(old.message, parts=(Text(text),), author=session.row.agent, carried=None)
+        if self.head.mode == "dialogue" or marks.hung.edge == "annotation":
+            edge = marks.hung.edge  # what was a remark stays one
+            return session.graft(message, parent, [("edge", to_json(Hung(edge, old.id)))], move=edge == "continuation")
+        first = self._first_version(old, marks) if marks.hung.edge == "version" else old
+        generation = f"version of {first.local}"  # tells it from a branch that says the same
+        made = session.graft(message, parent, [("edge", to_json(Hung("version", old.id)))], generation=generation)
+        session.choose(first.id, made.id)
+        return made
+
+    def merge(self, other: str, *, into: str | None = None, agent: str | None = None, tokens: int | None = None) -> Node:
+        """Tell one branch what another found: a node with a bounded digest of it, and handles into it. The agent moves there."""
+        session, found = self.session(agent), self.node(other)
+        session.commit()
+        end = self.position(agent) if into is None else self.node(into)
+        if end is None:
+            raise ChoiceError(f"tree {self.id} has no node to merge into yet")
+        return self._merge(session, found, end, "merged", tokens)
+
+    def _merge(self, session: Session, other: Node, end: Node, how: str, tokens: int | None = None) -> Node:
+        tree = self.stored.row
+        with self._store.database.read() as reader:
+            shared = meeting(reader, tree.key, end, other) + 1
+        if shared > other.depth:
+            raise ChoiceError(f"node {other.local} is on the path to {end.local} already; name the end of another branch")
+        bears = bearing(self._store.trees.path(tree.key, other), tree, self.head.mode, {})
+        place = f"{end.id} {other.id}"
+        text, handles = digest(bears, shared, place, *([tokens] if tokens else []))
+        lead = {"merged": "What another branch found:", "left": "What was found on the branch that was left:"}[how]
+        text = f"{lead}\n{text}" if self.head.mode == "dialogue" else f"\n{lead}\n{text}\n"
+        message = self._message(text, session, None)
+        # A handle is good where the node that names it stands, and that node's id is known before it is written.
+        at = node_id(tree.id, end.id, message)
+        kept = [(handle, to_json(replace(stands_for, at=at))) for handle, stands_for in handles]
+        return session.graft(message, end, [("link", to_json(Tied(other.id, "", how)))], handles=kept, move=True)
+
+    # Saying something about a node
+
+    def bookmark(self, node: str, label: str = "", *, on: bool = True, agent: str | None = None) -> bool:
+        return self._turn(node, "bookmarked", on, agent, label)
+
+    def pin(self, node: str, *, on: bool = True, agent: str | None = None) -> bool:
+        """A pinned node stays in every request of a path that it stands on."""
+        return self._turn(node, "pinned", on, agent)
+
+    def exclude(self, node: str, *, on: bool = True, agent: str | None = None) -> bool:
+        """Keep a node from every request; what follows it stays. Taken back, an annotation is read too."""
+        found = self.node(node)
+        if self.marks(found).hung.edge == "annotation":
+            changed = self._turn(node, "included", not on, agent)
+            return self._turn(node, "excluded", False, agent) or changed
+        return self._turn(node, "excluded", on, agent)
+
+    def prune(self, node: str, *, agent: str | None = None) -> int:
+        """Put a node away with all that hangs on it; how many that are. Nothing is deleted."""
+        self._turn(node, "pruned", True, agent)
+        return len(self.below(self.node(node)))
+
+    def restore(self, node: str, *, agent: str | None = None) -> int:
+        """Bring a pruned node back with all that went with it; how many that are."""
+        found = self.node(node)
+        above = next((step.local for step in self._above(found) if self.marks(step).flags.pruned), "")
+        if above:
+            raise ChoiceError(f"node {found.local} was pruned with {above}, which stands above it; restore {above}")
+        self._turn(node, "pruned", False, agent)
+        return len(self.below(found))
+
+    def link(self, node: str, target: str, label: str = "", *, on: bool = True, agent: str | None = None) -> None:
+        """From a node to another: NODE of this tree, or TREE/NODE of another one of the project."""
+        session, found = self.session(agent), self.node(node)
+        tree, _, name = target.rpartition("/")
+        other = LoomTree(self._home, self._store.trees.get(self._home.scope, tree)) if tree else self
+        end = other.node(name)
+        if other.id == self.id and end.seq == found.seq:
+            raise ChoiceError(f"node {found.local} cannot be linked to itself; name another node")
+        self._mark(session, found, Tied(end.id, "" if other.id == self.id else other.id, label, on))
+
+    def _turn(self, node: str, flag: Flag, on: bool, agent: str | None, label: str = "") -> bool:
+        """Set a flag or take it back; whether that changed anything."""
+        session, found = self.session(agent), self.node(node)
+        flags = self.marks(found).flags
+        if getattr(flags, flag) == on and (flag != "bookmarked" or not on or flags.label == label):
+            return False
+        self._mark(session, found, Turned(flag, on, label))
+        return True
+
+    def _mark(self, session: Session, node: Node, mark: Turned | Tied) -> None:
+        self._store.growth.mark(session.row, [(node.seq, mark)], self._home.now())
+        session.told("marked", marked=node.id)
+
+    # Looking
+
+    def marks(self, node: Node) -> Marks:
+        """What holds of a node."""
+        return self._store.trees.marks(self.stored.row.key, [node.seq]).get(node.seq, Marks())
+
+    def history(self, node: str) -> list[Mark]:
+        """What was said of a node, by whom and when."""
+        return self._store.trees.history(self.stored.row.key, self.node(node))
+
+    def twigs(self) -> list[Twig]:
+        """The whole tree without what is said in it."""
+        return self._store.trees.twigs(self.stored.row.key)
+
+    def read(self, seqs: Sequence[int]) -> dict[int, Node]:
+        """Nodes with what they say."""
+        return self._store.trees.read(self.stored.row.key, seqs)
+
+    def ends(self) -> list[int]:
+        """Where branches end that are not pruned, the newest last."""
+        twigs = self.twigs()
+        parents = {twig.parent for twig in twigs if twig.edge == "continuation"}
+        return [twig.key for twig in twigs if twig.key not in parents and twig.edge == "continuation" and not twig.pruned]
+
+    def below(self, node: Node) -> list[int]:
+        """A node and all that hangs on it, at any depth."""
+        found = {node.seq}
+        for twig in self.twigs():
+            if twig.parent in found:
+                found.add(twig.key)
+        return sorted(found)
+
+    def path(self, at: str | None = None, *, agent: str | None = None, last: int = 50) -> tuple[list[Step], int]:
+        """The last steps of the path to a node as it is read, and how many nodes the path has."""
+        end = self.position(agent) if at is None else self.node(at)
+        whole = self._store.trees.path(self.stored.row.key, end)
+        bears = bearing(whole, self.stored.row, self.head.mode, self._looking(agent).versions())
+        nodes = whole[max(0, len(whole) - last) :]
+        extras = [extra for of in (bears.before, bears.behind) for several in of.values() for extra in several]
+        extras += bears.versions.values()
+        marks = self._store.trees.marks(self.stored.row.key, [*(n.seq for n in nodes), *(e.node.seq for e in extras if not e.tree)])
+        steps: list[Step] = []
+        for node in nodes:
+            steps += [Step(e.node, marks.get(e.node.seq, Marks()), "", e.beside, e.tree) for e in bears.before.get(node.depth, ())]
+            why = "pruned" if node.depth >= len(bears.path) else bears.hidden.get(node.depth, "")
+            version = bears.versions.get(node.depth)
+            shown = version.node if version else node
+            steps.append(Step(shown, marks.get(shown.seq, Marks()), why, "version" if version else ""))
+            steps += [Step(e.node, marks.get(e.node.seq, Marks()), "", e.beside) for e in bears.behind.get(node.depth, ())]
+        return steps, len(whole)
+
+    async def prepare(self, *, at: str | None = None, agent: str | None = None, **wishes: Any) -> Context:
+        """The request for where an agent stands, by the tree's preferences; `at` another node, it is only looked at."""
+        session = self.session(agent) if at is None and not wishes.get("preview") else self._looking(agent)
+        if "policy" not in wishes:
+            wishes["policy"] = chosen = preferred(self.preferences)
+            wishes.setdefault("reserve_output", chosen.reserve)
+        if at is None and session.cursor is None and (newest := self._newest()):
+            at = newest.id
+        return await session.prepare(at=at, **wishes)
+
+    # What a tree says of itself
+
+    @property
+    def preferences(self) -> Preferences:
+        """The tree's, over the project's."""
+        return self.head.preferences.over(self._store.settings.preferences(self._home.scope))
+
+    def change(
+        self,
+        *,
+        title: str | None = None,
+        description: str | None = None,
+        system_context: str | None = None,
+        buffer_mode_system_context: bool | None = None,
+        preferences: Preferences | None = None,
+        model: str | None = None,
+    ) -> "LoomTree":
+        """Describe the tree anew; what is left out stays as it is. Its mode never changes."""
+        given: Mapping[str, Any] = {
+            "description": description,
+            "system_context": system_context,
+            "buffer_mode_system_context": buffer_mode_system_context,
+            "preferences": preferences,
+            "model": model,
+        }
+        before = self._store.trees.head(self.stored.row).head
+        head = replace(before, **{name: value for name, value in given.items() if value is not None})
+        self.stored = self._store.trees.change(self.stored.row, title, head)
+        return self
+
+    # Below
+
+    def _message(self, what: Given, session: Session, role: Role | None) -> Message:
+        whose = session.row.agent
+        if not isinstance(what, str):
+            [message] = parsed([what])
+            return message if message.author or not whose else replace(message, author=whose)
+        if not what.strip() and self.head.mode == "dialogue":
+            raise ChoiceError("there is nothing to say: the text is blank")
+        known = self._store.settings.agent(self._home.scope, whose) if whose else None
+        usual: Role = "user" if not whose or (known and known.kind == "human") else "assistant"
+        return Message(role or usual, (Text(what),), whose)
+
+    def _checked(self, source: Source) -> Source:
+        """A source that is there, by its whole id."""
+        if source.tree in ("", self.id):
+            return Source(self.node(source.node).id, source.role)
+        other = self._store.trees.get(self._home.scope, source.tree)
+        return Source(self._store.trees.node(other.row.key, source.node).id, source.role, other.row.id)
+
+    def _first_version(self, node: Node, marks: Marks) -> Node:
+        """The node that this one is a version of."""
+        passed = {node.id}
+        while marks.hung.edge == "version" and marks.hung.edited_from not in passed:  # a tree from elsewhere may say anything
+            passed.add(marks.hung.edited_from)
+            node = self.node(marks.hung.edited_from)
+            marks = self.marks(node)
+        return node
+
+    def _parent(self, node: Node) -> Node | None:
+        return self.read([node.parent])[node.parent] if node.parent is not None else None
+
+    def _above(self, node: Node) -> Sequence[Node]:
+        return list(reversed(Path(self._store.database, self.stored.row.key, node)[: node.depth]))

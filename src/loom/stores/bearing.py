@@ -1,0 +1,319 @@
+"""What of a tree bears on a path: what is hidden from it, what comes in beside it, which version stands for a node, and pins."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from math import ceil
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from loom.context.places import Places, Spot, stand_in
+from loom.conversation.message import Message
+from loom.conversation.tree import Mode, Source
+from loom.errors import ChoiceError
+from loom.stores import nodes
+from loom.stores.database import Reader
+from loom.stores.marks import Marks, read_mark, summed
+from loom.stores.nodes import TreeRow
+from loom.stores.path import TREE, Node, Path
+from loom.stores.reading import Reading
+
+_FEW = 24  # places on a path that are looked up one by one before all of it is walked
+
+Write = Callable[[Node], Message]
+Join = Callable[[Message, Message], Message | None]  # none where they stay apart
+
+
+class Extra(Struct, frozen=True):
+    """A node that is read though it is not on the path: why, and its tree where that is another."""
+
+    node: Node
+    beside: str
+    tree: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.tree}/{self.node.id}" if self.tree else self.node.id
+
+
+class Bearing(Struct, frozen=True, kw_only=True):
+    """By depth: what is hidden and why, versions, what is read before and behind a node. `path` ends before what is pruned."""
+
+    path: Path
+    hidden: dict[int, str] = {}
+    versions: dict[int, Extra] = {}
+    before: dict[int, list[Extra]] = {}
+    behind: dict[int, list[Extra]] = {}
+    instructions: tuple[Node, ...] = ()
+    pins: tuple[Node, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class _Marked(Struct, frozen=True):
+    seq: int
+    id: str
+    depth: int
+    parent: int | None
+    marks: Marks
+
+
+def bearing(
+    path: Path,
+    tree: TreeRow,
+    mode: Mode,
+    chosen: Mapping[str, str],
+    sources: Sequence[Source] = (),
+    include: Collection[str] = (),
+) -> Bearing:
+    """What bears on this path. `chosen` says which version stands for which node, `sources` what the next node is made from.
+
+    `include` names annotations that are read this once.
+    """
+    with path.database.read() as reader:
+        found = reader.all(_SHAPING, path.tree)
+        marks = summed(read_mark((row[0], *row[4:8])) for row in found)
+        marked = {row[0]: _Marked(row[0], row[1], row[2], row[3], marks[row[0]]) for row in found}
+        if path.end is None or not (marked or sources):
+            return Bearing(path=path)
+        path, pruned = _unpruned(path, marked.values())
+        if path.end is None:
+            return Bearing(path=path, notes=(f"from node {pruned} on, all of the path is pruned",) if pruned else ())
+        notes = [f"the path is read up to the node before {pruned}, which is pruned"] if pruned else []
+        on = _on_path(path, marked.values())
+        hidden = {
+            mark.depth: "excluded" if mark.marks.flags.excluded else "annotation"
+            for mark in on
+            if mark.marks.flags.excluded or (mark.marks.hung.edge == "annotation" and not _included(mark, include))
+        }
+        made = _Sources(reader, tree, path, hidden, marked, notes)
+        for mark in sorted(on, key=lambda mark: mark.depth):
+            if mark.depth not in hidden:
+                made.take(mark.marks.sources, mark.depth)
+        made.take(sources, len(path))
+        versions, gone = _versions(path, marked.values(), chosen) if mode == "buffer" else ({}, set[int]())
+        return Bearing(
+            path=path,
+            hidden=hidden | dict.fromkeys(gone, "excluded"),
+            versions={depth: version for depth, version in versions.items() if depth not in hidden},
+            before=made.before,
+            behind=_annotations(path, marked.values(), include),
+            instructions=tuple(made.instructions),
+            pins=tuple(path.nodes([mark.seq for mark in on if mark.marks.flags.pinned and mark.depth not in hidden])),
+            notes=tuple(notes),
+        )
+
+
+_SHAPING = """SELECT n.seq, n.id, n.depth, n.parent, r.kind, r.data, r.author, r.created FROM records r
+    JOIN nodes n ON n.tree = r.tree AND n.seq = r.node
+    WHERE r.tree = $1 AND r.kind IN ('edge', 'sources', 'flag') AND r.data IS NOT NULL AND n.body IS NOT NULL
+    AND (r.kind <> 'flag' OR r.data NOT LIKE '%"bookmarked"%') ORDER BY r.seq"""  # a bookmark changes nothing that is read
+
+
+def _included(mark: _Marked, include: Collection[str]) -> bool:
+    return mark.marks.flags.included or mark.id in include
+
+
+def _unpruned(path: Path, marked: Iterable[_Marked]) -> tuple[Path, str]:
+    """The path up to what is pruned, which takes all below it along, and the name of that."""
+    pruned = _on_path(path, [mark for mark in marked if mark.marks.flags.pruned])
+    if not pruned:
+        return path, ""
+    first = min(pruned, key=lambda mark: mark.depth)
+    local = path[first.depth].local
+    return path.until(first.depth), local
+
+
+def _on_path(path: Path, marked: Iterable[_Marked]) -> list[_Marked]:
+    """Those of the nodes that stand on the path."""
+    found = list(marked)
+    at = names_at(path, {mark.depth for mark in found})
+    return [mark for mark in found if mark.depth in at and at[mark.depth][0] == mark.seq]
+
+
+def _annotations(path: Path, marked: Iterable[_Marked], include: Collection[str]) -> dict[int, list[Extra]]:
+    """Annotations of nodes on the path that are to be read, each behind its node."""
+    wanted = [mark for mark in marked if mark.marks.hung.edge == "annotation" and _included(mark, include)]
+    wanted = [mark for mark in wanted if not (mark.marks.flags.excluded or mark.marks.flags.pruned)]
+    at = names_at(path, {mark.depth - 1 for mark in wanted} | {mark.depth for mark in wanted})
+    behind: dict[int, list[Extra]] = {}
+    read = {node.seq: node for node in path.nodes([mark.seq for mark in wanted])} if wanted else {}
+    for mark in sorted(wanted, key=lambda mark: mark.seq):
+        # One that stands on the path itself is read there.
+        if at.get(mark.depth - 1, (None,))[0] == mark.parent and at.get(mark.depth, (None,))[0] != mark.seq:
+            behind.setdefault(mark.depth - 1, []).append(Extra(read[mark.seq], "annotation"))
+    return behind
+
+
+def _versions(path: Path, marked: Iterable[_Marked], chosen: Mapping[str, str]) -> tuple[dict[int, Extra], set[int]]:
+    """Which version stands for a node of the path: the one that was chosen, else the latest edit that is not pruned.
+
+    Where that is excluded, nothing stands there.
+    """
+    versions = {mark.id: mark for mark in marked if mark.marks.hung.edge == "version"}
+    latest: dict[str, dict[str, _Marked]] = {}
+    for mark in sorted(versions.values(), key=lambda mark: mark.seq):
+        first, passed = mark.marks.hung.edited_from, {mark.id}
+        while first in versions and first not in passed:  # a tree from elsewhere may say anything
+            passed.add(first)
+            first = versions[first].marks.hung.edited_from
+        if not mark.marks.flags.pruned:
+            latest.setdefault(first, {})[mark.id] = mark
+    at = names_at(path, {mark.depth for mark in versions.values()})
+    standing: dict[int, _Marked] = {}
+    for depth, (_, name, _) in at.items():
+        of_node = latest.get(name, {})
+        if of_node and chosen.get(name) != name:
+            standing[depth] = of_node.get(chosen.get(name, ""), list(of_node.values())[-1])
+    gone = {depth for depth, mark in standing.items() if mark.marks.flags.excluded}
+    read = {node.seq: node for node in path.nodes([mark.seq for mark in standing.values()])} if standing else {}
+    return {depth: Extra(read[mark.seq], "version") for depth, mark in standing.items() if depth not in gone}, gone
+
+
+class _Sources:
+    """What nodes of the path were made from beside their parents, each once."""
+
+    def __init__(
+        self, reader: Reader, tree: TreeRow, path: Path, hidden: dict[int, str], marked: Mapping[int, _Marked], notes: list[str]
+    ) -> None:
+        self._reader, self._tree, self._path, self._hidden, self._marked, self._notes = reader, tree, path, hidden, marked, notes
+        self.before: dict[int, list[Extra]] = {}
+        self.instructions: list[Node] = []
+        self._taken: set[str] = set()
+
+    def take(self, sources: Sequence[Source], depth: int) -> None:
+        """The sources of the node at this depth: instructions, then references, which are read before what it answers."""
+        for role in ("instruction", "context"):
+            for source in sources:
+                if source.role == role:
+                    self._one(source, max(depth - 1, 0))
+
+    def _one(self, source: Source, depth: int) -> None:
+        foreign = source.tree if source.tree != self._tree.id else ""
+        key = self._tree.key
+        if foreign:
+            row = self._reader.one(_TREE_KEY, self._tree.tenant, self._tree.project, foreign)
+            key = row[0] if row else 0
+        try:
+            node = nodes.find(self._reader, key, source.node)
+        except ChoiceError:
+            self._notes.append(f"the {source.role} {source.node} is not here and was left out")
+            return
+        marks = self._marked[node.seq].marks.flags if not foreign and node.seq in self._marked else None
+        if node.message is None or (marks and (marks.excluded or marks.pruned)):
+            self._notes.append(f"the {source.role} {node.local} is {'excluded' if node.message else 'purged'} and was left out")
+            return
+        extra = Extra(node, source.role, foreign)
+        if extra.name in self._taken:
+            return
+        self._taken.add(extra.name)
+        if source.role == "instruction":
+            self.instructions.append(node)
+        elif foreign or not (self._path.holds(node.seq, node.depth) and node.depth not in self._hidden):
+            self.before.setdefault(depth, []).append(extra)
+
+
+_TREE_KEY = "SELECT key FROM trees WHERE tenant = $1 AND project = $2 AND id = $3"
+
+
+def names_at(path: Path, depths: Collection[int]) -> dict[int, tuple[int, str, int]]:
+    """Which nodes stand at these places of a path: name here, id, and tokens up to there. Places past its end are left out."""
+    wanted = {depth for depth in depths if 0 <= depth < len(path)}
+    if not wanted or path.end is None:
+        return {}
+    if len(wanted) <= _FEW:
+        read = [path[depth] for depth in wanted]
+        return {node.depth: (node.seq, node.id, node.total) for node in read}
+    with path.database.read() as reader:
+        walked = reader.all(_WALK, path.tree, path.end.seq, min(wanted))
+    return {depth: (seq, name, total) for seq, name, depth, total in walked if depth in wanted}
+
+
+_WALK = f"""WITH RECURSIVE w (tree, seq, id, parent, depth, total) AS (
+        SELECT * FROM (SELECT tree, seq, id, parent, depth, total FROM nodes WHERE tree = {TREE} AND seq = $2 LIMIT 1) f
+        UNION ALL
+        SELECT n.tree, n.seq, n.id, n.parent, n.depth, n.total FROM w CROSS JOIN nodes n
+        WHERE n.tree = w.tree AND n.seq = w.parent AND n.depth < w.depth AND w.depth > $3)
+    SELECT seq, id, depth, total FROM w"""
+
+
+def lay(reading: Reading, bears: Bearing, write: Write) -> tuple[tuple[Message, ...], Places]:
+    """The messages of a path as they are read, each as `write` says it, with what comes in and without what is hidden."""
+    laid = _Laid(bears, write)
+    nodes_at = {node.depth: node for node in reading.nodes}
+    special = sorted({*bears.hidden, *bears.versions, *bears.before, *bears.behind})
+    for spot, message in zip(reading.places.spots, reading.messages, strict=True):
+        inside = special[bisect_left(special, spot.start) : bisect_right(special, spot.stop - 1)]
+        if not spot.unread:
+            laid.at(spot.start, nodes_at[spot.start].id, spot, write(nodes_at[spot.start]))
+        elif inside:
+            laid.apart(spot, inside)
+        else:
+            laid.add(spot, message)
+    for extra in bears.before.get(len(bears.path), ()) if not len(bears.path) else ():
+        laid.extra(extra, 0, "")
+    return tuple(laid.messages), Places(tuple(laid.spots), frozenset(bears.hidden))
+
+
+class _Laid:
+    def __init__(self, bears: Bearing, write: Write) -> None:
+        self._bears, self._write = bears, write
+        self.messages: list[Message] = []
+        self.spots: list[Spot] = []
+
+    def add(self, spot: Spot, message: Message) -> None:
+        self.spots.append(spot)
+        self.messages.append(message)
+
+    def extra(self, extra: Extra, depth: int, at: str, unread: bool = False) -> None:
+        tokens = max(extra.node.tokens, 1) if unread else 0
+        spot = Spot(depth, depth + 1, ((extra.name, extra.name),), tokens, extra.beside, at)
+        self.add(spot, stand_in(spot) if unread else self._write(extra.node))
+
+    def at(self, depth: int, name: str, spot: Spot | None, message: Message | None, unread: bool = False) -> None:
+        """What is read at a place: references, the node or the version that stands for it, annotations."""
+        bears = self._bears
+        for extra in bears.before.get(depth, ()):
+            self.extra(extra, depth, name, unread)
+        if depth in bears.versions:
+            self.extra(bears.versions[depth], depth, name, unread)
+        elif depth not in bears.hidden and spot is not None and message is not None:
+            self.add(spot, message)
+        for extra in bears.behind.get(depth, ()):
+            self.extra(extra, depth, name, unread)
+
+    def apart(self, spot: Spot, special: Sequence[int]) -> None:
+        """A stretch that was not read, in parts: those between the places where something bears on it, and these."""
+        edges = {place for depth in special for place in (depth - 1, depth, depth + 1)}
+        known = names_at(self._bears.path, edges | {spot.start - 1, spot.start, spot.stop - 1})
+        total = {depth: tokens for depth, (_, _, tokens) in known.items()} | {-1: 0}
+        scale = spot.tokens / max(total[spot.stop - 1] - total[spot.start - 1], 1)
+
+        def unread(start: int, stop: int) -> Spot:
+            tokens = max(ceil((total[stop - 1] - total[start - 1]) * scale), 1)
+            return Spot(start, stop, ((known[start][1], known[stop - 1][1]),), tokens)
+
+        begin = spot.start
+        for depth in (*special, spot.stop):
+            if begin < depth:
+                between = unread(begin, depth)
+                self.add(between, stand_in(between))
+            if depth < spot.stop:
+                alone = unread(depth, depth + 1)
+                self.at(depth, known[depth][1], alone, stand_in(alone), unread=True)
+            begin = depth + 1
+
+
+def joined(messages: Sequence[Message], places: Places, join: Join) -> tuple[tuple[Message, ...], Places]:
+    """Neighbours that `join` makes one message of, with one place for both."""
+    made: list[Message] = []
+    spots: list[Spot] = []
+    for message, spot in zip(messages, places.spots, strict=True):
+        one = join(made[-1], message) if made and not spot.unread and not spots[-1].unread else None
+        if one is None:
+            made.append(message)
+            spots.append(spot)
+            continue
+        made[-1] = one
+        before = spots[-1]
+        spots[-1] = Spot(before.start, spot.stop, (*before.nodes, *spot.nodes), 0, before.beside and spot.beside, spot.anchor)
+    return tuple(made), replace(places, spots=tuple(spots))

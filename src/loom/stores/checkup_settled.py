@@ -1,0 +1,64 @@
+"""What must be true of trees as they describe themselves, of what projects settle, and of what sessions have at hand."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from loom.conversation.agents import Agent
+from loom.conversation.canonical import from_json, to_json
+from loom.conversation.tree import TreeHead
+from loom.stores import settings
+from loom.stores.checkup import COPY, Problem, Table, cleared, decoder, read
+from loom.stores.database import Reader, Row
+
+_ANEW = "settle it anew, or take it away by hand: DELETE FROM settings, then the project is as if it were not settled"
+
+
+def _look_at_tree(_: Reader, values: Row, __: int) -> Iterator[Problem]:
+    key, tenant, project, name, title, data, sessions, living = values
+    head = read(decoder(TreeHead), data)
+    place = f"tree {name} in {tenant}/{project}"
+    if head is None:
+        yield Problem(place, "what it says of itself cannot be read", COPY)
+    elif sessions and not living and (title or head != TreeHead(mode=head.mode)):
+        nothing = f"title = '', data = '{to_json(TreeHead(mode=head.mode))}'"
+        what = "all of its sessions were purged, and its words are still there"
+        yield Problem(place, what, cleared("trees", nothing, f"key = {key}"))
+
+
+def _look_at_setting(_: Reader, values: Row, __: int) -> Iterator[Problem]:
+    tenant, project, kind, name, data = values
+    held: Any = settings.KINDS.get(kind, object)
+    settled = read(decoder(held), data)
+    if settled is None or (isinstance(settled, Agent) and settled.name != name):
+        yield Problem(_place(kind, name, f"in {tenant}/{project}"), "what is settled cannot be read", _ANEW)
+
+
+def _look_at_state(_: Reader, values: Row, __: int) -> Iterator[Problem]:
+    session, kind, name, data, identity, status, tenant, project = values
+    place = _place(kind, name, f"of session {identity} in {tenant}/{project}" if identity else f"of session {session}")
+    drop = f"take it away by hand: DELETE FROM states WHERE session = {session}"
+    if identity is None:
+        yield Problem(place, "its session is not there", drop)
+    elif status == "purged":
+        yield Problem(place, "its session was purged, and it is still there", f"{drop}; then VACUUM")
+    if read(lambda text: (from_json(text),), data) is None:
+        yield Problem(place, "what the session has at hand cannot be read", f"{drop} AND kind = '{kind}'")
+
+
+def _place(kind: str, name: str, where: str) -> str:
+    return f"{kind} {name} {where}" if name else f"{kind} {where}"
+
+
+_TREES = """SELECT t.key, t.tenant, t.project, t.id, t.title, t.data, (SELECT count(*) FROM sessions s WHERE s.tree = t.key),
+    (SELECT count(*) FROM sessions s WHERE s.tree = t.key AND s.status <> 'purged')
+    FROM trees t WHERE t.key > $1 ORDER BY t.key LIMIT $2"""
+_SETTINGS = """SELECT tenant, project, kind, name, data FROM settings WHERE (tenant, project, kind, name) > ($1, $2, $3, $4)
+    ORDER BY tenant, project, kind, name LIMIT $5"""
+_STATES = """SELECT x.session, x.kind, x.name, x.data, s.id, s.status, s.tenant, s.project FROM states x
+    LEFT JOIN sessions s ON s.key = x.session WHERE (x.session, x.kind, x.name) > ($1, $2, $3)
+    ORDER BY x.session, x.kind, x.name LIMIT $4"""
+SETTLED = (
+    Table("trees", (0,), _TREES, _look_at_tree),
+    Table("settings", ("", "", "", ""), _SETTINGS, _look_at_setting),
+    Table("states", (0, "", ""), _STATES, _look_at_state),
+)

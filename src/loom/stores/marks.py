@@ -1,0 +1,167 @@
+"""What is said about nodes without changing them: how they hang in their tree, what they were made from, flags and links.
+
+Each is a record with who said it and when. An edge and its sources are written with their node and stay. Flags and links are a
+log: what was said last holds, and what was said before can still be read.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, get_args
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from loom.conversation.canonical import from_json, to_json
+from loom.conversation.tree import Edge, Flags, Link, Source
+from loom.stores.database import Reader, Row, Writer
+
+Flag = Literal["bookmarked", "pruned", "excluded", "pinned", "included"]
+
+
+class Hung(Struct, frozen=True, omit_defaults=True):
+    """How a node hangs where it does not just go on; of another version, what it was edited from."""
+
+    edge: Edge = "continuation"
+    edited_from: str = ""
+
+
+class Turned(Struct, frozen=True, omit_defaults=True):
+    """A flag that was set or taken back."""
+
+    flag: Flag
+    on: bool
+    label: str = ""
+
+
+class Tied(Struct, frozen=True, omit_defaults=True):
+    """A link that was made or taken back."""
+
+    target: str
+    tree: str = ""
+    label: str = ""
+    on: bool = True
+
+
+class Origin(Struct, frozen=True, omit_defaults=True):
+    """What a node was called where it came from, by whom it was said, and its generation there where it is another here."""
+
+    id: str = ""
+    author: str = ""
+    generation: str | None = None
+
+
+Said = Hung | Turned | Tied | Origin | tuple[Source, ...]
+# What each kind of record holds. The doctor reads them too.
+KINDS: dict[str, Any] = {"edge": Hung, "sources": tuple[Source, ...], "flag": Turned, "link": Tied, "origin": Origin}
+
+
+_DECODERS = {kind: msgspec.json.Decoder(held) for kind, held in KINDS.items()}
+
+
+class Mark(Struct, frozen=True):
+    """A record beside a node."""
+
+    node: int
+    kind: str
+    data: Any
+    author: str
+    created: int
+
+
+class Marks(Struct, frozen=True):
+    """All that is said of one node."""
+
+    hung: Hung = Hung()
+    sources: tuple[Source, ...] = ()
+    flags: Flags = Flags()
+    links: tuple[Link, ...] = ()
+    origin: Origin = Origin()
+
+
+def read_mark(row: Row) -> Mark:
+    node, kind, data, author, created = row
+    return Mark(node, kind, read_data(kind, data), author, created)
+
+
+def read_data(kind: str, data: str) -> Any:
+    """What a record of this kind holds."""
+    try:
+        return _DECODERS[kind].decode(data)
+    except (msgspec.DecodeError, UnicodeError):  # halves of surrogate pairs
+        return msgspec.convert(from_json(data), KINDS[kind])
+
+
+def marks_of(reader: Reader, tree: int, nodes: Iterable[int], until: int | None = None) -> list[Mark]:
+    """What is said of these nodes, in the order in which it was said; what was said later than `until` is left out."""
+    found = reader.all(f"{_MARKS} AND r.node IN {{each_int:2}} ORDER BY r.seq", tree, str(list(nodes)))
+    return [mark for mark in map(read_mark, found) if until is None or mark.created <= until]
+
+
+def marks_in(reader: Reader, tree: int) -> list[Mark]:
+    """What is said of any node of a tree."""
+    return list(map(read_mark, reader.all(f"{_MARKS} ORDER BY r.seq", tree)))
+
+
+_MARKS = f"""SELECT r.node, r.kind, r.data, r.author, r.created FROM records r
+    WHERE r.tree = $1 AND r.kind IN ({", ".join(f"'{kind}'" for kind in KINDS)}) AND r.data IS NOT NULL"""
+
+
+def summed(marks: Iterable[Mark]) -> dict[int, Marks]:
+    """What holds now, by node."""
+    found: dict[int, Marks] = {}
+    for mark in marks:
+        before = found.get(mark.node, Marks())
+        match mark.data:
+            case Hung():
+                now = replace(before, hung=mark.data)
+            case Turned(flag, on, label):
+                flags = replace(before.flags, **{flag: on})
+                now = replace(before, flags=replace(flags, label=label) if flag == "bookmarked" else flags)
+            case Tied(target, tree, label, on):
+                link = Link("", target, tree, label)
+                gone = [link] if on or label else [each for each in before.links if (each.target, each.tree) == (target, tree)]
+                others = tuple(each for each in before.links if each not in gone)
+                now = replace(before, links=(*others, link) if on else others)
+            case Origin():
+                now = replace(before, origin=mark.data)
+            case _:
+                now = replace(before, sources=mark.data)
+        found[mark.node] = now
+    return found
+
+
+def write_marks(writer: Writer, tree: int, session: int, author: str, now: int, marks: Sequence[tuple[int, Said]]) -> None:
+    """Write down what is said of nodes. What is written with a node is written once; a log grows."""
+    logged = [node for node, data in marks if isinstance(data, Turned | Tied)]
+    counted = {
+        (node, kind): count
+        for node, kind, count in writer.all(
+            """SELECT node, kind, count(*) FROM records WHERE tree = $1 AND kind IN ('flag', 'link') AND node IN {each_int:2}
+                GROUP BY node, kind""",
+            tree,
+            str(logged),
+        )
+    }
+    rows: list[Row] = []
+    for node, data in marks:
+        kind = next((kind for kind, held in KINDS.items() if held is type(data)), "sources")
+        name = ""
+        if kind in ("flag", "link"):
+            number = counted.get((node, kind), 0)
+            counted[node, kind] = number + 1
+            name = f"{number:06}"
+        rows.append((tree, node, kind, name, session, author, to_json(data), now))
+    writer.many(
+        """INSERT INTO records (tree, node, kind, name, session, author, data, created) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+            ON CONFLICT (tree, node, kind, name) DO NOTHING""",
+        rows,
+    )
+
+
+def flags_as_marks(flags: Flags) -> list[Turned]:
+    """The flags of a tree that comes from elsewhere, as they are written here."""
+    return [
+        Turned(flag, getattr(flags, flag), flags.label if flag == "bookmarked" else "")
+        for flag in get_args(Flag)
+        if getattr(flags, flag) or (flag == "bookmarked" and flags.label)
+    ]

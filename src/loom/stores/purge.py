@@ -1,0 +1,119 @@
+"""What a purge takes away: words, wherever they went. Ids and places stay, and so does how a node hangs in its tree."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from loom.conversation.canonical import from_json, to_json
+from loom.conversation.tree import TreeHead
+from loom.stores.database import Reader, Writer
+from loom.stores.marks import KINDS
+from loom.stores.nodes import TreeRow
+from loom.stores.path import BY_SEQ, TREE
+
+
+def held_by(reader: Reader, tree: int, ends: Sequence[int], own: Mapping[int, int]) -> set[int]:
+    """Which of these nodes, given with their depths, stand on a path to one of those ends. Walks up no further than they reach."""
+    if not own:
+        return set()
+    top = min(own.values())
+    kept: set[int] = set()
+    for end in ends:
+        seq: int | None = end
+        while seq is not None and seq not in kept:
+            rows = reader.all(_UPWARD, tree, seq, top)
+            seq = None
+            for at, parent in rows:
+                if at in kept:
+                    seq = None
+                    break
+                if at in own:
+                    kept.add(at)
+                seq = parent
+            if len(rows) < 2000:
+                break
+    return kept
+
+
+_UPWARD = f"""WITH RECURSIVE w (tree, seq, parent, depth, n) AS (
+    SELECT * FROM (SELECT tree, seq, parent, depth, 1 FROM nodes WHERE tree = {TREE} AND seq = $2 LIMIT 1) f
+    UNION ALL
+    SELECT p.tree, p.seq, p.parent, p.depth, w.n + 1 FROM w CROSS JOIN nodes p
+    WHERE p.tree = w.tree AND p.seq = w.parent AND w.n < 2000 AND p.depth >= $3)
+    SELECT seq, parent FROM w ORDER BY n"""
+
+
+def take_words(writer: Writer, tree: TreeRow, session: int, gone: Mapping[int, int]) -> None:
+    """Take away the words of these nodes, given with their depths, and those that the session has beside them."""
+    each = [(tree.key, seq) for seq in gone]
+    writer.many("UPDATE nodes SET body = NULL, author = '' WHERE tree = $1 AND seq = $2", each)
+    # An edge has no words, and without it a remark would look as if the conversation went on there.
+    writer.many("UPDATE records SET data = CASE WHEN kind = 'edge' THEN data END, author = '' WHERE tree = $1 AND node = $2", each)
+    _take_texts(writer, tree, session, gone)
+    writer.all("DELETE FROM views WHERE session = $1", session)
+    writer.all("DELETE FROM states WHERE session = $1", session)
+    _take_views(writer, tree, {**gone, **_take_labels(writer, tree.key, session)})
+    if writer.one("SELECT 1 FROM sessions WHERE tree = $1 AND key <> $2 AND status <> 'purged'", tree.key, session) is None:
+        _take_head(writer, tree.key)
+
+
+def _take_labels(writer: Writer, tree: int, session: int) -> dict[int, int]:
+    """Take away the labels that a session gave to nodes and links; the flags and the links stay. The nodes, with their depths."""
+    found = writer.all(
+        """SELECT r.seq, r.node, n.depth, r.kind, r.data FROM records r JOIN nodes n ON n.tree = r.tree AND n.seq = r.node
+            WHERE r.tree = $1 AND r.session = $2 AND r.kind IN ('flag', 'link') AND r.data LIKE '%"label":%'""",
+        tree,
+        session,
+    )
+    writer.many("UPDATE records SET data = $2 WHERE seq = $1", [(seq, _unlabelled(kind, data)) for seq, _, _, kind, data in found])
+    return {node: depth for _, node, depth, _, _ in found}
+
+
+def _unlabelled(kind: str, data: str) -> str | None:
+    try:
+        return to_json(replace(msgspec.convert(from_json(data), KINDS[kind]), label=""))
+    except (ValueError, msgspec.ValidationError):  # damaged; what words are in it nobody knows
+        return None
+
+
+def _take_texts(writer: Writer, tree: TreeRow, session: int, gone: Mapping[int, int]) -> None:
+    """Take away texts that were cut in this session, or by whomever from these nodes."""
+    writer.all("UPDATE handles SET data = NULL WHERE tree = $1 AND session = $2 AND kind = 'text'", tree.key, session)
+    ids = {name for (name,) in writer.all(f"SELECT n.id FROM {BY_SEQ}", tree.key, str(list(gone)))} if gone else set()
+    for key, handle, data in writer.all(_TEXTS, tree.tenant, tree.project) if ids else ():
+        named = [name.rpartition("/") for stretch in from_json(data).get("nodes", ()) for name in stretch]
+        if any(name in ids and (other == tree.id or (not other and key == tree.key)) for other, _, name in named):
+            writer.all("UPDATE handles SET data = NULL WHERE tree = $1 AND handle = $2", key, handle)
+
+
+_TEXTS = """SELECT h.tree, h.handle, h.data FROM handles h JOIN trees t ON t.key = h.tree
+    WHERE t.tenant = $1 AND t.project = $2 AND h.kind = 'text' AND h.data IS NOT NULL"""
+
+
+def _take_views(writer: Writer, tree: TreeRow, worded: Mapping[int, int]) -> None:
+    """Take away views in which these nodes may have been read: on a path, or beside one. The next request begins an epoch."""
+    if not worded:
+        return
+    for key, epoch, node in writer.all(
+        "SELECT v.session, v.epoch, v.node FROM views v JOIN sessions s ON s.key = v.session WHERE s.tree = $1", tree.key
+    ):
+        if held_by(writer, tree.key, [node], worded):
+            writer.all("DELETE FROM views WHERE session = $1 AND epoch = $2", key, epoch)
+    # A view only tells that something came in beside its path, not what; it may come from another tree.
+    writer.all(
+        """DELETE FROM views WHERE data LIKE '%"shape":"%' AND data NOT LIKE '%"shape":""%'
+            AND session IN (SELECT key FROM sessions WHERE tenant = $1 AND project = $2)""",
+        tree.tenant,
+        tree.project,
+    )
+
+
+def _take_head(writer: Writer, tree: int) -> None:
+    """Take away what a tree says of itself, but for its mode; all of its sessions are purged."""
+    row = writer.one("SELECT data FROM trees WHERE key = $1", tree)
+    try:
+        mode = msgspec.convert(from_json(row[0] if row else "{}"), TreeHead).mode
+    except (ValueError, msgspec.ValidationError):
+        mode = "dialogue"
+    writer.all("UPDATE trees SET title = '', data = $2 WHERE key = $1", tree, to_json(TreeHead(mode=mode)))

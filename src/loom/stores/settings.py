@@ -1,0 +1,108 @@
+"""What a project settles: its agents, and how its trees are read; and what each session has at hand beside what was said."""
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+import msgspec
+
+from loom.conversation.agents import Agent
+from loom.conversation.canonical import from_json, to_json
+from loom.conversation.tree import Preferences
+from loom.errors import ChoiceError, shorten
+from loom.stores.database import Database, Reader, Writer
+from loom.stores.sessions import Scope, check_name
+
+# What each kind of setting holds. The doctor reads them too.
+KINDS = {"agent": Agent, "preferences": Preferences}
+_T = TypeVar("_T")
+
+
+class Settings:
+    """Agents and preferences of a project."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def agent(self, scope: Scope, name: str) -> Agent | None:
+        """The agent of this name, where it was made known."""
+        return self._one(scope, "agent", name, Agent)
+
+    def known_agent(self, scope: Scope, name: str) -> Agent:
+        found = self.agent(scope, name)
+        if found is None:
+            raise ChoiceError(f"there is no agent {shorten(name)!r} in project {scope.project!r}; loom tree agent NAME makes one")
+        return found
+
+    def agents(self, scope: Scope) -> list[Agent]:
+        with self._database.read() as reader:
+            sql = "SELECT data FROM settings WHERE tenant = $1 AND project = $2 AND kind = 'agent' ORDER BY name"
+            return [msgspec.convert(from_json(data), Agent) for (data,) in reader.all(sql, scope.tenant, scope.project)]
+
+    def keep_agent(self, scope: Scope, agent: Agent, now: int) -> None:
+        check_name("agent", agent.name)
+        if not agent.name.strip():
+            raise ChoiceError("an agent must have a name")
+        self._put(scope, "agent", agent.name, to_json(agent), now)
+
+    def preferences(self, scope: Scope) -> Preferences:
+        """Those of the application: what holds for every tree that does not say otherwise."""
+        return self._one(scope, "preferences", "", Preferences) or Preferences()
+
+    def keep_preferences(self, scope: Scope, preferences: Preferences, now: int) -> None:
+        self._put(scope, "preferences", "", to_json(preferences), now)
+
+    def _one(self, scope: Scope, kind: str, name: str, held: type[_T]) -> _T | None:
+        with self._database.read() as reader:
+            sql = "SELECT data FROM settings WHERE tenant = $1 AND project = $2 AND kind = $3 AND name = $4"
+            row = reader.one(sql, scope.tenant, scope.project, kind, name)
+            return msgspec.convert(from_json(row[0]), held) if row else None
+
+    def _put(self, scope: Scope, kind: str, name: str, data: str, now: int) -> None:
+        with self._database.write() as writer:
+            put_setting(writer, scope, kind, name, data, scope.agent, now)
+
+
+def put_setting(writer: Writer, scope: Scope, kind: str, name: str, data: str, author: str, updated: int) -> None:
+    writer.all(
+        """INSERT INTO settings (tenant, project, kind, name, data, author, updated) VALUES ($1, $2, $3, $4, $5, $6, $7)
+            ON CONFLICT (tenant, project, kind, name) DO UPDATE SET data = excluded.data, author = excluded.author,
+            updated = excluded.updated""",
+        scope.tenant,
+        scope.project,
+        kind,
+        name,
+        data,
+        author,
+        updated,
+    )
+
+
+class States:
+    """What a session has at hand: values by kind and name, as JSON."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def all(self, session: int, kind: str) -> dict[str, str]:
+        """What is kept of this kind, the oldest first."""
+        with self._database.read() as reader:
+            return states_of(reader, session, kind)
+
+    def put(self, session: int, kind: str, values: Mapping[str, str | None], now: int) -> None:
+        """Keep these values; none takes one away."""
+        with self._database.write() as writer:
+            gone = [(session, kind, name) for name, value in values.items() if value is None]
+            kept = [(session, kind, name, value, now) for name, value in values.items() if value is not None]
+            if gone:
+                writer.many("DELETE FROM states WHERE session = $1 AND kind = $2 AND name = $3", gone)
+            if kept:
+                writer.many(PUT_STATE, kept)
+
+
+PUT_STATE = """INSERT INTO states (session, kind, name, data, updated) VALUES ($1, $2, $3, $4, $5)
+    ON CONFLICT (session, kind, name) DO UPDATE SET data = excluded.data, updated = excluded.updated"""
+
+
+def states_of(reader: Reader, session: int, kind: str) -> dict[str, str]:
+    sql = "SELECT name, data FROM states WHERE session = $1 AND kind = $2 ORDER BY updated, name"
+    return dict(reader.all(sql, session, kind))

@@ -1,0 +1,275 @@
+"""Trees as they are stored: found by id, described, and looked at as a whole without reading what is said in them."""
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from loom.conversation.canonical import from_json, to_json
+from loom.conversation.outline import Twig
+from loom.conversation.tree import TreeHead
+from loom.errors import ChoiceError, shorten
+from loom.stores import nodes
+from loom.stores.database import Database, Reader, Row
+from loom.stores.marks import Mark, Marks, marks_in, marks_of, summed
+from loom.stores.nodes import TreeRow
+from loom.stores.path import BY_SEQ, OF_N, TREE, Node, Path, named, to_node
+from loom.stores.sessions import Scope, check_name
+
+_COLUMNS = "t.key, t.tenant, t.project, t.id, t.title, t.data, t.created"
+_SCOPED = """t.tenant = $1 AND t.project = $2
+    AND ($3 = '' OR EXISTS (SELECT 1 FROM sessions s WHERE s.tree = t.key AND s.agent IN ('', $3)))"""
+
+
+class StoredTree(Struct, frozen=True):
+    """A tree's row, its title and what it says of itself."""
+
+    row: TreeRow
+    title: str
+    head: TreeHead
+    created: int
+
+
+class Listed(Struct, frozen=True):
+    """A tree in a list: how many nodes it has, and when a session on it was last used."""
+
+    tree: StoredTree
+    nodes: int
+    updated: int
+
+
+class Kin(Struct, frozen=True):
+    """How many hang on a node: continuations, annotations and versions."""
+
+    continuations: int = 0
+    annotations: int = 0
+    versions: int = 0
+
+
+@lru_cache(maxsize=256)
+def _head(text: str) -> TreeHead:
+    return msgspec.convert(from_json(text), TreeHead)
+
+
+def _to_tree(row: Row) -> StoredTree:
+    return StoredTree(TreeRow(*row[:4]), row[4], _head(row[5]), row[6])
+
+
+def tree_of(reader: Reader, tree: TreeRow) -> StoredTree:
+    row = reader.one(f"SELECT {_COLUMNS} FROM trees t WHERE t.key = $1", tree.key)
+    assert row is not None
+    return _to_tree(row)
+
+
+class Trees:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def get(self, scope: Scope, name: str) -> StoredTree:
+        """The tree of this id, or of the one that begins so."""
+        check_name("tree's id", name)
+        scoped = (scope.tenant, scope.project, scope.agent)
+        with self._database.read() as reader:
+            rows = reader.all(f"SELECT {_COLUMNS} FROM trees t WHERE {_SCOPED} AND t.id = $4", *scoped, name)
+            if not rows and len(name) >= 4:
+                begins = f"SELECT {_COLUMNS} FROM trees t WHERE {_SCOPED} AND t.id >= $4 AND t.id < $5 ORDER BY t.id LIMIT 3"
+                rows = reader.all(begins, *scoped, name, name + "\uffff")
+        if not rows:
+            raise ChoiceError(f"there is no tree {shorten(name)!r} in project {scope.project!r}; loom tree list shows them")
+        if len(rows) > 1:
+            raise ChoiceError(f"{shorten(name)!r} begins several trees ({', '.join(row[3] for row in rows)}); give more letters")
+        return _to_tree(rows[0])
+
+    def called(self, scope: Scope, title: str) -> list[StoredTree]:
+        """The trees of this title or this id, the newest first."""
+        with self._database.read() as reader:
+            found = reader.all(
+                f"SELECT {_COLUMNS} FROM trees t WHERE {_SCOPED} AND (t.title = $4 OR t.id = $4) ORDER BY t.key DESC",
+                scope.tenant,
+                scope.project,
+                scope.agent,
+                title,
+            )
+            return list(map(_to_tree, found))
+
+    def listed(self, scope: Scope, limit: int = 0) -> list[Listed]:
+        """The trees in scope that hold anything or were made as trees, the one used last first."""
+        with self._database.read() as reader:
+            found = reader.all(
+                f"""SELECT {_COLUMNS}, (SELECT count(*) FROM nodes n WHERE n.tree = t.key),
+                    (SELECT max(s.updated) FROM sessions s WHERE s.tree = t.key) AS used FROM trees t
+                    WHERE {_SCOPED} AND EXISTS (SELECT 1 FROM sessions s WHERE s.tree = t.key AND s.status <> 'purged')
+                    ORDER BY used DESC, t.key DESC LIMIT $4""",
+                scope.tenant,
+                scope.project,
+                scope.agent,
+                limit or 1_000_000_000,
+            )
+            return [Listed(_to_tree(row), row[7], row[8]) for row in found]
+
+    def head(self, tree: TreeRow) -> StoredTree:
+        """A tree as it is now."""
+        with self._database.read() as reader:
+            return tree_of(reader, tree)
+
+    def change(self, tree: TreeRow, title: str | None = None, head: TreeHead | None = None) -> StoredTree:
+        """Give a tree another title or head. Its mode stays what it was made with."""
+        with self._database.write() as writer:
+            writer.one("SELECT key FROM trees WHERE key = $1 {lock}", tree.key)
+            before = tree_of(writer, tree)
+            head = replace(head or before.head, full_title="") if title is not None else head
+            if head is not None and head.mode != before.head.mode:
+                raise ChoiceError(f"tree {tree.id} is in {before.head.mode} mode, which cannot be changed; make another tree")
+            writer.all(
+                "UPDATE trees SET title = coalesce($2, title), data = coalesce($3, data) WHERE key = $1",
+                tree.key,
+                check_name("title", title) if title is not None else None,
+                to_json(head) if head is not None else None,
+            )
+            return tree_of(writer, tree)
+
+    # Looking at a tree
+
+    def node(self, tree: int, name: str) -> Node:
+        """A node by its id, or a beginning of it."""
+        with self._database.read() as reader:
+            return nodes.find(reader, tree, name)
+
+    def path(self, tree: int, end: Node | None) -> Path:
+        return Path(self._database, tree, end)
+
+    def read(self, tree: int, seqs: Iterable[int]) -> dict[int, Node]:
+        """Nodes with what they say."""
+        with self._database.read() as reader:
+            return {row[0]: to_node(row) for row in reader.all(f"SELECT {OF_N} FROM {BY_SEQ}", tree, str(list(seqs)))}
+
+    def marks(self, tree: int, seqs: Iterable[int], until: int | None = None) -> dict[int, Marks]:
+        """What holds of these nodes."""
+        with self._database.read() as reader:
+            return summed(marks_of(reader, tree, seqs, until))
+
+    def history(self, tree: int, node: Node) -> list[Mark]:
+        """What was said of a node, by whom and when."""
+        with self._database.read() as reader:
+            return marks_of(reader, tree, [node.seq])
+
+    def children(self, tree: int, node: Node | None) -> list[Node]:
+        """What hangs on a node, the oldest first; on none, the roots."""
+        where = "n.parent = $2" if node else "n.parent IS NULL AND $2 = 0"
+        with self._database.read() as reader:
+            rows = reader.all(
+                f"SELECT {OF_N} FROM nodes n WHERE n.tree = {TREE} AND {where} ORDER BY n.seq", tree, node.seq if node else 0
+            )
+            return list(map(to_node, rows))
+
+    def kin(self, tree: int, seqs: Iterable[int], until: int) -> dict[int, Kin]:
+        """How many hang on each of these nodes, of those that were there then."""
+        with self._database.read() as reader:
+            found = reader.all(
+                """SELECT n.parent, coalesce(r.data, ''), count(*) FROM nodes n
+                    LEFT JOIN records r ON r.tree = n.tree AND r.node = n.seq AND r.kind = 'edge'
+                    WHERE n.tree = $1 AND n.parent IN {each_int:2} AND n.created <= $3 GROUP BY n.parent, coalesce(r.data, '')""",
+                tree,
+                str(list(seqs)),
+                until,
+            )
+        counted: dict[int, dict[str, int]] = {}
+        for parent, data, count in found:
+            edge = from_json(data).get("edge", "continuation") if data else "continuation"
+            of = counted.setdefault(parent, {})
+            of[edge] = of.get(edge, 0) + count
+        return {seq: Kin(of.get("continuation", 0), of.get("annotation", 0), of.get("version", 0)) for seq, of in counted.items()}
+
+    def twigs(self, tree: int) -> list[Twig]:
+        """Every node without what it says, parents before children."""
+        with self._database.read() as reader:
+            rows = reader.all(
+                """SELECT n.seq, n.parent, n.local, n.role, n.author, s.agent FROM nodes n LEFT JOIN sessions s ON s.key = n.session
+                    WHERE n.tree = $1 ORDER BY n.seq""",
+                tree,
+            )
+            marks = summed(marks_in(reader, tree))
+            edited = {seq: mark.hung.edited_from for seq, mark in marks.items() if mark.hung.edge == "version"}
+            originals = to_json(sorted(set(edited.values())))
+            seqs: dict[str, int] = dict(reader.all(f"SELECT n.id, n.seq FROM {named('id')}", tree, originals)) if edited else {}
+        pruned: set[int] = set()
+        made: list[Twig] = []
+        usual = Marks()
+        for seq, parent, local, role, author, agent in rows:
+            mark = marks.get(seq, usual)
+            if seq in edited:  # drawn beside what it stands for, and not beside what that came after
+                parent = seqs.get(edited[seq], parent)
+            if mark.flags.pruned or parent in pruned:
+                pruned.add(seq)
+            made.append(
+                Twig(
+                    key=seq,
+                    parent=parent,
+                    local=local,
+                    role=role,
+                    author=mark.origin.author or author or agent or "",
+                    edge=mark.hung.edge,
+                    flags=mark.flags,
+                    pruned=seq in pruned,
+                )
+            )
+        return made
+
+    def counts(self, tree: int) -> tuple[int, int]:
+        """How many nodes a tree has, and how many branches: nodes that are no remarks, and behind which nothing goes on."""
+        with self._database.read() as reader:
+            row = reader.one("SELECT count(*), count(DISTINCT parent) FROM nodes WHERE tree = $1", tree)
+            beside = reader.all(
+                """SELECT n.seq, n.parent FROM records r JOIN nodes n ON n.tree = r.tree AND n.seq = r.node
+                    WHERE r.tree = $1 AND r.kind = 'edge' AND r.data LIKE '%"edge":%'""",
+                tree,
+            )
+            above = [parent for _, parent in beside if parent is not None]
+            hang = "SELECT parent, count(*) FROM nodes WHERE tree = $1 AND parent IN {each_int:2} GROUP BY parent"
+            hanging: dict[int, int] = dict(reader.all(hang, tree, str([*above, *(seq for seq, _ in beside)])))
+        count, parents = row or (0, 0)
+        # Who has only remarks behind it has nothing that goes on; and a remark is no branch, whatever is said behind it.
+        silent = sum(hanging[parent] == above.count(parent) for parent in set(above))
+        answered = sum(seq in hanging for seq, _ in beside)
+        return count, count - len(beside) - (parents - silent - answered)
+
+    def search(self, tree: int, wanted: Sequence[str], limit: int) -> list[Node]:
+        """The newest nodes that say all of these words."""
+        found: list[Node] = []
+        last = 1 << 62
+        with self._database.read() as reader:
+            while len(found) < limit:
+                sql = f"SELECT {OF_N} FROM nodes n WHERE n.tree = $1 AND n.seq < $2 ORDER BY n.seq DESC LIMIT 500"
+                rows = reader.all(sql, tree, last)
+                if not rows:
+                    break
+                last = rows[-1][0]
+                for node in map(to_node, rows):
+                    text = node.message.text.lower() if node.message else ""
+                    if all(word in text for word in wanted):
+                        found.append(node)
+        return found[:limit]
+
+    def whole(self, tree: int) -> tuple[list[Node], dict[int, Marks], dict[int, str]]:
+        """All of a tree: its nodes as they were written, what holds of them, and the agents of its sessions."""
+        with self._database.read() as reader:
+            read = [to_node(row) for row in reader.all(f"SELECT {OF_N} FROM nodes n WHERE n.tree = $1 ORDER BY n.seq", tree)]
+            agents: dict[int, str] = dict(reader.all("SELECT key, agent FROM sessions WHERE tree = $1 AND agent <> ''", tree))
+            return read, summed(marks_in(reader, tree)), agents
+
+    def agents_of(self, tree: int) -> dict[int, str]:
+        """The agents of a tree's sessions, by the key of the session."""
+        with self._database.read() as reader:
+            return dict(reader.all("SELECT key, agent FROM sessions WHERE tree = $1 AND agent <> ''", tree))
+
+    def sessions_on(self, tree: int) -> Sequence[Row]:
+        """The sessions that stand on a tree: id, agent, node and when they were last used."""
+        with self._database.read() as reader:
+            return reader.all(
+                """SELECT s.id, s.agent, n.local, s.updated FROM sessions s
+                    LEFT JOIN nodes n ON n.tree = s.tree AND n.seq = s.cursor
+                    WHERE s.tree = $1 AND s.status = 'active' ORDER BY s.updated DESC, s.key""",
+                tree,
+            )

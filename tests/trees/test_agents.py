@@ -1,0 +1,302 @@
+"""A scripted agent works on a tree: every `→` command, right and wrong, and what it is told of them."""
+
+import re
+
+import pytest
+
+from loom import Loom
+from loom.conversation.agents import PERMISSIONS, Agent
+from loom.conversation.commands import LONGEST_BATCH, SPECS
+from loom.engine import commands
+from loom.engine.commands import Acted
+from loom.engine.trees import LoomTree
+from loom.errors import ChoiceError, Conflict
+from loom.stores.doctor import examine
+from loom.stores.path import Node
+from tests.trees.making import dialogue, told, woven
+
+TEXTS = ["How do I weave a selvedge?", "Turn the weft at the edge.", "And if it puckers?", "Beat more gently."]
+
+
+@pytest.fixture
+def tree(loom: Loom) -> tuple[LoomTree, list[Node]]:
+    loom.keep_agent(Agent(name="bot", permissions=PERMISSIONS))
+    return dialogue(loom, TEXTS)
+
+
+def results(acted: Acted) -> list[str]:
+    return [result.text for result in acted.results]
+
+
+def one(loom: Loom, tree: LoomTree, line: str, agent: str = "bot") -> str:
+    [text] = results(loom.act(tree.id, line, agent=agent))
+    return text
+
+
+# ── a whole session ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_agent_uses_every_command_right_and_wrong(loom: Loom, tree: tuple[LoomTree, list[Node]]) -> None:
+    made, (a, b, c, d) = tree
+    other, [there] = dialogue(loom, ["another talk"])
+    turns = [
+        f"""I first look around.
+→ view {b.local}
+→ tree
+→ tree {b.local} depth:1
+→ list branches
+→ list siblings
+→ search "weft"
+→ help
+→ help edit
+→ memory""",
+        f"""→ think The question is about
+the edge, not about the weft. ←
+→ pin {a.local}
+→ pin result:1
+→ stash "edge" content-of:{b.local}
+→ stash "so far" summary-of:{a.local}-{d.local}
+→ stash "idea" "ask about the beat"
+→ recall "idea"
+→ pin stash:edge
+→ memory stashed
+→ drop pin:{a.local}
+→ drop stash:idea
+→ drop stash:idea""",
+        f"""→ respond "Use a temple."
+→ respond to:{b.local} "How tight is the warp?"
+→ annotate {a.local} "the real question"
+→ link {a.local} {b.local} "answered by"
+→ link {a.local} {other.id}/{there.local}
+→ bookmark {b.local} "the answer"
+→ edit {c.local} "And if it frays?"
+→ list bookmarks
+→ list links
+→ list annotations
+→ switch {d.local} digest:yes""",
+        f"""→ prune {c.local}
+→ restore {c.local}
+→ unbookmark {b.local}
+→ write "notes" "Beat gently.\\n"
+→ read "notes"
+→ list documents
+→ list trees
+→ continue n:2
+→ memory trace""",
+        f"""→ view nope
+→ view {other.id}/{there.local}
+→ link {a.local} zzzzzz/{there.local}
+→ frobnicate
+→ view
+→ list everything
+→ tree nope
+→ switch nope
+→ search ""
+→ pin result:99
+→ stash "label"
+→ recall "nothing"
+→ drop pin:nothing
+→ memory all
+→ help frobnicate""",
+        f"""→ annotate nope "x"
+→ edit {b.local} "Turn the weft at the edge."
+→ bookmark nope
+→ unbookmark
+→ prune nope
+→ restore nope
+→ continue n:11
+→ read "missing"
+→ write "notes"
+→ think without end
+→ respond "never ends""",
+    ]
+    used: dict[str, set[bool]] = {name: set() for name in SPECS}
+    transcript = ""
+    for turn in turns:
+        woven(made, agent="bot")
+        acted = loom.act(made.id, turn, agent="bot")
+        transcript += f"{acted}\n\n"
+        for result in acted.results:
+            name = re.match(r"→ (\w+)", result.command)
+            if name and name[1] in used:
+                used[name[1]].add(result.failed)
+    used["think"].add(False)
+    assert [name for name, ways in used.items() if False not in ways] == ["continue"], "all but a model's work was done"
+    assert [name for name, ways in used.items() if True not in ways] == [], "and each was refused once"
+    codes = set(re.findall(r"✗ ([A-Z_]+):", transcript))
+    assert codes == {"NOT_FOUND", "CROSS_TREE", "INVALID_SYNTAX", "LIMIT_EXCEEDED", "MODEL_ERROR"}
+    assert list(examine(loom.store)) == []
+    said = [node.message.text for node in made.session("bot").path if node.message]
+    assert "I first look around." not in said, "the agent has gone to another branch since"
+    assert not any("→ " in text for text in said), "commands are no messages"
+    texts = [node.message.text for node in loom.store.trees.whole(made.stored.row.key)[0] if node.message]
+    assert "I first look around." in texts
+    for expected in (
+        f"[{b.local}] model · ",
+        f"annotated [{a.local}] with [",
+        "a branch beside",
+        "sums up what you left",
+        f"[{c.local}] is pruned with ",
+        f"[{c.local}] is back with ",
+        '"notes", 1 part',
+        "hint: → list documents",
+        "no model can be called from here yet",
+    ):
+        assert expected in transcript, expected
+
+
+# ── what each needs ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+LINES = {
+    "view": "→ view {a}",
+    "list": "→ list",
+    "tree": "→ tree",
+    "switch": "→ switch {a}",
+    "search": '→ search "weft"',
+    "pin": "→ pin {a}",
+    "stash": '→ stash "x" "y"',
+    "recall": '→ recall "x"',
+    "drop": "→ drop stash:x",
+    "memory": "→ memory",
+    "help": "→ help",
+    "respond": '→ respond "x"',
+    "annotate": '→ annotate {a} "x"',
+    "link": "→ link {a} {b}",
+    "edit": '→ edit {a} "x"',
+    "bookmark": "→ bookmark {a}",
+    "unbookmark": "→ unbookmark {a}",
+    "prune": "→ prune {b}",
+    "restore": "→ restore {b}",
+    "continue": "→ continue",
+    "read": '→ read "x"',
+    "write": '→ write "x" "y"',
+}
+
+
+@pytest.mark.parametrize("name", [name for name in SPECS if name != "think"])
+def test_a_command_needs_its_permission(loom: Loom, name: str) -> None:
+    tree, (a, b) = dialogue(loom, ["one", "two"])
+    line, needed = LINES[name].format(a=a.local, b=b.local), SPECS[name].needs
+    least = tuple(p for p in PERMISSIONS if p == "loom_aware" or p == needed or (p, needed) == ("doc_read", "doc_write"))
+    without = tuple(p for p in PERMISSIONS if p != needed and not (needed == "doc_read" and p == "doc_write"))
+    loom.keep_agent(Agent(name="may", permissions=least))
+    assert "PERMISSION_DENIED" not in one(loom, tree, line, "may")
+    if needed != "loom_aware":
+        loom.keep_agent(Agent(name="may not", permissions=without))
+        text = one(loom, tree, line, "may not")
+        assert text.startswith(f"✗ PERMISSION_DENIED: {name} needs {needed}, which you do not have\n  hint: ")
+
+
+def test_to_an_agent_that_does_not_know_the_loom_an_arrow_is_an_arrow(loom: Loom) -> None:
+    tree, _ = dialogue(loom, ["one"])
+    loom.keep_agent(Agent(name="plain", permissions=("doc_read",)))
+    acted = loom.act(tree.id, "→ view abcd", agent="plain")
+    assert acted.results == ()
+    assert acted.node is not None
+    assert acted.node.message is not None
+    assert acted.node.message.text == "→ view abcd"
+
+
+def test_an_agent_that_nobody_knows_is_refused(loom: Loom) -> None:
+    tree, _ = dialogue(loom, ["one"])
+    with pytest.raises(ChoiceError, match="there is no agent 'stranger'"):
+        loom.act(tree.id, "hello", agent="stranger")
+
+
+# ── results ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_results_are_shown_in_the_next_turn_and_fade_unless_pinned(loom: Loom, tree: tuple[LoomTree, list[Node]]) -> None:
+    made, (a, b, *_) = tree
+    loom.act(made.id, f"→ view {a.local}\n→ view {b.local}", agent="bot")
+    first = told(woven(made, agent="bot"))[-1][1]
+    assert "Results (shown once; → pin result:N keeps one):\n  1. → view" in first
+    assert TEXTS[0] in first
+    assert TEXTS[1] in first
+    loom.act(made.id, "→ pin result:2", agent="bot")
+    second = told(woven(made, agent="bot"))[-1][1]
+    assert TEXTS[0] not in second
+    assert TEXTS[1] in second
+    loom.act(made.id, "→ list", agent="bot")
+    third = told(woven(made, agent="bot"))[-1][1]
+    assert TEXTS[1] in third, "what is pinned stays"
+
+
+def test_a_large_result_is_cut_to_1000_tokens_and_can_be_read_in_pages(loom: Loom, tree: tuple[LoomTree, list[Node]]) -> None:
+    made, _ = tree
+    lines = [f"line {n} of the pattern draft" for n in range(600)]
+    node = made.say("\n".join(lines))
+    text = one(loom, made, f"→ view {node.local}")
+    from loom.context.weave import gate_counter
+
+    count = gate_counter(None).count_text
+    assert count(text) <= commands.INLINE == 1000
+    [handle] = re.findall(r"recall (~\w+)", text)
+    found, start = list[str](), 1
+    while start:
+        page = one(loom, made, f"→ recall {handle} from:{start}")
+        assert count(page) <= commands.INLINE
+        found += [line for line in page.splitlines() if line.startswith("line ")]
+        more = re.search(r"from:(\d+)\)$", page)
+        start = int(more[1]) if more else 0
+    assert found == lines
+
+
+def test_a_batch_is_bounded(loom: Loom, tree: tuple[LoomTree, list[Node]]) -> None:
+    made, _ = tree
+    acted = loom.act(made.id, "→ list\n" * (LONGEST_BATCH + 5), agent="bot")
+    assert len(acted.results) == LONGEST_BATCH + 1
+    assert results(acted)[-1].startswith("✗ LIMIT_EXCEEDED: an answer may hold 20 commands; 5 more were not run")
+
+
+def test_pins_and_stashes_are_bounded(loom: Loom, tree: tuple[LoomTree, list[Node]]) -> None:
+    made, _ = tree
+    nodes = [made.say(f"n{n}") for n in range(commands.PINS + 1)]
+    for node in nodes[:-1]:
+        assert one(loom, made, f"→ pin {node.local}").startswith("pinned")
+    assert one(loom, made, f"→ pin {nodes[-1].local}").startswith("✗ LIMIT_EXCEEDED: you have 20 pins")
+    for number in range(commands.STASHES):
+        one(loom, made, f'→ stash "s{number}" "x"')
+    assert one(loom, made, '→ stash "one more" "x"').startswith("✗ LIMIT_EXCEEDED: you have 50 stashes")
+    assert one(loom, made, '→ stash "s0" "y"').startswith("stashed"), "what is there may be written anew"
+
+
+# ── one writer at a time ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_one_writer_at_a_time_goes_on_with_a_branch(loom: Loom, tree: tuple[LoomTree, list[Node]]) -> None:
+    made, (*_, last) = tree
+    loom.act(made.id, "→ list", agent="bot")
+    loom.keep_agent(Agent(name="other", permissions=PERMISSIONS))
+    theirs = made.say("I was quicker.", agent="other")
+    text = one(loom, made, '→ respond "Me too."')
+    assert text == (
+        f"✗ CONFLICT: somebody went on behind {last.local} with {theirs.local} since you looked\n  hint: → view {theirs.local}"
+    )
+    assert one(loom, made, '→ respond "Me too."').startswith("wrote ["), "who has been told may branch off"
+
+
+def test_an_answer_behind_what_somebody_went_on_with_is_a_conflict(loom: Loom, tree: tuple[LoomTree, list[Node]]) -> None:
+    made, _ = tree
+    loom.act(made.id, "→ list", agent="bot")
+    loom.keep_agent(Agent(name="other", permissions=PERMISSIONS))
+    made.say("I was quicker.", agent="other")
+    with pytest.raises(Conflict):
+        loom.act(made.id, "An answer.\n→ list", agent="bot")
+
+
+# ── documents ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_document_is_a_tree_in_buffer_mode(loom: Loom, tree: tuple[LoomTree, list[Node]]) -> None:
+    made, _ = tree
+    one(loom, made, '→ write "plan" "First warp.\\n"')
+    one(loom, made, '→ write "plan" "Then weft.\\n"')
+    text = one(loom, made, '→ read "plan"')
+    first, second = re.findall(r"\[(\w+)\]", text)
+    assert text.endswith("---\nFirst warp.\nThen weft.\n")
+    assert one(loom, made, f'→ write "plan" "First measure.\\n" over:{first}').endswith("over [" + first + '] of "plan"')
+    assert one(loom, made, '→ read "plan"').endswith("---\nFirst measure.\nThen weft.\n")
+    [document] = [each for each in loom.trees() if each.tree.title == "plan"]
+    assert document.tree.head.mode == "buffer"
+    assert second in [node.local for node in loom.store.trees.whole(document.tree.row.key)[0]]

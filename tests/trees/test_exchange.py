@@ -1,0 +1,134 @@
+"""Trees come into a store and go out as they came; brought again, only what is new is written."""
+
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from msgspec.structs import replace
+
+from loom import Loom, Message, Text, read_trees, write_trees
+from loom.conversation.tree import Tree, TreeNode
+from loom.errors import StoreError
+from loom.stores.doctor import examine
+from tests.shared import SHARED, examples, needs_shared
+from tests.test_tree_files import trees as any_trees
+from tests.trees.making import told, woven
+
+EXPORTS = SHARED / "data" / "exports"
+ASSISTANT = SHARED / "data" / "trees" / "oasst_en_100_tree.jsonl"
+
+
+def as_it_came(tree: Tree) -> Tree:
+    """Links said twice are said once, and stand in the order of their nodes."""
+    places = {node.id: n for n, node in enumerate(tree.nodes)}
+    links = sorted(dict.fromkeys(tree.links), key=lambda link: places[link.source])
+    return replace(tree, links=tuple(links))
+
+
+@given(any_trees())
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
+def test_any_tree_goes_out_as_it_came(tree: Tree) -> None:
+    with Loom.open(":memory:") as loom:
+        stored, made = loom.import_tree(tree)
+        assert made == len(tree.nodes)
+        assert loom.export_tree(stored.id) == as_it_came(tree)
+        assert loom.import_tree(tree)[1] == 0
+        assert [problem for problem in examine(loom.store) if not problem.note] == []
+
+
+@needs_shared
+def test_the_openassistant_trees_come_in_whole_and_go_out_byte_for_byte(loom: Loom) -> None:
+    given_trees = list(read_trees(str(ASSISTANT)))
+    for tree in given_trees:
+        loom.import_tree(tree)
+    listed = loom.trees()
+    assert (len(listed), sum(each.nodes for each in listed)) == (100, 1167)
+    out = [loom.export_tree(tree.id) for tree in given_trees]
+    assert sum(tree.branch_points for tree in out) == 260
+    assert list(write_trees(out)) == list(write_trees(given_trees))
+    with Loom.open(":memory:") as other:
+        for tree in out:
+            other.import_tree(tree)
+        assert list(write_trees(other.export_tree(tree.id) for tree in out)) == list(write_trees(out))
+    assert list(examine(loom.store)) == []
+
+
+@needs_shared
+@pytest.mark.parametrize("name", [path.name for path in sorted(EXPORTS.glob("*sample*.json"))])
+def test_the_sample_exports_come_in_and_can_be_woven(loom: Loom, name: str) -> None:
+    for tree in read_trees(str(EXPORTS / name)):
+        stored, made = loom.import_tree(tree)
+        assert made == len(tree.nodes)
+        assert loom.export_tree(stored.id) == as_it_came(tree)
+        assert told(woven(stored))
+    assert list(examine(loom.store)) == []
+
+
+def line(count: int, start: int = 0, parent: str = "") -> list[TreeNode]:
+    nodes = []
+    for n in range(start, start + count):
+        nodes.append(TreeNode(id=f"n{n}", message=Message("user", (Text(f"text {n}"),)), parent=parent))
+        parent = f"n{n}"
+    return nodes
+
+
+def test_brought_again_a_tree_gets_what_is_new(loom: Loom) -> None:
+    first, _ = loom.import_tree(Tree(id="t", nodes=tuple(line(3)), current="n2"))
+    again, made = loom.import_tree(Tree(id="t", nodes=(*line(3), *line(2, 10, "n1")), current="n11"))
+    assert (again.id, made) == (first.id, 2)
+    assert len(loom.export_tree("t").nodes) == 5
+    assert loom.export_tree("t").current == "n2", "where somebody stands stays"
+
+
+def test_another_tree_of_the_same_id_becomes_a_tree_of_its_own(loom: Loom) -> None:
+    loom.import_tree(Tree(id="session", nodes=tuple(line(3))))
+    other, made = loom.import_tree(Tree(id="session", nodes=tuple(line(2, 50))))
+    assert made == 2
+    assert other.id.startswith("session-")
+    assert loom.import_tree(Tree(id="session", nodes=tuple(line(2, 50))))[1] == 0, "and is found again"
+
+
+def test_siblings_that_say_the_same_stay_two(loom: Loom) -> None:
+    same = Message("assistant", (Text("Yes."),))
+    nodes = (*line(1), *(TreeNode(id=name, message=same, parent="n0") for name in ("a", "b")))
+    stored, made = loom.import_tree(Tree(id="t", nodes=nodes))
+    assert made == 3
+    assert loom.export_tree(stored.id).nodes == nodes
+
+
+def test_versions_that_are_said_to_be_of_each_other_do_no_harm(loom: Loom) -> None:
+    first, second, third = line(3)
+    nodes = (replace(first, edge="version", edited_from="n1"), replace(second, parent="", edge="version", edited_from="n0"))
+    tree, _ = loom.import_tree(Tree(id="t", nodes=(*nodes, replace(third, parent="n1")), mode="buffer", current="n2"))
+    assert woven(tree).document().endswith("text 2")
+    tree.switch(tree.session().path[0].id)
+    assert len(tree.twigs()) == 3
+    assert list(examine(loom.store)) == []
+
+
+def test_a_tree_that_cannot_be_written_to_its_end_leaves_nothing(loom: Loom, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = itertools.count()
+    plant = loom.store.growth.plant
+
+    def fails(*given: Any) -> int:
+        if next(calls):
+            raise StoreError("the disk is full")
+        return plant(*given)
+
+    monkeypatch.setattr(loom.store.growth, "plant", fails)
+    with pytest.raises(StoreError, match="the disk is full"):
+        loom.import_tree(Tree(id="t", nodes=tuple(line(2500))))
+    assert loom.trees() == []
+    assert list(examine(loom.store)) == []
+
+
+def test_10_000_nodes_with_1_000_branches_come_in_and_are_woven(loom: Loom) -> None:
+    nodes = line(1000)
+    for branch in range(999):
+        nodes += line(9, 1000 + branch * 9, f"n{branch}")
+    stored, made = loom.import_tree(Tree(id="big", nodes=tuple(nodes)))
+    assert made == len(nodes) == 9991
+    assert loom.store.trees.counts(stored.stored.row.key) == (9991, 1000)
+    context = woven(stored, window=8000)
+    assert context.report.input_tokens <= 8000
