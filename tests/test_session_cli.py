@@ -901,3 +901,19 @@ def test_an_import_on_a_terminal_shows_how_far_it_is_and_cleans_up(tmp_path: Pat
     assert status == 0
     assert "1,000 messages" in shown
     assert re.fullmatch(r"[a-z2-7]{16} +5,000 messages  word 0", click.unstyle(shown.rstrip().rpartition("\r")[2]))
+
+
+def test_working_state_is_set_shown_and_stands_in_the_request() -> None:
+    name = run("session", "new", "--model", "gpt-4o").strip()
+    run("session", "append", name, "Fix it.")
+    assert "no working state yet" in run("session", "working", name)
+    shown = run("session", "working", name, "--progress", "begun", "--plan", "read", "--plan", "write", "--depth", "1")
+    assert "- goal_progress: begun\n" in shown
+    assert "1. read\n2. write" in shown
+    assert "INTERRUPT" in run("session", "working", name, "--event", "e1:the build broke", "--urgency", "high", "--heartbeat")
+    told = json.loads(run("session", "working", name, "--acknowledge", "e1:fixed", "--json"))
+    assert told["recent_event_decisions"] == ["fixed"]
+    assert told["dashboard"]["depth"] == 1
+    request = json.loads(run("weave", "--session", name, "--json"))["request"]
+    assert request["messages"][-1]["content"].startswith("## Dashboard")
+    assert "no working state yet" in run("session", "working", name, "--clear")

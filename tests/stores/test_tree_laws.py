@@ -65,10 +65,21 @@ class Grove:
         return f"{word} " + "warp and weft " * length
 
     def say(self, share: float, length: int, asks: bool) -> None:
-        self._note(self.tree.say(self.text(length), after=self._any(share), role="user" if asks else "assistant"))
+        name = self._any(share)
+        if not self._refused(name):
+            self._note(self.tree.say(self.text(length), after=name, role="user" if asks else "assistant"))
+
+    def _refused(self, name: str) -> bool:
+        """Behind what is pruned nothing is said, and that is told."""
+        if not name or not any(leaf.pruned for leaf in self.path(name)):
+            return False
+        with pytest.raises(ChoiceError, match="nothing behind it is read"):
+            self.tree.say("lost", after=name)
+        return True
 
     def edit(self, share: float, length: int) -> None:
-        if name := self._any(share):
+        name = self._any(share)
+        if name and not self._refused(self.leaves[name].parent):
             old, text = self.leaves[name], self.text(length)
             made = self.tree.edit(name, text)
             edge = "continuation" if self.mode == "dialogue" else "version"
@@ -81,7 +92,8 @@ class Grove:
             self._note(self.tree.annotate(name, self.text(1)), edge="annotation")
 
     def source(self, share: float, other: float, role: str) -> None:
-        if name := self._any(share):
+        name = self._any(share)
+        if name and not self._refused(name):
             sources = (Source(self._any(other) or name, role),)  # type: ignore[arg-type]
             self._note(self.tree.say(self.text(2), after=name, sources=sources), sources=sources)
 
@@ -104,7 +116,7 @@ class Grove:
 
     def merge(self, share: float, other: float) -> None:
         into, found = self._any(share), self._any(other)
-        if into and found:
+        if into and found and not self._refused(into):
             try:
                 self._note(self.tree.merge(found, into=into))
             except ChoiceError as error:
@@ -155,7 +167,8 @@ class Grove:
                 for role in ("instruction", "context"):
                     for source in leaf.sources:
                         found = self.leaves[source.node]
-                        if source.role != role or found.id in taken or found.excluded or found.pruned:
+                        away = found.excluded or any(above.pruned for above in self.path(found.id))
+                        if source.role != role or found.id in taken or away:
                             continue
                         taken.add(found.id)
                         if role == "instruction":

@@ -7,10 +7,11 @@ import pytest
 from loom import Loom
 from loom.conversation.agents import PERMISSIONS, Agent
 from loom.conversation.commands import LONGEST_BATCH, SPECS
+from loom.conversation.tree import TreeHead
 from loom.engine import commands
 from loom.engine.commands import Acted
 from loom.engine.trees import LoomTree
-from loom.errors import ChoiceError, Conflict
+from loom.errors import ChoiceError
 from loom.stores.doctor import examine
 from loom.stores.path import Node
 from tests.trees.making import dialogue, told, woven
@@ -276,13 +277,71 @@ def test_one_writer_at_a_time_goes_on_with_a_branch(loom: Loom, tree: tuple[Loom
     assert one(loom, made, '→ respond "Me too."').startswith("wrote ["), "who has been told may branch off"
 
 
-def test_an_answer_behind_what_somebody_went_on_with_is_a_conflict(loom: Loom, tree: tuple[LoomTree, list[Node]]) -> None:
+def test_an_answer_behind_what_somebody_went_on_with_is_not_written_and_told(loom: Loom, tree: tuple[LoomTree, list[Node]]) -> None:
+    made, (*_, last) = tree
+    woven(made, agent="bot")
+    theirs = made.say("I was quicker.")
+    acted = loom.act(made.id, "An answer.\n→ list", agent="bot")
+    assert acted.node is None
+    assert [result.failed for result in acted.results] == [True, False], "the commands are carried out all the same"
+    assert acted.results[0].text.startswith(
+        f"✗ CONFLICT: your answer was not written: somebody went on behind {last.local} with {theirs.local} since you looked"
+    )
+    assert "your answer was not written" in told(woven(made, agent="bot"))[-1][1], "and the agent is told"
+    assert loom.act(made.id, "An answer.", agent="bot").node is not None, "who has been told may branch off"
+
+
+def test_a_command_that_cannot_be_kept_keeps_no_other_from_being_done(loom: Loom, tree: tuple[LoomTree, list[Node]]) -> None:
+    made, (first, *_) = tree
+    lines = [f'→ bookmark {first.local} "x"', "→ view \ud800aaa", '→ stash "a\0b" "x"', f'→ annotate {first.local} "n"']
+    acted = loom.act(made.id, "\n".join(("My answer.", *lines)), agent="bot")
+    assert [result.failed for result in acted.results] == [False, True, True, False]
+    assert results(acted)[1].startswith("✗ INVALID_SYNTAX: ")
+    for line in ('→ stash "" "x"', '→ write " " "x"'):
+        assert "must have a name" in one(loom, made, line)
+
+
+def test_nothing_is_said_behind_what_is_pruned(loom: Loom, tree: tuple[LoomTree, list[Node]]) -> None:
+    made, (_, second, third, _) = tree
+    made.prune(second.id)
+    assert f"was pruned with {second.local}, and nothing behind it is read" in one(loom, made, '→ respond "lost?"')
+    assert "nothing behind it is read" in one(loom, made, f"→ switch {third.local}")
+    with pytest.raises(ChoiceError, match="restore"):
+        made.say("lost?")
+
+
+def test_a_long_line_can_be_read_to_its_end(loom: Loom, tree: tuple[LoomTree, list[Node]]) -> None:
     made, _ = tree
-    loom.act(made.id, "→ list", agent="bot")
-    loom.keep_agent(Agent(name="other", permissions=PERMISSIONS))
-    made.say("I was quicker.", agent="other")
-    with pytest.raises(Conflict):
-        loom.act(made.id, "An answer.\n→ list", agent="bot")
+    node = made.say(" ".join(f"w{n}" for n in range(5000)) + "\nthe end")
+    [handle] = re.findall(r"recall (~\w+)", one(loom, made, f"→ view {node.local}"))
+    seen, start = "", 1
+    while start:
+        page = one(loom, made, f"→ recall {handle} from:{start}")
+        more = re.search(r"\(lines .*from:(\d+)\)$", page)
+        seen += "".join(page.splitlines()[:-1])
+        start = int(more[1]) if more else 0
+    assert "w2500 " in seen
+    assert "w4999" in seen
+
+
+def test_who_only_looks_as_an_agent_sees_nothing_of_others_memories(loom: Loom, tree: tuple[LoomTree, list[Node]]) -> None:
+    made, _ = tree
+    loom.act(made.id, '→ stash "s" "PRIVATE"\n→ recall "s"', agent="")
+    text = told(woven(made, agent="bot", preview=True))[-1][1]
+    assert "PRIVATE" not in text
+    assert "Others: human" in text
+
+
+def test_what_is_excluded_leaves_an_agents_memory(loom: Loom, tree: tuple[LoomTree, list[Node]]) -> None:
+    made, (first, second, *_) = tree
+    loom.act(made.id, f"→ pin {first.local}\n→ pin {second.local}", agent="bot")
+    made.exclude(first.id)
+    made.prune(second.id)
+    made.switch(made.say("elsewhere", after="").id, agent="bot")
+    text = told(woven(made, agent="bot"))[-1][1]
+    assert TEXTS[0] not in text.split("Results")[0]
+    assert f"[{first.local}] (excluded)" in text
+    assert f"[{second.local}] (pruned)" in text
 
 
 # ── documents ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -300,3 +359,17 @@ def test_a_document_is_a_tree_in_buffer_mode(loom: Loom, tree: tuple[LoomTree, l
     [document] = [each for each in loom.trees() if each.tree.title == "plan"]
     assert document.tree.head.mode == "buffer"
     assert second in [node.local for node in loom.store.trees.whole(document.tree.row.key)[0]]
+
+
+def test_an_agent_writes_to_a_document_beside_what_a_person_is_writing(loom: Loom, tree: tuple[LoomTree, list[Node]]) -> None:
+    made, _ = tree
+    letter = loom.new_tree("letter", head=TreeHead(mode="buffer"))
+    letter.say("Begin. ")
+    letter.session().draft("half a tho")
+    one(loom, made, '→ write "letter" "Agent text. "')
+    assert letter.session().drafted == "half a tho", "what is not committed stays so"
+    assert woven(letter).document() == "Begin. Agent text. half a tho"
+    last = letter.session().cursor
+    assert last is not None
+    assert last.message is not None
+    assert last.message.author == "bot", "and it is known who wrote"

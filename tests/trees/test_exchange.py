@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from msgspec.structs import replace
 
 from loom import Loom, Message, Text, read_trees, write_trees
-from loom.conversation.tree import Tree, TreeNode
-from loom.errors import StoreError
+from loom.conversation.tree import Flags, Link, Tree, TreeNode
+from loom.errors import ChoiceError, StoreError
 from loom.stores.doctor import examine
 from tests.shared import SHARED, examples, needs_shared
 from tests.test_tree_files import trees as any_trees
@@ -79,6 +79,48 @@ def test_brought_again_a_tree_gets_what_is_new(loom: Loom) -> None:
     assert (again.id, made) == (first.id, 2)
     assert len(loom.export_tree("t").nodes) == 5
     assert loom.export_tree("t").current == "n2", "where somebody stands stays"
+
+
+def test_brought_again_a_tree_gets_marks_of_which_nothing_was_said_here(loom: Loom) -> None:
+    nodes = line(3)
+    tree, _ = loom.import_tree(Tree(id="t", nodes=tuple(nodes)))
+    here = loom.export_tree("t").nodes
+    first = tree.node(loom.store.trees.children(tree.stored.row.key, None)[0].id)
+    tree.bookmark(first.id, "mine")
+    tree.bookmark(first.id, on=False)
+    marked = (
+        replace(nodes[0], flags=Flags(bookmarked=True, label="theirs")),
+        replace(nodes[1], flags=Flags(excluded=True)),
+        nodes[2],
+    )
+    loom.import_tree(Tree(id="t", nodes=marked, links=(Link("n0", "n2", "", "see"),)))
+    told_of = loom.export_tree("t")
+    assert [node.flags for node in told_of.nodes] == [here[0].flags, Flags(excluded=True), here[2].flags]
+    assert told_of.links == (Link("n0", "n2", "", "see"),)
+
+
+def test_an_import_that_was_killed_goes_on(loom: Loom, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = Tree(id="t", nodes=tuple(line(2500)))
+    plant, discard = loom.store.growth.plant, loom.store.sessions.discard
+    calls = itertools.count()
+
+    def dies(*given: Any) -> int:
+        if next(calls):
+            raise KeyboardInterrupt
+        return plant(*given)
+
+    monkeypatch.setattr(loom.store.growth, "plant", dies)
+    monkeypatch.setattr(loom.store.sessions, "discard", lambda tree: None)  # as if nobody were left to take it back
+    with pytest.raises(KeyboardInterrupt):
+        loom.import_tree(tree)
+    monkeypatch.setattr(loom.store.growth, "plant", plant)
+    monkeypatch.setattr(loom.store.sessions, "discard", discard)
+    with pytest.raises(ChoiceError, match="its import was cut short; import its file again"):
+        loom.tree("t").say("hello")
+    stored, made = loom.import_tree(tree)
+    assert made == 1500
+    assert [row.id for row in loom.sessions()] == ["t"]
+    assert loom.export_tree(stored.id) == tree
 
 
 def test_another_tree_of_the_same_id_becomes_a_tree_of_its_own(loom: Loom) -> None:

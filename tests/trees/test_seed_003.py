@@ -5,7 +5,7 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from loom import CannotFit, Loom, Media, Message, Text
+from loom import CannotFit, Loom, Media, Message, Text, ToolCall, ToolResult
 from loom.context.policy import policy
 from loom.conversation.agents import Agent
 from loom.conversation.tree import Preferences, Source, TreeHead
@@ -245,8 +245,6 @@ def test_dialogue_mode_assembly_keeps_media(loom: Loom) -> None:
 
 
 def test_dialogue_mode_assembly_leaves_calls_whole(loom: Loom) -> None:
-    from loom import ToolCall, ToolResult
-
     tree = loom.new_tree()
     tree.say("look")
     tree.say(Message("assistant", (Text("I look."),)))
@@ -643,3 +641,101 @@ def test_a_node_cannot_be_linked_to_itself_however_its_tree_is_named(loom: Loom)
     for name in (node.local, f"{tree.id}/{node.local}", f"{tree.id[:5]}/{node.local}"):
         with pytest.raises(ChoiceError, match="cannot be linked to itself"):
             tree.link(node.id, name)
+
+
+# ── editing and merging ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_editing_a_result_keeps_its_call(loom: Loom) -> None:
+    tree = loom.new_tree()
+    tree.say("look")
+    tree.say(Message("assistant", (ToolCall("c1", "read", "{}"),)))
+    result = tree.say(Message("tool", (ToolResult("c1", (Text("old"),)),)))
+    tree.edit(result.id, "EDITED")
+    messages = woven(tree).conversation.messages
+    assert messages[-1].results[0].parts == (Text("EDITED"),)
+    assert messages[-1].results[0].call_id == "c1"
+
+
+def test_editing_speaks_in_the_role_of_who_edits(loom: Loom) -> None:
+    loom.keep_agent(Agent(name="bot"))
+    tree, (first, second) = dialogue(loom, ["one", "two"])
+    assert tree.edit(first.id, "another one", agent="bot").role == "assistant"
+    assert tree.edit(second.id, "another two").role == "assistant", "a person without a name edits what was said as it was said"
+    with pytest.raises(ChoiceError, match="the text is blank"):
+        tree.edit(first.id, " ")
+
+
+def test_merging_tells_the_version_that_stands(loom: Loom) -> None:
+    tree, (first, second) = buffer(loom, ["one ", "old words "])
+    version = tree.edit(second.id, "NEW words ")
+    tree.say("other ", after=first.id)
+    made = tree.merge(second.id)
+    assert made.message is not None
+    assert "NEW words" in made.message.text
+    assert "old words" not in made.message.text
+    [handle] = re.findall(r"recall (~\w+)", made.message.text)
+    assert "NEW words" in tree.session().recall(handle)
+    assert version.local in made.message.text
+    with pytest.raises(ChoiceError, match="at least 120 tokens, found 5"):
+        tree.merge(second.id, tokens=5)
+
+
+def test_leaving_a_branch_of_which_nothing_can_be_told_moves_nobody(loom: Loom) -> None:
+    tree, (first, second, third) = dialogue(loom, ["one", "two", "three"])
+    other = tree.say("another", after=first.id)
+    tree.switch(third.id)
+    tree.exclude(second.id)
+    tree.exclude(third.id)
+    with pytest.raises(ChoiceError, match="nothing to sum up"):
+        tree.switch(other.id, leave_digest=True)
+    assert tree.position() == third
+
+
+def test_a_pruned_version_is_drawn_as_it_is_read(loom: Loom) -> None:
+    tree, (_, second) = buffer(loom, ["one ", "two "])
+    one = tree.edit(second.id, "v1 ")
+    two = tree.edit(one.id, "v2 ")
+    tree.prune(one.id)
+    assert woven(tree).document() == "one v2 "
+    assert {twig.local for twig in tree.twigs() if twig.pruned} == {one.local}
+    assert tree.marks(two).hung.first == second.id
+
+
+def test_a_version_of_a_version_is_found_in_one_step(loom: Loom) -> None:
+    tree, (first,) = buffer(loom, ["v0 "])
+    last = first
+    for number in range(1, 60):
+        last = tree.edit(last.id, f"v{number} ")
+    assert woven(tree).document() == "v59 "
+    assert tree.marks(last).hung.first == first.id
+
+
+def test_a_committed_text_is_committed_once(loom: Loom, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree, _ = buffer(loom, ["Dear. "])
+    session = tree.session()
+    session.draft("Half ")
+    monkeypatch.setattr(loom.store.states, "put", None)  # nothing but the one transaction writes
+    session.commit()
+    assert session.drafted == ""
+
+
+@pytest.mark.parametrize("how", ["excluded", "pruned above", "excluded elsewhere", "pruned elsewhere"])
+@pytest.mark.parametrize("role", ["context", "instruction"])
+def test_edge_source_roles_nothing_that_is_kept_back_comes_in(loom: Loom, how: str, role: str) -> None:
+    tree, (root, above) = dialogue(loom, ["root", "above"])
+    secret = tree.say("SECRET")
+    other, (there,) = dialogue(loom, ["SECRET"])
+    if how == "excluded":
+        tree.exclude(secret.id)
+    if how == "pruned above":
+        tree.prune(above.id)
+    if how == "excluded elsewhere":
+        other.exclude(there.id)
+    if how == "pruned elsewhere":
+        other.prune(there.id)
+    source = Source(there.id, role, other.id) if "elsewhere" in how else Source(secret.id, role)  # type: ignore[arg-type]
+    tree.say("main", after=root.id, role="assistant", sources=[source])
+    context = woven(tree)
+    assert "SECRET" not in system(context) + str(told(context))
+    assert any("was left out" in note for note in context.report.notes)

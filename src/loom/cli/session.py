@@ -12,6 +12,7 @@ from msgspec.structs import asdict
 from loom.cli import terminal
 from loom.cli.exchange import export_command, import_command
 from loom.cli.given import given_text
+from loom.cli.session_working import working
 from loom.cli.show import look
 from loom.cli.store import Where, in_store, scoped
 from loom.cli.terminal import COLOURS, age, amount, clean, columns_of, dim, fitted, one_line, plural, say, style
@@ -361,5 +362,6 @@ def _tell(found: Session, what: str) -> None:
     say(f"{style(found.id, fg='blue')} {clean(what)}", err=True)
 
 
+session.add_command(working)
 session.add_command(export_command)
 session.add_command(import_command)

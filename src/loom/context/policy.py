@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from loom.errors import ChoiceError
 
-Strategy = Literal["newest", "recent", "truncate_middle", "rolling_window", "stop_at_limit", "whole_turns"]
+Strategy = Literal["newest", "recent", "truncate_middle", "rolling_window", "stop_at_limit", "whole_turns", "ladder"]
 
 
 class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -33,6 +33,8 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # Neighbours of one author are one message; costs the cached prefix where somebody speaks twice.
     merge: bool = False
     warn_past_dropped: int = 50
+    # Of the strategy `ladder`: rungs by name, and the pressure past which each is taken.
+    ladder: dict[str, float] = {}
     zones: dict[str, int] = {}
     system: tuple[str, ...] = ()
     tail: tuple[str, ...] = ()
@@ -43,6 +45,8 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         for name, value, low, high in (("margin", self.margin, 0, 0.5), ("refill", self.refill, 0.1, 1)):
             if not low <= value <= high:
                 raise ChoiceError(f"policy {self.name!r}: {name} is {value}; give a share from {low} to {high}")
+        if (self.strategy == "ladder") != bool(self.ladder):
+            raise ChoiceError(f"policy {self.name!r}: a [ladder] and the strategy 'ladder' need each other")
         if self.minimum_recent_nodes < 1 or self.reserve < 0:
             raise ChoiceError(f"policy {self.name!r}: minimum_recent_nodes must be at least 1 and reserve at least 0")
         try:

@@ -10,7 +10,7 @@ from loom.context.places import EVERYWHERE, Places
 from loom.conversation.message import Message
 from loom.conversation.turns import Span
 
-Action = Literal["kept", "shrunk", "dropped", "repaired", "hidden"]
+Action = Literal["kept", "shrunk", "covered", "dropped", "repaired", "hidden"]
 
 
 class Item(Struct, frozen=True, omit_defaults=True):

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
+from math import ceil
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,6 +13,7 @@ from loom.budget.profiles import profile
 from loom.budget.zones import DEFAULTS, Budget
 from loom.context.gate import Fitted, Room, Work, costs_of, fit
 from loom.context.handles import Archive, to_lines
+from loom.context.ladder import RUNGS, Ladder, Scene, Step, View, spared, whole
 from loom.context.places import EVERYWHERE, Places
 from loom.context.policy import Policy
 from loom.context.report import Item, Piece, Report
@@ -31,6 +33,7 @@ class Setup(Struct, frozen=True, kw_only=True):
     pins: tuple[int, ...]
     room: Room
     set_aside: int
+    beside: int = 0  # by the policy's own counter, what stands beside history
     places: Places = EVERYWHERE
     document: bool = False
 
@@ -83,6 +86,8 @@ def hash_of(history: Sequence[Message]) -> str:
 
 def select(history: tuple[Message, ...], setup: Setup, previous: Epoch | Renewal | None, head_hash: str) -> tuple[Fitted, int, str]:
     """Continue the epoch of the previous request where that still fits, else begin one."""
+    if setup.policy.strategy == "ladder":
+        return climb(history, setup, previous, head_hash)
     match previous:
         case None:
             return _choose(history, setup), 0, "each call is its own"
@@ -110,6 +115,79 @@ def select(history: tuple[Message, ...], setup: Setup, previous: Epoch | Renewal
     if previous.only:
         raise EpochEnds(reason)
     return _choose(history, _refilled(setup)), previous.number + 1, reason
+
+
+def climb(history: tuple[Message, ...], setup: Setup, previous: Epoch | Renewal | None, head_hash: str) -> tuple[Fitted, int, str]:
+    """One rung of the policy's ladder where pressure has passed it, as many more as it takes to fit, and at last the gate."""
+    steps = Ladder(tuple(Step(name, above) for name, above in setup.policy.ladder.items()))
+    own = seed_counter(setup.policy.counter)
+    scene = Scene(
+        history=history,
+        spared=spared(history, setup.pins),
+        counter=setup.counter,
+        archive=setup.archive,
+        places=setup.places,
+        goal=next((message.text for message in history if message.role == "user"), ""),
+    )
+    view, number, reason = _standing(scene, setup, previous, head_hash)
+    before = view
+    pressure = (
+        setup.beside + sum(own.count_message(message) for piece in view for message in piece.messages)
+    ) / setup.budget.window
+    taken = steps.reached(pressure)
+    view = RUNGS[taken](view, scene) if taken else view
+    names = [step.name for step in steps.steps]
+    for name in names[names.index(taken) + 1 if taken else 0 :]:
+        if cost_of(view) <= setup.room.tokens:
+            break
+        view, taken = RUNGS[name](view, scene), name
+    if cost_of(view) > setup.room.tokens:
+        fitted, reason = _choose(history, setup), "the ladder does not reach; the gate decides"
+    else:
+        dropped = sum(
+            sum(map(setup.places.count, range(piece.span.start, piece.span.stop)))
+            for piece in view
+            if piece.items[0].action == "dropped"
+        )
+        fitted = Fitted(_returning(view, history, setup, own, steps), cost_of(view), dropped)
+        if view != before:
+            reason = f"pressure {pressure:.2f}: {taken}"
+    moved = fitted.pieces != before and isinstance(previous, Epoch) and reason != "continued"
+    return fitted, number + moved, reason
+
+
+def _standing(scene: Scene, setup: Setup, previous: Epoch | Renewal | None, head_hash: str) -> tuple[View, int, str]:
+    """The view that the last request had, with what is new; or the history as it is."""
+    match previous:
+        case None:
+            return whole(scene), 0, "each call is its own"
+        case Renewal():
+            return whole(scene), previous.number, previous.reason
+    before = tuple(scene.history[: previous.seen])
+    same = before == previous.history if previous.history is not None else hash_of(before) == previous.hash
+    if previous.policy != setup.policy.name or previous.head_hash != head_hash or not same or not _stand(previous, setup.pins):
+        if previous.only:
+            raise EpochEnds("system text, tools, model, policy, a pin or the history changed")
+        return whole(scene), previous.number + 1, "system text, tools, model, policy, a pin or the history changed"
+    if previous.archive is not None:
+        setup.archive.add(previous.archive)
+    pieces = [piece if piece.messages else _revived(piece, tuple(scene.history)) for piece in previous.pieces]
+    return (*pieces, *whole(scene, pieces[-1].span.stop)), previous.number, "continued"
+
+
+def _returning(view: View, history: Sequence[Message], setup: Setup, own: Counter, steps: Ladder) -> View:
+    """The view with the window at which each thing would stand whole again: where the lowest rung is not reached, and all fits."""
+    by_ladder = ceil((setup.beside + sum(map(own.count_message, history))) / steps.steps[0].above) + 1
+    inside = setup.room.beside + sum(costs_of(history, setup.places, setup.counter))
+    back = max(by_ladder, ceil(inside / (1 - setup.room.margin)) + setup.room.reserve + 1)
+    return tuple(
+        replace(piece, items=tuple(item if item.action == "kept" else replace(item, returns_at=back) for item in piece.items))
+        for piece in view
+    )
+
+
+def cost_of(view: View) -> int:
+    return sum(item.after for piece in view for item in piece.items)
 
 
 def _revived(piece: Piece, history: tuple[Message, ...]) -> Piece:
@@ -144,7 +222,7 @@ def _choose(history: tuple[Message, ...], setup: Setup) -> Fitted:
     """Let the policy's strategy choose by its own counter, and the gate fill by the best one."""
     chosen, counter, room = setup.policy, setup.counter, setup.room
     spans = exchanges(history)
-    own = counter if chosen.counter == "best" else _seed_counter(chosen.counter)
+    own = counter if chosen.counter == "best" else seed_counter(chosen.counter)
     available = setup.budget.history if chosen.history == "zone" else room.tokens if own is counter else setup.measured.history
     groups = _groups(history, spans, chosen)
     costs = costs_of(history, setup.places, own)
@@ -174,7 +252,7 @@ def _choose(history: tuple[Message, ...], setup: Setup) -> Fitted:
 
 
 @lru_cache(maxsize=16)
-def _seed_counter(name: str) -> Counter:
+def seed_counter(name: str) -> Counter:
     return Counter(profile(name))
 
 

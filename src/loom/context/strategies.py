@@ -44,7 +44,7 @@ def choose(strategy: Strategy, sizes: Sequence[int], available: int, minimum_rec
     count = len(sizes)
     newest_first = tuple(reversed(range(count)))
     match strategy:
-        case "newest":
+        case "newest" | "ladder":  # of a ladder that does not reach, the newest stay
             return Choice(newest_first, count)
         case "recent" | "rolling_window":
             return Choice(newest_first, count - recent(sizes, available))

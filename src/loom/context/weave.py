@@ -21,7 +21,7 @@ from loom.context.policy import Policy
 from loom.context.policy import policy as find_policy
 from loom.context.report import Item, Piece, Report
 from loom.context.sections import OTHER_ZONE, Section, growth, place
-from loom.context.select import Epoch, Renewal, Setup, epoch_of, select, set_aside
+from loom.context.select import Epoch, Renewal, Setup, epoch_of, seed_counter, select, set_aside
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Carried, Conversation, Message, Text, Tool, ToolCall, ToolResult
 from loom.conversation.turns import Span
@@ -198,6 +198,7 @@ def build(
         pins=pinned,
         room=room,
         set_aside=set_aside(chosen, measured, sizes, reserve),
+        beside=sum(map(seed_counter(chosen.counter).count_message, (*placed, *tail))) if chosen.strategy == "ladder" else 0,
         places=places,
         document=wish.document,
     )

@@ -14,8 +14,9 @@ from msgspec import Struct
 from loom.context.sections import Section
 from loom.conversation.agents import PERMISSIONS, Agent
 from loom.conversation.canonical import from_json
+from loom.stores.bearing import kept_back, marked_in
 from loom.stores.marks import Marks
-from loom.stores.path import Node, Path
+from loom.stores.path import Node, Opened, Path
 from loom.stores.sessions import SessionRow
 from loom.stores.store import Store
 from loom.stores.trees import Kin, StoredTree
@@ -98,7 +99,6 @@ def connections(marks: Marks, kin: Kin) -> str:
     counted = (
         (kin.continuations, "continuation"),
         (kin.annotations, "annotation"),
-        (kin.versions, "version"),
         (len(marks.links), "link"),
     )
     told = [_some(count, noun, f"{noun}s") for count, noun in counted if count]
@@ -139,8 +139,7 @@ def memory_text(store: Store, row: SessionRow, memory: Memory, now: int) -> str:
     if memory.pins:
         lines.append("Pinned:")
         for name, pin in memory.pins.items():
-            node = store.trees.node(row.tree.key, pin.node) if pin.node else None
-            text = pin.text if node is None else node.message.text if node.message else "(purged)"
+            text = _shown(store, row, pin.node) if pin.node else pin.text
             lines += _indented(f"[{name}]", text)
     recalled = {label: stash for label, stash in memory.stashes.items() if stash.recalled}
     if recalled:
@@ -159,6 +158,16 @@ def memory_text(store: Store, row: SessionRow, memory: Memory, now: int) -> str:
     if away:
         lines.append(f"Stashed (not in context): {', '.join(away)}")
     return "\n".join((*lines, "===")) if len(lines) > 1 else ""
+
+
+def _shown(store: Store, row: SessionRow, name: str) -> str:
+    """What a pinned node says, as long as nobody has kept it from being read."""
+    node = store.trees.node(row.tree.key, name)
+    if node.message is None:
+        return "(purged)"
+    with store.database.read() as reader:
+        why = kept_back(Path(Opened(reader), row.tree.key, node), marked_in(reader, row.tree.key))
+    return f"({why})" if why else node.message.text
 
 
 def _indented(lead: str, text: str, below: bool = False) -> list[str]:

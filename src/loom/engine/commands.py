@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from textwrap import indent
 from typing import ClassVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from loom.context.assembly import as_text
 from loom.context.handles import mint
@@ -20,7 +20,7 @@ from loom.context.weave import gate_counter
 from loom.conversation.agents import Agent
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.commands import SPECS, TREE_DEPTH, Code, Command, Mistake, Thought, help_text, parse_commands, quoted, told
-from loom.conversation.message import Message
+from loom.conversation.message import Message, Text
 from loom.conversation.tree import TreeHead
 from loom.engine.aware import Action, Memory, Pin, Result, Stash, age, author_of, connections, header, memory_of, memory_text
 from loom.engine.digest import digest
@@ -41,6 +41,7 @@ PINS, STASHES, STASHED = 20, 50, 100_000  # how many an agent may have, and how 
 _FOUND = 20  # of a list or a search
 _TRACE = 200  # actions that are kept
 _WORDS = 80
+_PIECE = 250  # letters: a longer line is read in pieces, each a line of its own
 
 
 class Acted(Struct, frozen=True):
@@ -67,12 +68,13 @@ def act(home: Home, tree: LoomTree, answer: str, agent: str | None = None) -> Ac
     text, found = parse_commands(answer)
     if not known.loom_aware:
         text, found = answer, ()  # to whom the loom is unknown, an arrow is an arrow
-    seen = home.store.states.all(session.row.key, "seen").get("")
-    node = tree.say(text, agent=session.row.agent, seen=int(from_json(seen)) if seen else None) if text.strip() else None
-    hand = _Hand(home, tree, tree.session(agent), known)
-    results = [hand.take(item) for item in found]
-    hand.remember()
-    return Acted(text, node, tuple(result for result in results if result))
+    hand = _Hand(home, tree, session, known)
+    try:
+        node = hand.say(text) if text.strip() else None
+        results = [hand.take(item) for item in found]
+    finally:
+        hand.remember()
+    return Acted(text, node, tuple(result for result in (hand.unsaid, *results) if result))
 
 
 class _Hand:
@@ -85,6 +87,17 @@ class _Hand:
         self._actions: list[Action] = []
         seen = home.store.states.all(session.row.key, "seen").get("")
         self._seen = int(from_json(seen)) if seen else None
+        self.unsaid: Result | None = None
+
+    def say(self, text: str) -> Node | None:
+        """Write what the agent says; none where somebody else went on there since it looked, which it is told."""
+        try:
+            node = self._tree.say(text, agent=self._session.row.agent, seen=self._seen)
+        except Conflict as conflict:
+            self.unsaid = self._done("(your answer)", told(_went_on(conflict, "your answer was not written: ")), True)
+            return None
+        self._session = self._tree.session(self._session.row.agent)
+        return node
 
     def take(self, item: Command | Thought | Mistake) -> Result | None:
         match item:
@@ -124,11 +137,13 @@ class _Hand:
         if needed not in self._agent.allowed:
             message = f"{command.name} needs {needed}, which you do not have"
             raise _Refused("PERMISSION_DENIED", message, "→ help lists what you may do")
+        for given in (*command.words, *(value for _, value in command.options)):
+            if any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in given):
+                raise _Refused("INVALID_SYNTAX", f"{shorten(given)!r} holds letters that cannot be kept")
         try:
             return self._does[command.name](self, command)
         except Conflict as conflict:
-            message = f"somebody went on behind {conflict.expected} with {conflict.found} since you looked"
-            raise _Refused("CONFLICT", message, f"→ view {conflict.found}") from None
+            raise _Refused(*structs.astuple(_went_on(conflict))[:3]) from None
         except ChoiceError as error:
             raise _Refused("INVALID_SYNTAX", str(error)) from None
 
@@ -187,8 +202,6 @@ class _Hand:
 
     def _pin(self, command: Command) -> str:
         memory = self._memory()
-        if len(memory.pins) >= PINS:
-            raise _Refused("LIMIT_EXCEEDED", f"you have {PINS} pins, which is all you may have", "→ drop pin:NAME")
         if number := command.option("result"):
             shown = self._before.results.get(f"{int(number):03}")
             if shown is None:
@@ -199,11 +212,13 @@ class _Hand:
         else:
             node = self._node(command.words[0])
             name, pin = node.local, Pin(node=node.id)
+        if len(memory.pins) >= PINS and name not in memory.pins:
+            raise _Refused("LIMIT_EXCEEDED", f"you have {PINS} pins, which is all you may have", "→ drop pin:NAME")
         self._keep("pin", name, pin)
         return f"pinned [{name}]"
 
     def _put_away(self, command: Command) -> str:
-        label, memory = command.words[0], self._memory()
+        label, memory = _named(command.words[0], "a stash"), self._memory()
         if label not in memory.stashes and len(memory.stashes) >= STASHES:
             raise _Refused("LIMIT_EXCEEDED", f"you have {STASHES} stashes, which is all you may have", '→ drop stash:"LABEL"')
         if name := command.option("content-of"):
@@ -323,7 +338,7 @@ class _Hand:
         return lead + self._paged(text, command, f"→ read {quoted(command.words[0])}")
 
     def _write(self, command: Command) -> str:
-        name, text = command.words
+        name, text = _named(command.words[0], "a document"), command.words[1]
         over = command.option("over")
         try:
             document = self._document(name)
@@ -336,9 +351,14 @@ class _Hand:
                 part = document.node(over)
             except ChoiceError as error:
                 raise _Refused("NOT_FOUND", str(error)) from None
-            made = document.edit(part.id, text, agent="")
+            made = document.edit(part.id, text, agent="", choose=False)
             return f'wrote [{made.local}] over [{part.local}] of "{document.title}"'
-        made = document.say(text, agent="", role="assistant" if self._agent.kind == "model" else "user")
+        # Everybody reads the document along the path of its own session, so that goes on; the words are the agent's.
+        said_by = Message("assistant" if self._agent.kind == "model" else "user", (Text(text),), self._agent.name)
+        try:
+            made = document.say(said_by, agent="", commits=False)
+        except Conflict:
+            raise _Refused("CONFLICT", f'somebody else wrote to "{document.title}" just now', "write it again") from None
         return f'wrote [{made.local}] at the end of "{document.title}"'
 
     def _document(self, name: str) -> LoomTree:
@@ -394,7 +414,8 @@ class _Hand:
 
     def _paged(self, text: str, command: Command, again: str) -> str:
         """As many lines of a text as a result may hold, from the line that is asked for."""
-        lines, count = text.splitlines(), gate_counter(None).count_text
+        lines = [line[at : at + _PIECE] for line in text.splitlines() for at in range(0, len(line) or 1, _PIECE)]
+        count = gate_counter(None).count_text
         start = int(command.option("from", "1")) - 1
         if start >= len(lines) and start:
             raise _Refused("LIMIT_EXCEEDED", f"there are {len(lines)} lines, and none at {start + 1}", f"{again} from:1")
@@ -404,8 +425,6 @@ class _Hand:
             end += 1
         if end == len(lines) and not start:
             return text
-        if end == start:  # one line is too long by itself
-            return lines[start]
         more = f"; {again} from:{end + 1}" if end < len(lines) else ""
         return "\n".join((*lines[start:end], f"(lines {start + 1} to {end} of {len(lines)}{more})"))
 
@@ -442,6 +461,17 @@ class _Hand:
         "read": _read,
         "write": _write,
     }
+
+
+def _went_on(conflict: Conflict, what: str = "") -> Mistake:
+    message = f"{what}somebody went on behind {conflict.expected} with {conflict.found} since you looked"
+    return Mistake("CONFLICT", message, f"→ view {conflict.found}")
+
+
+def _named(name: str, what: str) -> str:
+    if not name.strip():
+        raise _Refused("INVALID_SYNTAX", f"{what} must have a name")
+    return name
 
 
 def _is_document(tree: StoredTree) -> bool:

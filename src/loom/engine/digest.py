@@ -7,11 +7,11 @@ from loom.context.weave import gate_counter
 from loom.conversation.canonical import to_json
 from loom.errors import ChoiceError, shorten
 from loom.stores.bearing import Bearing, names_at
-from loom.stores.path import Node, Path
+from loom.stores.path import Node
 from loom.stores.reading import said
 from loom.stores.views import Kept
 
-TOKENS = 400  # that a digest takes at most
+TOKENS, LEAST = 400, 120  # that a digest takes at most, and that it may be asked to
 _LINE = 200  # letters of a message in it
 _READ = 32  # messages at each end that are looked at
 
@@ -28,9 +28,10 @@ def digest(bears: Bearing, start: int, place: str, tokens: int = TOKENS) -> tupl
     if not shown:
         raise ChoiceError("there is nothing to sum up: all messages of the other branch are excluded")
     count = gate_counter(None).count_text
-    lines = [(depth, _line(path[depth])) for depth in shown]
+    versions = {depth: extra.node for depth, extra in bears.versions.items()}
+    lines = [(depth, _line(versions.get(depth) or path[depth])) for depth in shown]
     total = len(path) - start - sum(depth >= start for depth in hidden)
-    all_of_it = _kept(path, start, len(path), hidden)
+    all_of_it = _kept(bears, start, len(path))
     whole = mint(f"branch {place}", to_json(all_of_it.nodes))
     handles: Handles = [(whole, all_of_it)]
     noun = "message" if total == 1 else "messages"
@@ -42,7 +43,7 @@ def digest(bears: Bearing, start: int, place: str, tokens: int = TOKENS) -> tupl
     room -= count(_marker(9_999_999, SAMPLE))
     first, last = _ends(sizes, room)
     begin, end = lines[first - 1][0] + 1 if first else start, lines[len(lines) - last][0] if last else len(path)
-    between = _kept(path, begin, end, hidden)
+    between = _kept(bears, begin, end)
     middle = mint(f"between {place}", to_json(between.nodes))
     handles.append((middle, between))
     marker = _marker(total - first - last, middle)
@@ -73,9 +74,14 @@ def _marker(count: int, handle: str) -> str:
     return f"[{count:,} more between; recall {handle}]"
 
 
-def _kept(path: Path, start: int, stop: int, hidden: dict[int, str]) -> Kept:
-    """A part of a path without what is hidden in it, as stretches."""
-    edges = sorted(depth for depth in hidden if start <= depth < stop)
-    bounds = [(a, b) for a, b in zip([start, *(depth + 1 for depth in edges)], [*edges, stop], strict=True) if a < b]
-    known = names_at(path, {place for a, b in bounds for place in (a, b - 1)})
-    return Kept(tuple((known[a][1], known[b - 1][1]) for a, b in bounds))
+def _kept(bears: Bearing, start: int, stop: int) -> Kept:
+    """A part of a path as it is read, as stretches: without what is hidden in it, and with the versions that stand."""
+    edges = sorted(depth for depth in {*bears.hidden, *bears.versions} if start <= depth < stop)
+    bounds = list(zip([start, *(depth + 1 for depth in edges)], [*edges, stop], strict=True))
+    known = names_at(bears.path, {place for a, b in bounds if a < b for place in (a, b - 1)})
+    nodes: list[tuple[str, str]] = []
+    for a, b in bounds:
+        nodes += [(known[a][1], known[b - 1][1])] if a < b else []
+        if b in bears.versions and b < stop:
+            nodes.append((bears.versions[b].node.id, bears.versions[b].node.id))
+    return Kept(tuple(nodes))

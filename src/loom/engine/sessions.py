@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -14,6 +15,7 @@ from loom.budget.models import Overrides
 from loom.context.policy import Policy
 from loom.context.sections import Section
 from loom.context.weave import Context, Wish, check_wish, gate_counter, gather
+from loom.context.working import EMPTY, Working, measured, render
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import Conversation, Message, Text, Tool
 from loom.conversation.tree import Source
@@ -48,7 +50,8 @@ class _Look(Struct, frozen=True):
 class Session:
     """A cursor on a tree. It goes on from where it last saw itself; where somebody else moved it, `Conflict` says so."""
 
-    def __init__(self, home: Home, row: SessionRow, end: Node | None = None) -> None:
+    def __init__(self, home: Home, row: SessionRow, end: Node | None = None, guest: bool = False) -> None:
+        self._guest = guest  # who only looks: it has nothing of its own here
         self._home, self._store, self.row = home, home.store, row
         self.path = home.store.sessions.path(row, end)
         self._last: Prepared | None = None
@@ -57,6 +60,11 @@ class Session:
     @property
     def id(self) -> str:
         return self.row.id
+
+    @property
+    def _mind(self) -> SessionRow:
+        """The row whose states are this session's; a guest has none."""
+        return replace(self.row, key=0, id="") if self._guest else self.row
 
     @property
     def cursor(self) -> Node | None:
@@ -111,15 +119,25 @@ class Session:
         handles: Sequence[tuple[str, str]] = (),
         move: bool = False,
         seen: int | None = None,
+        commits: bool = False,
     ) -> Node:
         """Write a message behind any node of the tree, with what stands beside it, and `move` there if asked.
 
-        `seen` is when its writer last looked: where somebody went on behind that node since, that is a conflict.
+        `seen` is when its writer last looked: where somebody went on behind that node since, that is a conflict. What `commits`
+        is the text that was not committed.
         """
         draft = Draft(message, gate_counter(None).count_message(message), check_name("generation", generation))
         try:
             row, node = self._store.growth.graft(
-                self.row, behind, draft, now=self._home.now(), records=records, handles=handles, move=move, seen=seen
+                self.row,
+                behind,
+                draft,
+                now=self._home.now(),
+                records=records,
+                handles=handles,
+                move=move,
+                seen=seen,
+                commits=commits,
             )
         except Conflict as conflict:
             self.told("conflict", expected=conflict.expected, found=conflict.found)
@@ -127,6 +145,20 @@ class Session:
         self._now(row, [node])
         self.told("appended", messages=1)
         return node
+
+    # Working state: what the agent decides by, beside what was said
+
+    @property
+    def working(self) -> Working:
+        """The session's working state, as it was last kept."""
+        kept = self._store.states.all(self.row.key, "working").get("")
+        return msgspec.convert(from_json(kept), Working) if kept else EMPTY
+
+    def keep_working(self, working: Working) -> Working:
+        """Keep another working state; the verbs of `loom.context.working` make one from the last. It stands in the next request."""
+        kept = to_json(working) if working != EMPTY else None
+        self._store.states.put(self.row.key, "working", {"": kept}, self._home.now())
+        return working
 
     # Text not yet committed, and versions, of a tree in buffer mode
 
@@ -145,9 +177,7 @@ class Session:
         text = self.drafted
         if not text:
             return None
-        node = self.graft(Message("user", (Text(text),), self.row.agent), self.path.end, move=True)
-        self.draft("")
-        return node
+        return self.graft(Message("user", (Text(text),), self.row.agent), self.path.end, move=True, commits=True)
 
     def choose(self, first: str, version: str) -> None:
         """Let this version stand for the node that it was edited from; the node itself, to undo all edits."""
@@ -155,7 +185,7 @@ class Session:
 
     def versions(self) -> dict[str, str]:
         """Which version was chosen for which node."""
-        return _texts(self._store.states.all(self.row.key, "version"))
+        return _texts(self._store.states.all(self._mind.key, "version"))
 
     async def prepare(
         self,
@@ -198,12 +228,16 @@ class Session:
         manner = self._manner(path, look)
         if path.end is None and not manner.buffer:
             raise ChoiceError(f"session {self.id} has no messages yet; append one first")
-        if path.end is None:
+        if path.end is None or (manner.buffer and manner.bears(path).path.end is None):
             return prepare_ending(self.row, path, wish, manner, self.recall)
-        if manner.agent and manner.agent.loom_aware and not manner.document:
-            told = blocks(self._store, self.row, manner.tree, manner.agent, path, manner.now)
+        if manner.agent and manner.agent.loom_aware and (manner.agent.kind == "model" or not manner.document):
+            told = blocks(self._store, self._mind, manner.tree, manner.agent, path, manner.now)
             zone = {"operational_memory": gate_counter(None).count_text(told[0].text) + _MEMORY_ROOM}
             wish = replace(wish, sections=(*wish.sections, *told), zones=zone | dict(wish.zones))
+        state = EMPTY if self._guest else self.working
+        shown = state != EMPTY or wish.policy.strategy == "ladder"
+        if shown:
+            wish = replace(wish, sections=(*wish.sections, Section("working", render(state) or render(measured(state, 0.0, 1)))))
         if wish.window is None and manner.agent and manner.agent.window:
             wish = replace(wish, window=manner.agent.window)
         pinned = [self._on_path(path, name) for name in look.pins]
@@ -214,6 +248,11 @@ class Session:
                 self._store.views.save(self.row, None, cuts, self._home.now())
             return context
         self._store.views.save(self.row, last.view, cuts, self._home.now())
+        if manner.agent and manner.agent.loom_aware:
+            self._store.states.put(self.row.key, "seen", {"": to_json(str(manner.now))}, manner.now)
+        if shown:
+            left = context.report.usable - context.report.input_tokens
+            self.keep_working(measured(state, context.report.pressure, left))
         self._last = replace(last, view=replace(last.view, session=self.row.key))
         self._sources = look.sources
         report = context.report
@@ -231,10 +270,10 @@ class Session:
             tree=tree,
             now=self._home.now(),
             agent=agent,
-            chosen={} if tree.head.mode == "dialogue" else _texts(states.all(row.key, "version")),
+            chosen={} if tree.head.mode == "dialogue" else _texts(states.all(self._mind.key, "version")),
             sources=look.sources,
             include=frozenset(self._node(name).id for name in look.include),
-            buffer="" if tree.head.mode == "dialogue" else _texts(states.all(row.key, "buffer")).get("", ""),
+            buffer="" if tree.head.mode == "dialogue" else _texts(states.all(self._mind.key, "buffer")).get("", ""),
             headers=headers_from(store, row) if aware else None,
             addendum=addendum() if aware else "",
         )

@@ -63,6 +63,8 @@ def import_tree(home: Home, tree: Tree) -> tuple[StoredTree, int]:
     here = [stored for stored in store.trees.called(scope, name) if stored.row.id == name]
     row = store.sessions.on_tree(here[0].row, "") if here else None
     begun = row is None
+    if row is None and here:  # an import that was cut short goes on
+        row = store.sessions.on_tree(here[0].row, "", importing=True)
     if row is None:
         row = store.sessions.create(
             scope,

@@ -13,7 +13,7 @@ from loom.conversation.message import Message, Role, Text
 from loom.conversation.outline import Twig
 from loom.conversation.tree import Preferences, Source, TreeHead
 from loom.engine.assemble import preferred
-from loom.engine.digest import digest
+from loom.engine.digest import LEAST, TOKENS, digest
 from loom.engine.home import Home
 from loom.engine.sessions import Given, Session, parsed
 from loom.errors import ChoiceError
@@ -71,6 +71,8 @@ class LoomTree:
         if row is not None:
             return Session(self._home, row)
         own = self._store.sessions.on_tree(self.stored.row, "")
+        if own is None and self._store.sessions.on_tree(self.stored.row, "", importing=True):
+            raise ChoiceError(f"tree {self.id} is still being imported, or its import was cut short; import its file again")
         if own is None:
             raise ChoiceError(f"tree {self.id} has no session that is in use; loom session list --archived shows those put away")
         if not name:
@@ -88,7 +90,7 @@ class LoomTree:
         if row is not None or not name:
             return Session(self._home, row) if row else self.session("")
         self._store.settings.known_agent(self._home.scope, name)
-        return Session(self._home, replace(self.session("").row, agent=name))
+        return Session(self._home, replace(self.session("").row, agent=name), guest=True)
 
     def position(self, agent: str | None = None) -> Node | None:
         """Where an agent stands; where it never was anywhere, the newest end of a branch."""
@@ -113,9 +115,11 @@ class LoomTree:
             node = self.choose(node.id, agent=agent)
             if session.path.holds(node.seq, node.depth):
                 return session.told("switched")
-        session.switch(node.id)
-        if leave_digest and left is not None and not session.path.holds(left.seq, left.depth):
+        self._check_live(node)
+        if leave_digest and left is not None and not self._path(node).holds(left.seq, left.depth):
             self._merge(session, left, node, "left")
+        else:
+            session.switch(node.id)
         return session
 
     def choose(self, node: str, *, agent: str | None = None) -> Node:
@@ -143,11 +147,18 @@ class LoomTree:
         sources: Sequence[Source] = (),
         generation: str = "",
         seen: int | None = None,
+        commits: bool = True,
     ) -> Node:
-        """Write a message behind a node ("": as a root), by default where the agent stands, and move the agent there."""
+        """Write a message behind a node ("": as a root), by default where the agent stands, and move the agent there.
+
+        `commits` says that what the agent had not committed yet comes before it. `seen` is when the agent last looked: where
+        somebody went on behind that node since, that is a conflict.
+        """
         session = self.session(agent)
-        session.commit()
+        if commits:
+            session.commit()
         behind = self.position(agent) if after is None else self.node(after) if after else None
+        self._check_live(behind)
         message = self._message(what, session, role)
         beside = [("sources", to_json(tuple(self._checked(source) for source in sources)))] if sources else []
         return session.graft(message, behind, beside, generation=generation, move=True, seen=seen)
@@ -157,23 +168,31 @@ class LoomTree:
         session, on = self.session(agent), self.node(node)
         return session.graft(self._message(text, session, None), on, [("edge", to_json(Hung("annotation")))])
 
-    def edit(self, node: str, text: str, *, agent: str | None = None) -> Node:
-        """Say something else in place of a node: a branch of a dialogue; a version in a buffer, where what follows stays."""
+    def edit(self, node: str, text: str, *, agent: str | None = None, choose: bool = True) -> Node:
+        """Say something else in place of a node: a branch of a dialogue; a version in a buffer, where what follows stays.
+
+        With `choose` the version stands for this agent from now on, whatever is edited later.
+        """
         session, old = self.session(agent), self.node(node)
         session.commit()
         if old.message is None:
             raise ChoiceError(f"message {old.local} was purged and cannot be edited; say something new")
-        if old.message.parts == (Text(text),):
-            raise ChoiceError(f"message {old.local} says just that; give another text")
+        if not text.strip() and self.head.mode == "dialogue":
+            raise ChoiceError("there is nothing to say: the text is blank")
         parent, marks = self._parent(old), self.marks(old)
-        message = replace(old.message, parts=(Text(text),), author=session.row.agent, carried=None)
+        message = _rewritten(old, old.message, text, self._role(session), session.row.agent)
+        if message.parts == old.message.parts:
+            raise ChoiceError(f"message {old.local} says just that; give another text")
+        self._check_live(parent)
         if self.head.mode == "dialogue" or marks.hung.edge == "annotation":
             edge = marks.hung.edge  # what was a remark stays one
             return session.graft(message, parent, [("edge", to_json(Hung(edge, old.id)))], move=edge == "continuation")
-        first = self._first_version(old, marks) if marks.hung.edge == "version" else old
+        first = self._first_version(old, marks)
         generation = f"version of {first.local}"  # tells it from a branch that says the same
-        made = session.graft(message, parent, [("edge", to_json(Hung("version", old.id)))], generation=generation)
-        session.choose(first.id, made.id)
+        hung = Hung("version", old.id, first.id if first.id != old.id else "")
+        made = session.graft(message, parent, [("edge", to_json(hung))], generation=generation)
+        if choose:
+            session.choose(first.id, made.id)
         return made
 
     def merge(self, other: str, *, into: str | None = None, agent: str | None = None, tokens: int | None = None) -> Node:
@@ -183,6 +202,9 @@ class LoomTree:
         end = self.position(agent) if into is None else self.node(into)
         if end is None:
             raise ChoiceError(f"tree {self.id} has no node to merge into yet")
+        if tokens is not None and tokens < LEAST:
+            raise ChoiceError(f"a digest takes at least {LEAST} tokens, found {tokens}; give more, or leave it out for {TOKENS}")
+        self._check_live(end)
         return self._merge(session, found, end, "merged", tokens)
 
     def _merge(self, session: Session, other: Node, end: Node, how: str, tokens: int | None = None) -> Node:
@@ -191,7 +213,7 @@ class LoomTree:
             shared = meeting(reader, tree.key, end, other) + 1
         if shared > other.depth:
             raise ChoiceError(f"node {other.local} is on the path to {end.local} already; name the end of another branch")
-        bears = bearing(self._store.trees.path(tree.key, other), tree, self.head.mode, {})
+        bears = bearing(self._path(other), tree, self.head.mode, session.versions())
         place = f"{end.id} {other.id}"
         text, handles = digest(bears, shared, place, *([tokens] if tokens else []))
         lead = {"merged": "What another branch found:", "left": "What was found on the branch that was left:"}[how]
@@ -227,7 +249,7 @@ class LoomTree:
     def restore(self, node: str, *, agent: str | None = None) -> int:
         """Bring a pruned node back with all that went with it; how many that are."""
         found = self.node(node)
-        above = next((step.local for step in self._above(found) if self.marks(step).flags.pruned), "")
+        above = self._pruned_at(self._parent(found))
         if above:
             raise ChoiceError(f"node {found.local} was pruned with {above}, which stands above it; restore {above}")
         self._turn(node, "pruned", False, agent)
@@ -276,9 +298,9 @@ class LoomTree:
 
     def ends(self) -> list[int]:
         """Where branches end that are not pruned, the newest last."""
-        twigs = self.twigs()
-        parents = {twig.parent for twig in twigs if twig.edge == "continuation"}
-        return [twig.key for twig in twigs if twig.key not in parents and twig.edge == "continuation" and not twig.pruned]
+        live = [twig for twig in self.twigs() if twig.edge == "continuation" and not twig.pruned]
+        parents = {twig.parent for twig in live}
+        return [twig.key for twig in live if twig.key not in parents]
 
     def below(self, node: Node) -> list[int]:
         """A node and all that hangs on it, at any depth."""
@@ -322,7 +344,8 @@ class LoomTree:
     @property
     def preferences(self) -> Preferences:
         """The tree's, over the project's."""
-        return self.head.preferences.over(self._store.settings.preferences(self._home.scope))
+        head = self._store.trees.head(self.stored.row).head
+        return head.preferences.over(self._store.settings.preferences(self._home.scope))
 
     def change(
         self,
@@ -356,9 +379,13 @@ class LoomTree:
             return message if message.author or not whose else replace(message, author=whose)
         if not what.strip() and self.head.mode == "dialogue":
             raise ChoiceError("there is nothing to say: the text is blank")
+        return Message(role or self._role(session) or "user", (Text(what),), whose)
+
+    def _role(self, session: Session) -> Role | None:
+        """The role in which an agent speaks; none of whoever has no name."""
+        whose = session.row.agent
         known = self._store.settings.agent(self._home.scope, whose) if whose else None
-        usual: Role = "user" if not whose or (known and known.kind == "human") else "assistant"
-        return Message(role or usual, (Text(what),), whose)
+        return None if not whose else "user" if known and known.kind == "human" else "assistant"
 
     def _checked(self, source: Source) -> Source:
         """A source that is there, by its whole id."""
@@ -368,16 +395,44 @@ class LoomTree:
         return Source(self._store.trees.node(other.row.key, source.node).id, source.role, other.row.id)
 
     def _first_version(self, node: Node, marks: Marks) -> Node:
-        """The node that this one is a version of."""
+        """The node that this one is a version of; itself where it is none."""
+        if marks.hung.first:
+            return self.node(marks.hung.first)
         passed = {node.id}
         while marks.hung.edge == "version" and marks.hung.edited_from not in passed:  # a tree from elsewhere may say anything
             passed.add(marks.hung.edited_from)
             node = self.node(marks.hung.edited_from)
             marks = self.marks(node)
+            if marks.hung.first:
+                return self.node(marks.hung.first)
         return node
 
     def _parent(self, node: Node) -> Node | None:
         return self.read([node.parent])[node.parent] if node.parent is not None else None
 
-    def _above(self, node: Node) -> Sequence[Node]:
-        return list(reversed(Path(self._store.database, self.stored.row.key, node)[: node.depth]))
+    def _path(self, end: Node) -> Path:
+        return self._store.trees.path(self.stored.row.key, end)
+
+    def _pruned_at(self, node: Node | None) -> str:
+        """The name of the first node on the way to this one, or of itself, that is pruned; "" for none."""
+        if node is None:
+            return ""
+        whole = self._path(node)
+        live = bearing(whole, self.stored.row, "dialogue", {}).path
+        return whole[len(live)].local if len(live) < len(whole) else ""
+
+    def _check_live(self, node: Node | None) -> None:
+        """Behind what is pruned nothing is read, so nothing is said there."""
+        if node is not None and (pruned := self._pruned_at(node)):
+            told = "is pruned" if pruned == node.local else f"was pruned with {pruned}"
+            raise ChoiceError(f"node {node.local} {told}, and nothing behind it is read; restore {pruned}, or go to another node")
+
+
+def _rewritten(node: Node, old: Message, text: str, role: Role | None, author: str) -> Message:
+    """A message that says something else; the result of a call stays its result."""
+    if old.role == "tool":
+        if len(old.results) != 1 or len(old.parts) != 1:
+            raise ChoiceError(f"message {node.local} holds {len(old.results)} results and cannot be edited; edit what follows it")
+        return replace(old, parts=(replace(old.results[0], parts=(Text(text),), carried=None),), carried=None)
+    spoken = role if role and old.role in ("user", "assistant") else old.role
+    return replace(old, role=spoken, parts=(Text(text),), author=author, carried=None)

@@ -15,7 +15,7 @@ from loom.stores import nodes
 from loom.stores.database import Reader
 from loom.stores.marks import Marks, read_mark, summed
 from loom.stores.nodes import TreeRow
-from loom.stores.path import TREE, Node, Path
+from loom.stores.path import TREE, Node, Opened, Path
 from loom.stores.reading import Reading
 
 _FEW = 24  # places on a path that are looked up one by one before all of it is walked
@@ -70,9 +70,7 @@ def bearing(
     `include` names annotations that are read this once.
     """
     with path.database.read() as reader:
-        found = reader.all(_SHAPING, path.tree)
-        marks = summed(read_mark((row[0], *row[4:8])) for row in found)
-        marked = {row[0]: _Marked(row[0], row[1], row[2], row[3], marks[row[0]]) for row in found}
+        marked = marked_in(reader, path.tree)
         if path.end is None or not (marked or sources):
             return Bearing(path=path)
         path, pruned = _unpruned(path, marked.values())
@@ -101,6 +99,22 @@ def bearing(
             pins=tuple(path.nodes([mark.seq for mark in on if mark.marks.flags.pinned and mark.depth not in hidden])),
             notes=tuple(notes),
         )
+
+
+def marked_in(reader: Reader, tree: int) -> dict[int, _Marked]:
+    """The nodes of a tree of which something is said that bears on paths."""
+    found = reader.all(_SHAPING, tree)
+    marks = summed(read_mark((row[0], *row[4:8])) for row in found)
+    return {row[0]: _Marked(row[0], row[1], row[2], row[3], marks[row[0]]) for row in found}
+
+
+def kept_back(path: Path, marked: Mapping[int, _Marked]) -> str:
+    """Why the end of a path must not be shown elsewhere: it is excluded, or pruned by itself or with a node above it."""
+    assert path.end is not None
+    own = marked.get(path.end.seq)
+    if own and own.marks.flags.excluded:
+        return "excluded"
+    return "pruned" if _on_path(path, [mark for mark in marked.values() if mark.marks.flags.pruned]) else ""
 
 
 _SHAPING = """SELECT n.seq, n.id, n.depth, n.parent, r.kind, r.data, r.author, r.created FROM records r
@@ -151,11 +165,13 @@ def _versions(path: Path, marked: Iterable[_Marked], chosen: Mapping[str, str]) 
     """
     versions = {mark.id: mark for mark in marked if mark.marks.hung.edge == "version"}
     latest: dict[str, dict[str, _Marked]] = {}
+    firsts: dict[str, str] = {}
     for mark in sorted(versions.values(), key=lambda mark: mark.seq):
-        first, passed = mark.marks.hung.edited_from, {mark.id}
+        first, passed = mark.marks.hung.first or mark.marks.hung.edited_from, {mark.id}
         while first in versions and first not in passed:  # a tree from elsewhere may say anything
             passed.add(first)
-            first = versions[first].marks.hung.edited_from
+            first = firsts.get(first) or versions[first].marks.hung.edited_from
+        firsts[mark.id] = first
         if not mark.marks.flags.pruned:
             latest.setdefault(first, {})[mark.id] = mark
     at = names_at(path, {mark.depth for mark in versions.values()})
@@ -198,9 +214,10 @@ class _Sources:
         except ChoiceError:
             self._notes.append(f"the {source.role} {source.node} is not here and was left out")
             return
-        marks = self._marked[node.seq].marks.flags if not foreign and node.seq in self._marked else None
-        if node.message is None or (marks and (marks.excluded or marks.pruned)):
-            self._notes.append(f"the {source.role} {node.local} is {'excluded' if node.message else 'purged'} and was left out")
+        marked = marked_in(self._reader, key) if foreign else self._marked
+        why = "purged" if node.message is None else kept_back(Path(Opened(self._reader), key, node), marked)
+        if why:
+            self._notes.append(f"the {source.role} {node.local} is {why} and was left out")
             return
         extra = Extra(node, source.role, foreign)
         if extra.name in self._taken:

@@ -6,7 +6,7 @@ from loom.conversation.canonical import to_json
 from loom.errors import Conflict
 from loom.stores import nodes
 from loom.stores.database import Database, Reader
-from loom.stores.marks import Said, write_marks
+from loom.stores.marks import Said, Tied, Turned, marks_of, write_marks
 from loom.stores.nodes import Draft, Planned, plant
 from loom.stores.path import TREE, Node, named
 from loom.stores.sessions import SessionRow, by_key, conflict, lock, write_beside
@@ -27,10 +27,12 @@ class Growth:
         handles: Sequence[tuple[str, str]] = (),
         move: bool = False,
         seen: int | None = None,
+        commits: bool = False,
     ) -> tuple[SessionRow, Node]:
         """Write a message behind any node of the tree, what stands beside it and what its handles stand for; and `move` there.
 
-        `seen` is when the writer last looked: where another went on behind that node since, that is a conflict.
+        `seen` is when the writer last looked: where another went on behind that node since, that is a conflict. What `commits` is
+        the text at the end of a document, which is then no longer uncommitted.
         """
         tree = row.tree.key
         with self._database.write() as writer:
@@ -48,6 +50,8 @@ class Growth:
                 [(tree, handle, row.key, data, now) for handle, data in handles],
             )
             writer.all("UPDATE sessions SET cursor = $2, updated = $3 WHERE key = $1", row.key, made[0].seq if move else held, now)
+            if commits:
+                writer.all("DELETE FROM states WHERE session = $1 AND kind = 'buffer'", row.key)
             return by_key(writer, row.key), made[0]
 
     def mark(self, row: SessionRow, marks: Sequence[tuple[int, Said]], now: int) -> None:
@@ -58,29 +62,49 @@ class Growth:
             writer.all("UPDATE sessions SET updated = $2 WHERE key = $1", row.key, now)
 
     def plant(self, row: SessionRow, planned: Sequence[Planned], marks: Mapping[str, Sequence[Said]], now: int) -> int:
-        """Write those of these nodes that are not there yet, with what is said of them by id; how many they were."""
+        """Write those of these nodes that are not there yet, with what is said of them by id; how many they were.
+
+        Of those that are there, flags and links come in of which nothing was said here yet.
+        """
         with self._database.write() as writer:
             lock(writer, row)
-            here = {name for (name,) in writer.all(_HERE, row.tree.key, to_json([plan.id for plan in planned]))}
+            here: dict[str, int] = dict(writer.all(_HERE, row.tree.key, to_json([plan.id for plan in planned])))
             made = plant(writer, row.tree, [plan for plan in planned if plan.id not in here])
             told = [(node.seq, mark) for node in made for mark in marks.get(node.id, ())]
+            told += _unsaid(writer, row.tree.key, {here[name]: marks.get(name, ()) for name in here})
             write_marks(writer, row.tree.key, row.key, row.agent, now, told)
             return len(made)
 
     def settle(self, row: SessionRow, marks: Mapping[str, Sequence[Said]], cursor: str, now: int) -> None:
-        """What can be said of a tree once all of it is there: links, if it has none yet, and where its own session stands."""
+        """What can be said of a tree once all of it is there: links, and where its own session stands if it stands nowhere."""
         tree = row.tree.key
         with self._database.write() as writer:
             held, _ = lock(writer, row)
-            seqs: dict[str, int] = dict(writer.all(f"SELECT n.id, n.seq FROM {named('id')}", tree, to_json([*marks, cursor])))
-            if marks and writer.one("SELECT 1 FROM records WHERE tree = $1 AND kind = 'link' LIMIT 1", tree) is None:
-                told = [(seqs[name], mark) for name, several in marks.items() for mark in several]
-                write_marks(writer, tree, row.key, row.agent, now, told)
+            seqs: dict[str, int] = dict(writer.all(_HERE, tree, to_json([*marks, cursor])))
+            told = _unsaid(writer, tree, {seqs[name]: several for name, several in marks.items()})
+            write_marks(writer, tree, row.key, row.agent, now, told)
             if held is None and cursor in seqs:
                 writer.all("UPDATE sessions SET cursor = $2, updated = $3 WHERE key = $1", row.key, seqs[cursor], now)
 
 
-_HERE = f"SELECT n.id FROM {named('id')}"
+_HERE = f"SELECT n.id, n.seq FROM {named('id')}"
+
+
+def _unsaid(reader: Reader, tree: int, marks: Mapping[int, Sequence[Said]]) -> list[tuple[int, Said]]:
+    """Those flags and links of which nothing was said yet, also not that they were taken back."""
+    known = {(mark.node, _about(mark.data)) for mark in marks_of(reader, tree, marks)} if any(marks.values()) else set()
+    wanted = ((node, mark) for node, several in marks.items() for mark in several if isinstance(mark, Turned | Tied))
+    return [(node, mark) for node, mark in wanted if (node, _about(mark)) not in known]
+
+
+def _about(data: object) -> tuple[str, ...]:
+    match data:
+        case Turned(flag):
+            return (flag,)
+        case Tied(target, tree, label):
+            return (target, tree, label)
+        case _:
+            return ()
 
 
 def _went_on(reader: Reader, row: SessionRow, after: Node, seen: int) -> str:

@@ -19,10 +19,11 @@ Flag = Literal["bookmarked", "pruned", "excluded", "pinned", "included"]
 
 
 class Hung(Struct, frozen=True, omit_defaults=True):
-    """How a node hangs where it does not just go on; of another version, what it was edited from."""
+    """How a node hangs where it does not just go on; what it was edited from, and of a version of a version the node itself."""
 
     edge: Edge = "continuation"
     edited_from: str = ""
+    first: str = ""
 
 
 class Turned(Struct, frozen=True, omit_defaults=True):

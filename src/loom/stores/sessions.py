@@ -204,14 +204,18 @@ class Sessions:
             raise ChoiceError(f"there is a session {identity} in project {scope.project} already")
         return _to_row(found[0], tree)
 
-    def on_tree(self, tree: TreeRow, agent: str) -> SessionRow | None:
-        """The session of this agent that stands on a tree: the tree's own, where there is one, else the one used last."""
+    def on_tree(self, tree: TreeRow, agent: str, importing: bool = False) -> SessionRow | None:
+        """The session of this agent that stands on a tree: the tree's own, where there is one, else the one used last.
+
+        With `importing`, one whose import has not come to its end.
+        """
         with self._database.read() as reader:
             row = reader.one(
-                f"""{_FROM} WHERE s.tree = $1 AND s.agent = $2 AND s.status = 'active'
+                f"""{_FROM} WHERE s.tree = $1 AND s.agent = $2 AND s.status = $3
                     ORDER BY CASE WHEN s.id = t.id THEN 0 ELSE 1 END, s.updated DESC, s.key LIMIT 1""",
                 tree.key,
                 agent,
+                "importing" if importing else "active",
             )
             return _to_row(row) if row else None
 

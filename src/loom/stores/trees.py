@@ -1,5 +1,6 @@
 """Trees as they are stored: found by id, described, and looked at as a whole without reading what is said in them."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
@@ -41,11 +42,10 @@ class Listed(Struct, frozen=True):
 
 
 class Kin(Struct, frozen=True):
-    """How many hang on a node: continuations, annotations and versions."""
+    """How many hang on a node: continuations and annotations."""
 
     continuations: int = 0
     annotations: int = 0
-    versions: int = 0
 
 
 @lru_cache(maxsize=256)
@@ -180,7 +180,7 @@ class Trees:
             edge = from_json(data).get("edge", "continuation") if data else "continuation"
             of = counted.setdefault(parent, {})
             of[edge] = of.get(edge, 0) + count
-        return {seq: Kin(of.get("continuation", 0), of.get("annotation", 0), of.get("version", 0)) for seq, of in counted.items()}
+        return {seq: Kin(of.get("continuation", 0), of.get("annotation", 0)) for seq, of in counted.items()}
 
     def twigs(self, tree: int) -> list[Twig]:
         """Every node without what it says, parents before children."""
@@ -199,10 +199,10 @@ class Trees:
         usual = Marks()
         for seq, parent, local, role, author, agent in rows:
             mark = marks.get(seq, usual)
-            if seq in edited:  # drawn beside what it stands for, and not beside what that came after
-                parent = seqs.get(edited[seq], parent)
-            if mark.flags.pruned or parent in pruned:
+            original = seqs.get(edited[seq], parent) if seq in edited else None
+            if mark.flags.pruned or parent in pruned or (original in pruned and original not in edited):
                 pruned.add(seq)
+            parent = parent if original is None else original  # drawn beside what it stands for
             made.append(
                 Twig(
                     key=seq,
@@ -231,7 +231,7 @@ class Trees:
             hanging: dict[int, int] = dict(reader.all(hang, tree, str([*above, *(seq for seq, _ in beside)])))
         count, parents = row or (0, 0)
         # Who has only remarks behind it has nothing that goes on; and a remark is no branch, whatever is said behind it.
-        silent = sum(hanging[parent] == above.count(parent) for parent in set(above))
+        silent = sum(hanging[parent] == count for parent, count in Counter(above).items())
         answered = sum(seq in hanging for seq, _ in beside)
         return count, count - len(beside) - (parents - silent - answered)
 

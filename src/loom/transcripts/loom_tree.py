@@ -18,6 +18,7 @@ from loom.errors import TranscriptError, WireError
 FORMAT = "Loom trees"
 WHAT = "tree"
 VERSION = 1
+_LATEST = 2**63  # what a database can hold
 
 
 def write_trees(trees: Iterable[Tree]) -> Iterator[str]:
@@ -49,12 +50,16 @@ def trees(value: Json) -> Iterator[Tree]:
 def _check(tree: Tree, place: str) -> None:
     if not tree.id:
         raise WireError(f"{place}.id", "an id", tree.id)
+    if not 0 <= tree.created < _LATEST:
+        raise WireError(f"{place}.created", "milliseconds since 1970", tree.created)
     here: set[str] = set()
     for n, node in enumerate(tree.nodes):
         if not node.id or node.id in here:
             raise WireError(f"{place}.nodes[{n}].id", "an id of its own", node.id)
         if node.parent and node.parent not in here:
             raise WireError(f"{place}.nodes[{n}].parent", "the id of a node before it", node.parent)
+        if not 0 <= node.created < _LATEST:
+            raise WireError(f"{place}.nodes[{n}].created", "milliseconds since 1970", node.created)
         here.add(node.id)
         _check_message(node.message, f"{place}.nodes[{n}].message")
     named = [("current", tree.current)] if tree.current else []

@@ -1,0 +1,76 @@
+"""`loom session working`: what an agent decides by beside the conversation, looked at and set from outside."""
+
+import click
+from msgspec import to_builtins
+
+from loom.cli.store import in_store
+from loom.cli.terminal import dim, say, style
+from loom.context import working as verbs
+from loom.context.working import EMPTY, Event, Working
+from loom.conversation.canonical import to_json
+from loom.engine.loom import Loom
+
+
+@click.command("working")
+@click.argument("name", metavar="ID")
+@click.option("--progress", help="How far the goal is reached, in a line.")
+@click.option("--plan", "plan", metavar="STEP", multiple=True, help="A step of the plan; several. They replace the plan.")
+@click.option("--scratchpad", help="What the agent thinks at the moment; replaces what was there.")
+@click.option("--event", metavar="ID:TEXT", help="Something that happened; the same ID comes up once.")
+@click.option("--urgency", type=click.Choice(["low", "normal", "high", "critical"]), default="normal", help="Of --event.")
+@click.option("--acknowledge", metavar="ID:TEXT", help="An event was dealt with, and what was decided.")
+@click.option("--interrupt/--no-interrupt", "interrupted", default=None, help="Ask the agent to stop and look, or take that back.")
+@click.option("--heartbeat", is_flag=True, help="Give a sign of life.")
+@click.option("--depth", type=click.IntRange(min=0), help="How deep in sub-agents this session is.")
+@click.option("--clear", is_flag=True, help="Forget all of it, before anything else that is asked for.")
+@click.option("--json", "as_json", is_flag=True, help="Print it as a JSON object.")
+@in_store()
+def working(
+    loom: Loom,
+    name: str,
+    progress: str | None,
+    plan: tuple[str, ...],
+    scratchpad: str | None,
+    event: str | None,
+    urgency: verbs.Urgency,
+    acknowledge: str | None,
+    interrupted: bool | None,
+    heartbeat: bool,
+    depth: int | None,
+    clear: bool,
+    as_json: bool,
+) -> None:
+    """Show a session's working state, or change it.
+
+    It stands at the end of every request of the session, and is never compressed.
+    """
+    session = loom.session(name)
+    before = session.working
+    made = EMPTY if clear else before
+    made = verbs.assess(made, progress=progress, plan=plan or None, scratchpad=scratchpad)
+    if event is not None:
+        identity, _, told = event.partition(":")
+        made = verbs.happen(made, Event(event_id=identity, summary=told or identity, urgency=urgency))
+    if acknowledge is not None:
+        identity, _, decided = acknowledge.partition(":")
+        made = verbs.acknowledge(made, identity, decided or "done")
+    if interrupted is not None:
+        made = verbs.interrupt(made, interrupted)
+    if heartbeat:
+        made = verbs.beat(made, loom.now())
+    if depth is not None:
+        made = verbs.deepen(made, depth)
+    if made != before:
+        session.keep_working(made)
+    _print(made, as_json)
+
+
+def _print(state: Working, as_json: bool) -> None:
+    if as_json:
+        say(to_json(to_builtins(state)))
+        return
+    text = verbs.render(state)
+    if not text:
+        say(dim("no working state yet; --progress, --plan and --scratchpad begin one"))
+    for line in text.splitlines():
+        say(style(line, bold=True) if line.startswith("## ") else line)

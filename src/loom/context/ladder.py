@@ -1,0 +1,329 @@
+"""The ladder of seed 001: at which pressure a view of the history is made smaller, and how.
+
+Rules of this file:
+- A rung is a pure function from a view to a view that is never larger. Applied again it changes nothing.
+- Rungs keep ids, order and pairs: an exchange is touched message by message, or goes whole.
+- Pins, the first goal, the current request and what the model has not answered yet are spared.
+- What is cut leaves a marker with a handle. Thresholds are a table; a preset takes one rung a call, the highest it has reached.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from math import exp
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from loom.budget.counting import Counter
+from loom.context.gate import handles_in
+from loom.context.handles import Archive
+from loom.context.places import EVERYWHERE, Places
+from loom.context.report import Action, Item, Piece
+from loom.conversation.message import Media, Message, Opaque, Part, Text, ToolResult
+from loom.conversation.turns import Span, exchanges
+from loom.errors import ChoiceError
+
+SNIP, REACTIVE_SNIP = 2000, 500  # characters that are left of a long text
+PREVIEW = 240  # characters of a tool's result that was answered
+FIRST, LAST = 3, 5  # messages that a collapse leaves at either end
+LINE, LINES = 120, 60  # characters of a message in a collapse, and messages told of at each end of it
+LEAST, WEIGHT, DECAY = 5, 1.0, 0.5  # of auto: units kept at least, K and lambda
+
+
+class Scene(Struct, frozen=True, kw_only=True):
+    """What a rung looks at: the history as it was, what is spared in it, and what to count and keep with."""
+
+    history: Sequence[Message]
+    spared: frozenset[int]
+    counter: Counter
+    archive: Archive
+    places: Places = EVERYWHERE
+    goal: str = ""
+
+
+View = tuple[Piece, ...]
+Rung = Callable[[View, Scene], View]
+
+
+class Step(Struct, frozen=True):
+    """A rung and the pressure past which it is taken."""
+
+    name: str
+    above: float
+
+
+class Ladder(Struct, frozen=True):
+    """The thresholds, lowest first."""
+
+    steps: tuple[Step, ...]
+
+    def __post_init__(self) -> None:
+        for step in self.steps:
+            if step.name not in RUNGS or not 0 <= step.above <= 1:
+                raise ChoiceError(f"rung {step.name!r} above {step.above}: name one of {', '.join(RUNGS)} and a share from 0 to 1")
+        if any(low.above >= high.above for low, high in pairwise(self.steps)):
+            raise ChoiceError("the thresholds of a ladder must rise from step to step")
+
+    def reached(self, pressure: float) -> str:
+        """The highest rung that this pressure has passed; "" for none."""
+        return next((step.name for step in reversed(self.steps) if pressure > step.above), "")
+
+
+def whole(scene: Scene, start: int = 0) -> View:
+    """The history as it is from a place on, a piece for each exchange; of a stretch that was not read, a marker."""
+    spans = (Span(start + span.start, start + span.stop) for span in exchanges(scene.history[start:]))
+    return tuple(_marked(span, scene) if scene.places.unread(span.start) else _kept(span, scene) for span in spans)
+
+
+def spared(history: Sequence[Message], pins: Iterable[int]) -> frozenset[int]:
+    """Pins, the first goal, the current request, and the exchange at the end that the model has not read yet."""
+    users = [n for n, message in enumerate(history) if message.role == "user"]
+    found = {*pins, *users[:1], *users[-1:]}
+    if history and history[-1].role == "tool":
+        newest = exchanges(history)[-1]
+        found.update(range(newest.start, newest.stop))
+    return frozenset(found)
+
+
+# Rungs
+
+
+def snip(view: View, scene: Scene, limit: int = SNIP) -> View:
+    """Long texts become their first characters."""
+
+    def shorter(text: str, index: int, path: str) -> str:
+        if len(text) <= limit or _SNIPPED.search(text, max(0, len(text) - 80)):
+            return text
+        return f"{text[:limit]}\n[...snipped {len(text) - limit} chars] (recall {scene.archive.keep_part(index, path, text)})"
+
+    return tuple(_rewritten(piece, scene, "snip", shorter) for piece in view)
+
+
+_SNIPPED = re.compile(r"\n\[\.\.\.snipped \d+ chars\] \(recall ~[a-z2-7]{12}\)$")
+
+
+def micro(view: View, scene: Scene) -> View:
+    """Results of tools that were answered already: those that came before are named, others become a preview."""
+    seen: dict[tuple[str, str], str] = {}
+    called: set[str] = set()
+
+    def smaller(result: ToolResult, index: int, number: int) -> ToolResult:
+        text = "\n".join(part.text for part in result.parts if isinstance(part, Text))
+        if not text or any(isinstance(part, Media | Opaque) for part in result.parts) or text.startswith(_CACHED):
+            return result
+        first = seen.setdefault((result.name, text), result.call_id)
+        again = first != result.call_id or result.call_id in called
+        called.add(result.call_id)
+        if not again and len(text) <= PREVIEW:
+            return result
+        handle = scene.archive.keep_part(index, f"{number}.0", text)
+        if again:
+            made = f"[cached {result.name or 'tool'} result from {first}] (recall {handle})"
+        else:
+            preview = " | ".join(line.strip() for line in text.splitlines() if line.strip())[:PREVIEW]
+            made = f"[tool result cached: {len(text)} chars] {preview} (recall {handle})"
+        return replace(result, parts=(Text(made),)) if len(made) < len(text) else result
+
+    def one(piece: Piece) -> Piece:
+        made = []
+        for index, message in _each(piece):
+            parts = [
+                smaller(part, index, n) if isinstance(part, ToolResult) and index not in scene.spared else part
+                for n, part in enumerate(message.parts)
+            ]
+            made.append(message if parts == list(message.parts) else replace(message, parts=tuple(parts)))
+        return _with(piece, made, scene, "micro")
+
+    return tuple(one(piece) for piece in view)
+
+
+_CACHED = ("[cached ", "[tool result cached: ")
+
+
+def collapse(view: View, scene: Scene) -> View:
+    """The middle becomes one message that tells how each of its messages begins."""
+    if len(scene.history) < FIRST + LAST + 1:
+        return view
+    middle = [
+        piece
+        for piece in view
+        if piece.span.start >= FIRST and piece.span.stop <= len(scene.history) - LAST and not _is_spared(piece, scene)
+    ]
+    return _covered(view, middle, scene, "collapse", _told)
+
+
+def auto(view: View, scene: Scene) -> View:
+    """Of all exchanges the better half stays, by how they relate to the goal and how old they are."""
+    units = exchanges(scene.history)
+    most = max(LEAST, len(units) // 2)
+    standing = [piece for piece in view if piece.items[0].action != "dropped"]
+    scores = {piece.span.start: score(piece, scene) for piece in standing}
+    must = [piece for piece in standing if _is_spared(piece, scene)]
+    others = sorted((p for p in standing if p not in must), key=lambda p: (scores[p.span.start], p.span.start), reverse=True)
+    gone = others[max(most - len(must), 0) :]
+    return _covered(view, gone, scene, "auto", lambda _, scene: "")
+
+
+def reactive(view: View, scene: Scene) -> View:
+    """After a provider's overflow: the better half, and of that only beginnings."""
+    return snip(auto(view, scene), scene, REACTIVE_SNIP)
+
+
+RUNGS: dict[str, Rung] = {"snip": snip, "micro": micro, "collapse": collapse, "auto": auto, "reactive": reactive}
+
+
+def score(piece: Piece, scene: Scene) -> float:
+    """K · rel · e^(−λ · age): how many of the goal's words an exchange says, and how far back it stands."""
+    goal = words(scene.goal)
+    found = {word for message in piece.messages for word in words(_says(message))}
+    relevance = len(goal & found) / len(goal) if goal else 0.5
+    age = (len(scene.history) - piece.span.start) / len(scene.history)
+    return round(WEIGHT * relevance * exp(-DECAY * age), 9)
+
+
+def words(text: str) -> frozenset[str]:
+    """The words of a text in any script: runs of letters and digits; where no spaces part them, pairs of letters."""
+    found: set[str] = set()
+    for run in _WORD.findall(text.lower()):
+        wide = _UNSPACED.findall(run)
+        found.update(a + b for stretch in wide for a, b in pairwise(stretch))
+        found.update(stretch for stretch in wide if len(stretch) == 1)
+        found.update(part for part in _UNSPACED.split(run) if part)
+    return frozenset(found)
+
+
+_WORD = re.compile(r"\w+")
+_UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
+
+
+# Below
+
+
+def _each(piece: Piece) -> Iterable[tuple[int, Message]]:
+    """The messages of a piece that stand for themselves, with their places; of what was covered, none."""
+    if piece.items[0].action in ("kept", "shrunk"):
+        yield from zip(range(piece.span.start, piece.span.stop), piece.messages, strict=True)
+
+
+def _is_spared(piece: Piece, scene: Scene) -> bool:
+    return any(index in scene.spared for index in range(piece.span.start, piece.span.stop))
+
+
+def _rewritten(piece: Piece, scene: Scene, rule: str, shorter: Callable[[str, int, str], str]) -> Piece:
+    made = []
+    for index, message in _each(piece):
+        if index in scene.spared:
+            made.append(message)
+            continue
+        parts: list[Part] = []
+        for n, part in enumerate(message.parts):
+            match part:
+                case Text():
+                    parts.append(replace(part, text=shorter(part.text, index, f"{n}")))
+                case ToolResult():
+                    inner = tuple(
+                        replace(p, text=shorter(p.text, index, f"{n}.{k}")) if isinstance(p, Text) else p
+                        for k, p in enumerate(part.parts)
+                    )
+                    parts.append(replace(part, parts=inner))
+                case _:
+                    parts.append(part)
+        made.append(message if tuple(parts) == message.parts else replace(message, parts=tuple(parts)))
+    return _with(piece, made, scene, rule)
+
+
+def _with(piece: Piece, made: list[Message], scene: Scene, rule: str) -> Piece:
+    """The piece with other messages, each no larger than it was."""
+    if not made:
+        return piece
+    messages, items = list(piece.messages), list(piece.items)
+    for n, message in enumerate(made):
+        before, after = items[n].after, scene.counter.count_message(message)
+        if message != messages[n] and after < before:
+            handles = tuple(sorted({*items[n].handles, *handles_in(message)}))
+            messages[n] = message
+            items[n] = replace(items[n], action="shrunk", rule=rule, after=after, handles=handles)
+    return replace(piece, messages=tuple(messages), items=tuple(items))
+
+
+def _kept(span: Span, scene: Scene) -> Piece:
+    messages = tuple(scene.history[span.start : span.stop])
+    items = []
+    for index, message in zip(range(span.start, span.stop), messages, strict=True):
+        cost = scene.counter.count_message(message)
+        items.append(Item(scene.places.label(Span(index, index + 1)), "history", "kept", "fits", cost, cost))
+    return Piece(span, messages, tuple(items))
+
+
+def _marked(span: Span, scene: Scene) -> Piece:
+    """What stands for a stretch that was not read: a marker, whatever it takes."""
+    before = sum(spot.tokens for spot in scene.places.spots[span.start : span.stop])
+    return _stands_for(span, scene, "not read", "", before)
+
+
+def _covered(view: View, gone: Sequence[Piece], scene: Scene, rule: str, tell: Callable[[Span, Scene], str]) -> View:
+    """The view with each run of these pieces, and of what was covered beside them, as one message with a handle."""
+    away = {piece.span.start for piece in gone}
+    made: list[Piece] = []
+    run: list[Piece] = []
+    for piece in (*view, None):
+        if piece is not None and (piece.span.start in away or (run and piece.items[0].action in ("dropped", "covered"))):
+            run.append(piece)
+            continue
+        if run:
+            made += _one(run, scene, rule, tell)
+            run = []
+        if piece is not None:
+            made.append(piece)
+    return tuple(made)
+
+
+def _one(run: list[Piece], scene: Scene, rule: str, tell: Callable[[Span, Scene], str]) -> list[Piece]:
+    span = Span(run[0].span.start, run[-1].span.stop)
+    if len(run) == 1 and run[0].items[0].action in ("dropped", "covered"):
+        return run
+    before = sum(item.before for piece in run for item in piece.items)
+    made = _stands_for(span, scene, rule, tell(span, scene), before)
+    # A marker that is larger than what it stands for helps nobody.
+    return [made] if made.items[0].after < sum(item.after for piece in run for item in piece.items) else run
+
+
+def _stands_for(span: Span, scene: Scene, rule: str, text: str, before: int) -> Piece:
+    """One message for a stretch of the history: what is told of it, or that it was left out, and its handle."""
+    handle = scene.archive.keep_span(span.start, tuple(scene.history[span.start : span.stop]))
+    count = sum(map(scene.places.count, range(span.start, span.stop)))
+    action: Action = "covered" if text else "dropped"
+    noun = "message" if count == 1 else "messages"
+    marker = f"[{text}] (recall {handle})" if text else f"[{count:,} {noun} left out here; recall {handle}]"
+    message, at = Message("user", (Text(marker),)), scene.places.span(span)
+    after = scene.counter.count_message(message)
+    item = Item(f"messages[{at.start}:{at.stop}]", "history", action, rule, before, after, (handle,))
+    return Piece(span, (message,), (item,))
+
+
+def _told(span: Span, scene: Scene) -> str:
+    """How each message of a stretch begins; of very many, those at its ends."""
+    told = [f"[{message.role}] {_begins(_says(message))}" for message in scene.history[span.start : span.stop]]
+    if len(told) > 2 * LINES:
+        told = [*told[:LINES], f"… {len(told) - 2 * LINES} more …", *told[-LINES:]]
+    goal = f" (goal: {_begins(scene.goal)})" if scene.goal else ""
+    return f"collapsed {len(span)} messages{goal}: {' | '.join(told)}"
+
+
+def _begins(text: str) -> str:
+    """The first sentence, or the first characters."""
+    line = " ".join(text.split())
+    end = _SENTENCE.search(line)
+    first = line[: end.end()].strip() if end else line
+    return first if len(first) <= LINE else line[:LINE]
+
+
+_SENTENCE = re.compile(r"[.!?](?=\s|$)|[。！？]")
+
+
+def _says(message: Message) -> str:
+    texts = [message.text]
+    texts += [part.text for result in message.results for part in result.parts if isinstance(part, Text)]
+    texts += [f"{call.name} {call.arguments}" for call in message.calls]
+    return "\n".join(text for text in texts if text)

@@ -1,0 +1,251 @@
+"""Working state: what an agent decides by, beside the conversation. Seed 001's dashboard, plan, events, knowledge and scratchpad.
+
+Rules of this file:
+- Every verb takes a state and returns one; nothing here knows a clock or a store.
+- It is bounded: what would grow past a limit is aggregated, or its oldest goes.
+- It is never compressed by a rung. It stands in the tail, because the dashboard changes with every call.
+"""
+
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from loom.errors import ChoiceError, shorten
+
+Urgency = Literal["low", "normal", "high", "critical"]
+ALARMING = ("high", "critical")
+
+EVENTS, SAME = 10, 3  # pending events from which on those of one type are told together, and of how many
+DECISIONS, EVIDENCE, CITATIONS = 5, 10, 5
+PLAN, QUESTIONS, RISKS = 20, 10, 10
+LINE, SCRATCHPAD = 400, 4000  # characters of one entry, and of the scratchpad
+
+
+class Dashboard(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`rho` is context pressure, `token_budget` what is left of it, `goal_progress` the model's own assessment.
+
+    `error_count` are recent errors, `depth` how deep in sub-agents this is, `last_hb_ts` the last heartbeat (milliseconds, UTC).
+    """
+
+    rho: float = 0.0
+    token_budget: int = 0
+    goal_progress: str = ""
+    error_count: int = 0
+    depth: int = 0
+    last_hb_ts: int = 0
+    interrupt_requested: bool = False
+
+
+class Event(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something that happened outside. Of several that are told together, `count` says how many, and the summary tells the last."""
+
+    event_id: str
+    type: str = ""
+    summary: str = ""
+    urgency: Urgency = "normal"
+    count: int = 1
+
+
+class Evidence(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A piece of knowledge, and where it comes from."""
+
+    source: str
+    title: str = ""
+    content: str = ""
+    score: float = 0.0
+
+
+class Working(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """All of it, for one session."""
+
+    dashboard: Dashboard = Dashboard()
+    plan: tuple[str, ...] = ()
+    pending_events: tuple[Event, ...] = ()
+    active_risks: tuple[Event, ...] = ()
+    recent_event_decisions: tuple[str, ...] = ()
+    active_questions: tuple[str, ...] = ()
+    evidence_packs: tuple[Evidence, ...] = ()
+    citations: tuple[str, ...] = ()
+    scratchpad: str = ""
+
+
+EMPTY = Working()
+
+
+# What happens to it
+
+
+def measured(working: Working, pressure: float, left: int) -> Working:
+    """What the engine knows by itself: how full the window is, and how many tokens are left of it."""
+    return replace(working, dashboard=replace(working.dashboard, rho=round(pressure, 2), token_budget=max(left, 0)))
+
+
+def assess(
+    working: Working, *, progress: str | None = None, plan: Iterable[str] | None = None, scratchpad: str | None = None
+) -> Working:
+    """What the model says of itself: how far it is, what it will do, what it thinks. What is left out stays as it was."""
+    made = working
+    if progress is not None:
+        made = replace(made, dashboard=replace(made.dashboard, goal_progress=_line(progress)))
+    if plan is not None:
+        made = replace(made, plan=tuple(map(_line, plan))[:PLAN])
+    if scratchpad is not None:
+        made = replace(made, scratchpad=scratchpad[:SCRATCHPAD])
+    return made
+
+
+def erred(working: Working, errors: int = 1) -> Working:
+    """That something went wrong, so many times; 0 forgets those that were counted."""
+    count = working.dashboard.error_count + errors if errors else 0
+    return replace(working, dashboard=replace(working.dashboard, error_count=count))
+
+
+def beat(working: Working, at: int) -> Working:
+    """A sign of life from outside."""
+    return replace(working, dashboard=replace(working.dashboard, last_hb_ts=at))
+
+
+def deepen(working: Working, depth: int) -> Working:
+    """How deep in sub-agents this is."""
+    return replace(working, dashboard=replace(working.dashboard, depth=depth))
+
+
+def interrupt(working: Working, on: bool = True) -> Working:
+    """Ask the agent to stop and look, or take that back."""
+    return replace(working, dashboard=replace(working.dashboard, interrupt_requested=on))
+
+
+def happen(working: Working, event: Event) -> Working:
+    """An event comes up. The same one comes up once; an urgent one is a risk, and interrupts."""
+    if any(known.event_id == event.event_id for known in working.pending_events):
+        return working
+    event = replace(event, summary=_line(event.summary), type=_line(event.type))
+    made = replace(working, pending_events=_aggregated((*working.pending_events, event)))
+    if event.urgency in ALARMING:
+        made = interrupt(replace(made, active_risks=(*made.active_risks, event)[-RISKS:]))
+    return made
+
+
+def _aggregated(events: tuple[Event, ...]) -> tuple[Event, ...]:
+    if len(events) < EVENTS:
+        return events
+    grouped: dict[str, list[Event]] = {}
+    for event in events:
+        grouped.setdefault(event.type, []).append(event)
+    made: list[Event] = []
+    for event in events:
+        alike = grouped[event.type]
+        if len(alike) <= SAME:
+            made.append(event)
+        elif event is alike[0]:
+            count = sum(each.count for each in alike)
+            urgency = "critical" if any(e.urgency == "critical" for e in alike) else max(alike, key=_urgency).urgency
+            told = f"{count} {event.type} events; the last: {alike[-1].summary}"
+            made.append(Event(event_id=event.event_id, type=event.type, summary=_line(told), urgency=urgency, count=count))
+    return tuple(made[-2 * EVENTS :])
+
+
+def _urgency(event: Event) -> int:
+    return ("low", "normal", "high", "critical").index(event.urgency)
+
+
+def acknowledge(working: Working, event_id: str, decision: str) -> Working:
+    """The agent has dealt with an event: it and its risk go, what was decided stays, and the interrupt ends."""
+    if not any(event.event_id == event_id for event in (*working.pending_events, *working.active_risks)):
+        raise ChoiceError(f"there is no pending event {shorten(event_id)!r}; there are {len(working.pending_events)}")
+    made = replace(
+        working,
+        pending_events=tuple(event for event in working.pending_events if event.event_id != event_id),
+        active_risks=tuple(event for event in working.active_risks if event.event_id != event_id),
+        recent_event_decisions=(*working.recent_event_decisions, _line(decision))[-DECISIONS:],
+    )
+    return interrupt(made, False)
+
+
+def learn(working: Working, evidence: Evidence, citation: str = "") -> Working:
+    """A piece of knowledge comes up. The same one from the same source comes up once; of many the best stay."""
+    evidence = replace(evidence, content=evidence.content[: 2 * LINE], title=_line(evidence.title))
+    known = {_same(each) for each in working.evidence_packs}
+    packs = working.evidence_packs if _same(evidence) in known else (*working.evidence_packs, evidence)
+    if len(packs) > EVIDENCE:
+        worst = min(range(len(packs)), key=lambda n: (packs[n].score, n))
+        packs = (*packs[:worst], *packs[worst + 1 :])
+    cited = working.citations
+    if citation and citation not in cited:
+        cited = (*cited, _line(citation))[-CITATIONS:]
+    return replace(working, evidence_packs=packs, citations=cited)
+
+
+def _same(evidence: Evidence) -> tuple[str, str, str]:
+    begins = evidence.content[:200].encode(errors="surrogatepass")
+    return evidence.source, evidence.title, blake2b(begins, digest_size=8).hexdigest()
+
+
+def ask(working: Working, *questions: str) -> Working:
+    """What the agent wants to know now."""
+    return replace(working, active_questions=tuple(map(_line, questions))[:QUESTIONS])
+
+
+def _line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= LINE else line[: LINE - 1] + "…"
+
+
+# How it reads
+
+
+def render(working: Working) -> str:
+    """The working state as the model reads it; "" where there is none."""
+    if working == EMPTY:
+        return ""
+    board = working.dashboard
+    lines = [
+        "## Dashboard",
+        f"- rho: {board.rho:.2f}",
+        f"- token_budget: {board.token_budget}",
+        f"- goal_progress: {board.goal_progress or '(not assessed)'}",
+        f"- error_count: {board.error_count}",
+        f"- depth: {board.depth}",
+    ]
+    if board.last_hb_ts:
+        lines.append(f"- last_hb_ts: {board.last_hb_ts}")
+    if board.interrupt_requested:
+        lines.append("⚠️ **INTERRUPT REQUESTED**")
+    best = sorted(working.evidence_packs, key=lambda each: each.score, reverse=True)[:EVIDENCE]
+    sections: tuple[tuple[str, list[str]], ...] = (
+        ("Current Plan", [f"{n}. {step}" for n, step in enumerate(working.plan, 1)]),
+        ("Pending Events", [f"{_told(event)} ({event.event_id})" for event in working.pending_events]),
+        ("Active Risks", list(map(_told, working.active_risks))),
+        ("Recent Decisions on Events", [f"- {decision}" for decision in working.recent_event_decisions]),
+        ("Active Questions", [f"- {question}" for question in working.active_questions]),
+        ("Knowledge Evidence", [f"- {each.title or each.source}: {' '.join(each.content.split())}" for each in best]),
+        ("Knowledge Citations", [f"- {citation}" for citation in working.citations]),
+        ("Scratchpad", [working.scratchpad] if working.scratchpad else []),
+    )
+    for title, told in sections:
+        if told:
+            lines += ["", f"## {title}", *told]
+    return "\n".join(lines)
+
+
+def _told(event: Event) -> str:
+    return f"- [{event.urgency}] {event.summary or event.type}"
+
+
+# What a model may say of itself, as a tool that it can call
+TOOL: Mapping[str, Any] = {
+    "name": "set_working_state",
+    "description": "Keep your own assessment up to date: how far you are, your plan, a scratchpad. You see it in every turn.",
+    "parameters": {
+        "type": "object",
+        "properties": {
+            "progress": {"type": "string", "description": "How far the goal is reached, in one line."},
+            "plan": {"type": "array", "items": {"type": "string"}, "description": "The steps ahead; replaces the plan."},
+            "scratchpad": {"type": "string", "description": "Short-term reasoning; replaces the scratchpad."},
+        },
+        "additionalProperties": False,
+    },
+}

@@ -1,0 +1,257 @@
+"""Seed 001's ladder: every threshold and text it prints, and what must be true of each rung."""
+
+import re
+from itertools import pairwise
+from math import exp
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loom.budget.counting import Counter
+from loom.budget.profiles import profile
+from loom.context import ladder
+from loom.context.handles import Archive, to_lines
+from loom.context.ladder import RUNGS, Ladder, Scene, Step, View, score, spared, whole, words
+from loom.conversation.message import Conversation, Message, Text, ToolCall, ToolResult
+from loom.conversation.turns import exchanges
+from loom.dialects import WIRES
+from loom.dialects.repair import repair
+from loom.errors import ChoiceError
+from tests import strategies as our
+from tests.laws.test_weave import longer
+from tests.shared import examples
+
+COUNTER = Counter(profile("o200k_base"))
+SEED = Ladder((Step("snip", 0.7), Step("micro", 0.8), Step("collapse", 0.9), Step("auto", 0.95)))
+
+
+def said(role: str, text: str) -> Message:
+    return Message(role, (Text(text),))  # type: ignore[arg-type]
+
+
+def step(number: int, result: str, name: str = "read") -> list[Message]:
+    call = ToolCall(f"c{number}", name, "{}")
+    return [Message("assistant", (call,)), Message("tool", (ToolResult(call.id, (Text(result),), name=name),))]
+
+
+def scene(history: list[Message], goal: str = "", pins: tuple[int, ...] = ()) -> Scene:
+    return Scene(history=history, spared=spared(history, pins), counter=COUNTER, archive=Archive(), goal=goal)
+
+
+def texts(view: View) -> list[str]:
+    return [
+        part.text
+        for piece in view
+        for message in piece.messages
+        for outer in message.parts
+        for part in (outer.parts if isinstance(outer, ToolResult) else (outer,))
+        if isinstance(part, Text)
+    ]
+
+
+# ── the numbers and texts that the seed prints ─────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("pressure", "rung"),
+    [
+        (0.5, ""),
+        (0.7, ""),
+        (0.71, "snip"),
+        (0.8, "snip"),
+        (0.81, "micro"),
+        (0.91, "collapse"),
+        (0.95, "collapse"),
+        (0.96, "auto"),
+        (2, "auto"),
+    ],
+)
+def test_the_highest_level_that_was_passed_is_taken(pressure: float, rung: str) -> None:
+    assert SEED.reached(pressure) == rung
+
+
+def test_thresholds_must_rise_and_name_rungs() -> None:
+    for steps in (
+        (Step("snip", 0.8), Step("micro", 0.7)),
+        (Step("snip", 0.7), Step("micro", 0.7)),
+        (Step("shrink", 0.7),),
+        (Step("snip", 1.2),),
+    ):
+        with pytest.raises(ChoiceError):
+            Ladder(steps)
+
+
+def test_snip_leaves_2000_characters() -> None:
+    long = "x" * 2001 + "y" * 600
+    view = ladder.snip(whole(s := scene([said("user", "go"), said("assistant", long), said("user", "on")])), s)
+    assert re.fullmatch(r"x{2000}\n\[\.\.\.snipped 601 chars\] \(recall (~\w{12})\)", texts(view)[1])
+    assert s.archive.recall(view[1].items[0].handles[0]) == long
+    assert texts(ladder.snip(whole(s), s)) == texts(view)
+
+
+def test_snip_spares_texts_of_2000_characters() -> None:
+    view = whole(s := scene([said("user", "go"), said("assistant", "x" * 2000), said("user", "on")]))
+    assert ladder.snip(view, s) == view
+
+
+def test_micro_names_results_that_came_before_and_previews_others() -> None:
+    long = "first line\n\n" + "word " * 200
+    history = [
+        said("user", "go"),
+        *step(1, long),
+        *step(2, long),
+        *step(3, "short"),
+        *step(4, "word " * 100, "grep"),
+        said("user", "on"),
+    ]
+    s = scene(history)
+    view = ladder.micro(whole(s), s)
+    results = [text for text in texts(view) if text not in ("go", "on")]
+    preview = " | ".join(["first line", ("word " * 200).strip()])[:240]
+    assert results[0].startswith(f"[tool result cached: {len(long)} chars] {preview} (recall ~")
+    assert results[1].startswith("[cached read result from c1] (recall ~")
+    assert results[2] == "short"
+    assert results[3].startswith("[tool result cached: 500 chars] word word")
+    assert [m.results[0].call_id for p in view for m in p.messages if m.role == "tool"] == ["c1", "c2", "c3", "c4"]
+
+
+def test_micro_leaves_what_the_model_has_not_read() -> None:
+    s = scene([said("user", "go"), *step(1, "word " * 400)])
+    assert ladder.micro(whole(s), s) == whole(s)
+
+
+def test_collapse_keeps_the_first_three_and_the_last_five() -> None:
+    history = [
+        said("user", "Fix the login."),
+        *(said("assistant", f"I look at file {n}. " + "It is long. " * 30) for n in range(20)),
+        said("user", "on"),
+    ]
+    s = scene(history, goal="Fix the login.")
+    view = ladder.collapse(whole(s), s)
+    assert [piece.span.start for piece in view] == [0, 1, 2, 3, 17, 18, 19, 20, 21]
+    [covered] = [piece for piece in view if piece.items[0].action == "covered"]
+    text = covered.messages[0].text
+    assert text.startswith(
+        "[collapsed 14 messages (goal: Fix the login.): [assistant] I look at file 2. | [assistant] I look at file 3. | "
+    )
+    assert s.archive.recall(covered.items[0].handles[0]) == to_lines(history[3:17])
+
+
+def test_collapse_needs_nine_messages() -> None:
+    s = scene([said("user", "go"), *(said("assistant", "word " * 99) for _ in range(7))])
+    assert ladder.collapse(whole(s), s) == whole(s)
+
+
+def test_auto_keeps_the_better_half_by_relevance_and_age() -> None:
+    history = [said("user", "repair the retry budget")]
+    history += [
+        said("assistant", f"{n} " + ("the retry budget is here " if n % 4 == 0 else "something else ") * 20) for n in range(20)
+    ]
+    history.append(said("user", "on"))
+    s = scene(history, goal="repair the retry budget")
+    view = ladder.auto(whole(s), s)
+    kept = [piece.span.start for piece in view if piece.items[0].action == "kept"]
+    assert len(kept) == 11
+    assert {n + 1 for n in range(0, 20, 4)} <= set(kept), "what speaks of the goal stays"
+    assert kept[-5:] == [17, 18, 19, 20, 21], "of the rest, what is newer"
+
+
+def test_the_score_is_the_seeds() -> None:
+    history = [said("user", "alpha beta"), said("assistant", "alpha"), said("assistant", "gamma")]
+    s = scene(history, goal="alpha beta")
+    pieces = whole(s)
+    assert score(pieces[1], s) == round(0.5 * exp(-0.5 * 2 / 3), 9)
+    assert score(pieces[2], s) == 0
+    assert score(pieces[2], scene(history)) == round(0.5 * exp(-0.5 / 3), 9), "without a goal all are half relevant"
+
+
+def test_reactive_is_auto_and_snip_at_500() -> None:
+    history = [said("user", "go"), *(said("assistant", f"{n} " + "word " * 300) for n in range(12)), said("user", "on")]
+    s = scene(history)
+    view = ladder.reactive(whole(s), s)
+    assert sum(piece.items[0].action == "shrunk" for piece in view) == 5
+    assert all(len(text) < 600 for text in texts(view))
+
+
+# ── defects of the described project that do not exist here ────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("goal", "text"),
+    [
+        ("修复登录服务的重试预算", "重试预算在登录服务里被用了两次"),
+        ("fix the authentication", "the authentication, as it is"),
+        ("ログインを直す", "ログインの処理"),
+        ("로그인 수정", "로그인 서비스"),
+        ("исправь вход", "Вход сломан"),
+    ],
+)
+def test_relevance_is_found_in_every_script_and_beside_punctuation(goal: str, text: str) -> None:
+    assert words(goal) & words(text)
+
+
+def test_without_any_overlap_the_newest_stay() -> None:
+    history = [said("user", "goal"), *(said("assistant", f"n{n} " + "word " * 50) for n in range(20)), said("user", "last")]
+    s = scene(history, goal="completely different")
+    view = ladder.auto(whole(s), s)
+    kept = [piece.span.start for piece in view if piece.items[0].action == "kept"]
+    assert kept == [0, *range(12, 22)]
+
+
+def test_calls_and_results_keep_their_ids_and_names() -> None:
+    history = [said("user", "go")]
+    for n in range(12):
+        history += step(n, "word " * 900)
+    history.append(said("user", "on"))
+    for name, rung in RUNGS.items():
+        s = scene(history)
+        sent = [message for piece in rung(whole(s), s) for message in piece.messages]
+        calls = [call.id for message in sent for call in message.calls]
+        assert calls == [result.call_id for message in sent for result in message.results], name
+        assert all(result.name == "read" for message in sent for result in message.results)
+
+
+# ── laws of every rung ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+histories = st.builds(
+    lambda c, n: list(repair(longer(c, n)).conversation.messages), our.conversations(), st.sampled_from([0, 30, 900])
+)
+many = st.lists(histories, min_size=1, max_size=4).map(lambda several: [message for history in several for message in history])
+
+
+def cost(view: View) -> int:
+    return sum(COUNTER.count_message(message) for piece in view for message in piece.messages)
+
+
+@given(many, st.sampled_from(sorted(RUNGS)), st.data())
+@settings(max_examples=examples(80), deadline=None)
+def test_a_rung_never_grows_keeps_pairs_and_changes_nothing_twice(history: list[Message], name: str, data: st.DataObject) -> None:
+    history = list(repair(Conversation(messages=tuple(history))).conversation.messages)
+    if not history:
+        return
+    pins = tuple(data.draw(st.lists(st.integers(0, len(history) - 1), max_size=2)))
+    s = scene(history, goal=next((m.text for m in history if m.role == "user"), ""), pins=pins)
+    before = whole(s)
+    view = RUNGS[name](before, s)
+    assert cost(view) <= cost(before)
+    assert sum(item.after for piece in view for item in piece.items) == cost(view)
+    assert RUNGS[name](view, s) == view
+    assert view[0].span.start == 0
+    assert all(a.span.stop == b.span.start for a, b in pairwise(view))
+    assert view[-1].span.stop == len(history)
+    standing = [message for piece in view for message in piece.messages]
+    for index in s.spared:
+        assert history[index] in standing, "what is spared stands as it was"
+    sent = Conversation(messages=tuple(standing))
+    units = {span.start for span in exchanges(history)}
+    assert all(piece.span.start in units for piece in view)
+    for piece in view:
+        for item in piece.items:
+            for handle in item.handles:
+                assert s.archive.recall(handle)
+            if item.action in ("covered", "dropped"):
+                assert s.archive.recall(item.handles[0]) == to_lines(history[piece.span.start : piece.span.stop])
+    for wire in WIRES:
+        torn = [f for f in wire.check(wire.render(repair(sent).conversation).wire) if f.level == "error"]
+        assert torn == []

@@ -1,0 +1,149 @@
+"""Working state as seed 001 has it: its parts, what happens to them, how it reads, and that it stays small."""
+
+import asyncio
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loom import Loom
+from loom.budget.counting import Counter
+from loom.budget.profiles import profile
+from loom.context import working as w
+from loom.context.working import EMPTY, Event, Evidence, Working, render
+from loom.errors import ChoiceError
+from tests.shared import examples
+
+count = Counter(profile("o200k_base")).count_text
+
+
+def test_the_dashboard_has_what_the_seed_prints() -> None:
+    assert w.Dashboard.__struct_fields__ == (
+        "rho",
+        "token_budget",
+        "goal_progress",
+        "error_count",
+        "depth",
+        "last_hb_ts",
+        "interrupt_requested",
+    )
+
+
+def test_it_reads_as_the_seed_has_it() -> None:
+    state = w.assess(EMPTY, progress="half done", plan=["read", "write"], scratchpad="maybe the cache")
+    state = w.happen(state, Event(event_id="e1", type="ci", summary="the build broke", urgency="high"))
+    state = w.learn(
+        w.ask(state, "why?"), Evidence(source="wiki", title="Retries", content="Retries are safe.", score=0.4), "wiki/12"
+    )
+    state = w.beat(w.erred(w.measured(state, 0.756, 1200), 2), 1_700_000_000_000)
+    assert render(state) == (
+        "## Dashboard\n- rho: 0.76\n- token_budget: 1200\n- goal_progress: half done\n- error_count: 2\n- depth: 0\n"
+        "- last_hb_ts: 1700000000000\n⚠️ **INTERRUPT REQUESTED**\n\n## Current Plan\n1. read\n2. write\n\n"
+        "## Pending Events\n- [high] the build broke (e1)\n\n## Active Risks\n- [high] the build broke\n\n"
+        "## Active Questions\n- why?\n\n## Knowledge Evidence\n- Retries: Retries are safe.\n\n"
+        "## Knowledge Citations\n- wiki/12\n\n## Scratchpad\nmaybe the cache"
+    )
+    assert render(EMPTY) == ""
+
+
+def test_an_event_comes_up_once_and_an_urgent_one_interrupts() -> None:
+    state = w.happen(w.happen(EMPTY, Event(event_id="a", summary="x")), Event(event_id="a", summary="y"))
+    assert [event.summary for event in state.pending_events] == ["x"]
+    assert not state.dashboard.interrupt_requested
+    state = w.happen(state, Event(event_id="b", summary="fire", urgency="critical"))
+    assert state.dashboard.interrupt_requested
+    assert [risk.event_id for risk in state.active_risks] == ["b"]
+
+
+def test_what_is_acknowledged_goes_and_the_decision_stays() -> None:
+    state = w.happen(EMPTY, Event(event_id="b", summary="fire", urgency="critical"))
+    state = w.acknowledge(state, "b", "called the fire brigade")
+    assert (state.pending_events, state.active_risks, state.dashboard.interrupt_requested) == ((), (), False)
+    assert state.recent_event_decisions == ("called the fire brigade",)
+    with pytest.raises(ChoiceError, match="no pending event 'b'"):
+        w.acknowledge(state, "b", "again")
+    for number in range(9):
+        state = w.acknowledge(w.happen(state, Event(event_id=f"e{number}")), f"e{number}", f"d{number}")
+    assert state.recent_event_decisions == ("d4", "d5", "d6", "d7", "d8"), "the last five"
+
+
+def test_from_ten_pending_on_events_of_one_type_are_told_together() -> None:
+    state = EMPTY
+    for number in range(9):
+        kind = "mail" if number < 6 else f"other {number}"
+        state = w.happen(state, Event(event_id=f"e{number}", type=kind, summary=f"s{number}"))
+    assert len(state.pending_events) == 9
+    state = w.happen(state, Event(event_id="e9", type="mail", summary="the last"))
+    assert [(event.type, event.count) for event in state.pending_events] == [
+        ("mail", 7),
+        ("other 6", 1),
+        ("other 7", 1),
+        ("other 8", 1),
+    ]
+    assert state.pending_events[0].summary == "7 mail events; the last: the last"
+
+
+def test_the_same_evidence_comes_up_once_and_the_best_stay() -> None:
+    state = EMPTY
+    for number in range(14):
+        state = w.learn(state, Evidence(source="s", title=f"t{number}", content="c", score=number / 10))
+        state = w.learn(state, Evidence(source="s", title=f"t{number}", content="c", score=0.9))
+    assert len(state.evidence_packs) == 10
+    assert {each.title for each in state.evidence_packs} == {f"t{n}" for n in range(4, 14)}
+
+
+events = st.builds(
+    lambda i, t, s, u: Event(event_id=i, type=t, summary=s, urgency=u),
+    st.text(max_size=5),
+    st.sampled_from(["a", "b"]),
+    st.text(max_size=2000),
+    st.sampled_from(["low", "normal", "high", "critical"]),
+)
+verbs = st.one_of(
+    events.map(lambda e: lambda s: w.happen(s, e)),
+    st.text(max_size=9000).map(lambda t: lambda s: w.assess(s, progress=t, plan=[t] * 40, scratchpad=t)),
+    st.text(max_size=3000).map(lambda t: lambda s: w.learn(s, Evidence(source=t, content=t), t)),
+    st.lists(st.text(max_size=900), max_size=30).map(lambda q: lambda s: w.ask(s, *q)),
+)
+
+
+@given(st.lists(verbs, max_size=60))
+@settings(max_examples=examples(40), deadline=None)
+def test_whatever_happens_it_stays_small(done: list) -> None:  # type: ignore[type-arg]
+    state = EMPTY
+    for verb in done:
+        state = verb(state)
+    assert len(render(state)) < 60_000
+    assert len(state.pending_events) <= 20
+    assert len(state.plan) <= 20
+
+
+def test_with_nothing_but_working_state_the_tail_is_small() -> None:
+    assert count(render(w.measured(w.assess(EMPTY, progress="reading the code", plan=["read", "fix", "test"]), 0.5, 9999))) <= 150
+
+
+# ── in a session ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_sessions_working_state_stands_at_the_end_and_is_kept() -> None:
+    with Loom.open(":memory:") as loom:
+        session = loom.new(model="gpt-4o")
+        session.append("Fix it.")
+        assert len(asyncio.run(session.prepare()).conversation.messages) == 1, "without one nothing is shown"
+        session.keep_working(w.assess(session.working, progress="begun", plan=["read"]))
+        first = asyncio.run(session.prepare(window=10_000, reserve_output=1000))
+        assert first.conversation.messages[-1].text.startswith("## Dashboard\n- rho: 0.00")
+        again = loom.session(session.id)
+        assert again.working.dashboard.rho == round(first.report.pressure, 2)
+        assert again.working.dashboard.token_budget == 9000 - first.report.input_tokens
+        second = asyncio.run(again.prepare("Go on.", window=10_000, reserve_output=1000))
+        assert second.report.epoch_reason == "continued", "what changes every call is no part of the prefix"
+
+
+def test_the_preset_always_shows_its_dashboard() -> None:
+    with Loom.open(":memory:") as loom:
+        session = loom.new(model="gpt-4o")
+        session.append("Fix it.")
+        context = asyncio.run(session.prepare(policy="partitions"))
+        assert "## Dashboard" in context.conversation.messages[-1].text
+        assert isinstance(session.working, Working)
