@@ -14,6 +14,7 @@ from loom.cli.doctor import doctor
 from loom.cli.models import models
 from loom.cli.policy import policy
 from loom.cli.recall import recall
+from loom.cli.replay import replay
 from loom.cli.session import session
 from loom.cli.show import show
 from loom.cli.terminal import clean
@@ -58,7 +59,7 @@ def cli() -> None:
     """
 
 
-for command in (check, convert, show, weave, explain, count):
+for command in (check, convert, show, weave, explain, replay, count):
     command.context_settings["ignore_unknown_options"] = True  # -#N names a run of standard input
     cli.add_command(command)
 for command in (session, tree, recall, doctor, budget, models, policy, demo):

@@ -1,0 +1,114 @@
+"""An agent's work replayed call by call: Loom's policies, and with --peers the libraries that manage a history.
+
+python bench/replay.py [--peers] [--only NAME ...] [--window TOKENS] [--limit SECONDS] [--json]     (LOOM_SHARED, or ../shared)
+The transcript is replay_1200: 1,200 messages, 477 model calls. Each library runs in its own environment under .work/venvs, made on
+first use. Every request is judged by the shared measures and the exact o200k tokenizer. Nothing here is a test.
+
+re-cache    uncached tokens sent by tokens that were new: 1 is the floor, what is above it is the price of compression
+recall      look-ahead recall, strict: what the agent writes again later and the request still shows
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from one_shot import ROOT, SHARED, WORK, Peer, environment, last_line
+
+Row = dict[str, Any]
+TRANSCRIPT = "replay_1200"
+POLICIES = ("default", "window", "turns", "tree")
+COLUMNS = ("over", "torn", "goal", "tokens", "cacheable", "uncached", "re-cache", "recall", "ms")
+
+
+class Played(NamedTuple):
+    """A variant of a peer. `carried`: the library rewrites the history of its agent, so that the next call begins with that."""
+
+    peer: Peer
+    variant: str
+    carried: bool = False
+
+
+LOOM = Peer("Loom", None, "loom_epochs.py", ("nothing managed", *POLICIES))
+LANGCHAIN = Peer("LangChain", "langchain-core>=1.7,<2", "langchain_trim.py", ())
+MIDDLEWARE = Peer("LangChainAgents", "langchain>=1.4,<2", "langchain_middleware.py", ())
+PYDANTIC = Peer("PydanticAI", "pydantic-ai-harness>=0.62,<1", "pydanticai_compaction.py", ())
+KERNEL = Peer("SemanticKernel", "semantic-kernel>=1.45,<2", "semantickernel_reducer.py", ())
+FRAMEWORK = Peer("AgentFramework", "agent-framework-core>=1.23,<2", "agentframework_sliding.py", ())
+AGENTS = Peer("OpenAIAgents", "openai-agents>=0.24,<1", "openaiagents_session.py", ())
+STRANDS = Peer("Strands", "strands-agents>=1.62,<2", "strands_sliding.py", ())
+OURS = tuple(Played(LOOM, variant) for variant in LOOM.variants)
+THEIRS = (
+    Played(LANGCHAIN, "start_on=human"),
+    Played(MIDDLEWARE, "SummarizationMiddleware", carried=True),
+    Played(MIDDLEWARE, "ClearToolUsesEdit"),
+    Played(KERNEL, "ChatHistoryTruncationReducer", carried=True),
+    Played(FRAMEWORK, "SlidingWindowStrategy"),
+    Played(AGENTS, "session.get_items"),
+    Played(STRANDS, "SlidingWindowConversationManager", carried=True),
+    Played(PYDANTIC, "TieredCompaction", carried=True),
+)
+
+
+def play(played: Played, transcript: Path, window: int, limit: float) -> Row:
+    """The figures that the peer's process reports, or {"failed": why}."""
+    python = environment(played.peer)
+    if isinstance(python, str):
+        return {"failed": python}
+    peers = ROOT / "bench" / "peers"
+    how = "carried" if played.carried else "fresh"
+    script = [str(peers / "stepped.py"), str(peers / played.peer.script)]
+    command = [str(python), *script, str(transcript), str(window), played.variant, str(limit), how]
+    grace = 3 * limit + 300
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=grace, env={**os.environ, "PYTHONPATH": str(SHARED)})
+    except subprocess.TimeoutExpired:
+        return {"failed": f"stopped after {grace:.0f} s"}
+    if done.returncode:
+        return {"failed": last_line(done.stderr)}
+    row: Row = json.loads(last_line(done.stdout))
+    return row
+
+
+def show(name: str, row: Row) -> str:
+    if "failed" in row:
+        return f"{name:<52} {row['failed']}"
+    recall = "–" if row["lookahead_recall"] is None else f"{row['lookahead_recall']:.1%}"
+    empty = f"  ({row['near_empty']} near empty)" if row["near_empty"] else ""
+    return (
+        f"{name:<52} {row['over_budget']:>5} {row['torn_pairs']:>5} {row['goal_missing']:>5} {row['mean_tokens']:>9,.0f} "
+        f"{row['cacheable_share']:>9.3f} {row['uncached_per_call']:>9,.0f} {row['recache_factor']:>9.2f} {recall:>9} "
+        f"{row['ms_per_call']:>9.1f}{empty}"
+    )
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description="An agent's work replayed call by call, by Loom and by its peers.")
+    options.add_argument("--peers", action="store_true", help="play the peers too, each in an environment of its own")
+    options.add_argument("--only", nargs="+", choices=sorted({one.peer.name for one in (*OURS, *THEIRS)}), help="play these alone")
+    options.add_argument("--window", type=int, default=16_000, help="tokens of usable input (16000)")
+    options.add_argument("--limit", type=float, default=300.0, help="seconds after which a peer is abandoned (300)")
+    options.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    chosen = options.parse_args()
+    folder = WORK / "transcripts"
+    subprocess.run([sys.executable, SHARED / "transcripts.py", folder], check=True)
+    wanted = [one for one in (*OURS, *THEIRS) if (one.peer.name in chosen.only if chosen.only else one in OURS or chosen.peers)]
+    rows: list[Row] = []
+    if not chosen.json:
+        print(f"{TRANSCRIPT} at {chosen.window:,} tokens: calls over budget, with a torn pair, without the current request; means")
+        print(f"{'':<52} {' '.join(f'{name:>{5 if n < 3 else 9}}' for n, name in enumerate(COLUMNS))}")
+    for one in wanted:
+        row = play(one, folder / f"{TRANSCRIPT}.json", chosen.window, chosen.limit)
+        rows.append({"peer": one.peer.name, "variant": one.variant, **row})
+        if not chosen.json:
+            version = f" {row['version']}" if "version" in row else ""
+            print(show(f"{one.peer.name}{version} {one.variant}", row), flush=True)
+    if chosen.json:
+        print(json.dumps({"transcript": TRANSCRIPT, "window": chosen.window, "rows": rows}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,227 @@
+"""`loom replay`: a transcript played call by call, and what each policy would have sent."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from loom.cli import terminal
+from loom.cli.budget import read_several
+from loom.cli.models import user_overrides
+from loom.cli.terminal import clean, columns_of, dim, note, one_line, plural, say, style
+from loom.context.policy import Policy, read_policy
+from loom.context.weave import Context
+from loom.conversation.canonical import to_json
+from loom.engine.replay import Figures, Played
+from loom.engine.replay import replay as play
+from loom.errors import ChoiceError
+from loom.transcripts.runs import Run
+
+HEIGHTS = "▁▂▃▄▅▆▇█"
+UNTOLD = "–"
+
+
+@click.command()
+@click.argument("file")
+@click.option("--window", type=int, help="The whole window in tokens; the model's by default.")
+@click.option("--reserve", type=int, help="Tokens of it kept for the answer; the policy's by default.")
+@click.option("--policy", "names", default="default", help="What decides, one or several: A,B,…; each a name or a .toml file.")
+@click.option("--model", help="The model to weave for; what the transcript names by default.")
+@click.option("--dump", type=click.Path(file_okay=False, path_type=Path), help="A folder for the request bodies, NNNN.json each.")
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+def replay(
+    file: str, window: int | None, reserve: int | None, names: str, model: str | None, dump: Path | None, as_json: bool
+) -> None:
+    """Play a transcript call by call, as its agent would have made the calls, and measure what each policy sends.
+
+    Before every message of the model there was a call with everything before it.
+    """
+    overrides, policies = user_overrides(), _policies(names)
+    runs, several = read_several(file)
+    told: list[dict[str, Any]] = []
+    sums: dict[str, list[Figures]] = {}
+    if several and not as_json:
+        say(dim(f"several runs: replay one as {clean(file)}#N; the three figures are calls over budget, torn, without their goal"))
+    for run in runs:
+        folder = dump / str(run.number) if dump and several else dump
+        dumped = _Dump(folder, len(policies) > 1) if folder else None
+        played = play(
+            run.conversation(),
+            policies,
+            model=model,
+            window=window,
+            reserve_output=reserve,
+            overrides=overrides,
+            sent=dumped,
+        )
+        if dumped:
+            dumped.tell_of_others()
+        if as_json:
+            told.append(_as_dict(f"{file}#{run.number}" if several else file, played))
+        elif several:
+            _print_lines(run, played)
+            for name, each in played.items():
+                sums.setdefault(name, []).append(each.figures)
+        else:
+            _print_picture(run, played)
+    if as_json:
+        say(to_json(told[0] if len(told) == 1 else told))
+    for name, figures in sums.items():
+        say(f"{style(name, fg='blue')}: {plural(len(figures), 'run')}, {_verdict(figures)}")
+
+
+def _policies(names: str) -> list[str | Policy]:
+    found: list[str | Policy] = []
+    for name in filter(None, map(str.strip, names.split(","))):
+        found.append(read_policy(Path(name).read_text(encoding="utf-8")) if name.endswith(".toml") else name)
+    if not found:
+        raise ChoiceError("--policy names none; give a name of loom policy list, or several with commas between them")
+    return found
+
+
+class _Dump:
+    """Writes each request as it was measured, as chat; several policies in a folder each."""
+
+    def __init__(self, folder: Path, several: bool) -> None:
+        self._folder, self._several = folder, several
+        self._written: dict[Path, set[str]] = {}
+
+    def __call__(self, policy: str, number: int, context: Context) -> None:
+        if self._several and (policy in ("", ".", "..") or Path(policy).name != policy):
+            raise ChoiceError(f"the policy {policy!r} cannot name a folder; rename it, or replay it alone")
+        home = self._folder / policy if self._several else self._folder
+        home.mkdir(parents=True, exist_ok=True)
+        name = f"{number:04}.json"
+        (home / name).write_text(to_json(context.openai()) + "\n", encoding="utf-8")
+        self._written.setdefault(home, set()).add(name)
+
+    def tell_of_others(self) -> None:
+        """What an earlier replay left would be taken for ours."""
+        for home, names in self._written.items():
+            others = sum(path.stem.isdecimal() and path.name not in names for path in home.glob("*.json"))
+            if others:
+                say(f"loom: {clean(str(home))} holds {plural(others, 'request')} of another replay too", err=True)
+
+
+def _as_dict(file: str, played: dict[str, Played]) -> dict[str, Any]:
+    """The object that --json prints; window and reserve are null where the policies differ."""
+    first = next(iter(played.values()))
+    windows, reserves = {each.window for each in played.values()}, {each.reserve for each in played.values()}
+    return {
+        "file": file,
+        "window": first.window if len(windows) == 1 else None,
+        "reserve": first.reserve if len(reserves) == 1 else None,
+        "model": first.model,
+        "calls": len(first.calls),
+        "policies": {name: each.figures.as_dict() for name, each in played.items()},
+    }
+
+
+def _print_picture(run: Run, played: dict[str, Played]) -> None:
+    first = next(iter(played.values()))
+    title = f"{one_line(f'#{run.number} {run.name}', 60)}: " if run.number or run.name else ""
+    about = f"({run.format}, {clean(first.model) or 'no model named'}, counted by {first.counter})"
+    say(f"{title}{style(plural(len(first.calls), 'call'), bold=True)} {dim(about)}")
+    if not first.calls:
+        note("no message of the model has one before it, so there was no call to play")
+        return
+    wide = max(map(columns_of, played))
+    columns = min(terminal.width() - wide - 6, 100)
+    say()
+    for name, each in played.items():
+        marks, heights = _strip(each, columns)
+        say(f"  {style(name, fg='blue')}{' ' * (wide - columns_of(name))}  {heights}")
+        if marks.strip():
+            say(f"  {' ' * wide}  {marks}".rstrip())
+    say(dim(f"  {' ' * wide}  tokens of each call; ▴ a new epoch{', ✗ something wrong' if _any_bad(played) else ''}"))
+    say()
+    _print_figures(played)
+    for name, each in played.items():
+        if each.figures.refused:
+            call = next(call for call in each.calls if call.refused)
+            refused = plural(each.figures.refused, "call")
+            note(f"{name} refused {refused}, first the one before message {call.message}: {call.refused}")
+
+
+def _strip(played: Played, columns: int) -> tuple[str, str]:
+    """The calls from left to right, each column as high as its largest request, and below what happened there."""
+    calls = played.calls
+    columns = min(columns, len(calls))
+    most = max(played.figures.usable or 1, *(call.tokens for call in calls), 1)
+    marks, heights = "", ""
+    for column in range(columns):
+        here = calls[column * len(calls) // columns : (column + 1) * len(calls) // columns]
+        bad, renewed = any(call.bad for call in here), any(call.renewed for call in here)
+        tokens = max(call.tokens for call in here)
+        drawn = HEIGHTS[min(tokens * len(HEIGHTS) // most, len(HEIGHTS) - 1)] if tokens else " "
+        heights += style(drawn, fg="red" if bad else "green")
+        marks += style("✗", fg="red") if bad else style("▴", fg="yellow") if renewed else " "
+    return marks, heights
+
+
+def _any_bad(played: dict[str, Played]) -> bool:
+    return any(call.bad for each in played.values() for call in each.calls)
+
+
+def _print_figures(played: dict[str, Played]) -> None:
+    """A column for each policy, a row for each figure."""
+    rows: list[tuple[str, Callable[[Figures], str]]] = [
+        ("over / torn / goal lost", lambda f: f"{f.over_budget:,} / {f.torn_pairs:,} / {f.goal_missing:,}"),
+        ("refused", lambda f: f"{f.refused:,}"),
+        ("usable tokens", lambda f: _number(f.usable)),
+        ("mean tokens", lambda f: _number(f.mean_tokens)),
+        ("cacheable share", lambda f: _number(f.cacheable_share, ".1%")),
+        ("uncached per call", lambda f: _number(f.uncached_per_call)),
+        ("re-cache factor", lambda f: _number(f.recache_factor, ".2f")),
+        ("tail tokens", lambda f: _number(f.tail_tokens)),
+        ("epochs", lambda f: f"{f.epochs:,}"),
+        ("look-ahead recall", lambda f: _number(f.lookahead_recall, ".1%")),
+        ("input with cache", lambda f: _dollars(f.cost_with_cache)),
+        ("input without", lambda f: _dollars(f.cost_without_cache)),
+        ("ms per call", lambda f: _number(f.ms_per_call, ".1f")),
+    ]
+    figures = [each.figures for each in played.values()]
+    told = [(label, [write(each) for each in figures]) for label, write in rows]
+    told = [(label, cells) for label, cells in told if any(cell != UNTOLD for cell in cells)]
+    wide = [max(columns_of(name), *(len(cells[n]) for _, cells in told)) for n, name in enumerate(played)]
+    names = "  ".join(f"{' ' * (w - columns_of(name))}{name}" for name, w in zip(played, wide, strict=True))
+    if len(played) > 1:
+        say(f"  {'':<23}  {style(names, fg='blue')}")
+    for label, cells in told:
+        drawn = [_coloured(label, each, f"{cell:>{w}}") for each, cell, w in zip(figures, cells, wide, strict=True)]
+        say(f"  {label:<23}  {'  '.join(drawn)}")
+
+
+def _coloured(label: str, figures: Figures, cell: str) -> str:
+    if label.startswith("over"):
+        return style(cell, fg="red" if figures.over_budget or figures.torn_pairs or figures.goal_missing else "green")
+    if label == "refused":
+        return style(cell, fg="red" if figures.refused else "green")
+    return cell
+
+
+def _print_lines(run: Run, played: dict[str, Played]) -> None:
+    """One of several runs, a line for each policy."""
+    for name, each in played.items():
+        figures = each.figures
+        lead = f"{f'#{run.number}':<6}{one_line(run.name, 24) + ' ' if run.name else ''}{name + ' ' if len(played) > 1 else ''}"
+        told = f"{_number(figures.mean_tokens)} tokens, {_number(figures.cacheable_share, '.0%')} cacheable, "
+        told += f"re-cache {_number(figures.recache_factor, '.2f')}, {plural(figures.epochs, 'epoch')}"
+        say(f"{clean(lead)}{_verdict([figures])}  {dim(told)}")
+
+
+def _verdict(figures: Sequence[Figures]) -> str:
+    """How many calls, and how many of them are over budget, torn, or without their goal."""
+    wrong = [sum(f.over_budget for f in figures), sum(f.torn_pairs for f in figures), sum(f.goal_missing for f in figures)]
+    refused = sum(f.refused for f in figures)
+    told = style(" / ".join(f"{count:,}" for count in wrong), fg="red" if any(wrong) else "green")
+    return f"{plural(sum(f.calls for f in figures), 'call')}  {told}{style(f', {refused:,} refused', fg='red') if refused else ''}"
+
+
+def _number(value: float | None, form: str = ",.0f") -> str:
+    return UNTOLD if value is None else f"{value:{form}}"
+
+
+def _dollars(value: float | None) -> str:
+    return UNTOLD if value is None else f"${value:,.2f}" if value >= 1 else f"${value:.4f}"
