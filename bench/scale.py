@@ -227,7 +227,7 @@ def prepare(session: Session, window: int) -> tuple[float, Context]:
 
 def told(context: Context) -> Row:
     report = context.report
-    handles = [handle for item in report.items if item.action == "dropped" for handle in item.handles]
+    handles = [handle for item in report.items if item.action in ("dropped", "covered") for handle in item.handles]
     return {"tokens": report.input_tokens, "reason": report.epoch_reason, "hash": report.prefix_hash, "handle": handles[0]}
 
 

@@ -558,7 +558,7 @@ def test_a_session_is_woven_like_a_file(tmp_path: Path) -> None:
     assert woven["request"]["messages"][-1]["content"] == "How many?"
     assert told("explain", "--session", name, "--window", 2000, "--reserve", 200) == woven["report"]
     shown = run("weave", "--session", name, "--window", 2000, "--reserve", 200)
-    for piece in ("Count: ", f"session {name}", "of 1,800", "history", "█", "░", "left out", "recall ~", "OpenAI chat"):
+    for piece in ("Count: ", f"session {name}", "of 1,800", "history", "█", "▓", "left out", "recall ~", "OpenAI chat"):
         assert piece in shown
     out = tmp_path / "out.json"
     assert set(told("weave", "--session", name, "--dialect", "anthropic", "-o", out)) == {"report"}
@@ -570,12 +570,14 @@ def test_a_session_is_woven_like_a_file(tmp_path: Path) -> None:
 
 def test_places_are_those_on_the_path_however_little_was_read() -> None:
     name = long_session(3000)
-    [gap] = [item for item in told("explain", "--session", name, "--window", 2000)["items"] if item["action"] == "dropped"]
+    [gap] = [
+        item for item in told("explain", "--session", name, "--window", 2000)["items"] if item["action"] in ("dropped", "covered")
+    ]
     start, stop = map(int, re.findall(r"\d+", gap["place"]))
     assert start == 1
     assert 5900 < stop < 6000
     shown = run("explain", "--session", name, "--window", 2000)
-    [line] = [line for line in shown.splitlines() if line.startswith("  out ")]
+    [line] = [line for line in shown.splitlines() if line.startswith(("  out ", "  told "))]
     assert f"messages[1:{stop}]" in line
     assert line.endswith(f"{stop - 1:,} messages")
     assert "messages[6001] " in shown
@@ -654,7 +656,9 @@ def test_recall_gives_the_bytes_that_were_stored(store: Path, ending: str) -> No
 
 def test_unknown_handles_are_told_in_one_line() -> None:
     name = long_session()
-    [gap] = [item for item in told("explain", "--session", name, "--window", 2000)["items"] if item["action"] == "dropped"]
+    [gap] = [
+        item for item in told("explain", "--session", name, "--window", 2000)["items"] if item["action"] in ("dropped", "covered")
+    ]
     handle = gap["handles"][0]
     assert run("recall", handle)
     other = new("other")
@@ -848,7 +852,11 @@ def test_the_commands_work_on_postgresql(monkeypatch: pytest.MonkeyPatch, tmp_pa
         monkeypatch.setenv("LOOM_STORE", server.url())
         assert told("session", "list") == []
         name = long_session(50)
-        [gap] = [item for item in told("explain", "--session", name, "--window", 2000)["items"] if item["action"] == "dropped"]
+        [gap] = [
+            item
+            for item in told("explain", "--session", name, "--window", 2000)["items"]
+            if item["action"] in ("dropped", "covered")
+        ]
         assert len(run("recall", gap["handles"][0]).splitlines()) == told("explain", "--session", name, "--window", 2000)["dropped"]
         fork = run("session", "fork", name, "--at", told("session", "show", name)["last"][0]["local"]).strip()
         assert f"{fork[:8]}  Count" in run("session", "list")

@@ -107,13 +107,13 @@ def test_weave_gives_the_request_and_the_report(long: Path) -> None:
     assert woven["report"]["model"] == "gpt-4o"
     assert woven["request"]["messages"][0] == {"role": "user", "content": "The goal: count all words."}
     assert woven["request"]["messages"][-1] == {"role": "user", "content": "How many?"}
-    [gap] = [item for item in woven["report"]["items"] if item["action"] == "dropped"]
+    [gap] = [item for item in woven["report"]["items"] if item["action"] in ("dropped", "covered")]
     assert gap["handles"][0] in woven["request"]["messages"][1]["content"]
 
 
 def test_weave_draws_zones_and_tells_what_went(long: Path) -> None:
     shown = loom("weave", long, "--window", "2000", "--reserve", "200").stdout
-    for piece in ("of 1,800", "history", "reserved_output", "█", "░", "left out", "recall ~", "whole again with --window"):
+    for piece in ("of 1,800", "history", "reserved_output", "█", "▓", "left out", "recall ~", "whole again with --window"):
         assert piece in shown
     assert "\x1b[" not in shown
 
@@ -153,7 +153,7 @@ def test_explain_tells_what_is_in_and_out_by_which_rule_and_when_it_returns(long
     assert len(shown.splitlines()) < 16, "kept messages in a row are one line"
     explained = report_of("explain", long, "--window", "2000")
     assert explained == report_of("weave", long, "--window", "2000")["report"]
-    [gap] = [item for item in explained["items"] if item["action"] == "dropped"]
+    [gap] = [item for item in explained["items"] if item["action"] in ("dropped", "covered")]
     reserve = str(explained["reserved_output"])
     again = report_of("explain", long, "--window", str(gap["returns_at"]), "--reserve", reserve)
     assert again["dropped"] == 0

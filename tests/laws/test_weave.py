@@ -13,6 +13,7 @@ from loom import CannotFit, Conversation, Message, Text, read_runs, weave
 from loom.context.gate import handles_in
 from loom.context.handles import to_lines
 from loom.context.policy import policies
+from loom.context.report import LEFT_OUT
 from loom.context.weave import Context
 from loom.dialects import WIRES, dialect
 from loom.dialects.repair import repair
@@ -118,12 +119,12 @@ def test_laws_4_and_6_every_cut_has_a_line_and_a_way_back(case: tuple[Conversati
         inside = item.place.removeprefix("messages[").removesuffix("]")
         start, _, stop = inside.partition(":")
         covered += range(int(start), int(stop or int(start) + 1))
-        if item.action == "dropped":
+        if item.action in LEFT_OUT:
             assert context.recall(item.handles[0]) == to_lines(history[int(start) : int(stop)])
             assert item.returns_at > 0
     assert covered == list(range(len(history))), "every message has one line"
     assert context.report.dropped == sum(
-        int(i.place[9:-1].split(":")[1]) - int(i.place[9:-1].split(":")[0]) for i in items if i.action == "dropped"
+        int(i.place[9:-1].split(":")[1]) - int(i.place[9:-1].split(":")[0]) for i in items if i.action in LEFT_OUT
     )
     originals = {part.text for m in history for part in m.parts if isinstance(part, Text)}
     originals |= {m.text for m in history}
@@ -133,7 +134,7 @@ def test_laws_4_and_6_every_cut_has_a_line_and_a_way_back(case: tuple[Conversati
         for handle in handles_in(message):
             back = context.recall(handle)
             assert back in originals or back.startswith(('{"role"', '{"type":"media"')), handle
-    assert context.report.truncated == any(item.action in ("dropped", "shrunk") for item in context.report.items)
+    assert context.report.truncated == any(item.action in (*LEFT_OUT, "shrunk") for item in context.report.items)
 
 
 @settings(max_examples=examples(100))
@@ -183,7 +184,7 @@ def test_law_5_an_epoch_continues_the_previous_request(history: list[Message], e
         assert second.conversation.system == first.conversation.system
         assert second.report.epoch_reason == "continued"
         for item in second.report.items:
-            if item.action == "dropped":
+            if item.action in LEFT_OUT:
                 assert second.recall(item.handles[0])
     else:
         assert second.report.epoch_reason

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from loom import CannotFit, Conversation, Loom, LoomError, Message, Session, Text, read_runs
 from loom.context.handles import to_lines
-from loom.context.policy import policies
-from loom.context.report import Item
+from loom.context.policy import Policy, policies
+from loom.context.report import LEFT_OUT, Item
 from loom.context.select import Renewal
 from loom.context.weave import Context, build, check_wish, gate_counter
 from loom.conversation.canonical import to_json
@@ -28,8 +28,10 @@ from tests import strategies as our
 from tests.laws.test_weave import longer
 from tests.shared import AGENTS, examples, needs_shared
 
-# A ladder looks at all that was read; from a store that is less than all of it.
-POLICIES = [name for name in policies() if policies()[name].strategy not in ("stop_at_limit", "ladder")]
+# A ladder looks at all that was read, and a cover tells of it; from a store that is less than all of it.
+POLICIES = [
+    replace(each, cover=0.0, merge=False) for each in policies().values() if each.strategy not in ("stop_at_limit", "ladder")
+]
 _numbers = itertools.count()
 SETTINGS = settings(deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -74,7 +76,7 @@ def prepared(session: Session, **options: Any) -> Context | None:
 # ── law 7: the cost grows with the window, and what was not read changes nothing ───────────────────────────────────────────────
 
 
-def whole(session: Session, window: int, policy: str, model: str) -> Context:
+def whole(session: Session, window: int, policy: Policy, model: str) -> Context:
     """The same request, from a history that was read from end to end."""
     wish = check_wish(model, window, None, policy, (), None, 1.0, None)
     reading = read_ranges(session.path, [(0, len(session.path))])
@@ -91,7 +93,9 @@ def whole(session: Session, window: int, policy: str, model: str) -> Context:
     st.sampled_from(POLICIES),
 )
 @settings(SETTINGS, max_examples=examples(25))
-def test_what_was_not_read_changes_nothing(opener: Any, several: list[Conversation], words: int, window: int, policy: str) -> None:
+def test_what_was_not_read_changes_nothing(
+    opener: Any, several: list[Conversation], words: int, window: int, policy: Policy
+) -> None:
     with opener()() as loom:
         said = tuple(message for conversation in several for message in longer(conversation, words).messages)
         session = filled(loom, Conversation(messages=said))
@@ -128,7 +132,7 @@ def test_recorded_sessions_are_read_only_where_the_window_needs_them(opener: Any
 
 def shape(item: Item) -> Any:
     """An item without what depends on the size of what was not read."""
-    return replace(item, before=0 if item.action == "dropped" else item.before, returns_at=0)
+    return replace(item, before=0 if item.action in LEFT_OUT else item.before, returns_at=0)
 
 
 def without_markers(context: Context) -> list[Message]:
@@ -177,7 +181,7 @@ class Witness:
         for item in woven.report.items:
             for handle in item.handles:
                 text = woven.recall(handle)
-                if item.action == "dropped" and item.zone == "history" and not woven.report.ids:
+                if item.action in LEFT_OUT and item.zone == "history" and not woven.report.ids:
                     start, stop = map(int, re.findall(r"\d+", item.place))
                     assert text == to_lines(said[start:stop])
                 assert seen.setdefault(handle, text) == text
@@ -361,6 +365,6 @@ def test_forks_share_their_beginning_and_nothing_else(
                 try:
                     assert other.recall(handle) == text
                     spoken = {to_json(node.message) for node in other.path}
-                    assert item.action != "dropped" or set(text.splitlines()) <= spoken
+                    assert item.action not in LEFT_OUT or set(text.splitlines()) <= spoken
                 except LoomError as error:
                     assert "nothing was left out" in str(error)  # noqa: PT017 - either is right, by where it was cut

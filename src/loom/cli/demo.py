@@ -19,6 +19,7 @@ from loom.cli.demo_tree import branch, wander
 from loom.cli.show import print_message
 from loom.cli.terminal import bar, dim, plural, say, style
 from loom.cli.weave import stretches
+from loom.context.report import LEFT_OUT
 from loom.context.weave import Context, weave
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import Message
@@ -105,7 +106,7 @@ def _shrink() -> int:
         failed += broken
         say(("\r" if live else "") + line)
 
-    gap = next(item for item in context.report.items if item.action == "dropped")
+    gap = next(item for item in context.report.items if item.action in LEFT_OUT)
     [handle] = gap.handles
     _step(6, "Nothing is gone: what was left out comes back by its handle", f"context.recall('{handle}')")
     recalled = [msgspec.json.decode(line, type=Message) for line in context.recall(handle).splitlines()]
@@ -144,7 +145,7 @@ def _keep() -> int:
             session = loom.session("payments")
             after = asyncio.run(session.prepare(window=KEPT))
             tell("the request after the restart", to_json(after.openai()) == to_json(before.openai()), "the same, byte for byte")
-            [handle] = next(item.handles for item in before.report.items if item.action == "dropped")
+            [handle] = next(item.handles for item in before.report.items if item.action in LEFT_OUT)
             recalled = tuple(msgspec.json.decode(line, type=Message) for line in loom.recall(handle).splitlines())
             same = recalled == conversation.messages[1 : 1 + len(recalled)]
             tell(f"loom recall {handle}", same, f"{plural(len(recalled), 'message')}, the same as the original")
@@ -176,7 +177,7 @@ def _line(context: Context, whole_tokens: int, columns: int) -> tuple[str, int]:
     drawn = bar(report.input_tokens / whole_tokens, columns)
     line = (
         f"  {report.window:>8,} {report.input_tokens:>8,}  {style(f'{drawn:<{columns}}', fg='blue')}  "
-        f"{done['kept']:>5,} {done['shrunk']:>4,} {done['dropped']:>5,}  {torn:>10}  "
+        f"{done['kept']:>5,} {done['shrunk']:>4,} {done['dropped'] + done['covered']:>5,}  {torn:>10}  "
         f"{style('kept', fg='green') if goal else style('lost', fg='red')}"
     )
     return line, torn + (not goal)

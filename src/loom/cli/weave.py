@@ -14,7 +14,7 @@ from loom.cli.budget import print_zone
 from loom.cli.convert import open_output
 from loom.cli.show import look
 from loom.cli.terminal import bar, clean, dim, note, one_line, plural, say, style
-from loom.context.report import Action, Item, Report
+from loom.context.report import LEFT_OUT, Action, Item, Report
 from loom.conversation.canonical import to_json
 from loom.conversation.turns import Span
 from loom.dialects import dialect
@@ -23,6 +23,7 @@ SHOWN = 4  # places of what is hidden by one rule
 LOOKS: dict[Action, tuple[str, str, str]] = {
     "kept": ("in", "green", "█"),
     "shrunk": ("cut", "yellow", "▒"),
+    "covered": ("told", "cyan", "▓"),
     "dropped": ("out", "red", "░"),
     "repaired": ("mended", "blue", "█"),
     "hidden": ("hidden", "magenta", " "),
@@ -172,15 +173,17 @@ def print_explained(subject: Subject, report: Report) -> None:
 
 
 def summary(report: Report) -> str:
-    """How many messages are in, cut, out and hidden."""
+    """How many messages are in, cut, out (of some of those a few lines are told) and hidden."""
     counts: Counter[Action] = Counter()
     for stretch in stretches(report):
         counts[stretch.action] += stretch.messages
     hidden = sum(item.action == "hidden" for item in report.items)
-    left_out = sum(stretch.before for stretch in stretches(report) if stretch.action == "dropped")
+    left_out = sum(stretch.before for stretch in stretches(report) if stretch.action in LEFT_OUT)
+    told = sum(item.after for item in report.items if item.action == "covered")
     return (
-        f"{plural(counts['kept'], 'message')} kept, {counts['shrunk']:,} cut, {counts['dropped']:,} left out"
-        f"{f' ({left_out:,} tokens)' if left_out else ''}{f', {hidden:,} hidden' if hidden else ''}"
+        f"{plural(counts['kept'], 'message')} kept, {counts['shrunk']:,} cut, {counts['dropped'] + counts['covered']:,} left out"
+        f"{f' ({left_out:,} tokens' + (f', {told:,} tell of them)' if told else ')') if left_out else ''}"
+        f"{f', {hidden:,} hidden' if hidden else ''}"
     )
 
 

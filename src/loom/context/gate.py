@@ -54,6 +54,7 @@ class Room(Struct, frozen=True, kw_only=True):
 
     tokens: int
     refill: float  # the share of it that a new epoch fills
+    told: float = 0.0  # the share of all that there is, beside these tokens, that tells of what is left out
     beside: int
     reserve: int
     margin: float
@@ -85,7 +86,7 @@ def fit(
         for span, at in zip(spans, chosen_at, strict=True)
     ]
     must = _must(work, spans, pins)
-    if sum(costs) <= room.tokens and kept == len(units):
+    if sum(unit.cost for unit in units) <= room.tokens and kept == len(units):
         for unit in units:
             unit.rule, unit.made = "fits", work.messages(unit.span)
         return _lay_out(work, units)
@@ -96,7 +97,7 @@ def fit(
     free -= _take_must(work, units, must, free)
     newest = len(units) - 1
     rest = [n for n in dict.fromkeys([newest, *order]) if n not in must]
-    _rank(units, [*must, *rest], set(must), markers, room.refill)
+    _rank(units, [*must, *rest], set(must), markers, room)
     named = {newest, *order[:kept]}
     rest = [n for n in rest if n in named]
     _take_rest(work, units, rest, free)
@@ -137,10 +138,12 @@ def _must(work: Work, spans: Sequence[Span], pins: Sequence[int]) -> dict[int, s
             why.setdefault(index, "system text")
     for pin in pins:
         why.setdefault(pin, "pin")
-    unit_of = [n for n, span in enumerate(spans) for _ in range(len(span))]
+    # What stands before the first of the units is settled already.
+    unit_of = {index: n for n, span in enumerate(spans) for index in range(span.start, span.stop)}
     found: dict[int, str] = {}
     for index, rule in why.items():
-        found.setdefault(unit_of[index], rule)
+        if index in unit_of:
+            found.setdefault(unit_of[index], rule)
     return found
 
 
@@ -177,15 +180,18 @@ def _take_must(work: Work, units: list[_Unit], must: dict[int, str], free: int) 
     return needed
 
 
-def _rank(units: list[_Unit], order: list[int], must: set[int], marker: int, refill: float) -> None:
+def _rank(units: list[_Unit], order: list[int], must: set[int], marker: int, room: Room) -> None:
     """What room each unit needs: what must be in is whole only where all of it is, and so is what comes first behind it."""
+    refill = room.refill
     used = marker
     together = sum(units[n].cost for n in must)
     total = sum(unit.cost for unit in units)
     for position, n in enumerate(order):
         used += units[n].cost
         filled = position > len(must) and refill < 1  # only a share is filled with these, unless all fits
-        units[n].needs = marker + together if n in must else min(ceil(used / refill) + 1, total) if filled else used
+        needs = marker + together if n in must else min(ceil(used / refill) + 1, total) if filled else used
+        # Where all of it fits nothing has to be told.
+        units[n].needs = min(ceil(needs / (1 - room.told)) + 1, max(total, needs)) if room.told else needs
 
 
 def _take_rest(work: Work, units: list[_Unit], order: list[int], free: int) -> None:

@@ -29,6 +29,12 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     margin: float = 0.08
     # How full a new epoch may be, so that the next calls can append to it.
     refill: float = 0.7
+    # Of what was left out, telling lines stand in its place: what a new cover may take of the room for history (0: none), what all
+    # of them may take before they become one, and what stays verbatim behind them. `once` is for a call that is its own.
+    cover: float = 0.0
+    once: float = 0.55
+    covers: float = 0.3
+    verbatim: float = 0.2
     minimum_recent_nodes: int = 4
     # Neighbours of one author are one message; costs the cached prefix where somebody speaks twice.
     merge: bool = False
@@ -42,7 +48,15 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     marker: str = "[{count} left out here; recall {handle}]"
 
     def __post_init__(self) -> None:
-        for name, value, low, high in (("margin", self.margin, 0, 0.5), ("refill", self.refill, 0.1, 1)):
+        shares = (
+            ("margin", self.margin, 0, 0.5),
+            ("refill", self.refill, 0.1, 1),
+            ("cover", self.cover, 0, 0.5),
+            ("once", self.once, 0, 0.7),
+            ("covers", self.covers, 0, 0.6),
+            ("verbatim", self.verbatim, 0.1, 1),
+        )
+        for name, value, low, high in shares:
             if not low <= value <= high:
                 raise ChoiceError(f"policy {self.name!r}: {name} is {value}; give a share from {low} to {high}")
         if (self.strategy == "ladder") != bool(self.ladder):

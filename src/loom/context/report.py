@@ -13,6 +13,9 @@ from loom.conversation.turns import Span
 Action = Literal["kept", "shrunk", "covered", "dropped", "repaired", "hidden"]
 
 
+LEFT_OUT: tuple[Action, ...] = ("dropped", "covered")  # what is not in the request itself; of what is covered, some lines are
+
+
 class Item(Struct, frozen=True, omit_defaults=True):
     """One thing: where it stands, what was done to it by which rule, its tokens before and after, and the way back.
 

@@ -11,15 +11,20 @@ from msgspec.structs import replace
 from loom.budget.counting import Counter
 from loom.budget.profiles import profile
 from loom.budget.zones import DEFAULTS, Budget
+from loom.context.cover import cover
 from loom.context.gate import Fitted, Room, Work, costs_of, fit
 from loom.context.handles import Archive, to_lines
 from loom.context.ladder import RUNGS, Ladder, Scene, Step, View, spared, whole
 from loom.context.places import EVERYWHERE, Places
 from loom.context.policy import Policy
-from loom.context.report import Item, Piece, Report
+from loom.context.report import LEFT_OUT, Item, Piece, Report
 from loom.context.strategies import choose
-from loom.conversation.message import Message
+from loom.conversation.message import Message, Text
 from loom.conversation.turns import Span, exchanges, turns
+from loom.errors import CannotFit
+
+VERBATIM = 2500  # of the newest tokens that stay as they are behind a cover, where there is room
+_FRAME = 16  # tokens for what leads a cover in
 
 
 class Setup(Struct, frozen=True, kw_only=True):
@@ -61,10 +66,14 @@ class EpochEnds(Exception):
 
 
 class Renewal(Struct, frozen=True):
-    """That an epoch begins, its number and why: the caller knows that the last one cannot go on, and read the history anew."""
+    """That an epoch begins, its number and why: the caller knows that the last one cannot go on, and read the history anew.
+
+    `before` are the pieces of the last one up to its last cover, by their places in what was read now.
+    """
 
     number: int
     reason: str
+    before: tuple[Piece, ...] = ()
 
 
 def epoch_of(report: Report) -> Epoch:
@@ -92,9 +101,10 @@ def select(history: tuple[Message, ...], setup: Setup, previous: Epoch | Renewal
         case None:
             return _choose(history, setup), 0, "each call is its own"
         case Renewal():
-            return _choose(history, _refilled(setup)), previous.number, previous.reason
+            return _choose(history, _refilled(setup), previous.before), previous.number, previous.reason
     before = history[: previous.seen]
     same = before == previous.history if previous.history is not None else hash_of(before) == previous.hash
+    pieces: list[Piece] = []
     if previous.policy != setup.policy.name or previous.head_hash != head_hash:
         reason = "system text, tools, sections, model or policy changed"
     elif not same:
@@ -106,15 +116,15 @@ def select(history: tuple[Message, ...], setup: Setup, previous: Epoch | Renewal
         fresh = _appended(history, pieces[-1].span.stop, setup)
         tokens = sum(item.after for piece in (*pieces, *fresh) for item in piece.items)
         if tokens <= setup.room.tokens:
-            gone = (piece.span for piece in pieces if piece.items[0].action == "dropped")
-            dropped = sum(setup.places.count(index) for span in gone for index in range(span.start, span.stop))
             if previous.archive is not None:
                 setup.archive.add(previous.archive)
-            return Fitted((*pieces, *fresh), tokens, dropped), previous.number, "continued"
+            return Fitted((*pieces, *fresh), tokens, _dropped(pieces, setup.places)), previous.number, "continued"
         reason = f"{tokens:,} tokens no longer fit {setup.room.tokens:,}"
     if previous.only:
         raise EpochEnds(reason)
-    return _choose(history, _refilled(setup)), previous.number + 1, reason
+    if pieces and previous.archive is not None:  # covers that stand keep their handles
+        setup.archive.add(previous.archive)
+    return _choose(history, _refilled(setup), pieces), previous.number + 1, reason
 
 
 def climb(history: tuple[Message, ...], setup: Setup, previous: Epoch | Renewal | None, head_hash: str) -> tuple[Fitted, int, str]:
@@ -144,12 +154,7 @@ def climb(history: tuple[Message, ...], setup: Setup, previous: Epoch | Renewal 
     if cost_of(view) > setup.room.tokens:
         fitted, reason = _choose(history, setup), "the ladder does not reach; the gate decides"
     else:
-        dropped = sum(
-            sum(map(setup.places.count, range(piece.span.start, piece.span.stop)))
-            for piece in view
-            if piece.items[0].action == "dropped"
-        )
-        fitted = Fitted(_returning(view, history, setup, own, steps), cost_of(view), dropped)
+        fitted = Fitted(_returning(view, history, setup, own, steps), cost_of(view), _dropped(view, setup.places))
         if view != before:
             reason = f"pressure {pressure:.2f}: {taken}"
     moved = fitted.pieces != before and isinstance(previous, Epoch) and reason != "continued"
@@ -218,10 +223,68 @@ def _appended(history: tuple[Message, ...], seen: int, setup: Setup) -> list[Pie
     return pieces
 
 
-def _choose(history: tuple[Message, ...], setup: Setup) -> Fitted:
-    """Let the policy's strategy choose by its own counter, and the gate fill by the best one."""
+def _choose(history: tuple[Message, ...], setup: Setup, before: Sequence[Piece] = ()) -> Fitted:
+    """Let the policy's strategy choose by its own counter, and the gate fill by the best one.
+
+    What was left out is covered, if the policy says so: covers of the last epoch, among the pieces `before`, stand as they stood,
+    and what is left out behind them gets one more; once they take too much, they become one.
+    """
+    chosen, counter = setup.policy, setup.counter
+    costs = costs_of(history, setup.places, counter)
+    if not chosen.cover or sum(costs) <= setup.room.tokens:
+        return _fill(history, setup, 0)
+    most, once = setup.room.tokens, setup.room.refill == 1
+    # What is told of at another window is not known, but not more than this.
+    bound = chosen.once if once else chosen.covers
+    untold = replace(setup, room=replace(setup.room, told=bound))
+    standing, told = (
+        tuple(_counted(piece, counter) for piece in covered(before)),
+        int(most * (chosen.once if once else chosen.cover)),
+    )
+    if once:  # to tell of what must go, no more than as much again should go
+        told = min(told, sum(costs) - most)
+    elif cost_of(standing) + told > most * chosen.covers:
+        standing, told = (), int(most * chosen.covers / 2)
+    start = standing[-1].span.stop if standing else 0
+    verbatim = max(int(most * chosen.verbatim), min(VERBATIM, most // 2))
+    tokens = most - cost_of(standing) - told
+    refill = 1.0 if once else min(1.0, verbatim / max(tokens, 1))
+    room = replace(setup.room, tokens=tokens, refill=refill, told=bound)
+    try:
+        fitted = _fill(history, replace(setup, room=room), start)
+    except CannotFit:
+        return _fill(history, untold, 0)
+    if all(piece.items[0].action != "dropped" for piece in fitted.pieces):  # nothing to tell of
+        return _fill(history, untold, 0)
+    pieces = cover_gaps(fitted.pieces, history, setup, before, most - cost_of(standing) - fitted.tokens, told)
+    pieces = (*standing, *pieces)
+    return Fitted(pieces, cost_of(pieces), _dropped(pieces, setup.places))
+
+
+def _dropped(pieces: Sequence[Piece], places: Places) -> int:
+    """How many messages are not in the request themselves."""
+    gone = (piece.span for piece in pieces if piece.items[0].action in LEFT_OUT)
+    return sum(places.count(index) for span in gone for index in range(span.start, span.stop))
+
+
+def _counted(piece: Piece, counter: Counter) -> Piece:
+    """A piece of the last epoch as it is counted now."""
+    costs = [counter.count_message(message) for message in piece.messages]
+    if len(costs) < len(piece.items):
+        return piece
+    return replace(piece, items=tuple(replace(item, after=cost) for item, cost in zip(piece.items, costs, strict=True)))
+
+
+def covered(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
+    """The pieces up to the last cover among them."""
+    last = max((n for n, piece in enumerate(pieces) if piece.items[0].action == "covered"), default=-1)
+    return tuple(pieces[: last + 1])
+
+
+def _fill(history: tuple[Message, ...], setup: Setup, start: int) -> Fitted:
+    """What the strategy chooses from a place on, as the gate lets it in."""
     chosen, counter, room = setup.policy, setup.counter, setup.room
-    spans = exchanges(history)
+    spans = [Span(start + span.start, start + span.stop) for span in exchanges(history[start:])]
     own = counter if chosen.counter == "best" else seed_counter(chosen.counter)
     available = setup.budget.history if chosen.history == "zone" else room.tokens if own is counter else setup.measured.history
     groups = _groups(history, spans, chosen)
@@ -249,6 +312,47 @@ def _choose(history: tuple[Message, ...], setup: Setup) -> Fitted:
         document=setup.document,
     )
     return fit(work, order, kept, chosen_at, spans, setup.pins)
+
+
+def cover_gaps(
+    pieces: Sequence[Piece], history: Sequence[Message], setup: Setup, before: Sequence[Piece], free: int, told: int
+) -> tuple[Piece, ...]:
+    """The pieces with telling lines of what was left out in each gap, in at most so many tokens in all."""
+    gaps = [n for n, piece in enumerate(pieces) if piece.items[0].action == "dropped"]
+    lost = sum(pieces[n].items[0].before for n in gaps)
+    goal = next((message.text for message in history if message.role == "user"), "")
+    made = list(pieces)
+    left = min(free, told)
+    for n in gaps:
+        piece = pieces[n]
+        share = min(left, round(told * piece.items[0].before / max(lost, 1))) - _FRAME
+        after = [message for later in pieces[n + 1 :] if later.items[0].action != "dropped" for message in later.messages]
+        text = cover(_sources(piece.span, history, setup, before), after, share, setup.counter.count_text, goal)
+        if not text:
+            continue
+        [marker] = piece.messages
+        message = Message("user", (Text(f"{marker.text} In part, they said:\n{text}"),))
+        cost = setup.counter.count_message(message)
+        if cost - piece.items[0].after <= left:
+            left -= cost - piece.items[0].after
+            item = replace(piece.items[0], action="covered", after=cost)
+            made[n] = Piece(piece.span, (message,), (item,))
+    return tuple(made)
+
+
+def _sources(span: Span, history: Sequence[Message], setup: Setup, before: Sequence[Piece]) -> list[tuple[str, Message]]:
+    """What a cover is made from, with the place of each: messages that were read; of what was covered before, the cover."""
+    made: list[tuple[str, Message]] = []
+    at = span.start
+    for piece in (piece for piece in before if piece.items[0].action == "covered" and span.start <= piece.span.start < span.stop):
+        made += _read(at, piece.span.start, history, setup)
+        made.append((f"{setup.places.span(piece.span).start}", piece.messages[0]))
+        at = piece.span.stop
+    return [*made, *_read(at, span.stop, history, setup)]
+
+
+def _read(start: int, stop: int, history: Sequence[Message], setup: Setup) -> list[tuple[str, Message]]:
+    return [(f"{setup.places.span(Span(n, n + 1)).start}", history[n]) for n in range(start, stop) if not setup.places.unread(n)]
 
 
 @lru_cache(maxsize=16)

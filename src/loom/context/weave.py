@@ -19,7 +19,7 @@ from loom.context.handles import Archive, PathArchive, to_lines
 from loom.context.places import EVERYWHERE, Places
 from loom.context.policy import Policy
 from loom.context.policy import policy as find_policy
-from loom.context.report import Item, Piece, Report
+from loom.context.report import LEFT_OUT, Item, Piece, Report
 from loom.context.sections import OTHER_ZONE, Section, growth, place
 from loom.context.select import Epoch, Renewal, Setup, epoch_of, seed_counter, select, set_aside
 from loom.conversation.canonical import to_json
@@ -266,7 +266,7 @@ def _written(pieces: Sequence[Piece], ending: str) -> Message:
     """The pieces of a document as one text, markers on lines of their own."""
     texts = []
     for piece in pieces:
-        around = "\n" if piece.items[0].action == "dropped" else ""
+        around = "\n" if piece.items[0].action in LEFT_OUT else ""
         texts += [f"{around}{message.text}{around}" for message in piece.messages]
     return Message("user", (Text("".join((*texts, ending))),))
 
@@ -426,7 +426,7 @@ def _report(
         zones=zones,
         items=items,
         dropped=fitted.dropped,
-        truncated=any(item.action in ("dropped", "shrunk") for item in items),
+        truncated=any(item.action in (*LEFT_OUT, "shrunk") for item in items),
         prefix_tokens=0,
         prefix_hash="",
         epoch=0,

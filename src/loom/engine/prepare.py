@@ -9,11 +9,12 @@ from msgspec.structs import replace
 from loom.budget.calibration import Calibration
 from loom.context.handles import Cut, PathArchive
 from loom.context.places import EVERYWHERE
-from loom.context.report import Item
-from loom.context.select import EpochEnds, Renewal, epoch_of, hash_of
+from loom.context.report import Item, Piece
+from loom.context.select import EpochEnds, Renewal, covered, epoch_of, hash_of
 from loom.context.weave import Context, Wish, budget_for, build, gate_counter, text_counter
 from loom.conversation.canonical import from_json
 from loom.conversation.message import Conversation
+from loom.conversation.turns import Span
 from loom.engine.assemble import Assembled, Manner, assemble, head_of, shape_of
 from loom.errors import CannotFit
 from loom.stores.bearing import Bearing
@@ -23,6 +24,7 @@ from loom.stores.sessions import SessionRow
 from loom.stores.store import Store
 from loom.stores.views import View
 
+Standing = tuple[Piece, int, int]  # a piece of the last epoch, and where on the path it begins and ends
 _SURELY_TOO_MUCH = 3  # windows of new text; no tokenizer counts so much less than another
 
 
@@ -66,7 +68,8 @@ def prepare(
             reading = _read_again(now, view, last, usable, pins, shape_of(bears)) if view else None
         except EpochEnds as ends:
             reason = str(ends)
-        anew = None if reading else _read_anew(store, row, bears, wish, model, usable, pins)
+        standing = _standing(view, wish, shape_of(bears))
+        anew = None if reading else _read_anew(store, row, bears, wish, model, usable, pins, standing)
         whole = now
     if view and reading:
         try:
@@ -79,11 +82,12 @@ def prepare(
     if anew is None:
         bears = replace(bears, path=Path(path.database, path.tree, whole.end))
         with bears.path.snapshot() as now:
-            anew = _read_anew(store, row, replace(bears, path=now), wish, model, usable, pins)
+            anew = _read_anew(store, row, replace(bears, path=now), wish, model, usable, pins, standing)
     wish, number, reading = anew
     number = max(number, view.epoch.number if view else -1) + 1
     assembled = assemble(manner, reading, bears, manner.now, wish.policy.merge)
-    context = _build(given, wish, assembled, pins, Renewal(number, reason), fetch)
+    before = _placed(standing, assembled)
+    context = _build(given, wish, assembled, pins, Renewal(number, reason, before), fetch)
     began = _remember(context, reading, wish, model, None)
     return _told(context, bears), replace(began, view=replace(began.view, as_of=manner.now, shape=shape_of(bears)))
 
@@ -133,14 +137,52 @@ def _read_again(path: Path, view: View, last: Prepared | None, usable: int, pins
 
 
 def _read_anew(
-    store: Store, row: SessionRow, bears: Bearing, wish: Wish, model: str, usable: int, pins: Sequence[Node]
+    store: Store,
+    row: SessionRow,
+    bears: Bearing,
+    wish: Wish,
+    model: str,
+    usable: int,
+    pins: Sequence[Node],
+    standing: Sequence[Standing],
 ) -> tuple[Wish, int, Reading]:
     """What an epoch that begins is made from, with the number of the last one, and the wish as counted from now on."""
     path = bears.path
     wish = replace(wish, ratio=calibration(row).ratio(model))
     count = (text_counter if wish.document else gate_counter)(model or None, wish.ratio).count_message
-    ranges = read_window(path, usable, pins, wish.policy.strategy == "truncate_middle", count, bears.hidden)
+    # Where a cover begins and ends, something is read, so that it has a place of its own among what is not.
+    also = [(at, at + 1) for _, start, stop in standing for at in (start, stop)]
+    also += [(start, stop) for piece, start, stop in standing if piece.items[0].action != "covered"]
+    ranges = read_window(path, usable, pins, wish.policy.strategy == "truncate_middle", count, bears.hidden, also)
     return wish, store.views.epoch(row, path), read_ranges(path, ranges, count)
+
+
+def _standing(view: View | None, wish: Wish, shape: str) -> list[Standing]:
+    """The pieces of the last epoch up to its last cover, with their places on the path; none where what is hidden has changed."""
+    if view is None or view.shape != shape or view.epoch.policy != wish.policy.name or not wish.policy.cover:
+        return []
+    pieces = covered(view.epoch.pieces)
+    return [(piece, *place) for piece, place in zip(pieces, view.positions[: len(pieces)], strict=False)]
+
+
+def _placed(standing: Sequence[Standing], assembled: Assembled) -> tuple[Piece, ...]:
+    """Those pieces by their places in what was read now; none where one of them has no place of its own."""
+    at = {spot.start: n for n, spot in reversed(list(enumerate(assembled.places.spots)))}
+    made: list[Piece] = []
+    for piece, start, stop in standing:
+        if start not in at or stop not in at:
+            return ()
+        span = Span(at[start], at[stop])
+        if made and made[-1].span.stop != span.start:
+            return ()
+        if piece.items[0].action == "covered":
+            made.append(replace(piece, span=span))
+        elif len(span) == len(piece.items) and not any(assembled.places.unread(n) for n in range(span.start, span.stop)):
+            messages = piece.messages or assembled.messages[span.start : span.stop]
+            made.append(replace(piece, span=span, messages=messages))
+        else:
+            return ()
+    return tuple(made) if not made or made[0].span.start == 0 else ()
 
 
 def _build(
@@ -166,7 +208,9 @@ def _remember(context: Context, reading: Reading, wish: Wish, model: str, view: 
     report, end = context.report, reading.nodes[-1]
     epoch = replace(epoch_of(report), archive=None, hash=hash_of(report.history))
     if view is None:
-        view = View(epoch=epoch, ranges=reading.ranges, ratio=wish.ratio, total=end.total)
+        places = [report.places.span(piece.span) for piece in report.pieces]
+        positions = tuple((place.start, place.stop) for place in places)
+        view = View(epoch=epoch, ranges=reading.ranges, ratio=wish.ratio, total=end.total, positions=positions)
     else:
         kept = view.session if epoch.pins == view.epoch.pins else 0
         view = replace(view, epoch=replace(epoch, pieces=view.epoch.pieces), ranges=reading.ranges, session=kept)

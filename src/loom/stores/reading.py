@@ -26,16 +26,23 @@ class Reading(Struct, frozen=True):
 
 
 def read_window(
-    path: Path, tokens: int, pins: Iterable[Node], from_start: bool, count: Count, hidden: Collection[int] = ()
+    path: Path,
+    tokens: int,
+    pins: Iterable[Node],
+    from_start: bool,
+    count: Count,
+    hidden: Collection[int] = (),
+    also: Iterable[Range] = (),
 ) -> tuple[Range, ...]:
     """The stretches of a path that a window of so many tokens can hold anything of, its last one open to the end.
 
-    What is at the places `hidden` is not shown: it is no goal, no request, and fills nothing.
+    What is at the places `hidden` is not shown: it is no goal, no request, and fills nothing. `also` is read in any case.
     """
     if path.end is None:
         return ()
     must = _asked(path, hidden)
     wanted = [(depth, depth + 1) for depth in sorted(must)]
+    wanted += [(start, min(stop, len(path))) for start, stop in also if start < len(path)]
     wanted += [_exchange(path, pin.depth) for pin in pins]
     if not must:
         wanted.append(_exchange(path, next((n for n in range(len(path)) if n not in hidden), 0)))

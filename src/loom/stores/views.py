@@ -32,6 +32,7 @@ class View(Struct, frozen=True, kw_only=True):
     session: int = 0
     as_of: int = 0  # when the epoch began: ages and counts in its headers are those of then
     shape: str = ""  # what was hidden and what came in beside the path
+    positions: tuple[tuple[int, int], ...] = ()  # of the epoch's pieces, where on the path each stands
 
 
 class Kept(Struct, frozen=True, omit_defaults=True):

@@ -1,0 +1,379 @@
+"""Anchors: the exact names, paths, numbers and addresses in what was said, and an index of the passages that hold them.
+
+An anchor is what cannot be said in other words: change a letter of it and it is wrong. The index grows message by message, each
+letter is looked at a bounded number of times, and nothing of it depends on what will be asked.
+"""
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Literal, assert_never
+
+from msgspec import Struct
+
+from loom.conversation.canonical import from_json
+from loom.conversation.message import Media, Message, Opaque, Reasoning, Text, ToolCall, ToolResult
+
+Voice = Literal["user", "assistant", "thought", "call", "result", "error", "system"]
+
+# How much a mention says about what will be needed: a tool shows everything, a speaker only what matters to him.
+VOICES: dict[Voice, float] = {
+    "user": 4.0,
+    "assistant": 5.0,
+    "thought": 3.0,
+    "call": 4.0,
+    "result": 1.0,
+    "error": 2.0,
+    "system": 1.0,
+}
+ALONE = 3.0  # and more where a tool names one thing: that tells more than a list of a thousand
+FEW = 4  # names in a tool's answer with which half of that is left
+# What a line is worth for its words alone, whatever it names.
+WORDS: dict[Voice, float] = {"user": 2.5, "assistant": 0.5, "thought": 0.1, "call": 0.0, "result": 0.2, "error": 0.5, "system": 0.1}
+NOTED = 1.5  # and more where it tells of an error, a decision or a task
+TREE, RANDOM = 1.0, 5.0  # what its kind adds to the worth of an anchor: a path, what looks random
+
+ANSWER = 3  # lines up to which a tool's answer is worth its words; of a longer one only what names things is kept
+ASKED = 80  # characters up to which a call is told in its own words where its result is shown
+ABOUT = 48  # characters of a call's main argument where it is longer
+WHOLE = 200  # characters up to which a line is one passage; a longer one is cut around its anchors
+MARGIN = 24  # characters of the original kept at each side of an anchor where a line is cut
+LONGEST = 160  # an anchor that is longer is data, not a name
+PIECE = 160  # characters that a passage of a long line may grow to, margins aside
+
+_CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
+_WORD = rf"[^\W{_CJK}]"
+_QUOTE, _UNQUOTE = "`「『《【“", "`」』》】”"
+# A run is letters, digits and what joins them in names. It is taken whole, so that a blob of any length is read once.
+_RUN = rf"""(?P<url>[A-Za-z][A-Za-z+]{{1,9}}://[^\s"'`<>()\[\]{{}}\\{_CJK}]+)
+    |[{_QUOTE}](?=(?P<quoted>[^\s{_QUOTE}{_UNQUOTE}\\][^\n{_QUOTE}{_UNQUOTE}\\]{{0,38}}[^\s{_QUOTE}{_UNQUOTE}\\])[{_UNQUOTE}])
+    |(?P<run>(?:[~.]{{0,2}}/\.?|[@\#.~]|--)?{_WORD}(?:{_WORD}|[./@+:~-](?={_WORD}|[./~])|(?<=\d),(?=\d))*)"""
+_PLAIN_RUNS = re.compile(_RUN, re.VERBOSE)
+_ESCAPED_RUNS = re.compile(r"\\(?:u[0-9a-fA-F]{4}|.)|" + _RUN, re.VERBOSE)
+_HAS_CJK = re.compile(f"[{_CJK}]")
+_PARTS = re.compile(r"\w+")
+_NAME = re.compile(
+    r"""\w*[^\W\d_]_\w+ | _\w{2,}                                     # snake_case
+    | [a-z]+[A-Z]\w* | [A-Z]+[a-z0-9]+[A-Z]\w* | [A-Z]{2,}[a-z]\w+   # camelCase, PascalCase, HTTPServer
+    | [A-Z][A-Z0-9]{2,}                                              # CONSTANTS
+    | (?=\w*\d)(?=\w*[^\W\d_])\w{3,}                                 # letters and digits: hashes, versions, codes
+    | \d{3,}""",
+    re.VERBOSE,
+)
+_FILE = re.compile(r"\.?[\w@+-]+(?<!\b\w)(?:\.[\w@+-]+)*\.[A-Za-z][A-Za-z0-9]{0,4}")
+_DIGITS = re.compile(r"v?\d+(?:[.:,-]\d+)+\w{0,4}")
+_CODE = re.compile(r"[\w-]*(?:\d|[A-Z]{2})[\w-]*|\w+(?:-\w+){2,}")  # joined by hyphens: tickets, dates, names of models
+_RANDOM = re.compile(r"[A-Za-z]\d+[A-Za-z]|\d[A-Za-z]+\d|[A-Za-z]-\w*\d")
+_SENTENCE = re.compile(r"[.!?;:]\s+|[。！？；\n]")
+_ERROR = re.compile(
+    r"(?:error|exception|warning)s?\b|\b(?:fail(?:ed|ure|s)?|fatal|panic|denied|refused|cannot|unable)\b|not found"
+    r"|错误|失败|异常|錯誤|失敗|エラー|오류|ошибк|erreur|fehler",
+    re.IGNORECASE,
+)
+_TASK = re.compile(
+    r"\b(?:TODO|FIXME|must|never|always|instead|decided?|decision|remember|important|agreed|prefer|next step|remaining)\b"
+    r"|\[ \]|决定|必须|不要|待办|注意|記住|记住|決定|必ず|нужно|решено",
+    re.IGNORECASE,
+)
+_DEFINES = re.compile(
+    r"^\W*(?:export |public |private |static |async |pub |default |abstract )*"
+    r"(?:def|class|function|func|fn|interface|type|struct|enum|trait|const|let|var|import|from|module|package)\b"
+    r"|^\W{0,3}[\w.\-\[\]\"']{2,40} ?(?::=|=|:) ?\S|^\S+:\d+"
+)
+
+
+class Passage(Struct, frozen=True, gc=False):
+    """A line of a message, or a piece of a long one: `text[start:stop]`. `said` tells how much of its worth is in its words."""
+
+    message: int
+    line: int
+    text: str
+    start: int
+    stop: int
+    anchors: tuple[str, ...]
+    voice: Voice
+    size: int  # bytes: of all scripts they tell best how many tokens a text has
+    said: float = 0.0
+    defines: bool = False
+
+
+class Origin(Struct, frozen=True, gc=False):
+    """Who a message is from: its author or role, or the tool that answered, with what it was asked and the place of the call."""
+
+    voice: Voice
+    name: str
+    about: str = ""
+    call: int = -1
+
+
+class Trace(Struct, gc=False):
+    """Where an anchor was named: messages, each once, and passages, both in order. `bonus` is what its kind adds to its worth."""
+
+    bonus: float
+    messages: list[int]
+    passages: list[int]
+
+
+class AnchorIndex:
+    """What a history holds on to: its passages in order, and for each anchor where it was named."""
+
+    def __init__(self) -> None:
+        self.origins: list[Origin] = []
+        self.weights: list[float] = []  # of each message: what its mentions tell
+        self.sizes: list[int] = []  # of each message: how many anchors it names
+        self.first: list[int] = [0]  # of each message: its first passage; one more at the end
+        self.passages: list[Passage] = []
+        self.asked: list[int] = []  # passages that users said
+        self.told: list[int] = []  # others that are worth something for their words
+        self.traces: dict[str, Trace] = {}
+        self._calls: dict[str, Origin] = {}
+
+    def __len__(self) -> int:
+        return len(self.origins)
+
+    def add(self, message: Message) -> None:
+        """Take in the next message."""
+        place = len(self.origins)
+        origin = self._origin(message, place)
+        named = 0
+        for passage in passages_of(message, place):
+            number = len(self.passages)
+            self.passages.append(passage)
+            if passage.said:
+                (self.asked if passage.voice == "user" else self.told).append(number)
+            named += len(passage.anchors)
+            for anchor in passage.anchors:
+                trace = self.traces.get(anchor)
+                if trace is None:
+                    self.traces[anchor] = Trace(_bonus(anchor), [place], [number])
+                    continue
+                trace.passages.append(number)
+                if trace.messages[-1] != place:
+                    trace.messages.append(place)
+        self.origins.append(origin)
+        self.sizes.append(named)
+        self.weights.append(VOICES[origin.voice] + (ALONE / (1 + named / FEW) if message.role == "tool" else 0.0))
+        self.first.append(len(self.passages))
+
+    def of_message(self, place: int) -> list[Passage]:
+        return self.passages[self.first[place] : self.first[place + 1]]
+
+    def _origin(self, message: Message, place: int) -> Origin:
+        for call in message.calls:
+            self._calls[call.id] = Origin("call", _plain(call.name), asked(call), place)
+        results = message.results
+        if message.role != "tool" or not results:
+            return Origin(_voice(message), _plain(message.author) or message.role)
+        answered = [self._calls.get(result.call_id) or Origin("call", _plain(result.name) or "tool") for result in results]
+        voice: Voice = "error" if any(result.error for result in results) else "result"
+        if len(answered) == 1:
+            return Origin(voice, answered[0].name, answered[0].about, answered[0].call)
+        return Origin(voice, ", ".join(dict.fromkeys([call.name for call in answered])), "", answered[0].call)
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split())
+
+
+def asked(call: ToolCall) -> str:
+    """What a call asks: its arguments as they are where they are short, else the first text in them."""
+    if len(call.arguments) <= ASKED and len(call.arguments.splitlines()) < 2:
+        return call.arguments.strip()
+    try:
+        value = from_json(call.arguments)
+    except ValueError:
+        value = None
+    found = call.arguments
+    if isinstance(value, dict):
+        found = next((item for item in value.values() if isinstance(item, str) and item.strip()), "")
+    found = _plain(found[: 4 * ABOUT])
+    return found if len(found) <= ABOUT else found[: ABOUT - 1] + "…"
+
+
+def _voice(message: Message) -> Voice:
+    match message.role:
+        case "user" | "assistant":
+            return message.role
+        case "tool":
+            return "result"
+        case "system" | "developer":
+            return "system"
+        case _:
+            assert_never(message.role)
+
+
+@lru_cache(maxsize=1 << 16)
+def _bonus(anchor: str) -> float:
+    """What its kind adds to the worth of an anchor: what looks random cannot be guessed, a place in a tree is come back to."""
+    if "/" in anchor and "://" not in anchor:
+        return TREE
+    return RANDOM if len(anchor) > 5 and _RANDOM.search(anchor) else 0.0
+
+
+Found = tuple[int, int, str]  # where an anchor begins and ends in a line, and its text
+
+
+def find(line: str, escaped: bool = False) -> list[Found]:
+    r"""The anchors of a line. In escaped text, as in the arguments of a call, `\n` and its like belong to no word."""
+    found: list[Found] = []
+    # Among signs that have no spaces between words, every Latin word is a name.
+    mixed = not line.isascii() and _HAS_CJK.search(line) is not None
+    for match in (_ESCAPED_RUNS if escaped else _PLAIN_RUNS).finditer(line):
+        kind = match.lastgroup
+        if kind is None:
+            continue
+        start, stop = match.span(kind)
+        text = match[kind]
+        if kind == "run":
+            names = _names(text) if 2 < len(text) <= LONGEST else ()
+            if names:
+                found += [(start + low, start + high, text[low:high]) for low, high in names]
+                if escaped and start > 1 and names[0][0] == 0 and line[start - 2] == "\\" and line[start - 1] in "nt":
+                    # What begins a line of code that the model wrote is worth showing there, even where a listing shows it too.
+                    found.append((start - 1, start + names[0][1], line[start - 1 : start + names[0][1]]))
+            elif mixed and 2 <= len(text) <= LONGEST and not text.isdigit():
+                found.append((start, stop, text))
+        elif kind == "url":
+            text = text.rstrip(".,;:!?")[: 2 * LONGEST]
+            found.append((start, start + len(text), text))
+        else:
+            found.append((start, stop, text))
+    return found
+
+
+@lru_cache(maxsize=1 << 16)
+def _names(run: str) -> tuple[tuple[int, int], ...]:
+    """Where the names in a run are."""
+    stop = len(run.rstrip("./@+:~-"))
+    whole = run[:stop]
+    if "/" in whole:
+        stop = whole.find(":") if ":" in whole else stop
+        return ((0, stop),) if stop > 2 else ()
+    if _DIGITS.fullmatch(whole) or whole.startswith("--") or "@" in whole or (whole[0] == "#" and len(whole) > 3):
+        return ((0, stop),)
+    if "-" in whole and _CODE.fullmatch(whole):
+        return ((0, stop),)
+    if names := [match.span() for match in _PARTS.finditer(whole) if _NAME.fullmatch(match[0])]:
+        return tuple(names)
+    file = whole.partition(":")[0]
+    return ((0, len(file)),) if "." in file and _FILE.fullmatch(file) else ()
+
+
+def passages_of(message: Message, place: int) -> Iterator[Passage]:
+    """The passages of a message that may be worth keeping: all that is said, and what tools show with names in it."""
+    number = -1
+    for voice, escaped, text in _texts(message):
+        lines = text.splitlines()
+        prose = voice not in ("call", "result") or (voice == "result" and len(lines) <= ANSWER)
+        for raw in lines:
+            number += 1
+            line = raw.strip()
+            if not line:
+                continue
+            found = find(line, escaped)
+            if found or prose or (voice == "result" and _ERROR.search(line)):
+                yield from _cut_line(line, found, voice, prose, place, number)
+
+
+def _texts(message: Message) -> Iterator[tuple[Voice, bool, str]]:
+    said = _voice(message)
+    for part in message.parts:
+        match part:
+            case Text():
+                yield said, False, part.text
+            case Reasoning():
+                yield "thought", False, part.text
+            case ToolCall():
+                yield "call", part.kind == "function", f"{part.name} {part.arguments}"
+            case ToolResult():
+                for inner in part.parts:
+                    if isinstance(inner, Text):
+                        yield "error" if part.error else "result", False, inner.text
+            case Media() | Opaque():
+                pass
+            case _:
+                assert_never(part)
+
+
+def _cut_line(line: str, found: list[Found], voice: Voice, prose: bool, place: int, number: int) -> Iterator[Passage]:
+    if len(line) <= WHOLE:
+        anchors = tuple(dict.fromkeys([anchor for _, _, anchor in found]))
+        said, defines = _said(line, voice, prose), _DEFINES.search(line) is not None
+        yield Passage(place, number, line, 0, len(line), anchors, voice, _bytes(line), said, defines)
+        return
+    # The first time a line names a thing stands for all.
+    firsts: dict[str, Found] = {}
+    for one in found:
+        firsts.setdefault(one[2], one)
+    for low, high, anchors in _pieces(line, sorted(firsts.values()), prose):
+        text = line[low:high]
+        yield Passage(place, number, line, low, high, anchors, voice, _bytes(text), _said(text, voice, prose))
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
+
+
+def _said(text: str, voice: Voice, prose: bool) -> float:
+    if voice == "call":
+        return 0.0
+    noted = _ERROR if voice in ("result", "error") else _TASK
+    return (WORDS[voice] if prose else 0.0) + (NOTED if noted.search(text) else 0.0)
+
+
+def _pieces(line: str, found: list[Found], prose: bool) -> Iterator[tuple[int, int, tuple[str, ...]]]:
+    """A long line in pieces: prose by sentences, and what is too long even so around its anchors."""
+    at = 0
+    for low, high in _sentences(line) if prose else [(0, len(line))]:
+        until = at
+        while until < len(found) and found[until][0] < high:
+            until += 1
+        inside, at = found[at:until], until
+        if high - low <= WHOLE:
+            yield _piece(line, inside, low, high)
+            continue
+        if prose and (not inside or inside[0][0] - low > PIECE):
+            yield _piece(line, [], low, low + PIECE)  # its beginning tells what it is about
+        for group in _groups(inside):
+            yield _piece(line, group, group[0][0], group[0][1])
+
+
+def _groups(found: list[Found]) -> Iterator[list[Found]]:
+    """Anchors that stand so near each other that one piece may hold them."""
+    group: list[Found] = []
+    for one in found:
+        if group and (one[0] - group[-1][1] > MARGIN or one[1] - group[0][0] > PIECE):
+            yield group
+            group = []
+        group.append(one)
+    if group:
+        yield group
+
+
+def _piece(line: str, group: list[Found], low: int, high: int) -> tuple[int, int, tuple[str, ...]]:
+    """A stretch of the line that holds these anchors, each with enough around it to be understood."""
+    if group:
+        low, high = min(low, group[0][0] - MARGIN), max(high, max(stop for _, stop, _ in group) + MARGIN)
+    low, high = max(0, low), min(len(line), high)
+    # A word cut in half misleads; where a space is near, cut there.
+    if low and (near := line.rfind(" ", max(0, low - 12), low)) >= 0:
+        low = near + 1
+    if high < len(line) and (near := line.find(" ", high, high + 12)) >= 0:
+        high = near
+    elif high < len(line) and line[high - 1] == "\\":
+        high += 1
+    return low, high, tuple([anchor for _, _, anchor in group])
+
+
+def _sentences(line: str) -> Iterator[tuple[int, int]]:
+    low = high = 0
+    for match in _SENTENCE.finditer(line):
+        if match.end() - low > PIECE and high > low:
+            yield low, high
+            low = high
+        high = match.end()
+    if high > low and len(line) - low > PIECE:
+        yield low, high
+        low = high
+    if low < len(line):
+        yield low, len(line)

@@ -1,0 +1,178 @@
+"""What counts as an anchor, and what the index holds of a message."""
+
+import pytest
+from hypothesis import given, settings
+
+from loom.context.anchors import LONGEST, WHOLE, AnchorIndex, Passage, find, passages_of
+from loom.conversation.message import Message, Reasoning, Text, ToolCall, ToolResult
+from tests.shared import examples
+from tests.strategies import broken_histories, histories
+
+
+def anchors(line: str, escaped: bool = False) -> list[str]:
+    return [anchor for _, _, anchor in find(line, escaped)]
+
+
+def user(text: str) -> Message:
+    return Message("user", (Text(text),))
+
+
+def result(text: str, error: bool = False) -> Message:
+    return Message("tool", (ToolResult("c1", (Text(text),), error),))
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("see src/loom/engine.py:12:5 first", ["src/loom/engine.py"]),
+        ("in ~/.config/app.toml, ./run.sh or /etc/hosts", ["~/.config/app.toml", "./run.sh", "/etc/hosts"]),
+        ("docs at https://example.org/a?b=c#d.", ["https://example.org/a?b=c#d"]),
+        ("call read_runs, then getTheme and HTTPServer", ["read_runs", "getTheme", "HTTPServer"]),
+        ("MAX_RETRIES and HTTP", ["MAX_RETRIES", "HTTP"]),
+        ("commit 3ea751c087f3 of v1.4.2", ["3ea751c087f3", "v1.4.2"]),
+        ("took 1,204 ms at 10:32:11 on 2026-11-15, port 8080", ["1,204", "10:32:11", "2026-11-15", "8080"]),
+        ("ticket ABC-123, code NDL-8a3b99c0", ["ABC-123", "NDL-8a3b99c0"]),
+        ("write to ann@example.org with --dry-run", ["ann@example.org", "--dry-run"]),
+        ("colour #81a2be in theme.toml", ["#81a2be", "theme.toml"]),
+        ("run `npm test` again", ["npm test"]),
+        ("self.settingsManager.reload()", ["settingsManager"]),
+        ("请看src/foo.py文件", ["src/foo.py"]),
+        ("使用 Redis 缓存「重试预算」为32000个", ["Redis", "重试预算", "32000"]),
+        ("タイムアウトはtimeoutで決まる", ["timeout"]),
+    ],
+)
+def test_exact_things_are_anchors(line: str, expected: list[str]) -> None:
+    assert [anchor for anchor in anchors(line) if anchor in expected] == expected
+
+
+@pytest.mark.parametrize("line", ["", "the quick brown fox, read-only, e.g. 42 and so on", "…—–··", "a" * (LONGEST + 1), "`` ` ``"])
+def test_plain_words_and_blobs_are_none(line: str) -> None:
+    assert anchors(line) == []
+
+
+def test_an_anchor_says_where_it_stands() -> None:
+    line = "open src/a.py and src/b.py"
+    assert [line[start:stop] for start, stop, _ in find(line)] == anchors(line)
+
+
+def test_escapes_in_arguments_are_no_part_of_a_name() -> None:
+    written = r'edit {"path":"a/b.ts","text":"\tsetTheme(x)\nconst fooBar = \u00e9"}'
+    assert {"a/b.ts", "setTheme", "fooBar"} <= set(anchors(written, escaped=True))
+
+
+def test_all_that_is_said_becomes_passages_and_of_results_what_names_things() -> None:
+    said = list(passages_of(user("please be quick\n\nand kind"), 3))
+    assert [(passage.message, passage.line, passage.text) for passage in said] == [(3, 0, "please be quick"), (3, 2, "and kind")]
+    shown = list(passages_of(result("nothing\nof\nnote\nsee src/a.py\nTypeError: no\nend"), 4))
+    assert [passage.text for passage in shown] == ["see src/a.py", "TypeError: no"]
+
+
+def test_a_short_answer_of_a_tool_counts_for_its_words() -> None:
+    assert [passage.text for passage in passages_of(result("the order was cancelled"), 0)] == ["the order was cancelled"]
+
+
+def test_every_part_of_a_message_is_read() -> None:
+    call = ToolCall("c1", "bash", '{"command":"make test_all"}')
+    message = Message("assistant", (Reasoning("think of plan_b", "openai"), Text("run it"), call))
+    assert [passage.voice for passage in passages_of(message, 0)] == ["thought", "assistant", "call"]
+    assert [passage.line for passage in passages_of(message, 0)] == [0, 1, 2]
+
+
+def test_a_long_line_is_cut_around_its_anchors() -> None:
+    line = "word " * 200 + "the code for vault 7 is NDL-8a3b99c0 and no other " + "word " * 200
+    passages = list(passages_of(result(f"{line}\na\nb\nc"), 0))
+    assert [passage.anchors for passage in passages] == [("NDL-8a3b99c0",)]
+    kept = passages[0].text[passages[0].start : passages[0].stop]
+    assert len(kept) < WHOLE
+    assert "for vault 7 is NDL-8a3b99c0 and no other" in kept
+
+
+def test_a_long_paragraph_is_cut_into_sentences() -> None:
+    text = "We keep the old name for now. " * 4 + "Never touch config/prod.toml without asking me first. " + "It is late. " * 12
+    passages = list(passages_of(user(text), 0))
+    assert all(passage.stop - passage.start <= WHOLE + 80 for passage in passages)
+    assert {anchor for passage in passages for anchor in passage.anchors} == {"config/prod.toml"}
+    assert passages[0].start == 0
+    assert passages[-1].stop == len(text.strip())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "x" * 300_000,
+        "/" * 300_000,
+        "`" * 300_000,
+        "a/" * 150_000,
+        "Aa1-" * 75_000,
+        "\\" * 300_000,
+        "\x00\x1b[0m" * 60_000,
+        "重" * 300_000,
+    ],
+)
+def test_a_huge_line_is_read_once(line: str) -> None:
+    index = AnchorIndex()
+    index.add(user(line))
+    index.add(Message("assistant", (ToolCall("c1", "bash", line),)))
+    assert sum(passage.stop - passage.start for passage in index.passages) <= 4 * len(line)
+
+
+def test_the_index_tells_who_spoke_and_what_a_tool_was_asked() -> None:
+    index = AnchorIndex()
+    index.add(Message("user", (Text("go"),), "ann"))
+    index.add(Message("assistant", (ToolCall("c1", "bash", '{"command":"make"}'), ToolCall("c2", "read", '{"path":"a.py"}'))))
+    index.add(result("done"))
+    index.add(Message("tool", (ToolResult("c1", (), True), ToolResult("c2", ()))))
+    index.add(Message("tool", (ToolResult("c9", (Text("lost"),), name="grep"),)))
+    names = [(origin.voice, origin.name, origin.about, origin.call) for origin in index.origins]
+    assert names == [
+        ("user", "ann", "", -1),
+        ("assistant", "assistant", "", -1),
+        ("result", "bash", '{"command":"make"}', 1),
+        ("error", "bash, read", "", 1),
+        ("result", "grep", "", -1),
+    ]
+
+
+def test_a_long_call_is_told_by_its_main_argument() -> None:
+    index = AnchorIndex()
+    index.add(Message("assistant", (ToolCall("c1", "edit", '{"n":1,"path":"src/a.py","text":"' + "x" * 500 + '"}'),)))
+    index.add(result("done"))
+    assert index.origins[1].about == "src/a.py"
+
+
+def test_mentions_are_kept_in_order_and_each_message_once() -> None:
+    index = AnchorIndex()
+    for text in ("use src/a.py\nyes, src/a.py", "nothing", "src/a.py again"):
+        index.add(user(text))
+    assert len(index) == 3
+    assert index.traces["src/a.py"].messages == [0, 2]
+    assert [index.passages[number].text for number in index.traces["src/a.py"].passages] == [
+        "use src/a.py",
+        "yes, src/a.py",
+        "src/a.py again",
+    ]
+
+
+def original_lines(message: Message) -> set[str]:
+    texts = [part.text for part in message.parts if isinstance(part, Text | Reasoning)]
+    texts += [part.text for answer in message.results for part in answer.parts if isinstance(part, Text)]
+    texts += [f"{call.name} {call.arguments}" for call in message.calls]
+    return {line.strip() for text in texts for line in text.splitlines()}
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(broken_histories | histories())
+def test_every_passage_is_a_stretch_of_an_original_line(history: list[Message]) -> None:
+    index = AnchorIndex()
+    for place, message in enumerate(history):
+        index.add(message)
+        lines = original_lines(message)
+        for passage in index.of_message(place):
+            assert passage.text in lines
+            assert 0 <= passage.start < passage.stop <= len(passage.text)
+            assert all(stands_within(passage, anchor) for anchor in passage.anchors)
+    assert len(index) == len(history) == len(index.first) - 1
+
+
+def stands_within(passage: Passage, anchor: str) -> bool:
+    return anchor in passage.text[passage.start : passage.stop]

@@ -1,0 +1,160 @@
+"""Covers: telling lines in place of what was left out, one behind the other, so that what stands before them does not move."""
+
+import asyncio
+import re
+from itertools import pairwise
+
+import pytest
+from msgspec.structs import replace
+
+from loom import Context, Loom, weave
+from loom.context.handles import to_lines
+from loom.context.policy import policy
+from loom.context.report import LEFT_OUT
+from loom.errors import ChoiceError
+from loom.stores.doctor import examine
+
+WINDOW = 6000
+
+
+def user(text: str) -> dict[str, str]:
+    return {"role": "user", "content": text}
+
+
+def assistant(text: str) -> dict[str, str]:
+    return {"role": "assistant", "content": text}
+
+
+def steps(start: int, stop: int) -> list[dict[str, str]]:
+    """Work in which each step names a file that no other names."""
+    filler = "the shuttle passes over and under the warp " * 8
+    return [
+        assistant(f"{filler}\nI changed src/part_{n:03}/module_{n:03}.py because of ERR-{n:04}.\n{filler}")
+        for n in range(start, stop)
+    ]
+
+
+def covers(context: Context) -> list[str]:
+    return [m.text for m in context.conversation.messages if "In part, they said:" in m.text]
+
+
+def names(text: str) -> set[str]:
+    return set(re.findall(r"ERR-\d{4}", text))
+
+
+def test_what_is_left_out_is_told_in_its_place() -> None:
+    messages = [user("Find the cause of ERR-0003."), *steps(0, 60), user("And now?")]
+    context = weave(messages, model="gpt-4o", window=WINDOW, reserve_output=0)
+    [told] = covers(context)
+    assert re.match(r"\[\d+ messages left out here; recall ~", told)
+    lines = [line for line in told.splitlines() if "ERR-" in line]
+    assert len(lines) >= 20
+    assert all(line in str(messages) for line in lines), "in their own words"
+    [item] = [item for item in context.report.items if item.action == "covered"]
+    assert context.report.dropped == 60 - sum("ERR-" in m.text for m in context.conversation.messages[2:])
+    assert names(context.recall(item.handles[0])) >= names(told) - {"ERR-0003"}
+    assert context.report.input_tokens <= WINDOW
+
+
+def test_without_a_share_nothing_is_told() -> None:
+    messages = [user("go"), *steps(0, 60), user("And now?")]
+    plain = weave(messages, model="gpt-4o", window=WINDOW, reserve_output=0, policy=replace(policy("default"), cover=0.0))
+    assert covers(plain) == []
+    assert {item.action for item in plain.report.items} == {"kept", "dropped"}
+
+
+def played(count: int) -> list[Context]:
+    """A conversation that grows by a few steps before each call."""
+    messages = [user("Find the cause.")]
+    made: list[Context] = []
+    for call in range(count):
+        messages = [*messages, *steps(call * 3, call * 3 + 3), user(f"step {call}")]
+        made.append(weave(messages, model="gpt-4o", window=WINDOW, reserve_output=0, previous=made[-1] if made else None))
+    return made
+
+
+def test_covers_are_appended_behind_what_stands() -> None:
+    made = played(60)
+    moved = 0
+    for before, after in pairwise(made):
+        assert after.report.input_tokens <= WINDOW
+        if after.report.epoch == before.report.epoch:
+            assert after.conversation.messages[: len(before.conversation.messages)] == before.conversation.messages
+        elif len(covers(after)) == len(covers(before)) + 1:
+            assert covers(after)[:-1] == covers(before), "an epoch adds a cover and leaves those before it"
+        else:
+            moved += 1
+            assert len(covers(after)) == 1, "or they become one"
+    assert made[-1].report.epoch >= 5
+    assert 0 < moved < made[-1].report.epoch / 2
+
+
+def test_what_covers_told_is_told_again_when_they_become_one() -> None:
+    made = played(60)
+    at = next(n for n, (a, b) in enumerate(pairwise(made), 1) if len(covers(a)) > 1 and len(covers(b)) == 1)
+    before, after = set().union(*map(names, covers(made[at - 1]))), names(covers(made[at])[0])
+    assert len(before & after) >= 5
+
+
+def test_every_handle_of_every_epoch_still_resolves() -> None:
+    made = played(40)
+    for context in made[-8:]:
+        for item in context.report.items:
+            if item.action in LEFT_OUT:
+                assert made[-1].recall(item.handles[0]) == context.recall(item.handles[0])
+
+
+# ── from a store ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def told_by(loom: Loom, name: str, calls: range) -> list[Context]:
+    made = []
+    for call in calls:
+        session = loom.session(name)  # as if each call came from another process
+        session.append(*steps(call * 3, call * 3 + 3), user(f"step {call}"))
+        made.append(asyncio.run(session.prepare(model="gpt-4o", window=WINDOW, reserve_output=0)))
+    return made
+
+
+def test_covers_of_a_session_grow_from_epoch_to_epoch_and_after_restarts() -> None:
+    with Loom.open(":memory:") as loom:
+        session = loom.new()
+        session.append(user("Find the cause."))
+        made = told_by(loom, session.id, range(45))
+        seen = max(len(covers(context)) for context in made)
+        assert seen >= 3
+        for before, after in pairwise(made):
+            assert after.report.input_tokens <= WINDOW
+            if len(covers(after)) > 1:
+                assert covers(after)[: len(covers(before))] == covers(before)[: len(covers(after))] or len(covers(after)) < len(
+                    covers(before)
+                )
+        assert made[-1].conversation.messages[0].text == "Find the cause."
+        assert len(names("".join(covers(made[-1])))) >= 8, "what was said long ago is still told"
+        for item in made[-1].report.items:
+            if item.action in LEFT_OUT:
+                start, stop = map(int, re.findall(r"\d+", item.place))
+                said = [node.message for node in loom.session(session.id).path[start:stop] if node.message]
+                assert loom.session(session.id).recall(item.handles[0]) == to_lines(said)
+        assert list(examine(loom.store)) == []
+
+
+def test_what_is_excluded_is_uncovered() -> None:
+    with Loom.open(":memory:") as loom:
+        session = loom.new()
+        session.append(user("Find the cause."))
+        context = told_by(loom, session.id, range(20))[-1]
+        named = sorted(names("".join(covers(context))))
+        assert named
+        tree = loom.tree(session.row.tree.id)
+        gone = next(node for node in loom.session(session.id).path if node.message and named[0] in node.message.text)
+        tree.exclude(gone.id)
+        after = asyncio.run(loom.session(session.id).prepare(model="gpt-4o", window=WINDOW, reserve_output=0))
+        assert named[0] not in str(after.openai())
+        assert "excluded" in after.report.epoch_reason
+
+
+def test_shares_that_make_no_sense_are_refused() -> None:
+    for field in ("cover", "once", "covers", "verbatim"):
+        with pytest.raises(ChoiceError, match=field):
+            replace(policy("default"), **{field: 2.0})
