@@ -25,6 +25,7 @@ from loom.errors import CannotFit
 
 VERBATIM = 2500  # of the newest tokens that stay as they are behind a cover, where there is room
 _FRAME = 16  # tokens for what leads a cover in
+_TRIES = 6  # times that the size of a cover is found again once it is known what it has to tell of
 
 
 class Setup(Struct, frozen=True, kw_only=True):
@@ -247,15 +248,20 @@ def _choose(history: tuple[Message, ...], setup: Setup, before: Sequence[Piece] 
         standing, told = (), int(most * chosen.covers / 2)
     start = standing[-1].span.stop if standing else 0
     verbatim = max(int(most * chosen.verbatim), min(VERBATIM, most // 2))
-    tokens = most - cost_of(standing) - told
-    refill = 1.0 if once else min(1.0, verbatim / max(tokens, 1))
-    room = replace(setup.room, tokens=tokens, refill=refill, told=bound)
-    try:
-        fitted = _fill(history, replace(setup, room=room), start)
-    except CannotFit:
-        return _fill(history, untold, 0)
-    if all(piece.items[0].action != "dropped" for piece in fitted.pieces):  # nothing to tell of
-        return _fill(history, untold, 0)
+    for _ in range(_TRIES):
+        tokens = most - cost_of(standing) - told
+        refill = 1.0 if once else min(1.0, verbatim / max(tokens, 1))
+        room = replace(setup.room, tokens=tokens, refill=refill, told=bound)
+        try:
+            fitted = _fill(history, replace(setup, room=room), start)
+        except CannotFit:
+            return _fill(history, untold, 0)
+        lost = sum(piece.items[0].before for piece in fitted.pieces if piece.items[0].action == "dropped")
+        if not lost:  # nothing to tell of
+            return _fill(history, untold, 0)
+        if told <= lost // 2 or not once:
+            break
+        told = min(lost // 2, told - 1)  # what tells of little must not take the room of much
     pieces = cover_gaps(fitted.pieces, history, setup, before, most - cost_of(standing) - fitted.tokens, told)
     pieces = (*standing, *pieces)
     return Fitted(pieces, cost_of(pieces), _dropped(pieces, setup.places))
