@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loom import Loom
+from loom import Loom, Message, Text, ToolCall, ToolResult
 from loom.budget.counting import Counter
 from loom.budget.profiles import profile
 from loom.context import working as w
@@ -147,3 +147,21 @@ def test_the_preset_always_shows_its_dashboard() -> None:
         context = asyncio.run(session.prepare(policy="partitions"))
         assert "## Dashboard" in context.conversation.messages[-1].text
         assert isinstance(session.working, Working)
+
+
+def test_errors_of_tools_are_counted_until_the_next_request() -> None:
+    def failing(number: int, wrong: bool) -> list[Message]:
+        call = ToolCall(f"c{number}", "run", "{}")
+        return [Message("assistant", (call,)), Message("tool", (ToolResult(call.id, (Text("x"),), error=wrong),))]
+
+    with Loom.open(":memory:") as loom:
+        session = loom.new()
+        session.append("Fix it.", *failing(1, True))
+        assert session.working == EMPTY, "nobody asked for working state"
+        session.keep_working(w.assess(EMPTY, progress="begun"))
+        session.append(*failing(2, True))
+        session.append(*failing(3, False))
+        session.append(*failing(4, True))
+        assert session.working.dashboard.error_count == 2
+        session.append("Go on.")
+        assert session.working.dashboard.error_count == 0

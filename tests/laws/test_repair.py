@@ -3,6 +3,7 @@
 import contextlib
 from collections import Counter
 from collections.abc import Iterator
+from importlib import import_module
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from loom.conversation.message import Conversation, Message, Text, ToolCall, ToolResult
 from loom.dialects import DIALECTS, WIRES
-from loom.dialects.repair import UNANSWERED, Mender, _is_sound, repair, restore_ids
+from loom.dialects.repair import UNANSWERED, Mender, _known_sound, repair, restore_ids
 from loom.errors import WireError
 from tests import strategies as our
 from tests.shared import examples
@@ -85,7 +86,7 @@ def test_surplus_and_misordered_cache_marks_are_mended(conversation: Conversatio
 def test_the_quick_look_is_never_too_kind(history: list[Message]) -> None:
     mender = Mender(reach=len(history))
     mended = list(mender.mend(history))
-    if _is_sound(history):
+    if _known_sound(history):
         assert (mended, mender.changes) == (history, [])
 
 
@@ -154,3 +155,13 @@ def test_the_same_call_made_twice_gets_both_results() -> None:
     mended = repair(Conversation(messages=(call, call, *results)))
     assert "unanswered-call" not in {change.rule for change in mended.changes}
     assert sorted(r.parts[0].text for m in mended.conversation.messages for r in m.results) == ["R1", "R2"]
+
+
+@settings(max_examples=examples(60))
+@given(our.broken_histories, st.integers(0, 40))
+def test_a_history_that_grows_is_mended_as_if_it_had_not_been_seen_before(history: list[Message], cut: int) -> None:
+    for length in (cut, cut + 1, len(history)):
+        repair(Conversation(messages=tuple(history[:length])))
+    again = repair(Conversation(messages=tuple(history)))
+    import_module("loom.dialects.repair")._sound = ()
+    assert again == repair(Conversation(messages=tuple(history)))

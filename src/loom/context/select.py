@@ -269,7 +269,9 @@ def _choose(history: tuple[Message, ...], setup: Setup, before: Sequence[Piece] 
 
 def _dropped(pieces: Sequence[Piece], places: Places) -> int:
     """How many messages are not in the request themselves."""
-    gone = (piece.span for piece in pieces if piece.items[0].action in LEFT_OUT)
+    gone = [piece.span for piece in pieces if piece.items[0].action in LEFT_OUT]
+    if not places.spots:
+        return sum(map(len, gone))
     return sum(places.count(index) for span in gone for index in range(span.start, span.stop))
 
 

@@ -150,7 +150,7 @@ def build(
         raise CannotFit("there is nothing to send: no message is left; give at least one with words, media or a call")
     # Repair may have moved what is pinned; what it dropped cannot be pinned.
     wanted = set(pins)
-    pinned = tuple(n for n, origin in enumerate(repaired.origins) if origin in wanted)
+    pinned = tuple(n for n, origin in enumerate(repaired.origins) if origin in wanted) if wanted else ()
     counter = text_counter(model, wish.ratio) if wish.document else gate_counter(model, wish.ratio)
     exact = isinstance(profile_for(model).text, Exact)
     margin = 0.0 if exact else chosen.margin

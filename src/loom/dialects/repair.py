@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from loom.conversation.message import Carried, Conversation, Media, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 from loom.dialects.openai_rules import MAX_CALLS, MAX_ID
-from loom.dialects.settings_repair import mend_settings
+from loom.dialects.settings_repair import marks_in, mend_settings
 from loom.dialects.wire import carried_fields, carried_form, carry, remember
 from loom.errors import shorten
 
@@ -45,8 +45,9 @@ class Repaired(Struct, frozen=True):
 
 
 def repair(conversation: Conversation) -> Repaired:
-    if _is_sound(conversation.messages) and all(_says(message) for message in conversation.system):
-        mended, settings_changes = mend_settings(conversation)
+    sound = _known_sound(conversation.messages)
+    if sound and all(_says(message) for message in conversation.system):
+        mended, settings_changes = mend_settings(conversation, sound.marked)
         origins = range(len(conversation.messages))
         return Repaired(mended, tuple(Change(rule, -1, what) for rule, what in settings_changes), {}, origins)
     mender = Mender(reach=len(conversation.messages), weight=sys.maxsize)
@@ -401,37 +402,64 @@ class Mender:
             remember(self._answered, call.written)
 
 
-def _is_sound(messages: Iterable[Message]) -> bool:
-    """Whether a history needs no repair for sure, in one quick look; what is unusual is left to the mender."""
+class _Sound(Struct, frozen=True):
+    """A history that was looked at and needs no repair, with the ids of its calls, and whether it carries cache marks."""
+
+    messages: tuple[Message, ...] = ()
+    used: frozenset[str] = frozenset()
+    marked: bool = False
+
+
+# The last few: a history grows from call to call, and then only what is new has to be looked at.
+_sound: tuple[_Sound, ...] = ()
+
+
+def _known_sound(messages: tuple[Message, ...]) -> _Sound | None:
+    """What is known of a history that needs no repair for sure, in one quick look; what is unusual is left to the mender."""
+    global _sound
+    known = next((each for each in _sound if messages[: len(each.messages)] == each.messages), _Sound())
+    fresh = messages[len(known.messages) :]
+    used = _sound_calls(fresh, known.used)
+    if used is None:
+        return None
+    if fresh:
+        found = _Sound(tuple(messages), used, known.marked or marks_in(fresh))
+        _sound = (found, *[each for each in _sound if each is not known][:3])
+        return found
+    return known
+
+
+def _sound_calls(messages: Iterable[Message], before: frozenset[str]) -> frozenset[str] | None:
+    """The ids of all calls, those before these messages too; none where something may be amiss."""
     waiting: set[str] = set()
-    used: set[str] = set()
+    used = set(before)
     for message in messages:
         if message.role == "tool":
             for part in message.parts:
                 if not isinstance(part, ToolResult) or part.call_id not in waiting:
-                    return False
+                    return None
                 waiting.discard(part.call_id)
                 if (
                     len(part.parts) > 1
                     or part.carried is not None
                     or any(p.carried is not None for p in part.parts if isinstance(p, Text))
                 ):
-                    return False
+                    return None
             if message.carried is not None:
-                return False
+                return None
             continue
         if waiting or not _says(message):
-            return False
+            return None
         if message.role == "assistant":
             for part in message.parts:
                 if isinstance(part, ToolCall):
                     if part.id in used or not ID.fullmatch(part.id):
-                        return False
+                        return None
                     used.add(part.id)
                     waiting.add(part.id)
             if len(waiting) > MAX_CALLS:
-                return False
-    return not waiting
+                return None
+    return None if waiting else frozenset(used)
 
 
 def _says(message: Message) -> bool:

@@ -15,20 +15,28 @@ Changes = list[tuple[str, str]]
 _LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 
 
-def mend_settings(conversation: Conversation) -> tuple[Conversation, Changes]:
-    """The conversation with at most four cache marks in a lawful order, and thinking off where it cannot be on."""
+def mend_settings(conversation: Conversation, marked: bool | None = None) -> tuple[Conversation, Changes]:
+    """The conversation with at most four cache marks in a lawful order, and thinking off where it cannot be on.
+
+    `marked` says whether its messages carry marks, where that is known.
+    """
     changes: Changes = []
     conversation = _mend_limit(conversation, changes)
-    if has_marks(conversation):
+    if marked or has_marks(conversation if marked is None else replace(conversation, messages=())):
         conversation = _mend_marks(conversation, changes)
     return _mend_thinking(conversation, changes), changes
 
 
 def has_marks(conversation: Conversation) -> bool:
     """Whether anything in it carries a cache mark."""
-    if any(_carries_mark(tool.carried) for tool in conversation.tools):
-        return True
-    for message in (*conversation.system, *conversation.messages):
+    return any(_carries_mark(tool.carried) for tool in conversation.tools) or marks_in(
+        (*conversation.system, *conversation.messages)
+    )
+
+
+def marks_in(messages: Iterable[Message]) -> bool:
+    """Whether a part of these messages carries a cache mark."""
+    for message in messages:
         for part in message.parts:
             if isinstance(part, Opaque):
                 if part.wire == anthropic.NAME and '"cache_control"' in part.json:

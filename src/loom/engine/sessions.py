@@ -15,7 +15,7 @@ from loom.budget.models import Overrides
 from loom.context.policy import Policy
 from loom.context.sections import Section
 from loom.context.weave import Context, Wish, check_wish, gate_counter, gather
-from loom.context.working import EMPTY, Working, measured, render
+from loom.context.working import EMPTY, Working, erred, measured, render
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import Conversation, Message, Text, Tool
 from loom.conversation.tree import Source
@@ -107,7 +107,17 @@ class Session:
             self.told("conflict", expected=conflict.expected, found=conflict.found)
             raise
         self._now(row, nodes)
+        self._count_errors(said)
         return nodes
+
+    def _count_errors(self, said: Sequence[Message]) -> None:
+        """Results that tell of an error are counted in the working state, where there is one; a new request begins anew."""
+        asked = any(message.role == "user" for message in said)
+        errors = sum(result.error for message in said for result in message.results)
+        if (asked or errors) and (state := self.working) != EMPTY:
+            counted = erred(erred(state, 0) if asked else state, errors) if errors else erred(state, 0)
+            if counted != state:
+                self.keep_working(counted)
 
     def graft(
         self,
