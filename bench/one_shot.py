@@ -84,6 +84,11 @@ def trim(peer: Peer, variant: str, transcript: Path, budget: int, limit: float) 
     if isinstance(python, str):
         return {"failed": python}
     command = [str(python), str(ROOT / "bench" / "peers" / peer.script), str(transcript), str(budget), variant, str(limit)]
+    return report_of(command, limit)
+
+
+def report_of(command: list[str], limit: float) -> Row:
+    """What a peer's process prints last, or {"failed": why}."""
     # Beside the limit on the calls, time to import and convert; a library that holds the alarm back ends here.
     grace = 3 * limit + 300
     try:

@@ -10,13 +10,12 @@ recall      look-ahead recall, strict: what the agent writes again later and the
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from one_shot import ROOT, SHARED, WORK, Peer, environment, last_line
+from one_shot import ROOT, SHARED, WORK, Peer, environment, report_of
 
 Row = dict[str, Any]
 TRANSCRIPT = "replay_1200"
@@ -62,15 +61,7 @@ def play(played: Played, transcript: Path, window: int, limit: float) -> Row:
     how = "carried" if played.carried else "fresh"
     script = [str(peers / "stepped.py"), str(peers / played.peer.script)]
     command = [str(python), *script, str(transcript), str(window), played.variant, str(limit), how]
-    grace = 3 * limit + 300
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=grace, env={**os.environ, "PYTHONPATH": str(SHARED)})
-    except subprocess.TimeoutExpired:
-        return {"failed": f"stopped after {grace:.0f} s"}
-    if done.returncode:
-        return {"failed": last_line(done.stderr)}
-    row: Row = json.loads(last_line(done.stdout))
-    return row
+    return report_of(command, limit)
 
 
 def show(name: str, row: Row) -> str:

@@ -8,11 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from loom import CannotFit, ContextWindow, LoomError, Message, Section, Text, weave
-from loom.budget.counting import Counter
-from loom.budget.profiles import SEEDS
-from loom.context.document import fit_nodes
 from loom.context.gate import handles_in
-from loom.context.handles import Archive
 from loom.context.policy import policies, policy, read_policy
 from loom.context.strategies import recent, truncate_middle
 from loom.context.weave import gate_counter
@@ -126,25 +122,15 @@ def test_seed_003_keeps_beginning_and_end_of_a_conversation() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["truncate_middle", "rolling_window", "stop_at_limit"])
-def test_seed_003_strategies_on_messages_and_documents(strategy: str) -> None:
+def test_seed_003_strategies_on_messages(strategy: str) -> None:
+    """On documents: tests/trees/test_seed_003.py, through the gate that makes them."""
     chosen = replace(policy("tree"), strategy=strategy)
     assert not weave(said(6), model="gpt-4o", window=50_000, policy=chosen).report.truncated
-    nodes = [f"node {n} " + "word " * 50 for n in range(60)]
-    counter = Counter(SEEDS["tree"])
-    assert fit_nodes(nodes[:3], 50_000, chosen, counter, Archive()).text == "".join(nodes[:3])
     if strategy == "stop_at_limit":
         with pytest.raises(CannotFit, match="refuses to cut"):
             weave(said(60), model="gpt-4o", window=2_000, policy=chosen)
-        with pytest.raises(CannotFit, match="refuses to cut"):
-            fit_nodes(nodes, 1000, chosen, counter, Archive())
         return
     assert weave(said(60), model="gpt-4o", window=2_000, policy=chosen).report.truncated
-    archive = Archive()
-    cut = fit_nodes(nodes, 1000, chosen, counter, archive)
-    assert (cut.truncated, cut.text.endswith(nodes[-1])) == (True, True)
-    assert counter.count_text(cut.text) <= 1000
-    assert cut.text.startswith(nodes[0]) == (strategy == "truncate_middle")
-    assert "".join(archive.recall(handle) for handle in cut.handles).count("node ") == cut.dropped
 
 
 @pytest.mark.parametrize("name", list(policies()))

@@ -10,6 +10,7 @@ from loom.stores.marks import Said, Tied, Turned, marks_of, write_marks
 from loom.stores.nodes import Draft, Planned, plant
 from loom.stores.path import TREE, Node, named
 from loom.stores.sessions import SessionRow, by_key, conflict, lock, write_beside
+from loom.stores.views import PUT_HANDLE
 
 
 class Growth:
@@ -44,11 +45,7 @@ class Growth:
                 raise Conflict(row.id, after.local, newer)
             made, _ = nodes.append(writer, row.tree, after, [draft], row.key, now)
             write_beside(writer, row, made[0], records, now)
-            writer.many(
-                """INSERT INTO handles (tree, handle, session, kind, data, created) VALUES ($1, $2, $3, 'span', $4, $5)
-                    ON CONFLICT (tree, handle) DO NOTHING""",
-                [(tree, handle, row.key, data, now) for handle, data in handles],
-            )
+            writer.many(PUT_HANDLE, [(tree, handle, row.key, "span", data, now) for handle, data in handles])
             writer.all("UPDATE sessions SET cursor = $2, updated = $3 WHERE key = $1", row.key, made[0].seq if move else held, now)
             if commits:
                 writer.all("DELETE FROM states WHERE session = $1 AND kind = 'buffer'", row.key)

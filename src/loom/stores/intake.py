@@ -46,6 +46,7 @@ from loom.stores.nodes import Planned, TreeRow, plain, plant
 from loom.stores.path import named, stands
 from loom.stores.sessions import Scope, check_name
 from loom.stores.store import Store
+from loom.stores.views import PUT_HANDLE
 
 _LINES = 1000  # in one transaction: between two of them other writers have their turn
 _LETTERS = 4_000_000  # likewise: a few huge lines are as much as many small ones
@@ -413,7 +414,7 @@ class _Section:
                 )
             kept = to_json(line.kept) if line.kept else None
             rows.append((self._tree.key, line.handle, self._whose(number, line.by).key, line.kind, kept, line.created))
-        writer.many(_HANDLE, rows)
+        writer.many(PUT_HANDLE, rows)
 
     def views(self, writer: Writer, numbered: Sequence[tuple[int, ViewLine]]) -> None:
         found = {row[0]: row[1] for row in writer.all(_PLACES, self._tree.key, to_json([line.node for _, line in numbered]))}
@@ -452,8 +453,6 @@ _PLACES = f"SELECT n.id, n.seq, n.depth, CASE WHEN n.body IS NULL THEN 1 ELSE 0 
 _RECORD = """INSERT INTO records (tree, node, kind, name, session, author, data, created) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
     ON CONFLICT (tree, node, kind, name) DO UPDATE SET session = excluded.session
     WHERE records.session = 0 AND records.created = excluded.created"""
-_HANDLE = """INSERT INTO handles (tree, handle, session, kind, data, created) VALUES ($1, $2, $3, $4, $5, $6)
-    ON CONFLICT (tree, handle) DO NOTHING"""
 _VIEW = """INSERT INTO views (session, epoch, node, seen, hash, data, created) VALUES ($1, $2, $3, $4, $5, $6, $7)
     ON CONFLICT (session, epoch) DO UPDATE SET node = excluded.node, seen = excluded.seen, hash = excluded.hash,
     data = excluded.data, created = excluded.created"""

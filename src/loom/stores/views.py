@@ -20,6 +20,9 @@ from loom.stores.sessions import Scope, SessionRow, check_alive
 TRIED = 16  # epochs of a session that are tried for one that stands on a path
 _GENERATIONS = 64  # of forks without a request of their own that are gone through to find one
 
+PUT_HANDLE = """INSERT INTO handles (tree, handle, session, kind, data, created) VALUES ($1, $2, $3, $4, $5, $6)
+    ON CONFLICT (tree, handle) DO NOTHING"""
+
 
 class View(Struct, frozen=True, kw_only=True):
     """One version of what stands for what: an epoch, and which stretches of the path were read for it."""
@@ -85,8 +88,7 @@ class Views:
             if cuts:
                 marked = ((handle, cut.kind, _kept(cut, node)) for handle, (cut, node) in cuts.items())
                 writer.many(
-                    """INSERT INTO handles (tree, handle, session, kind, data, created) VALUES ($1, $2, $3, $4, $5, $6)
-                        ON CONFLICT (tree, handle) DO NOTHING""",
+                    PUT_HANDLE,
                     (
                         (row.tree.key, h, row.key, kind if kept.text is None else "text", to_json(kept), now)
                         for h, kind, kept in marked
@@ -121,8 +123,7 @@ class Views:
         """Keep what handles stand for that a session made."""
         with self._database.write() as writer:
             writer.many(
-                """INSERT INTO handles (tree, handle, session, kind, data, created) VALUES ($1, $2, $3, $4, $5, $6)
-                    ON CONFLICT (tree, handle) DO NOTHING""",
+                PUT_HANDLE,
                 ((row.tree.key, h, row.key, "span" if kept.text is None else "text", to_json(kept), now) for h, kept in handles),
             )
 
