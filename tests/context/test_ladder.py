@@ -12,7 +12,7 @@ from loom.budget.counting import Counter
 from loom.budget.profiles import profile
 from loom.context import ladder
 from loom.context.handles import Archive, to_lines
-from loom.context.ladder import RUNGS, Ladder, Scene, Step, View, score, spared, whole, words
+from loom.context.ladder import RUNGS, Ladder, Scene, Threshold, View, score, spared, whole, words
 from loom.conversation.message import Conversation, Message, Text, ToolCall, ToolResult
 from loom.conversation.turns import exchanges
 from loom.dialects import WIRES
@@ -23,7 +23,7 @@ from tests.laws.test_weave import longer
 from tests.shared import examples
 
 COUNTER = Counter(profile("o200k_base"))
-SEED = Ladder((Step("snip", 0.7), Step("micro", 0.8), Step("collapse", 0.9), Step("auto", 0.95)))
+SEED = Ladder((Threshold("snip", 0.7), Threshold("micro", 0.8), Threshold("collapse", 0.9), Threshold("auto", 0.95)))
 
 
 def said(role: str, text: str) -> Message:
@@ -73,10 +73,10 @@ def test_the_highest_level_that_was_passed_is_taken(pressure: float, rung: str) 
 
 def test_thresholds_must_rise_and_name_rungs() -> None:
     for steps in (
-        (Step("snip", 0.8), Step("micro", 0.7)),
-        (Step("snip", 0.7), Step("micro", 0.7)),
-        (Step("shrink", 0.7),),
-        (Step("snip", 1.2),),
+        (Threshold("snip", 0.8), Threshold("micro", 0.7)),
+        (Threshold("snip", 0.7), Threshold("micro", 0.7)),
+        (Threshold("shrink", 0.7),),
+        (Threshold("snip", 1.2),),
     ):
         with pytest.raises(ChoiceError):
             Ladder(steps)

@@ -10,7 +10,7 @@ from loom import Loom, Message, Text, ToolCall, ToolResult
 from loom.budget.counting import Counter
 from loom.budget.profiles import profile
 from loom.context import working as w
-from loom.context.working import EMPTY, Event, Evidence, Working, render
+from loom.context.working import EMPTY, Evidence, Incident, Working, render
 from loom.errors import ChoiceError
 from tests.shared import examples
 
@@ -31,7 +31,7 @@ def test_the_dashboard_has_what_the_seed_prints() -> None:
 
 def test_it_reads_as_the_seed_has_it() -> None:
     state = w.assess(EMPTY, progress="half done", plan=["read", "write"], scratchpad="maybe the cache")
-    state = w.happen(state, Event(event_id="e1", type="ci", summary="the build broke", urgency="high"))
+    state = w.happen(state, Incident(event_id="e1", type="ci", summary="the build broke", urgency="high"))
     state = w.learn(
         w.ask(state, "why?"), Evidence(source="wiki", title="Retries", content="Retries are safe.", score=0.4), "wiki/12"
     )
@@ -47,23 +47,23 @@ def test_it_reads_as_the_seed_has_it() -> None:
 
 
 def test_an_event_comes_up_once_and_an_urgent_one_interrupts() -> None:
-    state = w.happen(w.happen(EMPTY, Event(event_id="a", summary="x")), Event(event_id="a", summary="y"))
+    state = w.happen(w.happen(EMPTY, Incident(event_id="a", summary="x")), Incident(event_id="a", summary="y"))
     assert [event.summary for event in state.pending_events] == ["x"]
     assert not state.dashboard.interrupt_requested
-    state = w.happen(state, Event(event_id="b", summary="fire", urgency="critical"))
+    state = w.happen(state, Incident(event_id="b", summary="fire", urgency="critical"))
     assert state.dashboard.interrupt_requested
     assert [risk.event_id for risk in state.active_risks] == ["b"]
 
 
 def test_what_is_acknowledged_goes_and_the_decision_stays() -> None:
-    state = w.happen(EMPTY, Event(event_id="b", summary="fire", urgency="critical"))
+    state = w.happen(EMPTY, Incident(event_id="b", summary="fire", urgency="critical"))
     state = w.acknowledge(state, "b", "called the fire brigade")
     assert (state.pending_events, state.active_risks, state.dashboard.interrupt_requested) == ((), (), False)
     assert state.recent_event_decisions == ("called the fire brigade",)
     with pytest.raises(ChoiceError, match="no pending event 'b'"):
         w.acknowledge(state, "b", "again")
     for number in range(9):
-        state = w.acknowledge(w.happen(state, Event(event_id=f"e{number}")), f"e{number}", f"d{number}")
+        state = w.acknowledge(w.happen(state, Incident(event_id=f"e{number}")), f"e{number}", f"d{number}")
     assert state.recent_event_decisions == ("d4", "d5", "d6", "d7", "d8"), "the last five"
 
 
@@ -71,9 +71,9 @@ def test_from_ten_pending_on_events_of_one_type_are_told_together() -> None:
     state = EMPTY
     for number in range(9):
         kind = "mail" if number < 6 else f"other {number}"
-        state = w.happen(state, Event(event_id=f"e{number}", type=kind, summary=f"s{number}"))
+        state = w.happen(state, Incident(event_id=f"e{number}", type=kind, summary=f"s{number}"))
     assert len(state.pending_events) == 9
-    state = w.happen(state, Event(event_id="e9", type="mail", summary="the last"))
+    state = w.happen(state, Incident(event_id="e9", type="mail", summary="the last"))
     assert [(event.type, event.count) for event in state.pending_events] == [
         ("mail", 7),
         ("other 6", 1),
@@ -93,7 +93,7 @@ def test_the_same_evidence_comes_up_once_and_the_best_stay() -> None:
 
 
 events = st.builds(
-    lambda i, t, s, u: Event(event_id=i, type=t, summary=s, urgency=u),
+    lambda i, t, s, u: Incident(event_id=i, type=t, summary=s, urgency=u),
     st.text(max_size=5),
     st.sampled_from(["a", "b"]),
     st.text(max_size=2000),

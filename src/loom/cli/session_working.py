@@ -6,7 +6,7 @@ from msgspec import to_builtins
 from loom.cli.store import in_store
 from loom.cli.terminal import dim, say, style
 from loom.context import working as verbs
-from loom.context.working import EMPTY, Event, Working
+from loom.context.working import EMPTY, Incident, Working
 from loom.conversation.canonical import to_json
 from loom.engine.loom import Loom
 
@@ -50,7 +50,7 @@ def working(
     made = verbs.assess(made, progress=progress, plan=plan or None, scratchpad=scratchpad)
     if event is not None:
         identity, _, told = event.partition(":")
-        made = verbs.happen(made, Event(event_id=identity, summary=told or identity, urgency=urgency))
+        made = verbs.happen(made, Incident(event_id=identity, summary=told or identity, urgency=urgency))
     if acknowledge is not None:
         identity, _, decided = acknowledge.partition(":")
         made = verbs.acknowledge(made, identity, decided or "done")

@@ -97,7 +97,7 @@ class Passage(Struct, frozen=True, gc=False):
     defines: bool = False
 
 
-class Origin(Struct, frozen=True, gc=False):
+class Speaker(Struct, frozen=True, gc=False):
     """Who a message is from: its author or role, or the tool that answered, with what it was asked and the place of the call."""
 
     voice: Voice
@@ -118,7 +118,7 @@ class AnchorIndex:
     """What a history holds on to: its passages in order, and for each anchor where it was named."""
 
     def __init__(self) -> None:
-        self.origins: list[Origin] = []
+        self.origins: list[Speaker] = []
         self.weights: list[float] = []  # of each message: what its mentions tell
         self.sizes: list[int] = []  # of each message: how many anchors it names
         self.first: list[int] = [0]  # of each message: its first passage; one more at the end
@@ -126,7 +126,7 @@ class AnchorIndex:
         self.asked: list[int] = []  # passages that users said
         self.told: list[int] = []  # others that are worth something for their words
         self.traces: dict[str, Trace] = {}
-        self._calls: dict[str, Origin] = {}
+        self._calls: dict[str, Speaker] = {}
 
     def __len__(self) -> int:
         return len(self.origins)
@@ -158,17 +158,17 @@ class AnchorIndex:
     def of_message(self, place: int) -> list[Passage]:
         return self.passages[self.first[place] : self.first[place + 1]]
 
-    def _origin(self, message: Message, place: int) -> Origin:
+    def _origin(self, message: Message, place: int) -> Speaker:
         for call in message.calls:
-            self._calls[call.id] = Origin("call", _plain(call.name), asked(call), place)
+            self._calls[call.id] = Speaker("call", _plain(call.name), asked(call), place)
         results = message.results
         if message.role != "tool" or not results:
-            return Origin(_voice(message), _plain(message.author) or message.role)
-        answered = [self._calls.get(result.call_id) or Origin("call", _plain(result.name) or "tool") for result in results]
+            return Speaker(_voice(message), _plain(message.author) or message.role)
+        answered = [self._calls.get(result.call_id) or Speaker("call", _plain(result.name) or "tool") for result in results]
         voice: Voice = "error" if any(result.error for result in results) else "result"
         if len(answered) == 1:
-            return Origin(voice, answered[0].name, answered[0].about, answered[0].call)
-        return Origin(voice, ", ".join(dict.fromkeys([call.name for call in answered])), "", answered[0].call)
+            return Speaker(voice, answered[0].name, answered[0].about, answered[0].call)
+        return Speaker(voice, ", ".join(dict.fromkeys([call.name for call in answered])), "", answered[0].call)
 
 
 def _plain(text: str) -> str:

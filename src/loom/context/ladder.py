@@ -46,7 +46,7 @@ View = tuple[Piece, ...]
 Rung = Callable[[View, Scene], View]
 
 
-class Step(Struct, frozen=True):
+class Threshold(Struct, frozen=True):
     """A rung and the pressure past which it is taken."""
 
     name: str
@@ -56,7 +56,7 @@ class Step(Struct, frozen=True):
 class Ladder(Struct, frozen=True):
     """The thresholds, lowest first."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[Threshold, ...]
 
     def __post_init__(self) -> None:
         for step in self.steps:

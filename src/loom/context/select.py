@@ -14,7 +14,7 @@ from loom.budget.zones import DEFAULTS, Budget
 from loom.context.cover import cover
 from loom.context.gate import Fitted, Room, Work, costs_of, fit
 from loom.context.handles import Archive, to_lines
-from loom.context.ladder import RUNGS, Ladder, Scene, Step, View, spared, whole
+from loom.context.ladder import RUNGS, Ladder, Scene, Threshold, View, spared, whole
 from loom.context.places import EVERYWHERE, Places
 from loom.context.policy import Policy
 from loom.context.report import LEFT_OUT, Item, Piece, Report
@@ -130,7 +130,7 @@ def select(history: tuple[Message, ...], setup: Setup, previous: Epoch | Renewal
 
 def climb(history: tuple[Message, ...], setup: Setup, previous: Epoch | Renewal | None, head_hash: str) -> tuple[Fitted, int, str]:
     """One rung of the policy's ladder where pressure has passed it, as many more as it takes to fit, and at last the gate."""
-    steps = Ladder(tuple(Step(name, above) for name, above in setup.policy.ladder.items()))
+    steps = Ladder(tuple(Threshold(name, above) for name, above in setup.policy.ladder.items()))
     own = seed_counter(setup.policy.counter)
     scene = Scene(
         history=history,

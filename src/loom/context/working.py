@@ -39,7 +39,7 @@ class Dashboard(Struct, frozen=True, kw_only=True, omit_defaults=True):
     interrupt_requested: bool = False
 
 
-class Event(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Incident(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Something that happened outside. Of several that are told together, `count` says how many, and the summary tells the last."""
 
     event_id: str
@@ -63,8 +63,8 @@ class Working(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     dashboard: Dashboard = Dashboard()
     plan: tuple[str, ...] = ()
-    pending_events: tuple[Event, ...] = ()
-    active_risks: tuple[Event, ...] = ()
+    pending_events: tuple[Incident, ...] = ()
+    active_risks: tuple[Incident, ...] = ()
     recent_event_decisions: tuple[str, ...] = ()
     active_questions: tuple[str, ...] = ()
     evidence_packs: tuple[Evidence, ...] = ()
@@ -118,7 +118,7 @@ def interrupt(working: Working, on: bool = True) -> Working:
     return replace(working, dashboard=replace(working.dashboard, interrupt_requested=on))
 
 
-def happen(working: Working, event: Event) -> Working:
+def happen(working: Working, event: Incident) -> Working:
     """An event comes up. The same one comes up once; an urgent one is a risk, and interrupts."""
     if any(known.event_id == event.event_id for known in working.pending_events):
         return working
@@ -129,13 +129,13 @@ def happen(working: Working, event: Event) -> Working:
     return made
 
 
-def _aggregated(events: tuple[Event, ...]) -> tuple[Event, ...]:
+def _aggregated(events: tuple[Incident, ...]) -> tuple[Incident, ...]:
     if len(events) < EVENTS:
         return events
-    grouped: dict[str, list[Event]] = {}
+    grouped: dict[str, list[Incident]] = {}
     for event in events:
         grouped.setdefault(event.type, []).append(event)
-    made: list[Event] = []
+    made: list[Incident] = []
     for event in events:
         alike = grouped[event.type]
         if len(alike) <= SAME:
@@ -144,11 +144,11 @@ def _aggregated(events: tuple[Event, ...]) -> tuple[Event, ...]:
             count = sum(each.count for each in alike)
             urgency = "critical" if any(e.urgency == "critical" for e in alike) else max(alike, key=_urgency).urgency
             told = f"{count} {event.type} events; the last: {alike[-1].summary}"
-            made.append(Event(event_id=event.event_id, type=event.type, summary=_line(told), urgency=urgency, count=count))
+            made.append(Incident(event_id=event.event_id, type=event.type, summary=_line(told), urgency=urgency, count=count))
     return tuple(made[-2 * EVENTS :])
 
 
-def _urgency(event: Event) -> int:
+def _urgency(event: Incident) -> int:
     return ("low", "normal", "high", "critical").index(event.urgency)
 
 
@@ -231,7 +231,7 @@ def render(working: Working) -> str:
     return "\n".join(lines)
 
 
-def _told(event: Event) -> str:
+def _told(event: Incident) -> str:
     return f"- [{event.urgency}] {event.summary or event.type}"
 
 
