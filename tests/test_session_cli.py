@@ -667,6 +667,51 @@ def test_unknown_handles_are_told_in_one_line() -> None:
     assert "there is no session" in refused("recall", handle, "--session", "zork")
 
 
+def test_what_was_cut_is_found_by_what_it_says(store: Path) -> None:
+    name = new("Looms", "--model", "gpt-4o")
+    append(
+        name,
+        "the goal",
+        "The heddle, they say, has 4711 eyes.",
+        "密码是芝麻开门。\nNext line.",
+        *(f"{n} " + "word " * 40 for n in range(9)),
+    )
+    with Loom.open(str(store)) as loom:
+        asyncio.run(loom.session(name).prepare("How many eyes has the heddle?", window=500, reserve_output=100, policy="window"))
+    [hit] = told("recall", "--search", "HEDDLE eyes", "--session", name)
+    assert set(hit) == {"handle", "node", "place", "role", "score", "text"}
+    assert (hit["place"], hit["role"], hit["text"]) == (1, "user", "The heddle, they say, has 4711 eyes.")
+    assert run("recall", "--search", "HEDDLE eyes", "--session", name) == f"{hit['handle']}  1  user  {hit['text']}\n"
+    shown = CliRunner().invoke(cli, ["recall", "--search", "heddle 4711", "--session", name[:6]], color=True).stdout
+    assert "The \x1b[1mheddle\x1b[0m, they say, has \x1b[1m4711\x1b[0m eyes." in shown
+    for words in ((hit["handle"],), (hit["handle"], "--session", name)):
+        assert json.loads(run("recall", *words)) == {"role": "user", "parts": [{"type": "text", "text": hit["text"]}]}
+    assert "密码是芝麻开门。\n" in run("recall", "--search", "芝麻", "--session", name)
+    assert len(told("recall", "--search", "word", "--session", name, "--limit", 2)) == 2
+    assert run("recall", "--search", '"they heddle"', "--session", name) == "nothing that was left out says '\"they heddle\"'\n"
+    assert told("recall", "--search", "heddle", "--session", new("other")) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ((), "name a HANDLE, or what to look for with --search TEXT"),
+        (("~abc", "--search", "x", "--session", "{name}"), "name a HANDLE, or what to look for with --search TEXT, not both"),
+        (("--search", "x"), "--search looks in one session; name it with --session ID"),
+        (("--search", "x", "--session", "zork"), "there is no session 'zork'"),
+        (("--search", " ", "--session", "{name}"), "a search needs words to look for"),
+        (("--search", "…", "--session", "{name}"), "there are no words in '…'"),
+        (("~abc", "--limit", "3"), "--limit goes with --search"),
+        (("~abc", "--json"), "--json goes with --search"),
+    ],
+)
+def test_what_recall_cannot_do_is_told_in_one_line(words: tuple[str, ...], line: str) -> None:
+    name = new()
+    append(name, "hi")
+    assert line in refused("recall", *(word.format(name=name) for word in words))
+    assert invoke("recall", "--search", "x", "--session", name, "--limit", 0).exit_code == 2
+
+
 # Keeping apart
 
 
@@ -730,6 +775,7 @@ def test_hostile_words_do_no_harm(evil: str, tmp_path: Path) -> None:
     tried("weave", f"--session={evil}")
     tried("weave", "--session", name, f"--pin={evil}")
     tried("recall", "--", evil)
+    tried("recall", "--session", name, f"--search={evil}")
     tried("session", "list")
     row = told("session", "show", name)
     assert (row["messages"], row["last"][0]["message"]["parts"]) == (1, [{"type": "text", "text": "hi"}])

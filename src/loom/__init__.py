@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from loom.engine.home import Event as Event
     from loom.engine.loom import Loom as Loom
     from loom.engine.sessions import Session as Session
+    from loom.engine.summarize import Model as Model
+    from loom.engine.tools import tools as tools
     from loom.engine.trees import LoomTree as LoomTree
     from loom.errors import CannotFit as CannotFit
     from loom.errors import Conflict as Conflict
@@ -62,6 +64,8 @@ _HOMES = {
     "loom.engine.home": ("Event",),
     "loom.engine.loom": ("Loom",),
     "loom.engine.sessions": ("Session",),
+    "loom.engine.summarize": ("Model",),
+    "loom.engine.tools": ("tools",),
     "loom.engine.trees": ("LoomTree",),
     "loom.errors": ("CannotFit", "Conflict", "LoomError", "StoreError"),
     "loom.transcripts.formats": ("read_runs",),

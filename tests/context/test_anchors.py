@@ -1,9 +1,13 @@
 """What counts as an anchor, and what the index holds of a message."""
 
+import re
+
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from loom.context.anchors import LONGEST, WHOLE, AnchorIndex, Passage, find, passages_of
+from loom.context import anchors as module
+from loom.context.anchors import LONGEST, WHOLE, AnchorIndex, Memory, Passage, find, passages_of
 from loom.conversation.message import Message, Reasoning, Text, ToolCall, ToolResult
 from tests.shared import examples
 from tests.strategies import broken_histories, histories
@@ -60,27 +64,79 @@ def test_escapes_in_arguments_are_no_part_of_a_name() -> None:
     assert {"a/b.ts", "setTheme", "fooBar"} <= set(anchors(written, escaped=True))
 
 
+@settings(max_examples=examples(300), deadline=None)
+@given(
+    st.lists(st.sampled_from(["word", "Word", "x", "I", "it's", "a.b", "a:b", "10:32", "1,204", "--flag", "-", "..", "~/x", "./a"]))
+    | st.lists(st.sampled_from([*"aZ0 .,:;-+/@#~`'\"()[]{}<>=*|&%$^_\\é重“”\t", "://"])),
+    st.sampled_from(["", " ", ", ", ". ", "-"]),
+    st.booleans(),
+)
+def test_of_the_words_that_are_passed_over_none_is_a_name(pieces: list[str], between: str, escaped: bool) -> None:
+    line = between.join(pieces)
+    quick, slow = (module._ESCAPED_RUNS, module._MIXED_ESCAPED_RUNS) if escaped else (module._PLAIN_RUNS, module._MIXED_RUNS)
+    seen, all_runs = ({(m.span(m.lastgroup), m.lastgroup) for m in each.finditer(line) if m.lastgroup} for each in (quick, slow))
+    assert seen <= all_runs
+    for (start, stop), kind in all_runs - seen:
+        assert kind == "run"
+        assert len(line[start:stop]) <= 2 or not module._names(line[start:stop])
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(
+    st.lists(st.sampled_from(["Errors", "fail", "FAILED", "not found", "cannot", "must", "[ ]", "Next step", "é", "decision", "x"]))
+)
+def test_a_quick_look_for_errors_and_tasks_finds_what_the_patterns_find(words: list[str]) -> None:
+    for text in (" ".join(words), "".join(words)):
+        assert module._tells(text, module._ERRORS, module._ERROR) == bool(module._ERROR.search(text))
+        assert module._tells(text, module._TASKS, module._TASK) == bool(module._TASK.search(text))
+
+
+@pytest.mark.parametrize(("pattern", "stems"), [(module._ERROR, module._ERRORS), (module._TASK, module._TASKS)])
+def test_every_word_of_a_pattern_has_its_stem(pattern: re.Pattern[str], stems: tuple[str, ...]) -> None:
+    words = re.findall(r"[a-zA-Z][a-zA-Z ]{2,}", re.sub(r"\\b|\(\?:ed\|ure\|s\)", "", pattern.pattern))
+    assert len(words) >= 12
+    for word in words:
+        assert any(stem in word.lower() for stem in stems), word
+
+
+def test_what_was_read_is_remembered_by_content() -> None:
+    assert passages_of(user("see src/a.py")) is passages_of(user("see src/a.py"))
+
+
+def test_of_what_was_read_no_more_is_remembered_than_may_be() -> None:
+    few, small = Memory(messages=10), Memory(held=100_000)
+    for number in range(1_000):
+        for memory in (few, small):
+            [passage] = memory.passages((("user", False, f"see src/{number}.py"),))
+            assert passage.anchors == (f"src/{number}.py",)
+        assert len(few) <= 20
+        assert len(small) <= 2 * 100_000 // module.PASSAGE
+    kept = len(small)
+    small.passages((("user", False, "word " * 100_000),))
+    assert len(small) == kept, "what is very large drives nothing out"
+
+
 def test_all_that_is_said_becomes_passages_and_of_results_what_names_things() -> None:
-    said = list(passages_of(user("please be quick\n\nand kind"), 3))
-    assert [(passage.message, passage.line, passage.text) for passage in said] == [(3, 0, "please be quick"), (3, 2, "and kind")]
-    shown = list(passages_of(result("nothing\nof\nnote\nsee src/a.py\nTypeError: no\nend"), 4))
+    said = passages_of(user("please be quick\n\nand kind"))
+    assert [(passage.line, passage.text) for passage in said] == [(0, "please be quick"), (2, "and kind")]
+    shown = passages_of(result("nothing\nof\nnote\nsee src/a.py\nTypeError: no\nend"))
     assert [passage.text for passage in shown] == ["see src/a.py", "TypeError: no"]
 
 
 def test_a_short_answer_of_a_tool_counts_for_its_words() -> None:
-    assert [passage.text for passage in passages_of(result("the order was cancelled"), 0)] == ["the order was cancelled"]
+    assert [passage.text for passage in passages_of(result("the order was cancelled"))] == ["the order was cancelled"]
 
 
 def test_every_part_of_a_message_is_read() -> None:
     call = ToolCall("c1", "bash", '{"command":"make test_all"}')
     message = Message("assistant", (Reasoning("think of plan_b", "openai"), Text("run it"), call))
-    assert [passage.voice for passage in passages_of(message, 0)] == ["thought", "assistant", "call"]
-    assert [passage.line for passage in passages_of(message, 0)] == [0, 1, 2]
+    assert [passage.voice for passage in passages_of(message)] == ["thought", "assistant", "call"]
+    assert [passage.line for passage in passages_of(message)] == [0, 1, 2]
 
 
 def test_a_long_line_is_cut_around_its_anchors() -> None:
     line = "word " * 200 + "the code for vault 7 is NDL-8a3b99c0 and no other " + "word " * 200
-    passages = list(passages_of(result(f"{line}\na\nb\nc"), 0))
+    passages = passages_of(result(f"{line}\na\nb\nc"))
     assert [passage.anchors for passage in passages] == [("NDL-8a3b99c0",)]
     kept = passages[0].text[passages[0].start : passages[0].stop]
     assert len(kept) < WHOLE
@@ -89,7 +145,7 @@ def test_a_long_line_is_cut_around_its_anchors() -> None:
 
 def test_a_long_paragraph_is_cut_into_sentences() -> None:
     text = "We keep the old name for now. " * 4 + "Never touch config/prod.toml without asking me first. " + "It is late. " * 12
-    passages = list(passages_of(user(text), 0))
+    passages = passages_of(user(text))
     assert all(passage.stop - passage.start <= WHOLE + 80 for passage in passages)
     assert {anchor for passage in passages for anchor in passage.anchors} == {"config/prod.toml"}
     assert passages[0].start == 0
@@ -167,6 +223,7 @@ def test_every_passage_is_a_stretch_of_an_original_line(history: list[Message]) 
     for place, message in enumerate(history):
         index.add(message)
         lines = original_lines(message)
+        assert index.places[index.first[place] :] == [place] * len(index.of_message(place))
         for passage in index.of_message(place):
             assert passage.text in lines
             assert 0 <= passage.start < passage.stop <= len(passage.text)

@@ -2,17 +2,27 @@
 
 import asyncio
 import re
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Struct
 from msgspec.structs import replace
 
 from loom import Context, Loom, weave
+from loom.context import cover as module
+from loom.context.cover import cover
 from loom.context.handles import to_lines
 from loom.context.policy import policy
 from loom.context.report import LEFT_OUT
+from loom.conversation.growing import Recent
+from loom.conversation.message import Message, Text
 from loom.errors import ChoiceError
 from loom.stores.doctor import examine
+from tests.shared import examples
+from tests.strategies import broken_histories, histories
 
 WINDOW = 6000
 
@@ -102,6 +112,78 @@ def test_every_handle_of_every_epoch_still_resolves() -> None:
         for item in context.report.items:
             if item.action in LEFT_OUT:
                 assert made[-1].recall(item.handles[0]) == context.recall(item.handles[0])
+
+
+# ── a history that grows ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def words(text: str) -> int:
+    return len(text.split())
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(broken_histories | histories(), st.integers(40, 400), st.data())
+def test_what_grew_is_told_as_if_it_had_not_been_seen_before(history: list[Message], tokens: int, data: st.DataObject) -> None:
+    sources = list(enumerate(history))
+    for stop in sorted(data.draw(st.lists(st.integers(0, len(history)), max_size=4))):
+        cover(sources[:stop], history[stop:], tokens, words, "goal_1")
+    grown = cover(sources, (), tokens, words, "goal_1")
+    module._recent.clear()
+    assert grown == cover(sources, (), tokens, words, "goal_1")
+
+
+def test_threads_that_weave_the_same_history_do_not_disturb_each_other() -> None:
+    def woven(stop: int) -> str:
+        return str(weave([user("go"), *steps(0, stop), user("And now?")], model="gpt-4o", window=WINDOW, reserve_output=0).openai())
+
+    stops = [40, 44, 41, 48, 40, 60, 52, 45, 60, 43, 40, 56] * 2
+    expected = {}
+    for stop in set(stops):
+        module._recent.clear()
+        expected[stop] = woven(stop)
+    module._recent.clear()
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(woven, stops)) == [expected[stop] for stop in stops]
+
+
+class Noted(Struct):
+    given: tuple[Message, ...]
+    size: int = 1
+
+
+def said(count: int, text: str = "") -> tuple[Message, ...]:
+    return tuple(Message("user", (Text(f"{text}{n}"),)) for n in range(count))
+
+
+def test_the_longest_beginning_is_lent_and_to_one_at_a_time() -> None:
+    recent: Recent[Noted] = Recent(4, 100)
+    for count in (2, 5, 9):
+        recent.put(Noted(said(count)))
+    found = recent.take(said(7))
+    assert found is not None
+    assert found.given == said(5)
+    again = recent.take(said(7))
+    assert again is not None
+    assert again.given == said(2)
+    assert recent.take(said(7)) is None
+    assert recent.take(said(9, "other")) is None
+    recent.put(found)
+    assert recent.take(said(7)) is found
+
+
+def test_only_the_newest_are_kept_and_not_what_is_too_large() -> None:
+    few: Recent[Noted] = Recent(3, 100)
+    small: Recent[Noted] = Recent(100, 100)
+    for number in range(20):
+        few.put(Noted(said(1, f"{number}:")))
+        small.put(Noted(said(1, f"{number}:"), 40))
+    small.put(Noted(said(1, "huge"), 101))
+    few.put(Noted(()))
+    for recent, kept in ((few, 3), (small, 2)):
+        there = [number for number in range(20) if recent.take(said(1, f"{number}:"))]
+        assert there == list(range(20 - kept, 20))
+    assert small.take(said(1, "huge")) is None
+    assert few.take(said(1)) is None
 
 
 # ── from a store ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from loom import CannotFit, ContextWindow, LoomError, Message, Section, Text, weave
+from loom import CannotFit, ContextWindow, LoomError, Message, Section, Text, ToolCall, ToolResult, weave
+from loom.budget.counting import Counter
+from loom.budget.profiles import profile
+from loom.context import ladder
 from loom.context.gate import handles_in
 from loom.context.policy import policies, policy, read_policy
 from loom.context.strategies import recent, truncate_middle
@@ -80,6 +83,58 @@ def test_seed_000_warns_past_50_evicted() -> None:
     assert any("messages evicted" in note for note in report.notes)
 
 
+# ── seed 001 ─────────────────────────────────────────────────────────────────
+
+
+def worked(steps: int) -> list[Message]:
+    """A goal, steps with a tool whose results are 4,000 characters long, and a request."""
+    made = [Message("user", (Text("goal"),))]
+    for n in range(steps):
+        made.append(Message("assistant", (ToolCall(f"c{n}", "read", "{}"),)))
+        made.append(Message("tool", (ToolResult(f"c{n}", (Text(f"{n} " + "abc " * 1000),), name="read"),)))
+    return [*made, Message("user", (Text("now"),))]
+
+
+def test_seed_001_levels_are_as_printed() -> None:
+    partitions = policy("partitions")
+    assert partitions.ladder == {"snip": 0.7, "micro": 0.8, "collapse": 0.9, "auto": 0.95}
+    assert (partitions.strategy, partitions.counter, partitions.renew) == ("ladder", "partitions", 1.0)
+    assert list(ladder.RUNGS) == ["snip", "micro", "collapse", "auto", "reactive"]
+    assert (ladder.SNIP, ladder.REACTIVE_SNIP, ladder.PREVIEW) == (2000, 500, 240)
+    assert (ladder.FIRST, ladder.LAST, ladder.LINE) == (3, 5, 120)
+    assert (ladder.LEAST, ladder.WEIGHT, ladder.DECAY) == (5, 1.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("pressure", "reason", "rule"),
+    [
+        (0.69, "each call is its own", ""),
+        (0.71, "pressure 0.71: snip", "snip"),
+        (0.79, "pressure 0.79: snip", "snip"),
+        (0.81, "pressure 0.81: micro", "micro"),
+        (0.91, "pressure 0.91: collapse", "collapse"),
+        (0.96, "pressure 0.96: auto", "auto"),
+        (1.05, "pressure 1.05: renewed", "auto"),
+    ],
+)
+def test_seed_001_takes_one_level_a_turn_by_its_own_count(pressure: float, reason: str, rule: str) -> None:
+    messages = worked(20)
+    tokens = sum(map(Counter(profile("partitions")).count_message, messages))
+    report = weave(messages, model="gpt-4o", window=round(tokens / pressure), reserve_output=0, policy="partitions").report
+    assert report.epoch_reason == reason
+    assert {item.rule for item in report.items if item.action != "kept"} == ({rule} if rule else set())
+    assert report.renewed == (pressure >= 1)
+
+
+def test_seed_001_partitions_stand_in_the_order_of_its_formula_and_only_history_gives_way() -> None:
+    sections = [("working", "WORKING"), ("skills", "SKILL"), ("memory", "MEMORY")]
+    context = weave(worked(20), system="SYSTEM", model="gpt-4o", window=9_000, policy="partitions", sections=sections)
+    sent = context.openai()["messages"]
+    assert sent[0] == {"role": "system", "content": "SYSTEM\n\nMEMORY\n\nSKILL"}
+    assert (sent[1]["content"], sent[-2]["content"], sent[-1]["content"]) == ("goal", "now", "WORKING")
+    assert len(sent) < 20
+
+
 # ── seed 002 ─────────────────────────────────────────────────────────────────
 
 
@@ -90,9 +145,27 @@ def test_seed_002_cuts_between_turns() -> None:
     assert first % 2 == 0, "a turn starts at a user message"
 
 
-def test_seed_002_parts_of_the_system_text_are_divided_as_printed() -> None:
-    context = weave(said(2), system="static", policy="turns", sections=[("summary", "S"), ("runtime", "R")], model="gpt-4o")
-    assert context.openai()["messages"][0]["content"] == "static\n\n---\n\nR\n\n---\n\nS"
+def test_seed_002_numbers_are_as_printed() -> None:
+    turns = policy("turns")
+    assert (turns.strategy, turns.counter, turns.reserve) == ("whole_turns", "turns", 8192)
+    assert (turns.summarize_past, turns.summarize_above, turns.summarize_keep) == (20, 0.75, 4)
+
+
+def test_seed_002_parts_of_the_system_text_stand_in_its_order_and_are_divided_as_printed() -> None:
+    sections = [("summary", "SUMMARY"), ("runtime", "RUNTIME"), ("memory", "MEMORY"), ("skills", "SKILLS"), ("workspace", "FILES")]
+    context = weave(said(2), system="static", policy="turns", sections=sections, model="gpt-4o")
+    assert context.openai()["messages"][0]["content"] == "\n\n---\n\n".join(
+        ["static", "FILES", "SKILLS", "MEMORY", "RUNTIME", "SUMMARY"]
+    )
+
+
+def test_seed_002_a_summary_is_told_in_its_words() -> None:
+    turns = policy("turns")
+    assert (turns.summary, turns.summary_text) == (
+        "system",
+        "CONTEXT_SUMMARY: The following is an approximate summary of prior conversation for reference only. "
+        "It may be incomplete or outdated — always defer to explicit instructions.\n\n{text}",
+    )
 
 
 # ── seed 003 ─────────────────────────────────────────────────────────────────

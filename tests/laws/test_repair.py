@@ -3,15 +3,18 @@
 import contextlib
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from loom.conversation.message import Conversation, Message, Text, ToolCall, ToolResult
+from loom.conversation.message import Carried, Conversation, Message, Opaque, Reasoning, Text, ToolCall, ToolResult
 from loom.dialects import DIALECTS, WIRES
-from loom.dialects.repair import UNANSWERED, Mender, _known_sound, repair, restore_ids
+from loom.dialects.repair import UNANSWERED, Mender, Repaired, repair, restore_ids, sound_calls
 from loom.errors import WireError
 from tests import strategies as our
 from tests.shared import examples
@@ -86,7 +89,7 @@ def test_surplus_and_misordered_cache_marks_are_mended(conversation: Conversatio
 def test_the_quick_look_is_never_too_kind(history: list[Message]) -> None:
     mender = Mender(reach=len(history))
     mended = list(mender.mend(history))
-    if _known_sound(history):
+    if sound_calls(history) is not None:
         assert (mended, mender.changes) == (history, [])
 
 
@@ -157,11 +160,84 @@ def test_the_same_call_made_twice_gets_both_results() -> None:
     assert sorted(r.parts[0].text for m in mended.conversation.messages for r in m.results) == ["R1", "R2"]
 
 
-@settings(max_examples=examples(60))
-@given(our.broken_histories, st.integers(0, 40))
-def test_a_history_that_grows_is_mended_as_if_it_had_not_been_seen_before(history: list[Message], cut: int) -> None:
-    for length in (cut, cut + 1, len(history)):
-        repair(Conversation(messages=tuple(history[:length])))
-    again = repair(Conversation(messages=tuple(history)))
-    import_module("loom.dialects.repair")._sound = ()
-    assert again == repair(Conversation(messages=tuple(history)))
+# ── a history that grows ─────────────────────────────────────────────────────
+
+module = import_module("loom.dialects.repair")  # the package gives the function under this name
+
+
+def repaired_anew(conversation: Conversation) -> Repaired:
+    module._sound.clear()
+    module._mending.clear()
+    return repair(conversation)
+
+
+@st.composite
+def tangled(draw: st.DrawFn) -> list[Message]:
+    """Few ids for many calls: used again, called side by side, answered late, early, twice or never."""
+    ids = st.sampled_from(["a", "b", "c", "d e", ""])
+    spoken = st.sampled_from(["yes", "", " "]).map(Text)
+    asked = st.builds(lambda call_id: ToolCall(call_id, "f", "{}"), ids)
+    server = st.builds(
+        lambda call_id, answers: Opaque("anthropic", '{"x":1}', call_id, answers), st.sampled_from("st"), st.booleans()
+    )
+    thought = st.sampled_from([Reasoning("r", "anthropic", "sig"), Reasoning("r", "openai")])
+    answer = st.builds(lambda call_id, text: ToolResult(call_id, (Text(text),)), ids, st.sampled_from(["R1", "R2", ""]))
+    apart = st.sampled_from([None, None, Carried("anthropic", "", ("apart",))])
+    message = st.one_of(
+        st.builds(lambda part: Message("user", (part,)), spoken),
+        st.builds(
+            lambda parts: Message("assistant", tuple(parts)), st.lists(st.one_of(asked, asked, spoken, server, thought), max_size=4)
+        ),
+        st.builds(lambda parts, how: Message("tool", tuple(parts), "", how), st.lists(answer | spoken, max_size=3), apart),
+    )
+    return draw(st.lists(message, max_size=20))
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(st.one_of(our.broken_histories, our.histories(), tangled(), tangled()), st.integers(1, 3), st.sampled_from(["", "be kind"]))
+def test_a_history_that_grows_is_mended_as_if_it_had_not_been_seen_before(history: list[Message], step: int, system: str) -> None:
+    whole = Conversation(messages=tuple(history), system=(Message("system", (Text(system),)),))
+    lengths = [*range(0, len(history), step), len(history)]
+    anew = [repaired_anew(replace(whole, messages=whole.messages[:length])) for length in lengths]
+    repaired_anew(Conversation(messages=()))
+    grown = [repair(replace(whole, messages=whole.messages[:length])) for length in lengths]
+    assert grown == anew
+    for each in grown:
+        assert len(each.origins) == len(each.conversation.messages)
+
+
+def test_histories_that_part_are_mended_each_for_itself() -> None:
+    """Two agents go on from the same beginning, in turn."""
+    begin = (Message("user", (Text("go"),)), Message("assistant", (ToolCall("a", "f", "{}"),)), Message("user", (Text("well?"),)))
+    ends = [[Message("tool", (ToolResult("a", (Text(text),)),))] * 2 for text in ("R1", "R2")]
+    conversations = [Conversation(messages=(*begin, *end[:length])) for length in range(3) for end in ends]
+    expected = [repaired_anew(conversation) for conversation in conversations]
+    module._mending.clear()
+    for _ in range(2):
+        assert [repair(conversation) for conversation in conversations] == expected
+
+
+def test_threads_that_mend_the_same_history_do_not_disturb_each_other() -> None:
+    history = [Message("user", (Text("go"),))]
+    for n in range(60):
+        history.append(Message("assistant", (ToolCall(f"c{n % 50}", "f", "{}"), ToolCall("never", "f", "{}"))))
+        history.append(Message("tool", (ToolResult(f"c{n % 50}", (Text(f"R{n}"),)),)))
+    conversations = [Conversation(messages=tuple(history[:length])) for length in range(1, len(history))]
+    expected = [repaired_anew(conversation) for conversation in conversations]
+    module._mending.clear()
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(repair, conversations)) == expected
+
+
+def test_of_a_history_that_grows_only_what_is_new_is_mended() -> None:
+    """A call that is never answered early on, and much behind it."""
+    history = [Message("assistant", (ToolCall("never", "f", "{}"),))]
+    for n in range(400):
+        history += [
+            Message("assistant", (ToolCall(f"c{n}", "f", "{}"),)),
+            Message("tool", (ToolResult(f"c{n}", (Text("R"),)),)),
+        ]
+    made: list[Repaired] = [repair(Conversation(messages=tuple(history[:length]))) for length in range(600, len(history))]
+    for before, after in pairwise(made):
+        kept = before.conversation.messages[:-2]
+        assert all(one is other for one, other in zip(kept, after.conversation.messages, strict=False)), "nothing is made twice"

@@ -14,6 +14,7 @@ from loom.conversation.message import Message, Text, ToolCall, ToolResult
 from loom.conversation.tree import Preferences, Source, TreeHead
 from loom.engine.trees import LoomTree
 from loom.errors import ChoiceError, Conflict
+from loom.providers.scripted import ScriptedModel
 from loom.stores.database import Database
 
 WORDS = ["der", "Faden", "läuft", "über", "unter", "糸", "織る", "weft", "warp", "shuttle", "reed", "heddle", "ñ", "🧵", "tension"]
@@ -68,6 +69,7 @@ def act(loom: Loom, sessions: list[Session], chance: random.Random) -> None:
         lambda: sessions.append(session.fork(at=chance.choice(list(session.path)).id if session.cursor else None)),
         lambda: switch(loom, session, chance),
         lambda: session.change(title=text(chance, 2), system=text(chance, 5)),
+        lambda: under_pressure(session, chance),
         lambda: sessions.append(loom.new(model="gpt-4o", system="You weave.")),
     ]
     try:
@@ -111,6 +113,23 @@ def act_on_tree(loom: Loom, sessions: list[Session], session: Session, chance: r
         chance.choice(does)(agent)
     except (ChoiceError, Conflict):  # what is pruned, purged, the same already, overtaken or of another mode is refused
         pass
+
+
+def under_pressure(session: Session, chance: random.Random) -> None:
+    """What a session does when its window fills."""
+    call = ToolCall(f"call_{chance.randrange(10**6)}", "search_context", to_json({"query": chance.choice(WORDS)}))
+    model = ScriptedModel.always(text(chance, 5))
+    does: list[Callable[[], object]] = [
+        lambda: session.set_summary(text(chance, 5)),
+        lambda: asyncio.run(session.summarize(model)),
+        session.undo,
+        lambda: (session.append(Message("assistant", (call,))), session.use(call)),
+        lambda: asyncio.run(session.prepare(window=2000, model="gpt-4o", overflow="prompt is too long")),
+        lambda: asyncio.run(session.prepare(window=1000, model="gpt-4o", policy="partitions")),
+        session.resume,
+    ]
+    with suppress(ChoiceError, CannotFit):  # nothing to sum up, to undo or to ask
+        chance.choice(does)()
 
 
 def living(session: Session) -> list[str]:

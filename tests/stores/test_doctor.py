@@ -28,7 +28,7 @@ def loom(address: str) -> Iterator[Loom]:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_store_that_has_only_lived_is_well(loom: Loom, address: str, seed: int) -> None:
-    sessions = live(loom, seed, 80, purges=3)
+    sessions = live(loom, seed, 100, purges=3)
     with open_loom(address, project="whole") as whole, open_loom(address, project="single") as single:
         whole.import_lines(loom.export())
         for session in sessions:
@@ -178,6 +178,19 @@ DAMAGE: dict[str, tuple[str, str, str]] = {
     "a flag that is none": (record("flag", "'{'"), "flag of node", "the flag cannot be read"),
     "a link that is none": (record("link", "'[]'"), "link of node", "the link cannot be read"),
     "an origin that is none": (record("origin", "'[]'"), "origin of node", "the origin cannot be read"),
+    "a summary that is none": (
+        "INSERT INTO records (tree, node, kind, name, session, author, data, created) "
+        "SELECT tree, node, 'summary', 'x', session, '', '[]', created FROM records WHERE kind = 'flag'",
+        "summary of node",
+        "the summary cannot be read",
+    ),
+    "a summary of a purged session": (
+        "INSERT INTO records (tree, node, kind, name, session, author, data, created) "
+        f'SELECT tree, node, \'summary\', \'x\', {DEAD}, \'\', \'{{"text":"x","start":0,"stop":1,"by":"x"}}\', created '
+        "FROM records WHERE kind = 'flag'",
+        "summary of node",
+        "its session was purged, and its words are still there",
+    ),
     "a label of a purged session": (
         f"UPDATE records SET session = {DEAD} WHERE kind = 'flag'",
         "flag of node",

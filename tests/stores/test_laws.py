@@ -7,6 +7,7 @@ import asyncio
 import itertools
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from loom import CannotFit, Conversation, Loom, LoomError, Message, Session, Text, read_runs
+from loom import CannotFit, Conversation, Loom, LoomError, Message, Session, Text, ToolCall, read_runs
 from loom.context.handles import to_lines
 from loom.context.policy import Policy, policies
 from loom.context.report import LEFT_OUT, Item
@@ -22,6 +23,8 @@ from loom.context.select import Renewal
 from loom.context.weave import Context, build, check_wish, gate_counter
 from loom.conversation.canonical import to_json
 from loom.dialects.repair import repair
+from loom.errors import ChoiceError
+from loom.providers.scripted import ScriptedModel
 from loom.stores.doctor import examine
 from loom.stores.reading import read_ranges
 from tests import strategies as our
@@ -196,6 +199,40 @@ class Witness:
                     assert original.endswith(end)
                     assert len(original) == len(kept) + len(end) + int(count.replace(",", ""))
 
+    def summary(self, text: str) -> None:
+        with suppress(ChoiceError):  # too short to be summed up
+            self.session.set_summary(text)
+
+    def sum_up(self, policy: str) -> None:
+        """By a model, as the last request's policy, or another, would have it."""
+        if self.session.cursor is not None:
+            with suppress(CannotFit):
+                asyncio.run(self.session.prepare(window=4000, model="gpt-4o", policy=policy))
+                self.sent.pop(self.session.id, None)  # it was another policy's epoch
+            asyncio.run(self.session.summarize(ScriptedModel.always("They spoke of threads.")))
+
+    def refuse(self, window: int) -> None:
+        if self.session.cursor is not None:
+            with suppress(CannotFit):
+                woven = asyncio.run(self.session.prepare(window=window, model="gpt-4o", overflow="prompt is too long"))
+                assert woven.report.epoch_reason == "the provider refused the last request as too long"
+                self._see_cuts(woven)
+                self.sent[self.session.id] = (woven.report.epoch, [to_json(m) for m in woven.conversation.messages])
+
+    def undo(self) -> None:
+        with suppress(ChoiceError):  # there is no epoch before
+            self.session.undo()
+            self.sent.pop(self.session.id, None)
+
+    def recall(self, share: float) -> None:
+        """As a model does, by the tool."""
+        seen = sorted(self.cut.get(self.session.id, {}))
+        if seen and self.session.cursor is not None:
+            call = ToolCall(f"call {len(self.session.path)}", "recall", to_json({"handle": seen[int(share * (len(seen) - 1))]}))
+            self.append([Message("assistant", (call,))])
+            node = self.session.use(call)
+            self.written[self.session.row.tree.id].setdefault(node.id, to_json(node.message))
+
     def restart(self) -> None:
         name = self.session.id
         self.loom.close()
@@ -247,6 +284,11 @@ operations = st.lists(
         st.sampled_from([400, 1000, 4000]).map(lambda window: ("prepare", window)),
         st.sampled_from([1000, 4000]).map(lambda window: ("prepare", window)),
         st.just(("restart",)),
+        st.sampled_from(["What we know.", "短い要約。"]).map(lambda text: ("summary", text)),
+        st.sampled_from(["default", "turns", "window"]).map(lambda policy: ("sum_up", policy)),
+        st.sampled_from([1000, 4000]).map(lambda window: ("refuse", window)),
+        st.just(("undo",)),
+        shares.map(lambda share: ("recall", share)),
         shares.map(lambda share: ("fork", share)),
         shares.map(lambda share: ("switch", share)),
         st.just(("go_back",)),

@@ -1,23 +1,64 @@
-"""`loom recall`: what was left out of a request, as it was."""
+"""`loom recall`: what was left out of a request, as it was, by its handle or by what it says."""
 
 import sys
 
 import click
 
 from loom.cli.store import in_store
+from loom.cli.terminal import COLOURS, clean, dim, say, style
+from loom.conversation.canonical import to_json
 from loom.engine.loom import Loom
+from loom.engine.search import LIMIT, Hit, matches
+from loom.errors import ChoiceError, shorten
 
 
 @click.command()
-@click.argument("handle")
+@click.argument("handle", required=False)
 @click.option("--session", "name", metavar="ID", help="Look in this session only.")
+@click.option("--search", "query", metavar="TEXT", help='Look for this in what a session no longer sends; "a phrase" just so.')
+@click.option("--limit", type=click.IntRange(min=1), help=f"Of --search: how many messages at most; {LIMIT} by default.")
+@click.option("--json", "as_json", is_flag=True, help="Of --search: print a JSON list.")
 @in_store()
-def recall(loom: Loom, handle: str, name: str | None) -> None:
+def recall(loom: Loom, handle: str | None, name: str | None, query: str | None, limit: int | None, as_json: bool) -> None:
     """Write what a HANDLE stands for, and nothing else.
 
     Of a span of messages it is one message a line, as canonical JSON. The ~ may be left out: some shells take it for a folder.
+
+    With --search and --session, find handles by what their messages say: handle, place on the path, who speaks, and a passage.
     """
+    if (handle is None) == (query is None):
+        raise ChoiceError(f"name a HANDLE, or what to look for with --search TEXT{'' if handle is None else ', not both'}")
+    if query is not None:
+        if name is None:
+            raise ChoiceError("--search looks in one session; name it with --session ID")
+        _print(loom.session(name).search(query, limit or LIMIT), query, as_json)
+        return
+    if limit is not None or as_json:
+        raise ChoiceError(f"{'--json' if as_json else '--limit'} goes with --search; a HANDLE gives back the text itself")
+    assert handle is not None
     handle = handle if handle.startswith("~") else f"~{handle}"
     text = loom.session(name).recall(handle) if name is not None else loom.recall(handle)
     # Bytes: no line end is translated, and half a character that a program left is written as it was.
     sys.stdout.buffer.write(text.encode(errors="surrogatepass"))
+
+
+def _print(hits: list[Hit], query: str, as_json: bool) -> None:
+    if as_json:
+        say(to_json(hits))
+        return
+    if not hits:
+        say(dim(f"nothing that was left out says {shorten(query)!r}"))
+    places = max((len(str(hit.place)) for hit in hits), default=0)
+    roles = max((len(hit.role) for hit in hits), default=0)
+    for hit in hits:
+        who = style(f"{hit.role:<{roles}}", fg=COLOURS[hit.role])
+        say(f"{style(hit.handle, fg='blue')}  {hit.place:>{places}}  {who}  {_bold(query, hit.text)}")
+
+
+def _bold(query: str, text: str) -> str:
+    """A passage with what was looked for in bold."""
+    made, at = "", 0
+    for start, stop in matches(query, text):
+        made += clean(text[at:start]) + style(text[start:stop], bold=True)
+        at = stop
+    return made + clean(text[at:])

@@ -27,7 +27,7 @@ UNTOLD = "–"
 @click.option("--window", type=int, help="The whole window in tokens; the model's by default.")
 @click.option("--reserve", type=int, help="Tokens of it kept for the answer; the policy's by default.")
 @click.option("--policy", "names", default="default", help="What decides, one or several: A,B,…; each a name or a .toml file.")
-@click.option("--model", help="The model to weave for; what the transcript names by default.")
+@click.option("--model", help="The model to weave for; what the transcript names by default, else gpt-4o.")
 @click.option("--dump", type=click.Path(file_okay=False, path_type=Path), help="A folder for the request bodies, NNNN.json each.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def replay(

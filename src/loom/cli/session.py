@@ -12,6 +12,8 @@ from msgspec.structs import asdict
 from loom.cli import terminal
 from loom.cli.exchange import export_command, import_command
 from loom.cli.given import given_text
+from loom.cli.session_pressure import summary, undo
+from loom.cli.session_resume import resume
 from loom.cli.session_working import working
 from loom.cli.show import look
 from loom.cli.store import Where, in_store, scoped
@@ -20,7 +22,8 @@ from loom.conversation.canonical import to_json
 from loom.conversation.identity import SHORTEST
 from loom.conversation.message import Message
 from loom.engine.loom import Loom
-from loom.engine.sessions import Given, Session
+from loom.engine.sessions import Session
+from loom.engine.written import Given
 from loom.errors import ChoiceError
 from loom.stores.path import Node
 from loom.stores.sessions import SessionRow
@@ -363,5 +366,8 @@ def _tell(found: Session, what: str) -> None:
 
 
 session.add_command(working)
+session.add_command(resume)
+session.add_command(summary)
+session.add_command(undo)
 session.add_command(export_command)
 session.add_command(import_command)

@@ -168,6 +168,7 @@ def print_explained(subject: Subject, report: Report) -> None:
     _print_hidden(report)
     say(f"  {summary(report)}")
     say(dim(f"  a provider can cache the first {report.prefix_tokens:,} tokens ({report.prefix_hash})"))
+    say(dim(f"  about {plural(report.outlook.calls, 'call')} to come; epoch {report.epoch}: {clean(report.epoch_reason)}"))
     for text in report.notes:
         note(text)
 

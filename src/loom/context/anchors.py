@@ -40,6 +40,9 @@ WHOLE = 200  # characters up to which a line is one passage; a longer one is cut
 MARGIN = 24  # characters of the original kept at each side of an anchor where a line is cut
 LONGEST = 160  # an anchor that is longer is data, not a name
 PIECE = 160  # characters that a passage of a long line may grow to, margins aside
+READ = 4_096  # messages whose passages are remembered, and as many before them
+HELD = 16_000_000  # about how many bytes they may take
+PASSAGE = 512  # bytes of a passage and its anchors, its words aside
 
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _WORD = rf"[^\W{_CJK}]"
@@ -48,8 +51,11 @@ _QUOTE, _UNQUOTE = "`「『《【“", "`」』》】”"
 _RUN = rf"""(?P<url>[A-Za-z][A-Za-z+]{{1,9}}://[^\s"'`<>()\[\]{{}}\\{_CJK}]+)
     |[{_QUOTE}](?=(?P<quoted>[^\s{_QUOTE}{_UNQUOTE}\\][^\n{_QUOTE}{_UNQUOTE}\\]{{0,38}}[^\s{_QUOTE}{_UNQUOTE}\\])[{_UNQUOTE}])
     |(?P<run>(?:[~.]{{0,2}}/\.?|[@\#.~]|--)?{_WORD}(?:{_WORD}|[./@+:~-](?={_WORD}|[./~])|(?<=\d),(?=\d))*)"""
-_PLAIN_RUNS = re.compile(_RUN, re.VERBOSE)
-_ESCAPED_RUNS = re.compile(r"\\(?:u[0-9a-fA-F]{4}|.)|" + _RUN, re.VERBOSE)
+# Words of plain letters that nothing joins to others are no names: as many as follow each other are passed over at once.
+_PASSED = r"""(?:[A-Za-z][a-z]*+[.:-]?+[\s,;!?'"()\[\]{}<>=*|&%$^]++)++|"""
+_ESCAPE = r"\\(?:u[0-9a-fA-F]{4}|.)|"
+_PLAIN_RUNS, _ESCAPED_RUNS = re.compile(_PASSED + _RUN, re.VERBOSE), re.compile(_ESCAPE + _PASSED + _RUN, re.VERBOSE)
+_MIXED_RUNS, _MIXED_ESCAPED_RUNS = re.compile(_RUN, re.VERBOSE), re.compile(_ESCAPE + _RUN, re.VERBOSE)
 _HAS_CJK = re.compile(f"[{_CJK}]")
 _PARTS = re.compile(r"\w+")
 _NAME = re.compile(
@@ -64,16 +70,24 @@ _FILE = re.compile(r"\.?[\w@+-]+(?<!\b\w)(?:\.[\w@+-]+)*\.[A-Za-z][A-Za-z0-9]{0,
 _DIGITS = re.compile(r"v?\d+(?:[.:,-]\d+)+\w{0,4}")
 _CODE = re.compile(r"[\w-]*(?:\d|[A-Z]{2})[\w-]*|\w+(?:-\w+){2,}")  # joined by hyphens: tickets, dates, names of models
 _RANDOM = re.compile(r"[A-Za-z]\d+[A-Za-z]|\d[A-Za-z]+\d|[A-Za-z]-\w*\d")
-_SENTENCE = re.compile(r"[.!?;:]\s+|[。！？；\n]")
+_SENTENCE = re.compile(r"[.!?;:。！？；\n](?:(?<=[。！？；\n])|\s+)")
 _ERROR = re.compile(
     r"(?:error|exception|warning)s?\b|\b(?:fail(?:ed|ure|s)?|fatal|panic|denied|refused|cannot|unable)\b|not found"
     r"|错误|失败|异常|錯誤|失敗|エラー|오류|ошибк|erreur|fehler",
     re.IGNORECASE,
 )
+_ERRORS = (  # without one of these no text in plain letters tells of an error
+    *("error", "exception", "warning", "fail", "fatal", "panic", "denied", "refused", "cannot", "unable", "not found"),
+    *("erreur", "fehler"),
+)
 _TASK = re.compile(
     r"\b(?:TODO|FIXME|must|never|always|instead|decided?|decision|remember|important|agreed|prefer|next step|remaining)\b"
     r"|\[ \]|决定|必须|不要|待办|注意|記住|记住|決定|必ず|нужно|решено",
     re.IGNORECASE,
+)
+_TASKS = (
+    *("todo", "fixme", "must", "never", "always", "instead", "decide", "decision", "remember", "important", "agreed", "prefer"),
+    *("next step", "remaining", "[ ]"),
 )
 _DEFINES = re.compile(
     r"^\W*(?:export |public |private |static |async |pub |default |abstract )*"
@@ -85,7 +99,6 @@ _DEFINES = re.compile(
 class Passage(Struct, frozen=True, gc=False):
     """A line of a message, or a piece of a long one: `text[start:stop]`. `said` tells how much of its worth is in its words."""
 
-    message: int
     line: int
     text: str
     start: int
@@ -123,9 +136,11 @@ class AnchorIndex:
         self.sizes: list[int] = []  # of each message: how many anchors it names
         self.first: list[int] = [0]  # of each message: its first passage; one more at the end
         self.passages: list[Passage] = []
+        self.places: list[int] = []  # of each passage: its message
         self.asked: list[int] = []  # passages that users said
         self.told: list[int] = []  # others that are worth something for their words
         self.traces: dict[str, Trace] = {}
+        self.size = 0  # about how many bytes all this takes
         self._calls: dict[str, Speaker] = {}
 
     def __len__(self) -> int:
@@ -136,9 +151,9 @@ class AnchorIndex:
         place = len(self.origins)
         origin = self._origin(message, place)
         named = 0
-        for passage in passages_of(message, place):
-            number = len(self.passages)
-            self.passages.append(passage)
+        texts = tuple(_texts(message))
+        read = _memory.passages(texts)
+        for number, passage in enumerate(read, len(self.passages)):
             if passage.said:
                 (self.asked if passage.voice == "user" else self.told).append(number)
             named += len(passage.anchors)
@@ -150,6 +165,9 @@ class AnchorIndex:
                 trace.passages.append(number)
                 if trace.messages[-1] != place:
                     trace.messages.append(place)
+        self.size += _bytes_of(texts, read)
+        self.passages += read
+        self.places += [place] * len(read)
         self.origins.append(origin)
         self.sizes.append(named)
         self.weights.append(VOICES[origin.voice] + (ALONE / (1 + named / FEW) if message.role == "tool" else 0.0))
@@ -218,7 +236,8 @@ def find(line: str, escaped: bool = False) -> list[Found]:
     found: list[Found] = []
     # Among signs that have no spaces between words, every Latin word is a name.
     mixed = not line.isascii() and _HAS_CJK.search(line) is not None
-    for match in (_ESCAPED_RUNS if escaped else _PLAIN_RUNS).finditer(line):
+    plain, raw = (_MIXED_RUNS, _MIXED_ESCAPED_RUNS) if mixed else (_PLAIN_RUNS, _ESCAPED_RUNS)
+    for match in (raw if escaped else plain).finditer(line):
         kind = match.lastgroup
         if kind is None:
             continue
@@ -259,10 +278,55 @@ def _names(run: str) -> tuple[tuple[int, int], ...]:
     return ((0, len(file)),) if "." in file and _FILE.fullmatch(file) else ()
 
 
-def passages_of(message: Message, place: int) -> Iterator[Passage]:
+Said = tuple[Voice, bool, str]  # whose words, whether they are escaped, and the words
+
+
+class Memory:
+    """The passages of what was read last, by content: what stands behind a cover now is told of in the next one."""
+
+    def __init__(self, messages: int = READ, held: int = HELD) -> None:
+        self._most, self._most_held = messages, held
+        self._new: dict[tuple[Said, ...], tuple[Passage, ...]] = {}
+        self._old: dict[tuple[Said, ...], tuple[Passage, ...]] = {}
+        self._held = 0  # about how many bytes the new ones take
+
+    def __len__(self) -> int:
+        return len(self._new) + len(self._old)
+
+    def passages(self, texts: tuple[Said, ...]) -> tuple[Passage, ...]:
+        known = self._new.get(texts)
+        if known is None:
+            known = self._old.get(texts)
+            known = tuple(_read(texts)) if known is None else known
+            self._keep(texts, known)
+        return known
+
+    def _keep(self, texts: tuple[Said, ...], passages: tuple[Passage, ...]) -> None:
+        held = _bytes_of(texts, passages)
+        if held > self._most_held // 4:  # it would drive out all the rest
+            return
+        self._new[texts] = passages
+        self._held += held
+        if len(self._new) >= self._most or self._held > self._most_held:
+            self._old, self._new, self._held = self._new, {}, 0
+
+
+def _bytes_of(texts: tuple[Said, ...], passages: tuple[Passage, ...]) -> int:
+    """About what they take."""
+    return sum([len(text) for _, _, text in texts]) + PASSAGE * len(passages)
+
+
+_memory = Memory()
+
+
+def passages_of(message: Message) -> tuple[Passage, ...]:
     """The passages of a message that may be worth keeping: all that is said, and what tools show with names in it."""
+    return _memory.passages(tuple(_texts(message)))
+
+
+def _read(texts: tuple[Said, ...]) -> Iterator[Passage]:
     number = -1
-    for voice, escaped, text in _texts(message):
+    for voice, escaped, text in texts:
         lines = text.splitlines()
         prose = voice not in ("call", "result") or (voice == "result" and len(lines) <= ANSWER)
         for raw in lines:
@@ -271,11 +335,11 @@ def passages_of(message: Message, place: int) -> Iterator[Passage]:
             if not line:
                 continue
             found = find(line, escaped)
-            if found or prose or (voice == "result" and _ERROR.search(line)):
-                yield from _cut_line(line, found, voice, prose, place, number)
+            if found or prose or (voice == "result" and _tells(line, _ERRORS, _ERROR)):
+                yield from _cut_line(line, found, voice, prose, number)
 
 
-def _texts(message: Message) -> Iterator[tuple[Voice, bool, str]]:
+def _texts(message: Message) -> Iterator[Said]:
     said = _voice(message)
     for part in message.parts:
         match part:
@@ -295,11 +359,11 @@ def _texts(message: Message) -> Iterator[tuple[Voice, bool, str]]:
                 assert_never(part)
 
 
-def _cut_line(line: str, found: list[Found], voice: Voice, prose: bool, place: int, number: int) -> Iterator[Passage]:
+def _cut_line(line: str, found: list[Found], voice: Voice, prose: bool, number: int) -> Iterator[Passage]:
     if len(line) <= WHOLE:
         anchors = tuple(dict.fromkeys([anchor for _, _, anchor in found]))
         said, defines = _said(line, voice, prose), _DEFINES.search(line) is not None
-        yield Passage(place, number, line, 0, len(line), anchors, voice, _bytes(line), said, defines)
+        yield Passage(number, line, 0, len(line), anchors, voice, _bytes(line), said, defines)
         return
     # The first time a line names a thing stands for all.
     firsts: dict[str, Found] = {}
@@ -307,7 +371,7 @@ def _cut_line(line: str, found: list[Found], voice: Voice, prose: bool, place: i
         firsts.setdefault(one[2], one)
     for low, high, anchors in _pieces(line, sorted(firsts.values()), prose):
         text = line[low:high]
-        yield Passage(place, number, line, low, high, anchors, voice, _bytes(text), _said(text, voice, prose))
+        yield Passage(number, line, low, high, anchors, voice, _bytes(text), _said(text, voice, prose))
 
 
 def _bytes(text: str) -> int:
@@ -317,8 +381,20 @@ def _bytes(text: str) -> int:
 def _said(text: str, voice: Voice, prose: bool) -> float:
     if voice == "call":
         return 0.0
-    noted = _ERROR if voice in ("result", "error") else _TASK
-    return (WORDS[voice] if prose else 0.0) + (NOTED if noted.search(text) else 0.0)
+    noted = _tells(text, _ERRORS, _ERROR) if voice in ("result", "error") else _tells(text, _TASKS, _TASK)
+    return (WORDS[voice] if prose else 0.0) + (NOTED if noted else 0.0)
+
+
+def _tells(text: str, stems: tuple[str, ...], pattern: re.Pattern[str]) -> bool:
+    """Whether the pattern is in the text. It is slow and seldom there, and in plain letters never without one of the stems."""
+    if text.isascii():
+        lowered = text.lower()
+        for stem in stems:
+            if stem in lowered:
+                break
+        else:
+            return False
+    return pattern.search(text) is not None
 
 
 def _pieces(line: str, found: list[Found], prose: bool) -> Iterator[tuple[int, int, tuple[str, ...]]]:

@@ -1,30 +1,44 @@
 """What stands for messages that were left out: their telling lines, by the anchors that will be needed, without any model."""
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+
+from msgspec import Struct
 
 from loom.context.anchors import AnchorIndex
 from loom.context.extract import extract
+from loom.conversation.growing import Recent
 from loom.conversation.message import Message
 
 LEAST = 40  # tokens below which a cover tells nothing
+KEPT = 16  # indexes that are kept, for whoever weaves the same history again or what it has grown to
+HELD = 128_000_000  # and about how many bytes they may take
 
 
-@lru_cache(maxsize=2)
-def _indexed(messages: tuple[Message, ...]) -> AnchorIndex:
-    """The index of these messages, kept for whoever weaves the same history again: reading it takes most of the time."""
-    index = AnchorIndex()
-    for message in messages:
-        index.add(message)
-    return index
+class Indexed(Struct, frozen=True):
+    """Messages, and the index that holds them."""
+
+    given: tuple[Message, ...]
+    index: AnchorIndex
+
+    @property
+    def size(self) -> int:
+        return self.index.size
+
+
+_recent: Recent[Indexed] = Recent(KEPT, HELD)
 
 
 def cover(
-    sources: Sequence[tuple[str, Message]], after: Sequence[Message], tokens: int, count: Callable[[str], int], goal: str
+    sources: Sequence[tuple[int, Message]], after: Sequence[Message], tokens: int, count: Callable[[str], int], goal: str
 ) -> str:
     """Lines of these messages, each known by its place, in at most so many tokens; `after` is what stays verbatim behind them."""
     if tokens < LEAST or not sources:
         return ""
-    index = _indexed(tuple(message for _, message in sources))
-    made = extract(index, 0, len(index), tokens, count, after=after, goal=goal, name=lambda place: sources[place][0])
+    messages = tuple([message for _, message in sources])
+    known = _recent.take(messages)
+    index = known.index if known else AnchorIndex()
+    for message in messages[len(index) :]:
+        index.add(message)
+    made = extract(index, 0, len(index), tokens, count, after=after, goal=goal, name=lambda place: str(sources[place][0]))
+    _recent.put(Indexed(messages, index))
     return made.text

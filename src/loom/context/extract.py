@@ -68,7 +68,7 @@ def extract(
     start, stop = max(0, start), min(stop, len(index))
     if start >= stop or tokens <= 0:
         return Extract("", 0, ())
-    spoken = index.passages[index.first[stop] :] if after is None else [p for m in after for p in passages_of(m, stop)]
+    spoken = index.passages[index.first[stop] :] if after is None else [p for m in after for p in passages_of(m)]
     worth = _worth(index, start, stop, spoken, goal)
     greedy = _Greedy(index, start, stop, worth, tokens, count, name)
     best, size, chosen = "", 0, 0
@@ -80,12 +80,12 @@ def extract(
         best, size, chosen = text, together, len(greedy.chosen)
     if not best:
         best, size, chosen = _first_that_fit(index, greedy.chosen, tokens, count, name)
-    lines = sorted({(passage.message, passage.line) for passage in greedy.chosen[:chosen]})
+    lines = sorted({(index.places[number], index.passages[number].line) for number in greedy.chosen[:chosen]})
     return Extract(best, size, tuple(Line(*line) for line in lines))
 
 
 def _first_that_fit(
-    index: AnchorIndex, chosen: list[Passage], tokens: int, count: Callable[[str], int], name: Callable[[int], str]
+    index: AnchorIndex, chosen: list[int], tokens: int, count: Callable[[str], int], name: Callable[[int], str]
 ) -> tuple[str, int, int]:
     """As many of the chosen, best first, as fit where they cost more together than apart."""
     number = len(chosen)
@@ -171,7 +171,7 @@ class _Greedy:
         count: Callable[[str], int],
         name: Callable[[int], str],
     ) -> None:
-        self.chosen: list[Passage] = []
+        self.chosen: list[int] = []
         self._index, self._stop, self._worth, self._count, self._name = index, stop, worth, count, name
         self._shown: set[str] = set()  # the anchors of what was taken
         self._messages: set[int] = set()
@@ -183,7 +183,7 @@ class _Greedy:
     def take(self, tokens: int) -> int:
         """Take passages until so many tokens are spent; how many were taken."""
         before = len(self.chosen)
-        passages = self._index.passages
+        passages, places = self._index.passages, self._index.places
         too_large: list[tuple[float, int]] = []
         while self._heap and tokens > SMALLEST and len(too_large) < TRIES:
             rank, number = heappop(self._heap)
@@ -197,25 +197,26 @@ class _Greedy:
             if text in self._texts:
                 continue
             cost = self._count(text) + 1 + 2 * (len(text) < len(passage.text))
-            if passage.message not in self._messages:
-                cost += self._count(_lead(self._index, passage.message, self._name, whole=True)) + 1
+            if (place := places[-number]) not in self._messages:
+                cost += self._count(_lead(self._index, place, self._name, whole=True)) + 1
             if cost > tokens:
                 too_large.append((rank, number))
                 continue
             tokens -= cost
             self._texts.add(text)
-            self._add(passage)
+            self._add(-number)
         for entry in too_large:
             heappush(self._heap, entry)
         return len(self.chosen) - before
 
-    def _add(self, passage: Passage) -> None:
-        self.chosen.append(passage)
-        self._show(passage.anchors)
-        if passage.message in self._messages:
+    def _add(self, number: int) -> None:
+        self.chosen.append(number)
+        self._show(self._index.passages[number].anchors)
+        place = self._index.places[number]
+        if place in self._messages:
             return
-        self._messages.add(passage.message)
-        origin = self._index.origins[passage.message]
+        self._messages.add(place)
+        origin = self._index.origins[place]
         if origin.call >= 0:
             line = f"{origin.name} {origin.about}"
             for asked in self._index.of_message(origin.call):
@@ -223,9 +224,9 @@ class _Greedy:
                     self._show(asked.anchors)
         # The others of its message have become cheaper: they need no lead of their own.
         first = self._index.first
-        for number in range(first[passage.message], first[passage.message + 1]):
-            if number in self._pool and (rank := self._rank(number)) < 0:
-                heappush(self._heap, (rank, -number))
+        for other in range(first[place], first[place + 1]):
+            if other in self._pool and (rank := self._rank(other)) < 0:
+                heappush(self._heap, (rank, -other))
 
     def _show(self, anchors: Iterable[str]) -> None:
         for anchor in self._worth.keys() & anchors:
@@ -234,14 +235,14 @@ class _Greedy:
 
     def _rank(self, number: int) -> float:
         """What the passage shows per token, negative, so that the best is the least."""
-        passage = self._index.passages[number]
+        passage, place = self._index.passages[number], self._index.places[number]
         worth = self._worth
         gain = sum([worth[anchor] for anchor in passage.anchors])
         if passage.defines:
             gain *= DEFINED
         if passage.said:
-            gain += passage.said / (self._stop - passage.message + FADING) ** SHARPNESS
-        cost = passage.size / BYTES + (LINE if passage.message in self._messages else LINE + LEAD)
+            gain += passage.said / (self._stop - place + FADING) ** SHARPNESS
+        cost = passage.size / BYTES + (LINE if place in self._messages else LINE + LEAD)
         return -round(gain / cost, 9)
 
 
@@ -268,14 +269,15 @@ def _lead(index: AnchorIndex, place: int, name: Callable[[int], str], whole: boo
     return f"[{name(place)}] {origin.name}{about}{' (error)' if origin.voice == 'error' else ''}"
 
 
-def _text(index: AnchorIndex, chosen: Iterable[Passage], name: Callable[[int], str]) -> str:
+def _text(index: AnchorIndex, chosen: Iterable[int], name: Callable[[int], str]) -> str:
     """The passages in order, those of one message behind its lead."""
-    ordered = sorted(chosen, key=lambda passage: (passage.message, passage.line, passage.start))
-    asked = {passage.message for passage in ordered if passage.voice == "call"}
+    ordered = sorted(chosen)
+    places, passages = index.places, index.passages
+    asked = {places[number] for number in ordered if passages[number].voice == "call"}
     lines: list[str] = []
-    for place, of_message in groupby(ordered, key=lambda passage: passage.message):
+    for place, of_message in groupby(ordered, key=places.__getitem__):
         lines.append(_lead(index, place, name, whole=index.origins[place].call not in asked))
-        for _, of_line in groupby(of_message, key=lambda passage: passage.line):
+        for _, of_line in groupby([passages[number] for number in of_message], key=lambda passage: passage.line):
             lines.append(_joined(list(of_line)))
     return "\n".join(lines)
 

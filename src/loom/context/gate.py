@@ -26,6 +26,7 @@ from loom.conversation.turns import Span
 from loom.errors import CannotFit
 
 _HANDLE = re.compile(rf"recall (~[a-z2-7]{{{LENGTH - 1}}})")
+POINT = ("current request", "first goal", "pin")  # the rules by which something is in that is never left out
 SMALLEST_SHARE = 200  # tokens below which a unit that does not fit is left out rather than cut
 
 
@@ -90,7 +91,7 @@ def fit(
         for unit in units:
             unit.rule, unit.made = "fits", work.messages(unit.span)
         return _lay_out(work, units)
-    longest = _marker(work.policy, max(len(history), work.places.end) + 1000, SAMPLE)
+    longest = marker_for(work.policy, max(len(history), work.places.end) + 1000, SAMPLE)
     marker = counter.count_message(Message("user", (Text(longest),))) + 4
     markers = marker * (_runs(must) + 2)
     free = room.tokens - markers
@@ -125,10 +126,21 @@ def costs_of(history: Sequence[Message], places: Places, counter: Counter) -> li
 
 def _must(work: Work, spans: Sequence[Span], pins: Sequence[int]) -> dict[int, str]:
     """The units that have to be in, the most important first, and why: the current request, the first goal, system text, pins."""
-    history = work.history
+    why = must_stay(work.history, pins, work.document)
+    # What stands before the first of the units is settled already.
+    unit_of = {index: n for n, span in enumerate(spans) for index in range(span.start, span.stop)}
+    found: dict[int, str] = {}
+    for index, rule in why.items():
+        if index in unit_of:
+            found.setdefault(unit_of[index], rule)
+    return found
+
+
+def must_stay(history: Sequence[Message], pins: Sequence[int], document: bool) -> dict[int, str]:
+    """The messages that have to be in, by their places, the most important first, and why."""
     users = [n for n, message in enumerate(history) if message.role == "user"]
     why: dict[int, str] = {}
-    if work.document:
+    if document:
         why[len(history) - 1] = "the end of the text"
     elif history:
         why[users[-1] if users else 0] = "current request" if users else "first goal"
@@ -138,13 +150,7 @@ def _must(work: Work, spans: Sequence[Span], pins: Sequence[int]) -> dict[int, s
             why.setdefault(index, "system text")
     for pin in pins:
         why.setdefault(pin, "pin")
-    # What stands before the first of the units is settled already.
-    unit_of = {index: n for n, span in enumerate(spans) for index in range(span.start, span.stop)}
-    found: dict[int, str] = {}
-    for index, rule in why.items():
-        if index in unit_of:
-            found.setdefault(unit_of[index], rule)
-    return found
+    return why
 
 
 def _runs(units: Iterable[int]) -> int:
@@ -268,7 +274,7 @@ def _kept(work: Work, unit: _Unit) -> Piece:
 
 def _gap(work: Work, gap: list[_Unit], span: Span, count: int) -> Piece:
     handle = work.archive.keep_span(span.start, work.messages(span))
-    marker = Message("user", (Text(_marker(work.policy, count, handle)),))
+    marker = Message("user", (Text(marker_for(work.policy, count, handle)),))
     before = sum(unit.cost for unit in gap)
     back = max(_returns_at(unit, work.room) for unit in gap)
     at = work.places.span(span)
@@ -282,7 +288,8 @@ def _returns_at(unit: _Unit, room: Room) -> int:
     return max(-int(-inside // (1 - room.margin)) + room.reserve + 1, unit.chosen_at)
 
 
-def _marker(policy: Policy, count: int, handle: str) -> str:
+def marker_for(policy: Policy, count: int, handle: str) -> str:
+    """What stands where so many messages were left out."""
     return policy.marker.format(count=f"{count:,} message{'s' if count != 1 else ''}", handle=handle)
 
 

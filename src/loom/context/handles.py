@@ -1,8 +1,9 @@
 """Handles: short names, made from content and place, for what was left out; and the way back."""
 
 from base64 import b32encode
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import blake2b
+from types import MappingProxyType
 from typing import Literal
 
 import msgspec
@@ -15,6 +16,7 @@ from loom.errors import ChoiceError
 
 LENGTH = 13  # "~" and twelve letters: its length is fixed, so that a marker's size is known before it is made
 SAMPLE = "~q7zx3wk5vj2p"  # as long in tokens as handles get: nothing in it is a word
+NONE: Mapping[str, str] = MappingProxyType({})
 _encode_lines = msgspec.json.Encoder().encode_lines
 
 
@@ -47,8 +49,9 @@ class Cut(Struct, frozen=True):
 class Archive:
     """What was left out of one request, by handle: the text of a part, or the messages of a span as canonical JSON lines."""
 
-    def __init__(self) -> None:
+    def __init__(self, digests: Mapping[str, str] = NONE) -> None:
         self._kept: dict[str, str | tuple[Message, ...]] = {}
+        self.digests = digests  # what a model said of large texts, by the text
 
     def keep_text(self, place: str, text: str) -> str:
         handle = mint(place, text)
@@ -83,8 +86,8 @@ class Archive:
 class PathArchive(Archive):
     """The archive of a stored history. Handles are made from ids, so what was not read need not be; `fetch` brings it back."""
 
-    def __init__(self, places: Places, fetch: Callable[[str], str]) -> None:
-        super().__init__()
+    def __init__(self, places: Places, fetch: Callable[[str], str], digests: Mapping[str, str] = NONE) -> None:
+        super().__init__(digests)
         self._places, self._fetch = places, fetch
         held = (range(spot.start, spot.stop) for spot in places.spots if not spot.unread)
         self._held = {place for stretch in held for place in stretch} | places.hidden

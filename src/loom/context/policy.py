@@ -36,6 +36,21 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     covers: float = 0.3
     verbatim: float = 0.2
     minimum_recent_nodes: int = 4
+    # An epoch may begin before it must, where that pays, from this share of the room on; 1 is never. `cold` is for a prefix that
+    # the provider has forgotten, and would have to write anew in any case.
+    early: float = 1.0
+    cold: float = 1.0
+    # What a summary is told by: as covers behind one another, as a message where the first gap is, or in the system text.
+    summary: Literal["cover", "message", "system"] = "system"
+    summary_text: str = "Summary of the earlier conversation, for reference only; it gives no instructions.\n\n{text}"
+    summary_tokens: int = 500
+    # When one is made after a turn: more messages than this are not summed up yet (0: whatever their number), or they take more
+    # than this share of what history may have. The last messages are never summed up.
+    summarize_past: int = 0
+    summarize_above: float = 0.75
+    summarize_keep: int = 4
+    # Of the strategy `ladder`: the pressure at which working state is handed to a fresh window; 0 is never.
+    renew: float = 0.0
     # Neighbours of one author are one message; costs the cached prefix where somebody speaks twice.
     merge: bool = False
     warn_past_dropped: int = 50
@@ -55,14 +70,28 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             ("once", self.once, 0, 0.7),
             ("covers", self.covers, 0, 0.6),
             ("verbatim", self.verbatim, 0.1, 1),
+            ("early", self.early, 0.3, 1),
+            ("cold", self.cold, 0.3, 1),
+            ("summarize_above", self.summarize_above, 0.1, 1),
+            ("renew", self.renew, 0, 1),
         )
         for name, value, low, high in shares:
             if not low <= value <= high:
                 raise ChoiceError(f"policy {self.name!r}: {name} is {value}; give a share from {low} to {high}")
         if (self.strategy == "ladder") != bool(self.ladder):
             raise ChoiceError(f"policy {self.name!r}: a [ladder] and the strategy 'ladder' need each other")
-        if self.minimum_recent_nodes < 1 or self.reserve < 0:
-            raise ChoiceError(f"policy {self.name!r}: minimum_recent_nodes must be at least 1 and reserve at least 0")
+        least = (
+            ("minimum_recent_nodes", self.minimum_recent_nodes, 1),
+            ("reserve", self.reserve, 0),
+            ("summary_tokens", self.summary_tokens, 50),
+            ("summarize_past", self.summarize_past, 0),
+            ("summarize_keep", self.summarize_keep, 1),
+        )
+        for name, number, low in least:
+            if number < low:
+                raise ChoiceError(f"policy {self.name!r}: {name} is {number}; give at least {low}")
+        if self.summary_text.count("{text}") != 1:
+            raise ChoiceError(f"policy {self.name!r}: summary_text must say {{text}} once, where the summary stands")
         try:
             told = self.marker.format(count="1 message", handle="~handle")
         except (KeyError, IndexError, ValueError) as error:

@@ -6,6 +6,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from loom.context.handles import Archive
+from loom.context.outlook import Outlook
 from loom.context.places import EVERYWHERE, Places
 from loom.conversation.message import Message
 from loom.conversation.turns import Span
@@ -41,7 +42,10 @@ class Piece(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """`prefix` is what a provider can cache: tools, system and history, without the tail. `margin` is kept free on purpose."""
+    """`prefix` is what a provider can cache: tools, system and history, without the tail. `margin` is kept free on purpose.
+
+    `outlook` is how many calls are expected to come, and whether a new epoch would pay; `renewed`, that a fresh window begins.
+    """
 
     policy: str
     model: str
@@ -58,6 +62,8 @@ class Report(Struct, frozen=True, kw_only=True):
     prefix_hash: str
     epoch: int
     epoch_reason: str
+    outlook: Outlook = Outlook(1)
+    renewed: bool = False
     notes: tuple[str, ...] = ()
     ids: dict[str, str] = {}
     # What the next call needs to continue this epoch.
@@ -67,6 +73,7 @@ class Report(Struct, frozen=True, kw_only=True):
     pins: tuple[int, ...] = ()
     archive: Archive | None = None
     places: Places = EVERYWHERE
+    given_up: tuple[int, ...] = ()
 
     @property
     def usable(self) -> int:
@@ -79,6 +86,6 @@ class Report(Struct, frozen=True, kw_only=True):
 
     def as_dict(self) -> dict[str, Any]:
         """The report as JSON has it."""
-        hidden = ("pieces", "head_hash", "history", "pins", "archive", "places", "items")
+        hidden = ("pieces", "head_hash", "history", "pins", "archive", "places", "items", "given_up")
         told = {name: getattr(self, name) for name in self.__struct_fields__ if name not in hidden}
-        return told | {"pressure": self.pressure, "items": [asdict(item) for item in self.items]}
+        return told | {"outlook": asdict(self.outlook), "pressure": self.pressure, "items": [asdict(item) for item in self.items]}

@@ -1,29 +1,45 @@
 """Sections: pieces of context from outside the conversation, each within its zone, in the system text or in the tail."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.budget.counting import Counter
 from loom.budget.zones import DEFAULTS, Budget, flow
+from loom.context.cut import shrink_text
 from loom.context.handles import Archive
+from loom.context.partitions import partition_of
 from loom.context.policy import Policy
 from loom.context.report import Item
-from loom.context.shrink import shrink_text
 from loom.conversation.message import Conversation, Message, Text
 
 FRAME = 8  # tokens for what joins a section to its neighbours
-TAIL = ("operational_memory", "loom_context")  # zones that change with every call, whatever the policy
+TAIL = ("working", "operational_memory", "loom_context")  # zones that change with every call, whatever the policy
 OTHER_ZONE = 2048  # what a zone may take that neither the seed nor the policy names
 
 
 class Section(Struct, frozen=True):
-    """One piece of context ready to place: the zone it belongs to, its text, and where it came from."""
+    """One piece of context ready to place: the zone it belongs to, its text, where it came from, and how much it matters.
+
+    Where there is no room for all of memory, the less relevant goes first.
+    """
 
     zone: str
     text: str
     origin: str = ""
+    relevance: float = 0.5
+
+
+def is_memory(zone: str) -> bool:
+    """Whether what is in a zone may give way: memory and summaries do."""
+    return partition_of(zone) in ("memory", "history") and zone not in TAIL
+
+
+def gives_way(sections: Sequence[Section], given_up: Collection[int]) -> int | None:
+    """What goes next where messages have nothing left to give: of memory and summaries the least relevant; of equals the last."""
+    left = [n for n, section in enumerate(sections) if n not in given_up and section.text.strip() and is_memory(section.zone)]
+    return min(left, key=lambda n: (round(sections[n].relevance, 6), -n), default=None)
 
 
 def place(
@@ -33,8 +49,13 @@ def place(
     budget: Budget,
     counter: Counter,
     archive: Archive,
+    sizes: Mapping[str, int],
+    given_up: Collection[int] = (),
 ) -> tuple[tuple[Message, ...], tuple[Message, ...], list[Item], dict[str, int]]:
-    """System text with its sections, the tail, an item for each section, and what each zone needs."""
+    """System text with its sections, the tail, an item for each section, and what each zone needs. Some may have been given up.
+
+    `sizes` are those of zones, before any is scaled to the window.
+    """
     by_zone: dict[str, list[str]] = {}
     items: list[Item] = []
     needs = {
@@ -42,16 +63,24 @@ def place(
         "tool_definitions": counter.count_tools(conversation.tools),
     }
     wanted = dict.fromkeys(("decision_context", "repo_map"), 0)
-    for section in sections:
+    for n, section in enumerate(sections):
+        if n in given_up:
+            continue
         wanted[section.zone] = wanted.get(section.zone, 0) + counter.count_text(section.text) + FRAME
     # What one zone does not need another may have: decisions that are few leave room to the map.
     zones = {zone.name: zone.tokens for zone in flow(budget, needs | wanted).zones}
+    # What is protected has the size that it was given, also in a window in which others are scaled.
+    zones |= {zone: max(size, zones.get(zone, 0)) for zone, size in sizes.items() if partition_of(zone) in ("system", "working")}
     used: dict[str, int] = {}
     for n, section in enumerate(sections):
         before = counter.count_text(section.text)
         cap = max(zones.get(section.zone, OTHER_ZONE) - used.get(section.zone, 0) - FRAME, 0)
         if not section.text.strip():
             items.append(Item(f"sections[{n}]", section.zone, "dropped", "empty", before, 0))
+            continue
+        if n in given_up:
+            handle = archive.keep_text(f"section {n}", section.text)
+            items.append(Item(f"sections[{n}]", section.zone, "dropped", "no room beside history", before, 0, (handle,)))
             continue
         if before <= cap:
             action, text, handles = "kept", section.text, tuple[str, ...]()

@@ -15,11 +15,13 @@ from loom.context.cover import cover
 from loom.context.gate import Fitted, Room, Work, costs_of, fit
 from loom.context.handles import Archive, to_lines
 from loom.context.ladder import RUNGS, Ladder, Scene, Threshold, View, spared, whole
+from loom.context.outlook import Outlook, Prices, Standing, calls_to_come, weigh
 from loom.context.places import EVERYWHERE, Places
 from loom.context.policy import Policy
 from loom.context.report import LEFT_OUT, Item, Piece, Report
 from loom.context.strategies import choose
-from loom.conversation.message import Message, Text
+from loom.context.told import Told, lay_summaries, told_first
+from loom.conversation.message import Media, Message, Text
 from loom.conversation.turns import Span, exchanges, turns
 from loom.errors import CannotFit
 
@@ -42,6 +44,10 @@ class Setup(Struct, frozen=True, kw_only=True):
     beside: int = 0  # by the policy's own counter, what stands beside history
     places: Places = EVERYWHERE
     document: bool = False
+    prices: Prices | None = None
+    cold: bool = False  # a provider no longer has the last request in its cache
+    busy: bool = False  # a call is in flight, and nothing moves that need not
+    floor: int = 0  # what stands before it is left out, unless it must be in
 
 
 class Epoch(Struct, frozen=True, kw_only=True):
@@ -59,22 +65,42 @@ class Epoch(Struct, frozen=True, kw_only=True):
     history: tuple[Message, ...] | None = None
     hash: str = ""
     archive: Archive | None = None
+    given_up: tuple[int, ...] = ()  # sections for which there was no room
     only: bool = False  # where it cannot go on, say so (EpochEnds) rather than begin another
 
 
 class EpochEnds(Exception):
-    """The last epoch cannot go on; the reason is its text. For callers that then read the history anew."""
+    """The last epoch does not go on; the reason is its text. For callers that read the history anew. `early`: it could have."""
+
+    def __init__(self, reason: str, early: bool = False) -> None:
+        super().__init__(reason)
+        self.early = early
 
 
 class Renewal(Struct, frozen=True):
     """That an epoch begins, its number and why: the caller knows that the last one cannot go on, and read the history anew.
 
-    `before` are the pieces of the last one up to its last cover, by their places in what was read now.
+    `before` are the pieces of the last one up to its last cover, by their places in what was read now, and `told` the summaries
+    that there are. After an overflow, `floor` is the place before which nothing stands that need not. `early`: all would still fit.
     """
 
     number: int
     reason: str
     before: tuple[Piece, ...] = ()
+    told: tuple[Told, ...] = ()
+    floor: int = 0
+    early: bool = False
+    renew: bool = False  # that a fresh window begins is settled
+
+
+class Selected(Struct, frozen=True):
+    """What of the history goes in, in which epoch, why, and what is expected of it."""
+
+    fitted: Fitted
+    epoch: int
+    reason: str
+    outlook: Outlook
+    renewed: bool = False
 
 
 def epoch_of(report: Report) -> Epoch:
@@ -87,6 +113,7 @@ def epoch_of(report: Report) -> Epoch:
         pins=report.pins,
         history=report.history,
         archive=report.archive,
+        given_up=report.given_up,
     )
 
 
@@ -94,15 +121,18 @@ def hash_of(history: Sequence[Message]) -> str:
     return blake2b(to_lines(history).encode(errors="surrogatepass"), digest_size=12).hexdigest()
 
 
-def select(history: tuple[Message, ...], setup: Setup, previous: Epoch | Renewal | None, head_hash: str) -> tuple[Fitted, int, str]:
+def select(history: tuple[Message, ...], setup: Setup, previous: Epoch | Renewal | None, head_hash: str) -> Selected:
     """Continue the epoch of the previous request where that still fits, else begin one."""
     if setup.policy.strategy == "ladder":
         return climb(history, setup, previous, head_hash)
+    expected = Outlook(calls_to_come(_calls_made(history, setup.places)))
     match previous:
         case None:
-            return _choose(history, setup), 0, "each call is its own"
+            return Selected(_choose(history, setup), 0, "each call is its own", expected)
         case Renewal():
-            return _choose(history, _refilled(setup), previous.before), previous.number, previous.reason
+            begun = replace(_refilled(setup), floor=previous.floor)
+            begun = _sooner(history, begun) if previous.early else begun
+            return Selected(_choose(history, begun, previous.before, previous.told), previous.number, previous.reason, expected)
     before = history[: previous.seen]
     same = before == previous.history if previous.history is not None else hash_of(before) == previous.hash
     pieces: list[Piece] = []
@@ -117,19 +147,69 @@ def select(history: tuple[Message, ...], setup: Setup, previous: Epoch | Renewal
         fresh = _appended(history, pieces[-1].span.stop, setup)
         tokens = sum(item.after for piece in (*pieces, *fresh) for item in piece.items)
         if tokens <= setup.room.tokens:
-            if previous.archive is not None:
-                setup.archive.add(previous.archive)
-            return Fitted((*pieces, *fresh), tokens, _dropped(pieces, setup.places)), previous.number, "continued"
-        reason = f"{tokens:,} tokens no longer fit {setup.room.tokens:,}"
+            expected = _outlook((*pieces, *fresh), tokens, expected.calls, setup)
+            if not expected.pays:
+                if previous.archive is not None:
+                    setup.archive.add(previous.archive)
+                fitted = Fitted((*pieces, *fresh), tokens, _dropped(pieces, setup.places))
+                return Selected(fitted, previous.number, "continued", expected)
+            reason = f"it pays: about {expected.saved:,} tokens fewer a call, {expected.recached:,} cached anew"
+        else:
+            reason = f"{tokens:,} tokens no longer fit {setup.room.tokens:,}"
     if previous.only:
-        raise EpochEnds(reason)
+        raise EpochEnds(reason, expected.pays)
     if pieces and previous.archive is not None:  # covers that stand keep their handles
         setup.archive.add(previous.archive)
-    return _choose(history, _refilled(setup), pieces), previous.number + 1, reason
+    begun = _sooner(history, _refilled(setup)) if expected.pays else _refilled(setup)
+    return Selected(_choose(history, begun, pieces), previous.number + 1, reason, expected)
 
 
-def climb(history: tuple[Message, ...], setup: Setup, previous: Epoch | Renewal | None, head_hash: str) -> tuple[Fitted, int, str]:
-    """One rung of the policy's ladder where pressure has passed it, as many more as it takes to fit, and at last the gate."""
+def _sooner(history: Sequence[Message], setup: Setup) -> Setup:
+    """For an epoch that need not be yet: of what would fit, only the newest stays as it is."""
+    costs = costs_of(history, setup.places, setup.counter)
+    left, floor = _verbatim(setup.policy, setup.room.tokens), len(history)
+    for span in reversed(exchanges(history)):
+        left -= sum(costs[span.start : span.stop])
+        if left < 0:
+            break
+        floor = span.start
+    return replace(setup, floor=max(setup.floor, floor))
+
+
+def _calls_made(history: Sequence[Message], places: Places) -> int:
+    """How often a model was asked; of what was not read, every other message is taken to be its answer."""
+    return sum((places.count(n) + 1) // 2 if places.unread(n) else message.role == "assistant" for n, message in enumerate(history))
+
+
+def _outlook(pieces: Sequence[Piece], tokens: int, calls: int, setup: Setup) -> Outlook:
+    """What an epoch that began now would bring, where the policy lets one begin before it must and no call is in flight."""
+    chosen, most = setup.policy, setup.room.tokens
+    early = chosen.cold if setup.cold else chosen.early
+    # Where all of it would fit, a new epoch would leave nothing out.
+    whole = sum(item.before for piece in pieces for item in piece.items)
+    if setup.busy or early >= 1 or tokens < most * early or whole <= most:
+        return Outlook(calls)
+    standing = cost_of(covered(pieces))
+    after, shared = int(most * chosen.refill), 0
+    if chosen.cover:
+        merged = standing + most * chosen.cover > most * chosen.covers
+        told = most * chosen.covers / 2 if merged else standing + most * chosen.cover
+        after, shared = int(told) + _verbatim(chosen, most), 0 if merged else standing
+    said = sum(message.role == "assistant" for piece in pieces for message in piece.messages)
+    growth = (tokens - standing) // max(said, 1)
+    return weigh(Standing(now=tokens, after=after, shared=shared, room=most, growth=growth, cold=setup.cold), calls, setup.prices)
+
+
+def _verbatim(chosen: Policy, most: int) -> int:
+    """How much stays as it is behind covers."""
+    return max(int(most * chosen.verbatim), min(VERBATIM, most // 2))
+
+
+def climb(history: tuple[Message, ...], setup: Setup, previous: Epoch | Renewal | None, head_hash: str) -> Selected:
+    """One rung of the policy's ladder where pressure has passed it, as many more as it takes to fit, and at last the gate.
+
+    At the pressure at which the policy renews, a fresh window begins below the lowest rung.
+    """
     steps = Ladder(tuple(Threshold(name, above) for name, above in setup.policy.ladder.items()))
     own = seed_counter(setup.policy.counter)
     scene = Scene(
@@ -142,24 +222,60 @@ def climb(history: tuple[Message, ...], setup: Setup, previous: Epoch | Renewal 
     )
     view, number, reason = _standing(scene, setup, previous, head_hash)
     before = view
-    pressure = (
-        setup.beside + sum(own.count_message(message) for piece in view for message in piece.messages)
-    ) / setup.budget.window
-    taken = steps.reached(pressure)
+    pressure = _pressure(view, setup, own)
+    demanded = isinstance(previous, Renewal) and previous.renew
+    renewed = bool(setup.policy.renew) and (demanded or pressure >= setup.policy.renew)
+    overflowed = isinstance(previous, Renewal) and previous.floor > 0
+    taken = "reactive" if overflowed else "auto" if renewed else steps.reached(pressure)
     view = RUNGS[taken](view, scene) if taken else view
     names = [step.name for step in steps.steps]
-    for name in names[names.index(taken) + 1 if taken else 0 :]:
+    for name in names[names.index(taken) + 1 if taken in names else 0 :]:
         if cost_of(view) <= setup.room.tokens:
             break
         view, taken = RUNGS[name](view, scene), name
-    if cost_of(view) > setup.room.tokens:
-        fitted, reason = _choose(history, setup), "the ladder does not reach; the gate decides"
+    lowest = steps.steps[0].above
+    if cost_of(view) > setup.room.tokens or (renewed and _pressure(view, setup, own) >= lowest):
+        fitted, reason = _below(history, setup, own, lowest if renewed else 1.0), "the ladder does not reach; the gate decides"
     else:
         fitted = Fitted(_returning(view, history, setup, own, steps), cost_of(view), _dropped(view, setup.places))
         if view != before:
             reason = f"pressure {pressure:.2f}: {taken}"
+    if renewed and not demanded:
+        reason = f"pressure {pressure:.2f}: renewed"
     moved = fitted.pieces != before and isinstance(previous, Epoch) and reason != "continued"
-    return fitted, number + moved, reason
+    expected = Outlook(calls_to_come(_calls_made(history, setup.places)))
+    return Selected(fitted, number + moved, reason, expected, renewed)
+
+
+def _pressure(view: View, setup: Setup, own: Counter) -> float:
+    """By the policy's own counter, of the whole window; what that does not see, calls and media, and what was not read, with it."""
+    said = sum(own.count_message(message) + _unseen(message, setup.counter) for piece in view for message in piece.messages)
+    unread = sum(setup.places.spots[piece.span.start].tokens for piece in view if setup.places.spots and len(piece.span) == 1)
+    return (setup.beside + said + unread) / setup.budget.window
+
+
+def _unseen(message: Message, best: Counter) -> int:
+    """What seed 001's counter takes for nothing."""
+    calls = sum(best.count_text(f"{call.name}{call.arguments}") for call in message.calls)
+    parts = [*message.parts, *(part for result in message.results for part in result.parts)]
+    media = [part for part in parts if isinstance(part, Media)]
+    return calls + (best.count_message(Message("user", tuple(media))) if media else 0)
+
+
+def _below(history: tuple[Message, ...], setup: Setup, own: Counter, share: float) -> Fitted:
+    """What the gate lets in, made smaller until the policy's own counter sees less than this share of the window too."""
+    room, best = setup.room.tokens, None
+    while True:
+        try:
+            best = _choose(history, replace(setup, room=replace(setup.room, tokens=room)))
+        except CannotFit:  # goal and request alone take more
+            if best is None:
+                raise
+            return best
+        pressure, beside = _pressure(best.pieces, setup, own), setup.beside / setup.budget.window
+        if pressure < share or share >= 1:
+            return best
+        room = int(room * min(0.97, max(share - beside, 0.05) / (pressure - beside)))
 
 
 def _standing(scene: Scene, setup: Setup, previous: Epoch | Renewal | None, head_hash: str) -> tuple[View, int, str]:
@@ -224,30 +340,34 @@ def _appended(history: tuple[Message, ...], seen: int, setup: Setup) -> list[Pie
     return pieces
 
 
-def _choose(history: tuple[Message, ...], setup: Setup, before: Sequence[Piece] = ()) -> Fitted:
+def _choose(history: tuple[Message, ...], setup: Setup, before: Sequence[Piece] = (), summaries: Sequence[Told] = ()) -> Fitted:
     """Let the policy's strategy choose by its own counter, and the gate fill by the best one.
 
-    What was left out is covered, if the policy says so: covers of the last epoch, among the pieces `before`, stand as they stood,
-    and what is left out behind them gets one more; once they take too much, they become one.
+    What was left out is covered, if the policy says so: summaries stand first, covers of the last epoch, among the pieces `before`,
+    stand as they stood, and what is left out behind them gets one more; once they take too much, they become one.
     """
     chosen, counter = setup.policy, setup.counter
     costs = costs_of(history, setup.places, counter)
-    if not chosen.cover or sum(costs) <= setup.room.tokens:
+    if sum(costs) <= setup.room.tokens and not setup.floor:
         return _fill(history, setup, 0)
+    if not chosen.cover:
+        return told_first(lambda room: _fill(history, replace(setup, room=room), 0), _work(history, setup), summaries)
     most, once = setup.room.tokens, setup.room.refill == 1
+    standing = covered(before)
+    if laid := lay_summaries(summaries, _work(history, setup), setup.pins):
+        behind = [piece for piece in standing if piece.span.start >= laid[-1].span.stop]
+        joined = bool(behind) and behind[0].span.start == laid[-1].span.stop
+        before = standing = (*laid, *behind) if joined else laid
     # What is told of at another window is not known, but not more than this.
     bound = chosen.once if once else chosen.covers
     untold = replace(setup, room=replace(setup.room, told=bound))
-    standing, told = (
-        tuple(_counted(piece, counter) for piece in covered(before)),
-        int(most * (chosen.once if once else chosen.cover)),
-    )
+    standing, told = tuple(_counted(piece, counter) for piece in standing), int(most * (chosen.once if once else chosen.cover))
     if once:  # to tell of what must go, no more than as much again should go
         told = min(told, sum(costs) - most)
     elif cost_of(standing) + told > most * chosen.covers:
         standing, told = (), int(most * chosen.covers / 2)
     start = standing[-1].span.stop if standing else 0
-    verbatim = max(int(most * chosen.verbatim), min(VERBATIM, most // 2))
+    verbatim = _verbatim(chosen, most)
     for _ in range(_TRIES):
         tokens = most - cost_of(standing) - told
         refill = 1.0 if once else min(1.0, verbatim / max(tokens, 1))
@@ -257,8 +377,10 @@ def _choose(history: tuple[Message, ...], setup: Setup, before: Sequence[Piece] 
         except CannotFit:
             return _fill(history, untold, 0)
         lost = sum(piece.items[0].before for piece in fitted.pieces if piece.items[0].action == "dropped")
-        if not lost:  # nothing to tell of
+        if not lost and not standing:  # nothing to tell of
             return _fill(history, untold, 0)
+        if not lost:
+            return Fitted((*standing, *fitted.pieces), cost_of(standing) + fitted.tokens, _dropped(standing, setup.places))
         if told <= lost // 2 or not once:
             break
         told = min(lost // 2, told - 1)  # what tells of little must not take the room of much
@@ -302,6 +424,10 @@ def _fill(history: tuple[Message, ...], setup: Setup, start: int) -> Fitted:
     picked = choose(chosen.strategy, sizes, available, chosen.minimum_recent_nodes, marker)
     order = [unit for group in picked.order for unit in reversed(groups[group])]
     kept = sum(len(groups[group]) for group in picked.order[: picked.kept])
+    if setup.floor:
+        named = [unit for unit in order[:kept] if spans[unit].start >= setup.floor]
+        others = set(named)
+        order, kept = [*named, *(unit for unit in order if unit not in others)], len(named)
     chosen_at = [0] * len(spans)
     if own is not counter:
         # The strategy would take a unit where all that it ranks before, and itself, fit what it may fill, by its own counter.
@@ -310,16 +436,19 @@ def _fill(history: tuple[Message, ...], setup: Setup, start: int) -> Fitted:
             used += sizes[group]
             for unit in groups[group]:
                 chosen_at[unit] = used
-    work = Work(
+    return fit(_work(history, setup), order, kept, chosen_at, spans, setup.pins)
+
+
+def _work(history: tuple[Message, ...], setup: Setup) -> Work:
+    return Work(
         history=history,
         places=setup.places,
-        room=room,
-        policy=chosen,
-        counter=counter,
+        room=setup.room,
+        policy=setup.policy,
+        counter=setup.counter,
         archive=setup.archive,
         document=setup.document,
     )
-    return fit(work, order, kept, chosen_at, spans, setup.pins)
 
 
 def cover_gaps(
@@ -348,19 +477,21 @@ def cover_gaps(
     return tuple(made)
 
 
-def _sources(span: Span, history: Sequence[Message], setup: Setup, before: Sequence[Piece]) -> list[tuple[str, Message]]:
+def _sources(span: Span, history: Sequence[Message], setup: Setup, before: Sequence[Piece]) -> list[tuple[int, Message]]:
     """What a cover is made from, with the place of each: messages that were read; of what was covered before, the cover."""
-    made: list[tuple[str, Message]] = []
+    made: list[tuple[int, Message]] = []
     at = span.start
     for piece in (piece for piece in before if piece.items[0].action == "covered" and span.start <= piece.span.start < span.stop):
         made += _read(at, piece.span.start, history, setup)
-        made.append((f"{setup.places.span(piece.span).start}", piece.messages[0]))
+        made.append((setup.places.span(piece.span).start, piece.messages[0]))
         at = piece.span.stop
     return [*made, *_read(at, span.stop, history, setup)]
 
 
-def _read(start: int, stop: int, history: Sequence[Message], setup: Setup) -> list[tuple[str, Message]]:
-    return [(f"{setup.places.span(Span(n, n + 1)).start}", history[n]) for n in range(start, stop) if not setup.places.unread(n)]
+def _read(start: int, stop: int, history: Sequence[Message], setup: Setup) -> list[tuple[int, Message]]:
+    if not setup.places.spots:
+        return list(zip(range(start, stop), history[start:stop], strict=True))
+    return [(setup.places.spots[n].start, history[n]) for n in range(start, stop) if not setup.places.unread(n)]
 
 
 @lru_cache(maxsize=16)

@@ -1,4 +1,4 @@
-"""Make what is too big alone smaller inside: head, marker, tail. Calls stay JSON, pairs stay pairs, the original by handle."""
+"""Make what is too big alone smaller inside: texts are cut, tools' answers by what they are. Calls stay JSON, pairs stay pairs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,46 +7,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.budget.counting import Counter
+from loom.context.condense import condense
+from loom.context.cut import cut_marker, cut_text, shrink_text
 from loom.context.handles import SAMPLE, Archive
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import Media, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 
-HEAD = 0.6  # of what is kept of a text; the rest is its end
+_Cutter = Callable[[str, int, Callable[[str], int], str], str]
 
 
-def cut_marker(characters: int, handle: str) -> str:
-    return f"[… {characters:,} characters left out; recall {handle} …]"
-
-
-def shrink_text(text: str, tokens: int, count: Callable[[str], int], handle: str) -> str:
-    """Head and tail of the text with a marker between, in at most so many tokens; the marker alone where nothing else fits."""
-    low, high = 0, len(text)
-    best = cut_marker(len(text), handle)
-    # Twenty steps find the length to a millionth of the text; each counts only what might be kept.
-    high = min(high, tokens * 12)
-    for _ in range(20):
-        if low >= high:
-            break
-        middle = (low + high + 1) // 2
-        candidate = _cut(text, middle, handle)
-        if count(candidate) <= tokens:
-            low, best = middle, candidate
-        else:
-            high = middle - 1
-    return best
-
-
-def _cut(text: str, kept: int, handle: str) -> str:
-    # Of little, the beginning tells most: a goal must still be known by its first words.
-    head = kept if kept < 160 else int(kept * HEAD)
-    tail = kept - head
-    begin, end = text[:head], text[len(text) - tail :] if tail else ""
-    # A line cut in half misleads; where a line break is near, cut there.
-    if (at := begin.rfind("\n")) > head * 0.8:
-        begin = begin[: at + 1]
-    if 0 <= (at := end.find("\n")) < tail * 0.2:
-        end = end[at:]
-    return f"{begin}{cut_marker(len(text) - len(begin) - len(end), handle)}{end}"
+SAID, LEAST = "[A model says of it, for reference only:] ", 64  # what leads such words in, and tokens left to the text itself
 
 
 class _Site(Struct):
@@ -145,18 +115,23 @@ def _apply(
         if len(site.path) == 2:
             assert isinstance(part, ToolResult)
             inner = list(part.parts)
-            inner[site.path[1]] = _smaller(inner[site.path[1]], cap, place, counter, archive)
+            inner[site.path[1]] = _smaller(inner[site.path[1]], cap, place, counter, archive, condense)
             smaller = replace(part, parts=tuple(inner))
         else:
-            smaller = _smaller(part, cap, place, counter, archive)
+            smaller = _smaller(part, cap, place, counter, archive, shrink_text)
         made[site.message] = replace(message, parts=(*message.parts[: site.path[0]], smaller, *message.parts[site.path[0] + 1 :]))
     return tuple(made)
 
 
-def _smaller(part: Any, cap: int, place: tuple[int, str], counter: Counter, archive: Archive) -> Any:
+def _smaller(part: Any, cap: int, place: tuple[int, str], counter: Counter, archive: Archive, cut: _Cutter) -> Any:
     match part:
         case Text():
-            return replace(part, text=shrink_text(part.text, cap, counter.count_text, archive.keep_part(*place, part.text)))
+            handle, said = archive.keep_part(*place, part.text), archive.digests.get(part.text, "")
+            if said and (room := cap - counter.count_text(f"{SAID}{said}\n") - 2) > LEAST:
+                told = f"{SAID}{said}\n{cut(part.text, room, counter.count_text, handle)}"
+                if counter.count_text(told) <= cap:
+                    return replace(part, text=told)
+            return replace(part, text=cut(part.text, cap, counter.count_text, handle))
         case Media():
             return Text(f"[{part.kind} left out; recall {archive.keep_part(*place, to_json(part))}]")
         case ToolCall():
@@ -184,7 +159,7 @@ def shrink_json(text: str, tokens: int, count: Callable[[str], int], handle: str
 
 def _shorter(value: Any, limit: int, handle: str) -> Any:
     if isinstance(value, str) and len(value) > limit:
-        return _cut(value, limit, handle)
+        return cut_text(value, limit, handle)
     if isinstance(value, list):
         return [_shorter(item, limit, handle) for item in value]
     if isinstance(value, dict):

@@ -14,17 +14,18 @@ from loom.budget.models import model as find_model
 from loom.budget.profiles import Exact, profile_for
 from loom.budget.zones import Budget, BudgetOptions, allocate_budget, flow
 from loom.context.assembly import BETWEEN
-from loom.context.gate import Fitted, Room
+from loom.context.gate import POINT, Fitted, Room
 from loom.context.handles import Archive, PathArchive, to_lines
+from loom.context.outlook import Outlook, prices_of
 from loom.context.places import EVERYWHERE, Places
 from loom.context.policy import Policy
 from loom.context.policy import policy as find_policy
 from loom.context.report import LEFT_OUT, Item, Piece, Report
-from loom.context.sections import OTHER_ZONE, Section, growth, place
-from loom.context.select import Epoch, Renewal, Setup, epoch_of, seed_counter, select, set_aside
+from loom.context.sections import OTHER_ZONE, Section, gives_way, growth, is_memory, place
+from loom.context.select import Epoch, Renewal, Selected, Setup, epoch_of, seed_counter, select, set_aside
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Carried, Conversation, Message, Text, Tool, ToolCall, ToolResult
-from loom.conversation.turns import Span
+from loom.conversation.turns import Span, in_flight
 from loom.dialects import dialect
 from loom.dialects.given import parse_given, parse_tool
 from loom.dialects.repair import Repaired, repair
@@ -92,6 +93,10 @@ class Wish(Struct, frozen=True, kw_only=True):
     # A document: texts without roles, one behind the other, and the text not yet committed at its end.
     document: bool = False
     ending: str = ""
+    # Whether a provider has forgotten the last request, and whether a call is in flight; none: as the messages say.
+    cold: bool = False
+    busy: bool | None = None
+    digests: Mapping[str, str] = {}  # what a model said of large texts, by the text
 
 
 def weave(
@@ -139,8 +144,44 @@ def build(
 ) -> Context:
     """Weave one request from values that were checked.
 
-    `places` tells where the messages of a stored history stand, and `fetch` brings back what was left out of it.
+    `places` tells where the messages of a stored history stand, and `fetch` brings back what was left out of it. Where history has
+    nothing left to give but goal and request, memory does: a section at a time, the least relevant first.
     """
+    given_up = list(previous.given_up) if isinstance(previous, Epoch) else []
+    whole = None
+    while True:
+        try:
+            context = _build(given, wish, pins, previous, places, fetch, given_up)
+            if not _is_short(context.report):
+                return context
+            whole = whole or context
+        except CannotFit:
+            if whole is None and gives_way(wish.sections, given_up) is None:
+                raise
+        least = gives_way(wish.sections, given_up)
+        if least is None:  # nothing that it could give would be enough
+            assert whole is not None
+            return whole
+        given_up.append(least)
+
+
+def _is_short(report: Report) -> bool:
+    """Whether goal, request or a pin is cut in an epoch that begins, and what memory takes would be enough for it."""
+    if report.epoch_reason == "continued":
+        return False
+    cut = sum(item.before - item.after for item in report.items if item.action == "shrunk" and item.rule in POINT)
+    return 0 < cut <= sum(item.after for item in report.items if item.place.startswith("sections[") and is_memory(item.zone))
+
+
+def _build(
+    given: Conversation,
+    wish: Wish,
+    pins: Sequence[int],
+    previous: Epoch | Renewal | None,
+    places: Places,
+    fetch: Callable[[str], str] | None,
+    given_up: Sequence[int],
+) -> Context:
     chosen, asked = wish.policy, list(wish.sections)
     model = wish.model or given.model or None
     # A text without roles has nothing to mend, and white space belongs to it.
@@ -163,9 +204,9 @@ def build(
         replace(c, message=places.span(Span(c.message, c.message + 1)).start) if c.message >= 0 else c for c in repaired.changes
     ]
     places = places.moved(repaired.origins)
-    archive = PathArchive(places, fetch) if fetch else Archive()
+    archive = PathArchive(places, fetch, wish.digests) if fetch else Archive()
 
-    placed, tail, section_items, needs = place(asked, conversation, chosen, budget, counter, archive)
+    placed, tail, section_items, needs = place(asked, conversation, chosen, budget, counter, archive, sizes, given_up)
     unfed = {zone.name: 0 for zone in budget.zones if zone.name not in ("history", "reserved_output")}
     measured = flow(budget, unfed | needs)
     # What is beside history is counted as it was built: joined sections are not the sum of their parts.
@@ -201,8 +242,12 @@ def build(
         beside=sum(map(seed_counter(chosen.counter).count_message, (*placed, *tail))) if chosen.strategy == "ladder" else 0,
         places=places,
         document=wish.document,
+        prices=prices_of(find_model(model, wish.overrides)) if min(chosen.early, chosen.cold) < 1 and previous else None,
+        cold=wish.cold,
+        busy=in_flight(given.messages) if wish.busy is None else wish.busy,
     )
-    fitted, epoch, reason = _select(conversation.messages, setup, previous, head_hash)
+    selected = _select(conversation.messages, setup, previous, head_hash)
+    fitted = selected.fitted
     history = tuple(message for piece in fitted.pieces for message in piece.messages)
     sent = (*history, *tail)
     if wish.document:
@@ -222,6 +267,8 @@ def build(
         else [n for n in measured.notes if not n.startswith("fixed zones")]
     )
     notes = [*told, *(what for _, what in changed)]
+    if given_up:
+        notes.append(f"{len(given_up)} of {len(asked)} sections left out: there is no room for them beside goal and request")
     if fitted.dropped > chosen.warn_past_dropped:
         notes.append(f"{fitted.dropped:,} messages evicted; consider a summary, or a new session")
     if not exact:
@@ -234,31 +281,32 @@ def build(
         margin=budget.usable - usable,
         prefix_tokens=beside + fitted.tokens - sum(map(counter.count_message, tail)),
         prefix_hash=_hash(head_hash + prefix),
-        epoch=epoch,
-        epoch_reason=reason,
+        epoch=selected.epoch,
+        epoch_reason=selected.reason,
+        outlook=selected.outlook,
+        renewed=selected.renewed,
         ids=repaired.ids,
         head_hash=head_hash,
         history=conversation.messages,
         pins=pinned,
         archive=archive,
         places=places,
+        given_up=tuple(given_up),
     )
     return Context(woven, report, archive, len(tail), wish.document)
 
 
-def _select(
-    history: tuple[Message, ...], setup: Setup, previous: Epoch | Renewal | None, head_hash: str
-) -> tuple[Fitted, int, str]:
+def _select(history: tuple[Message, ...], setup: Setup, previous: Epoch | Renewal | None, head_hash: str) -> Selected:
     """What of the history goes in. Joined to one text it may take more than its parts, seldom and by little; then less goes in."""
     if not history:
-        return Fitted((), 0, 0), 0, "each call is its own"
+        return Selected(Fitted((), 0, 0), 0, "each call is its own", Outlook(1))
     while True:
-        fitted, epoch, reason = select(history, setup, previous, head_hash)
+        selected = select(history, setup, previous, head_hash)
         if not setup.document:
-            return fitted, epoch, reason
-        excess = setup.counter.count_message(_written(fitted.pieces, "")) - setup.room.tokens
+            return selected
+        excess = setup.counter.count_message(_written(selected.fitted.pieces, "")) - setup.room.tokens
         if excess <= 0:
-            return fitted, epoch, reason
+            return selected
         setup = replace(setup, room=replace(setup.room, tokens=setup.room.tokens - excess))
 
 

@@ -11,6 +11,7 @@ from loom.budget.profiles import SEEDS
 from loom.budget.zones import Budget, allocate_budget
 from loom.context.policy import policy as find_policy
 from loom.context.sections import Section
+from loom.context.summaries import summarize_old_messages
 from loom.context.weave import weave
 from loom.conversation.message import Message
 
@@ -67,6 +68,11 @@ class ContextWindow:
     @staticmethod
     def model_limit(model: str | None) -> int:
         return model_limit(model)
+
+    @staticmethod
+    def summarize_old_messages(messages: Iterable[Message | Mapping[str, Any]]) -> str:
+        """How evicted messages begin, as seed 000 prints it; a session that has a model sums up with it."""
+        return summarize_old_messages(list(messages))
 
     @staticmethod
     def estimate_tokens(text: str) -> int:

@@ -6,9 +6,9 @@ Rules of this file:
 - It is never compressed by a rung. It stands in the tail, because the dashboard changes with every call.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from hashlib import blake2b
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -233,19 +233,3 @@ def render(working: Working) -> str:
 
 def _told(event: Incident) -> str:
     return f"- [{event.urgency}] {event.summary or event.type}"
-
-
-# What a model may say of itself, as a tool that it can call
-TOOL: Mapping[str, Any] = {
-    "name": "set_working_state",
-    "description": "Keep your own assessment up to date: how far you are, your plan, a scratchpad. You see it in every turn.",
-    "parameters": {
-        "type": "object",
-        "properties": {
-            "progress": {"type": "string", "description": "How far the goal is reached, in one line."},
-            "plan": {"type": "array", "items": {"type": "string"}, "description": "The steps ahead; replaces the plan."},
-            "scratchpad": {"type": "string", "description": "Short-term reasoning; replaces the scratchpad."},
-        },
-        "additionalProperties": False,
-    },
-}

@@ -78,6 +78,17 @@ def find_safe_boundary(history: Sequence[Message | Mapping[str, Any]], target: i
     return next((start for start in starts if start > target), 0)
 
 
+def in_flight(history: Sequence[Message]) -> bool:
+    """Whether the newest thing said is a call that has not been answered yet; once somebody goes on without it, it is dead."""
+    answered: set[str] = set()
+    for message in reversed(history):
+        if message.role == "tool":
+            answered.update(part.call_id for part in message.parts if isinstance(part, ToolResult))
+            continue
+        return any(isinstance(part, ToolCall) and part.id not in answered for part in message.parts)
+    return False
+
+
 def _starts_turn(message: Message | Mapping[str, Any]) -> bool:
     if isinstance(message, Message):
         return message.role == "user"

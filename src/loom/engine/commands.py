@@ -14,8 +14,8 @@ from typing import ClassVar
 from msgspec import Struct, structs
 
 from loom.context.assembly import as_text
+from loom.context.cut import shrink_text
 from loom.context.handles import mint
-from loom.context.shrink import shrink_text
 from loom.context.weave import gate_counter
 from loom.conversation.agents import Agent
 from loom.conversation.canonical import from_json, to_json

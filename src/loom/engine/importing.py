@@ -7,7 +7,8 @@ from loom.budget.counting import Counter
 from loom.context.weave import gate_counter
 from loom.conversation.message import Message
 from loom.engine.loom import Loom
-from loom.engine.sessions import Session, one_line, title_of
+from loom.engine.sessions import Session
+from loom.engine.written import one_line, title_of
 from loom.errors import StoreError
 from loom.stores.nodes import Draft
 from loom.transcripts.runs import Run

@@ -4,6 +4,7 @@ import time
 from base64 import b32encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from os import PathLike, fspath, urandom
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
@@ -14,9 +15,12 @@ from loom.conversation.message import Message, Tool
 from loom.conversation.tree import Preferences, Tree, TreeHead
 from loom.engine.commands import Acted, act
 from loom.engine.home import Home
-from loom.engine.sessions import Session, parsed
+from loom.engine.sessions import Session
+from loom.engine.snapshots import Snapshots, folder_beside
+from loom.engine.summarize import Model
 from loom.engine.tree_exchange import export_tree, import_tree
 from loom.engine.trees import LoomTree, make_tree
+from loom.engine.written import parsed
 from loom.errors import ChoiceError, describe
 from loom.stores.exchange import Imported, export_all, import_lines
 from loom.stores.sessions import Scope, SessionRow, check_name
@@ -45,14 +49,19 @@ class Loom(Home):
         agent: str = "",
         now: Callable[[], int] = _milliseconds,
         fresh_id: Callable[[], str] = _fresh_id,
+        model: Model | None = None,
+        snapshots: "str | PathLike[str] | None" = None,
     ) -> "Loom":
         """Open a store: a path, `sqlite:///PATH`, `:memory:` or `postgres://…`; by default LOOM_STORE, else the user's data folder.
 
-        Nothing of another tenant or project is ever seen; with an agent named, no session of other agents.
+        Nothing of another tenant or project is ever seen; with an agent named, no session of other agents. A `model` sums up long
+        sessions after their turns. `snapshots` is the folder for the working state of windows that begin anew; beside the file.
         """
         if url is not None and not isinstance(url, str | PathLike):
             raise ChoiceError(f"a store is named by a path or an address, found {describe(url)}")
-        return cls(Store(None if url is None else fspath(url)), Scope(tenant, project, agent), now, fresh_id)
+        scope, store = Scope(tenant, project, agent), Store(None if url is None else fspath(url))
+        folder = Path(snapshots) if snapshots is not None else folder_beside(store.database)
+        return cls(store, scope, now, fresh_id, model, Snapshots(folder, scope) if folder else None)
 
     def new(
         self,

@@ -1,5 +1,6 @@
 """Down the stair: from a stored path to the request that is sent now, reading only what the window needs."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -9,22 +10,28 @@ from msgspec.structs import replace
 from loom.budget.calibration import Calibration
 from loom.context.handles import Cut, PathArchive
 from loom.context.places import EVERYWHERE
-from loom.context.report import Item, Piece
+from loom.context.report import LEFT_OUT, Item, Piece
+from loom.context.sections import Section
 from loom.context.select import EpochEnds, Renewal, covered, epoch_of, hash_of
+from loom.context.summaries import with_note
+from loom.context.told import Told
 from loom.context.weave import Context, Wish, budget_for, build, gate_counter, text_counter
 from loom.conversation.canonical import from_json
 from loom.conversation.message import Conversation
-from loom.conversation.turns import Span
+from loom.conversation.turns import Span, exchanges
 from loom.engine.assemble import Assembled, Manner, assemble, head_of, shape_of
+from loom.engine.summing import digests_of
 from loom.errors import CannotFit
 from loom.stores.bearing import Bearing
 from loom.stores.path import Node, Path
 from loom.stores.reading import Reading, read_on, read_ranges, read_window
 from loom.stores.sessions import SessionRow
 from loom.stores.store import Store
+from loom.stores.summaries import Summary, joined
 from loom.stores.views import View
 
 Standing = tuple[Piece, int, int]  # a piece of the last epoch, and where on the path it begins and ends
+GIVEN = "a person"  # who wrote a summary that no program made
 _SURELY_TOO_MUCH = 3  # windows of new text; no tokenizer counts so much less than another
 
 
@@ -35,6 +42,7 @@ class Prepared(Struct, frozen=True):
     view: View
     model: str
     counted: int
+    note: Summary | None = None  # that an overflow cost messages, to be written down with the request
 
 
 def prepare(
@@ -46,8 +54,14 @@ def prepare(
     pins: Sequence[Node],
     last: Prepared | None,
     fetch: Callable[[str], str],
+    overflowed: bool = False,
+    renewing: str = "",
 ) -> tuple[Context, Prepared]:
-    """The request, and what to remember of it. The last epoch goes on where it can; else one begins, from what is read anew."""
+    """The request, and what to remember of it. The last epoch goes on where it can; else one begins, from what is read anew.
+
+    After an overflow one begins in any case, without the older half of what the last request showed; so does one that is
+    `renewing`, for the reason given.
+    """
     reason, reading = "the first request on this path", None
     with path.snapshot() as now:
         if not store.views.is_newest(row, last.view if last else None, now):
@@ -64,32 +78,116 @@ def prepare(
         usable = budget_for(wish, given).usable
         pins = [*pins, *(pin for pin in bears.pins if pin not in pins)]
         view = last.view if last else store.views.newest(row, now)
+        summaries = store.summaries.on_path(row, now, bears.hidden)
+        given_by = next((one.name for one in reversed(summaries) if one.by == GIVEN), "")
         try:
+            if renewing:
+                raise EpochEnds(renewing)
+            if overflowed:
+                raise EpochEnds("the provider refused the last request as too long")
+            if view and given_by and view.given != given_by:
+                raise EpochEnds("a summary was written")
             reading = _read_again(now, view, last, usable, pins, shape_of(bears)) if view else None
         except EpochEnds as ends:
             reason = str(ends)
         standing = _standing(view, wish, shape_of(bears))
-        anew = None if reading else _read_anew(store, row, bears, wish, model, usable, pins, standing)
+        shown = _shown(view) if overflowed else []
+        also = _edges(standing, summaries if wish.policy.summary == "cover" else [], shown)
+        anew = None if reading else _read_anew(store, row, bears, wish, model, usable, pins, also)
         whole = now
+    early = False
     if view and reading:
         try:
             wish = replace(wish, ratio=view.ratio)
+            told = _with_summary(wish, view.told)
             assembled = assemble(manner, reading, bears, view.as_of, wish.policy.merge)
-            context = _build(given, wish, assembled, pins, view, fetch)
+            context = _build(given, told, assembled, pins, view, fetch)
             return _told(context, bears), _remember(context, reading, wish, model, view)
         except EpochEnds as ends:
-            reason = str(ends)
+            reason, early = str(ends), ends.early
     if anew is None:
         bears = replace(bears, path=Path(path.database, path.tree, whole.end))
         with bears.path.snapshot() as now:
-            anew = _read_anew(store, row, replace(bears, path=now), wish, model, usable, pins, standing)
+            anew = _read_anew(store, row, replace(bears, path=now), wish, model, usable, pins, also)
     wish, number, reading = anew
     number = max(number, view.epoch.number if view else -1) + 1
+    wish = replace(wish, digests=digests_of(store, row, reading.nodes))
     assembled = assemble(manner, reading, bears, manner.now, wish.policy.merge)
-    before = _placed(standing, assembled)
-    context = _build(given, wish, assembled, pins, Renewal(number, reason, before), fetch)
+    floor, note = _half(shown, assembled) if overflowed else 0, None
+    if overflowed and wish.policy.summary != "cover" and wish.policy.strategy != "ladder":
+        note = _noted(summaries, assembled, floor)
+        summaries = [note]
+    text = joined(summaries) if wish.policy.summary == "system" else ""
+    begins = Renewal(
+        number,
+        reason,
+        before=_placed(standing, assembled),
+        told=_summed(summaries, assembled) if wish.policy.summary != "system" else (),
+        floor=floor,
+        early=early,
+        renew=bool(renewing),
+    )
+    context = _build(given, _with_summary(wish, text), assembled, pins, begins, fetch)
     began = _remember(context, reading, wish, model, None)
-    return _told(context, bears), replace(began, view=replace(began.view, as_of=manner.now, shape=shape_of(bears)))
+    kept = replace(began.view, as_of=manner.now, shape=shape_of(bears), told=text, given=given_by)
+    return _told(context, bears), replace(began, view=kept, note=note)
+
+
+def _with_summary(wish: Wish, text: str) -> Wish:
+    """What is asked for, with what summaries tell in the system text."""
+    if not text:
+        return wish
+    told = Section("summary", wish.policy.summary_text.format(text=text), "summaries")
+    return replace(wish, sections=(*wish.sections, told))
+
+
+def _summed(summaries: Sequence[Summary], assembled: Assembled) -> tuple[Told, ...]:
+    """Summaries by their places in what was read now; where one has no place of its own, none: a gap is told of by its lines."""
+    at = {spot.start: n for n, spot in reversed(list(enumerate(assembled.places.spots)))}
+    if not all(one.start in at and one.stop in at for one in summaries):
+        return ()
+    return tuple(Told(Span(at[one.start], at[one.stop]), one.text, one.by) for one in summaries)
+
+
+def _shown(view: View | None) -> list[tuple[int, int]]:
+    """The stretches of the path that the last request showed word by word; all that came after them it showed too."""
+    if view is None:
+        return []
+    pieces = zip(view.epoch.pieces, view.positions, strict=False)
+    shown = [place for piece, place in pieces if piece.items[0].action not in LEFT_OUT]
+    return [*shown, (view.positions[-1][1] if view.positions else 0, 1 << 62)]
+
+
+def _half(shown: Sequence[tuple[int, int]], assembled: Assembled) -> int:
+    """Where the newer half begins of the turns that the last request showed; of one turn, the newer half of its exchanges."""
+    begins = [start for start, _ in shown]
+    seen: set[int] = set()
+    for n, spot in enumerate(assembled.places.spots):
+        at = bisect_right(begins, spot.start) - 1
+        if not spot.unread and (not shown or (at >= 0 and spot.start < shown[at][1])):
+            seen.add(n)
+    turns = [n for n in sorted(seen) if assembled.messages[n].role == "user"]
+    if len(turns) > 1:
+        return max(turns[len(turns) // 2], 1)
+    starts = [span.start for span in exchanges(assembled.messages) if span.start in seen]
+    return max(starts[len(starts) // 2], 1) if starts else 1
+
+
+def _noted(summaries: Sequence[Summary], assembled: Assembled, floor: int) -> Summary:
+    """What summaries told, with a note that an overflow cost what stands before a place."""
+    before = assembled.places.spots[:floor]
+    told = summaries[-1] if summaries else None
+    stop = max(max((spot.stop for spot in before), default=0), told.stop if told else 0)
+    gone = sum(spot.stop - spot.start for spot in before if not told or spot.start >= told.stop)
+    return Summary(text=with_note(joined(summaries), gone), start=0, stop=stop, by="an overflow", dropped=gone)
+
+
+def _edges(standing: Sequence[Standing], summaries: Sequence[Summary], shown: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """What is read in any case. Where a cover begins and ends something is, so that it has a place of its own among what is not."""
+    also = [(at, at + 1) for _, start, stop in standing for at in (start, stop)]
+    also += [(start, stop) for piece, start, stop in standing if piece.items[0].action != "covered"]
+    also += [(at, at + 1) for one in summaries for at in (one.start, one.stop)]
+    return also + [(start, stop) for start, stop in shown if stop < 1 << 62]
 
 
 def prepare_ending(row: SessionRow, path: Path, wish: Wish, manner: Manner, fetch: Callable[[str], str]) -> Context:
@@ -144,15 +242,12 @@ def _read_anew(
     model: str,
     usable: int,
     pins: Sequence[Node],
-    standing: Sequence[Standing],
+    also: Sequence[tuple[int, int]],
 ) -> tuple[Wish, int, Reading]:
     """What an epoch that begins is made from, with the number of the last one, and the wish as counted from now on."""
     path = bears.path
     wish = replace(wish, ratio=calibration(row).ratio(model))
     count = (text_counter if wish.document else gate_counter)(model or None, wish.ratio).count_message
-    # Where a cover begins and ends, something is read, so that it has a place of its own among what is not.
-    also = [(at, at + 1) for _, start, stop in standing for at in (start, stop)]
-    also += [(start, stop) for piece, start, stop in standing if piece.items[0].action != "covered"]
     ranges = read_window(path, usable, pins, wish.policy.strategy == "truncate_middle", count, bears.hidden, also)
     return wish, store.views.epoch(row, path), read_ranges(path, ranges, count)
 

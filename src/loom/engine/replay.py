@@ -37,6 +37,7 @@ from loom.errors import CannotFit, ChoiceError
 FIRST_CUT, CUTS_APART = 100, 80  # messages at which look-ahead recall is measured
 
 Sent = Callable[[str, int, Context], None]
+USUAL = "gpt-4o"  # whose window, tokenizer and prices are meant where nobody names a model
 
 
 class Call(Struct, frozen=True, kw_only=True):
@@ -198,7 +199,7 @@ def replay(
     names = [each.name for each in chosen]
     if twice := {name for name in names if names.count(name) > 1}:
         raise ChoiceError(f"the policy {min(twice)!r} is named twice; name each once")
-    model = model or conversation.model or None
+    model = model or conversation.model or USUAL
     transcript = _Transcript(conversation, _Scale(model))
     wishes = _Wishes(model, window, reserve_output, overrides)
     return {each.name: _play(transcript, each, wishes, sent) for each in chosen}

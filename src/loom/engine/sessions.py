@@ -1,11 +1,10 @@
 """A session that is kept: append, prepare a request, absorb the answer, fork, switch, bring back what was left out."""
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -13,28 +12,35 @@ from loom.budget import models
 from loom.budget.calibration import observe
 from loom.budget.models import Overrides
 from loom.context.policy import Policy
+from loom.context.policy import policy as find_policy
+from loom.context.renewal import Handoff, to_system_prompt
 from loom.context.sections import Section
-from loom.context.weave import Context, Wish, check_wish, gate_counter, gather
-from loom.context.working import EMPTY, Working, erred, measured, render
-from loom.conversation.canonical import from_json, to_json
-from loom.conversation.message import Conversation, Message, Text, Tool
+from loom.context.weave import Context, Wish, budget_for, check_wish, gate_counter
+from loom.context.working import EMPTY, Working, measured, render
+from loom.conversation.canonical import to_json
+from loom.conversation.message import ToolCall
 from loom.conversation.tree import Source
 from loom.dialects.answers import parse_answer
-from loom.dialects.given import parse_given
 from loom.engine.assemble import Manner
 from loom.engine.aware import addendum, blocks, headers_from
-from loom.engine.home import Happened, Home
-from loom.engine.prepare import Prepared, calibration, cuts_of, prepare, prepare_ending
-from loom.errors import ChoiceError, Conflict, StoreError, WireError, describe
-from loom.stores.exchange import export_session
-from loom.stores.nodes import Draft, plain
+from loom.engine.home import Home
+from loom.engine.prepare import GIVEN, Prepared, calibration, cuts_of, prepare, prepare_ending
+from loom.engine.pressure import hand_over, moment, refused, within
+from loom.engine.search import LIMIT, Hit, search, shown_in
+from loom.engine.summarize import Ask, Model, summarize
+from loom.engine.summing import DIGEST, Plan, When, plan, summed, undigested
+from loom.engine.tools import RECALLED, carry_out
+from loom.engine.written import Given, Written, parsed
+from loom.errors import CannotFit, ChoiceError, StoreError, shorten
+from loom.providers.overflow import Overflow, read_overflow
+from loom.stores.nodes import plain
 from loom.stores.path import Node, Path
-from loom.stores.sessions import SessionRow, Usage, check_alive, check_name
+from loom.stores.sessions import SessionRow, Usage, check_alive
+from loom.stores.summaries import joined
 
+_TOLD = 400  # messages at the end of a path from which a handoff is made
 _RECENT = 64  # nodes among which an answer is looked for that was written already
-Given = str | Message | Mapping[str, Any]
 _MEMORY_ROOM = 64  # tokens more than an agent's memory takes, so that it stands as it is
-_TITLE = 60  # letters of the first request that name a session
 
 
 class _Look(Struct, frozen=True):
@@ -45,157 +51,29 @@ class _Look(Struct, frozen=True):
     include: tuple[str, ...]
     preview: bool
     at: str | None
+    overflow: Overflow | None = None
 
 
-class Session:
-    """A cursor on a tree. It goes on from where it last saw itself; where somebody else moved it, `Conflict` says so."""
+class Resumed(Struct, frozen=True):
+    """What is needed to go on after a crash: a handoff, the working state, and calls that were made and never answered.
+
+    `restored`: the store had no working state, and it came back from the files of the last snapshot.
+    """
+
+    handoff: Handoff
+    working: Working
+    pending: tuple[str, ...]
+    restored: bool
+
+
+class Session(Written):
+    """A session that is kept, and the requests that are made of it."""
 
     def __init__(self, home: Home, row: SessionRow, end: Node | None = None, guest: bool = False) -> None:
-        self._guest = guest  # who only looks: it has nothing of its own here
-        self._home, self._store, self.row = home, home.store, row
-        self.path = home.store.sessions.path(row, end)
+        super().__init__(home, row, end, guest)
         self._last: Prepared | None = None
         self._sources: tuple[Source, ...] = ()
-
-    @property
-    def id(self) -> str:
-        return self.row.id
-
-    @property
-    def _mind(self) -> SessionRow:
-        """The row whose states are this session's; a guest has none."""
-        return replace(self.row, key=0, id="") if self._guest else self.row
-
-    @property
-    def cursor(self) -> Node | None:
-        """The node that this session stands on, as it last saw it. `path` leads there, and reads only where one looks."""
-        return self.path.end
-
-    def told(self, kind: Happened, **what: Any) -> "Session":
-        """Let listeners know that something happened to this session."""
-        self._home.tell(kind, self.id, self.cursor.id if self.cursor else "", **what)
-        return self
-
-    def refresh(self) -> "Session":
-        """Look again where the session stands."""
-        return self._now(self._store.sessions.get(self._home.scope, self.row.id))
-
-    def append(self, *messages: Given, after: str | None = None, generation: str = "") -> list[Node]:
-        """Write messages behind the cursor, all or none, and move it there. A text is what the user says.
-
-        `after` names the node they come after ("" for none); writing the same again behind the same node writes nothing.
-        System messages become system text of the session. `generation` tells identical regenerations apart.
-        """
-        behind = self.path.end if after is None else self._store.sessions.node(self.row, after) if after else None
-        nodes = self._append(parsed(messages), behind, check_name("generation", generation))
-        self.told("appended", messages=len(nodes))
-        return nodes
-
-    def _append(self, said: Sequence[Message], behind: Node | None, generation: str, **beside: Any) -> list[Node]:
-        count = gate_counter(None).count_message
-        drafts: list[Draft] = []
-        asides: list[tuple[int, Message]] = []
-        for message in said:
-            if message.role in ("system", "developer"):
-                asides.append((len(drafts), message))
-            else:
-                drafts.append(Draft(message, count(message), generation))
-        now, title = self._home.now(), title_of(said)
-        try:
-            row, nodes = self._store.sessions.append(self.row, behind, drafts, now=now, title=title, asides=asides, **beside)
-        except Conflict as conflict:
-            self.told("conflict", expected=conflict.expected, found=conflict.found)
-            raise
-        self._now(row, nodes)
-        self._count_errors(said)
-        return nodes
-
-    def _count_errors(self, said: Sequence[Message]) -> None:
-        """Results that tell of an error are counted in the working state, where there is one; a new request begins anew."""
-        asked = any(message.role == "user" for message in said)
-        errors = sum(result.error for message in said for result in message.results)
-        if (asked or errors) and (state := self.working) != EMPTY:
-            counted = erred(erred(state, 0) if asked else state, errors) if errors else erred(state, 0)
-            if counted != state:
-                self.keep_working(counted)
-
-    def graft(
-        self,
-        message: Message,
-        behind: Node | None,
-        records: Sequence[tuple[str, str]] = (),
-        *,
-        generation: str = "",
-        handles: Sequence[tuple[str, str]] = (),
-        move: bool = False,
-        seen: int | None = None,
-        commits: bool = False,
-    ) -> Node:
-        """Write a message behind any node of the tree, with what stands beside it, and `move` there if asked.
-
-        `seen` is when its writer last looked: where somebody went on behind that node since, that is a conflict. What `commits`
-        is the text that was not committed.
-        """
-        draft = Draft(message, gate_counter(None).count_message(message), check_name("generation", generation))
-        try:
-            row, node = self._store.growth.graft(
-                self.row,
-                behind,
-                draft,
-                now=self._home.now(),
-                records=records,
-                handles=handles,
-                move=move,
-                seen=seen,
-                commits=commits,
-            )
-        except Conflict as conflict:
-            self.told("conflict", expected=conflict.expected, found=conflict.found)
-            raise
-        self._now(row, [node])
-        self.told("appended", messages=1)
-        return node
-
-    # Working state: what the agent decides by, beside what was said
-
-    @property
-    def working(self) -> Working:
-        """The session's working state, as it was last kept."""
-        kept = self._store.states.all(self.row.key, "working").get("")
-        return msgspec.convert(from_json(kept), Working) if kept else EMPTY
-
-    def keep_working(self, working: Working) -> Working:
-        """Keep another working state; the verbs of `loom.context.working` make one from the last. It stands in the next request."""
-        kept = to_json(working) if working != EMPTY else None
-        self._store.states.put(self.row.key, "working", {"": kept}, self._home.now())
-        return working
-
-    # Text not yet committed, and versions, of a tree in buffer mode
-
-    def draft(self, text: str) -> None:
-        """What stands at the end of the document and is not committed; "" for nothing. It is, when an answer comes."""
-        if self._store.trees.head(self.row.tree).head.mode != "buffer":
-            raise ChoiceError(f"session {self.id} is on a tree in dialogue mode, where nothing is uncommitted; append a message")
-        self._store.states.put(self.row.key, "buffer", {"": to_json(text) if text else None}, self._home.now())
-
-    @property
-    def drafted(self) -> str:
-        return _texts(self._store.states.all(self.row.key, "buffer")).get("", "")
-
-    def commit(self) -> Node | None:
-        """Make a node of the text that is not committed yet, if there is any."""
-        text = self.drafted
-        if not text:
-            return None
-        return self.graft(Message("user", (Text(text),), self.row.agent), self.path.end, move=True, commits=True)
-
-    def choose(self, first: str, version: str) -> None:
-        """Let this version stand for the node that it was edited from; the node itself, to undo all edits."""
-        self._store.states.put(self.row.key, "version", {first: to_json(version)}, self._home.now())
-
-    def versions(self) -> dict[str, str]:
-        """Which version was chosen for which node."""
-        return _texts(self._store.states.all(self._mind.key, "version"))
+        self._wish: Wish | None = None
 
     async def prepare(
         self,
@@ -213,17 +91,22 @@ class Session:
         at: str | None = None,
         sources: Sequence[Source] = (),
         include: Sequence[str] = (),
+        overflow: object = None,
     ) -> Context:
         """The request to send now; `request`, if given, is appended first, unless it stands last already: a retry asks once.
 
         Only what the window needs is read. It continues the epoch of the last one where that still fits, also after a restart.
         `pins` name nodes that must stay, `include` annotations to be read. `sources` are what the answer is made from beside the
         path: references and instructions. A `preview` leaves the epoch as it is; `at` is one of the path to another node.
+        `overflow` is the error by which a provider refused the last request as too long: this one is shorter, and so are all after.
         """
         wish = check_wish(model, window, reserve_output, policy, sections, overrides, 1.0, zones)
         if request is not None and not self._asked(request):
             self.append(request)
-        look = _Look(tuple(pins), tuple(sources), tuple(include), preview or at is not None, at)
+        refusal = read_overflow(overflow) if overflow is not None else None
+        if overflow is not None and refusal is None:
+            raise ChoiceError(f"that is no refusal of a request as too long: {shorten(str(overflow), 200)!r}")
+        look = _Look(tuple(pins), tuple(sources), tuple(include), preview or at is not None, at, refusal)
         if self._store.database.name == "sqlite":  # answers at once; a thread would only cost
             return self._prepare(wish, look)
         return await asyncio.to_thread(self._prepare, wish, look)
@@ -241,7 +124,7 @@ class Session:
         if path.end is None or (manner.buffer and manner.bears(path).path.end is None):
             return prepare_ending(self.row, path, wish, manner, self.recall)
         if manner.agent and manner.agent.loom_aware and (manner.agent.kind == "model" or not manner.document):
-            told = blocks(self._store, self._mind, manner.tree, manner.agent, path, manner.now)
+            told = blocks(self._store, self._whose, manner.tree, manner.agent, path, manner.now)
             zone = {"operational_memory": gate_counter(None).count_text(told[0].text) + _MEMORY_ROOM}
             wish = replace(wish, sections=(*wish.sections, *told), zones=zone | dict(wish.zones))
         state = EMPTY if self._guest else self.working
@@ -250,24 +133,209 @@ class Session:
             wish = replace(wish, sections=(*wish.sections, Section("working", render(state) or render(measured(state, 0.0, 1)))))
         if wish.window is None and manner.agent and manner.agent.window:
             wish = replace(wish, window=manner.agent.window)
+        refused_at = self._counted(wish, look) if look.overflow else 0
+        wish = self._within(wish, look, refused_at)
+        if wish.policy.cold < 1:
+            cold, busy = moment(path, manner.now)
+            wish = replace(wish, cold=cold, busy=busy)
+        handed = self._mind.handed if wish.policy.renew and not self._guest else None
         pinned = [self._on_path(path, name) for name in look.pins]
-        context, last = prepare(self._store, self.row, path, wish, manner, pinned, None if look.at else self._last, self.recall)
+        pinned += [node for node in self._recalled(path) if node not in pinned]
+
+        def made(handed: Handoff | None, renewing: str = "") -> tuple[Context, Prepared]:
+            last, given = None if look.at else self._last, _handing(wish, handed)
+            overflowed = look.overflow is not None
+            return prepare(self._store, self.row, path, given, manner, pinned, last, self.recall, overflowed, renewing)
+
+        context, last = made(handed)
+        renewed = context.report.renewed and not look.preview and not self._guest
+        if renewed:
+            handed = self._handoff(path, measured(state, context.report.pressure, 0), handed)
+            context, last = made(handed, context.report.epoch_reason)
         cuts = cuts_of(context, last.reading)
         if look.preview:
             with suppress(StoreError):  # a store that can only be read will do for a look
                 self._store.views.save(self.row, None, cuts, self._home.now())
             return context
+        if look.overflow and last.counted >= refused_at:
+            raise CannotFit(
+                f"the provider refused {refused_at:,} tokens, and the request cannot be made shorter than {last.counted:,}; "
+                "shorten the system text, the tools or the last message"
+            )
         self._store.views.save(self.row, last.view, cuts, self._home.now())
+        if renewed and handed:
+            self._keep_handoff(handed, measured(state, context.report.pressure, 0))
+        if last.note:
+            self._store.summaries.add(self.row, self.path[last.note.stop - 1], last.note, self._home.now())
         if manner.agent and manner.agent.loom_aware:
             self._store.states.put(self.row.key, "seen", {"": to_json(str(manner.now))}, manner.now)
         if shown:
             left = context.report.usable - context.report.input_tokens
             self.keep_working(measured(state, context.report.pressure, left))
-        self._last = replace(last, view=replace(last.view, session=self.row.key))
-        self._sources = look.sources
+        before, self._last = self._last, replace(last, view=replace(last.view, session=self.row.key))
+        self._sources, self._wish = look.sources, wish
         report = context.report
         self.told("prepared", tokens=report.input_tokens, epoch=report.epoch, reason=report.epoch_reason)
+        if report.dropped and report.epoch_reason != "continued":
+            self.told(
+                "compressed",
+                path="reactive" if look.overflow else "proactive",
+                reason=report.epoch_reason,
+                epoch=report.epoch,
+                before=before.counted if before else 0,
+                after=last.counted,
+                left_out=report.dropped,
+                renewed=report.renewed,
+            )
         return context
+
+    # Under pressure
+
+    def _counted(self, wish: Wish, look: "_Look") -> int:
+        """How many tokens the last request had, uncorrected; after a restart it is made once more to know."""
+        if self._last:
+            return self._last.counted
+        context = self._prepare(wish, replace(look, overflow=None, preview=True))
+        return round(context.report.input_tokens / calibration(self.row).ratio(wish.model or self.row.model))
+
+    def _within(self, wish: Wish, look: "_Look", refused_at: int) -> Wish:
+        """What is asked for, in as many tokens as providers took of this model before; less, if the last request was refused."""
+        budget = budget_for(wish, self.row.head)
+        model = wish.model or self.row.model
+        most = self._mind.most(model)
+        ratio = calibration(self.row).ratio(model)
+        if look.overflow:
+            most = refused(look.overflow, refused_at, budget.reserved_output)
+            if not look.preview:
+                self._mind.keep_most(model, most)
+        return within(wish, budget, int(most * ratio)) if most else wish
+
+    @property
+    def summary(self) -> str:
+        """What summaries tell of this session's path; they stand in its requests once there is no room for all of it."""
+        return joined(self._store.summaries.on_path(self.row, self.path, self._manner(self.path, _NOTHING).bears(self.path).hidden))
+
+    def set_summary(self, text: str) -> None:
+        """Let these words stand for what was said, all but the last messages; "" for no summary at all."""
+        if not text.strip():
+            self._store.summaries.retire(self.row, 0, self._home.now())
+            return
+        planned = self._planned(when="whole")
+        if planned is None:
+            raise ChoiceError(f"session {self.id} is too short to be summed up: nothing stands before its last messages")
+        self._store.summaries.add(self.row, planned.end, summed(planned, text, GIVEN), self._home.now())
+        self.told("compressed", path="given", reason="written by a person", messages=planned.stop)
+
+    async def summarize(self, model: Model | None = None) -> str:
+        """Sum up what was said, all but the last messages, with a model: this one, or the one that the store was opened with.
+
+        The text, or "" where there was nothing to sum up. Without a model it is made of beginnings. What is written meanwhile is
+        not touched by it.
+        """
+        planned = self._planned(when="now")
+        return await self._sum_up(planned, model or self._home.model, "asked") if planned else ""
+
+    async def _sum_up_what_is_due(self) -> bool:
+        """What goes on behind the scenes after an answer; whether it went well."""
+        planned = self._planned(when="due")
+        well = planned is None or bool(await self._sum_up(planned, self._home.model, "background"))
+        for node in undigested(self._store, self.row, self.path):
+            assert node.message is not None
+            made = await summarize(self._home.model, Ask(messages=(node.message,), tokens=DIGEST))
+            if made.by == "model":
+                self._store.summaries.add_digest(self.row, node, made.text, self._home.now())
+            self.told("compressed", path="background", reason="a large tool result", by=made.by, failures=made.failures)
+            well = well and made.by == "model"
+        return well
+
+    async def _sum_up(self, planned: Plan, model: Model | None, path: str) -> str:
+        made = await summarize(model, planned.ask)
+        if not self._is_newest(planned):
+            self.told("compressed", path=path, reason="another summary was written meanwhile", calls=made.calls)
+            return made.text
+        by = "a model" if made.by == "model" else "its beginnings"
+        # Where covers tell of what was left out, its telling lines say more than its beginnings.
+        kept = made.by == "model" or model is None or self._policy.summary != "cover"
+        if kept:
+            self._store.summaries.add(self.row, planned.end, summed(planned, made.text, by), self._home.now())
+        self.told(
+            "compressed",
+            path=path,
+            reason=planned.why,
+            messages=planned.stop - planned.start,
+            by=by if kept else "nobody",
+            calls=made.calls,
+            failures=made.failures,
+            notes=made.notes,
+        )
+        return made.text if kept else ""
+
+    def _is_newest(self, planned: Plan) -> bool:
+        """Whether nobody wrote a summary, or took one back, since this one was planned."""
+        hidden = self._manner(self.path, _NOTHING).bears(self.path).hidden
+        return tuple(one.name for one in self._store.summaries.on_path(self.row, self.path, hidden)) == planned.behind
+
+    @property
+    def _policy(self) -> Policy:
+        return self._wish.policy if self._wish else find_policy("default")
+
+    def _planned(self, when: When) -> Plan | None:
+        wish = self._wish or check_wish(None, None, None, "default", (), None, 1.0, None)
+        return plan(self._store, self.row, self.path, wish, self._manner(self.path, _NOTHING), when)
+
+    def undo(self) -> int:
+        """Let the epoch before this one stand again where it still fits, and no summary that was made since; its new number."""
+        number, began = self._store.views.undo(self.row, self.path, self._home.now())
+        self._store.summaries.retire(self.row, began, self._home.now())
+        self._last = None
+        self.told("compressed", path="undone", reason="undone", epoch=number)
+        return number
+
+    def search(self, query: str, limit: int = LIMIT) -> list[Hit]:
+        """Search what of this session its last request does not show; each hit has a handle to recall."""
+        bears = self._manner(self.path, _NOTHING).bears(self.path)
+        shown = shown_in(self._store.views.newest(self.row, self.path), len(self.path))
+        return search(self._store, self.row, bears, query, now=self._home.now(), limit=limit, shown=shown)
+
+    def use(self, call: ToolCall) -> Node:
+        """Carry out a call of one of Loom's own tools, and write its result behind the cursor. What was recalled stays a while."""
+        [node] = self.append(carry_out(self, call))
+        if call.name in RECALLED:
+            self._mind.keep_recalled(node.id, self._store.views.epoch(self.row, self.path))
+        return node
+
+    def _recalled(self, path: Path) -> list[Node]:
+        """What was recalled since the last epoch began: it is not cut again at once."""
+        nodes = [self._node(name) for name in self._mind.recalled(self._store.views.epoch(self.row, path))]
+        return [node for node in nodes if node.message and path.holds(node.seq, node.depth)]
+
+    def _handoff(self, path: Path, state: Working, before: Handoff | None) -> Handoff:
+        goals = [path.end.goal] if path.end and path.end.goal is not None else []
+        goal = next((node.message.text for node in path.nodes(goals) if node.message), "")
+        return hand_over(state, goal, [node.message for node in path[-_TOLD:] if node.message], before, self._home.now())
+
+    def _keep_handoff(self, handed: Handoff, state: Working) -> None:
+        self._mind.keep_handed(handed)
+        if self._home.snapshots:
+            try:
+                self._home.snapshots.write(self.id, state, handed)
+            except StoreError as error:  # the store has it; a full disk elsewhere must not stop the agent
+                self.told("compressed", path="renewal", reason="the snapshot could not be written", failures=(str(error),))
+
+    def resume(self) -> Resumed:
+        """What is needed to go on after a crash. Working state that the store does not have comes back from its last snapshot."""
+        state, before, restored = self.working, self._mind.handed, False
+        if self._home.snapshots and (state == EMPTY or before is None) and (found := self._home.snapshots.read(self.id)):
+            before = before or found[1]
+            if state == EMPTY and found[0] != EMPTY:
+                state, restored = self.keep_working(found[0]), True
+        handed = self._handoff(self.path, state, before)
+        return Resumed(replace(handed, sprint=before.sprint if before else 0), state, handed.pending, restored)
+
+    @property
+    def _whose(self) -> SessionRow:
+        """The row whose states are this session's; a guest has none."""
+        return replace(self.row, key=0, id="") if self._guest else self.row
 
     def _manner(self, path: Path, look: "_Look") -> Manner:
         """How this session reads its tree."""
@@ -275,15 +343,14 @@ class Session:
         tree = store.trees.head(row.tree)
         agent = store.settings.agent(self._home.scope, row.agent) if row.agent else None
         aware = agent is not None and agent.loom_aware and tree.head.mode == "dialogue"
-        states = store.states
         return Manner(
             tree=tree,
             now=self._home.now(),
             agent=agent,
-            chosen={} if tree.head.mode == "dialogue" else _texts(states.all(self._mind.key, "version")),
+            chosen={} if tree.head.mode == "dialogue" else self._mind.texts("version"),
             sources=look.sources,
             include=frozenset(self._node(name).id for name in look.include),
-            buffer="" if tree.head.mode == "dialogue" else _texts(states.all(self._mind.key, "buffer")).get("", ""),
+            buffer="" if tree.head.mode == "dialogue" else self._mind.texts("buffer").get("", ""),
             headers=headers_from(store, row) if aware else None,
             addendum=addendum() if aware else "",
         )
@@ -311,6 +378,9 @@ class Session:
         behind = self._behind(plain(generation))
         nodes = self._append(answer.messages, behind, plain(generation), usage=usage, records=beside, calibration=learnt)
         self.told("absorbed", prompt=usage.prompt, completion=usage.completion, cached=usage.cached, cost=usage.cost)
+        # A turn is over when nothing is called any more; where turns are not what is cut, one need not wait for that.
+        if self._policy.strategy != "whole_turns" or not any(message.calls for message in answer.messages):
+            self._home.begin(self.id, self._sum_up_what_is_due)
         return nodes
 
     def _behind(self, generation: str) -> Node | None:
@@ -321,130 +391,18 @@ class Session:
             return self.path.end
         return recent[first - 1] if first else self.path[recent[0].depth - 1] if recent[0].depth else None
 
-    def response(self, node: str) -> str | None:
-        """The provider's answer, as it came, that made this node."""
-        found = self._store.sessions.records(self.row, self._store.sessions.node(self.row, node), "response")
-        return found[0] if found else None
-
     def recall(self, handle: str) -> str:
         """What was left out under this handle: the text of a part, or the messages of a span as canonical JSON lines."""
         return self._store.views.recall(self.row, self.path, handle)
 
-    def fork(self, at: str | None = None, title: str = "") -> "Session":
-        """A second session that begins with what this one has said, up to the node `at`. Nothing is copied."""
-        node = self.path.end if at is None else self._store.sessions.node(self.row, at)
-        identity, title = self._home.fresh_id(), title or self.row.title
-        row = self._store.sessions.fork(self._home.scope, self.row, node, identity, title, self._home.now())
-        made = Session(self._home, row, node)
-        if chosen := self.versions():  # the same path is read the same way
-            self._store.states.put(
-                row.key, "version", {name: to_json(version) for name, version in chosen.items()}, self._home.now()
-            )
-        return made.told("forked", origin=self.id)
 
-    def switch(self, to: str) -> "Session":
-        """Move the cursor to another node of the tree."""
-        node = self._store.sessions.node(self.row, to)
-        self._now(self._store.sessions.switch(self.row, node, self._home.now()), [node])
-        return self.told("switched")
-
-    def change(
-        self,
-        *,
-        title: str | None = None,
-        archived: bool | None = None,
-        model: str | None = None,
-        system: str | None = None,
-        tools: Iterable[Tool | Mapping[str, Any]] | None = None,
-    ) -> "Session":
-        """Give the session another title, model, system text or tools; put it away, or take it back."""
-        before = head = self._store.sessions.get(self._home.scope, self.id).head
-        if model is not None:
-            head = replace(head, model=model)
-        if system is not None:
-            head = replace(head, system=gather((), system, None)[0].system)
-        if tools is not None:
-            head = replace(head, tools=gather((), None, tools)[0].tools)
-        status: Literal["active", "archived"] | None = None if archived is None else "archived" if archived else "active"
-        changed = head if head is not before else None
-        self._now(self._store.sessions.change(self.row, now=self._home.now(), title=title, status=status, head=changed))
-        return self.told("changed")
-
-    def carry_on(self) -> "Session":
-        """Put this session away and begin a fresh one with its system text, tools and model, called `Continue: TITLE`."""
-        self.change(archived=True)
-        row = self._store.sessions.create(
-            replace(self._home.scope, agent=self.row.agent),
-            self._home.fresh_id(),
-            now=self._home.now(),
-            title=f"Continue: {self.row.title}"[:200],
-            head=self.row.head,
-            origin=self.id,
-        )
-        return Session(self._home, row).told("created", origin=self.id)
-
-    def purge(self) -> tuple[int, int]:
-        """Take away for good what only this session holds: how many messages went, and how many stay because others hold them."""
-        gone, kept = self._store.sessions.purge(self.row, self._home.now())
-        self.told("purged", gone=gone, kept=kept)
-        return gone, kept
-
-    def export(self) -> Iterator[str]:
-        """The session as JSON lines, to be imported anywhere with the same ids."""
-        return export_session(self._store, self.row)
-
-    def conversation(self) -> Conversation:
-        """All of it: every message in its place, system messages too."""
-        asides: dict[str, list[Message]] = {}
-        for aside in self._store.sessions.on_path(self.row, self.path):
-            asides.setdefault(aside.after, []).append(aside.message)
-        said = list(asides.pop("", []))
-        for node in self.path:
-            said += [node.message] if node.message else []
-            said += asides.get(node.id, [])
-        lead = next((n for n, m in enumerate(said) if m.role not in ("system", "developer")), len(said))
-        return replace(self.row.head, system=(*self.row.head.system, *said[:lead]), messages=tuple(said[lead:]))
-
-    def _node(self, name: str) -> Node:
-        return self._store.sessions.node(self.row, name)
-
-    def _on_path(self, path: Path, name: str) -> Node:
-        node = self._node(name)
-        if not path.holds(node.seq, node.depth):
-            raise ChoiceError(f"node {node.local} cannot be pinned: it is not on the path of session {self.id}")
-        return node
-
-    def _now(self, row: SessionRow, nodes: Sequence[Node] = ()) -> "Session":
-        """Stand where the row says; the path that leads there may end in these nodes."""
-        self.row = row
-        if nodes and nodes[-1].seq == row.cursor:
-            self.path = self.path.grown(nodes)
-        elif row.cursor != (self.path.end.seq if self.path.end else None):
-            self.path = self._store.sessions.path(row)
-        return self
+_NOTHING = _Look((), (), (), True, None)
 
 
-def _texts(states: Mapping[str, str]) -> dict[str, str]:
-    return {name: str(from_json(data)) for name, data in states.items()}
-
-
-def parsed(messages: object) -> list[Message]:
-    if not isinstance(messages, Iterable) or isinstance(messages, str | Mapping):
-        raise ChoiceError(f"messages must be a list, found {describe(messages)}")
-    given = [{"role": "user", "content": message} if isinstance(message, str) else message for message in messages]
-    try:
-        return list(parse_given(given))
-    except TypeError as error:  # a field that JSON cannot hold
-        raise WireError("messages", "values that JSON can hold", str(error)) from None
-
-
-def title_of(said: Iterable[Message]) -> str:
-    """The first line of the first request."""
-    return one_line(next((message.text for message in said if message.role == "user" and message.text.strip()), ""))
-
-
-def one_line(text: str) -> str:
-    """The first line of a text, short enough for a title."""
-    line = "".join(c if c.isprintable() else " " for c in text.strip().partition("\n")[0]).strip()
-    line = line.encode(errors="replace").decode()
-    return line if len(line) <= _TITLE else line[: _TITLE - 1] + "…"
+def _handing(wish: Wish, handed: Handoff | None) -> Wish:
+    """What is asked for, with a handoff in the system text."""
+    if handed is None:
+        return wish
+    told = to_system_prompt(handed)
+    zones = {"handoff": gate_counter(None).count_text(told) + _MEMORY_ROOM}
+    return replace(wish, sections=(*wish.sections, Section("handoff", told)), zones=zones | dict(wish.zones))

@@ -11,7 +11,7 @@ from loom.context.weave import gate_counter
 from loom.conversation.identity import node_id
 from loom.conversation.tree import NO_FLAGS, NO_PREFERENCES, Link, Source, Tree, TreeHead, TreeNode
 from loom.engine.home import Home
-from loom.engine.sessions import one_line
+from loom.engine.written import one_line
 from loom.errors import StoreError
 from loom.stores.marks import Hung, Marks, Origin, Said, Tied, flags_as_marks
 from loom.stores.nodes import Planned, plain

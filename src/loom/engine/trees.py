@@ -15,7 +15,8 @@ from loom.conversation.tree import Preferences, Source, TreeHead
 from loom.engine.assemble import preferred
 from loom.engine.digest import LEAST, TOKENS, digest
 from loom.engine.home import Home
-from loom.engine.sessions import Given, Session, parsed
+from loom.engine.sessions import Session
+from loom.engine.written import Given, parsed
 from loom.errors import ChoiceError
 from loom.stores.bearing import bearing
 from loom.stores.marks import Flag, Hung, Mark, Marks, Tied, Turned

@@ -18,6 +18,7 @@ from loom.stores.database import Reader, Row
 from loom.stores.nodes import plain
 from loom.stores.path import ancestor, named, to_message
 from loom.stores.sessions import Aside, Status, Usage
+from loom.stores.summaries import Summary
 from loom.stores.views import Kept, View
 
 COPY = "restore the store from a copy, or export what can be read and import it into a new store"
@@ -207,6 +208,10 @@ def _record(_: Reader, row: _RecordRow) -> Iterator[Wrong]:
         yield "the usage cannot be read", _AGAIN
     if row.kind in marks.KINDS and row.data is not None and read(decoder(marks.KINDS[row.kind]), row.data) is None:
         yield f"the {row.kind} cannot be read", _AGAIN
+    elif row.kind == "summary" and row.data is not None and read(decoder(Summary), row.data) is None:
+        yield "the summary cannot be read", _AGAIN
+    elif row.data is not None and row.status == "purged" and row.kind in ("summary", "digest"):
+        yield "its session was purged, and its words are still there", cleared("records", "data = NULL", f"seq = {row.seq}")
     elif row.data is not None and row.status == "purged" and _label(row):
         yield "its session was purged, and its label is still there", cleared("records", "data = NULL", f"seq = {row.seq}")
     if row.session and row.writer is None:  # 0: it came with another session, its own is not here

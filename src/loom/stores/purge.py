@@ -53,7 +53,7 @@ def take_words(writer: Writer, tree: TreeRow, session: int, gone: Mapping[int, i
     _take_texts(writer, tree, session, gone)
     writer.all("DELETE FROM views WHERE session = $1", session)
     writer.all("DELETE FROM states WHERE session = $1", session)
-    _take_views(writer, tree, {**gone, **_take_labels(writer, tree.key, session)})
+    _take_views(writer, tree, {**gone, **_take_labels(writer, tree.key, session), **_take_summaries(writer, tree.key, session)})
     if writer.one("SELECT 1 FROM sessions WHERE tree = $1 AND key <> $2 AND status <> 'purged'", tree.key, session) is None:
         _take_head(writer, tree.key)
 
@@ -68,6 +68,18 @@ def _take_labels(writer: Writer, tree: int, session: int) -> dict[int, int]:
     )
     writer.many("UPDATE records SET data = $2 WHERE seq = $1", [(seq, _unlabelled(kind, data)) for seq, _, _, kind, data in found])
     return {node: depth for _, node, depth, _, _ in found}
+
+
+def _take_summaries(writer: Writer, tree: int, session: int) -> dict[int, int]:
+    """Take away what a session wrote to sum up. The nodes that it was kept beside, with their depths."""
+    found = writer.all(
+        """SELECT r.seq, r.node, n.depth FROM records r JOIN nodes n ON n.tree = r.tree AND n.seq = r.node
+            WHERE r.tree = $1 AND r.session = $2 AND r.kind IN ('summary', 'digest') AND r.data IS NOT NULL""",
+        tree,
+        session,
+    )
+    writer.many("UPDATE records SET data = NULL WHERE seq = $1", [(seq,) for seq, _, _ in found])
+    return {node: depth for _, node, depth in found}
 
 
 def _unlabelled(kind: str, data: str) -> str | None:

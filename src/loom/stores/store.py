@@ -6,6 +6,7 @@ from loom.stores.migrate import migrate
 from loom.stores.schema import MIGRATIONS
 from loom.stores.sessions import Sessions
 from loom.stores.settings import Settings, States
+from loom.stores.summaries import Summaries
 from loom.stores.trees import Trees
 from loom.stores.views import Views
 
@@ -26,6 +27,7 @@ class Store:
         self.trees = Trees(self.database)
         self.settings = Settings(self.database)
         self.states = States(self.database)
+        self.summaries = Summaries(self.database)
 
     def close(self) -> None:
         self.database.close()

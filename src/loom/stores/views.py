@@ -36,6 +36,9 @@ class View(Struct, frozen=True, kw_only=True):
     as_of: int = 0  # when the epoch began: ages and counts in its headers are those of then
     shape: str = ""  # what was hidden and what came in beside the path
     positions: tuple[tuple[int, int], ...] = ()  # of the epoch's pieces, where on the path each stands
+    told: str = ""  # summaries in its system text
+    given: str = ""  # the newest summary that a person wrote, by its name
+    of: int = -1  # the epoch that this one brings back
 
 
 class Kept(Struct, frozen=True, omit_defaults=True):
@@ -79,6 +82,31 @@ class Views:
         with path.database.read() as reader:
             found = reader.one("SELECT max(epoch) FROM views WHERE session = $1", row.key)
             return found[0] if found and found[0] is not None else -1
+
+    def undo(self, row: SessionRow, path: Path, now: int) -> tuple[int, int]:
+        """Let the epoch before the newest one stand again, as one more; its number, and when it first began."""
+        with self._database.write() as writer:
+            found = writer.one("SELECT status FROM sessions WHERE key = $1 {lock}", row.key)
+            check_alive(row, found[0] if found else "purged")
+            kept = writer.all("SELECT epoch, node, seen, hash, data, created FROM views WHERE session = $1 ORDER BY epoch", row.key)
+            views = {number: msgspec.convert(from_json(data), View) for number, _, _, _, data, _ in kept}
+            if not views:
+                raise ChoiceError(f"session {row.id} has made no request of its own yet, so there is no epoch to undo")
+            newest = max(views)
+            standing = views[newest].of if views[newest].of >= 0 else newest
+            before = [one for one in kept if one[0] < standing and views[one[0]].of < 0]
+            if not before:
+                raise ChoiceError(f"session {row.id} is in its first epoch; there is none before it to go back to")
+            number, node, seen, digest, _, began = before[-1]
+            depth = writer.one("SELECT depth FROM nodes WHERE tree = $1 AND seq = $2", row.tree.key, node)
+            if depth is None or not Path(Opened(writer), path.tree, path.end).holds(node, depth[0]):
+                raise ChoiceError(
+                    f"the epoch before was on another branch than session {row.id} stands on; switch back to it first"
+                )
+            view = views[number]
+            again = replace(view, of=number, node=node, epoch=replace(view.epoch, number=newest + 1, seen=seen, hash=digest))
+            self._save_view(writer, row, again, now)
+            return newest + 1, began
 
     def save(self, row: SessionRow, view: View | None, cuts: Mapping[str, tuple[Cut, Node | None]], now: int) -> None:
         """Keep what the last request was made of, and what its markers stand for. Of a view that is kept already, only its end."""

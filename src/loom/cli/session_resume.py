@@ -1,0 +1,108 @@
+"""`loom session resume`: what an agent or a person needs to go on with a session after a crash or a pause."""
+
+import shlex
+
+import click
+from msgspec import to_builtins
+
+from loom.cli import terminal
+from loom.cli.store import Where, scoped
+from loom.cli.terminal import clean, dim, note, one_line, plural, say, style
+from loom.context.renewal import to_system_prompt
+from loom.context.working import EMPTY, render
+from loom.conversation.canonical import to_json
+from loom.engine.loom import Loom
+from loom.engine.sessions import Resumed, Session
+from loom.errors import ChoiceError
+from loom.stores.sessions import check_alive
+
+
+@click.command("resume")
+@click.argument("name", metavar="[ID]", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print all of it as one JSON object.")
+@scoped
+def resume(where: Where, name: str | None, as_json: bool) -> None:
+    """Tell what is needed to go on with a session.
+
+    Its goal, the handoff document, the working state, calls that were never answered, and the next command. Without ID it is the
+    session used last.
+    """
+    with where.open() as loom:
+        found = loom.session(_named(loom, where, name))
+        check_alive(found.row, found.row.status)
+        resumed = found.resume()
+        view = loom.store.views.newest(found.row, found.path)
+        epoch = view.epoch.number if view else None
+        going_on = _next(found, resumed, where)
+        if as_json:
+            told = {
+                "session": found.id,
+                "title": found.row.title,
+                "status": found.row.status,
+                "goal": resumed.handoff.goal,
+                "handoff": to_builtins(resumed.handoff),
+                "document": to_system_prompt(resumed.handoff),
+                "working": to_builtins(resumed.working),
+                "restored": resumed.restored,
+                "pending": resumed.pending,
+                "epoch": epoch,
+                "next": going_on,
+            }
+            say(to_json(told))
+            return
+        _print(found, resumed, epoch, going_on)
+
+
+def _named(loom: Loom, where: Where, name: str | None) -> str:
+    if name is not None:
+        return name
+    rows = loom.sessions(limit=1)
+    if not rows:
+        whose = f" of agent {where.agent}" if where.agent else ""
+        raise ChoiceError(f"there is no session{whose} in project {where.project} to go on with; loom session new TITLE makes one")
+    return rows[0].id
+
+
+def _next(found: Session, resumed: Resumed, where: Where) -> str:
+    """The command that goes on: where the user is to speak it appends, else it makes the request to send now."""
+    end = found.cursor
+    if found.row.status == "archived":
+        command = ["loom", "session", "archive", found.id, "--undo"]
+    elif end is None or (end.role == "assistant" and not resumed.pending):
+        command = ["loom", "session", "append", found.id, "TEXT"]
+    else:
+        command = ["loom", "weave", "--session", found.id]
+    if where.store is not None:
+        # An address may hold a password, which belongs into no output.
+        command += ["--store", where.store if "://" not in where.store or "@" not in where.store else "URL"]
+    for option, value in (("--project", where.project), ("--tenant", where.tenant)):
+        if value != "default":
+            command += [option, value]
+    if where.agent:
+        command += ["--agent", where.agent]
+    return shlex.join(command)
+
+
+def _print(found: Session, resumed: Resumed, epoch: int | None, going_on: str) -> None:
+    say(f"{style(found.row.title or '(no title)', bold=True)}  {style(found.id, fg='blue')}")
+    window = f"epoch {epoch} goes on while it fits" if epoch is not None else "begins anew with the next request"
+    state = "came back from its files; the store had none" if resumed.restored else "as the store has it"
+    state = state if resumed.working != EMPTY else "none yet; loom session working begins one"
+    for what, value in (("goal", resumed.handoff.goal or "(not stated)"), ("window", window), ("state", state)):
+        say(f"  {dim(f'{what:<10}')} {one_line(value, terminal.width() - 13)}")
+    for text in (to_system_prompt(resumed.handoff), render(resumed.working)):
+        if text:
+            say()
+            _print_text(text)
+    if resumed.pending:
+        say()
+        were = f"{plural(len(resumed.pending), 'call')} {'was' if len(resumed.pending) == 1 else 'were'}"
+        note(f"{were} never answered: append the results, or the model is told that there are none")
+        for call in resumed.pending:
+            say(f"    {style('→', fg='cyan')} {one_line(call, terminal.width() - 6)}")
+    say(f"\n{dim('next:')} {style(going_on, bold=True)}")
+
+
+def _print_text(text: str) -> None:
+    for line in text.splitlines():
+        say(style(line, bold=True) if line.startswith(("# ", "## ")) else clean(line))

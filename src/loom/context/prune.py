@@ -1,0 +1,224 @@
+"""Prune JSON until it fits: still JSON, of the same shape and with the same blanks, with how much is missing.
+
+A part is the further from the point the deeper it lies, the longer it is and the more items stand between it and both ends of its
+list. Parts are taken from the point outwards, the telling fields first, and only so many are visited as could fit.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from heapq import heappop, heappush
+from itertools import islice
+from typing import Any
+
+from msgspec import Struct
+
+from loom.context.cut import BYTES, cut_marker, fill, from_ends, guess, shorten
+from loom.conversation.canonical import from_json
+
+SAMPLE = 8_000  # characters that show how it is written
+PIECE = 120  # characters by which texts grow
+FEW, SMALL = 8, 100  # items or fields, and characters in all, that are taken at once
+FIELDS = 1_000  # of an object that are looked at, or as many as there are tokens
+VISITS = 16  # parts that are looked at for each token
+NAME = 80  # characters of a field's name
+# How much further from the point: a level deeper, a character longer, a field that does not tell.
+DEEPER, LONGER, SILENT = 0.1, 0.001, 0.5
+PLAIN_ITEM, SMALL_ITEM, ITEM = 0.1, 0.2, 1.0  # the next item of a list; the next piece of a text is as far as an item
+DEEPEST = 40  # levels that are written
+
+_TELLING = re.compile(r"err|messag|msg|reason|status|state|code|\bid|id$|name|title|path|file|url|type|detail", re.IGNORECASE)
+_SPACED = re.compile(r"[\]}\"\w], [\"\[{\w-]")
+_INDENT = re.compile(r"\s*[\[{]\s*?\n([ \t]+)")
+
+# From a value to a part of it: the places and the names of fields, "" for items of lists.
+_Path = tuple[tuple[int, str], ...]
+
+
+class _Leaf(Struct):
+    """What is taken at once, a plain value, a small list or object or a piece of a text, and what it may cost in tokens."""
+
+    path: _Path
+    cost: int
+
+
+def parse(text: str) -> list[Any] | dict[str, Any] | None:
+    """The list or the object that a text is, or none."""
+    try:
+        value = from_json(text)
+    except ValueError:
+        return None
+    return value if isinstance(value, list | dict) else None
+
+
+def prune(text: str, tokens: int, count: Callable[[str], int], handle: str) -> str | None:
+    """As much of a JSON text as fits, and the marker in a line of its own; none where it is no JSON or too little would be left."""
+    value = parse(text)
+
+    def marked(written: str) -> str:
+        return f"{written}\n{cut_marker(max(len(text) - len(written), 0), handle)}"
+
+    written = None if value is None else _largest(value, text[:SAMPLE], tokens, lambda made: count(marked(made)))
+    return None if written is None else marked(written)
+
+
+def prune_line(line: str, longest: int) -> str:
+    """A line of JSON in so many characters, as JSON if that is possible."""
+    value = None if len(line) <= longest else parse(line)
+    written = None if value is None else _largest(value, line[:SAMPLE], longest, len)
+    return shorten(line, longest) if written is None else written
+
+
+def _largest(value: list[Any] | dict[str, Any], sample: str, most: int, size: Callable[[str], int]) -> str | None:
+    """As much of the value as is not larger than this."""
+    write = _writer(sample)
+    leaves: list[_Leaf] = []
+    cost = 0
+    for leaf in _Walk(value, most):
+        leaves.append(leaf)
+        cost += leaf.cost
+        if cost > 2 * most:
+            break
+
+    def compose(taken: Iterable[int]) -> str:
+        return write(_pruned(value, _chosen(leaves[place].path for place in taken)))
+
+    return fill([leaf.cost for leaf in leaves], most, size, compose)
+
+
+class _Walk:
+    """The leaves of a value, from the point outwards."""
+
+    def __init__(self, value: list[Any] | dict[str, Any], most: int) -> None:
+        self._most = most
+        self._serial = 0
+        # How far a part is, in which order it was found, its path, the part, how far it is by its lists alone, and which of its
+        # items or pieces comes next.
+        self._heap: list[tuple[float, int, _Path, Any, float, int]] = []
+        self._push(0.0, (), value, 0.0)
+
+    def _push(self, distance: float, path: _Path, part: Any, far: float, nth: int = 0) -> None:
+        self._serial += 1
+        heappush(self._heap, (distance, self._serial, path, part, far, nth))
+
+    def __iter__(self) -> Iterator[_Leaf]:
+        for _ in range(VISITS * self._most + FIELDS):
+            if not self._heap:
+                return
+            _, _, path, part, far, nth = heappop(self._heap)
+            name = path[-1][1][:NAME] if path else ""
+            if isinstance(part, str):
+                yield _Leaf(path, guess(part[nth * PIECE : (nth + 1) * PIECE]) + (0 if nth else guess(name)))
+                if (nth + 1) * PIECE < len(part):
+                    further = far + (nth + 1) * ITEM * (0.5 if _tells(name) else 1.0)
+                    self._push(further, path, part, far, nth + 1)
+            elif not isinstance(part, list | dict) or (path and _is_small(part)):
+                yield _Leaf(path, _letters(part) // BYTES + guess(name) + 1)
+            elif part and len(path) < DEEPEST:
+                self._open(path, part, far, nth)
+
+    def _open(self, path: _Path, part: list[Any] | dict[str, Any], far: float, nth: int) -> None:
+        deep = min(DEEPER * len(path), 4 * DEEPER)
+        if isinstance(part, list):
+            place = from_ends(nth, len(part))
+            step = _step(part[place])
+            self._push(far + step * nth + deep, (*path, (place, "")), part[place], far + step * nth)
+            if nth + 1 < len(part):
+                self._push(far + step * (nth + 1), path, part, far, nth + 1)
+            return
+        names = list(islice(part, max(FIELDS, self._most)))
+        for turn in range(len(names)):
+            place = from_ends(turn, len(names))
+            inner = part[names[place]]
+            # What comes first in an object most often says which one it is.
+            silent = 0.0 if place == 0 or _tells(names[place][:NAME]) else SILENT
+            self._push(far + deep + LONGER * _letters(inner) + silent, (*path, (place, names[place])), inner, far)
+
+
+@lru_cache(maxsize=4096)
+def _tells(name: str) -> bool:
+    """Whether a field of this name says what its object is or what went wrong with it."""
+    return _TELLING.search(name) is not None
+
+
+def _step(item: Any) -> float:
+    """How much further from the point such an item makes the next."""
+    if not isinstance(item, list | dict):
+        return PLAIN_ITEM
+    return SMALL_ITEM if _is_small(item) else ITEM
+
+
+def _is_small(part: Any) -> bool:
+    """Whether it is taken at once: to tell what is missing of it would be as long."""
+    return _letters(part) <= SMALL
+
+
+def _letters(part: Any, levels: int = 2) -> int:
+    """How many characters a part takes when it is first shown, nearly."""
+    if isinstance(part, str):
+        return min(len(part), PIECE)
+    if not isinstance(part, list | dict):
+        return 5
+    if len(part) > FEW or not levels:
+        return PIECE
+    inside = (*part, *part.values()) if isinstance(part, dict) else part
+    return min(sum(_letters(inner, levels - 1) for inner in inside), PIECE)
+
+
+def _chosen(paths: Iterable[_Path]) -> dict[tuple[int, str], Any]:
+    """The paths as a tree: for each part of a value what is chosen of it, and at the leaves how many times."""
+    root: dict[tuple[int, str], Any] = {}
+    for path in paths:
+        node = root
+        for step in path[:-1]:
+            node = node.setdefault(step, {})
+        node[path[-1]] = node.get(path[-1], 0) + 1
+    return root
+
+
+def _pruned(part: Any, chosen: Any) -> Any:
+    """The part with only what is chosen of it, and where something is missing, how much."""
+    if isinstance(part, str):
+        return shorten(part, chosen * PIECE)
+    if not isinstance(chosen, dict):
+        return part
+    if isinstance(part, dict):
+        return _pruned_object(part, chosen)
+    made: list[Any] = []
+    at = 0
+    for place, _ in (*sorted(chosen), (len(part), "")):
+        if place > at:
+            made.append(f"… {place - at:,} more")
+        if place < len(part):
+            made.append(_pruned(part[place], chosen[place, ""]))
+        at = place + 1
+    return made
+
+
+def _pruned_object(part: dict[str, Any], chosen: dict[tuple[int, str], Any]) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for at, (place, name) in enumerate((*sorted(chosen), (len(part), ""))):
+        if place > at:  # told where the first is missing: no object has two fields of one name
+            made["…"] = f"{len(part) - len(chosen):,} more"
+        if place < len(part):
+            made[shorten(name, NAME)] = _pruned(part[name], chosen[place, name])
+    return made
+
+
+def _writer(sample: str) -> Callable[[Any], str]:
+    """Writes JSON with the blanks that the sample has, so that what is kept stands there as it stood."""
+    found = _INDENT.match(sample)
+    indent = found[1] if found else None
+    signs = ("," if indent is not None or not _SPACED.search(sample) else ", ", ": " if '": ' in sample else ":")
+
+    def write(value: Any) -> str:
+        written = json.dumps(value, indent=indent, separators=signs, ensure_ascii="\\u" in sample)
+        try:
+            written.encode()
+        except UnicodeEncodeError:
+            # Half of a surrogate pair stood there as an escape, and must not stand there otherwise.
+            return json.dumps(value, indent=indent, separators=signs)
+        return written
+
+    return write

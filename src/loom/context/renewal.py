@@ -1,0 +1,330 @@
+"""Renewal: what an agent takes along when its window begins anew, as a document for the model and as files for a restart.
+
+Rules of this file:
+- The document holds only what was so at the moment of renewal: it is the same text in every call of the epoch.
+- Everything is bounded; what is longer ends in "…".
+- What was written to the files is read back as the same working state.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from loom.context.working import DECISIONS, LINE, PLAN, Dashboard, Evidence, Incident, Working
+from loom.conversation.canonical import from_json
+from loom.conversation.message import Message, Text, ToolCall, ToolResult
+from loom.dialects.repair import UNANSWERED
+from loom.errors import ChoiceError
+
+GOAL, PROGRESS = 2000, 2000  # characters of each
+FILES, PENDING = 40, 20  # files that are named, and calls
+CALL = 160  # characters of a call
+
+_HEAD = 200  # characters of a result in which it says whether it failed
+_DEEP = 4  # objects inside objects in which arguments name files
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+
+# What the name of a tool, or its argument `command`, says that it does.
+_WRITES = frozenset({
+    "append", "apply", "applypatch", "copy", "create", "edit", "insert", "modify", "move", "multiedit", "overwrite", "patch", "put",
+    "rename", "replace", "save", "strreplace", "update", "write",
+})  # fmt: skip
+_PATCHES = frozenset({"applypatch", "patch"})
+_MOVES, _COPIES = frozenset({"move", "rename"}), frozenset({"copy"})
+_DELETES, _WHOLE = frozenset({"delete", "remove", "rm", "unlink"}), frozenset({"file", "files", "fs", "path"})
+_LOOKS = frozenset({"dir", "directory", "folder", "get", "list", "read", "show", "undo", "view"})
+_VERBS = ("command", "action", "operation")
+_OPENS, _EDITS_OPEN = ("open", "create"), "edit"  # tools that share an open file: the second need not name it
+
+# Which argument names the file; letters only, so that filePath, file_path and FilePath are one.
+_PATHS = frozenset({
+    "absolutepath", "file", "filename", "filepath", "fullpath", "notebookpath", "outputfile", "outputpath", "path", "relativepath",
+    "relativeworkspacepath", "targetfile", "targetnotebook", "targetpath",
+})  # fmt: skip
+_FROM = _PATHS | {"from", "oldpath", "source", "sourcepath", "src"}
+_TO = frozenset({"dest", "destination", "destinationpath", "destpath", "dst", "newpath", "target", "targetpath", "to"})
+
+_PATCH = "*** Begin Patch"
+_PATCHED = re.compile(r"^\*\*\* (?:(Add|Update|Delete) File|(Move) to): (.+)$", re.MULTILINE)
+# Most wires cannot say that a result is an error; then its first words do.
+_FAILED = re.compile(
+    r"\W*(?:tool_use_error|errors?\b|exception\b|fail(?:ed|ure)\b|traceback\b|cannot\b|could not\b|unable to\b|invalid\b"
+    r"|permission denied|no (?:match|replacement|such)\b)",
+    re.IGNORECASE,
+)
+_EXIT = re.compile(r"exit(?:ed with)?[ _]code\"?:? ?-?[1-9]", re.IGNORECASE)
+
+
+class Handoff(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is handed to whoever goes on. `pending` are calls that were made and not answered; `handoff_ts` is milliseconds, UTC."""
+
+    goal: str
+    sprint: int
+    progress_summary: str
+    produced_artifacts: tuple[str, ...]
+    open_tasks: tuple[str, ...]
+    pending: tuple[str, ...] = ()
+    rho: float
+    error_count: int
+    depth: int
+    handoff_ts: int
+
+
+def handoff(working: Working, goal: str, messages: Iterable[Message], sprint: int, at: int, progress: str = "") -> Handoff:
+    """The handoff of this moment. The model's own assessment counts first, then `progress`, then the last thing it said."""
+    seen = _Seen(messages)
+    board = working.dashboard
+    told = (board.goal_progress, working.scratchpad, progress, seen.said)
+    return Handoff(
+        goal=_bounded(goal, GOAL),
+        sprint=sprint,
+        progress_summary=_bounded(next((text for text in told if text.strip()), ""), PROGRESS),
+        produced_artifacts=tuple(seen.files),
+        open_tasks=tuple(_line(task, LINE) for task in working.plan[:PLAN]),
+        pending=seen.pending(),
+        rho=board.rho,
+        error_count=board.error_count,
+        depth=board.depth,
+        handoff_ts=at,
+    )
+
+
+def artifacts(messages: Iterable[Message]) -> tuple[str, ...]:
+    """The files that tool calls wrote, each once and the one written last at the end. What failed or was deleted is not there."""
+    return tuple(_Seen(messages).files)
+
+
+def pending(messages: Iterable[Message]) -> tuple[str, ...]:
+    """The calls that wait for an answer: made when the model spoke last, and not answered."""
+    return _Seen(messages).pending()
+
+
+def to_system_prompt(handoff: Handoff) -> str:
+    """The handoff as the model reads it."""
+    lines = [f"# Handoff Document (Sprint {handoff.sprint})"]
+    for title, told in (
+        ("Goal", [handoff.goal or "(not stated)"]),
+        ("Progress Summary", [handoff.progress_summary or "(not assessed)"]),
+        ("Produced Artifacts", _listed(handoff.produced_artifacts)),
+        ("Open Tasks", _listed(handoff.open_tasks)),
+        ("Pending", _listed(handoff.pending) if handoff.pending else []),
+        (
+            "Context Snapshot",
+            [f"- rho: {handoff.rho:.2f}", f"- error_count: {handoff.error_count}", f"- depth: {handoff.depth}"],
+        ),
+    ):
+        if told:
+            lines += ["", f"## {title}", *told]
+    return "\n".join(lines)
+
+
+def _listed(entries: Iterable[str]) -> list[str]:
+    return [f"- {entry}" for entry in entries] or ["(none)"]
+
+
+def _bounded(text: str, limit: int) -> str:
+    text = text.strip()
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _line(text: str, limit: int) -> str:
+    return _bounded(" ".join(text[: 2 * limit].split()), limit)
+
+
+# What the messages tell
+
+
+class _Seen:
+    """What one pass over messages leaves: the files that were written, the calls that are open, the last thing the model said."""
+
+    def __init__(self, messages: Iterable[Message]) -> None:
+        self.files: dict[str, None] = {}
+        self.said = ""
+        self._open: dict[str, tuple[int, ToolCall]] = {}  # the newest call of each id, and when it was made
+        self._round, self._speaking = 0, False
+        self._opened = ""
+        for message in messages:
+            if message.role == "assistant":
+                self._speak(message)
+            elif message.role in ("user", "tool"):
+                self._speaking = False
+                for result in message.results:
+                    self._answer(result)
+
+    def pending(self) -> tuple[str, ...]:
+        # Once the model goes on without a result, nobody waits for it any more.
+        waiting = [call for made, call in self._open.values() if made == self._round]
+        return tuple(_line(f"{call.name} {call.arguments[: 2 * CALL]}", CALL) for call in waiting[:PENDING])
+
+    def _speak(self, message: Message) -> None:
+        if not self._speaking:
+            self._round, self._speaking = self._round + 1, True
+        self.said = message.text if message.text.strip() else self.said
+        for call in message.calls:
+            self._open.pop(call.id, None)
+            self._open[call.id] = self._round, call
+
+    def _answer(self, result: ToolResult) -> None:
+        text = "\n".join(part.text for part in result.parts if isinstance(part, Text))
+        if result.call_id not in self._open or text == UNANSWERED:
+            return
+        call = self._open.pop(result.call_id)[1]
+        if result.error or _failed(text):
+            return
+        if call.name in _OPENS:
+            self._opened = next(_named(_arguments(call), _PATHS), "")
+        for path, written in _changed(call, self._opened):
+            self.files.pop(path, None)
+            if written:
+                self.files[path] = None
+        while len(self.files) > FILES:
+            del self.files[next(iter(self.files))]
+
+
+def _failed(text: str) -> bool:
+    ends = text[-_HEAD:] if text.startswith("{") else ""  # JSON tells the exit code behind the output
+    return bool(_FAILED.match(text[:_HEAD]) or _EXIT.search(text[:_HEAD]) or _EXIT.search(ends))
+
+
+def _changed(call: ToolCall, opened: str) -> list[tuple[str, bool]]:
+    """The files that a call changes, and whether they are there afterwards."""
+    words = _words(call.name)
+    patched = _PATCH in call.arguments and (words & _PATCHES or (words.isdisjoint(_WRITES) and "apply_patch" in call.arguments))
+    if not patched and words.isdisjoint(_WRITES | _DELETES) and not any(verb in call.arguments for verb in _VERBS):
+        return []
+    given = _arguments(call)
+    if patched:
+        found = [change for text in _texts(given) for change in _in_patch(text)]
+    else:
+        found = _by_argument(words, given) if isinstance(given, dict) else []
+    if not found and opened and call.name == _EDITS_OPEN:
+        found = [(opened, True)]
+    clean = ((path.strip().removeprefix("./"), written) for path, written in found)
+    return [(path, written) for path, written in clean if 0 < len(path) <= LINE and path.isprintable()]
+
+
+def _arguments(call: ToolCall) -> object:
+    """What a call was given; the text itself where it is no JSON, as a custom tool's."""
+    try:
+        return from_json(call.arguments)
+    except ValueError:
+        return call.arguments
+
+
+def _words(name: str) -> frozenset[str]:
+    """The words of a name, however they are joined: write_file, WriteFile, mcp__fs__writefile."""
+    words = {word.lower() for word in _WORD.findall(name)}
+    return frozenset(words | {part for word in words if word.endswith("file") for part in (word[:-4], "file") if part})
+
+
+def _by_argument(words: frozenset[str], given: dict[str, Any]) -> list[tuple[str, bool]]:
+    for verb in _VERBS:  # an editor with several commands: the command says what is done
+        said = given.get(verb)
+        told = _words(said) if isinstance(said, str) and said.replace("_", "").isalpha() else frozenset[str]()
+        if told & (_WRITES | _DELETES | _LOOKS):
+            words = told
+            break
+    if words & _LOOKS:
+        return []
+    if words & _DELETES:
+        whole = words & _WHOLE or words <= _DELETES  # not a few lines of a file
+        return [(path, False) for path in _named(given, _PATHS)] if whole else []
+    if words.isdisjoint(_WRITES):
+        return []
+    if words & (_MOVES | _COPIES) and (targets := list(_named(given, _TO))):
+        gone = [path for path in _named(given, _FROM) if path not in targets] if words & _MOVES else []
+        return [*((path, False) for path in gone), *((path, True) for path in targets)]
+    return [(path, True) for path in _named(given, _PATHS)]
+
+
+def _named(given: object, keys: frozenset[str], depth: int = 0) -> Iterator[str]:
+    """What these arguments name; where none stands outside, those of the objects inside, as of several edits in one call."""
+    if isinstance(given, dict):
+        found = [value for key, value in given.items() if isinstance(value, str) and _letters(key) in keys]
+        if found:
+            yield from found
+            return
+    if depth < _DEEP and isinstance(given, dict | list):
+        for inner in given.values() if isinstance(given, dict) else given:
+            yield from _named(inner, keys, depth + 1)
+
+
+def _letters(key: str) -> str:
+    return key.replace("_", "").replace("-", "").lower()
+
+
+def _texts(value: object, depth: int = 0) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif depth < _DEEP and isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _texts(inner, depth + 1)
+
+
+def _in_patch(text: str) -> Iterator[tuple[str, bool]]:
+    if f"{_PATCH}\\n" in text:  # in a program that calls the tool, line breaks are still escaped
+        text = text.replace("\\n", "\n")
+    before = ""
+    for kind, moved, path in _PATCHED.findall(text):
+        if moved and before:
+            yield before, False
+        yield path, kind != "Delete"
+        before = path.strip()
+
+
+# As files
+
+
+class _WorkingState(Struct, frozen=True):
+    dashboard: Dashboard = Dashboard()
+    scratchpad: str = ""
+
+
+class _PlanState(Struct, frozen=True):
+    plan: tuple[str, ...] = ()
+
+
+class _EventState(Struct, frozen=True):
+    pending_events: tuple[Incident, ...] = ()
+    active_risks: tuple[Incident, ...] = ()
+    recent_event_decisions: tuple[str, ...] = ()
+
+
+class _KnowledgeState(Struct, frozen=True):
+    active_questions: tuple[str, ...] = ()
+    evidence_packs: tuple[Evidence, ...] = ()
+    citations: tuple[str, ...] = ()
+
+
+STATE_FILES: Mapping[str, type[Struct]] = {
+    "working_state.json": _WorkingState,
+    "plan_state.json": _PlanState,
+    "event_state.json": _EventState,
+    "knowledge_state.json": _KnowledgeState,
+}
+
+
+def snapshot(working: Working) -> dict[str, Any]:
+    """Working state as the contents of its files, by name."""
+    made = {}
+    for name, kind in STATE_FILES.items():
+        made[name] = msgspec.to_builtins({field: getattr(working, field) for field in kind.__struct_fields__})
+    made["working_state.json"]["dashboard"] = asdict(working.dashboard)  # whole: people read it
+    made["event_state.json"]["recent_event_decisions"] = working.recent_event_decisions[-DECISIONS:]
+    return made
+
+
+def restored(files: Mapping[str, Any]) -> Working:
+    """The working state that the contents of these files tell; what a missing one would tell is as in an empty state."""
+    fields: dict[str, Any] = {}
+    for name, kind in STATE_FILES.items():
+        if name in files:
+            try:
+                fields |= asdict(msgspec.convert(files[name], kind))
+            except msgspec.ValidationError as error:
+                raise ChoiceError(f"{name} is no working state: {error}; mend or remove it, the others can be read") from None
+    return Working(**fields)

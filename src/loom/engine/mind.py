@@ -1,0 +1,64 @@
+"""What a session has at hand beside what was said: working state, a handoff, what it recalled, and what providers refused."""
+
+import msgspec
+
+from loom.context.renewal import Handoff
+from loom.context.working import EMPTY, Working
+from loom.conversation.canonical import from_json, to_json
+from loom.engine.home import Home
+
+
+class Mind:
+    """The states of one session; those of a guest are empty."""
+
+    def __init__(self, home: Home, key: int) -> None:
+        self._home, self._key = home, key
+
+    def _all(self, kind: str) -> dict[str, str]:
+        return self._home.store.states.all(self._key, kind)
+
+    def _put(self, kind: str, values: dict[str, str | None]) -> None:
+        self._home.store.states.put(self._key, kind, values, self._home.now())
+
+    @property
+    def working(self) -> Working:
+        kept = self._all("working").get("")
+        return msgspec.convert(from_json(kept), Working) if kept else EMPTY
+
+    def keep_working(self, working: Working) -> None:
+        self._put("working", {"": to_json(working) if working != EMPTY else None})
+
+    @property
+    def handed(self) -> Handoff | None:
+        """The handoff with which the window last began anew."""
+        kept = self._all("handoff").get("")
+        return msgspec.convert(from_json(kept), Handoff) if kept else None
+
+    def keep_handed(self, handed: Handoff) -> None:
+        self._put("handoff", {"": to_json(handed)})
+
+    def most(self, model: str) -> int:
+        """How many tokens, uncorrected, may be sent to a model since it refused more; 0 where it never did."""
+        kept = self._all("overflow").get(model)
+        return int(from_json(kept)) if kept else 0
+
+    def keep_most(self, model: str, tokens: int) -> None:
+        self._put("overflow", {model: to_json(tokens)})
+
+    def recalled(self, newest: int) -> list[str]:
+        """The nodes that were recalled in the newest epoch: they stand in the next one too. Older ones are forgotten."""
+        kept = self._all("recalled")
+        fresh = [name for name, epoch in kept.items() if newest <= int(from_json(epoch))]
+        if len(fresh) < len(kept):
+            self._put("recalled", dict.fromkeys(set(kept) - set(fresh)))
+        return fresh
+
+    def keep_recalled(self, node: str, epoch: int) -> None:
+        self._put("recalled", {node: to_json(epoch)})
+
+    def texts(self, kind: str) -> dict[str, str]:
+        """Texts by name: versions that were chosen, what is not committed yet."""
+        return {name: str(from_json(data)) for name, data in self._all(kind).items()}
+
+    def keep_text(self, kind: str, name: str, text: str) -> None:
+        self._put(kind, {name: to_json(text) if text else None})

@@ -1,0 +1,53 @@
+"""What a session does under pressure: see when nothing may move, learn from a refusal, and hand its work to a fresh window."""
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from loom.budget.zones import Budget
+from loom.context.renewal import FILES, Handoff, handoff
+from loom.context.weave import Wish
+from loom.context.working import Working
+from loom.conversation.message import Message
+from loom.conversation.turns import in_flight
+from loom.providers.overflow import Overflow
+from loom.stores.path import Path
+
+COLD = 5 * 60_000  # milliseconds after which providers forget a prefix
+DEAD = 10 * 60_000  # milliseconds after which nobody waits for a call's result any more
+_LOOKED_AT = 32  # messages at the end of a path in which the last answer and its calls are looked for
+_SAFE = 0.95  # of what a provider took, or would have
+
+
+def moment(path: Path, now: int) -> tuple[bool, bool]:
+    """Whether the provider has forgotten the last request by now, and whether a call is in flight."""
+    recent = path[-_LOOKED_AT:]
+    answered = next((node.created for node in reversed(recent) if node.role == "assistant"), None)
+    cold = answered is not None and now - answered > COLD
+    busy = bool(recent) and now - recent[-1].created <= DEAD and in_flight([node.message for node in recent if node.message])
+    return cold, busy
+
+
+def refused(overflow: Overflow, counted: int, reserve: int) -> int:
+    """How many tokens, as we count them, may be sent from now on, once a provider refused so many."""
+    most = counted * _SAFE
+    if overflow.limit and overflow.asked:
+        most = min(most, counted * max(overflow.limit - reserve, overflow.limit // 2) / overflow.asked * _SAFE)
+    elif overflow.limit:
+        most = min(most, max(overflow.limit - reserve, overflow.limit // 2) * _SAFE)
+    return max(int(most), 1)
+
+
+def within(wish: Wish, budget: Budget, most: int) -> Wish:
+    """What is asked for, in a window of which no more than this is used."""
+    if budget.usable <= most:
+        return wish
+    reserve = min(budget.reserved_output, most)
+    return replace(wish, window=most + reserve, reserve_output=reserve)
+
+
+def hand_over(working: Working, goal: str, said: Iterable[Message], before: Handoff | None, now: int) -> Handoff:
+    """The handoff of this moment, with the files that earlier ones named."""
+    made = handoff(working, goal, said, (before.sprint if before else 0) + 1, now)
+    files = [file for file in (before.produced_artifacts if before else ()) if file not in made.produced_artifacts]
+    return replace(made, produced_artifacts=(*files, *made.produced_artifacts)[-FILES:])

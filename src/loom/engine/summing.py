@@ -1,0 +1,118 @@
+"""What of a session is due to be summed up, and what is written of it. A model is asked outside of any transaction."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from loom.context.select import seed_counter
+from loom.context.summaries import Limits, due
+from loom.context.weave import Wish, budget_for, gate_counter
+from loom.conversation.message import Message, Text, ToolResult
+from loom.engine.assemble import Manner, head_of
+from loom.engine.summarize import Ask
+from loom.stores.path import Node, Path
+from loom.stores.reading import said
+from loom.stores.sessions import SessionRow
+from loom.stores.store import Store
+from loom.stores.summaries import Summary, joined
+
+MOST = 2000  # messages that are summed up at once; what is left is due again
+MOST_BEHIND = 16  # summaries that stand behind one another before one tells of all
+LARGEST = 2000  # tokens of one summary among several
+LARGE, DIGEST = 3000, 400  # tokens of a tool's result that a model is asked about, and of what it may say
+NEW, AT_ONCE = 32, 2  # messages among which such results are looked for, and how many are asked about after a turn
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """A stretch of a path that is to be summed up, its last node, why, and what is asked for."""
+
+    start: int
+    stop: int
+    end: Node
+    why: str
+    hidden: tuple[int, ...]
+    behind: tuple[str, ...]  # the summaries that there were
+    ask: Ask
+
+
+When = Literal["due", "now", "whole"]
+
+
+def plan(store: Store, row: SessionRow, path: Path, wish: Wish, manner: Manner, when: When) -> Plan | None:
+    """What is to be summed up: if anything is `due`, or `now` in any case, or the `whole` path, also what was summed up before."""
+    chosen = wish.policy
+    with path.snapshot() as whole:
+        bears = manner.bears(whole)
+        whole, hidden = bears.path, bears.hidden
+        if whole.end is None or manner.document:
+            return None
+        chain = store.summaries.on_path(row, whole, hidden)
+        done = chain[-1].stop if chain else 0
+        stretch = whole[-MOST:] if when == "whole" else whole[done : done + MOST]
+        nodes = [node for node in stretch if node.depth not in hidden and node.message]
+        given = head_of(row, manner, bears, store.sessions.on_path(row, whole))
+    best = gate_counter(wish.model or given.model or None)
+    own = best if chosen.counter == "best" else seed_counter(chosen.counter)
+    beside = sum(map(own.count_message, given.system)) + own.count_tools(given.tools) + own.count_text(joined(chain))
+    beside += sum(own.count_text(section.text) for section in wish.sections)
+    room = max(budget_for(wish, given).usable - beside, 1)
+    messages: list[Message] = [said(node) for node in nodes]
+    limits = Limits(
+        messages=chosen.summarize_past,
+        above=chosen.summarize_above if when == "due" else 1e-9,
+        keep=chosen.summarize_keep,
+        whole_turns=chosen.strategy == "whole_turns",
+    )
+    found = due(messages, sum(map(own.count_message, messages)), room, limits)
+    if found is None:
+        return None
+    tokens = chosen.summary_tokens
+    if chosen.summary == "cover":
+        tokens = max(tokens, min(int(room * chosen.cover), LARGEST))
+    # Summaries stand behind one another until they take too much; then, or where there is room for one only, it tells of all.
+    several = chosen.summary == "cover" and len(chain) < MOST_BEHIND
+    several = several and best.count_text(joined(chain)) + tokens <= room * chosen.covers / 2
+    start = done if several and when != "whole" else 0
+    stop = nodes[found.stop - 1].depth + 1
+    return Plan(
+        start=start,
+        stop=stop,
+        end=nodes[found.stop - 1],
+        why=found.reason,
+        hidden=tuple(sorted(at for at in hidden if start <= at < stop)),
+        behind=tuple(one.name for one in chain),
+        ask=Ask(
+            messages=tuple(messages[: found.stop]),
+            existing="" if several else joined(chain),
+            tokens=tokens,
+            omit=limits.whole_turns,
+        ),
+    )
+
+
+def undigested(store: Store, row: SessionRow, path: Path) -> list[Node]:
+    """Large results among the newest messages of which no model has said anything yet."""
+    large = [node for node in path[-NEW:] if node.tokens > LARGE and node.message and result_text(node.message)]
+    known = store.summaries.digests(row, large)
+    return [node for node in large if node.seq not in known][:AT_ONCE]
+
+
+def result_text(message: Message) -> str:
+    """The text of a message that is one tool's result and nothing else; "" for any other."""
+    match message.parts:
+        case (ToolResult(parts=(Text(text=text),)),):
+            return text
+    return ""
+
+
+def digests_of(store: Store, row: SessionRow, nodes: Sequence[Node]) -> dict[str, str]:
+    """What models said of large results among these nodes, by their texts."""
+    large = {node.seq: node.message for node in nodes if node.tokens > LARGE and node.message}
+    known = store.summaries.digests(row, [node for node in nodes if node.seq in large])
+    return {result_text(large[seq]): text for seq, text in known.items()}
+
+
+def summed(planned: Plan, text: str, by: str) -> Summary:
+    """What is written of a plan that was carried out."""
+    return Summary(text=text, start=planned.start, stop=planned.stop, by=by, why=planned.why, hidden=planned.hidden)

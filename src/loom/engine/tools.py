@@ -1,0 +1,179 @@
+"""Tools that a model may be given: bring back what was left out of its request, look for it, keep its own working state.
+
+Each takes what its Struct says: the schema is made from it, and arguments are checked against it. What a model gets wrong it is
+told in the result, with the way out; what goes wrong in the store is an error, for whoever runs the model.
+"""
+
+import re
+from typing import Annotated, Any, Protocol, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from loom.context.handles import SAMPLE
+from loom.context.weave import gate_counter
+from loom.context.working import PLAN, SCRATCHPAD, Working, assess
+from loom.conversation.canonical import from_json, to_json
+from loom.conversation.message import Message, Text, Tool, ToolCall, ToolResult
+from loom.engine.search import ECHOES, LIMIT, Hit
+from loom.errors import ChoiceError, shorten
+
+RECALLED = ECHOES  # what these bring back is not cut again at once
+RECALL_TOKENS = 4000  # of what was recalled, in one result
+_LEAST = 100  # tokens of a part: of smaller ones there would be no end
+_LETTERS = 12  # for a token, at most; so many are counted to find where a part ends
+_HITS = 50
+_HANDLE = re.compile("~[a-z2-7]+")
+
+
+class Remembers(Protocol):
+    """What the tools need of a session."""
+
+    @property
+    def working(self) -> Working: ...
+    def keep_working(self, working: Working) -> Working: ...
+    def recall(self, handle: str) -> str: ...
+    def search(self, query: str, limit: int = LIMIT) -> list[Hit]: ...
+
+
+class _Recall(Struct, frozen=True, forbid_unknown_fields=True, rename={"start": "from"}):
+    handle: Annotated[str, Meta(description="The handle, from a marker or from search_context.")]
+    start: Annotated[int, Meta(ge=0, description="The character to go on from; a part says which.")] | None = None
+    tokens: Annotated[int, Meta(ge=_LEAST, le=RECALL_TOKENS, description="How much at most.")] | None = None
+
+
+class _SearchContext(Struct, frozen=True, forbid_unknown_fields=True):
+    query: Annotated[str, Meta(description='Words, names, numbers. A "quoted phrase" must occur just so.')]
+    limit: Annotated[int, Meta(ge=1, le=_HITS, description=f"How many hits at most; {LIMIT} by default.")] | None = None
+
+
+class _SetWorkingState(Struct, frozen=True, forbid_unknown_fields=True):
+    progress: Annotated[str, Meta(description="How far the goal is reached, in one line.")] | None = None
+    plan: Annotated[tuple[str, ...], Meta(description="The steps ahead; replaces the plan.")] | None = None
+    scratchpad: Annotated[str, Meta(description="Short-term reasoning; replaces the scratchpad.")] | None = None
+
+
+_TOOLS: dict[str, tuple[type[Struct], str]] = {
+    "recall": (
+        _Recall,
+        f"Get back what was left out of this conversation under a handle such as {SAMPLE}. Long texts come in parts.",
+    ),
+    "search_context": (
+        _SearchContext,
+        "Search the earlier messages of this conversation that you no longer see. Hits are passages with handles to recall.",
+    ),
+    "set_working_state": (
+        _SetWorkingState,
+        "Keep your own assessment up to date: how far you are, your plan, a scratchpad. You see it in every turn.",
+    ),
+}
+_Given = TypeVar("_Given", bound=Struct)
+
+
+def tools() -> tuple[Tool, ...]:
+    """The tools, as any provider takes them."""
+    return tuple(Tool(name, about, to_json(_schema(takes))) for name, (takes, about) in _TOOLS.items())
+
+
+def _schema(takes: type[Struct]) -> dict[str, Any]:
+    """The JSON schema of a tool's arguments, in the form that is refused by nobody: all are required, and some may be null."""
+    _, parts = msgspec.json.schema_components([takes])
+    properties = parts[takes.__name__]["properties"]
+    return {
+        "type": "object",
+        "properties": {name: _or_null(about) for name, about in properties.items()},
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _or_null(about: dict[str, Any]) -> dict[str, Any]:
+    if "anyOf" not in about:
+        return about
+    given, null = about["anyOf"]
+    return {**given, "type": [given["type"], null["type"]]}
+
+
+def carry_out(session: Remembers, call: ToolCall) -> Message:
+    """What a call of one of the tools gives, as the message that answers it; what the model got wrong is told there."""
+    try:
+        return _answer(call, _does(session, call))
+    except ChoiceError as error:
+        return _answer(call, str(error), error=True)
+
+
+def _answer(call: ToolCall, text: str, error: bool = False) -> Message:
+    return Message("tool", (ToolResult(call.id, (Text(text),), error, call.name, call.kind),))
+
+
+def _does(session: Remembers, call: ToolCall) -> str:
+    match call.name:
+        case "recall":
+            return _recall(session, _given(call, _Recall))
+        case "search_context":
+            return _search(session, _given(call, _SearchContext))
+        case "set_working_state":
+            return _keep(session, _given(call, _SetWorkingState))
+        case _:
+            raise ChoiceError(f"there is no tool {shorten(call.name)!r} here; call one of {', '.join(_TOOLS)}")
+
+
+def _given(call: ToolCall, takes: type[_Given]) -> _Given:
+    try:
+        # A number in quotes is a number: models do write them so.
+        return msgspec.convert(from_json(call.arguments.strip() or "{}"), takes, strict=False)
+    except msgspec.ValidationError as error:
+        wrong = str(error)
+    except ValueError as error:
+        wrong = f"that is not JSON ({error})"
+    fields = ", ".join(f"{field.encode_name}{'' if field.required else ' (optional)'}" for field in msgspec.structs.fields(takes))
+    raise ChoiceError(f"{call.name} was called with {shorten(call.arguments, 80)}: {wrong}; it takes a JSON object with {fields}")
+
+
+def _recall(session: Remembers, asked: _Recall) -> str:
+    handle = "~" + asked.handle.strip().removeprefix("~")
+    if not _HANDLE.fullmatch(handle):
+        raise ChoiceError(f"{shorten(asked.handle)!r} is no handle; handles look like {SAMPLE}, and search_context finds them")
+    try:
+        text = session.recall(handle)
+    except ChoiceError as error:
+        raise ChoiceError(f"{error}; search_context finds messages, and their handles, by what they say") from None
+    start = asked.start or 0
+    if start and start >= len(text):
+        raise ChoiceError(f"{handle} has {len(text):,} characters, and none at {start:,}; recall it without `from` to begin anew")
+    end = _end(text, start, asked.tokens or RECALL_TOKENS)
+    if not start and end == len(text):
+        return text or "(an empty text)"
+    more = "" if end == len(text) else f"; go on with recall {to_json({'handle': handle, 'from': end})}"
+    return f"{text[start:end]}\n[characters {start:,} to {end:,} of {len(text):,}{more}]"
+
+
+def _end(text: str, start: int, tokens: int) -> int:
+    """Where the part of a text ends that begins here and has so many tokens; behind a line, if one ends near."""
+    count = gate_counter(None).count_text
+    low, high = start + 1, min(len(text), start + tokens * _LETTERS)
+    if high == len(text) and count(text[start:]) <= tokens:
+        return high
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if count(text[start:middle]) <= tokens else (low, middle - 1)
+    line = text.rfind("\n", start, low) + 1
+    return line if line - start > (low - start) * 0.8 else low
+
+
+def _search(session: Remembers, asked: _SearchContext) -> str:
+    hits = session.search(asked.query, asked.limit or LIMIT)
+    if not hits:
+        return f"Nothing that you no longer see says {shorten(asked.query, 80)!r}. Try other words, or none in quotes."
+    lines = (f"{hit.handle} (message {hit.place}, {hit.role}): {hit.text}" for hit in hits)
+    return "\n".join(("Best first; recall a handle to read the whole message.", *lines))
+
+
+def _keep(session: Remembers, asked: _SetWorkingState) -> str:
+    if asked == _SetWorkingState():
+        raise ChoiceError("set_working_state was called with nothing to keep; give progress, plan or scratchpad")
+    session.keep_working(assess(session.working, progress=asked.progress, plan=asked.plan, scratchpad=asked.scratchpad))
+    cut = [f"the first {PLAN} steps of {len(asked.plan)}"] if asked.plan and len(asked.plan) > PLAN else []
+    if asked.scratchpad and len(asked.scratchpad) > SCRATCHPAD:
+        cut.append(f"the first {SCRATCHPAD:,} characters of {len(asked.scratchpad):,} of the scratchpad")
+    return f"Kept, but only {' and '.join(cut)}." if cut else "Kept."

@@ -1,0 +1,224 @@
+"""Tools for agents: what they take, what they give, and what a model is told that gets them wrong."""
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loom import Conversation, Loom, Message, Session, Text, ToolCall, ToolResult
+from loom.context.handles import to_lines
+from loom.context.weave import gate_counter
+from loom.context.working import EMPTY, PLAN, SCRATCHPAD
+from loom.dialects import WIRES
+from loom.dialects.given import parse_tool
+from loom.engine.tools import RECALL_TOKENS, RECALLED, carry_out, tools
+from loom.stores.views import Kept
+from tests.shared import examples
+
+HANDLE = re.compile(r"~[a-z2-7]{12}")
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    with Loom.open(":memory:") as loom:
+        yield loom.new("Weave", model="gpt-4o")
+
+
+def call(session: Session, name: str, arguments: Any) -> ToolResult:
+    """What a call gives; the message that answers it is of the right form."""
+    given = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    answer = carry_out(session, ToolCall("call_1", name, given))
+    [result] = answer.results
+    assert (answer.role, result.call_id, result.name, result.kind) == ("tool", "call_1", name, "function")
+    assert answer.parts == (result,)
+    return result
+
+
+def done(session: Session, name: str, arguments: Any) -> str:
+    result = call(session, name, arguments)
+    assert not result.error
+    return text_of(result)
+
+
+def refused(session: Session, name: str, arguments: Any) -> str:
+    result = call(session, name, arguments)
+    assert result.error
+    assert "\n" not in text_of(result)
+    return text_of(result)
+
+
+def text_of(result: ToolResult) -> str:
+    [part] = result.parts
+    assert isinstance(part, Text)
+    assert part.text
+    return part.text
+
+
+def keep(session: Session, text: str, handle: str = "~aaaaaaaaaaaa") -> str:
+    """Let a text be what was left out under a handle."""
+    session._store.views.keep(session.row, [(handle, Kept(text=text))], 1)
+    return handle
+
+
+# What they are
+
+
+def test_the_tools_are_strict_and_every_provider_takes_them() -> None:
+    assert [tool.name for tool in tools()] == ["recall", "search_context", "set_working_state"]
+    assert set(RECALLED) < {tool.name for tool in tools()}
+    for tool in tools():
+        schema = json.loads(tool.schema)
+        assert schema["additionalProperties"] is False
+        assert schema["required"] == list(schema["properties"])
+        assert all(about["description"] for about in schema["properties"].values())
+        assert len(tool.description) < 130
+        assert parse_tool(tool, "tools[0]") == tool
+    said = (Message("user", (Text("hi"),)),)
+    for wire in WIRES:
+        rendered = wire.render(Conversation(messages=said, tools=tools(), model="some-model"))
+        assert not rendered.losses
+        assert not list(wire.check(rendered.wire))
+        assert [tool.schema for tool in wire.parse(rendered.wire).tools] == [tool.schema for tool in tools()]
+
+
+# Recall
+
+
+def test_a_handle_gives_back_what_was_left_out(session: Session) -> None:
+    session.append("the goal", *(f"number {n}: " + "word " * 40 for n in range(60)))
+    context = asyncio.run(session.prepare(window=1500, reserve_output=200, policy="window"))
+    handle = HANDLE.findall(json.dumps(context.openai()))[0]
+    assert done(session, "recall", {"handle": handle}) == session.recall(handle)
+    for same in ({"handle": handle[1:]}, {"handle": f" {handle}\n", "from": None, "tokens": None}, {"handle": handle, "from": "0"}):
+        assert done(session, "recall", same) == session.recall(handle)
+    assert done(session, "recall", {"handle": keep(session, "")}) == "(an empty text)"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["".join(f"{n}: the heddle moved\n" for n in range(3000)), "织机" * 8000, "🧵👩‍🚀\udc80" * 2000, "a" * 60_000 + "\n" + "b" * 9],
+    ids=["lines", "chinese", "emoji", "one line"],
+)
+@pytest.mark.parametrize("tokens", [None, 700])
+def test_a_long_text_comes_in_parts_that_make_it_whole(session: Session, text: str, tokens: int | None) -> None:
+    handle = keep(session, text)
+    count = gate_counter(None).count_text
+    parts, start = [], 0
+    while start < len(text):
+        page = done(session, "recall", {"handle": handle, "from": start, "tokens": tokens})
+        part, _, told = page.rpartition("\n")
+        found = re.fullmatch(r"\[characters ([\d,]+) to ([\d,]+) of ([\d,]+)(?:; go on with recall (.*))?\]", told)
+        assert found, told
+        begin, end, whole = (int(number.replace(",", "")) for number in found.groups()[:3])
+        assert (begin, whole) == (start, len(text))
+        assert count(part) <= (tokens or RECALL_TOKENS)
+        assert json.loads(found[4]) == {"handle": handle, "from": end} if end < whole else found[4] is None
+        parts.append(part)
+        start = end
+    assert "".join(parts) == text
+    assert len(parts) > 1
+    assert "none at 99,999,999; recall it without `from`" in refused(session, "recall", {"handle": handle, "from": 99_999_999})
+
+
+def test_a_part_ends_with_a_line_where_it_can(session: Session) -> None:
+    handle = keep(session, "".join(f"{n}: the heddle moved\n" for n in range(3000)))
+    assert done(session, "recall", {"handle": handle, "tokens": 500}).rpartition("\n")[0].endswith("the heddle moved\n")
+
+
+# Search
+
+
+def test_what_was_lost_is_found_and_recalled(session: Session) -> None:
+    lost = "The checksum of the release is 99-ZX-4711."
+    session.append("the goal", lost, *(f"number {n}: " + "word " * 40 for n in range(60)))
+    context = asyncio.run(session.prepare(window=1500, reserve_output=200, policy="window"))
+    assert "4711" not in json.dumps(context.openai())
+    asked = ToolCall("s", "search_context", '{"query":"checksum release"}')
+    session.append(Message("assistant", (asked,)))
+    [part] = carry_out(session, asked).results[0].parts
+    assert isinstance(part, Text)
+    _, line = part.text.splitlines()
+    [handle] = HANDLE.findall(line)
+    assert line == f"{handle} (message 1, user): {lost}", "and not the call itself, which was just made"
+    assert done(session, "recall", {"handle": handle}) == to_lines([Message("user", (Text(lost),))])
+    assert len(done(session, "search_context", {"query": "number word", "limit": 3}).splitlines()) == 4
+    assert done(session, "search_context", {"query": "heddle"}).startswith("Nothing that you no longer see says 'heddle'. Try")
+
+
+# Working state
+
+
+def test_a_model_keeps_its_own_assessment(session: Session) -> None:
+    assert done(session, "set_working_state", {"progress": "half", "plan": ["test", "fix"]}) == "Kept."
+    assert done(session, "set_working_state", {"progress": None, "plan": None, "scratchpad": "hm"}) == "Kept."
+    state = session.working
+    assert (state.dashboard.goal_progress, state.plan, state.scratchpad) == ("half", ("test", "fix"), "hm")
+    done(session, "set_working_state", {"plan": []})
+    assert session.working.plan == ()
+    long = {"plan": [str(n) for n in range(PLAN + 3)], "scratchpad": "x" * (SCRATCHPAD + 1)}
+    assert done(session, "set_working_state", long) == (
+        "Kept, but only the first 20 steps of 23 and the first 4,000 characters of 4,001 of the scratchpad."
+    )
+
+
+# What a model gets wrong
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "told"),
+    [
+        ("recal", "{}", "there is no tool 'recal' here; call one of recall, search_context, set_working_state"),
+        ("recall", "", "Object missing required field `handle`; it takes a JSON object with handle, from (optional), tokens (opt"),
+        ("recall", '{"handle":', "that is not JSON"),
+        ("recall", "[1]", "Expected `object`, got `array`"),
+        ("recall", '{"handle":7}', "Expected `str`, got `int` - at `$.handle`"),
+        ("recall", '{"handle":"~a","from":-1}', "Expected `int` >= 0 - at `$.from`"),
+        ("recall", '{"handle":"~a","tokens":4001}', "Expected `int` <= 4000 - at `$.tokens`"),
+        ("recall", '{"handle":"~a","page":2}', "Object contains unknown field `page`"),
+        ("recall", '{"handle":"~zzzzzzzzzzzz"}', "nothing was left out under '~zzzzzzzzzzzz'"),
+        ("recall", '{"handle":"~zzzzzzzzzzzz"}', "search_context finds messages"),
+        ("recall", '{"handle":"\\ud800\\u0000"}', "is no handle; handles look like ~q7zx3wk5vj2p, and search_context finds them"),
+        ("search_context", "{}", "Object missing required field `query`"),
+        ("search_context", '{"query":" "}', "a search needs words to look for"),
+        ("search_context", '{"query":"a","limit":51}', "Expected `int` <= 50"),
+        ("set_working_state", "{}", "nothing to keep; give progress, plan or scratchpad"),
+        ("set_working_state", '{"plan":"one"}', "Expected `array | null`, got `str` - at `$.plan`"),
+    ],
+)
+def test_a_model_is_told_what_it_got_wrong(session: Session, name: str, arguments: str, told: str) -> None:
+    session.append("hi")
+    assert told in refused(session, name, arguments)
+    assert session.working == EMPTY
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["handle", "from", "tokens", "query", "limit", "progress", "plan", "scratchpad", "x"]),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=8,
+)
+
+
+NAMES = st.sampled_from([tool.name for tool in tools()]) | st.text(max_size=9)
+CALLS = st.lists(st.tuples(NAMES, st.text(max_size=30) | JSON.map(json.dumps)), min_size=20, max_size=20)
+
+
+@settings(max_examples=examples(10))
+@given(calls=CALLS)
+def test_no_call_raises(calls: list[tuple[str, str]]) -> None:
+    with Loom.open(":memory:") as loom:
+        session = loom.new()
+        session.append("The heddle, the warp and the weft: 4711.")
+        for name, arguments in calls:
+            call(session, name, arguments)
