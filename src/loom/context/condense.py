@@ -47,7 +47,7 @@ NEAR = 2  # lines at each side of an error that may explain it
 ALIKE = 5  # the rank of what was said already: a line like the one before it, a test that passed
 EDGE = 2  # lines at the beginning and at the end that are always worth it
 HEAD_LINES = 10  # in which the line below a table's head is looked for
-PAGE, MARKUP = 400_000, 40  # characters of a page that are read, or so many for each token; of a larger one both ends
+PAGE = 600_000  # characters of a page that are read; of a larger one its beginning and its end
 VISIBLE = 60  # characters of text without which a page is no page
 
 _HIDDEN = re.compile(r"<(?:(script|style|svg|noscript|template)\b|(!--))", re.IGNORECASE)
@@ -113,7 +113,7 @@ def _by_kind(text: str, tokens: int, count: Callable[[str], int], handle: str) -
         case "code":
             ranked = _code(lines, _seen(lines, LANDMARK, most))
         case "html":
-            lines = _visible(text, max(PAGE, MARKUP * tokens))
+            lines = _visible(text)
             if sum(map(len, lines)) < VISIBLE:
                 return None
             ranked = _page(lines, _seen(lines, None, most))
@@ -269,10 +269,10 @@ def _page(lines: list[str], seen: list[int]) -> _Ranked:
     return _Ranked(lines, {index: 0 if lines[index].startswith("#") else 1 for index in seen})
 
 
-def _visible(text: str, most: int) -> list[str]:
+def _visible(text: str) -> list[str]:
     """What a reader of the page sees, a line each: text, headings with #, links with their addresses."""
-    if len(text) > most:
-        text = f"{text[: most * 2 // 3]}\n…\n{text[-most // 3 :]}"
+    if len(text) > PAGE:
+        text = f"{text[: PAGE * 2 // 3]}\n…\n{text[-PAGE // 3 :]}"
     shown = "".join(_without_hidden(text))
     shown = _TITLE.sub("\n# ", shown)
     shown = _HEADING.sub(lambda found: "\n" + "#" * int(found[1]) + " ", shown)

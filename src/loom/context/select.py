@@ -27,6 +27,7 @@ from loom.errors import CannotFit
 
 VERBATIM = 2500  # of the newest tokens that stay as they are behind a cover, where there is room
 _FRAME = 16  # tokens for what leads a cover in
+_LONG = 3  # windows of a history of which the first cover tells at once as much as it would have come to
 _TRIES = 6  # times that the size of a cover is found again once it is known what it has to tell of
 
 
@@ -166,14 +167,19 @@ def select(history: tuple[Message, ...], setup: Setup, previous: Epoch | Renewal
 
 def _sooner(history: Sequence[Message], setup: Setup) -> Setup:
     """For an epoch that need not be yet: of what would fit, only the newest stays as it is."""
+    return replace(setup, floor=max(setup.floor, _newest(history, setup)))
+
+
+def _newest(history: Sequence[Message], setup: Setup) -> int:
+    """Where the newest exchanges begin that stay as they are behind covers."""
     costs = costs_of(history, setup.places, setup.counter)
-    left, floor = _verbatim(setup.policy, setup.room.tokens), len(history)
+    left, begin = _verbatim(setup.policy, setup.room.tokens), len(history)
     for span in reversed(exchanges(history)):
         left -= sum(costs[span.start : span.stop])
         if left < 0:
             break
-        floor = span.start
-    return replace(setup, floor=max(setup.floor, floor))
+        begin = span.start
+    return begin
 
 
 def _calls_made(history: Sequence[Message], places: Places) -> int:
@@ -354,7 +360,10 @@ def _choose(history: tuple[Message, ...], setup: Setup, before: Sequence[Piece] 
         return told_first(lambda room: _fill(history, replace(setup, room=room), 0), _work(history, setup), summaries)
     most, once = setup.room.tokens, setup.room.refill == 1
     standing = covered(before)
-    if laid := lay_summaries(summaries, _work(history, setup), setup.pins):
+    # What there is room for stays as it is, also where a summary tells of it.
+    newest = max(_newest(history, setup), setup.floor) if summaries else 0
+    told_of = [replace(one, span=Span(one.span.start, min(one.span.stop, newest))) for one in summaries if one.span.start < newest]
+    if laid := lay_summaries(told_of, _work(history, setup), setup.pins):
         behind = [piece for piece in standing if piece.span.start >= laid[-1].span.stop]
         joined = bool(behind) and behind[0].span.start == laid[-1].span.stop
         before = standing = (*laid, *behind) if joined else laid
@@ -364,7 +373,7 @@ def _choose(history: tuple[Message, ...], setup: Setup, before: Sequence[Piece] 
     standing, told = tuple(_counted(piece, counter) for piece in standing), int(most * (chosen.once if once else chosen.cover))
     if once:  # to tell of what must go, no more than as much again should go
         told = min(told, sum(costs) - most)
-    elif cost_of(standing) + told > most * chosen.covers:
+    elif cost_of(standing) + told > most * chosen.covers or (not standing and sum(costs) > _LONG * most):
         standing, told = (), int(most * chosen.covers / 2)
     start = standing[-1].span.stop if standing else 0
     verbatim = _verbatim(chosen, most)

@@ -46,15 +46,14 @@ class Mind:
         self._put("overflow", {model: to_json(tokens)})
 
     def recalled(self, newest: int) -> list[str]:
-        """The nodes that were recalled in the newest epoch: they stand in the next one too. Older ones are forgotten."""
-        kept = self._all("recalled")
-        fresh = [name for name, epoch in kept.items() if newest <= int(from_json(epoch))]
-        if len(fresh) < len(kept):
-            self._put("recalled", dict.fromkeys(set(kept) - set(fresh)))
-        return fresh
+        """The nodes that were recalled in the newest epoch: they stand in the next one too."""
+        return [name for name, epoch in self._all("recalled").items() if newest <= int(from_json(epoch))]
 
     def keep_recalled(self, node: str, epoch: int) -> None:
-        self._put("recalled", {node: to_json(epoch)})
+        """One more, and those of earlier epochs are forgotten."""
+        fresh = self.recalled(epoch)
+        older: dict[str, str | None] = {name: None for name in self._all("recalled") if name not in fresh}
+        self._put("recalled", older | {node: to_json(epoch)})
 
     def texts(self, kind: str) -> dict[str, str]:
         """Texts by name: versions that were chosen, what is not committed yet."""

@@ -14,6 +14,7 @@ from loom.budget.models import Overrides
 from loom.context.policy import Policy
 from loom.context.policy import policy as find_policy
 from loom.context.renewal import Handoff, to_system_prompt
+from loom.context.report import Report
 from loom.context.sections import Section
 from loom.context.weave import Context, Wish, budget_for, check_wish, gate_counter
 from loom.context.working import EMPTY, Working, measured, render
@@ -101,11 +102,11 @@ class Session(Written):
         `overflow` is the error by which a provider refused the last request as too long: this one is shorter, and so are all after.
         """
         wish = check_wish(model, window, reserve_output, policy, sections, overrides, 1.0, zones)
-        if request is not None and not self._asked(request):
-            self.append(request)
         refusal = read_overflow(overflow) if overflow is not None else None
         if overflow is not None and refusal is None:
-            raise ChoiceError(f"that is no refusal of a request as too long: {shorten(str(overflow), 200)!r}")
+            raise ChoiceError(f"that is no refusal of a request as too long: {shorten(str(overflow), 200)!r}; mend what it says")
+        if request is not None and not self._asked(request):
+            self.append(request)
         look = _Look(tuple(pins), tuple(sources), tuple(include), preview or at is not None, at, refusal)
         if self._store.database.name == "sqlite":  # answers at once; a thread would only cost
             return self._prepare(wish, look)
@@ -123,6 +124,7 @@ class Session(Written):
             raise ChoiceError(f"session {self.id} has no messages yet; append one first")
         if path.end is None or (manner.buffer and manner.bears(path).path.end is None):
             return prepare_ending(self.row, path, wish, manner, self.recall)
+        refused_at = self._counted(wish, look) if look.overflow else 0
         if manner.agent and manner.agent.loom_aware and (manner.agent.kind == "model" or not manner.document):
             told = blocks(self._store, self._whose, manner.tree, manner.agent, path, manner.now)
             zone = {"operational_memory": gate_counter(None).count_text(told[0].text) + _MEMORY_ROOM}
@@ -133,7 +135,6 @@ class Session(Written):
             wish = replace(wish, sections=(*wish.sections, Section("working", render(state) or render(measured(state, 0.0, 1)))))
         if wish.window is None and manner.agent and manner.agent.window:
             wish = replace(wish, window=manner.agent.window)
-        refused_at = self._counted(wish, look) if look.overflow else 0
         wish = self._within(wish, look, refused_at)
         if wish.policy.cold < 1:
             cold, busy = moment(path, manner.now)
@@ -174,22 +175,18 @@ class Session(Written):
             self.keep_working(measured(state, context.report.pressure, left))
         before, self._last = self._last, replace(last, view=replace(last.view, session=self.row.key))
         self._sources, self._wish = look.sources, wish
-        report = context.report
-        self.told("prepared", tokens=report.input_tokens, epoch=report.epoch, reason=report.epoch_reason)
-        if report.dropped and report.epoch_reason != "continued":
-            self.told(
-                "compressed",
-                path="reactive" if look.overflow else "proactive",
-                reason=report.epoch_reason,
-                epoch=report.epoch,
-                before=before.counted if before else 0,
-                after=last.counted,
-                left_out=report.dropped,
-                renewed=report.renewed,
-            )
+        self._tell(context.report, "reactive" if look.overflow else "proactive", before.counted if before else 0, last.counted)
         return context
 
     # Under pressure
+
+    def _tell(self, report: Report, path: str, before: int, after: int) -> None:
+        """Let listeners know of a request, and that something was left out of it which the last one may have held."""
+        epoch, reason = report.epoch, report.epoch_reason
+        self.told("prepared", tokens=report.input_tokens, epoch=epoch, reason=reason)
+        if report.dropped and reason != "continued":
+            about = {"before": before, "after": after, "left_out": report.dropped, "renewed": report.renewed}
+            self.told("compressed", path=path, reason=reason, epoch=epoch, **about)
 
     def _counted(self, wish: Wish, look: "_Look") -> int:
         """How many tokens the last request had, uncorrected; after a restart it is made once more to know."""
