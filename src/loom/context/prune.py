@@ -15,9 +15,9 @@ from typing import Any
 from msgspec import Struct
 
 from loom.context.cut import BYTES, cut_marker, fill, from_ends, guess, shorten
+from loom.context.kinds import SAMPLE
 from loom.conversation.canonical import from_json
 
-SAMPLE = 8_000  # characters that show how it is written
 PIECE = 120  # characters by which texts grow
 FEW, SMALL = 8, 100  # items or fields, and characters in all, that are taken at once
 FIELDS = 1_000  # of an object that are looked at, or as many as there are tokens
