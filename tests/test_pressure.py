@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from loom import CannotFit, Context, Event, Loom, LoomError, Message, Session, Text, ToolCall, ToolResult
+from loom import CannotFit, Context, Event, Loom, LoomError, Message, Session, Text, ToolCall, ToolResult, dialect
+from loom.context.gate import handles_in
+from loom.context.weave import gate_counter
 from loom.context.working import assess
 from loom.conversation.message import Conversation
 from loom.providers.scripted import ScriptedModel, Wait
@@ -411,7 +413,8 @@ def test_undo_brings_back_the_epoch_before_where_it_fits(loom: Loom) -> None:
     assert "A poor summary." in texts(second)
     number = session.undo()
     third = prepared(session)
-    assert (third.report.epoch, third.report.epoch_reason) == (number, "continued")
+    assert (third.report.epoch, third.report.epoch_reason) == (number, "the last epoch was undone, and the one before it goes on")
+    assert prepared(session).report.epoch_reason == "continued"
     assert third.conversation.messages == first.conversation.messages
     with pytest.raises(LoomError, match="first epoch"):
         session.undo()
@@ -498,3 +501,91 @@ def test_a_purge_takes_summaries_and_snapshots_along(store: Callable[..., Loom],
         session.purge()
         assert fork.refresh().summary == ""
     assert b"secret 4711" not in (tmp_path / "loom.db").read_bytes()
+
+
+# ── what a restart, a refusal or a purge must not break ──────────────────────
+
+
+def check(session: Session, context: Context) -> None:
+    """Every wire takes it, nothing whole was mended, and every handle that it names brings something back."""
+    for wire in ("openai", "anthropic"):
+        assert [f for f in dialect(wire).check(context.render(wire)) if f.level == "error"] == []
+    assert [item for item in context.report.items if item.action == "repaired"] == []
+    for message in context.conversation.messages:
+        for handle in handles_in(message):
+            assert session.recall(handle)
+
+
+def test_after_restarts_parallel_calls_are_whole_and_every_handle_resolves(store: Callable[..., Loom]) -> None:
+    loom = store()
+    session = loom.new("parallel")
+    session.append("GOAL: read all the parts.")
+    identity, epochs = session.id, set()
+    for n in range(60):
+        calls = [ToolCall(f"c{n}_{k}", "read", f'{{"path": "p{n}_{k}.py"}}') for k in range(2)]
+        session.append(Message("assistant", (Text(f"Step {n}."), *calls)))
+        session.append(*(Message("tool", (ToolResult(call.id, (Text(f"{call.id} " * 60),)),)) for call in calls))
+        if n % 9 == 4:
+            session.append(f"Go on, {n}.")
+        if n == 30:
+            session.set_summary("Thirty steps were made.")
+        if n % 7 == 6:
+            loom.close()
+            loom = store()
+            session = loom.session(identity)
+        context = prepared(session, pins=[session.path[13].id] if n > 35 else [])
+        epochs.add(context.report.epoch)
+        check(session, context)
+        assert prepared(loom.session(identity), pins=[session.path[13].id] if n > 35 else []).openai() == context.openai()
+    assert len(epochs) > 4
+    loom.close()
+
+
+def test_a_refusal_that_nothing_can_be_done_about_is_not_learnt(loom: Loom) -> None:
+    session = loom.new("short")
+    session.append("hi")
+    prepared(session)
+    with pytest.raises(CannotFit, match="the provider refused"):
+        prepared(session, overflow="413 Request Entity Too Large")
+    assert "hi" in texts(prepared(session))
+
+
+def test_undo_forgets_what_was_refused(loom: Loom) -> None:
+    session = long_session(loom)
+    before = prepared(session)
+    prepared(session, overflow="prompt is too long")
+    assert prepared(session).report.usable < before.report.usable
+    session.undo()
+    assert prepared(session).report.usable == before.report.usable
+
+
+def test_a_purge_finds_snapshots_in_the_folder_that_they_were_written_to(tmp_path: Path, store: Callable[..., Loom]) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    with store(snapshots=elsewhere) as loom:
+        session = loom.new("work")
+        session.append("GOAL: a secret 4711.")
+        for n in range(40):
+            session.append(*step(n, 200))
+            prepared(session, policy="partitions")
+        identity = session.id
+    assert list(elsewhere.rglob("handoff.md"))
+    with store() as again:
+        again.session(identity).purge()
+    assert not list(elsewhere.rglob("*.md"))
+
+
+def test_a_provider_that_reports_too_little_does_not_make_requests_longer(loom: Loom) -> None:
+    session = long_session(loom, model="gpt-4o")
+    first = prepared(session)
+    usage = {"prompt_tokens": int(first.report.input_tokens * 0.6), "completion_tokens": 1}
+    session.absorb({**answer(1), "model": "gpt-4o", "usage": usage})
+    for n in range(100, 120):
+        session.append(*turn(n))
+        context = prepared(session)
+        assert sum(gate_counter("gpt-4o").count_message(m) for m in context.conversation.messages) <= WINDOW - 500
+
+
+def test_working_state_stands_whole_however_long_it_is(loom: Loom) -> None:
+    session = long_session(loom)
+    session.keep_working(assess(session.working, scratchpad="word " * 790 + "END"))
+    assert "END" in prepared(session, window=16_000).conversation.messages[-1].text

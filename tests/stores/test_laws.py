@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from loom import CannotFit, Conversation, Loom, LoomError, Message, Session, Text, ToolCall, read_runs
+from loom import CannotFit, Conversation, Loom, LoomError, Message, Session, Text, ToolCall, dialect, read_runs
 from loom.context.handles import to_lines
 from loom.context.policy import Policy, policies
 from loom.context.report import LEFT_OUT, Item
@@ -169,6 +169,7 @@ class Witness:
         if woven is None:
             return
         self._see_cuts(woven)
+        self._see_wires(woven)
         history = [to_json(message) for message in woven.conversation.messages]
         epoch, before = self.sent.get(self.session.id, (-1, []))
         if woven.report.epoch == epoch:
@@ -177,6 +178,14 @@ class Witness:
             assert woven.report.epoch_reason != "continued" or epoch == -1  # a fork goes on with the epoch of its origin
         self.sent[self.session.id] = (woven.report.epoch, history)
         assert asyncio.run(self.session.prepare(window=window, model="gpt-4o")).conversation == woven.conversation
+
+    def _see_wires(self, woven: Context) -> None:
+        """Every wire takes the request, and nothing was mended that is whole where all of it is read."""
+        for wire in ("openai", "anthropic", "responses"):
+            assert [f for f in dialect(wire).check(woven.render(wire)) if f.level == "error"] == []
+        said = Conversation(messages=tuple(node.message for node in self.session.path if node.message))
+        if not repair(said).changes:
+            assert [item for item in woven.report.items if item.action == "repaired"] == []
 
     def _see_cuts(self, woven: Context) -> None:
         seen = self.cut.setdefault(self.session.id, {})

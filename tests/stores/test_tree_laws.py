@@ -82,7 +82,7 @@ class Grove:
         if name and not self._refused(self.leaves[name].parent):
             old, text = self.leaves[name], self.text(length)
             made = self.tree.edit(name, text)
-            edge = "continuation" if self.mode == "dialogue" else "version"
+            edge = old.edge if self.mode == "dialogue" else "version"  # a remark that is edited is still one
             self._note(made, edge=edge, edited_from=name)
             if edge == "version":
                 self.chosen[self._first(old.id)] = made.id

@@ -29,9 +29,9 @@ class Calibration(Struct, frozen=True):
 
 def observe(calibration: Calibration, model: str, *, counted: int, reported: int) -> Calibration:
     """The calibration after a provider reported `reported` input tokens for a request counted, uncorrected, as `counted`."""
-    if counted <= 0 or reported <= 0:
+    if counted <= 0 or not LOWEST <= reported / counted <= HIGHEST:
         return calibration
-    sample = min(HIGHEST, max(LOWEST, reported / counted))
+    sample = reported / counted
     before = next((seen for seen in calibration.models if seen.model == model), Observed(model, sample, 0))
     weight = 1 / min(before.reports + 1, _MEMORY)
     # Rounded, so that the same reports give the same bytes on every machine.

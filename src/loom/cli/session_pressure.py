@@ -7,6 +7,7 @@ from loom.cli.store import in_store
 from loom.cli.terminal import clean, dim, say
 from loom.conversation.canonical import to_json
 from loom.engine.loom import Loom
+from loom.errors import ChoiceError
 
 
 @click.command("summary")
@@ -20,6 +21,8 @@ def summary(loom: Loom, name: str, text: str | None, clear: bool, as_json: bool)
 
     A summary stands in the requests of a session once there is no room for all of it. What it tells of stays in the store.
     """
+    if clear and text is not None:
+        raise ChoiceError("--clear lets no summary stand, and --set writes one; give one of them")
     session = loom.session(name)
     if clear or text is not None:
         session.set_summary("" if clear else given_text(text, "sum up"))

@@ -1,8 +1,10 @@
 """Which of a history goes into a request: the epoch that goes on, or what the policy chooses and the gate lets in."""
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import pairwise
 from math import ceil
 
 from msgspec import Struct
@@ -102,6 +104,30 @@ class Selected(Struct, frozen=True):
     reason: str
     outlook: Outlook
     renewed: bool = False
+
+
+def mended(renewal: Renewal, origins: Sequence[int], history: Sequence[Message]) -> Renewal:
+    """The same, by places in the history as repair left it; `origins` tells where each message of that comes from.
+
+    What stood word by word must still be what stands there, else nothing of the last epoch stands.
+    """
+    if any(later < earlier for earlier, later in pairwise(origins)):
+        return replace(renewal, before=(), told=(), floor=min(renewal.floor, len(history)))
+
+    def moved(span: Span) -> Span:
+        return Span(bisect_left(origins, span.start), bisect_left(origins, span.stop))
+
+    before: list[Piece] = []
+    for piece in renewal.before:
+        span = moved(piece.span)
+        said = tuple(history[span.start : span.stop])
+        whole = all(item.action == "kept" for item in piece.items)
+        if piece.items[0].action != "covered" and (len(said) != len(piece.items) or (whole and piece.messages not in ((), said))):
+            before = []
+            break
+        before.append(replace(piece, span=span, messages=said if whole else piece.messages))
+    told = tuple(replace(one, span=moved(one.span)) for one in renewal.told)
+    return replace(renewal, before=tuple(before), told=told, floor=bisect_left(origins, renewal.floor))
 
 
 def epoch_of(report: Report) -> Epoch:
@@ -492,7 +518,9 @@ def _sources(span: Span, history: Sequence[Message], setup: Setup, before: Seque
     at = span.start
     for piece in (piece for piece in before if piece.items[0].action == "covered" and span.start <= piece.span.start < span.stop):
         made += _read(at, piece.span.start, history, setup)
-        made.append((setup.places.span(piece.span).start, piece.messages[0]))
+        told = piece.messages[0].text.partition("\n")[2]  # without its marker, which nobody said
+        if told:
+            made.append((setup.places.span(piece.span).start, Message("user", (Text(told),))))
         at = piece.span.stop
     return [*made, *_read(at, span.stop, history, setup)]
 

@@ -22,7 +22,7 @@ from loom.context.policy import Policy
 from loom.context.policy import policy as find_policy
 from loom.context.report import LEFT_OUT, Item, Piece, Report
 from loom.context.sections import OTHER_ZONE, Section, gives_way, growth, is_memory, place
-from loom.context.select import Epoch, Renewal, Selected, Setup, epoch_of, seed_counter, select, set_aside
+from loom.context.select import Epoch, Renewal, Selected, Setup, epoch_of, mended, seed_counter, select, set_aside
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Carried, Conversation, Message, Text, Tool, ToolCall, ToolResult
 from loom.conversation.turns import Span, in_flight
@@ -246,6 +246,8 @@ def _build(
         cold=wish.cold,
         busy=in_flight(given.messages) if wish.busy is None else wish.busy,
     )
+    if isinstance(previous, Renewal):
+        previous = mended(previous, repaired.origins, conversation.messages)
     selected = _select(conversation.messages, setup, previous, head_hash)
     fitted = selected.fitted
     history = tuple(message for piece in fitted.pieces for message in piece.messages)

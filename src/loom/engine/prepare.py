@@ -8,6 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.budget.calibration import Calibration
+from loom.budget.profiles import Exact, profile_for
 from loom.context.handles import Cut, PathArchive
 from loom.context.places import EVERYWHERE
 from loom.context.report import LEFT_OUT, Item, Piece
@@ -32,6 +33,7 @@ from loom.stores.views import View
 
 Standing = tuple[Piece, int, int]  # a piece of the last epoch, and where on the path it begins and ends
 GIVEN = "a person"  # who wrote a summary that no program made
+UNDONE = "the last epoch was undone, and the one before it goes on"
 _SURELY_TOO_MUCH = 3  # windows of new text; no tokenizer counts so much less than another
 
 
@@ -102,6 +104,9 @@ def prepare(
             told = _with_summary(wish, view.told)
             assembled = assemble(manner, reading, bears, view.as_of, wish.policy.merge)
             context = _build(given, told, assembled, pins, view, fetch)
+            if view.undone:
+                context = replace(context, report=replace(context.report, epoch_reason=UNDONE))
+                view = replace(view, undone=False, session=0)
             return _told(context, bears), _remember(context, reading, wish, model, view)
         except EpochEnds as ends:
             reason, early = str(ends), ends.early
@@ -210,6 +215,12 @@ def calibration(row: SessionRow) -> Calibration:
     return msgspec.convert(from_json(row.calibration), Calibration) if row.calibration else Calibration()
 
 
+def ratio_of(row: SessionRow, model: str) -> float:
+    """What counts for a model are multiplied by. What a public tokenizer counts is never taken for less."""
+    learnt = calibration(row).ratio(model)
+    return max(learnt, 1.0) if isinstance(profile_for(model or None).text, Exact) else learnt
+
+
 def cuts_of(context: Context, reading: Reading) -> dict[str, tuple[Cut, Node | None]]:
     """What the markers of a request stand for, each with the node that it was cut from."""
     archive = context.archive
@@ -246,7 +257,7 @@ def _read_anew(
 ) -> tuple[Wish, int, Reading]:
     """What an epoch that begins is made from, with the number of the last one, and the wish as counted from now on."""
     path = bears.path
-    wish = replace(wish, ratio=calibration(row).ratio(model))
+    wish = replace(wish, ratio=ratio_of(row, model))
     count = (text_counter if wish.document else gate_counter)(model or None, wish.ratio).count_message
     ranges = read_window(path, usable, pins, wish.policy.strategy == "truncate_middle", count, bears.hidden, also)
     return wish, store.views.epoch(row, path), read_ranges(path, ranges, count)
@@ -270,13 +281,9 @@ def _placed(standing: Sequence[Standing], assembled: Assembled) -> tuple[Piece, 
         span = Span(at[start], at[stop])
         if made and made[-1].span.stop != span.start:
             return ()
-        if piece.items[0].action == "covered":
-            made.append(replace(piece, span=span))
-        elif len(span) == len(piece.items) and not any(assembled.places.unread(n) for n in range(span.start, span.stop)):
-            messages = piece.messages or assembled.messages[span.start : span.stop]
-            made.append(replace(piece, span=span, messages=messages))
-        else:
+        if piece.items[0].action != "covered" and any(assembled.places.unread(n) for n in range(span.start, span.stop)):
             return ()
+        made.append(replace(piece, span=span))
     return tuple(made) if not made or made[0].span.start == 0 else ()
 
 

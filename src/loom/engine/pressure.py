@@ -16,6 +16,7 @@ from loom.stores.path import Path
 COLD = 5 * 60_000  # milliseconds after which providers forget a prefix
 DEAD = 10 * 60_000  # milliseconds after which nobody waits for a call's result any more
 _LOOKED_AT = 32  # messages at the end of a path in which the last answer and its calls are looked for
+LEAST = 64  # tokens that no provider is taken to refuse for their number
 _SAFE = 0.95  # of what a provider took, or would have
 
 
@@ -35,7 +36,7 @@ def refused(overflow: Overflow, counted: int, reserve: int) -> int:
         most = min(most, counted * max(overflow.limit - reserve, overflow.limit // 2) / overflow.asked * _SAFE)
     elif overflow.limit:
         most = min(most, max(overflow.limit - reserve, overflow.limit // 2) * _SAFE)
-    return max(int(most), 1)
+    return max(int(most), LEAST)
 
 
 def within(wish: Wish, budget: Budget, most: int) -> Wish:

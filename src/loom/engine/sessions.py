@@ -25,7 +25,7 @@ from loom.dialects.answers import parse_answer
 from loom.engine.assemble import Manner
 from loom.engine.aware import addendum, blocks, headers_from
 from loom.engine.home import Home
-from loom.engine.prepare import GIVEN, Prepared, calibration, cuts_of, prepare, prepare_ending
+from loom.engine.prepare import GIVEN, Prepared, calibration, cuts_of, prepare, prepare_ending, ratio_of
 from loom.engine.pressure import hand_over, moment, refused, within
 from loom.engine.search import LIMIT, Hit, search, shown_in
 from loom.engine.summarize import Ask, Model, summarize
@@ -132,7 +132,9 @@ class Session(Written):
         state = EMPTY if self._guest else self.working
         shown = state != EMPTY or wish.policy.strategy == "ladder"
         if shown:
-            wish = replace(wish, sections=(*wish.sections, Section("working", render(state) or render(measured(state, 0.0, 1)))))
+            text = render(state) or render(measured(state, 0.0, 1))
+            zone = {"working": gate_counter(None).count_text(text) + _MEMORY_ROOM}
+            wish = replace(wish, sections=(*wish.sections, Section("working", text)), zones=zone | dict(wish.zones))
         if wish.window is None and manner.agent and manner.agent.window:
             wish = replace(wish, window=manner.agent.window)
         wish = self._within(wish, look, refused_at)
@@ -148,7 +150,10 @@ class Session(Written):
             overflowed = look.overflow is not None
             return prepare(self._store, self.row, path, given, manner, pinned, last, self.recall, overflowed, renewing)
 
-        context, last = made(handed)
+        try:
+            context, last = made(handed)
+        except CannotFit as error:
+            raise (_cannot_shrink(refused_at, f": {error}") if look.overflow else error) from None
         renewed = context.report.renewed and not look.preview and not self._guest
         if renewed:
             handed = self._handoff(path, measured(state, context.report.pressure, 0), handed)
@@ -159,10 +164,9 @@ class Session(Written):
                 self._store.views.save(self.row, None, cuts, self._home.now())
             return context
         if look.overflow and last.counted >= refused_at:
-            raise CannotFit(
-                f"the provider refused {refused_at:,} tokens, and the request cannot be made shorter than {last.counted:,}; "
-                "shorten the system text, the tools or the last message"
-            )
+            raise _cannot_shrink(refused_at, f"than {last.counted:,}")
+        if look.overflow:
+            self._mind.keep_most(wish.model or self.row.model, refused(look.overflow, refused_at, context.report.reserved_output))
         self._store.views.save(self.row, last.view, cuts, self._home.now())
         if renewed and handed:
             self._keep_handoff(handed, measured(state, context.report.pressure, 0))
@@ -193,19 +197,16 @@ class Session(Written):
         if self._last:
             return self._last.counted
         context = self._prepare(wish, replace(look, overflow=None, preview=True))
-        return round(context.report.input_tokens / calibration(self.row).ratio(wish.model or self.row.model))
+        return round(context.report.input_tokens / ratio_of(self.row, wish.model or self.row.model))
 
     def _within(self, wish: Wish, look: "_Look", refused_at: int) -> Wish:
         """What is asked for, in as many tokens as providers took of this model before; less, if the last request was refused."""
         budget = budget_for(wish, self.row.head)
         model = wish.model or self.row.model
         most = self._mind.most(model)
-        ratio = calibration(self.row).ratio(model)
         if look.overflow:
             most = refused(look.overflow, refused_at, budget.reserved_output)
-            if not look.preview:
-                self._mind.keep_most(model, most)
-        return within(wish, budget, int(most * ratio)) if most else wish
+        return within(wish, budget, int(most * ratio_of(self.row, model))) if most else wish
 
     @property
     def summary(self) -> str:
@@ -215,7 +216,8 @@ class Session(Written):
     def set_summary(self, text: str) -> None:
         """Let these words stand for what was said, all but the last messages; "" for no summary at all."""
         if not text.strip():
-            self._store.summaries.retire(self.row, 0, self._home.now())
+            gone = self._store.summaries.retire(self.row, 0, self._home.now())
+            self.told("compressed", path="given", reason="summaries taken back by a person", summaries=gone)
             return
         planned = self._planned(when="whole")
         if planned is None:
@@ -281,7 +283,11 @@ class Session(Written):
         return plan(self._store, self.row, self.path, wish, self._manner(self.path, _NOTHING), when)
 
     def undo(self) -> int:
-        """Let the epoch before this one stand again where it still fits, and no summary that was made since; its new number."""
+        """Let the epoch before this one stand again where it still fits, and no summary that was made since; its new number.
+
+        What providers refused is forgotten too: requests may be as long again as the window allows.
+        """
+        self._mind.forget_most()
         number, began = self._store.views.undo(self.row, self.path, self._home.now())
         self._store.summaries.retire(self.row, began, self._home.now())
         self._last = None
@@ -315,6 +321,7 @@ class Session(Written):
         self._mind.keep_handed(handed)
         if self._home.snapshots:
             try:
+                self._mind.keep_folder(self._home.snapshots.folder)
                 self._home.snapshots.write(self.id, state, handed)
             except StoreError as error:  # the store has it; a full disk elsewhere must not stop the agent
                 self.told("compressed", path="renewal", reason="the snapshot could not be written", failures=(str(error),))
@@ -391,6 +398,13 @@ class Session(Written):
     def recall(self, handle: str) -> str:
         """What was left out under this handle: the text of a part, or the messages of a span as canonical JSON lines."""
         return self._store.views.recall(self.row, self.path, handle)
+
+
+def _cannot_shrink(refused_at: int, why: str) -> CannotFit:
+    return CannotFit(
+        f"the provider refused {refused_at:,} tokens, and the request cannot be made shorter {why}; "
+        "shorten the system text, the tools or the last message"
+    )
 
 
 _NOTHING = _Look((), (), (), True, None)

@@ -49,7 +49,7 @@ def default_folder(url: str | None = None) -> Path | None:
 def folder_beside(database: Database) -> Path | None:
     """Where the snapshots of an open store stand."""
     is_file = database.name == "sqlite" and os.path.isabs(database.address)  # and not :memory:
-    return Path(database.address + SUFFIX) if is_file else None
+    return Path(os.path.realpath(database.address) + SUFFIX) if is_file else None
 
 
 class Snapshots:
@@ -59,6 +59,13 @@ class Snapshots:
         scope = scope or Scope()
         own = (scope.tenant, scope.project) == ("default", "default")
         self.folder = folder if own else folder / f"@{folder_name(scope.tenant)}@{folder_name(scope.project)}"
+
+    @classmethod
+    def at(cls, folder: Path) -> "Snapshots":
+        """Those of a folder that is one scope's own."""
+        found = cls(folder)
+        found.folder = folder
+        return found
 
     def place(self, session: str) -> Path:
         """The folder of a session."""

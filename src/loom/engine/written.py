@@ -11,6 +11,7 @@ from loom.conversation.message import Conversation, Message, Text, Tool
 from loom.dialects.given import parse_given
 from loom.engine.home import Happened, Home
 from loom.engine.mind import Mind
+from loom.engine.snapshots import Snapshots
 from loom.errors import ChoiceError, Conflict, WireError, describe
 from loom.stores.exchange import export_session
 from loom.stores.nodes import Draft
@@ -221,9 +222,11 @@ class Written:
 
     def purge(self) -> tuple[int, int]:
         """Take away for good what only this session holds: how many messages went, and how many stay because others hold them."""
+        folders = self._mind.folders
         gone, kept = self._store.sessions.purge(self.row, self._home.now())
-        if self._home.snapshots:
-            self._home.snapshots.remove(self.id)
+        for snapshots in (self._home.snapshots, *map(Snapshots.at, folders)):
+            if snapshots:
+                snapshots.remove(self.id)
         self.told("purged", gone=gone, kept=kept)
         return gone, kept
 

@@ -42,7 +42,9 @@ def read_window(
         return ()
     must = _asked(path, hidden)
     wanted = [(depth, depth + 1) for depth in sorted(must)]
-    wanted += [(start, min(stop, len(path))) for start, stop in also if start < len(path)]
+    for start, stop in also:  # of an exchange all or nothing: half of one would be mended
+        if start < len(path):
+            wanted.append((_exchange(path, start)[0], _exchange(path, min(stop, len(path)) - 1)[1]))
     wanted += [_exchange(path, pin.depth) for pin in pins]
     if not must:
         wanted.append(_exchange(path, next((n for n in range(len(path)) if n not in hidden), 0)))

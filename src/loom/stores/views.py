@@ -17,6 +17,7 @@ from loom.stores.database import Database, Reader, Writer
 from loom.stores.path import CHUNK, Node, Opened, Path, stands
 from loom.stores.sessions import Scope, SessionRow, check_alive
 
+KEPT = 64  # epochs of a session whose views are kept, for undoing them
 TRIED = 16  # epochs of a session that are tried for one that stands on a path
 _GENERATIONS = 64  # of forks without a request of their own that are gone through to find one
 
@@ -39,6 +40,7 @@ class View(Struct, frozen=True, kw_only=True):
     told: str = ""  # summaries in its system text
     given: str = ""  # the newest summary that a person wrote, by its name
     of: int = -1  # the epoch that this one brings back
+    undone: bool = False  # and no request has told so yet
 
 
 class Kept(Struct, frozen=True, omit_defaults=True):
@@ -104,7 +106,9 @@ class Views:
                     f"the epoch before was on another branch than session {row.id} stands on; switch back to it first"
                 )
             view = views[number]
-            again = replace(view, of=number, node=node, epoch=replace(view.epoch, number=newest + 1, seen=seen, hash=digest))
+            again = replace(
+                view, of=number, undone=True, node=node, epoch=replace(view.epoch, number=newest + 1, seen=seen, hash=digest)
+            )
             self._save_view(writer, row, again, now)
             return newest + 1, began
 
@@ -146,6 +150,8 @@ class Views:
             to_json(lasting),
             now,
         )
+        # A policy that moves at every call would else keep more views than messages. Handles stay, whatever view they come from.
+        writer.all("DELETE FROM views WHERE session = $1 AND epoch < $2", row.key, epoch.number - KEPT)
 
     def keep(self, row: SessionRow, handles: Sequence[tuple[str, Kept]], now: int) -> None:
         """Keep what handles stand for that a session made."""
