@@ -14,6 +14,7 @@ from loom.budget.models import model as find_model
 from loom.budget.profiles import Exact, profile_for
 from loom.budget.zones import Budget, BudgetOptions, allocate_budget, flow
 from loom.context.assembly import BETWEEN
+from loom.context.epochs import Epoch, Renewal, epoch_of, mended
 from loom.context.gate import POINT, Fitted, Room
 from loom.context.handles import Archive, PathArchive, to_lines
 from loom.context.outlook import Outlook, prices_of
@@ -22,7 +23,7 @@ from loom.context.policy import Policy
 from loom.context.policy import policy as find_policy
 from loom.context.report import LEFT_OUT, Item, Piece, Report
 from loom.context.sections import OTHER_ZONE, Section, gives_way, growth, is_memory, place
-from loom.context.select import Epoch, Renewal, Selected, Setup, epoch_of, mended, seed_counter, select, set_aside
+from loom.context.select import Selected, Setup, seed_counter, select, set_aside
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Carried, Conversation, Message, Text, Tool, ToolCall, ToolResult
 from loom.conversation.turns import Span, in_flight

@@ -9,11 +9,12 @@ from msgspec.structs import replace
 
 from loom.budget.calibration import Calibration
 from loom.budget.profiles import Exact, profile_for
+from loom.context.epochs import EpochEnds, Renewal, epoch_of, hash_of
 from loom.context.handles import Cut, PathArchive
 from loom.context.places import EVERYWHERE
 from loom.context.report import LEFT_OUT, Item, Piece
 from loom.context.sections import Section
-from loom.context.select import EpochEnds, Renewal, covered, epoch_of, hash_of
+from loom.context.select import covered
 from loom.context.summaries import with_note
 from loom.context.told import Told
 from loom.context.weave import Context, Wish, budget_for, build, gate_counter, text_counter

@@ -6,9 +6,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from loom.context.epochs import Epoch
 from loom.context.handles import Cut, texts_of, to_lines
 from loom.context.report import Piece
-from loom.context.select import Epoch
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import Message
 from loom.errors import ChoiceError, shorten
