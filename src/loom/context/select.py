@@ -181,6 +181,7 @@ def climb(history: tuple[Message, ...], setup: Setup, previous: Epoch | Renewal 
     lowest = steps.steps[0].above
     if cost_of(view) > setup.room.tokens or (renewed and _pressure(view, setup, own) >= lowest):
         fitted, reason = _below(history, setup, own, lowest if renewed else 1.0), "the ladder does not reach; the gate decides"
+        fitted = replace(fitted, pieces=_returning(fitted.pieces, history, setup, own, steps))
     else:
         fitted = Fitted(_returning(view, history, setup, own, steps), cost_of(view), _dropped(view, setup.places))
         if view != before:
@@ -244,7 +245,11 @@ def _standing(scene: Scene, setup: Setup, previous: Epoch | Renewal | None, head
 
 def _returning(view: View, history: Sequence[Message], setup: Setup, own: Counter, steps: Ladder) -> View:
     """The view with the window at which each thing would stand whole again: where the lowest rung is not reached, and all fits."""
-    by_ladder = ceil((setup.beside + sum(map(own.count_message, history))) / steps.steps[0].above) + 1
+    said = sum(
+        spot.tokens if (spot := setup.places.unread(n)) else own.count_message(message) + _unseen(message, setup.counter)
+        for n, message in enumerate(history)
+    )
+    by_ladder = ceil((setup.beside + said) / steps.steps[0].above) + 1
     inside = setup.room.beside + sum(costs_of(history, setup.places, setup.counter))
     back = max(by_ladder, ceil(inside / (1 - setup.room.margin)) + setup.room.reserve + 1)
     return tuple(
