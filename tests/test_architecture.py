@@ -41,6 +41,7 @@ NAMES = [
     "is_over_context_budget",
     "model_limit",
     "parse_turn_boundaries",
+    "project_map",
     "read_runs",
     "read_trees",
     "repair",

@@ -815,6 +815,7 @@ import json, os, sys, loom.stores.sqlite
 from click.testing import CliRunner
 from loom.cli.main import cli
 loom.weave([{"role": "user", "content": "hi"}])
+[cli.get_command(None, name) for name in cli.list_commands(None)]
 if os.geteuid() == 0: os.setegid(65534); os.seteuid(65534)
 done = [CliRunner().invoke(cli, words) for words in json.loads(sys.argv[1])]
 print(json.dumps([(one.exit_code, one.stdout, one.stderr) for one in done]))

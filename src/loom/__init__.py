@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from loom.context.sections import Section as Section
     from loom.context.weave import Context as Context
     from loom.context.weave import weave as weave
-    from loom.context.window import ContextWindow as ContextWindow
     from loom.conversation.agents import Agent as Agent
     from loom.conversation.message import Conversation as Conversation
     from loom.conversation.message import Media as Media
@@ -39,10 +38,12 @@ if TYPE_CHECKING:
     from loom.engine.summarize import Model as Model
     from loom.engine.tools import tools as tools
     from loom.engine.trees import LoomTree as LoomTree
+    from loom.engine.window import ContextWindow as ContextWindow
     from loom.errors import CannotFit as CannotFit
     from loom.errors import Conflict as Conflict
     from loom.errors import LoomError as LoomError
     from loom.errors import StoreError as StoreError
+    from loom.project.maps import project_map as project_map
     from loom.transcripts.formats import read_runs as read_runs
     from loom.transcripts.trees import read_trees as read_trees
     from loom.transcripts.trees import write_trees as write_trees
@@ -54,7 +55,6 @@ _HOMES = {
     "loom.budget.zones": ("allocate_budget",),
     "loom.context.sections": ("Section",),
     "loom.context.weave": ("Context", "weave"),
-    "loom.context.window": ("ContextWindow",),
     "loom.conversation.agents": ("Agent",),
     "loom.conversation.message": ("Conversation", "Media", "Message", "Reasoning", "Text", "Tool", "ToolCall", "ToolResult"),
     "loom.conversation.tree": ("Preferences", "Source", "Tree", "TreeHead"),
@@ -67,7 +67,9 @@ _HOMES = {
     "loom.engine.summarize": ("Model",),
     "loom.engine.tools": ("tools",),
     "loom.engine.trees": ("LoomTree",),
+    "loom.engine.window": ("ContextWindow",),
     "loom.errors": ("CannotFit", "Conflict", "LoomError", "StoreError"),
+    "loom.project.maps": ("project_map",),
     "loom.transcripts.formats": ("read_runs",),
     "loom.transcripts.trees": ("read_trees", "write_trees"),
 }

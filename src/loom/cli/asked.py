@@ -1,21 +1,26 @@
 """What `loom weave` and `loom explain` are asked for: a transcript, a kept session or a kept tree, and how to weave it."""
 
 import asyncio
+import os
 from collections.abc import Callable, Iterator
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from msgspec import Struct
+from msgspec.structs import replace
 
 from loom.cli.budget import read_several
 from loom.cli.given import parse_source
 from loom.cli.models import user_overrides
-from loom.cli.store import Where, scoped
+from loom.cli.store import PROJECT_VARIABLE, Where, scoped
+from loom.cli.terminal import reading
 from loom.context.policy import Policy, read_policy
-from loom.context.weave import Context
+from loom.context.weave import Context, check_wish
 from loom.context.weave import weave as weave_request
+from loom.engine.mapping import drawn, look_for, read_project
 from loom.errors import CannotFit, ChoiceError
 from loom.stores.sessions import SessionRow
 from loom.transcripts.runs import Run
@@ -44,11 +49,15 @@ class Asked(Struct, frozen=True, kw_only=True):
     window: int | None
     reserve: int | None
     policy: str | None
+    project: Path | None = None
+    map_tokens: int | None = None
 
     def woven(self) -> tuple[Iterator[tuple[Subject, Context]], bool]:
         """What was woven, and whether a file has several runs: those are told a line each."""
         overrides = user_overrides()
         self._check()
+        if self.project:
+            read_project(self.project, reading())
         chosen: str | Policy | None = self.policy
         if self.policy and self.policy.endswith(".toml"):
             chosen = read_policy(Path(self.policy).read_text(encoding="utf-8"))
@@ -70,18 +79,30 @@ class Asked(Struct, frozen=True, kw_only=True):
         if len(named) != 1:
             too_many = f", not both {' and '.join(named)}" if named else ""
             raise ChoiceError(f"give a FILE or --session ID or --tree TREE{too_many}")
+        if self.map_tokens is not None and self.project is None:
+            raise ChoiceError("--map-tokens says how large the map of a project may be; give --project PATH with it")
         if self.pins and self.file is not None:
             raise ChoiceError("--pin names a message of a session or a tree; give --session ID or --tree TREE instead of a FILE")
 
+    @property
+    def _zones(self) -> dict[str, int]:
+        return {"repo_map": self.map_tokens} if self.map_tokens is not None else {}
+
     def _run(self, run: Run, policy: str | Policy, overrides: Any) -> Context:
+        given = run.conversation()
+        wish = check_wish(self.model, self.window, self.reserve, policy, (), overrides, 1.0, self._zones)
+        sight = look_for(given.messages, self.project) if self.project else None
+        made = drawn(wish, given, sight)
         try:
             return weave_request(
-                run.conversation(),
+                given,
                 model=self.model,
                 window=self.window,
                 reserve_output=self.reserve,
                 policy=policy,
+                sections=[("repo_map", made.text)] if made and made.text else [],
                 overrides=overrides,
+                zones=self._zones,
             )
         except CannotFit as error:
             if run.number or run.name:
@@ -98,6 +119,8 @@ class Asked(Struct, frozen=True, kw_only=True):
                 policy=policy,
                 pins=self.pins,
                 overrides=overrides,
+                zones=self._zones,
+                project=self.project,
                 preview=True,  # who looks must not disturb the agent that works
             )
             subject = Subject(session.row.title, f"session {session.id}", _wire_of(session.row, self.model))
@@ -116,6 +139,8 @@ class Asked(Struct, frozen=True, kw_only=True):
                 include=self.include,
                 sources=[parse_source(loom, tree, source) for source in self.sources],
                 overrides=overrides,
+                zones=self._zones,
+                project=self.project,
                 preview=True,
                 **wishes,
             )
@@ -136,6 +161,16 @@ def _wire_of(row: SessionRow, model: str | None) -> str:
     return "anthropic" if "claude" in (model or row.model).lower() else "openai"
 
 
+def _project(where: Where, file: str | None) -> tuple[Where, Path | None]:
+    """Whose things are meant, and the folder with code. A name that is no folder is the project that a session belongs to."""
+    given = where.project
+    if click.get_current_context().get_parameter_source("project") is not ParameterSource.COMMANDLINE:
+        return where, None
+    if file is None and os.sep not in given and given not in (".", "..") and not os.path.isdir(given):
+        return where, None
+    return replace(where, project=os.environ.get(PROJECT_VARIABLE) or "default"), Path(given)
+
+
 def weaving(command: Callable[..., None]) -> Callable[..., None]:
     """What `weave` and `explain` share."""
 
@@ -153,8 +188,10 @@ def weaving(command: Callable[..., None]) -> Callable[..., None]:
         window: int | None,
         reserve: int | None,
         policy: str | None,
+        map_tokens: int | None,
         **given: Any,
     ) -> None:
+        where, project = _project(where, file)
         asked = Asked(
             file=file,
             session=session,
@@ -168,10 +205,12 @@ def weaving(command: Callable[..., None]) -> Callable[..., None]:
             window=window,
             reserve=reserve,
             policy=policy,
+            project=project,
+            map_tokens=map_tokens,
         )
         command(asked=asked, **given)
 
-    made = scoped(run)
+    made = scoped(run, "A folder with code, whose map goes in; of a session or a tree also a project's name.")
     for option in reversed(
         (
             click.argument("file", required=False),
@@ -194,6 +233,7 @@ def weaving(command: Callable[..., None]) -> Callable[..., None]:
                 "--policy",
                 help="What decides: a name of loom policy list, or a .toml; default, and of a tree as loom tree set says.",
             ),
+            click.option("--map-tokens", type=int, help="Tokens that the map may take (max_repo_map_tokens); 2048 by default."),
         )
     ):
         made = option(made)

@@ -1,4 +1,4 @@
-"""`loom demo`: a broken transcript mended, a long session under a shrinking window, one that is kept, and one that branches."""
+"""`loom demo`: a broken transcript mended, a long session in a shrinking window, one kept, one that branches, and a map."""
 
 import asyncio
 import sys
@@ -16,6 +16,7 @@ from loom.cli.check import Checked, check_run, print_checked
 from loom.cli.convert import tell_change
 from loom.cli.demo_session import GOAL, long_session
 from loom.cli.demo_tree import branch, wander
+from loom.cli.map import print_map
 from loom.cli.show import print_message
 from loom.cli.terminal import bar, dim, plural, say, style
 from loom.cli.weave import stretches
@@ -33,6 +34,7 @@ WINDOWS = (128_000, 32_000, 8_000, 2_000)
 KEPT = 8_000  # the window of the session that is kept
 # On a terminal the window shrinks before the eyes of the reader: so many weavings between two steps, two seconds in all.
 FRAMES, PAUSE = 10, 0.05
+MAP, REQUEST = 160, "the marker for a gap names the wrong window"
 TORN = ("unanswered-call", "orphan-result", "duplicate-result")
 
 
@@ -40,9 +42,9 @@ TORN = ("unanswered-call", "orphan-result", "duplicate-result")
 def demo() -> None:
     """Show Loom at work.
 
-    On a broken transcript, on one that is too long, on a session that is kept, and on one that branches.
+    On a broken transcript, on one that is too long, on a session that is kept, on one that branches, and on its own code.
     """
-    failed = _mend() + _shrink() + _keep() + _branch()
+    failed = _mend() + _shrink() + _keep() + _branch() + _map()
     say()
     say(dim("Nothing was sent anywhere. Try it on a session of yours: loom session import FILE"))
     if failed:
@@ -164,6 +166,17 @@ def _branch() -> int:
         branch(loom)
         _step(9, "An agent finds its way in it", "loom tree do retries '→ …' --agent reviewer")
         return wander(loom)
+
+
+def _map() -> int:
+    """The fifth act; returns how many promises were broken, which is none."""
+    from loom.project.maps import project_map  # here, because grammars and numpy take long to load
+
+    _step(10, "A map of the code that a request will touch", f"loom map src/loom --tokens {MAP} --query '{REQUEST}'")
+    with TemporaryDirectory(prefix="loom-demo-") as folder, resources.as_file(resources.files("loom")) as code:
+        made = project_map(code, REQUEST, tokens=MAP, cache=Path(folder), progress=terminal.reading())
+    print_map(made)
+    return made.tokens > MAP
 
 
 def _line(context: Context, whole_tokens: int, columns: int) -> tuple[str, int]:

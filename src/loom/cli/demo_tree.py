@@ -1,4 +1,4 @@
-"""The last act of the demo: a conversation that branches, and an agent that finds its way in it."""
+"""The fourth act of the demo: a conversation that branches, and an agent that finds its way in it."""
 
 import asyncio
 

@@ -1,25 +1,13 @@
 """The command `loom`: argv in, text out."""
 
 import sys
+from importlib import import_module
 from io import TextIOWrapper
 from typing import Any
 
 import click
 
-from loom.cli.budget import budget, count
-from loom.cli.check import check
-from loom.cli.convert import convert
-from loom.cli.demo import demo
-from loom.cli.doctor import doctor
-from loom.cli.models import models
-from loom.cli.policy import policy
-from loom.cli.recall import recall
-from loom.cli.replay import replay
-from loom.cli.session import session
-from loom.cli.show import show
 from loom.cli.terminal import clean
-from loom.cli.tree import tree
-from loom.cli.weave import explain, weave
 from loom.errors import LoomError, shorten
 
 
@@ -32,7 +20,26 @@ class _Failure(click.ClickException):
         click.echo(f"loom: {clean(' '.join(self.format_message().split()))}", err=True)
 
 
+# Where each command is, so that only what is called is loaded. A command and its module have one name, or both are given.
+_TRANSCRIPT = ("check", "convert", "show", "weave", "weave:explain", "replay", "budget:count")
+_OTHERS = ("session", "tree", "map:map_command", "recall", "doctor", "budget", "models", "policy", "demo")
+_HOMES = {place.rpartition(":")[2].removesuffix("_command"): place for place in sorted((*_TRANSCRIPT, *_OTHERS))}
+
+
 class _Group(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(_HOMES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        place = _HOMES.get(cmd_name)
+        if place is None:
+            return None
+        module, _, name = place.partition(":")
+        command: click.Command = getattr(import_module(f"loom.cli.{module}"), name or module)
+        if place in _TRANSCRIPT:
+            command.context_settings["ignore_unknown_options"] = True  # -#N names a run of standard input
+        return command
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -57,13 +64,6 @@ def cli() -> None:
     FILE is a transcript of any kind Loom knows, found from its content; FILE#N names one run (from 0) of a file that
     holds several; - is standard input.
     """
-
-
-for command in (check, convert, show, weave, explain, replay, count):
-    command.context_settings["ignore_unknown_options"] = True  # -#N names a run of standard input
-    cli.add_command(command)
-for command in (session, tree, recall, doctor, budget, models, policy, demo):
-    cli.add_command(command)
 
 
 def run() -> None:

@@ -44,8 +44,9 @@ class Where(Struct, frozen=True):
             database.close()
 
 
-def scoped(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of a store and a scope, as `where`."""
+def scoped(command: Callable[..., None], project: str = "The project") -> Callable[..., None]:
+    """Give a command the options of a store and a scope, as `where`; `project` says what its --project names."""
+    said = f"{project.rstrip('.')}; {PROJECT_VARIABLE}."
 
     @wraps(command)
     def run(store: str | None, project: str, tenant: str, agent: str, **given: Any) -> None:
@@ -54,7 +55,7 @@ def scoped(command: Callable[..., None]) -> Callable[..., None]:
     for option in reversed(
         (
             click.option("--store", metavar="URL", help=f"A path, or postgres://…; {STORE_VARIABLE}, else your data folder."),
-            click.option("--project", envvar=PROJECT_VARIABLE, default="default", help=f"The project; {PROJECT_VARIABLE}."),
+            click.option("--project", envvar=PROJECT_VARIABLE, default="default", help=said),
             click.option("--tenant", envvar=TENANT_VARIABLE, default="default", help=f"The tenant; {TENANT_VARIABLE}."),
             click.option("--agent", default="", help="Only this agent's sessions; new ones are its own."),
         )

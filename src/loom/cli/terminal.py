@@ -3,13 +3,17 @@
 import os
 import re
 import shutil
+import sys
+import time
 import unicodedata
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import click
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_BLINK = 0.05  # seconds between two looks of a bar
 COLOURS = {"system": "magenta", "developer": "magenta", "user": "green", "assistant": "cyan", "tool": "yellow"}
 
 
@@ -72,6 +76,24 @@ def bar(share: float, columns: int) -> str:
     """A bar in eighths of a column."""
     eighths = round(max(0.0, min(share, 1.0)) * columns * 8)
     return "█" * (eighths // 8) + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[eighths % 8]
+
+
+def reading() -> Callable[[int, int], None] | None:
+    """A bar on the terminal that grows while files are read, and is gone when all are; none where nobody looks."""
+    if not sys.stderr.isatty():
+        return None
+    shown = 0.0
+
+    def show(done: int, total: int) -> None:
+        nonlocal shown
+        if done < total and time.monotonic() - shown < _BLINK:
+            return
+        shown = time.monotonic()
+        line = f"reading {bar(done / max(total, 1), 24):<24} {done:,} of {total:,} files"
+        sys.stderr.write(f"\r{line}" if done < total else f"\r{' ' * (width() - 1)}\r")
+        sys.stderr.flush()
+
+    return show
 
 
 def clean(text: str) -> str:

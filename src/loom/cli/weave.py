@@ -162,7 +162,8 @@ def print_explained(subject: Subject, report: Report) -> None:
         if item.zone != "history":
             label, colour, _ = LOOKS[item.action]
             size = f"{item.before:,} → {item.after:,}" if item.before != item.after else f"{item.after:,}"
-            say(f"  {style(f'{label:<6}', fg=colour)} {item.place:<20} {size:>17}  {clean(item.rule)}")
+            name = f"{item.place} {clean(item.zone)}" if item.place.startswith("sections") else item.place
+            say(f"  {style(f'{label:<6}', fg=colour)} {name:<20} {size:>17}  {clean(item.rule)}")
     _print_stretches(report, list(stretches(report)))
     _print_mended(report)
     _print_hidden(report)

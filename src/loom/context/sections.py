@@ -15,7 +15,7 @@ from loom.context.report import Item
 from loom.conversation.message import Conversation, Message, Text
 
 FRAME = 8  # tokens for what joins a section to its neighbours
-TAIL = ("working", "operational_memory", "loom_context")  # zones that change with every call, whatever the policy
+TAIL = ("working", "operational_memory", "loom_context", "map_update")  # zones that change with every call, whatever the policy
 OTHER_ZONE = 2048  # what a zone may take that neither the seed nor the policy names
 
 

@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
@@ -22,6 +23,7 @@ from loom.conversation.canonical import from_json
 from loom.conversation.message import Conversation
 from loom.conversation.turns import Span, exchanges
 from loom.engine.assemble import Assembled, Manner, assemble, head_of, shape_of
+from loom.engine.mapping import as_shown, drawn, with_map
 from loom.engine.summing import digests_of
 from loom.errors import CannotFit
 from loom.stores.bearing import Bearing
@@ -31,6 +33,9 @@ from loom.stores.sessions import SessionRow
 from loom.stores.store import Store
 from loom.stores.summaries import Summary, joined
 from loom.stores.views import View
+
+if TYPE_CHECKING:
+    from loom.project.maps import Sight
 
 Standing = tuple[Piece, int, int]  # a piece of the last epoch, and where on the path it begins and ends
 GIVEN = "a person"  # who wrote a summary that no program made
@@ -59,11 +64,12 @@ def prepare(
     fetch: Callable[[str], str],
     overflowed: bool = False,
     renewing: str = "",
+    sight: "Sight | None" = None,
 ) -> tuple[Context, Prepared]:
     """The request, and what to remember of it. The last epoch goes on where it can; else one begins, from what is read anew.
 
     After an overflow one begins in any case, without the older half of what the last request showed; so does one that is
-    `renewing`, for the reason given.
+    `renewing`, for the reason given. Of a project that is in `sight` the map is in the system text, as it was when the epoch began.
     """
     reason, reading = "the first request on this path", None
     with path.snapshot() as now:
@@ -90,6 +96,8 @@ def prepare(
                 raise EpochEnds("the provider refused the last request as too long")
             if view and given_by and view.given != given_by:
                 raise EpochEnds("a summary was written")
+            if view and view.map and sight and view.map.project != sight.root:
+                raise EpochEnds("another project is mapped")
             reading = _read_again(now, view, last, usable, pins, shape_of(bears)) if view else None
         except EpochEnds as ends:
             reason = str(ends)
@@ -102,7 +110,7 @@ def prepare(
     if view and reading:
         try:
             wish = replace(wish, ratio=view.ratio)
-            told = _with_summary(wish, view.told)
+            told = with_map(_with_summary(wish, view.told), given, view.map, sight)
             assembled = assemble(manner, reading, bears, view.as_of, wish.policy.merge)
             context = _build(given, told, assembled, pins, view, fetch)
             if view.undone:
@@ -133,9 +141,12 @@ def prepare(
         early=early,
         renew=bool(renewing),
     )
-    context = _build(given, _with_summary(wish, text), assembled, pins, begins, fetch)
+    made = drawn(wish, given, sight)
+    context = _build(given, with_map(_with_summary(wish, text), given, made, None), assembled, pins, begins, fetch)
     began = _remember(context, reading, wish, model, None)
-    kept = replace(began.view, as_of=manner.now, shape=shape_of(bears), told=text, given=given_by)
+    kept = replace(
+        began.view, as_of=manner.now, shape=shape_of(bears), told=text, map=as_shown(made, context.report), given=given_by
+    )
     return _told(context, bears), replace(began, view=kept, note=note)
 
 

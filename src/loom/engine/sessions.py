@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from os import PathLike
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -25,6 +26,7 @@ from loom.dialects.answers import parse_answer
 from loom.engine.assemble import Manner
 from loom.engine.aware import addendum, blocks, headers_from
 from loom.engine.home import Home
+from loom.engine.mapping import look_along
 from loom.engine.prepare import GIVEN, Prepared, calibration, cuts_of, prepare, prepare_ending, ratio_of
 from loom.engine.pressure import hand_over, moment, refused, within
 from loom.engine.search import LIMIT, Hit, search, shown_in
@@ -38,6 +40,9 @@ from loom.stores.nodes import plain
 from loom.stores.path import Node, Path
 from loom.stores.sessions import SessionRow, Usage, check_alive
 from loom.stores.summaries import joined
+
+if TYPE_CHECKING:
+    from loom.project.maps import Sight
 
 _TOLD = 400  # messages at the end of a path from which a handoff is made
 _RECENT = 64  # nodes among which an answer is looked for that was written already
@@ -53,6 +58,7 @@ class _Look(Struct, frozen=True):
     preview: bool
     at: str | None
     overflow: Overflow | None = None
+    sight: "Sight | None" = None
 
 
 class Resumed(Struct, frozen=True):
@@ -93,6 +99,7 @@ class Session(Written):
         sources: Sequence[Source] = (),
         include: Sequence[str] = (),
         overflow: object = None,
+        project: "str | PathLike[str] | None" = None,
     ) -> Context:
         """The request to send now; `request`, if given, is appended first, unless it stands last already: a retry asks once.
 
@@ -100,6 +107,8 @@ class Session(Written):
         `pins` name nodes that must stay, `include` annotations to be read. `sources` are what the answer is made from beside the
         path: references and instructions. A `preview` leaves the epoch as it is; `at` is one of the path to another node.
         `overflow` is the error by which a provider refused the last request as too long: this one is shorter, and so are all after.
+        `project` is a folder with code: a map of what matters in it stands in the system text, as it was when the epoch began, and
+        what this request needs beyond that in the tail. The zone `repo_map` says how large it may be.
         """
         wish = check_wish(model, window, reserve_output, policy, sections, overrides, 1.0, zones)
         refusal = read_overflow(overflow) if overflow is not None else None
@@ -108,9 +117,14 @@ class Session(Written):
         if request is not None and not self._asked(request):
             self.append(request)
         look = _Look(tuple(pins), tuple(sources), tuple(include), preview or at is not None, at, refusal)
+        if project is not None:  # reading many files for the first time takes its while
+            look = replace(look, sight=await asyncio.to_thread(look_along, self._path_to(at), project))
         if self._store.database.name == "sqlite":  # answers at once; a thread would only cost
             return self._prepare(wish, look)
         return await asyncio.to_thread(self._prepare, wish, look)
+
+    def _path_to(self, at: str | None) -> Path:
+        return self.path if at is None else Path(self._store.database, self.row.tree.key, self._node(at))
 
     def _asked(self, request: Given) -> bool:
         end = self.path.end
@@ -118,7 +132,7 @@ class Session(Written):
 
     def _prepare(self, wish: Wish, look: "_Look") -> Context:
         check_alive(self.row, self.row.status)
-        path = self.path if look.at is None else Path(self._store.database, self.row.tree.key, self._node(look.at))
+        path = self._path_to(look.at)
         manner = self._manner(path, look)
         if path.end is None and not manner.buffer:
             raise ChoiceError(f"session {self.id} has no messages yet; append one first")
@@ -148,7 +162,7 @@ class Session(Written):
         def made(handed: Handoff | None, renewing: str = "") -> tuple[Context, Prepared]:
             last, given = None if look.at else self._last, _handing(wish, handed)
             overflowed = look.overflow is not None
-            return prepare(self._store, self.row, path, given, manner, pinned, last, self.recall, overflowed, renewing)
+            return prepare(self._store, self.row, path, given, manner, pinned, last, self.recall, overflowed, renewing, look.sight)
 
         try:
             context, last = made(handed)

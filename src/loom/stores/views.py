@@ -25,6 +25,14 @@ PUT_HANDLE = """INSERT INTO handles (tree, handle, session, kind, data, created)
     ON CONFLICT (tree, handle) DO NOTHING"""
 
 
+class Mapped(Struct, frozen=True):
+    """The map of a project in the system text of an epoch, as it was when that began, and the symbols that it shows by file."""
+
+    project: str
+    text: str
+    files: dict[str, tuple[str, ...]]
+
+
 class View(Struct, frozen=True, kw_only=True):
     """One version of what stands for what: an epoch, and which stretches of the path were read for it."""
 
@@ -38,6 +46,7 @@ class View(Struct, frozen=True, kw_only=True):
     shape: str = ""  # what was hidden and what came in beside the path
     positions: tuple[tuple[int, int], ...] = ()  # of the epoch's pieces, where on the path each stands
     told: str = ""  # summaries in its system text
+    map: Mapped | None = None
     given: str = ""  # the newest summary that a person wrote, by its name
     of: int = -1  # the epoch that this one brings back
     undone: bool = False  # and no request has told so yet

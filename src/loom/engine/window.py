@@ -12,8 +12,9 @@ from loom.budget.zones import Budget, allocate_budget
 from loom.context.policy import policy as find_policy
 from loom.context.sections import Section
 from loom.context.summaries import summarize_old_messages
-from loom.context.weave import weave
+from loom.context.weave import check_wish, gather, weave
 from loom.conversation.message import Message
+from loom.engine.mapping import drawn, look_for
 
 _estimate = Counter(SEEDS["window"], remember=1)
 
@@ -35,10 +36,10 @@ class ContextWindow:
     ) -> list[dict[str, Any]]:
         """The system message and the newest messages that fit, as chat dictionaries.
 
-        `max_tokens` is the legacy limit: it stands for the window. `session_id` and `project_path` name what sections will be
-        gathered from; until then give `sections`.
+        `max_tokens` is the legacy limit: it stands for the window. The map of the project at `project_path` goes in, as large as
+        `max_repo_map_tokens`. `session_id` names what decisions will be gathered from; until then give `sections`.
         """
-        del session_id, project_path
+        del session_id
         policy, zones = find_policy("window"), {}
         if max_tokens is not None:
             budget = allocate_budget(model, max_tokens=max_tokens, **options)  # type: ignore[arg-type]
@@ -48,8 +49,13 @@ class ContextWindow:
             budget = allocate_budget(model, **options)  # type: ignore[arg-type]
             zones = {zone.name: zone.tokens for zone in budget.zones if zone.name not in ("history", "reserved_output")}
             reserve = budget.reserved_output
+        given, _ = gather(messages, None, None)
+        if project_path is not None:
+            wish = check_wish(model, budget.window, reserve, policy, (), None, 1.0, zones)
+            made = drawn(wish, given, look_for(given.messages, project_path))
+            sections = [*sections, *([Section("repo_map", made.text)] if made and made.text else [])]
         context = weave(
-            messages,
+            given,
             model=model,
             system=system_prompt,
             window=budget.window,

@@ -1,0 +1,78 @@
+"""`loom map`: which files and definitions of a project matter, for a request or at all."""
+
+import sys
+import time
+from contextlib import nullcontext, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from msgspec import to_builtins
+
+from loom.budget.zones import DEFAULTS
+from loom.cli.terminal import clean, dim, note, reading, say, style
+from loom.conversation.canonical import to_json
+from loom.errors import ChoiceError
+
+if TYPE_CHECKING:
+    from loom.project.render import Map
+
+COLOURS = {"high": "green", "medium": "yellow", "low": None}
+PAUSE = 0.5  # seconds between two looks
+
+
+@click.command("map")
+@click.argument("path", metavar="[PATH]", default=".", type=click.Path(path_type=Path))
+@click.option("--tokens", type=click.IntRange(min=1), default=DEFAULTS["repo_map"], show_default=True, help="How large it may be.")
+@click.option("--query", metavar="TEXT", help="The request that it is for.")
+@click.option("--query-file", type=click.Path(path_type=Path), help="A file with the request; - is standard input.")
+@click.option("--watch", is_flag=True, help="Print it again whenever a file changes, until interrupted.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object: the map, its tokens and its files.")
+def map_command(path: Path, tokens: int, query: str | None, query_file: Path | None, watch: bool, as_json: bool) -> None:
+    """Show which files and definitions of a project matter.
+
+    For a request, or without one what matters most in the project at PATH. The index is kept in the user's cache folder.
+    """
+    from loom.project.maps import notes, project_map  # here, because grammars and numpy take long to load
+
+    text = _query(query, query_file)
+    last: Map | None = None
+    with suppress(KeyboardInterrupt) if watch else nullcontext():  # that is how watching ends
+        while True:
+            made = project_map(path, text, tokens=tokens, progress=reading())
+            if made != last:
+                if as_json:
+                    say(to_json({"map": made.text, "tokens": made.tokens, "files": to_builtins(made.files)}))
+                else:
+                    print_map(made)
+                    for told in notes(path):
+                        note(told)
+                last = made
+            if not watch:
+                return
+            time.sleep(PAUSE)
+
+
+def _query(query: str | None, file: Path | None) -> str:
+    if query is not None and file is not None:
+        raise ChoiceError("--query and --query-file both name the request; give one of them")
+    if file is None:
+        return query or ""
+    try:
+        held = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+    except OSError as error:
+        raise ChoiceError(f"{file} cannot be read: {error.strerror}; give a file with the request") from None
+    return held.decode(errors="replace")
+
+
+def print_map(made: "Map") -> None:
+    if not made.files:
+        note("there is nothing to show: no file fits, or the folder is empty")
+    for line in made.text.splitlines():
+        relevance = next((name for name in COLOURS if line.endswith(f"(relevance: {name})")), None)
+        if line.startswith("### ") and relevance:
+            head = line.removesuffix(f" (relevance: {relevance})")
+            say(f"{style(clean(head), bold=True)} {style(f'(relevance: {relevance})', fg=COLOURS[relevance])}")
+        else:
+            say(clean(line))
+    say(dim(f"{made.tokens:,} tokens, {len(made.files):,} files"))

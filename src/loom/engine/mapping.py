@@ -1,0 +1,81 @@
+"""The map of a project in the requests of a session: a snapshot for each epoch, and what a request needs beyond it."""
+
+from collections.abc import Callable, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from loom.context.report import Report
+from loom.context.sections import FRAME, Section
+from loom.context.weave import Wish, budget_for, gate_counter
+from loom.conversation.message import Conversation, Message
+from loom.stores.path import Path
+from loom.stores.views import Mapped
+
+if TYPE_CHECKING:
+    from loom.project.maps import Sight
+
+UPDATE = 512  # tokens of what stands in the tail
+
+
+# The room `project` is loaded where a map is asked for: grammars and numpy take long, and most requests have none.
+
+
+def read_project(project: "str | PathLike[str]", progress: Callable[[int, int], None] | None) -> None:
+    """Read what changed in a project, for one who wants to see how far that is; a look reads it too."""
+    from loom.project.maps import read_anew
+
+    read_anew(project, progress)
+
+
+def look_along(path: Path, project: "str | PathLike[str]") -> "Sight":
+    """A project, and what of it matters for a path: for its goal, its request, and what its last messages were about."""
+    from loom.project.maps import look_at
+    from loom.project.touched import RECENT, asked_by
+
+    recent = [node.message for node in path[-RECENT:] if node.message]
+    goal, request = (_said(path, place) for place in (path.end.goal, path.end.request)) if path.end else ("", "")
+    return look_at(project, asked_by(goal, request or (recent[-1].text if recent else ""), recent))
+
+
+def look_for(messages: Sequence[Message], project: "str | PathLike[str]") -> "Sight":
+    """The same for a history that is at hand."""
+    from loom.project.maps import look_at
+    from loom.project.touched import asked_in
+
+    return look_at(project, asked_in(messages))
+
+
+def _said(path: Path, place: int | None) -> str:
+    nodes = path.nodes([place]) if place is not None else ()
+    return next((node.message.text for node in nodes if node.message), "")
+
+
+def drawn(wish: Wish, given: Conversation, sight: "Sight | None") -> Mapped | None:
+    """The map for an epoch that begins, as large as its zone."""
+    if sight is None:
+        return None
+    tokens = budget_for(wish, given)["repo_map"] - FRAME
+    count = gate_counter(wish.model or given.model or None, wish.ratio).count_text
+    made = (sight.in_seed_form if wish.policy.map == "seed" else sight.whole)(tokens, count)
+    return Mapped(sight.root, made.text, {file.path: file.symbols for file in made.files})
+
+
+def as_shown(made: Mapped | None, report: Report) -> Mapped | None:
+    """A map with the symbols that a request shows of it: none where there was no room for it."""
+    stands = next((item.action == "kept" for item in reversed(report.items) if item.zone == "repo_map"), False)
+    return made if made is None or stands else replace(made, files={})
+
+
+def with_map(wish: Wish, given: Conversation, stands: Mapped | None, sight: "Sight | None") -> Wish:
+    """What is asked for with the map that stands in the system text, and in the tail what a request needs beyond it."""
+    sections = [Section("repo_map", stands.text, "project")] if stands and stands.text else []
+    zones = dict(wish.zones)
+    if sight:
+        zones = {"map_update": UPDATE} | zones
+        room = budget_for(replace(wish, zones=zones), given)["map_update"] - FRAME
+        count = gate_counter(wish.model or given.model or None, wish.ratio).count_text
+        news = sight.beyond(stands.files if stands else {}, room, count)
+        sections += [Section("map_update", news, "project")] if news else []
+    return replace(wish, sections=(*wish.sections, *sections), zones=zones) if sections else wish

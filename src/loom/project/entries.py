@@ -1,0 +1,155 @@
+"""A file as the index has it, how it is made from the text, and the bytes that it is kept in."""
+
+from collections import Counter
+from collections.abc import Sequence
+from hashlib import blake2b
+from itertools import accumulate, islice, pairwise
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from loom.project.files import is_generated, read_text
+from loom.project.languages import parse
+from loom.project.symbols import Definition, Kind, Parsed
+from loom.project.terms import terms_in, terms_of
+
+MOST_TERMS = 20_000  # of one file; a table of data has no end of them
+MOST_GENERATED = 500  # definitions of a file that no person wrote
+_DEEP = 64
+_BYTES_PER_TOKEN = 4
+_HOLDS_ALL = frozenset(("function", "method", "macro"))
+
+
+class Entry(Struct, frozen=True, gc=False):
+    """A file of the project. Where it cannot be read as text, only its path is known.
+
+    `terms` are those of the whole file, `bodies` those of each definition, in their order. The lines of a definition inside
+    another count for both where the outer one is a function, and for the inner one alone where it is a class or a module.
+    Of a file that a program wrote only the names that it defines are known. `tokens` is a rough number.
+    """
+
+    path: str
+    parsed: Parsed = Parsed()
+    terms: dict[str, int] = {}
+    bodies: tuple[dict[str, int], ...] = ()
+    lines: int = 0
+    tokens: int = 0
+
+
+def read_entry(root: Path, path: str) -> tuple[bytes, Entry]:
+    """The digest of a file's text, and what the index keeps of it."""
+    text = read_text(root, path)
+    return digest_of(text), entry_of(path, text)
+
+
+def digest_of(text: str | None) -> bytes:
+    return b"" if text is None else blake2b(text.encode(), digest_size=16).digest()
+
+
+def entry_of(path: str, text: str | None) -> Entry:
+    if not text:
+        return Entry(path)
+    parsed = parse(path, text)
+    lines = text.count("\n") + (not text.endswith("\n"))
+    tokens = -(-len(text.encode()) // _BYTES_PER_TOKEN)
+    if is_generated(path, text):
+        definitions = parsed.definitions[:MOST_GENERATED]
+        names = terms_of(" ".join(definition.name for definition in definitions))
+        return Entry(path, Parsed(parsed.language, definitions), names, ({},) * len(definitions), lines, tokens)
+    said, bodies = _said(text, parsed.definitions)
+    terms, counts = dict(Counter(said)), tuple(dict(Counter(body)) for body in bodies)
+    if len(terms) > MOST_TERMS:
+        terms = dict(islice(terms.items(), MOST_TERMS))
+        counts = tuple({term: count for term, count in body.items() if term in terms} for body in counts)
+    return Entry(path, parsed, terms, counts, lines, tokens)
+
+
+def _said(text: str, definitions: Sequence[Definition]) -> tuple[list[str], list[list[str]]]:
+    """The terms of a text, and those of each definition. The text is cut where one begins or ends, and read once."""
+    if not definitions:
+        return terms_in(text), []
+    lines = text.split("\n")
+    edges = {0, len(lines)}
+    for definition in definitions:
+        edges.add(min(definition.start - 1, len(lines)))
+        edges.add(min(definition.stop, len(lines)))
+    waiting = sorted(range(len(definitions)), key=lambda n: (-definitions[n].start, definitions[n].stop))
+    said: list[str] = []
+    bodies: list[list[str]] = [[] for _ in definitions]
+    around: list[int] = []
+    for start, stop in pairwise(sorted(edges)):
+        around = [n for n in around if definitions[n].stop > start][-_DEEP:]
+        while waiting and definitions[waiting[-1]].start <= start + 1:
+            around.append(waiting.pop())
+        found = terms_in("\n".join(lines[start:stop]))
+        said += found
+        if not around:
+            continue
+        least = min(definitions[n].stop - definitions[n].start for n in around)
+        for n in around:
+            if definitions[n].kind in _HOLDS_ALL or definitions[n].stop - definitions[n].start == least:
+                bodies[n] += found
+    return said, bodies
+
+
+# Bytes
+
+
+class _Packed(Struct, array_like=True, gc=False):
+    """An entry without its path. Bodies name their terms by their place among those of the file, one body behind the other."""
+
+    language: str
+    definitions: list[tuple[str, Kind, str, int, int, str]]
+    references: dict[str, int]
+    terms: dict[str, int]
+    sizes: list[int]
+    places: list[int]
+    counts: list[int]
+    lines: int
+    tokens: int
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decoder = msgspec.msgpack.Decoder(_Packed)
+
+
+def packed(entry: Entry) -> bytes:
+    place = {term: n for n, term in enumerate(entry.terms)}
+    return _encode(
+        _Packed(
+            entry.parsed.language,
+            [(one.name, one.kind, one.signature, one.start, one.stop, one.parent) for one in entry.parsed.definitions],
+            entry.parsed.references,
+            entry.terms,
+            [len(body) for body in entry.bodies],
+            [place[term] for body in entry.bodies for term in body],
+            [count for body in entry.bodies for count in body.values()],
+            entry.lines,
+            entry.tokens,
+        )
+    )
+
+
+def unpacked(path: str, data: bytes, words: dict[str, str]) -> Entry:
+    """The entry of a path. `words` holds each word once for all entries that are read with it. Raises where data is damaged."""
+    held = _decoder.decode(data)
+    once = words.setdefault
+    terms = [once(term, term) for term in held.terms]
+    body_terms = [terms[place] for place in held.places]
+    ends = list(accumulate(held.sizes, initial=0))
+    if not len(body_terms) == len(held.counts) == ends[-1]:
+        raise ValueError(f"{path}: {len(body_terms)} terms, {len(held.counts)} counts and {ends[-1]} places for them")
+    definitions = tuple(
+        Definition(once(name, name), kind, signature, start, stop, once(parent, parent))
+        for name, kind, signature, start, stop, parent in held.definitions
+    )
+    references = {once(name, name): count for name, count in held.references.items()}
+    return Entry(
+        path,
+        Parsed(held.language, definitions, references),
+        dict(zip(terms, held.terms.values(), strict=True)),
+        tuple(dict(zip(body_terms[start:stop], held.counts[start:stop], strict=True)) for start, stop in pairwise(ends)),
+        held.lines,
+        held.tokens,
+    )

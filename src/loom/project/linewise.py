@@ -1,0 +1,159 @@
+"""What a text defines by how its lines begin: for languages without a grammar here, and for texts that a grammar gives up on."""
+
+import re
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from typing import cast
+
+from msgspec import Struct
+
+from loom.project.symbols import Definition, Kind, Parsed
+
+LONGEST_SIGNATURE = 200
+LONGEST_NAME = 200
+LONGEST_PATH = 1000
+_LONGEST_LINE = 500  # a longer one is data, not a declaration
+_MOST_LINES = 200_000
+
+
+class Form(Struct, frozen=True):
+    """A language that is read line by line: what its files end with, kinds and patterns, and whether it is flat."""
+
+    endings: tuple[str, ...]
+    patterns: tuple[tuple[str, str], ...]
+    flat: bool
+
+
+def shortened(signature: str) -> str:
+    return signature if len(signature) <= LONGEST_SIGNATURE else signature[: LONGEST_SIGNATURE - 1] + "…"
+
+
+def one_line(declared: str, is_cut: bool = False) -> str:
+    """A declaration on one line, without the signs that begin its body. `is_cut`: comments were taken out of it."""
+    text = declared.strip()
+    if "\n" in text or is_cut:
+        text = _LOOSE.sub("", " ".join(text.split()))
+    text = " ".join(text.split())
+    return shortened(_TAIL.sub("", text) if text[-1:] in _TAILS else text)
+
+
+_LOOSE = re.compile(r"(?<=[(\[]) |,? (?=[)\]])| (?=,)")  # what breaking a declaration into lines leaves
+_TAIL, _TAILS = re.compile(r"(?:[\s{:;,=\\]|=>|->|(?<=[\s,])do:?)+$"), frozenset("{:;,=\\>o")
+
+
+@cache
+def forms() -> dict[str, Form]:
+    """The languages that can be read line by line."""
+    made: dict[str, Form] = {}
+    held = Path(__file__).with_name("queries").joinpath("lines.txt").read_text("utf-8")
+    for block in re.split(r"\n(?=\w)", "\n".join(line for line in held.split("\n") if line and not line.startswith("#"))):
+        first, *rest = block.split("\n")
+        name, _, about = first.partition(":")
+        words = about.split()
+        if words[:1] == ["like"]:
+            made[name] = made[words[1]]
+            continue
+        patterns = tuple((kind, pattern) for kind, pattern in (line.split(maxsplit=1) for line in rest))
+        made[name] = Form(tuple(word for word in words if word != "flat"), patterns, "flat" in words)
+    return made
+
+
+def defined_by_lines(language: str, text: str) -> Parsed:
+    """What the lines of a text define, and names that are called in it."""
+    form = forms().get(language)
+    if form is None:
+        return Parsed(language)
+    definitions = tuple(_definitions(_pattern(language), form.flat, text))
+    uses = Counter(_USE.findall(text))
+    uses.subtract(definition.name for definition in definitions if definition.name in uses)
+    return Parsed(language, definitions, {name: count for name, count in sorted(uses.items()) if count > 0})
+
+
+# Patterns
+
+_CONTROL = "if|else|for|foreach|while|switch|catch|return|new|throw|do|using|lock|when|await|yield|sizeof|typeof|assert|case"
+_NAME = r"(?P<name>[^\W\d][\w$]*)"
+_PATH = r"(?P<name>[^\W\d]\w*(?:(?:::~?|[.:\\])[^\W\d]\w*)*)"
+_STANDS_FOR = {
+    "MODS": r"(?:(?:[a-z]+|pub\([^)]*\)|@\w+)[ \t]+){0,8}?",
+    "NAME": _NAME,
+    "PATH": _PATH,
+    "CAPS": r"(?P<name>[A-Z][A-Z0-9_]+)\b",
+    "TYPED": rf"(?!(?:{_CONTROL}|package|import)\b)(?:[\w.:<>\[\],?*&@]+[ \t]+){{1,8}}?[*&]*{_PATH}"
+    r"(?:<[^()]*>)?[ \t]*\((?:[^;]*$|[^;{]*\)[^;{]*(?:\{|=>))",
+    "CALL": rf"(?!(?:{_CONTROL}|function)\b){_NAME}[ \t]*\((?:[^;]*\{{[ \t]*$|[^;{{}}]*\)[^;{{()]*\{{)",
+    " ": r"[ \t]+",
+    "~": r"[ \t]*",
+}
+_SIGN = re.compile("|".join(_STANDS_FOR))
+_GROUP = re.compile(r"\(\?P<(\w+)>")
+_PARTS = re.compile(r"::|[.:\\]")
+_USE = re.compile(r"[^\W\d]\w{1,99}(?=[ \t]?[(.!]|::)|\b[A-Z]\w{2,99}")
+_GOES_ON = re.compile(r"[{})\]]|(?:end|else|elif|elsif|rescue|ensure|catch|except|finally|begin|do|then|where|deriving|fi|done)\b")
+
+
+@cache
+def _pattern(language: str) -> re.Pattern[str]:
+    """All patterns of a language in one; its groups are named by what they hold, a kind and a number."""
+    made = []
+    for number, (kind, pattern) in enumerate(forms()[language].patterns):
+        full = _SIGN.sub(lambda found: _STANDS_FOR[found[0]], pattern.removeprefix("^"))
+        named = _GROUP.sub(rf"(?P<\1_{kind}_{number}>", full)
+        made.append(named if pattern.startswith("^") else rf"[ \t]*{named}")
+    return re.compile("|".join(f"(?:{one})" for one in made))
+
+
+# Definitions
+
+
+class _Open:
+    """A definition whose end is not known yet."""
+
+    __slots__ = ("indent", "kind", "name", "parent", "path", "signature", "start", "stop")
+
+    def __init__(self, kind: str, name: str, parent: str, line: str, number: int, indent: int) -> None:
+        self.kind, self.name, self.parent, self.indent = kind, name, parent, indent
+        self.path = f"{parent}.{name}" if parent else name
+        self.start = self.stop = number
+        self.signature = one_line(line)
+
+
+def _definitions(pattern: re.Pattern[str], flat: bool, text: str) -> list[Definition]:
+    made: list[_Open] = []
+    within: list[_Open] = []
+    last = 0  # the last line that was not blank
+    for number, line in enumerate(text.split("\n", _MOST_LINES)[:_MOST_LINES], 1):
+        bare = line.strip()
+        if not bare:
+            continue
+        indent = len(line) - len(line.lstrip())
+        found = pattern.match(line) if len(line) <= _LONGEST_LINE else None
+        if not flat or found:
+            while within and indent <= within[-1].indent and (found or indent < within[-1].indent or not _GOES_ON.match(bare)):
+                within.pop().stop = last
+        last = number
+        if found:
+            one = _opened(found, within[-1] if within else None, line, number, indent)
+            if flat and made and (made[-1].path, made[-1].kind) == (one.path, one.kind):
+                one = made.pop()  # another clause of the same
+            made.append(one)
+            within.append(one)
+    for one in within:
+        one.stop = last
+    return [Definition(one.name, _kind(one), one.signature, one.start, one.stop, one.parent) for one in made if one.kind != "scope"]
+
+
+def _opened(found: re.Match[str], outer: _Open | None, line: str, number: int, indent: int) -> _Open:
+    groups = {key: value for key, value in found.groupdict().items() if value}
+    key = next(key for key in groups if key.startswith("name_"))
+    *before, name = [part for part in _PARTS.split(groups[key]) if part] or [groups[key]]
+    kind = key.split("_")[1]
+    before = [value for key, value in groups.items() if key.startswith("parent_")] + before
+    if (outer and outer.kind in ("class", "interface", "type", "scope") and kind == "function") or (before and kind == "function"):
+        kind = "method"
+    return _Open(kind, name, ".".join(([outer.path] if outer else []) + before), line, number, indent)
+
+
+def _kind(one: _Open) -> Kind:
+    return cast(Kind, "function" if one.kind == "method" and not one.parent else one.kind)

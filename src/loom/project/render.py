@@ -1,0 +1,251 @@
+"""The map as a model reads it: files with the best of what they define, within a hard budget of tokens.
+
+What is shown is decided piece by piece, each time the piece with the most chance of being what the work will touch per token:
+a file with its best definition, one more name in a file that is shown, or the whole signature in place of a name. So a small
+budget shows names, a larger one signatures of what matters; and many files rather than few in full.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from heapq import heappop, heappush
+from operator import attrgetter
+
+from msgspec import Struct
+
+from loom.project.rank import Ranked, Relevance
+from loom.project.symbols import Definition
+
+HEADER = "## Project Files\n\n"
+PATH = 0.6  # what showing a path is worth beside showing all that the file defines
+SIGNATURE = 0.3  # what a signature is worth beside the name
+AGAIN = 0.4  # what a name is worth that stands under the same path already, in another class
+LONGEST = 140  # characters of a signature
+SPARE = 50  # what is left of a budget is used where it is more than this part of it
+_LEAST_FILE = 5  # tokens that no file takes less than
+_MISSES = 40  # pieces in a row that do not fit, before no more are tried
+
+# A path or a name may have them, but a line of the map is one line, and reads as it is written.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+Count = Callable[[str], int]
+
+
+class Shown(Struct, frozen=True):
+    """A file of a map, and the symbols under it by their dotted names, best first."""
+
+    path: str
+    relevance: Relevance
+    symbols: tuple[str, ...] = ()
+
+
+class Map(Struct, frozen=True):
+    """The text of a map, its size, and what it shows."""
+
+    text: str = ""
+    tokens: int = 0
+    files: tuple[Shown, ...] = ()
+
+
+def render_map(ranked: Sequence[Ranked], tokens: int, count: Count, header: str = HEADER) -> Map:
+    """The map of what was ranked, never more than these tokens by this counter; empty where not even one file fits."""
+    files = _Files(ranked, header, count)
+    made = _within(files, tokens, tokens)
+    spare = tokens - made.tokens
+    if made.files and spare > tokens // SPARE:
+        fuller = _within(files, tokens + spare, tokens)
+        made = fuller if fuller.tokens > made.tokens else made
+    return made
+
+
+def _within(files: "_Files", wanted: int, tokens: int) -> Map:
+    """The map of pieces that are so many tokens together, without the last of them where the whole is too large."""
+    pieces = _fitting(files, wanted)
+    while pieces:
+        made = _made(files, pieces)
+        if made.tokens <= tokens:
+            return made
+        _take_back(pieces, made.tokens - tokens)
+    return Map()
+
+
+class _Piece(Struct, frozen=True):
+    """One more thing to show: the definition at `place` among those of a file, and whether as a signature. None: only the path."""
+
+    file: int
+    place: int | None
+    is_signature: bool
+    cost: int
+
+
+def _take_back(pieces: list[_Piece], tokens: int) -> None:
+    """Leave out the last pieces, at least this many tokens of them: a sum of parts is not quite the size of the whole."""
+    while pieces and tokens > 0:
+        tokens -= pieces.pop().cost
+
+
+# Choosing
+
+
+class _Symbol(Struct, frozen=True, gc=False):
+    """A definition with its name, what it is worth, the names around it without those of namespaces, and its own behind these."""
+
+    definition: Definition
+    name: str
+    worth: float
+    around: str
+    path: str
+
+
+class _Files:
+    """The files that may be shown. What each defines is only looked at where it comes into question, each text counted once."""
+
+    def __init__(self, ranked: Sequence[Ranked], heading: str, count: Count) -> None:
+        self.ranked, self.heading, self.count = ranked, heading, count
+        self._symbols: dict[int, list[_Symbol]] = {}
+        self._sizes: dict[str, int] = {}
+
+    def size(self, text: str) -> int:
+        if text not in self._sizes:
+            self._sizes[text] = max(1, self.count(text))
+        return self._sizes[text]
+
+    def header(self, number: int) -> str:
+        given = self.ranked[number]
+        return f"### {_plain(given.path)} (relevance: {given.relevance})\n"
+
+    def symbols(self, number: int) -> list[_Symbol]:
+        """What a file defines, each by its name once, best first."""
+        if number not in self._symbols:
+            self._symbols[number] = _symbols(self.ranked[number])
+        return self._symbols[number]
+
+
+def _symbols(given: Ranked) -> list[_Symbol]:
+    shares = given.shares or (1 / max(1, len(given.definitions)),) * len(given.definitions)
+    spaces = sorted({one.path for one in given.definitions if one.kind == "module"}, key=lambda space: (-len(space), space))
+    found: dict[str, _Symbol] = {}
+    names: set[str] = set()
+    for one, share in zip(given.definitions, shares, strict=True):
+        name = _plain(one.name)
+        around = _plain(_inside(one.parent, spaces) if spaces else one.parent)
+        path = f"{around}.{name}" if around else name
+        if path not in found:
+            found[path] = _Symbol(one, name, round(share * AGAIN if name in names else share, 9), around, path)
+            names.add(name)
+    # Stable: what is worth the same stays in the order of the ranking.
+    return sorted(found.values(), key=attrgetter("worth"), reverse=True)
+
+
+def _inside(parent: str, spaces: Sequence[str]) -> str:
+    """The names around a definition without those of the namespace that they are in: it says what the path says."""
+    return next((parent[len(space) + 1 :] for space in spaces if parent.startswith(f"{space}.")), parent)
+
+
+def _fitting(files: _Files, tokens: int) -> list[_Piece]:
+    """What is shown, in the order in which it was chosen. The sizes of pieces are summed up; the whole is counted by the caller."""
+    size = files.size
+    groups: set[tuple[int, str]] = set()
+    waiting: list[_Offer] = []
+    opened, most = 0, min(len(files.ranked), max(0, tokens) // _LEAST_FILE)
+    left, misses, pieces = tokens - size(files.heading), 0, list[_Piece]()
+    while misses < _MISSES:
+        while opened < most and (not waiting or -waiting[0][0] <= _at_most(files.ranked[opened])):
+            heappush(waiting, _first(opened, files))
+            opened += 1
+        if not waiting:
+            break
+        piece = heappop(waiting)[-1]
+        number, place, is_signature, cost = piece.file, piece.place, piece.is_signature, piece.cost
+        symbol = files.symbols(number)[place] if place is not None else None
+        if symbol and symbol.around and not is_signature and (number, symbol.around) not in groups:
+            cost += size(f"{symbol.around}: ")
+        if cost > left:
+            misses += 1
+            continue
+        misses, left = 0, left - cost
+        pieces.append(_Piece(number, place, is_signature, cost))
+        if symbol is None or place is None or is_signature:
+            continue
+        score = files.ranked[number].score
+        groups |= {(number, symbol.around), (number, symbol.path)}
+        longer = max(1, size(f" {_signature(symbol)}\n") - size(f", {symbol.name}"))
+        heappush(waiting, _offer(_Piece(number, place, True, longer), SIGNATURE * score * symbol.worth))
+        if place + 1 < len(files.symbols(number)):
+            following = files.symbols(number)[place + 1]
+            heappush(waiting, _offer(_Piece(number, place + 1, False, size(f", {following.name}")), score * following.worth))
+    return pieces
+
+
+def _at_most(given: Ranked) -> float:
+    """What a file can be worth per token before anything of it is counted."""
+    return given.score * (PATH + 1) / _LEAST_FILE
+
+
+def _first(number: int, files: _Files) -> "_Offer":
+    """A file with its best symbol: no file that has any is shown without one."""
+    given, size = files.ranked[number], files.size
+    cost = size(f"{files.header(number)}\n")
+    if not given.definitions:
+        return _offer(_Piece(number, None, False, cost), given.score * PATH / 2)
+    worth = PATH + (given.shares[0] if given.shares else 1 / len(given.definitions))
+    return _offer(_Piece(number, 0, False, cost + size(f", {given.definitions[0].name}")), given.score * worth)
+
+
+_Offer = tuple[float, int, bool, int, _Piece]
+
+
+def _offer(piece: _Piece, worth: float) -> _Offer:
+    """A piece as it waits: what is worth the most per token comes first, and of equals what was ranked before."""
+    return (-round(worth / piece.cost, 12), piece.file, piece.is_signature, piece.place or 0, piece)
+
+
+# Writing
+
+
+def _made(files: _Files, pieces: Sequence[_Piece]) -> Map:
+    chosen: dict[int, dict[int, bool]] = {}
+    for piece in pieces:
+        places = chosen.setdefault(piece.file, {})
+        if piece.place is not None:
+            places[piece.place] = piece.is_signature
+    texts, shown = [files.heading], []
+    for number in sorted(chosen):
+        symbols = [(files.symbols(number)[place], is_signature) for place, is_signature in sorted(chosen[number].items())]
+        texts.append(files.header(number) + "".join(f"{line}\n" for line in _lines(symbols)) + "\n")
+        given = files.ranked[number]
+        shown.append(Shown(given.path, given.relevance, tuple(symbol.path for symbol, _ in symbols)))
+    text = "".join(texts).rstrip("\n")
+    return Map(text, files.count(text), tuple(shown))
+
+
+def _lines(shown: Sequence[tuple[_Symbol, bool]]) -> Iterator[str]:
+    """The symbols of a file under the names around them, in the order of its lines."""
+    by_place = sorted(shown, key=lambda one: (one[0].definition.start, -one[0].definition.stop))
+    around = {symbol.around for symbol, _ in by_place}
+    heads = {symbol.path: _signature(symbol) for symbol, is_signature in by_place if is_signature}
+    groups: dict[str, list[tuple[_Symbol, bool]]] = {"": []}
+    for symbol, is_signature in by_place:
+        if symbol.path in around:
+            groups.setdefault(symbol.path, [])
+        else:
+            groups.setdefault(symbol.around, []).append((symbol, is_signature))
+    for group, members in groups.items():
+        signatures = [_signature(symbol) for symbol, is_signature in members if is_signature]
+        names = ", ".join(symbol.name for symbol, is_signature in members if not is_signature)
+        if not group:
+            yield from filter(None, (*signatures, names))
+        elif signatures or group in heads:
+            yield f"{heads.get(group, group)}:"
+            yield from (f" {line}" for line in (*signatures, names) if line)
+        else:
+            yield f"{group}: {names}" if names else f"{group}:"
+
+
+def _signature(symbol: _Symbol) -> str:
+    told = _plain(symbol.definition.signature).rstrip(" :{=")
+    told = told if len(told) <= LONGEST else f"{told[: LONGEST - 1]}…"
+    return told if symbol.name in told else f"{symbol.name} {told}".rstrip()
+
+
+def _plain(text: str) -> str:
+    return text if text.isprintable() else _CONTROL.sub("?", text)

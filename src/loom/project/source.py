@@ -1,0 +1,74 @@
+"""The source of what matters most, behind a map that has room for it: a large window need not be asked for it."""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from loom.project.files import read_text
+from loom.project.rank import Ranked
+from loom.project.render import Count, Map, render_map
+from loom.project.symbols import Definition
+
+LARGE = 6000  # tokens from which on a map has source behind it
+NAMES = 0.5  # of them that stay for files and symbols
+HEADER = "## Source of the most relevant\n\n"
+MOST_LINES = 150  # of one definition
+_BEST = 8  # definitions of a file that come into question
+_OF_CODE = frozenset(("function", "method", "macro", "class", "interface", "type"))
+_FENCE = re.compile(r"^`{3,}", re.MULTILINE)
+
+
+class _Source(Struct, frozen=True):
+    path: str
+    definition: Definition
+
+
+def packed_map(root: Path, ranked: Sequence[Ranked], tokens: int, count: Count) -> Map:
+    """The map of what was ranked; where there is room, the source of the best of it behind it. Never more than these tokens."""
+    if tokens < LARGE:
+        return render_map(ranked, tokens, count)
+    made = render_map(ranked, int(tokens * NAMES), count)
+    shown = {file.path for file in made.files}
+    text, left = f"{made.text}\n\n{HEADER}", tokens - made.tokens - count(f"\n\n{HEADER}")
+    written: list[str] = []
+    for one in _best([given for given in ranked if given.relevance == "high" and given.path in shown]):
+        block = _block(root, one)
+        cost = count(block) + 1 if block else left + 1
+        if cost <= left:
+            written.append(block)
+            left -= cost
+    while written:
+        whole = text + "\n\n".join(written)
+        if (size := count(whole)) <= tokens:
+            return Map(whole, size, made.files)
+        written.pop()
+    return made
+
+
+def _best(files: Sequence[Ranked]) -> Iterator[_Source]:
+    """Definitions by what they are worth, none inside of another that came before it, nor around one."""
+    worth = [
+        (given.score * share, given.path, one)
+        for given in files
+        for one, share in list(zip(given.definitions, given.shares, strict=True))[:_BEST]
+        if one.kind in _OF_CODE and one.stop - one.start < MOST_LINES
+    ]
+    taken: dict[str, list[Definition]] = {}
+    for _, path, one in sorted(worth, key=lambda each: (-round(each[0], 9), each[1], each[2].start)):
+        if all(one.stop < other.start or other.stop < one.start for other in taken.get(path, ())):
+            taken.setdefault(path, []).append(one)
+            yield _Source(path, one)
+
+
+def _block(root: Path, one: _Source) -> str:
+    """The lines of a definition in a fence; "" where the file is no longer as it was read."""
+    text = read_text(root, one.path)
+    found = one.definition
+    lines = text.split("\n")[found.start - 1 : found.stop] if text else []
+    body = "\n".join(lines)
+    if found.name not in body:
+        return ""
+    fence = max((len(ticks) for ticks in _FENCE.findall(body)), default=2) + 1
+    return f"### {one.path}:{found.start}-{found.stop} {found.path}\n{'`' * fence}\n{body}\n{'`' * fence}"

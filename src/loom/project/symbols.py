@@ -1,0 +1,33 @@
+"""What a source file defines, and which names it uses."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+Kind = Literal["module", "class", "interface", "type", "function", "method", "macro", "constant"]
+
+
+class Definition(Struct, frozen=True, gc=False):
+    """Something that a file defines: its last name, the names around it, how it is declared, and its lines from 1 on.
+
+    `signature` is the declaration on one line, without its body.
+    """
+
+    name: str
+    kind: Kind
+    signature: str
+    start: int
+    stop: int
+    parent: str = ""
+
+    @property
+    def path(self) -> str:
+        return f"{self.parent}.{self.name}" if self.parent else self.name
+
+
+class Parsed(Struct, frozen=True):
+    """A file as it is indexed: its language ("" where none is known), what it defines in order, names it uses and how often."""
+
+    language: str = ""
+    definitions: tuple[Definition, ...] = ()
+    references: dict[str, int] = {}

@@ -1,0 +1,155 @@
+"""The map of a project: asked for again, for what a conversation touched, and what it does not show yet."""
+
+from pathlib import Path
+
+import pytest
+
+from loom import Message, Text, ToolCall, project_map
+from loom.budget.tokenizers import tokenizer
+from loom.errors import ChoiceError
+from loom.project import maps
+from loom.project.maps import BEYOND, look_at
+from loom.project.rank import Asked
+from loom.project.touched import MOST, asked_in, touched
+
+count = tokenizer("o200k_base")
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    root = tmp_path / "shop"
+    for path, text in {
+        "shop/cart.py": 'class Cart:\n    def total(self):\n        """The price of all."""\n        return sum(self.items)\n',
+        "shop/mail.py": 'def send_receipt(order):\n    """Send a receipt by mail."""\n    return order\n',
+        "shop/stock.py": "def reserve(item):\n    return item\n\n\ndef release(item):\n    return item\n",
+        "README.md": "# A shop\n",
+    }.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    return root
+
+
+def called(name: str, arguments: str) -> Message:
+    return Message("assistant", (ToolCall("c1", name, arguments),))
+
+
+def test_asking_again_reads_and_ranks_nothing(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = project_map(shop, "the receipt is not sent")
+    assert made.files[0].path == "shop/mail.py"
+    monkeypatch.setattr(maps, "ranked", lambda *_: pytest.fail("ranked again"))
+    monkeypatch.setattr(maps, "packed_map", lambda *_: pytest.fail("drawn again"))
+    assert project_map(shop, "the receipt is not sent") is made
+
+
+@pytest.mark.parametrize("change", ["edited", "added", "removed", "renamed"])
+def test_after_any_change_the_map_is_as_the_project_is(shop: Path, change: str) -> None:
+    before = project_map(shop)
+    match change:
+        case "edited":
+            (shop / "shop/mail.py").write_text("def deliver(order):\n    return order\n")
+        case "added":
+            (shop / "shop/gift.py").write_text("def deliver(order):\n    return order\n")
+        case "removed":
+            (shop / "shop/mail.py").unlink()
+        case "renamed":
+            (shop / "shop/mail.py").rename(shop / "shop/post.py")
+    after = project_map(shop)
+    assert after != before
+    assert after.text == project_map(shop, cache=shop.parent / "elsewhere").text
+
+
+def test_the_budget_is_kept_by_the_counter_that_is_given(shop: Path) -> None:
+    for tokens in (1, 20, 40, 80):
+        made = project_map(shop, "cart", tokens=tokens, count=len)
+        assert len(made.text) == made.tokens <= tokens
+
+
+@pytest.mark.parametrize("tokens", [0, -5])
+def test_a_map_of_no_tokens_is_refused(shop: Path, tokens: int) -> None:
+    with pytest.raises(ChoiceError, match=f"at least 1 token, found {tokens}"):
+        project_map(shop, tokens=tokens)
+
+
+def test_what_is_no_folder_is_refused(shop: Path) -> None:
+    for path in (shop / "README.md", shop / "nowhere"):
+        with pytest.raises(ChoiceError, match="is no folder"):
+            project_map(path)
+
+
+def test_an_empty_folder_has_an_empty_map(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert project_map(tmp_path / "empty", cache=tmp_path / "cache").text == ""
+
+
+# Beyond a map from before
+
+
+def test_beyond_is_what_matters_now_and_is_not_shown(shop: Path) -> None:
+    sight = look_at(shop, Asked(query="a receipt is never sent by mail"))
+    told = sight.beyond({"shop/cart.py": ("Cart.total",)}, 200, count)
+    assert told.startswith(BEYOND)
+    assert "send_receipt" in told
+    assert "Cart" not in told
+
+
+def test_beyond_is_nothing_where_all_is_shown(shop: Path) -> None:
+    sight = look_at(shop, Asked(query="a receipt is never sent by mail"))
+    shown = {file.path: file.symbols for file in sight.whole(2000, count).files}
+    assert sight.beyond(shown, 200, count) == ""
+
+
+def test_beyond_tells_which_files_are_gone(shop: Path) -> None:
+    sight = look_at(shop, Asked(query="a receipt is never sent by mail"))
+    shown = {file.path: file.symbols for file in sight.whole(2000, count).files} | {"shop/old.py": ("old",)}
+    assert sight.beyond(shown, 200, count) == "No longer in the project: shop/old.py"
+
+
+@pytest.mark.parametrize("tokens", [0, 1, 5, 12, 20, 40, 80, 200])
+def test_beyond_keeps_its_budget(shop: Path, tokens: int) -> None:
+    sight = look_at(shop, Asked(query="a receipt is never sent by mail; reserve the stock, total of the Cart"))
+    shown = {f"gone/{n}.py": ("x",) for n in range(40)}
+    assert count(sight.beyond(shown, tokens, count)) <= tokens
+
+
+def test_the_form_of_the_seed_keeps_the_budget_too(shop: Path) -> None:
+    sight = look_at(shop, Asked(query="see shop/mail.py"))
+    made = sight.in_seed_form(2000, count)
+    assert made.text.startswith("## Project Files\n\n### shop/mail.py (relevance: high)\nFunctions: send_receipt\n")
+    for tokens in (10, 20, 30, 60):
+        assert sight.in_seed_form(tokens, count).tokens == count(sight.in_seed_form(tokens, count).text) <= tokens
+
+
+# What a conversation touched
+
+
+def test_calls_and_code_in_answers_are_what_a_conversation_touched() -> None:
+    messages = [
+        Message("user", (Text("look into other.py"),)),
+        called("read", '{"path": "shop/cart.py", "limit": 20}'),
+        called("shell", '{"command": "sed -n 1,20p shop/mail.py | head"}'),
+        called("find", '{"symbol": "send_receipt"}'),
+        called("custom", "not JSON but shop/stock.py"),
+        Message("assistant", (Text("It is `Cart.total()` in shop/cart.py."),)),
+    ]
+    assert touched(messages) == ("shop/mail.py", "send_receipt", "shop/stock.py", "shop/cart.py", "Cart.total")
+
+
+def test_only_the_newest_are_kept() -> None:
+    messages = [called("read", f'{{"path": "f{n}.py"}}') for n in range(100)]
+    assert touched(messages) == tuple(f"f{n}.py" for n in range(100 - MOST, 100))
+
+
+def test_what_is_touched_comes_before_what_is_not(shop: Path) -> None:
+    def first(*messages: Message) -> str:
+        return look_at(shop, asked_in(messages)).ranked[0].path
+
+    assert first(Message("user", (Text("go on"),)), called("read", '{"path": "shop/stock.py"}')) == "shop/stock.py"
+    assert first(Message("user", (Text("go on"),)), called("edit", '{"name": "send_receipt"}')) == "shop/mail.py"
+
+
+def test_a_short_request_is_read_with_the_goal() -> None:
+    asked = asked_in(
+        [Message("user", (Text("Fix the receipt"),)), Message("assistant", (Text("ok"),)), Message("user", (Text("go on"),))]
+    )
+    assert asked.query == "go on\n\nFix the receipt"
