@@ -9,8 +9,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from loom.budget.tokenizers import tokenizer
 from loom.budget.zones import DEFAULTS
-from loom.context.weave import gate_counter
 from loom.errors import ChoiceError
 from loom.project.entries import Entry
 from loom.project.index import Index, Progress, open_index
@@ -138,7 +138,7 @@ def project_map(
     if tokens < 1:
         raise ChoiceError(f"a map takes at least 1 token, found {tokens}")
     asked = Asked(query=query, touched=tuple(touched))
-    return _opened(root, cache).map(asked, tokens, count or gate_counter(None).count_text, progress)
+    return _opened(root, cache).map(asked, tokens, count or tokenizer("o200k_base"), progress)
 
 
 def read_anew(root: "str | PathLike[str]", progress: Progress | None = None) -> int:
