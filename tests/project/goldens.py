@@ -1,11 +1,15 @@
-"""What the fixtures define, written down to be read: `python -m tests.project.goldens` writes it anew, for eyes to compare."""
+"""What the fixtures define, and their maps, written down to be read: `python -m tests.project.goldens` writes them anew."""
 
+import shutil
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from loom import project_map
 from loom.project.languages import parse
 from loom.project.symbols import Parsed
 
 FOLDER = Path(__file__).resolve().parent / "fixtures"
+MAP = 240  # tokens of a map, less than some fixtures would take
 FIXTURES = sorted(path for path in FOLDER.iterdir() if path.suffix != ".golden")
 
 
@@ -20,6 +24,20 @@ def told(parsed: Parsed) -> str:
     return "\n".join([f"language {parsed.language}", *rows, f"uses {uses}", ""])
 
 
+def golden_map(fixture: Path) -> Path:
+    return fixture.with_name(fixture.name + ".map.golden")
+
+
+def mapped(fixture: Path) -> str:
+    """The map of a project that is this file alone."""
+    with TemporaryDirectory() as folder:
+        root = Path(folder) / "project"
+        root.mkdir()
+        shutil.copy(fixture, root)
+        return project_map(root, tokens=MAP, cache=Path(folder) / "cache").text + "\n"
+
+
 if __name__ == "__main__":
     for each in FIXTURES:
         golden(each).write_text(told(parse(each.name, each.read_text())))
+        golden_map(each).write_text(mapped(each))

@@ -11,6 +11,7 @@ from loom.project import maps
 from loom.project.maps import BEYOND, look_at
 from loom.project.rank import Asked
 from loom.project.touched import MOST, asked_in, touched
+from tests.project.goldens import FIXTURES, MAP, golden_map, mapped
 
 count = tokenizer("o200k_base")
 
@@ -80,6 +81,13 @@ def test_what_is_no_folder_is_refused(shop: Path) -> None:
 def test_an_empty_folder_has_an_empty_map(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     assert project_map(tmp_path / "empty", cache=tmp_path / "cache").text == ""
+
+
+@pytest.mark.parametrize("fixture", FIXTURES, ids=lambda path: path.name)
+def test_the_map_of_each_language_is_as_its_golden_says(fixture: Path) -> None:
+    made = golden_map(fixture).read_text()
+    assert mapped(fixture) == made
+    assert count(made.removesuffix("\n")) <= MAP
 
 
 # Beyond a map from before
