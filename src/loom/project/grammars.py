@@ -51,19 +51,19 @@ _HOLDERS = frozenset(("class", "interface", "type", "constant", "scope"))
 
 
 class Grammar(Struct, frozen=True):
-    """Where a grammar is, which query reads its trees, and what parts the names in a long name."""
+    """Where a grammar is, which queries read its trees, and what parts the names in a long name."""
 
     module: str
-    query: str
+    queries: str
     function: str = "language"
     separator: str = ""
 
 
 GRAMMARS = {
     "python": Grammar("tree_sitter_python", "python"),
-    "javascript": Grammar("tree_sitter_javascript", "javascript"),
-    "typescript": Grammar("tree_sitter_typescript", "typescript", "language_typescript", "."),
-    "tsx": Grammar("tree_sitter_typescript", "typescript", "language_tsx", "."),
+    "javascript": Grammar("tree_sitter_javascript", "ecmascript javascript"),
+    "typescript": Grammar("tree_sitter_typescript", "ecmascript typescript", "language_typescript", "."),
+    "tsx": Grammar("tree_sitter_typescript", "ecmascript typescript", "language_tsx", "."),
     "go": Grammar("tree_sitter_go", "go"),
     "rust": Grammar("tree_sitter_rust", "rust"),
     "java": Grammar("tree_sitter_java", "java"),
@@ -108,8 +108,9 @@ def _loaded(name: str) -> tuple[Language, Query] | None:
     grammar = GRAMMARS[name]
     try:
         language = Language(getattr(import_module(grammar.module), grammar.function)())
-        query = Path(__file__).with_name("queries").joinpath(f"{grammar.query}.scm").read_text("utf-8")
-        return language, Query(language, query)
+        folder = Path(__file__).with_name("queries")
+        texts = [folder.joinpath(f"{name}.scm").read_text("utf-8") for name in grammar.queries.split()]
+        return language, Query(language, "\n".join(texts))
     except (ImportError, AttributeError, ValueError):  # not installed, or so new or old that the query does not fit
         return None
 
