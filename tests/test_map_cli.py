@@ -49,7 +49,7 @@ def test_map_prints_what_matters_for_a_request(shop: Path) -> None:
     assert done.returncode == 0
     first, *_ = done.stdout.split("\n\n### ")[1:]
     assert first == "mail.go (relevance: high)\nfunc SendReceipt(order Order) error"
-    assert done.stdout.endswith(" tokens, 2 files\n")
+    assert done.stderr.endswith(" tokens, 2 files\n")
 
 
 def test_map_in_json_has_the_text_its_size_and_the_files(shop: Path, tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_slip_is_named(arguments: tuple[str, ...], said: str) -> None:
 
 def test_an_empty_folder_is_said_to_be_one(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    assert "there is nothing to show" in loom("map", tmp_path / "empty").stdout
+    assert "nothing to show" in loom("map", tmp_path / "empty").stderr
 
 
 def test_watch_prints_the_map_again_when_a_file_changes(shop: Path) -> None:

@@ -406,3 +406,38 @@ def test_what_a_program_wrote_is_told(path: str) -> None:
 @pytest.mark.parametrize("path", WRITTEN)
 def test_what_a_person_wrote_is_told(path: str) -> None:
     assert not is_generated(path, WRITTEN[path])
+
+
+def test_nothing_is_read_behind_a_folder_that_has_become_a_link(tmp_path: Path) -> None:
+    outside, root = tmp_path / "outside", tmp_path / "project"
+    for folder in (outside, root / "a"):
+        folder.mkdir(parents=True)
+        (folder / "secret.py").write_text("def inside(): pass\n")
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+    subprocess.run(["git", "add", "."], cwd=root, check=True)
+    (root / "a" / "secret.py").unlink()
+    (root / "a").rmdir()
+    (root / "a").symlink_to(outside)
+    assert listed(root) == []
+    assert read_text(root, "a/secret.py") is None
+
+
+def test_a_folder_in_the_place_of_a_file_leaves_nothing_open(tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").mkdir()
+    before = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 0
+    for _ in range(5):
+        assert listed(tmp_path) == []
+        assert read_text(tmp_path, ".gitignore") is None
+    assert before in (0, len(os.listdir("/proc/self/fd")))
+
+
+def test_times_that_a_program_sets_do_not_hide_a_change(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("one")
+    os.utime(tmp_path / "a.py", (1e9, 1e9))
+    [before] = listed(tmp_path)
+    time.sleep(0.02)
+    (tmp_path / "a.py").write_text("two")
+    os.utime(tmp_path / "a.py", (1e9, 1e9))
+    [after] = listed(tmp_path)
+    assert (after.size, after.changed) == (before.size, before.changed)
+    assert after != before

@@ -17,10 +17,12 @@ import apsw
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from loom.errors import ChoiceError
 from loom.project import index_file, workers
 from loom.project.entries import Entry, entry_of, packed, unpacked
+from loom.project.files import listed
 from loom.project.index import Index, open_index, recency
 from loom.project.index_file import MAKERS
 from tests.shared import examples
@@ -292,7 +294,14 @@ def test_when_the_clock_went_back_content_decides(root: Path, cache: Path, monke
     seen = (root / "src/apple.py").stat()
     (root / "src/apple.py").write_text("def feel():\n    pass\n")
     os.utime(root / "src/apple.py", ns=(seen.st_mtime_ns, seen.st_mtime_ns))
-    assert index.update() == 0  # as long as the clock goes on, nobody can tell
+    assert index.update() == 1  # whatever times a program sets, the system tells
+    monkeypatch.setattr("loom.project.index.listed", lambda root: [structs.replace(one, touched=0) for one in listed(root)])
+    (root / "src/apple.py").write_text("def fell():\n    pass\n")
+    os.utime(root / "src/apple.py", ns=(seen.st_mtime_ns, seen.st_mtime_ns))
+    index = updated(root, cache)
+    (root / "src/apple.py").write_text("def full():\n    pass\n")
+    os.utime(root / "src/apple.py", ns=(seen.st_mtime_ns, seen.st_mtime_ns))
+    assert index.update() == 0  # where it does not, nobody can tell as long as the clock goes on
     start = time.time_ns()
     monkeypatch.setattr(time, "time_ns", lambda: start - 600 * 10**9)
     kept = open_index(root, cache)
@@ -674,6 +683,18 @@ def test_helpers_that_do_not_help(large: Path, cache: Path, tmp_path: Path, monk
     index = updated(large, cache)
     assert len(index.entries) == 104
     assert open_index(large, cache).update() == 0
+
+
+def test_what_a_helper_falls_silent_over_is_known_by_its_paths(large: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = "import time, loom.project.workers as w; w.read_entry = lambda *_: time.sleep(60); "
+    monkeypatch.setattr(workers, "_START", workers._START.replace("from loom", f"{slow}from loom", 1))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    monkeypatch.setattr(workers, "SILENT_SECONDS", 1.0)
+    index = updated(large, cache)
+    assert len(index.entries) == 104
+    unread = [path for path, entry in index.entries.items() if path.endswith(".py") and not entry.parsed.definitions]
+    assert 0 < len(unread) < 104
+    assert index.update() == 0
 
 
 def test_a_helper_never_runs_what_lies_beside_the_user(large: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

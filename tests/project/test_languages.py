@@ -114,6 +114,11 @@ PYTHON = {
     "a table with keys in front": ("TABLE = {\nAB: 1,\nCD: 2\n}\nf(\nEF=1)\n", ["TABLE 1-4 TABLE = { …"]),
     "types over lines": ("TABLE: dict[\n    str, int\n] = {}\nSIZE: int\n", ["TABLE 1-3 TABLE: dict[ …", "SIZE 4-4 SIZE: int"]),
     "behind a backslash": ("LONG = 1 + \\\n    2\ndef f(a, \\\n  b): pass\n", ["LONG 1-2 LONG = 1 + …", "f 3-4 def f(a, b)"]),
+    "a product over lines": ("y = (a\n@ b)\ndef f(): pass\n", ["f 3-3 def f()"]),
+    "a product left of a block": (
+        "def f():\n    x = foo(\n@a\n)\n    def g(): pass\n",
+        ["f 1-5 def f()", "g 5-5 def g()"],
+    ),
     "tabs": (
         "class A:\n\tdef f(self):\n\t\tpass\n\n\tdef g(self): pass\n",
         ["A 1-5 class A", "f 2-3 def f(self)", "g 5-5 def g(self)"],
@@ -130,7 +135,17 @@ def test_python_is_read_by_its_lines(case: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["def f(:\n  pass\n", "x = 'open\n", "if x:\n\ty\n        z\n", 'a = """\n', "\x01", "def f(a, b)\n"]
+    "text",
+    [
+        "def f(:\n  pass\n",
+        "x = 'open\n",
+        "if x:\n\ty\n        z\n",
+        'a = """\n',
+        "\x01",
+        "def f(a, b)\n",
+        "def \\\n f(): pass\n",
+        "def a·b(): pass\n",
+    ],
 )
 def test_what_lines_do_not_say_is_left_to_the_grammar(text: str) -> None:
     assert parsed_by_lines(text) is None
@@ -143,7 +158,138 @@ def test_python_that_was_cut_and_mixed_is_read_by_its_lines(seed: int) -> None:
     check(parsed_by_lines(text) or Parsed(), text)
 
 
+# What each language has of its own
+
+OWN = {
+    "operators.cs": (
+        "class A {\n static A operator +(A a, A b) { return a; }\n static implicit operator List<int>(A a) => 1;\n"
+        " int this[int i] { get { return 1; } }\n}\n",
+        ["class A", "method A.operator+", "method A.operator List", "method A.this[]"],
+    ),
+    "operators.cpp": (
+        "class A {\n operator bool() const { return 1; }\n explicit operator int();\n operator std::string() const;\n};\n"
+        "A::operator int() { return 1; }\n",
+        ["class A", "method A.operator bool", "method A.operator int", "method A.operator std::string", "method A.operator int"],
+    ),
+    "exported.cpp": (
+        "class LLVM_ABI Value {\n int f();\n};\nclass X_EXPORT Foo final {};\nstruct EXPORT_API S {};\nclass FOO final {};\n"
+        'class A_API\n  B_OLD("no") Exported : public Base {\n};\nenum class A_API Color : int { Red };\n'
+        "struct FOO bar(int x) { return 1; }\n",
+        ["class Value", "method Value.f", "class Foo", "class S", "class FOO", "class Exported", "type Color", "function bar"],
+    ),
+    "operators.swift": (
+        "struct A { static func ==(a: A, b: A) -> Bool { true } }\nprefix func +++(a: Int) -> Int { a }\n",
+        ["class A", "method A.==", "function +++"],
+    ),
+    "operators.ex": (
+        "defmodule A do\n  def a + b do\n    1\n  end\n  def a <> b when a > 1, do: 1\n  def -a, do: a\n"
+        "  def c when true, do: 1\nend\n",
+        ["module A", "function A.+", "function A.<>", "function A.-", "function A.c"],
+    ),
+    "Constants.java": (
+        "class A {\n static final int MOST = 1, LEAST = 2;\n final static int SIZE = 3;\n final int OWN = 1;\n"
+        " interface I { int X_Y = 1; }\n"
+        " void f() { final int LOCAL = 1; }\n}\n",
+        ["class A", "constant A.MOST", "constant A.LEAST", "constant A.SIZE", "interface A.I", "constant A.I.X_Y", "method A.f"],
+    ),
+    "constants.go": (
+        "package a\nconst (\n A, B, C = 1, 2, 3\n _ = iota\n)\nconst _ = 1\nfunc _() {}\nconst _, D = 1, 2\n",
+        ["constant A", "constant B", "constant C", "constant D"],
+    ),
+    "constants.rb": (
+        "class A\n  MOST = 1\n  attr_accessor :no\n  define_method(:x) do |a|\n    1\n  end\n  define_method('y') { 1 }\nend\n",
+        ["class A", "constant A.MOST", "method A.x", "method A.y"],
+    ),
+    "wrapped.js": (
+        "export const Hoc = memo(forwardRef((p, ref) => 1));\nexport const store = createStore();\n",
+        ["function Hoc", "constant store"],
+    ),
+    "members.js": (
+        "module.exports = function cors(o) {};\nApp.Views.run = function () {};\nmodule.exports.g = () => 1;\n"
+        "a.b.C.prototype.h = function () {};\n",
+        ["function cors", "method Views.run", "function g", "method C.h"],
+    ),
+    "pairs.js": (
+        "var v = { methods: { bar: function () {} } };\nx.extend({ foo: function () {}, 'a phrase': function () {} });\n",
+        ["method v.bar", "function foo", "function a phrase"],
+    ),
+    "computed.ts": (
+        "class A { [Symbol.iterator]() {} }\ndeclare module './a.b' { function f(): void }\n",
+        ["class A", "method A.[Symbol.iterator]", "module ./a.b", "function ./a.b.f"],
+    ),
+    "arrow.ts": ("export default () => 1;\n", ["function default"]),
+    "function.js": ("export default function () {}\n", ["function default"]),
+    "class.js": ("export default class { a() {} }\n", ["class default", "method default.a"]),
+    "exports.js": ("module.exports = () => 1;\n", ["function exports"]),
+}
+
+
+@pytest.mark.parametrize("path", OWN)
+def test_what_only_some_languages_have_is_found(path: str) -> None:
+    text, expected = OWN[path]
+    parsed = parse(path, text)
+    check(parsed, text)
+    assert names(parsed) == expected
+
+
+# What a grammar cannot read
+
+UNREAD = {
+    "classes.kt": ("class A { val x = 1 }\nclass B { val x = 1 }\n", ["class A 1-1", "class B 2-2"]),
+    "constructor.kt": (
+        "actual open class B\ninternal actual constructor(\n  val d: Int,\n) : S {\n  actual fun md5() = 1\n}\n",
+        ["class B 1-5", "method B.md5 5-5"],
+    ),
+    "macros.c": (
+        "#define BEGIN {\n#define END }\nvoid f(void)\nBEGIN\n  g();\n  if (a)\n  BEGIN\n  END\n  else if (b) {\n  }\nEND\n\n"
+        "int late(int a,\n         int b);\n\nint umain(int argc, char *argv[]) {\n  return call(argc);\n}\n",
+        ["function f 3-10", "function umain 16-18"],
+    ),
+    "text.kt": ('class A { val x = 1 }\nval s = """\nclass Quoted\n"""\n/*\nclass Commented\n*/\n', ["class A 1-1"]),
+    "Call.java": (
+        "class A {\n  void f() { x = = 1; }\n  void g() {\n    call(a,\n        b, compute(c), () -> {\n        });\n  }\n}\n",
+        ["class A 1-8", "method A.f 2-2", "method A.g 3-7"],
+    ),
+}
+
+
+@pytest.mark.parametrize("path", UNREAD)
+def test_what_a_grammar_cannot_read_is_read_by_lines(path: str) -> None:
+    text, expected = UNREAD[path]
+    parsed = parse(path, text)
+    check(parsed, text)
+    assert [f"{one.kind} {one.path} {one.start}-{one.stop}" for one in parsed.definitions if one.kind != "constant"] == expected
+
+
 # Broken and hostile texts
+
+
+CUTS = """
+import sys
+from itertools import chain, repeat
+from pathlib import Path
+from loom.project import grammars
+from loom.project.languages import parse
+parse("a.kt", "val x = 1\\n@Thr")  # its scanner never ends without a line break
+path, step = Path(sys.argv[1]), int(sys.argv[2])
+text = path.read_text()
+stops = range(step, len(text) + 1, step)
+for stop in stops:
+    parse(path.name, text[:stop])
+grammars._CHUNK = step
+for reads in range(len(stops)):  # and a clock that is late after so many
+    clock = chain(repeat(0, reads + 1), repeat(1e9))
+    grammars.thread_time = lambda: next(clock)
+    parse(path.name, text)
+"""
+
+
+@pytest.mark.parametrize("part", [12, pytest.param(100_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("fixture", FIXTURES, ids=lambda path: path.name)
+def test_a_text_that_ends_anywhere_is_read(fixture: Path, part: int) -> None:
+    """A scanner may look for ever for what does not come, so this is tried in another process."""
+    step = max(1, len(fixture.read_text()) // part)
+    subprocess.run([sys.executable, "-c", CUTS, str(fixture), str(step)], capture_output=True, timeout=60, check=True)
 
 
 def test_what_stands_around_broken_code_is_still_found() -> None:

@@ -223,10 +223,10 @@ def test_each_text_is_counted_once() -> None:
 
 
 def readable(name: str) -> str:
-    return "".join("?" if unicodedata.category(letter) in ("Cc", "Zl", "Zp", "Cs") or letter in BIDI else letter for letter in name)
+    hidden = ("Cc", "Cf", "Co", "Cs", "Zl", "Zp")
+    return "".join("?" if unicodedata.category(letter) in hidden and letter not in "\u200c\u200d" else letter for letter in name)
 
 
-BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12) | st.sampled_from(["get", "a.b", "x" * 300])
 KINDS: st.SearchStrategy[Kind] = st.sampled_from(["module", "class", "function", "method", "constant"])
 DEFINITIONS = st.builds(

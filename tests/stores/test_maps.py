@@ -1,6 +1,7 @@
 """The map of a project in kept sessions: it stands for an epoch, whatever happens to the files; the rest is in the tail."""
 
 import asyncio
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,52 @@ def test_after_a_restart_the_same_map_stands(address: str, shop: Path) -> None:
         assert system(again) == system(first)
         fork = loom.session(session.id).fork()
         assert system(ask(fork, "Another way", project=shop)) == system(first)
+
+
+def test_what_is_declared_otherwise_by_now_or_is_gone_is_told_in_the_tail(address: str, shop: Path) -> None:
+    with Loom.open(address) as loom:
+        session = loom.new()
+        ask(session, "The receipt is never sent", project=shop)
+        answered(session)
+        (shop / "receipt.py").write_text("def send_receipt(order, copy: bool):\n    return order\n")
+        (shop / "cart.py").write_text("def send_basket(order):\n    return order\n")
+        told = tail(ask(session, "Go on", project=shop))
+        assert "send_receipt(order, copy: bool)" in told
+        assert "No longer in the project: send_cart of cart.py" in told
+
+
+@pytest.mark.parametrize("window", [8_000, 16_000, 32_000])
+@pytest.mark.parametrize("zone", ["decision_context", "memory"])
+@pytest.mark.parametrize("policy", ["default", "window", "turns", "partitions"])
+def test_an_epoch_goes_on_where_the_map_fills_its_zone(shop: Path, window: int, zone: str, policy: str) -> None:
+    for n in range(60):
+        write(shop, f"word{n}", "".join(f"\n\ndef more_{n}_{line}():\n    return {line}\n" for line in range(12)))
+    with Loom.open(":memory:") as loom:
+        session = loom.new()
+        options: Any = {"project": shop, "window": window, "sections": [(zone, "What was decided. " * 2000)], "policy": policy}
+        first = ask(session, "The receipt is never sent", **options)
+        answered(session)
+        write(shop, "voucher")
+        second = ask(session, "Now mend the voucher", **options)
+        assert second.report.epoch_reason == "continued"
+        assert system(second) == system(first)
+        assert second.report.input_tokens <= second.report.usable
+
+
+def test_an_epoch_that_begins_leaves_room_for_its_tail(shop: Path) -> None:
+    for n in range(40):
+        write(shop, f"word{n}")
+    with Loom.open(":memory:") as loom:
+        session = loom.new()
+        session.append("Mend everything about the receipt")
+        begun = []
+        for n in range(80):
+            session.append({"role": "assistant", "content": f"I looked at part {n}. " * 40})
+            write(shop, WORDS[n % 8], f"\n\ndef more_{n}():\n    return {n}\n")
+            context = ask(session, f"Now the {WORDS[n % 8]}, part {n}", project=shop, window=9_000, reserve_output=500)
+            begun += [n] if context.report.epoch_reason != "continued" else []
+        assert len(begun) > 2
+        assert all(later - earlier > 3 for earlier, later in pairwise(begun))
 
 
 def test_a_request_without_the_project_leaves_the_map_where_it_is(address: str, shop: Path) -> None:

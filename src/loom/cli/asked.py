@@ -162,11 +162,11 @@ def _wire_of(row: SessionRow, model: str | None) -> str:
 
 
 def _project(where: Where, file: str | None) -> tuple[Where, Path | None]:
-    """Whose things are meant, and the folder with code. A name that is no folder is the project that a session belongs to."""
+    """Whose things are meant, and the folder with code. Of a session a plain name is the project that it belongs to."""
     given = where.project
     if click.get_current_context().get_parameter_source("project") is not ParameterSource.COMMANDLINE:
         return where, None
-    if file is None and os.sep not in given and given not in (".", "..") and not os.path.isdir(given):
+    if file is None and os.sep not in given and not given.startswith((".", "~")):
         return where, None
     return replace(where, project=os.environ.get(PROJECT_VARIABLE) or "default"), Path(given)
 
@@ -210,7 +210,7 @@ def weaving(command: Callable[..., None]) -> Callable[..., None]:
         )
         command(asked=asked, **given)
 
-    made = scoped(run, "A folder with code, whose map goes in; of a session or a tree also a project's name.")
+    made = scoped(run, "A folder with code, whose map goes in; of a session or a tree also a project's name (a folder has a /).")
     for option in reversed(
         (
             click.argument("file", required=False),

@@ -10,7 +10,7 @@ import click
 from msgspec import to_builtins
 
 from loom.budget.zones import DEFAULTS
-from loom.cli.terminal import clean, dim, note, reading, say, style
+from loom.cli.terminal import clean, dim, plural, reading, say, style
 from loom.conversation.canonical import to_json
 from loom.errors import ChoiceError
 
@@ -45,8 +45,8 @@ def map_command(path: Path, tokens: int, query: str | None, query_file: Path | N
                     say(to_json({"map": made.text, "tokens": made.tokens, "files": to_builtins(made.files)}))
                 else:
                     print_map(made)
-                    for told in notes(path):
-                        note(told)
+                for told in notes(path):
+                    say(dim(told), err=True)
                 last = made
             if not watch:
                 return
@@ -66,8 +66,6 @@ def _query(query: str | None, file: Path | None) -> str:
 
 
 def print_map(made: "Map") -> None:
-    if not made.files:
-        note("there is nothing to show: no file fits, or the folder is empty")
     for line in made.text.splitlines():
         relevance = next((name for name in COLOURS if line.endswith(f"(relevance: {name})")), None)
         if line.startswith("### ") and relevance:
@@ -75,4 +73,6 @@ def print_map(made: "Map") -> None:
             say(f"{style(clean(head), bold=True)} {style(f'(relevance: {relevance})', fg=COLOURS[relevance])}")
         else:
             say(clean(line))
-    say(dim(f"{made.tokens:,} tokens, {len(made.files):,} files"))
+    # To the terminal, and not into a file that is to hold the map.
+    size = f"{made.tokens:,} tokens, {plural(len(made.files), 'file')}"
+    say(dim(size if made.files else "nothing to show: no file fits, or none is there"), err=True)

@@ -98,6 +98,7 @@ class Wish(Struct, frozen=True, kw_only=True):
     cold: bool = False
     busy: bool | None = None
     digests: Mapping[str, str] = {}  # what a model said of large texts, by the text
+    ahead: int = 0  # tokens that an epoch leaves free when it begins, for what its tail will say later
 
 
 def weave(
@@ -230,7 +231,8 @@ def _build(
     head_hash = _hash(
         to_json([chosen.name, model or "", wish.ratio]) + to_lines(placed) + "".join(map(_tool_text, conversation.tools))
     )
-    room = Room(tokens=usable - beside, refill=1.0, beside=larger, reserve=reserve, margin=margin)
+    free = usable - beside
+    room = Room(tokens=free - min(wish.ahead, free // 4), refill=1.0, beside=larger, reserve=reserve, margin=margin)
     setup = Setup(
         policy=chosen,
         budget=budget,

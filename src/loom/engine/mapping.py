@@ -59,7 +59,7 @@ def drawn(wish: Wish, given: Conversation, sight: "Sight | None") -> Mapped | No
     tokens = budget_for(wish, given)["repo_map"] - FRAME
     count = gate_counter(wish.model or given.model or None, wish.ratio).count_text
     made = (sight.in_seed_form if wish.policy.map == "seed" else sight.whole)(tokens, count)
-    return Mapped(sight.root, made.text, {file.path: file.symbols for file in made.files})
+    return Mapped(sight.root, made.text, sight.shown(made))
 
 
 def as_shown(made: Mapped | None, report: Report) -> Mapped | None:
@@ -68,14 +68,19 @@ def as_shown(made: Mapped | None, report: Report) -> Mapped | None:
     return made if made is None or stands else replace(made, files={})
 
 
-def with_map(wish: Wish, given: Conversation, stands: Mapped | None, sight: "Sight | None") -> Wish:
-    """What is asked for with the map that stands in the system text, and in the tail what a request needs beyond it."""
+def with_map(wish: Wish, given: Conversation, stands: Mapped | None, sight: "Sight | None", begins: bool = False) -> Wish:
+    """What is asked for with the map that stands in the system text, and in the tail what a request needs beyond it.
+
+    Where an epoch begins the map is new, and room is left for the tail of later requests: else the next one would not fit.
+    """
     sections = [Section("repo_map", stands.text, "project")] if stands and stands.text else []
-    zones = dict(wish.zones)
+    ahead = 0
     if sight:
-        zones = {"map_update": UPDATE} | zones
-        room = budget_for(replace(wish, zones=zones), given)["map_update"] - FRAME
+        # No zone of its own: one more would make all others smaller, and so the text that a provider has cached another.
+        ahead = min(UPDATE, budget_for(wish, given).usable // 8)
         count = gate_counter(wish.model or given.model or None, wish.ratio).count_text
-        news = sight.beyond(stands.files if stands else {}, room, count)
-        sections += [Section("map_update", news, "project")] if news else []
-    return replace(wish, sections=(*wish.sections, *sections), zones=zones) if sections else wish
+        if not begins:
+            shown = stands.files if stands else {}
+            news = sight.beyond(shown, ahead - FRAME, count) if shown else sight.whole(ahead - FRAME, count).text
+            sections += [Section("map_update", news, "project")] if news else []
+    return replace(wish, sections=(*wish.sections, *sections), ahead=ahead if begins else 0)

@@ -142,7 +142,7 @@ def prepare(
         renew=bool(renewing),
     )
     made = drawn(wish, given, sight)
-    context = _build(given, with_map(_with_summary(wish, text), given, made, None), assembled, pins, begins, fetch)
+    context = _build(given, with_map(_with_summary(wish, text), given, made, sight, begins=True), assembled, pins, begins, fetch)
     began = _remember(context, reading, wish, model, None)
     kept = replace(
         began.view, as_of=manner.now, shape=shape_of(bears), told=text, map=as_shown(made, context.report), given=given_by

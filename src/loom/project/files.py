@@ -33,11 +33,15 @@ _PROSE = frozenset((".md", ".markdown", ".rst", ".txt", ".adoc", ".tex", ".org")
 
 
 class Found(Struct, frozen=True, gc=False):
-    """A file of a project: its path below the root with /, its size in bytes, and when it was changed, in nanoseconds."""
+    """A file of a project: its path below the root with /, its size in bytes, and when it was changed, in nanoseconds.
+
+    `changed` is what programs may set as they like; `touched` is when the system last saw a change of any kind.
+    """
 
     path: str
     size: int
     changed: int
+    touched: int = 0
 
 
 def listed(root: Path) -> list[Found]:
@@ -97,6 +101,7 @@ def _listed_by_git(root: str) -> dict[str, Found]:
     found: dict[str, Found] = {}
     inside = os.path.realpath(root)
     folders = [""]  # the repository, then its submodules
+    folders_inside: dict[str, bool] = {}
     while folders:
         folder = folders.pop()
         for kept, path in _git_names(os.path.join(root, folder)):
@@ -109,8 +114,13 @@ def _listed_by_git(root: str) -> dict[str, Found]:
                     seen = _target(root, path, inside)
             except OSError:
                 continue
+            above = path.rpartition("/")[0]
+            if above not in folders_inside:  # git also lists what was behind a folder that is a link by now
+                folders_inside[above] = _is_inside(os.path.realpath(f"{root}/{above}"), inside)
+            if not folders_inside[above]:
+                continue
             if stat.S_ISREG(seen.st_mode):
-                found[path] = Found(path, seen.st_size, seen.st_mtime_ns)
+                found[path] = Found(path, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
             elif stat.S_ISDIR(seen.st_mode) and os.path.lexists(f"{root}/{path}/.git"):
                 folders.append(path)
     return found
@@ -151,7 +161,7 @@ def _walked(root: str) -> dict[str, Found]:
             continue
         if folder and ".git" in children:
             found |= {
-                (path := f"{folder}/{one.path}"): Found(path, one.size, one.changed)
+                (path := f"{folder}/{one.path}"): Found(path, one.size, one.changed, one.touched)
                 for one in _listed_by_git(f"{root}/{folder}").values()
             }
             continue
@@ -170,15 +180,19 @@ def _walked(root: str) -> dict[str, Found]:
             except OSError:
                 continue
             if stat.S_ISREG(seen.st_mode) and not _is_ignored(path, rules):
-                found[path] = Found(path, seen.st_size, seen.st_mtime_ns)
+                found[path] = Found(path, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
     return found
+
+
+def _is_inside(place: str, folder: str) -> bool:
+    return f"{place}{os.sep}".startswith(folder.rstrip(os.sep) + os.sep)
 
 
 def _target(root: str, path: str, inside: str) -> os.stat_result:
     """The file that a link inside the project leads to. Raises OSError where that is a folder, gone, or outside of the project."""
     target = os.path.realpath(f"{root}/{path}", strict=True)
     seen = os.stat(target)
-    if not target.startswith(inside.rstrip(os.sep) + os.sep) or not stat.S_ISREG(seen.st_mode):
+    if not _is_inside(target, inside) or not stat.S_ISREG(seen.st_mode):
         raise FileNotFoundError(path)
     return seen
 
@@ -243,17 +257,18 @@ def _bytes_of(root: str, path: str) -> bytes | None:
     place = f"{root}/{path}"
     if ".." in path.split("/"):
         return None
-    if os.path.islink(place):
-        _target(root, path, os.path.realpath(root))
+    _target(root, path, os.path.realpath(root))
     handle = os.open(place, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    with open(handle, "rb", buffering=0) as file:
+    try:
         seen = os.fstat(handle)
         if not stat.S_ISREG(seen.st_mode) or seen.st_size > LARGEST:
             return None
         held = bytearray()
-        while len(held) <= LARGEST and (piece := file.read(LARGEST + 1 - len(held))):
+        while len(held) <= LARGEST and (piece := os.read(handle, LARGEST + 1 - len(held))):
             held += piece
-    return bytes(held) if len(held) <= LARGEST else None
+        return bytes(held) if len(held) <= LARGEST else None
+    finally:
+        os.close(handle)
 
 
 def _decoded(held: bytes) -> str | None:

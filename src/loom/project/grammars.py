@@ -5,6 +5,7 @@ The queries in queries/*.scm say what is captured:
   @declared.KIND    one that counts in a header file only
   @scope            no definition, but its name stands before the names inside it: an extension, an impl
   @name @body       of the innermost definition or scope around them: its name, and where its declaration ends
+  @more @also       what else belongs to that name: operator +; all names of the same: const A, B
   @parent           a name that stands before that of the innermost definition: a receiver
   @around @keyword  lines that belong to the definition directly inside (export, decorators); the word that begins its declaration
   @head             the same, and all of it begins the declaration: template <…>
@@ -18,15 +19,15 @@ from collections import Counter
 from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from time import thread_time
 from typing import cast
 
-from msgspec import Struct
+from msgspec import Struct, structs
 from tree_sitter import Language, Node, Parser, Point, Query, QueryCursor
 
-from loom.project.linewise import LONGEST_NAME, LONGEST_PATH, LONGEST_SIGNATURE, one_line
+from loom.project.linewise import LONGEST_NAME, LONGEST_PATH, LONGEST_SIGNATURE, defined_by_lines, one_line
 from loom.project.symbols import Definition, Kind, Parsed
 
 if sys.platform != "win32":
@@ -85,13 +86,21 @@ def parsed_by_grammar(name: str, language: str, text: str, is_header: bool) -> P
     loaded = _loaded(name)
     if loaded is None or len(source) > LARGEST or _is_no_code(source):
         return None
-    captured = _captured(*loaded, source, is_apart=language == "elixir")
-    if captured is None:
+    if not source.endswith(b"\n"):
+        source += b"\n"  # without it some scanners, such as that of Kotlin, never find the end
+    code = _EXPORTED.sub(lambda found: found[1] + _PRINTED.sub(b" ", found[2]), source) if language in _C else source
+    read = _read(*loaded, code, is_apart=language == "elixir")
+    if read is None:
         return None
-    frames = _frames(captured, source, is_header)
-    definitions, names = _definitions(frames, source, GRAMMARS[name].separator)
+    root, captured = read
+    definitions, names = _definitions(_frames(captured, code, is_header), code, GRAMMARS[name].separator)
+    if language in _STRICT:
+        definitions = [one for one in definitions if _is_name(one.name)]
     if language == "elixir":
         definitions = _clauses_joined(definitions)
+    if root.has_error and (missed := _missed(root, language, code.decode(errors="replace"), definitions)):
+        names += [one.name.encode() for one in missed]
+        definitions = _joined(definitions, missed)
     uses = Counter((_ASKING_WORDS if language in _ASKING else _WORDS).findall(source))
     uses.subtract(names)
     # Sorted, because what is made of a file should be the same each time.
@@ -101,6 +110,23 @@ def parsed_by_grammar(name: str, language: str, text: str, is_header: bool) -> P
 
 _WORDS = re.compile(rb"[A-Za-z_$\x80-\xff][A-Za-z_0-9$\x80-\xff]++")
 _ASKING, _ASKING_WORDS = ("ruby", "elixir"), re.compile(_WORDS.pattern + rb"(?:[?!](?!=))?+")  # names may end so: empty? fetch!
+# Words in capitals before the name of a class, which say how it is exported: class X_EXPORT Name {
+_EXPORTED = re.compile(
+    rb"\b(class|struct|union|enum)((?:\s++_*[A-Z][A-Z0-9_]++(?:\([^()\n]{0,200}\))?+){1,3}?)"
+    rb"(?=\s+(?!final\b)[A-Za-z_][\w:]*+(?:<[^;{}]{0,200}>)?(?:\s+final)?\s*(?:\{|:(?!:)))"
+)
+_PRINTED = re.compile(rb"[^\n]")
+_C = ("c", "cpp")
+_STRICT = ("c", "cpp", "java", "csharp")
+_CONTROL = frozenset(
+    ["if", "else", "for", "while", "do", "switch", "case", "default", "return", "goto", "break", "continue", "sizeof", "catch"]
+)
+_OPERATOR = re.compile(r"operator\b")
+
+
+def _is_name(name: str) -> bool:
+    """Whether this can be a name in C and what looks like it: behind macros statements are misread as functions."""
+    return name not in _CONTROL and (" " not in name or _OPERATOR.match(name) is not None)
 
 
 @cache
@@ -115,11 +141,15 @@ def _loaded(name: str) -> tuple[Language, Query] | None:
         return None
 
 
-def _captured(language: Language, query: Query, source: bytes, is_apart: bool) -> dict[str, list[Node]] | None:
-    """The nodes that a query captures; None where that would take too long. `is_apart`: it never asks for what stands around."""
+def _read(language: Language, query: Query, source: bytes, is_apart: bool) -> tuple[Node, dict[str, list[Node]]] | None:
+    """A tree and the nodes of it that a query captures; None where that would take too long.
+
+    `is_apart`: the query never asks for what stands around.
+    """
     began, held = thread_time(), _most_memory()
     is_late = is_read = False
     furthest = 0
+    ends: set[int] = set()  # where a late text was told to end
 
     def is_over(reached: int) -> bool:
         return thread_time() - began > PATIENCE + reached / SLOWEST or _most_memory() - held > MOST_MEMORY
@@ -129,7 +159,12 @@ def _captured(language: Language, query: Query, source: bytes, is_apart: bool) -
         nonlocal is_late, furthest
         furthest = max(furthest, offset)
         is_late = is_late or (not is_read and is_over(furthest))
-        return b"" if is_late else source[offset : offset + _CHUNK]
+        if not is_late:
+            return source[offset : offset + _CHUNK]
+        if offset - 1 in ends:
+            return b""
+        ends.add(offset)
+        return b"\n"  # as each text ends
 
     # A parser for each text: its state is not safe from other threads, which may run while it reads.
     root = Parser(language).parse(read).root_node
@@ -145,7 +180,7 @@ def _captured(language: Language, query: Query, source: bytes, is_apart: bool) -
         cursor.set_max_start_depth(_DEEPEST)
         for capture, nodes in cursor.captures(node).items():
             captured.setdefault(capture, []).extend(nodes)
-    return captured
+    return root, captured
 
 
 def _most_memory() -> int:
@@ -193,8 +228,8 @@ class _Frame:
     """
 
     __slots__ = (
-        "begin", "body", "cuts", "keyword", "kind", "last", "name", "named", "node", "outer", "parent", "path", "row", "spent",
-        "start", "stop", "within",
+        "also", "begin", "body", "cuts", "keyword", "kind", "last", "name", "named", "node", "outer", "parent", "path", "row",
+        "spent", "start", "stop", "within",
     )  # fmt: skip
 
     def __init__(self, kind: str, start: int, stop: int, node: Node, outer: "_Frame | None") -> None:
@@ -204,6 +239,7 @@ class _Frame:
         self.last: int = node.end_point[0]
         self.named = start  # where the name stands
         self.name = self.parent = self.keyword = b""
+        self.also: list[bytes] = []  # further names of the same
         self.cuts: list[tuple[int, int]] = []  # what stands in the declaration, but is no part of it
         self.spent = False  # whether the definition directly inside was found
         self.within: _Frame | None = None  # the innermost definition or scope around it that has a name
@@ -217,7 +253,7 @@ class _Frame:
 
 
 _WRAPPERS = frozenset(("around", "head"))
-_NOTES = frozenset(("keyword", "name", "parent", "body"))
+_NOTES = frozenset(("keyword", "name", "more", "also", "parent", "body"))
 # Where several begin and end together, the first of these counts.
 _ORDER = {
     "body": -1,
@@ -230,8 +266,10 @@ _ORDER = {
     "scope": 7,
     "keyword": 8,
     "name": 9,
-    "parent": 10,
-    "aside": 11,
+    "more": 10,
+    "also": 10,
+    "parent": 11,
+    "aside": 12,
 }
 _DEFINITION = 3
 
@@ -289,6 +327,12 @@ def _note(frame: _Frame, capture: str, node: Node, source: bytes) -> None:
         case "name":
             if not frame.name:
                 frame.name, frame.named = source[node.start_byte : node.end_byte], node.start_byte
+        case "more":
+            more = source[node.start_byte : node.end_byte]
+            frame.name += b" " + more.partition(b"<")[0] if more[:1].isalnum() else more
+        case "also":
+            if node.start_byte != frame.named:
+                frame.also.append(source[node.start_byte : node.end_byte])
         case "body":
             frame.body = min(frame.body, node.start_byte)
             while (outer := frame.outer) and not outer.name and outer.kind not in _WRAPPERS:
@@ -321,7 +365,7 @@ def _definitions(frames: list[_Frame], source: bytes, separator: str) -> tuple[l
         if not frame.name or not frame.kind or frame.kind in _WRAPPERS:
             continue
         around, name = _names(frame.name, separator)
-        if not name or len(name) > LONGEST_NAME:
+        if not name or len(name) > LONGEST_NAME or "\n" in name:
             continue
         if frame.parent:
             before, last = _names(frame.parent, separator)
@@ -330,25 +374,32 @@ def _definitions(frames: list[_Frame], source: bytes, separator: str) -> tuple[l
         if len(parent) > LONGEST_PATH:
             continue
         frame.path = f"{parent}.{name}" if parent else name
-        if frame.kind == "scope" or (frame.kind == "constant" and within and within.kind != "module"):
+        if frame.kind == "scope" or (frame.kind == "constant" and within and within.kind not in _OF_CONSTANTS):
             continue
         names += {frame.name, name.encode()}
         kind = _told_apart(frame.kind, bool(parent), bool(around), within)
-        made.append(Definition(name, kind, _signature(frame, source), frame.row + 1, frame.last + 1, parent))
+        signature = _signature(frame, source)
+        for one in (name, *(also.decode(errors="replace") for also in frame.also)):
+            made.append(Definition(one, kind, signature, frame.row + 1, frame.last + 1, parent))
+        names += frame.also
     return made, names
+
+
+_OF_CONSTANTS = frozenset(("module", "class", "interface", "type"))
 
 
 def _names(raw: bytes, separator: str) -> tuple[list[str], str]:
     """The parts of a name: those before the last, and the last."""
     text = raw.decode(errors="replace").strip("`'\" \t\r\n")
-    if separator not in text or not separator:
-        return [], text
+    if separator not in text or not separator or raw[:1] in _WHOLE or _OPERATOR.match(text):
+        return [], text.removeprefix(":") if separator == "::" else text
     if "<" in text:
         text = _PARAMETERS.sub("", text)
     parts = [part.strip() for part in text.split(separator) if part.strip()]
     return parts[:-1], parts[-1] if parts else ""
 
 
+_WHOLE = (b"[", b"'", b'"')  # what begins so is one name: [Symbol.iterator]
 _PARAMETERS = re.compile(r"<[^<>]*(?:<[^<>]*>[^<>]*)*>(?=\s*::)")
 
 
@@ -399,3 +450,80 @@ def _arity(definition: Definition) -> int:
         if depth == 0:
             return commas + 1 if rest[:n].strip() else 0
     return commas + 1 if bracket else 0
+
+
+# What a grammar could not read
+
+
+def _missed(root: Node, language: str, text: str, known: Iterable[Definition]) -> list[Definition]:
+    """What lines define where a tree is broken, under names that the grammar found nowhere."""
+    names = {one.name for one in known}
+    by_lines = [one for one in defined_by_lines(language, text).definitions if one.name not in names]
+    if not by_lines or len(by_lines) > _MOST_MISSED:
+        return []
+    lines = text.split("\n")
+    return [one for one in by_lines if _is_credible(one, language, lines) and not _is_inside(root, one, language, lines)]
+
+
+_MOST_MISSED = 2000
+
+
+def _joined(known: Iterable[Definition], missed: Iterable[Definition]) -> list[Definition]:
+    """Both in the order of the text. What was found without its body goes as far as what was missed in it."""
+    last = {one.parent: one.stop for one in missed if one.parent}
+    held = [structs.replace(one, stop=max(one.stop, last.get(one.path, 0))) if one.kind in _HOLDERS else one for one in known]
+    return sorted([*held, *missed], key=attrgetter("start"))
+
+
+def _is_credible(one: Definition, language: str, lines: list[str]) -> bool:
+    """Whether a line that looks like a declaration is none of the others that look so: calls, prototypes, guards."""
+    if language in _SCRIPTS:
+        return one.kind != "function" or not one.signature.startswith(f"{one.name}(")  # a call with a function in it
+    if language not in _STRICT:
+        return True
+    if (language in _C and (lines[one.start - 1][:1].isspace() or one.kind == "constant")) or one.name in _CONTROL:
+        return False
+    if one.kind == "function" and one.signature.startswith("template"):
+        return False
+    if one.kind == "macro" or one.signature.startswith(("typedef", "using")):
+        return one.kind == "macro" or "{" not in one.signature
+    follows = "\n".join(lines[one.start - 1 : one.start + _HEAD_LINES])
+    found = (_CLASS_OPENS if one.kind in ("class", "type", "interface") else _OPENS).search(follows)
+    return found is not None and found[0] in ("{", "=>")
+
+
+_SCRIPTS = ("javascript", "typescript")
+_HEAD_LINES = 20
+_OPENS, _CLASS_OPENS = re.compile(r"[;{]|=>"), re.compile(r"[;{=]")
+
+
+def _is_inside(root: Node, one: Definition, language: str, lines: list[str]) -> bool:
+    """Whether a line is in the midst of something that the grammar read without an error.
+
+    That is a comment or a string; where calls look like declarations, anything. Elsewhere a body may have been misread as a call.
+    """
+    row, line = one.start - 1, lines[one.start - 1]
+    at = (row, len(line[: len(line) - len(line.lstrip())].encode()))  # in tree-sitter 0.26 a Point may not be made: it crashes
+    node: Node | None = root.descendant_for_point_range(at, at)
+    if node and node.start_point[0] < row and _TEXTS.search(node.type):
+        return "comment" in node.type or not _is_misread(node.parent, language, lines)
+    while node and not node.has_error and language in _STRICT:
+        if node.start_point[0] < row:
+            return True
+        node = node.parent
+    return False
+
+
+_TEXTS = re.compile("comment|string|quoted|heredoc|text$")
+
+
+def _is_misread(string: Node | None, language: str, lines: list[str]) -> bool:
+    """Whether what should be a string over lines begins with the quote that ends another."""
+    if string is None or string.is_error:
+        return True
+    row, column = string.start_point
+    return language in _SHORT_STRINGS and _ONE_QUOTE.match(lines[row].encode(), column) is not None
+
+
+_SHORT_STRINGS = ("kotlin", "swift", "scala")  # only behind three quotes they take several lines
+_ONE_QUOTE = re.compile(rb'"(?!"")')

@@ -1,7 +1,8 @@
 """The index of a project: what its files define and say, kept between runs and brought up to date by what changed.
 
 A file is read again when its size or its time of change is another. Where these prove nothing its content decides: it was
-changed so shortly before it was read that it may have been changed again within the same tick, or the clock went back.
+changed so shortly before it was read that it may have been changed again within the same tick, the clock went back, or the
+system says that something about it changed.
 What is seen of a file is seen before it is read, so a change that comes in between is found by the next update.
 """
 
@@ -102,11 +103,13 @@ class Index:
             seen = self._seen.get(one.path)
             if seen is None or seen.changed != one.changed or seen.size != one.size:
                 fresh.append(one)
-            elif went_back or one.changed > seen.at - TICK:
+            elif went_back or one.changed > seen.at - TICK or one.touched != seen.touched:
                 if digest_of(read_text(self.root, one.path)) != seen.digest:
                     fresh.append(one)
-                elif seen.at and (one.changed <= now - TICK or now < seen.at):  # else it must be read again next time anyway
-                    self._seen[one.path] = structs.replace(seen, at=now)
+                    continue
+                is_old = seen.at and (one.changed <= now - TICK or now < seen.at)  # else it must be read again next time anyway
+                if is_old or one.touched != seen.touched:
+                    self._seen[one.path] = structs.replace(seen, touched=one.touched, at=now if is_old else seen.at)
                     self._confirmed.add(one.path)
         return fresh
 
@@ -143,7 +146,7 @@ class Index:
     def _seen_now(self, found: Found, fresh: Fresh, now: int) -> Seen:
         # What is unreadable or not there for a moment may come back as it was, so having seen it proves nothing.
         is_sure = fresh.digest or os.access(self.root / found.path, os.R_OK, effective_ids=os.access in os.supports_effective_ids)
-        return Seen(found.size, found.changed, now if is_sure else 0, fresh.digest)
+        return Seen(found.size, found.changed, found.touched, now if is_sure else 0, fresh.digest)
 
     # On disk
 
@@ -197,19 +200,31 @@ class Index:
 # Git
 
 
+def newest_commit(root: Path) -> str:
+    """The commit that a project stands at; "" where there is none."""
+    return _git(root, "rev-parse", "--verify", "--quiet", "HEAD").decode().strip()
+
+
 def recency(root: Path) -> dict[str, int]:
     """The files that the last commits touched: 0 for those of the newest commit, 1 for those of the one before; no merges."""
     root = Path(os.path.realpath(root))
-    head = _git(root, "rev-parse", "--verify", "--quiet", "HEAD").decode().strip()
-    return dict(_recency(root, head)) if head else {}
+    head = newest_commit(root)
+    try:
+        return dict(_recency(root, head)) if head else {}
+    except TimeoutError:  # another time it may be quicker
+        return {}
 
 
 @lru_cache(maxsize=64)
 def _recency(root: Path, head: str) -> dict[str, int]:
+    """Raises TimeoutError where git does not answer."""
     said = ("log", "-z", "--name-only", "--relative", "--no-renames", "--no-merges", f"-n{_COMMITS}", "--format=%x01%ct", head)
     ranks: dict[str, int] = {}
     commit = -1
-    for line in _git(root, *said).split(b"\0"):
+    answer = _git(root, *said)
+    if not answer:
+        raise TimeoutError
+    for line in answer.split(b"\0"):
         line = line.removeprefix(b"\n")
         if line.startswith(b"\x01"):
             commit += 1

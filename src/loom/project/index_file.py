@@ -19,23 +19,25 @@ from msgspec import Struct
 
 from loom.errors import StoreError
 
-FORMAT = 1
+FORMAT = 2
 BUSY_SECONDS = 1.0
 # The modules that an entry is made by.
 MAKERS = ("entries", "files", "grammars", "languages", "linewise", "python_lines", "symbols", "terms")
 _DAMAGED = (apsw.CorruptError, apsw.NotADBError, apsw.SQLError, apsw.MismatchError, UnicodeDecodeError)
 _SCHEMA = """
     CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
-    CREATE TABLE IF NOT EXISTS files (path TEXT PRIMARY KEY, size INT, changed INT, seen INT, digest BLOB, sum INT) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS files
+        (path TEXT PRIMARY KEY, size INT, changed INT, touched INT, seen INT, digest BLOB, sum INT) WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS entries (path TEXT PRIMARY KEY, data BLOB, sum INT);
 """
 
 
 class Seen(Struct, frozen=True, gc=False):
-    """How a file was: its size, its time of change, when both were seen with this content (nanoseconds), the content's digest."""
+    """How a file was: its size, its times of change, when these were seen with this content (nanoseconds), the content's digest."""
 
     size: int
     changed: int
+    touched: int
     at: int
     digest: bytes
 
@@ -87,12 +89,13 @@ class IndexFile:
         if about != self._about:
             return []
         found: list[tuple[Any, ...]] = connection.execute(
-            "SELECT path, size, changed, seen, digest, files.sum, data, entries.sum FROM files JOIN entries USING (path) ORDER BY 1"
+            """SELECT path, size, changed, touched, seen, digest, files.sum, data, entries.sum
+                FROM files JOIN entries USING (path) ORDER BY 1"""
         ).fetchall()
         rows = []
-        for path, size, changed, at, digest, total, data, data_total in found:
+        for path, size, changed, touched, at, digest, total, data, data_total in found:
             with suppress(TypeError, AttributeError):  # damage may change a value into one of another type
-                seen = Seen(size, changed, at, digest)
+                seen = Seen(size, changed, touched, at, digest)
                 if total == _sum(path, seen) and data_total == crc32(data, crc32(digest)):
                     rows.append(Row(path, seen, data))
         return rows
@@ -111,8 +114,8 @@ class IndexFile:
             for row in rows:
                 seen = row.seen
                 connection.execute(
-                    "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?)",
-                    (row.path, seen.size, seen.changed, seen.at, seen.digest, _sum(row.path, seen)),
+                    "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    (row.path, seen.size, seen.changed, seen.touched, seen.at, seen.digest, _sum(row.path, seen)),
                 )
                 if row.data is not None:
                     total = crc32(row.data, crc32(seen.digest))
@@ -159,7 +162,7 @@ class IndexFile:
 
 
 def _sum(path: str, seen: Seen) -> int:
-    return crc32(f"{path}\0{seen.size} {seen.changed} {seen.at} ".encode() + seen.digest)
+    return crc32(f"{path}\0{seen.size} {seen.changed} {seen.touched} {seen.at} ".encode() + seen.digest)
 
 
 @cache

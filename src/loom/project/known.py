@@ -1,5 +1,6 @@
 """An index as requests look it up: roles and words of files, where names are defined, which files a spelled path may mean."""
 
+import os
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -98,6 +99,15 @@ class Known:
 
 _indexes: WeakKeyDictionary[Index, Known] = WeakKeyDictionary()
 _looking = Lock()
+
+
+def _after_fork() -> None:
+    global _looking
+    _looking = Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def known_of(index: Index) -> Known:

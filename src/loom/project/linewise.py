@@ -90,7 +90,10 @@ _SIGN = re.compile("|".join(_STANDS_FOR))
 _GROUP = re.compile(r"\(\?P<(\w+)>")
 _PARTS = re.compile(r"::|[.:\\]")
 _USE = re.compile(r"[^\W\d]\w{1,99}(?=[ \t]?[(.!]|::)|\b[A-Z]\w{2,99}")
-_GOES_ON = re.compile(r"[{})\]]|(?:end|else|elif|elsif|rescue|ensure|catch|except|finally|begin|do|then|where|deriving|fi|done)\b")
+_GOES_ON = re.compile(
+    r"[{})\]]|(?:end|else|elif|elsif|rescue|ensure|catch|except|finally|begin|do|then|where|deriving|fi|done)\b"
+    r"|(?:\w+ ){0,3}constructor\b"
+)
 
 
 @cache

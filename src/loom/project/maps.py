@@ -1,34 +1,35 @@
 """The map of a project for a request: its index is opened once in a process and brought up to date each time."""
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from threading import Lock
 from typing import Any
+from zlib import crc32
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.budget.tokenizers import tokenizer
 from loom.budget.zones import DEFAULTS
-from loom.errors import ChoiceError
+from loom.conversation.canonical import to_json
+from loom.errors import ChoiceError, describe
 from loom.project.entries import Entry
-from loom.project.index import Index, Progress, open_index
+from loom.project.index import Index, Progress, newest_commit, open_index
 from loom.project.rank import Asked, Ranked, ranked
-from loom.project.render import Count, Map, render_map
-from loom.project.request import understood
+from loom.project.render import Count, Map, printable, render_map
 from loom.project.seed_map import seed_map
 from loom.project.source import packed_map
 
 BEYOND = "## Project Files for this request, beyond those above\n\n"
 GONE = "No longer in the project: "
 _MOST_GONE = 20  # files that are told of by name
-_KEYWORDS = 20
 _BEST, _NEARLY = 6, 0.2  # definitions of a file beyond the map, and what they are worth at least beside the first
 _OPEN = 4  # projects whose indexes a process keeps
 _ASKED = 8  # requests whose ranking is kept, while nothing changes
 
-Shown = Mapping[str, Sequence[str]]  # the symbols that a map shows, by path
+Shown = Mapping[str, Mapping[str, str]]  # the names that a map shows by path, and how what has them was declared, as digests
 
 
 class Sight(Struct, frozen=True, gc=False):
@@ -46,36 +47,62 @@ class Sight(Struct, frozen=True, gc=False):
 
     def in_seed_form(self, tokens: int, count: Count) -> Map:
         """The same as seed 000 draws it; it measures by bytes, so it may have to take less."""
-        request = understood(self.asked.query)
-        mentioned = {path for path in self.entries for spelled in request.paths if path == spelled or path.endswith(f"/{spelled}")}
-        keywords = sorted(request.terms, key=lambda term: (-request.terms[term], term))[:_KEYWORDS]
         size = tokens
         while True:
-            made = seed_map(self.entries, size, mentioned, keywords)
+            made = seed_map(self.ranked, self.entries, size)
             counted = count(made.text)
-            if counted <= tokens or not made.files:
+            if counted <= tokens:
                 return replace(made, tokens=counted)
             size = min(size - 1, size * tokens // counted)
 
+    def shown(self, made: Map) -> dict[str, dict[str, str]]:
+        """What a map shows, to be compared with what is there later."""
+        return {file.path: _declared(self.entries[file.path], map(_last, file.symbols)) for file in made.files}
+
     def beyond(self, shown: Shown, tokens: int, count: Count) -> str:
-        """What matters most now and a map from before does not show, and which files of that map are gone; "" where nothing is."""
-        gone = [path for path in shown if path not in self.entries]
+        """What matters most now and a map from before does not show, or shows as it no longer is, and what of that map is gone.
+
+        Nothing where it is as it was.
+        """
+        now = {path: _declared(self.entries[path], names) for path, names in shown.items() if path in self.entries}
+        gone = [printable(path) for path in shown if path not in now]
+        gone += [printable(f"{name} of {path}") for path in now for name in shown[path] if name not in now[path]]
         told = f"{GONE}{', '.join(gone[:_MOST_GONE])}{f' and {len(gone) - _MOST_GONE} more' if len(gone) > _MOST_GONE else ''}"
         told = told if gone and count(told) <= tokens else ""
         left = tokens - (count(f"{told}\n\n") if told else 0)
-        news = [one for given in self.ranked if given.relevance == "high" and (one := _without(given, shown.get(given.path)))]
+        valid = {path: {name for name, mark in names.items() if shown[path][name] == mark} for path, names in now.items()}
+        news = [one for given in self.ranked if (one := _without(given, shown.get(given.path), valid.get(given.path, set())))]
         made = render_map(news, left, count, BEYOND) if news and left > 0 else Map()
         return "\n\n".join(filter(None, (made.text, told)))
 
 
-def _without(given: Ranked, symbols: Sequence[str] | None) -> Ranked | None:
-    """The best of a file that is not shown yet; none where it is shown, and so is the very best of what it defines."""
-    names = {symbol.rpartition(".")[2] for symbol in symbols or ()}
-    if symbols is not None and (not given.definitions or given.definitions[0].name in names):
+def _last(symbol: str) -> str:
+    return symbol.rpartition(".")[2]
+
+
+def _declared(entry: Entry, names: Iterable[str]) -> dict[str, str]:
+    """For each of these names that a file defines a digest of how."""
+    signatures: dict[str, list[str]] = {name: [] for name in names}
+    for one in entry.parsed.definitions:
+        if one.name in signatures:
+            signatures[one.name].append(one.signature)
+    return {name: f"{crc32(to_json(found).encode()):x}" for name, found in signatures.items() if found}
+
+
+def _without(given: Ranked, shown: Mapping[str, str] | None, valid: Container[str]) -> Ranked | None:
+    """The best of a file that matters and is not shown yet, and what is shown and no longer declared so; none where all is well."""
+    pairs = list(zip(given.definitions, given.shares, strict=True))
+    if shown is None:
+        news = pairs if given.relevance == "high" else []
+    else:
+        best_is_new = given.relevance == "high" and pairs and pairs[0][0].name not in shown
+        news = [(one, share) for one, share in pairs if one.name not in valid and (best_is_new or one.name in shown)]
+    if not news and (shown is not None or pairs or given.relevance != "high"):
         return None
-    pairs = [(one, share) for one, share in zip(given.definitions, given.shares, strict=True) if one.name not in names]
-    best = [(one, share) for one, share in pairs[:_BEST] if share >= pairs[0][1] * _NEARLY]
-    return replace(given, definitions=tuple(one for one, _ in best), shares=tuple(share for _, share in best))
+    changed = [pair for pair in news if shown and pair[0].name in shown]
+    best = [pair for pair in news if pair not in changed and pair[1] >= news[0][1] * _NEARLY][:_BEST]
+    told = sorted((*changed, *best), key=lambda pair: -pair[1])
+    return replace(given, definitions=tuple(one for one, _ in told), shares=tuple(share for _, share in told))
 
 
 class _Project:
@@ -84,15 +111,16 @@ class _Project:
     def __init__(self, index: Index) -> None:
         self.index = index
         self._looking = Lock()
-        self._version = -1
+        self._state: tuple[int, str] | None = None
         self._sights: dict[Asked, Sight] = {}
         self._maps: dict[tuple[Asked, int, Count], Map] = {}
 
     def sight(self, asked: Asked, progress: Progress | None) -> Sight:
         with self._looking:
             self.index.update(progress)
-            if self._version != self.index.version:
-                self._version = self.index.version
+            state = (self.index.version, newest_commit(self.index.root))
+            if self._state != state:
+                self._state = state
                 self._sights.clear()
                 self._maps.clear()
             if asked not in self._sights:
@@ -104,10 +132,15 @@ class _Project:
     def map(self, asked: Asked, tokens: int, count: Count, progress: Progress | None) -> Map:
         sight = self.sight(asked, progress)
         key = (asked, tokens, count)
-        if key not in self._maps:
-            _make_room(self._maps)
-            self._maps[key] = packed_map(self.index.root, sight.ranked, tokens, count)
-        return self._maps[key]
+        with self._looking:
+            made = self._maps.get(key) if self._sights.get(asked) is sight else None
+        if made is None:
+            made = packed_map(self.index.root, sight.ranked, tokens, count)
+            with self._looking:
+                if self._sights.get(asked) is sight:  # nothing has changed meanwhile
+                    _make_room(self._maps)
+                    self._maps[key] = made
+        return made
 
 
 def _make_room(kept: dict[Any, Any]) -> None:
@@ -118,6 +151,17 @@ def _make_room(kept: dict[Any, Any]) -> None:
 
 _projects: dict[tuple[Path, Path | None], _Project] = {}
 _opening = Lock()
+
+
+def _after_fork() -> None:
+    """A child of a process that was just looking would wait for ever; it opens its projects anew."""
+    global _opening
+    _opening = Lock()
+    _projects.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def project_map(
@@ -135,8 +179,12 @@ def project_map(
     `touched` are paths and names that the conversation was about, the newest last. Asking again with nothing changed costs a look
     at the list of files.
     """
-    if tokens < 1:
-        raise ChoiceError(f"a map takes at least 1 token, found {tokens}")
+    if not isinstance(tokens, int) or tokens < 1:
+        raise ChoiceError(f"a map takes at least 1 token, found {describe(tokens)}")
+    if not isinstance(query, str):
+        raise ChoiceError(f"the query must be a text, found {describe(query)}")
+    if isinstance(touched, str) or not all(isinstance(one, str) for one in touched):
+        raise ChoiceError(f"touched must be a list of paths and names, found {describe(touched)}")
     asked = Asked(query=query, touched=tuple(touched))
     return _opened(root, cache).map(asked, tokens, count or tokenizer("o200k_base"), progress)
 
@@ -157,7 +205,9 @@ def notes(root: "str | PathLike[str]", cache: Path | None = None) -> tuple[str, 
 
 
 def _opened(root: "str | PathLike[str]", cache: Path | None) -> _Project:
-    folder = Path(root).expanduser()
+    if not isinstance(root, str | PathLike) or not str(root).strip():
+        raise ChoiceError(f"a project must be the path of a folder, found {describe(root)}")
+    folder = Path(os.path.expanduser(root))
     if not folder.is_dir():
         raise ChoiceError(f"{root} is no folder; give the root of a project")
     key = (folder.resolve(), cache)

@@ -34,7 +34,9 @@ _BEGINS = re.compile(
     re.MULTILINE | re.VERBOSE,
 )
 _CONSTANT = re.compile(r"_*[A-Z][A-Z0-9_]+")
-_DECLARES = re.compile(r"[ \t]*+(?:@|(?:async[ \t]++)?+def[ \t]|class[ \t])")
+_DECLARES = re.compile(r"[ \t]*+(?:(?:async[ \t]++)?+def[ \t]|class[ \t])")
+_BEFORE_NAME = re.compile(r"\b(?:def|class|async)[ \t]*+\Z")
+_BEHIND_NAME = frozenset(" \t([:\n")
 _IN_BRACKETS = re.compile(r",|.\s*+[)\]}]", re.DOTALL)
 _NAMES = re.compile(r"[^\x00-@\[-^`{-\x7f][^\x00-/:-@\[-^`{-\x7f]++")  # what is no ASCII passes for a letter
 
@@ -63,6 +65,8 @@ def _taken_out(found: re.Match[str]) -> str:
     if held[0] == "#":
         return "#"
     if held[0] == "\\":
+        if _BEFORE_NAME.search(found.string, max(0, found.start() - 20), found.start()):
+            raise _Unclear
         return "\n" + _WITHIN
     if len(held) == 1:  # a string that does not end
         raise _Unclear
@@ -97,7 +101,7 @@ class _Reading:
         made: list[Definition] = []
         around: list[_Open] = []
         decorated: tuple[int, str] | None = None
-        row = at = done = 0
+        row = at = done = counted = depth = 0
         for found in _BEGINS.finditer(code):
             start = found.start()
             row += code.count("\n", at, start)
@@ -106,7 +110,11 @@ class _Reading:
             if start < done:  # in the midst of what was assigned
                 continue
             if decorator:
-                decorated = decorated or (row, indent)
+                depth += sum([code.count(sign, counted, start) for sign in _OPENING])
+                depth -= sum([code.count(sign, counted, start) for sign in _CLOSING])
+                counted = start
+                if depth <= 0:  # else it is a product that goes on
+                    decorated = decorated or (row, indent)
                 continue
             while around and around[-1].end <= start:
                 around.pop()
@@ -115,6 +123,8 @@ class _Reading:
             if keyword:
                 if decorated and decorated[1] == indent:
                     first = decorated[0]
+                if code[found.end() : found.end() + 1] not in _BEHIND_NAME:
+                    raise _Unclear  # a name with signs that only few names have
                 colon = self._sign(found.end(), ":")
                 end, last = self._block(row, start, colon, len(indent))
                 kind: Kind = "class" if keyword == "class" else "method" if around and around[-1].is_class else "function"

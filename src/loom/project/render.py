@@ -5,10 +5,10 @@ a file with its best definition, one more name in a file that is shown, or the w
 budget shows names, a larger one signatures of what matters; and many files rather than few in full.
 """
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 from operator import attrgetter
+from unicodedata import category
 
 from msgspec import Struct
 
@@ -19,13 +19,14 @@ HEADER = "## Project Files\n\n"
 PATH = 0.6  # what showing a path is worth beside showing all that the file defines
 SIGNATURE = 0.3  # what a signature is worth beside the name
 AGAIN = 0.4  # what a name is worth that stands under the same path already, in another class
+ENOUGH = 30  # names of one file; of more each is worth less, so that there is room for other files
 LONGEST = 140  # characters of a signature
 SPARE = 50  # what is left of a budget is used where it is more than this part of it
 _LEAST_FILE = 5  # tokens that no file takes less than
 _MISSES = 40  # pieces in a row that do not fit, before no more are tried
 
-# A path or a name may have them, but a line of the map is one line, and reads as it is written.
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_HIDDEN = frozenset(("Cc", "Cf", "Co", "Cs", "Zl", "Zp"))
+_JOINERS = "\u200c\u200d"  # words of several scripts have them inside
 
 Count = Callable[[str], int]
 
@@ -111,7 +112,7 @@ class _Files:
 
     def header(self, number: int) -> str:
         given = self.ranked[number]
-        return f"### {_plain(given.path)} (relevance: {given.relevance})\n"
+        return f"### {printable(given.path)} (relevance: {given.relevance})\n"
 
     def symbols(self, number: int) -> list[_Symbol]:
         """What a file defines, each by its name once, best first."""
@@ -126,8 +127,8 @@ def _symbols(given: Ranked) -> list[_Symbol]:
     found: dict[str, _Symbol] = {}
     names: set[str] = set()
     for one, share in zip(given.definitions, shares, strict=True):
-        name = _plain(one.name)
-        around = _plain(_inside(one.parent, spaces) if spaces else one.parent)
+        name = printable(one.name)
+        around = printable(_inside(one.parent, spaces) if spaces else one.parent)
         path = f"{around}.{name}" if around else name
         if path not in found:
             found[path] = _Symbol(one, name, round(share * AGAIN if name in names else share, 9), around, path)
@@ -172,7 +173,8 @@ def _fitting(files: _Files, tokens: int) -> list[_Piece]:
         heappush(waiting, _offer(_Piece(number, place, True, longer), SIGNATURE * score * symbol.worth))
         if place + 1 < len(files.symbols(number)):
             following = files.symbols(number)[place + 1]
-            heappush(waiting, _offer(_Piece(number, place + 1, False, size(f", {following.name}")), score * following.worth))
+            worth = score * following.worth * min(1.0, (ENOUGH / (place + 1)) ** 2)
+            heappush(waiting, _offer(_Piece(number, place + 1, False, size(f", {following.name}")), worth))
     return pieces
 
 
@@ -235,17 +237,19 @@ def _lines(shown: Sequence[tuple[_Symbol, bool]]) -> Iterator[str]:
         if not group:
             yield from filter(None, (*signatures, names))
         elif signatures or group in heads:
-            yield f"{heads.get(group, group)}:"
+            # What is inside of two others is named by all of them: its declaration alone would not say where it is.
+            yield f"{group if '.' in group else heads.get(group, group)}:"
             yield from (f" {line}" for line in (*signatures, names) if line)
         else:
             yield f"{group}: {names}" if names else f"{group}:"
 
 
 def _signature(symbol: _Symbol) -> str:
-    told = _plain(symbol.definition.signature).rstrip(" :{=")
+    told = printable(symbol.definition.signature).rstrip(" :{=")
     told = told if len(told) <= LONGEST else f"{told[: LONGEST - 1]}…"
     return told if symbol.name in told else f"{symbol.name} {told}".rstrip()
 
 
-def _plain(text: str) -> str:
-    return text if text.isprintable() else _CONTROL.sub("?", text)
+def printable(text: str) -> str:
+    """A text on one line, with nothing in it that would turn or hide what stands beside it."""
+    return text if text.isprintable() else "".join("?" if category(c) in _HIDDEN and c not in _JOINERS else c for c in text)

@@ -208,7 +208,8 @@ did do does doing done down during each either else ever every few for from furt
 him his how however i if in into is it its itself just like may me might more most must my no nor not now of off on once one only
 or other our out over own per please same see seem shall she should since so some still such than that the their them then there
 these they thing this those though through thus to too under until up upon us use used using very via want was we well were what
-when where whether which while who whom whose why will with within without would yes yet you your hi hello thanks thank
+when where whether which while who whom whose why will with within without would yes yet you your hi hello thanks thank ok okay
+continue proceed
 的是 不是 一个 我们 这个 可以 没有 如果 因为 所以
 """
 STOP = frozenset(word for given in _STOP.split() for word in (given, stem(given)))

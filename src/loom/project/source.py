@@ -8,16 +8,16 @@ from msgspec import Struct
 
 from loom.project.files import read_text
 from loom.project.rank import Ranked
-from loom.project.render import Count, Map, render_map
+from loom.project.render import Count, Map, printable, render_map
 from loom.project.symbols import Definition
 
 LARGE = 6000  # tokens from which on a map has source behind it
-NAMES = 0.5  # of them that stay for files and symbols
+NAMES = 0.5  # of a larger one that stay for files and symbols
 HEADER = "## Source of the most relevant\n\n"
 MOST_LINES = 150  # of one definition
 _BEST = 8  # definitions of a file that come into question
 _OF_CODE = frozenset(("function", "method", "macro", "class", "interface", "type"))
-_FENCE = re.compile(r"^`{3,}", re.MULTILINE)
+_FENCE = re.compile(r"^[ \t]*(`{3,})", re.MULTILINE)
 
 
 class _Source(Struct, frozen=True):
@@ -29,22 +29,22 @@ def packed_map(root: Path, ranked: Sequence[Ranked], tokens: int, count: Count) 
     """The map of what was ranked; where there is room, the source of the best of it behind it. Never more than these tokens."""
     if tokens < LARGE:
         return render_map(ranked, tokens, count)
-    made = render_map(ranked, int(tokens * NAMES), count)
-    shown = {file.path for file in made.files}
-    text, left = f"{made.text}\n\n{HEADER}", tokens - made.tokens - count(f"\n\n{HEADER}")
+    left = tokens - max(LARGE, int(tokens * NAMES)) - count(f"\n\n{HEADER}")
     written: list[str] = []
-    for one in _best([given for given in ranked if given.relevance == "high" and given.path in shown]):
+    for one in _best([given for given in ranked if given.relevance == "high"]):
         block = _block(root, one)
-        cost = count(block) + 1 if block else left + 1
+        cost = count(f"{block}\n\n") if block else left + 1
         if cost <= left:
             written.append(block)
             left -= cost
     while written:
-        whole = text + "\n\n".join(written)
+        source = f"\n\n{HEADER}" + "\n\n".join(written)
+        made = render_map(ranked, tokens - count(source) - 1, count)  # what source does not take the map may have
+        whole = made.text + source
         if (size := count(whole)) <= tokens:
             return Map(whole, size, made.files)
         written.pop()
-    return made
+    return render_map(ranked, tokens, count)
 
 
 def _best(files: Sequence[Ranked]) -> Iterator[_Source]:
@@ -71,4 +71,4 @@ def _block(root: Path, one: _Source) -> str:
     if found.name not in body:
         return ""
     fence = max((len(ticks) for ticks in _FENCE.findall(body)), default=2) + 1
-    return f"### {one.path}:{found.start}-{found.stop} {found.path}\n{'`' * fence}\n{body}\n{'`' * fence}"
+    return f"### {printable(one.path)}:{found.start}-{found.stop} {printable(found.path)}\n{'`' * fence}\n{body}\n{'`' * fence}"

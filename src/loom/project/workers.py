@@ -2,7 +2,8 @@
 
 Helpers are plain programs that talk through pipes. Python's own pools would need a main module that can be imported again, or
 a fork, which is not safe beside threads. Tree-sitter does not let other threads run, so threads would not help. A helper that
-cannot be started, dies or falls silent is no error: what it had is read here.
+cannot be started or dies is no error: what it had is read here. Of what one fell silent over only the paths are known: it would
+silence this process too.
 """
 
 import os
@@ -21,8 +22,8 @@ from typing import IO
 import msgspec
 from msgspec import Struct
 
-from loom.project.entries import Entry, packed, read_entry, unpacked
-from loom.project.files import LARGEST, Found
+from loom.project.entries import Entry, digest_of, packed, read_entry, unpacked
+from loom.project.files import LARGEST, Found, read_text
 
 WORTH_IT = 2**20  # bytes to read for which helpers are started: less is read before they are awake
 MOST_HELPERS = 7
@@ -63,7 +64,10 @@ def read_all(root: Path, files: Sequence[Found], words: dict[str, str]) -> Gener
             answer = _next(answers, helpers, wait=not chunks and busy > 0)
             while answer:
                 busy -= answer.is_last
-                yield from _read_there(answer, words) if answer.data else _read_here(root, answer.chunk)
+                if answer.data:
+                    yield from _read_there(answer, words)
+                else:
+                    yield from (_unread if answer.is_lost else _read_here)(root, answer.chunk)
                 answer = _next(answers, helpers, wait=False)
     finally:
         for helper in helpers:
@@ -75,7 +79,7 @@ def _next(answers: "_Answers", helpers: "Sequence[_Helper]", *, wait: bool) -> "
         return answers.get(block=wait, timeout=SILENT_SECONDS)
     except queue.Empty:
         for helper in helpers if wait else ():
-            helper.kill()
+            helper.give_up()
         return None
 
 
@@ -103,11 +107,17 @@ def _read_here(root: Path, chunk: _Chunk) -> Iterator[Fresh]:
         yield Fresh(entry, digest)
 
 
+def _unread(root: Path, chunk: _Chunk) -> Iterator[Fresh]:
+    for path in chunk:
+        yield Fresh(Entry(path), digest_of(read_text(root, path)))
+
+
 class _Answer(Struct, frozen=True):
-    """What a helper read of a chunk; no data where it did not come to that. The last one has no chunk."""
+    """What a helper read of a chunk; no data where it did not come to that, or fell silent over it. The last one has no chunk."""
 
     chunk: _Chunk = ()
     data: bytes = b""
+    is_lost: bool = False
 
     @property
     def is_last(self) -> bool:
@@ -150,7 +160,7 @@ class _Helper:
     def __init__(self, root: Path, chunks: "deque[_Chunk]", answers: _Answers) -> None:
         self._chunks, self._answers = chunks, answers
         self._given: deque[_Chunk] = deque()
-        self._awake = False
+        self._awake = self._is_given_up = False
         self._process = subprocess.Popen(
             # -P: a file beside the user must not pass for a module of Python's.
             [sys.executable, "-P", "-c", _START, os.fspath(root), *(folder or os.getcwd() for folder in sys.path)],
@@ -179,7 +189,7 @@ class _Helper:
         except (OSError, ValueError):
             pass
         for chunk in self._given:
-            self._answers.put(_Answer(chunk))
+            self._answers.put(_Answer(chunk, is_lost=self._awake and self._is_given_up))
         self._answers.put(_Answer())
 
     def _is_awake(self) -> bool:
@@ -194,6 +204,10 @@ class _Helper:
             chunk = self._chunks.popleft()
             self._given.append(chunk)
             _send(self._to, _encode(chunk))
+
+    def give_up(self) -> None:
+        self._is_given_up = True
+        self.kill()
 
     def kill(self) -> None:
         with suppress(OSError):

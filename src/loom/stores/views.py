@@ -26,11 +26,14 @@ PUT_HANDLE = """INSERT INTO handles (tree, handle, session, kind, data, created)
 
 
 class Mapped(Struct, frozen=True):
-    """The map of a project in the system text of an epoch, as it was when that began, and the symbols that it shows by file."""
+    """The map of a project in the system text of an epoch, as it was when that began.
+
+    `files` are those that it shows, with the names under each, and how what has such a name was declared, as a digest.
+    """
 
     project: str
     text: str
-    files: dict[str, tuple[str, ...]]
+    files: dict[str, dict[str, str]]
 
 
 class View(Struct, frozen=True, kw_only=True):

@@ -12,6 +12,9 @@
 (function_declarator declarator: [
   (identifier) (field_identifier) (qualified_identifier) (destructor_name) (operator_name)
 ] @name)
+(operator_cast "operator" @name type: (_) @more)
+(qualified_identifier scope: (_) @parent name: (operator_cast))
+(declaration declarator: (operator_cast)) @definition.method
 (function_declarator declarator: (template_function name: (_) @name))
 (class_specifier name: [(type_identifier) (qualified_identifier)] @name body: (_) @body) @definition.class
 (class_specifier name: (template_type name: (_) @name) body: (_) @body) @definition.class

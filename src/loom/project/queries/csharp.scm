@@ -8,6 +8,9 @@
 (method_declaration name: (identifier) @name) @definition.method
 (constructor_declaration name: (identifier) @name) @definition.method
 (destructor_declaration name: (identifier) @name) @definition.method
+(operator_declaration "operator" @name operator: _ @more) @definition.method
+(conversion_operator_declaration "operator" @name type: (_) @more) @definition.method
+(indexer_declaration "this" @name parameters: (bracketed_parameter_list "[" @more "]" @more) accessors: (_)? @body) @definition.method
 (local_function_statement name: (identifier) @name) @definition.function
 (property_declaration name: (identifier) @name value: (arrow_expression_clause) @body) @definition.method
 (property_declaration name: (identifier) @name

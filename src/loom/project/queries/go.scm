@@ -1,4 +1,4 @@
-(function_declaration name: (identifier) @name body: (_)? @body) @definition.function
+(function_declaration name: (identifier) @name body: (_)? @body (#not-eq? @name "_")) @definition.function
 (method_declaration name: (field_identifier) @name body: (_)? @body) @definition.method
 (method_declaration receiver: (parameter_list (parameter_declaration type: (type_identifier) @parent)))
 (method_declaration receiver: (parameter_list (parameter_declaration type: (generic_type type: (type_identifier) @parent))))
@@ -9,7 +9,7 @@
 (type_spec name: (type_identifier) @name) @definition.type
 (type_alias name: (type_identifier) @name) @definition.type
 (interface_type (method_elem name: (field_identifier) @name) @definition.method)
-(source_file (const_declaration (const_spec name: (identifier) @name) @definition.constant))
+(source_file (const_declaration (const_spec (identifier) @name @also (#not-eq? @name "_")) @definition.constant))
 (short_var_declaration left: (expression_list . (identifier) @name .)
   right: (expression_list . (func_literal body: (_) @body) .)) @definition.function
 (source_file (var_declaration (var_spec name: (identifier) @name value: (expression_list . (func_literal body: (_) @body) .)) @definition.function))

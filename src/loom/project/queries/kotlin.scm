@@ -1,5 +1,7 @@
 (class_declaration "class" name: (identifier) @name) @definition.class
-(class_declaration "class" name: (identifier) @name (enum_class_body) @body) @definition.enum
+(class_declaration (modifiers) @_words "class" name: (identifier) @name (enum_class_body) @body
+  (#match? @_words "enum")) @definition.enum
+(class_declaration (enum_class_body) @body)
 (class_declaration "interface" name: (identifier) @name) @definition.interface
 (object_declaration name: (identifier) @name) @definition.class
 (companion_object name: (identifier) @name) @scope

@@ -10,4 +10,7 @@
 (singleton_method ["end" "=" (body_statement)] @body)
 (program (assignment left: (constant) @name (#match? @name "^[A-Z][A-Z0-9_]+$")) @definition.constant)
 (module body: (body_statement (assignment left: (constant) @name (#match? @name "^[A-Z][A-Z0-9_]+$")) @definition.constant))
+(class body: (body_statement (assignment left: (constant) @name (#match? @name "^[A-Z][A-Z0-9_]+$")) @definition.constant))
+(call method: (identifier) @_word arguments: (argument_list . [(simple_symbol) @name (string . (string_content) @name .)])
+  block: (_) @body (#eq? @_word "define_method")) @definition.method
 (comment) @aside

@@ -3,8 +3,8 @@
 (class_declaration "extension" name: (_) @name body: (_) @body) @scope
 (protocol_declaration name: (type_identifier) @name body: (_) @body) @definition.interface
 (typealias_declaration name: (type_identifier) @name) @definition.type
-(function_declaration name: (simple_identifier) @name body: (_) @body) @definition.function
-(protocol_function_declaration name: (simple_identifier) @name) @definition.method
+(function_declaration "func" . _ @name body: (_) @body) @definition.function
+(protocol_function_declaration "func" . _ @name) @definition.method
 (init_declaration "init" @name) @definition.method
 (init_declaration body: (_) @body)
 (deinit_declaration "deinit" @name body: (_) @body) @definition.method
