@@ -257,7 +257,8 @@ def _bytes_of(root: str, path: str) -> bytes | None:
     place = f"{root}/{path}"
     if ".." in path.split("/"):
         return None
-    _target(root, path, os.path.realpath(root))
+    if os.path.islink(place):
+        _target(root, path, os.path.realpath(root))
     handle = os.open(place, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
         seen = os.fstat(handle)
