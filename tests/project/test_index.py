@@ -689,7 +689,7 @@ def test_what_a_helper_falls_silent_over_is_known_by_its_paths(large: Path, cach
     slow = "import time, loom.project.workers as w; w.read_entry = lambda *_: time.sleep(60); "
     monkeypatch.setattr(workers, "_START", workers._START.replace("from loom", f"{slow}from loom", 1))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
-    monkeypatch.setattr(workers, "SILENT_SECONDS", 1.0)
+    monkeypatch.setattr(workers, "SILENT_SECONDS", 4.0)  # longer than a helper takes to awake
     index = updated(large, cache)
     assert len(index.entries) == 104
     unread = [path for path, entry in index.entries.items() if path.endswith(".py") and not entry.parsed.definitions]
