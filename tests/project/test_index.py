@@ -295,7 +295,7 @@ def test_when_the_clock_went_back_content_decides(root: Path, cache: Path, monke
     (root / "src/apple.py").write_text("def feel():\n    pass\n")
     os.utime(root / "src/apple.py", ns=(seen.st_mtime_ns, seen.st_mtime_ns))
     assert index.update() == 1  # whatever times a program sets, the system tells
-    monkeypatch.setattr("loom.project.index.listed", lambda root: [structs.replace(one, touched=0) for one in listed(root)])
+    monkeypatch.setattr("loom.project.index.listed", lambda root: [structs.replace(one, noticed=0) for one in listed(root)])
     (root / "src/apple.py").write_text("def fell():\n    pass\n")
     os.utime(root / "src/apple.py", ns=(seen.st_mtime_ns, seen.st_mtime_ns))
     index = updated(root, cache)

@@ -172,6 +172,15 @@ def test_another_project_begins_an_epoch_that_says_so(address: str, shop: Path, 
         assert "receipt.py" not in system(context)
 
 
+def test_an_index_that_is_not_kept_is_told_of_in_the_report(shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with Loom.open(":memory:") as loom:
+        context = ask(loom.new(), "The receipt is never sent", project=shop)
+        assert [note for note in context.report.notes if note.startswith("the index is only in memory")]
+        assert "receipt.py" in system(context)
+
+
 def test_a_preview_changes_nothing(address: str, shop: Path) -> None:
     with Loom.open(address) as loom:
         session = loom.new()

@@ -20,7 +20,7 @@ from loom.cli.terminal import reading
 from loom.context.policy import Policy, read_policy
 from loom.context.weave import Context, check_wish
 from loom.context.weave import weave as weave_request
-from loom.engine.mapping import drawn, look_for, read_project
+from loom.engine.mapping import one_map, read_project
 from loom.errors import CannotFit, ChoiceError
 from loom.stores.sessions import SessionRow
 from loom.transcripts.runs import Run
@@ -91,8 +91,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     def _run(self, run: Run, policy: str | Policy, overrides: Any) -> Context:
         given = run.conversation()
         wish = check_wish(self.model, self.window, self.reserve, policy, (), overrides, 1.0, self._zones)
-        sight = look_for(given.messages, self.project) if self.project else None
-        made = drawn(wish, given, sight)
+        sections = one_map(wish, given, self.project) if self.project else []
         try:
             return weave_request(
                 given,
@@ -100,7 +99,7 @@ class Asked(Struct, frozen=True, kw_only=True):
                 window=self.window,
                 reserve_output=self.reserve,
                 policy=policy,
-                sections=[("repo_map", made.text)] if made and made.text else [],
+                sections=sections,
                 overrides=overrides,
                 zones=self._zones,
             )

@@ -1,6 +1,6 @@
 """The map of a project in the requests of a session: a snapshot for each epoch, and what a request needs beyond it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from os import PathLike
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from loom.context.report import Report
 from loom.context.sections import FRAME, Section
 from loom.context.weave import Wish, budget_for, gate_counter
-from loom.conversation.message import Conversation, Message
+from loom.conversation.message import Conversation
 from loom.stores.path import Path
 from loom.stores.views import Mapped
 
@@ -39,14 +39,6 @@ def look_along(path: Path, project: "str | PathLike[str]") -> "Sight":
     return look_at(project, asked_by(goal, request or (recent[-1].text if recent else ""), recent))
 
 
-def look_for(messages: Sequence[Message], project: "str | PathLike[str]") -> "Sight":
-    """The same for a history that is at hand."""
-    from loom.project.maps import look_at
-    from loom.project.touched import asked_in
-
-    return look_at(project, asked_in(messages))
-
-
 def _said(path: Path, place: int | None) -> str:
     nodes = path.nodes([place]) if place is not None else ()
     return next((node.message.text for node in nodes if node.message), "")
@@ -60,6 +52,15 @@ def drawn(wish: Wish, given: Conversation, sight: "Sight | None") -> Mapped | No
     count = gate_counter(wish.model or given.model or None, wish.ratio).count_text
     made = (sight.in_seed_form if wish.policy.map == "seed" else sight.whole)(tokens, count)
     return Mapped(sight.root, made.text, sight.shown(made))
+
+
+def one_map(wish: Wish, given: Conversation, project: "str | PathLike[str]") -> list[Section]:
+    """The map for a request that is on its own."""
+    from loom.project.maps import look_at
+    from loom.project.touched import asked_in
+
+    made = drawn(wish, given, look_at(project, asked_in(given.messages)))
+    return [Section("repo_map", made.text, "project")] if made and made.text else []
 
 
 def as_shown(made: Mapped | None, report: Report) -> Mapped | None:

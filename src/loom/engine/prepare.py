@@ -116,7 +116,7 @@ def prepare(
             if view.undone:
                 context = replace(context, report=replace(context.report, epoch_reason=UNDONE))
                 view = replace(view, undone=False, session=0)
-            return _told(context, bears), _remember(context, reading, wish, model, view)
+            return _told(context, bears, sight), _remember(context, reading, wish, model, view)
         except EpochEnds as ends:
             reason, early = str(ends), ends.early
     if anew is None:
@@ -147,7 +147,7 @@ def prepare(
     kept = replace(
         began.view, as_of=manner.now, shape=shape_of(bears), told=text, map=as_shown(made, context.report), given=given_by
     )
-    return _told(context, bears), replace(began, view=kept, note=note)
+    return _told(context, bears, sight), replace(began, view=kept, note=note)
 
 
 def _with_summary(wish: Wish, text: str) -> Wish:
@@ -213,12 +213,13 @@ def prepare_ending(row: SessionRow, path: Path, wish: Wish, manner: Manner, fetc
     return build(given, replace(wish, document=True, ending=manner.buffer), (), None, EVERYWHERE, fetch)
 
 
-def _told(context: Context, bears: Bearing) -> Context:
+def _told(context: Context, bears: Bearing, sight: "Sight | None") -> Context:
     """The context with a line in its report for each thing that was kept from it, and what else is to be known."""
-    if not bears.hidden and not bears.notes:
+    notes = (*bears.notes, *(sight.notes if sight else ()))
+    if not bears.hidden and not notes:
         return context
     hidden = [Item(f"messages[{depth}]", "history", "hidden", why, 0, 0) for depth, why in sorted(bears.hidden.items())]
-    report = replace(context.report, items=(*context.report.items, *hidden), notes=(*context.report.notes, *bears.notes))
+    report = replace(context.report, items=(*context.report.items, *hidden), notes=(*context.report.notes, *notes))
     return replace(context, report=report)
 
 

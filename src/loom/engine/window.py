@@ -14,7 +14,7 @@ from loom.context.sections import Section
 from loom.context.summaries import summarize_old_messages
 from loom.context.weave import check_wish, gather, weave
 from loom.conversation.message import Message
-from loom.engine.mapping import drawn, look_for
+from loom.engine.mapping import one_map
 
 _estimate = Counter(SEEDS["window"], remember=1)
 
@@ -52,8 +52,7 @@ class ContextWindow:
         given, _ = gather(messages, None, None)
         if project_path is not None:
             wish = check_wish(model, budget.window, reserve, policy, (), None, 1.0, zones)
-            made = drawn(wish, given, look_for(given.messages, project_path))
-            sections = [*sections, *([Section("repo_map", made.text)] if made and made.text else [])]
+            sections = [*sections, *one_map(wish, given, project_path)]
         context = weave(
             given,
             model=model,

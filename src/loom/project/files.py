@@ -8,12 +8,13 @@ import codecs
 import os
 import re
 import stat
-import subprocess
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from msgspec import Struct
+
+from loom.project.git import git
 
 LARGEST = 2**20  # bytes of a file that is read
 MOST = 200_000  # files that a walk finds before it stops: somebody may name their home
@@ -35,13 +36,13 @@ _PROSE = frozenset((".md", ".markdown", ".rst", ".txt", ".adoc", ".tex", ".org")
 class Found(Struct, frozen=True, gc=False):
     """A file of a project: its path below the root with /, its size in bytes, and when it was changed, in nanoseconds.
 
-    `changed` is what programs may set as they like; `touched` is when the system last saw a change of any kind.
+    `changed` is what programs may set as they like; `noticed` is when the system last saw a change of any kind.
     """
 
     path: str
     size: int
     changed: int
-    touched: int = 0
+    noticed: int = 0
 
 
 def listed(root: Path) -> list[Found]:
@@ -128,17 +129,8 @@ def _listed_by_git(root: str) -> dict[str, Found]:
 
 def _git_names(folder: str) -> Iterator[tuple[bool, str]]:
     """The names that git lists from a folder on, and whether it keeps them."""
-    command = ["git", "-c", "core.fsmonitor=false", "ls-files", "-z", "-t", "--cached", "--others", "--exclude-standard"]
-    # A hook sets the variables that say which repository is meant; here the folder says it.
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    clean["GIT_OPTIONAL_LOCKS"] = "0"
-    try:
-        done = subprocess.run(
-            command, cwd=folder, env=clean, stdin=subprocess.DEVNULL, capture_output=True, timeout=_GIT_SECONDS, check=True
-        )
-    except (OSError, ValueError, subprocess.SubprocessError):
-        return
-    for line in done.stdout.split(b"\0"):
+    asked = ("ls-files", "-z", "-t", "--cached", "--others", "--exclude-standard")
+    for line in git(folder, *asked, seconds=_GIT_SECONDS).split(b"\0"):
         try:
             name = line[2:].decode()
         except UnicodeDecodeError:
@@ -161,7 +153,7 @@ def _walked(root: str) -> dict[str, Found]:
             continue
         if folder and ".git" in children:
             found |= {
-                (path := f"{folder}/{one.path}"): Found(path, one.size, one.changed, one.touched)
+                (path := f"{folder}/{one.path}"): Found(path, one.size, one.changed, one.noticed)
                 for one in _listed_by_git(f"{root}/{folder}").values()
             }
             continue

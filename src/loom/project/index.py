@@ -7,7 +7,6 @@ What is seen of a file is seen before it is read, so a change that comes in betw
 """
 
 import os
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -22,11 +21,9 @@ from msgspec import structs
 from loom.errors import ChoiceError, StoreError
 from loom.project.entries import Entry, digest_of, packed, unpacked
 from loom.project.files import Found, listed, read_text
+from loom.project.git import git
 from loom.project.index_file import IndexFile, Row, Seen, cache_folder
-from loom.project.terms import terms_of
 from loom.project.workers import Fresh, read_all
-
-__all__ = ["Entry", "Index", "Progress", "open_index", "recency", "terms_of"]
 
 TICK = 2 * 10**9  # nanoseconds within which two changes may have the same time on some file system
 _BATCH_BYTES = 4 * 2**20  # of source that one transaction tells of
@@ -103,13 +100,13 @@ class Index:
             seen = self._seen.get(one.path)
             if seen is None or seen.changed != one.changed or seen.size != one.size:
                 fresh.append(one)
-            elif went_back or one.changed > seen.at - TICK or one.touched != seen.touched:
+            elif went_back or one.changed > seen.at - TICK or one.noticed != seen.noticed:
                 if digest_of(read_text(self.root, one.path)) != seen.digest:
                     fresh.append(one)
                     continue
                 is_old = seen.at and (one.changed <= now - TICK or now < seen.at)  # else it must be read again next time anyway
-                if is_old or one.touched != seen.touched:
-                    self._seen[one.path] = structs.replace(seen, touched=one.touched, at=now if is_old else seen.at)
+                if is_old or one.noticed != seen.noticed:
+                    self._seen[one.path] = structs.replace(seen, noticed=one.noticed, at=now if is_old else seen.at)
                     self._confirmed.add(one.path)
         return fresh
 
@@ -146,7 +143,7 @@ class Index:
     def _seen_now(self, found: Found, fresh: Fresh, now: int) -> Seen:
         # What is unreadable or not there for a moment may come back as it was, so having seen it proves nothing.
         is_sure = fresh.digest or os.access(self.root / found.path, os.R_OK, effective_ids=os.access in os.supports_effective_ids)
-        return Seen(found.size, found.changed, found.touched, now if is_sure else 0, fresh.digest)
+        return Seen(found.size, found.changed, found.noticed, now if is_sure else 0, fresh.digest)
 
     # On disk
 
@@ -202,7 +199,7 @@ class Index:
 
 def newest_commit(root: Path) -> str:
     """The commit that a project stands at; "" where there is none."""
-    return _git(root, "rev-parse", "--verify", "--quiet", "HEAD").decode().strip()
+    return git(root, "rev-parse", "--verify", "--quiet", "HEAD", seconds=_GIT_SECONDS).decode().strip()
 
 
 def recency(root: Path) -> dict[str, int]:
@@ -221,7 +218,7 @@ def _recency(root: Path, head: str) -> dict[str, int]:
     said = ("log", "-z", "--name-only", "--relative", "--no-renames", "--no-merges", f"-n{_COMMITS}", "--format=%x01%ct", head)
     ranks: dict[str, int] = {}
     commit = -1
-    answer = _git(root, *said)
+    answer = git(root, *said, seconds=_GIT_SECONDS)
     if not answer:
         raise TimeoutError
     for line in answer.split(b"\0"):
@@ -231,18 +228,3 @@ def _recency(root: Path, head: str) -> dict[str, int]:
         elif line:
             ranks.setdefault(line.decode(errors="replace"), commit)
     return ranks
-
-
-def _git(root: Path, *arguments: str) -> bytes:
-    """What git answers; nothing where there is none, where it fails, or where it takes long."""
-    # A hook sets the variables that say which repository is meant; here the folder says it.
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    clean |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0"}
-    command = ["git", "-c", "core.fsmonitor=false", "-c", "log.showSignature=false", *arguments]
-    try:
-        done = subprocess.run(
-            command, cwd=root, env=clean, stdin=subprocess.DEVNULL, capture_output=True, timeout=_GIT_SECONDS, check=True
-        )
-    except (OSError, ValueError, subprocess.SubprocessError):
-        return b""
-    return done.stdout

@@ -22,12 +22,12 @@ from loom.errors import StoreError
 FORMAT = 2
 BUSY_SECONDS = 1.0
 # The modules that an entry is made by.
-MAKERS = ("entries", "files", "grammars", "languages", "linewise", "python_lines", "symbols", "terms")
+MAKERS = ("entries", "files", "git", "grammars", "languages", "linewise", "python_lines", "symbols", "terms")
 _DAMAGED = (apsw.CorruptError, apsw.NotADBError, apsw.SQLError, apsw.MismatchError, UnicodeDecodeError)
 _SCHEMA = """
     CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS files
-        (path TEXT PRIMARY KEY, size INT, changed INT, touched INT, seen INT, digest BLOB, sum INT) WITHOUT ROWID;
+        (path TEXT PRIMARY KEY, size INT, changed INT, noticed INT, seen INT, digest BLOB, sum INT) WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS entries (path TEXT PRIMARY KEY, data BLOB, sum INT);
 """
 
@@ -37,7 +37,7 @@ class Seen(Struct, frozen=True, gc=False):
 
     size: int
     changed: int
-    touched: int
+    noticed: int
     at: int
     digest: bytes
 
@@ -89,13 +89,13 @@ class IndexFile:
         if about != self._about:
             return []
         found: list[tuple[Any, ...]] = connection.execute(
-            """SELECT path, size, changed, touched, seen, digest, files.sum, data, entries.sum
+            """SELECT path, size, changed, noticed, seen, digest, files.sum, data, entries.sum
                 FROM files JOIN entries USING (path) ORDER BY 1"""
         ).fetchall()
         rows = []
-        for path, size, changed, touched, at, digest, total, data, data_total in found:
+        for path, size, changed, noticed, at, digest, total, data, data_total in found:
             with suppress(TypeError, AttributeError):  # damage may change a value into one of another type
-                seen = Seen(size, changed, touched, at, digest)
+                seen = Seen(size, changed, noticed, at, digest)
                 if total == _sum(path, seen) and data_total == crc32(data, crc32(digest)):
                     rows.append(Row(path, seen, data))
         return rows
@@ -115,7 +115,7 @@ class IndexFile:
                 seen = row.seen
                 connection.execute(
                     "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, ?)",
-                    (row.path, seen.size, seen.changed, seen.touched, seen.at, seen.digest, _sum(row.path, seen)),
+                    (row.path, seen.size, seen.changed, seen.noticed, seen.at, seen.digest, _sum(row.path, seen)),
                 )
                 if row.data is not None:
                     total = crc32(row.data, crc32(seen.digest))
@@ -162,7 +162,7 @@ class IndexFile:
 
 
 def _sum(path: str, seen: Seen) -> int:
-    return crc32(f"{path}\0{seen.size} {seen.changed} {seen.touched} {seen.at} ".encode() + seen.digest)
+    return crc32(f"{path}\0{seen.size} {seen.changed} {seen.noticed} {seen.at} ".encode() + seen.digest)
 
 
 @cache

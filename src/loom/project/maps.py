@@ -29,7 +29,7 @@ _BEST, _NEARLY = 6, 0.2  # definitions of a file beyond the map, and what they a
 _OPEN = 4  # projects whose indexes a process keeps
 _ASKED = 8  # requests whose ranking is kept, while nothing changes
 
-Shown = Mapping[str, Mapping[str, str]]  # the names that a map shows by path, and how what has them was declared, as digests
+Digests = Mapping[str, Mapping[str, str]]  # the names that a map shows by path, and how what has them was declared, as digests
 
 
 class Sight(Struct, frozen=True, gc=False):
@@ -59,7 +59,7 @@ class Sight(Struct, frozen=True, gc=False):
         """What a map shows, to be compared with what is there later."""
         return {file.path: _declared(self.entries[file.path], map(_last, file.symbols)) for file in made.files}
 
-    def beyond(self, shown: Shown, tokens: int, count: Count) -> str:
+    def beyond(self, shown: Digests, tokens: int, count: Count) -> str:
         """What matters most now and a map from before does not show, or shows as it no longer is, and what of that map is gone.
 
         Nothing where it is as it was.

@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from loom.project.files import read_text
@@ -112,7 +113,7 @@ def _with_touched(request: Request, touched: Sequence[str], known: Known) -> Req
         last = name.rpartition(".")[2]
         if known.called(last):
             names[last] = max(names.get(last, 0.0), TOUCHED * FADING**age)
-    return Request(request.terms, names, request.paths, request.frames, request.literals, request.roles)
+    return replace(request, names=names)
 
 
 # Without a request
