@@ -1,5 +1,6 @@
 """Imports point down, pure rooms stay pure, types are strict, importing does nothing, and the public names are these."""
 
+import re
 import subprocess
 import sys
 
@@ -90,3 +91,10 @@ def test_importing_loom_does_no_work() -> None:
 def test_no_module_outgrows_one_idea() -> None:
     for path in (ROOT / "src").rglob("*.py"):
         assert len(path.read_text().splitlines()) <= 550, f"{path.name} holds more than one idea"
+
+
+def test_no_pattern_repeats_a_group_possessively() -> None:
+    """Before Python 3.11.5 such a pattern may miss what it should match."""
+    found = re.compile(r"\)(?:[*+?]|\{[\d,]+\})\+|\(\?>")
+    for source in sorted((ROOT / "src").rglob("*.py")):
+        assert not found.search(source.read_text(encoding="utf-8")), source.name

@@ -95,7 +95,12 @@ def test_an_empty_folder_is_said_to_be_one(tmp_path: Path) -> None:
 
 
 def test_watch_prints_the_map_again_when_a_file_changes(shop: Path) -> None:
-    running = subprocess.Popen([*LOOM, "map", str(shop), "--watch", "--json"], stdout=subprocess.PIPE, text=True)
+    running = subprocess.Popen(
+        [*LOOM, "map", str(shop), "--watch", "--json"],
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # whoever runs the tests may ignore it
+    )
     try:
         assert running.stdout
         before = json.loads(running.stdout.readline())

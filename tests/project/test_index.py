@@ -689,7 +689,9 @@ def test_what_a_helper_falls_silent_over_is_known_by_its_paths(large: Path, cach
     slow = "import time, loom.project.workers as w; w.read_entry = lambda *_: time.sleep(60); "
     monkeypatch.setattr(workers, "_START", workers._START.replace("from loom", f"{slow}from loom", 1))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
-    monkeypatch.setattr(workers, "SILENT_SECONDS", 4.0)  # longer than a helper takes to awake
+    monkeypatch.setattr(workers, "SILENT_SECONDS", 1.0)
+    give_up = workers._Helper.give_up  # only of one that is awake, however long that takes here
+    monkeypatch.setattr(workers._Helper, "give_up", lambda helper: give_up(helper) if helper._awake else None)
     index = updated(large, cache)
     assert len(index.entries) == 104
     unread = [path for path, entry in index.entries.items() if path.endswith(".py") and not entry.parsed.definitions]

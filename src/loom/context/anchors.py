@@ -52,7 +52,7 @@ _RUN = rf"""(?P<url>[A-Za-z][A-Za-z+]{{1,9}}://[^\s"'`<>()\[\]{{}}\\{_CJK}]+)
     |[{_QUOTE}](?=(?P<quoted>[^\s{_QUOTE}{_UNQUOTE}\\][^\n{_QUOTE}{_UNQUOTE}\\]{{0,38}}[^\s{_QUOTE}{_UNQUOTE}\\])[{_UNQUOTE}])
     |(?P<run>(?:[~.]{{0,2}}/\.?|[@\#.~]|--)?{_WORD}(?:{_WORD}|[./@+:~-](?={_WORD}|[./~])|(?<=\d),(?=\d))*)"""
 # Words of plain letters that nothing joins to others are no names: as many as follow each other are passed over at once.
-_PASSED = r"""(?:[A-Za-z][a-z]*+[.:-]?+[\s,;!?'"()\[\]{}<>=*|&%$^]++)++|"""
+_PASSED = r"""(?:[A-Za-z][a-z]*+[.:-]?+[\s,;!?'"()\[\]{}<>=*|&%$^]++)+|"""
 _ESCAPE = r"\\(?:u[0-9a-fA-F]{4}|.)|"
 _PLAIN_RUNS, _ESCAPED_RUNS = re.compile(_PASSED + _RUN, re.VERBOSE), re.compile(_ESCAPE + _PASSED + _RUN, re.VERBOSE)
 _MIXED_RUNS, _MIXED_ESCAPED_RUNS = re.compile(_RUN, re.VERBOSE), re.compile(_ESCAPE + _RUN, re.VERBOSE)

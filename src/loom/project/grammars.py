@@ -109,10 +109,10 @@ def parsed_by_grammar(name: str, language: str, text: str, is_header: bool) -> P
 
 
 _WORDS = re.compile(rb"[A-Za-z_$\x80-\xff][A-Za-z_0-9$\x80-\xff]++")
-_ASKING, _ASKING_WORDS = ("ruby", "elixir"), re.compile(_WORDS.pattern + rb"(?:[?!](?!=))?+")  # names may end so: empty? fetch!
+_ASKING, _ASKING_WORDS = ("ruby", "elixir"), re.compile(_WORDS.pattern + rb"(?:[?!](?!=))?")  # names may end so: empty? fetch!
 # Words in capitals before the name of a class, which say how it is exported: class X_EXPORT Name {
 _EXPORTED = re.compile(
-    rb"\b(class|struct|union|enum)((?:\s++_*[A-Z][A-Z0-9_]++(?:\([^()\n]{0,200}\))?+){1,3}?)"
+    rb"\b(class|struct|union|enum)((?:\s++_*[A-Z][A-Z0-9_]++(?:\([^()\n]{0,200}\))?){1,3}?)"
     rb"(?=\s+(?!final\b)[A-Za-z_][\w:]*+(?:<[^;{}]{0,200}>)?(?:\s+final)?\s*(?:\{|:(?!:)))"
 )
 _PRINTED = re.compile(rb"[^\n]")

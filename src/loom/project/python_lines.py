@@ -21,20 +21,20 @@ _WITHIN = "\x01"  # begins a line in the midst of a string, or behind a backslas
 _OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
 
 _STRING = (
-    r'''"""[^"\\]*+(?:(?:\\.|"(?!""))[^"\\]*+)*+"""|"(?!"")[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"|""(?!")'''
-    r"""|'''[^'\\]*+(?:(?:\\.|'(?!''))[^'\\]*+)*+'''|'(?!'')[^'\\\n]*+(?:\\.[^'\\\n]*+)*+'|''(?!')"""
+    r'''"""[^"\\]*+(?:(?:\\.|"(?!""))[^"\\]*+)*"""|"(?!"")[^"\\\n]*+(?:\\.[^"\\\n]*+)*"|""(?!")'''
+    r"""|'''[^'\\]*+(?:(?:\\.|'(?!''))[^'\\]*+)*'''|'(?!'')[^'\\\n]*+(?:\\.[^'\\\n]*+)*'|''(?!')"""
 )
 _APART = re.compile(rf"{_STRING}|\#[^\n]*+|\\\n|[\"'\x01]", re.DOTALL)
 _SIGNS = re.compile(r"[()\[\]{}:;\n#]")
 _ALL_SIGNS = re.compile(rf"{_STRING}|\#[^\n]*+|\\\n|[()\[\]{{}}:;\n]", re.DOTALL)
 _BEGINS = re.compile(
-    r"""^([ \t]*+)(?:((?:async[ \t]++)?+def|class)[ \t]++([^\W\d]\w*+) | (@)
+    r"""^([ \t]*+)(?:((?:async[ \t]++)?def|class)[ \t]++([^\W\d]\w*+) | (@)
     | (type)[ \t]++([^\W\d]\w*+)[ \t]*+(?=[\[=])
-    | (?<![ \t])([^\W\d]\w*+)[ \t]*+(?:(?::[^=\n\#]*+)?=(?!=)[ \t]*+(lambda\b)?+|:))""",
+    | (?<![ \t])([^\W\d]\w*+)[ \t]*+(?:(?::[^=\n\#]*+)?=(?!=)[ \t]*+(lambda\b)?|:))""",
     re.MULTILINE | re.VERBOSE,
 )
 _CONSTANT = re.compile(r"_*[A-Z][A-Z0-9_]+")
-_DECLARES = re.compile(r"[ \t]*+(?:(?:async[ \t]++)?+def[ \t]|class[ \t])")
+_DECLARES = re.compile(r"[ \t]*+(?:(?:async[ \t]++)?def[ \t]|class[ \t])")
 _BEFORE_NAME = re.compile(r"\b(?:def|class|async)[ \t]*+\Z")
 _BEHIND_NAME = frozenset(" \t([:\n")
 _IN_BRACKETS = re.compile(r",|.\s*+[)\]}]", re.DOTALL)
