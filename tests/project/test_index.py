@@ -685,20 +685,6 @@ def test_helpers_that_do_not_help(large: Path, cache: Path, tmp_path: Path, monk
     assert open_index(large, cache).update() == 0
 
 
-def test_what_a_helper_falls_silent_over_is_known_by_its_paths(large: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    slow = "import time, loom.project.workers as w; w.read_entry = lambda *_: time.sleep(60); "
-    monkeypatch.setattr(workers, "_START", workers._START.replace("from loom", f"{slow}from loom", 1))
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
-    monkeypatch.setattr(workers, "SILENT_SECONDS", 1.0)
-    give_up = workers._Helper.give_up  # only of one that is awake, however long that takes here
-    monkeypatch.setattr(workers._Helper, "give_up", lambda helper: give_up(helper) if helper._awake else None)
-    index = updated(large, cache)
-    assert len(index.entries) == 104
-    unread = [path for path, entry in index.entries.items() if path.endswith(".py") and not entry.parsed.definitions]
-    assert 0 < len(unread) < 104
-    assert index.update() == 0
-
-
 def test_a_helper_never_runs_what_lies_beside_the_user(large: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("struct", "msgspec", "loom", "queue", "sitecustomize"):
         write(large, f"{name}.py", f"open({str(large / 'ran')!r}, 'w')\n")
