@@ -53,7 +53,9 @@ class Places(Struct, frozen=True):
         if not self.spots:
             return 1
         spot = self.spots[index]
-        return spot.stop - spot.start - sum(place in self.hidden for place in range(spot.start, spot.stop) if not spot.unread)
+        if spot.unread:  # a stretch of any length, so it must not be walked through
+            return spot.stop - spot.start
+        return spot.stop - spot.start - sum(place in self.hidden for place in range(spot.start, spot.stop))
 
     def span(self, span: Span) -> Span:
         """The place on the path of a span of the history."""
