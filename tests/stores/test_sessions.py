@@ -1,6 +1,7 @@
 """Sessions as their users meet them, on both databases."""
 
 import asyncio
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,51 @@ def test_the_same_answer_is_written_and_counted_once(loom: Loom) -> None:
     session.absorb(answer("a2"))
     assert len(session.path) == 4
     assert session.row.usage.prompt == 18
+
+
+def test_every_answer_of_a_provider_that_repeats_its_ids_is_written(loom: Loom) -> None:
+    """Ollama's ids are `chatcmpl-` and a random number below 999."""
+    chance = random.Random(7)
+    for _ in range(3):
+        session, said = loom.new(), list[str]()
+        for n in range(60):
+            session.append(f"question {n}")
+            said.append(chance.choice(["yes", "no", f"answer {n}"]))
+            [node] = session.absorb(answer(f"chatcmpl-{chance.randrange(20)}", said[-1]))
+            assert session.absorb(answer(node.generation, said[-1])) == [node]
+        assert texts(session)[1::2] == said
+        assert session.row.usage.prompt == 60 * 9
+
+
+def test_an_answer_with_the_same_id_and_the_same_words_answers_another_question(loom: Loom) -> None:
+    session = loom.new()
+    for question in ("first?", "second?"):
+        session.append(question)
+        session.absorb(answer("chatcmpl-7", "ok"))
+    assert texts(session) == ["first?", "ok", "second?", "ok"]
+    assert session.row.usage.completion == 4
+
+
+def test_calls_under_a_repeated_id_are_each_written(loom: Loom) -> None:
+    """In one turn too: the same tool called again with the same arguments, and only the call's own id differs."""
+    session = loom.new()
+    session.append("go")
+    for n in range(3):
+        call = {"id": f"call_{n}", "type": "function", "function": {"name": "sh", "arguments": "{}"}}
+        session.absorb(answer("chatcmpl-7", "", tool_calls=[call]))
+        session.append({"role": "tool", "tool_call_id": f"call_{n}", "content": "ok"})
+    assert len(session.path) == 7
+
+
+def test_an_answer_absorbed_again_after_a_restart_is_written_once(loom: Loom) -> None:
+    session = loom.new()
+    session.append("what?")
+    for name in ("chatcmpl-7", ""):
+        session.append("and?")
+        before = session.absorb(answer(name))
+        again = loom.session(session.id)
+        assert [node.id for node in again.absorb(answer(name))] == [node.id for node in before]
+        assert len(again.path) == len(session.path)
 
 
 def test_an_answer_is_kept_as_it_came(loom: Loom) -> None:

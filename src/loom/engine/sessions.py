@@ -22,7 +22,7 @@ from loom.context.working import EMPTY, Working, measured, render
 from loom.conversation.canonical import to_json
 from loom.conversation.message import ToolCall
 from loom.conversation.tree import Source
-from loom.dialects.answers import parse_answer
+from loom.dialects.answers import Answer, parse_answer
 from loom.engine.assemble import Manner
 from loom.engine.aware import addendum, blocks, headers_from
 from loom.engine.home import Home
@@ -376,7 +376,8 @@ class Session(Written):
     def absorb(self, response: Any, *, choice: int = 0) -> list[Node]:
         """Write what a provider answered behind the cursor, with its usage and the answer as it came.
 
-        Takes the JSON of OpenAI (chat, responses) or Anthropic, or their SDKs' objects. The same answer twice is written once.
+        Takes the JSON of OpenAI (chat, responses) or Anthropic, or their SDKs' objects. The same answer twice is written once: an
+        answer is known by what it says and what it follows, not by the provider's id alone, which some providers use again.
         """
         answer = parse_answer(response, choice)
         self.commit()
@@ -393,7 +394,7 @@ class Session(Written):
             self._sources = ()
         # The provider's name for the answer tells two equal answers apart; of several choices each is its own.
         generation = f"{answer.id}#{choice}" if answer.id and choice else answer.id
-        behind = self._behind(plain(generation))
+        behind = self._answered(answer, plain(generation))
         nodes = self._append(answer.messages, behind, plain(generation), usage=usage, records=beside, calibration=learnt)
         self.told("absorbed", prompt=usage.prompt, completion=usage.completion, cached=usage.cached, cost=usage.cost)
         # A turn is over when nothing is called any more; where turns are not what is cut, one need not wait for that.
@@ -401,13 +402,30 @@ class Session(Written):
             self._home.begin(self.id, self._sum_up_what_is_due)
         return nodes
 
-    def _behind(self, generation: str) -> Node | None:
-        """Where an answer belongs: behind the cursor, or where it stands already if it came a moment ago."""
-        recent = self.path[-_RECENT:] if generation else []
-        first = next((n for n, node in enumerate(recent) if node.generation == generation), None)
-        if first is None:
-            return self.path.end
-        return recent[first - 1] if first else self.path[recent[0].depth - 1] if recent[0].depth else None
+    def _answered(self, answer: Answer, generation: str) -> Node | None:
+        """The node that an answer follows: the cursor, unless the same answer was written a moment ago.
+
+        The provider's id alone proves nothing, for some providers repeat theirs. An answer that comes again is one that the path
+        ends with, or one of this turn whose calls were answered since.
+        """
+        said = [message for message in answer.messages if message.role not in ("system", "developer")]
+        recent = self.path[-_RECENT:] if said else []
+        for first in range(len(recent) - len(said), -1, -1):
+            chain = recent[first : first + len(said)]
+            equal = [node.message for node in chain] == said and all(node.generation == generation for node in chain)
+            if equal and self._came_before(answer, chain[-1], generation):
+                return self.path[chain[0].depth - 1] if chain[0].depth else None
+            if recent[first].role == "user":
+                break
+        return self.path.end
+
+    def _came_before(self, answer: Answer, node: Node, generation: str) -> bool:
+        """Whether an answer that says the same as this node, under the same id, is that answer and not another one."""
+        stands_last = self.path.end is not None and node.seq == self.path.end.seq
+        if stands_last and generation:
+            return True
+        calls = any(call.id for message in answer.messages for call in message.calls)
+        return (stands_last or calls) and answer.raw in self._store.sessions.records(self.row, node, "response")
 
     def recall(self, handle: str) -> str:
         """What was left out under this handle: the text of a part, or the messages of a span as canonical JSON lines."""
