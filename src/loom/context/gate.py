@@ -115,6 +115,11 @@ def fit(
         units[taken.pop()].made = None
 
 
+def cut_of_point(items: Iterable[Item]) -> int:
+    """How many tokens of goal, request and pins were cut."""
+    return sum(item.before - item.after for item in items if item.action == "shrunk" and item.rule in POINT)
+
+
 def costs_of(history: Sequence[Message], places: Places, counter: Counter) -> list[int]:
     """What each message takes; a stretch that was not read takes what the store says."""
     counted = [counter.count_message(message) for message in history]

@@ -12,7 +12,7 @@ from loom.budget.profiles import profile
 from loom.budget.zones import DEFAULTS, Budget
 from loom.context.cover import cover
 from loom.context.epochs import Epoch, EpochEnds, Renewal, hash_of
-from loom.context.gate import Fitted, Room, Work, costs_of, fit
+from loom.context.gate import Fitted, Room, Work, costs_of, cut_of_point, fit
 from loom.context.handles import Archive
 from loom.context.ladder import RUNGS, Ladder, Scene, Threshold, View, spared, whole
 from loom.context.outlook import Outlook, Prices, Standing, calls_to_come, weigh
@@ -329,6 +329,11 @@ def _choose(history: tuple[Message, ...], setup: Setup, before: Sequence[Piece] 
             fitted = _fill(history, replace(setup, room=room), start)
         except CannotFit:
             return _fill(history, untold, 0)
+        if cut := cut_of_point(item for piece in fitted.pieces for item in piece.items):  # covers give way before it does
+            if told <= cut:
+                return _fill(history, untold, 0)
+            told -= cut
+            continue
         lost = sum(piece.items[0].before for piece in fitted.pieces if piece.items[0].action == "dropped")
         if not lost and not standing:  # nothing to tell of
             return _fill(history, untold, 0)

@@ -15,7 +15,7 @@ from loom.budget.profiles import Exact, profile_for
 from loom.budget.zones import Budget, BudgetOptions, allocate_budget, flow
 from loom.context.assembly import BETWEEN
 from loom.context.epochs import Epoch, Renewal, epoch_of, mended
-from loom.context.gate import POINT, Fitted, Room
+from loom.context.gate import Fitted, Room, cut_of_point
 from loom.context.handles import Archive, PathArchive, to_lines
 from loom.context.outlook import Outlook, prices_of
 from loom.context.places import EVERYWHERE, Places
@@ -28,7 +28,7 @@ from loom.conversation.canonical import to_json
 from loom.conversation.message import Carried, Conversation, Message, Text, Tool, ToolCall, ToolResult
 from loom.conversation.turns import Span, in_flight
 from loom.dialects import dialect
-from loom.dialects.given import parse_given, parse_tool
+from loom.dialects.given import parse_placed, parse_tool
 from loom.dialects.repair import Repaired, repair
 from loom.dialects.settings_repair import has_marks, mend_settings
 from loom.errors import CannotFit, ChoiceError, describe
@@ -120,20 +120,15 @@ def weave(
     """Weave one request.
 
     `window` is the whole window (the model's by default), of which `reserve_output` is kept for the answer. `pins` are indexes of
-    messages, as given, that must stay. `previous`, the report of the last call, continues its epoch: the request then is the
-    last one without its tail, plus what is new. `zones` sets the size of zones in tokens. `ratio` corrects the counter by the
-    usage that the provider reported.
+    the list of messages as given, whatever becomes of them on the way; they must stay. `previous`, the report of the last call,
+    continues its epoch: the request then is the last one without its tail, plus what is new. `zones` sets the size of zones in
+    tokens. `ratio` corrects the counter by the usage that the provider reported.
     """
     previous = previous.report if isinstance(previous, Context) else previous
     asked = check_wish(model, window, reserve_output, policy, sections, overrides, ratio, zones)
     _check_pins(pins, previous)
-    given, leading = gather(messages, system, tools)
-    for pin in pins:
-        if not 0 <= pin - leading < len(given.messages):
-            raise ChoiceError(
-                f"pin {pin} is no message of the conversation; there are {len(given.messages)}, counted from {leading}"
-            )
-    return build(given, asked, [pin - leading for pin in pins], epoch_of(previous) if previous else None)
+    given, spans = gather(messages, system, tools)
+    return build(given, asked, _find_pinned(pins, given, spans), epoch_of(previous) if previous else None)
 
 
 def build(
@@ -171,7 +166,7 @@ def _is_short(report: Report) -> bool:
     """Whether goal, request or a pin is cut in an epoch that begins, and what memory takes would be enough for it."""
     if report.epoch_reason == "continued":
         return False
-    cut = sum(item.before - item.after for item in report.items if item.action == "shrunk" and item.rule in POINT)
+    cut = cut_of_point(report.items)
     return 0 < cut <= sum(item.after for item in report.items if item.place.startswith("sections[") and is_memory(item.zone))
 
 
@@ -343,15 +338,16 @@ def gather(
     messages: Conversation | Iterable[Message | Mapping[str, Any]],
     system: str | None,
     tools: Iterable[Tool | Mapping[str, Any]] | None,
-) -> tuple[Conversation, int]:
-    """One conversation from whatever the caller has, and how many system messages led the list."""
-    lead = 0
+) -> tuple[Conversation, list[Span] | None]:
+    """One conversation from whatever the caller has; for each message of a list, leading system text too, where it was given."""
+    spans = None
     if isinstance(messages, Conversation):
         conversation = messages
     elif isinstance(messages, Mapping | str | bytes) or not isinstance(messages, Iterable):
         raise ChoiceError(f"messages must be a list of messages or a Conversation, found {describe(messages)}")
     else:
-        parsed = list(parse_given(messages))
+        placed = list(parse_placed(messages))
+        spans, parsed = [span for span, _ in placed], [message for _, message in placed]
         lead = next((n for n, m in enumerate(parsed) if m.role not in ("system", "developer")), len(parsed))
         conversation = Conversation(messages=tuple(parsed[lead:]), system=tuple(parsed[:lead]))
     if system is not None and not isinstance(system, str):
@@ -362,7 +358,20 @@ def gather(
         if isinstance(tools, str | Mapping) or not isinstance(tools, Iterable):
             raise ChoiceError(f"tools must be a list of tools, found {describe(tools)}")
         conversation = replace(conversation, tools=tuple(parse_tool(tool, f"tools[{n}]") for n, tool in enumerate(tools)))
-    return conversation, lead
+    return conversation, spans
+
+
+def _find_pinned(pins: Sequence[int], given: Conversation, spans: list[Span] | None) -> list[int]:
+    """The messages that the pinned values of a list became. What became leading system text always stands."""
+    if not pins:
+        return []
+    spans = spans if spans is not None else [Span(index, index + 1) for index in range(len(given.messages))]
+    count = spans[-1].stop if spans else 0
+    for pin in pins:
+        if not 0 <= pin < count:
+            raise ChoiceError(f"pin {pin} is no message of the conversation; there are {count}, counted from 0")
+    wanted, leading = set(pins), len(spans) - len(given.messages)
+    return [n - leading for n, span in enumerate(spans) if n >= leading and not wanted.isdisjoint(range(span.start, span.stop))]
 
 
 def _check_pins(pins: object, previous: object) -> None:

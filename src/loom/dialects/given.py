@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from loom.conversation.message import Message, Tool
+from loom.conversation.turns import Span
 from loom.dialects import anthropic, openai, responses
 from loom.dialects.responses_rules import CALLS, KIND_OF_OUTPUT
 from loom.dialects.wire import expect_object
@@ -55,14 +56,19 @@ def parse_one(value: Any, place: str, follows_results: bool = False) -> list[Mes
 
 
 def parse_given(values: Iterable[Any]) -> Iterator[Message]:
+    return (message for _, message in parse_placed(values))
+
+
+def parse_placed(values: Iterable[Any]) -> Iterator[tuple[Span, Message]]:
+    """The messages, each with the places of what it was read from: one value may become several messages, several values one."""
     values = list(values)
     if any(map(is_item, values)):
-        yield from responses.parse_messages(values)
+        yield from responses.parse_items(values)
         return
     follows_results = False
     for index, value in enumerate(values):
         for message in parse_one(value, f"messages[{index}]", follows_results):
-            yield message
+            yield Span(index, index + 1), message
             follows_results = message.role == "tool"
 
 

@@ -21,6 +21,7 @@ from loom.conversation.message import (
     ToolCall,
     ToolResult,
 )
+from loom.conversation.turns import Span
 from loom.dialects.responses_rules import BY_KIND, CALLS, KIND_OF_OUTPUT, RULES, USER_ITEMS, check, check_messages
 from loom.dialects.settings import translate_settings
 from loom.dialects.wire import (
@@ -90,20 +91,27 @@ def parse(wire: Any) -> Conversation:
 
 def parse_messages(wires: Iterable[Any]) -> Iterator[Message]:
     """Our messages; items the model wrote in a row are gathered into one."""
+    return (message for _, message in parse_items(wires))
+
+
+def parse_items(wires: Iterable[Any]) -> Iterator[tuple[Span, Message]]:
+    """Our messages, each with the items that it is made of."""
     written: list[Part] = []
+    begin = index = 0
     for index, wire in enumerate(wires):
         place = f"input[{index}]"
         item = expect_object(wire, place)
         parsed = _parse_item(item, place)
         if isinstance(parsed, list):
+            begin = begin if written else index
             written += parsed
             continue
         if written:
-            yield Message("assistant", tuple(written))
+            yield Span(begin, index), Message("assistant", tuple(written))
             written = []
-        yield parsed
+        yield Span(index, index + 1), parsed
     if written:
-        yield Message("assistant", tuple(written))
+        yield Span(begin, index + 1), Message("assistant", tuple(written))
 
 
 def _parse_item(item: Json, place: str) -> Message | list[Part]:
