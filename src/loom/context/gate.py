@@ -270,7 +270,7 @@ def _kept(work: Work, unit: _Unit) -> Piece:
                 unit.rule,
                 before,
                 after,
-                () if whole else tuple(sorted(handles_in(made))),
+                () if whole else own_handles(work.archive, index, made),
                 0 if whole else _returns_at(unit, work.room),
             )
         )
@@ -298,8 +298,13 @@ def marker_for(policy: Policy, count: int, handle: str) -> str:
     return policy.marker.format(count=f"{count:,} message{'s' if count != 1 else ''}", handle=handle)
 
 
+def own_handles(archive: Archive, index: int, made: Message) -> tuple[str, ...]:
+    """The handles of what was cut from the message at this index; what its own words look like does not count."""
+    return tuple(sorted(handles_in(made).intersection(archive.parts_of(index))))
+
+
 def handles_in(message: Message) -> set[str]:
-    """The handles that a message's markers name."""
+    """The handles that a message names, in markers and in words that look like one."""
     found: set[str] = set()
     for part in message.parts:
         match part:

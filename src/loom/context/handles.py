@@ -1,8 +1,9 @@
 """Handles: short names, made from content and place, for what was left out; and the way back."""
 
 from base64 import b32encode
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from hashlib import blake2b
+from itertools import count
 from types import MappingProxyType
 from typing import Literal
 
@@ -30,6 +31,7 @@ def to_lines(messages: Iterable[Message]) -> str:
 
 
 def mint(place: str, content: str) -> str:
+    """The handle of this content at this place; the same from any process."""
     digest = blake2b(content.encode(errors="surrogatepass"), digest_size=16, person=place.encode()[:16]).digest()
     return "~" + b32encode(blake2b(place.encode() + digest, digest_size=8).digest()).decode().lower()[: LENGTH - 1]
 
@@ -37,40 +39,73 @@ def mint(place: str, content: str) -> str:
 class Cut(Struct, frozen=True):
     """What a handle stands for where messages have ids: stretches of nodes (first and last id), a text of one node, or a text.
 
-    `at` is the node of the path behind which all of it stands, where that is not the last of the nodes.
+    `at` is the node of the path behind which all of it stands, where that is not the last of the nodes. `minted_at` is the place
+    from which the handle was made.
     """
 
     kind: Literal["span", "part", "text"]
     nodes: tuple[tuple[str, str], ...] = ()
     text: str = ""
     at: str = ""
+    minted_at: str = ""
 
 
 class Archive:
-    """What was left out of one request, by handle: the text of a part, or the messages of a span as canonical JSON lines."""
+    """What was left out of one request, by handle: the text of a part, or the messages of a span as canonical JSON lines.
 
-    def __init__(self, digests: Mapping[str, str] = NONE) -> None:
+    One handle never names two things: where the words of `before` (the last request), or `taken` by others, have it already, the
+    place is numbered until the handle is free.
+    """
+
+    def __init__(
+        self, digests: Mapping[str, str] = NONE, before: "Archive | None" = None, taken: Collection[str] = frozenset()
+    ) -> None:
         self._kept: dict[str, str | tuple[Message, ...]] = {}
+        self._named: dict[str, object] = {}  # what each handle stands for, to tell two things apart
+        self._parts: dict[int, set[str]] = {}  # the handles of parts, by the index of their message
+        self._before, self._taken = before, taken
         self.digests = digests  # what a model said of large texts, by the text
 
     def keep_text(self, place: str, text: str) -> str:
-        handle = mint(place, text)
+        handle, _ = self._name(place, text, text)
         self._kept[handle] = text
         return handle
 
     def keep_part(self, index: int, path: str, text: str) -> str:
         """A text of the message at this index."""
-        return self.keep_text(f"{index}{path and '.'}{path}", text)
+        handle = self.keep_text(f"{index}{path and '.'}{path}", text)
+        self._parts.setdefault(index, set()).add(handle)
+        return handle
 
     def keep_span(self, start: int, messages: tuple[Message, ...]) -> str:
         # Hashing the hashes of messages would be cheaper, but the handle must be the same from any process.
-        handle = mint(f"span {start}", to_lines(messages))
+        handle, _ = self._name(f"span {start}", to_lines(messages), messages)
         self._kept[handle] = messages
         return handle
+
+    def _name(self, place: str, content: str, thing: object) -> tuple[str, str]:
+        """A handle that names this and nothing else, and the place from which it was made."""
+        for attempt in count():
+            minted_at = f"{place} #{attempt}" if attempt else place
+            handle = mint(minted_at, content)
+            if handle not in self._taken and self._names(handle, thing) == thing:
+                self._named[handle] = thing
+                return handle, minted_at
+        raise AssertionError("a handle is free after finitely many attempts")
+
+    def _names(self, handle: str, otherwise: object) -> object:
+        if handle in self._named:
+            return self._named[handle]
+        return self._before._names(handle, otherwise) if self._before else otherwise
+
+    def parts_of(self, index: int) -> Collection[str]:
+        """The handles under which texts of the message at this index were kept. Its own words may only look like some."""
+        return self._parts.get(index, ())
 
     def add(self, other: "Archive") -> None:
         """What another call of the same epoch left out can be recalled here too."""
         self._kept |= other._kept
+        self._named |= other._named
 
     def recall(self, handle: str) -> str:
         if handle not in self._kept:
@@ -86,22 +121,31 @@ class Archive:
 class PathArchive(Archive):
     """The archive of a stored history. Handles are made from ids, so what was not read need not be; `fetch` brings it back."""
 
-    def __init__(self, places: Places, fetch: Callable[[str], str], digests: Mapping[str, str] = NONE) -> None:
-        super().__init__(digests)
+    def __init__(
+        self,
+        places: Places,
+        fetch: Callable[[str], str],
+        digests: Mapping[str, str] = NONE,
+        taken: Collection[str] = frozenset(),
+    ) -> None:
+        super().__init__(digests, None, taken)
         self._places, self._fetch = places, fetch
         held = (range(spot.start, spot.stop) for spot in places.spots if not spot.unread)
         self._held = {place for stretch in held for place in stretch} | places.hidden
         self.cuts: dict[str, Cut] = {}
 
     def keep_text(self, place: str, text: str) -> str:
-        handle = super().keep_text(place, text)
-        self.cuts.setdefault(handle, Cut("text", (), text))
+        handle, minted_at = self._name(place, text, text)
+        self._kept[handle] = text
+        self.cuts.setdefault(handle, Cut("text", (), text, minted_at=minted_at))
         return handle
 
     def keep_part(self, index: int, path: str, text: str) -> str:
         spot = self._places.spots[index]
-        handle = self.keep_text(f"{spot.nodes[0][0]}.{path}", text)
-        self.cuts[handle] = Cut("part", spot.nodes, text, spot.at)
+        handle, minted_at = self._name(f"{spot.nodes[0][0]}.{path}", text, text)
+        self._kept[handle] = text
+        self._parts.setdefault(index, set()).add(handle)
+        self.cuts[handle] = Cut("part", spot.nodes, text, spot.at, minted_at)
         return handle
 
     def keep_span(self, start: int, messages: tuple[Message, ...]) -> str:
@@ -115,9 +159,9 @@ class PathArchive(Archive):
                 nodes += spot.nodes
             last = spot
         assert last is not None
-        handle = mint("span", to_json(nodes))
+        handle, minted_at = self._name("span", to_json(nodes), tuple(nodes))
         at = "" if last.anchor == nodes[-1][1] else last.anchor
-        self.cuts[handle] = Cut("span", tuple(nodes), "", at)
+        self.cuts[handle] = Cut("span", tuple(nodes), "", at, minted_at)
         return handle
 
     def recall(self, handle: str) -> str:

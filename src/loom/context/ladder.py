@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.budget.counting import Counter
-from loom.context.gate import handles_in
+from loom.context.gate import own_handles
 from loom.context.handles import Archive
 from loom.context.places import EVERYWHERE, Places
 from loom.context.report import Action, Item, Piece
@@ -241,7 +241,8 @@ def _with(piece: Piece, made: list[Message], scene: Scene, rule: str) -> Piece:
     for n, message in enumerate(made):
         before, after = items[n].after, scene.counter.count_message(message)
         if message != messages[n] and after < before:
-            handles = tuple(sorted({*items[n].handles, *handles_in(message)}))
+            fresh = own_handles(scene.archive, piece.span.start + n, message)
+            handles = tuple(sorted({*items[n].handles, *fresh}))
             messages[n] = message
             items[n] = replace(items[n], action="shrunk", rule=rule, after=after, handles=handles)
     return replace(piece, messages=tuple(messages), items=tuple(items))

@@ -98,6 +98,7 @@ class Wish(Struct, frozen=True, kw_only=True):
     cold: bool = False
     busy: bool | None = None
     digests: Mapping[str, str] = {}  # what a model said of large texts, by the text
+    taken: frozenset[str] = frozenset()  # handles that stand for something else in the store
     ahead: int = 0  # tokens that an epoch leaves free when it begins, for what its tail will say later
 
 
@@ -201,7 +202,10 @@ def _build(
         replace(c, message=places.span(Span(c.message, c.message + 1)).start) if c.message >= 0 else c for c in repaired.changes
     ]
     places = places.moved(repaired.origins)
-    archive = PathArchive(places, fetch, wish.digests) if fetch else Archive()
+    if fetch:
+        archive: Archive = PathArchive(places, fetch, wish.digests, wish.taken)
+    else:
+        archive = Archive(before=previous.archive if isinstance(previous, Epoch) else None)
 
     placed, tail, section_items, needs = place(asked, conversation, chosen, budget, counter, archive, sizes, given_up)
     unfed = {zone.name: 0 for zone in budget.zones if zone.name not in ("history", "reserved_output")}

@@ -15,7 +15,6 @@ from msgspec import Struct, structs
 
 from loom.context.assembly import as_text
 from loom.context.cut import shrink_text
-from loom.context.handles import mint
 from loom.context.weave import gate_counter
 from loom.conversation.agents import Agent
 from loom.conversation.canonical import from_json, to_json
@@ -34,7 +33,7 @@ from loom.stores.marks import Marks
 from loom.stores.path import Node
 from loom.stores.reading import said
 from loom.stores.trees import Kin, StoredTree
-from loom.stores.views import Kept
+from loom.stores.views import text_at
 
 INLINE = 1000  # tokens of a result; of more, head and tail are shown
 PINS, STASHES, STASHED = 20, 50, 100_000  # how many an agent may have, and how many letters in one
@@ -433,8 +432,8 @@ class _Hand:
         count = gate_counter(None).count_text
         if count(text) <= INLINE:
             return text
-        handle = mint(f"result {self._session.id}", text)
-        self._store.views.keep(self._session.row, [(handle, Kept(text=text))], self._home.now())
+        handle, kept = text_at(f"result {self._session.id}", text)
+        self._store.views.keep(self._session.row, [(handle, kept)], self._home.now())
         return shrink_text(text, INLINE, count, handle)
 
     _does: ClassVar[dict[str, Callable[["_Hand", Command], str]]] = {

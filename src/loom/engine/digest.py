@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 
-from loom.context.handles import SAMPLE, mint
+from loom.context.handles import SAMPLE
 from loom.context.weave import gate_counter
-from loom.conversation.canonical import to_json
 from loom.errors import ChoiceError, shorten
 from loom.stores.bearing import Bearing, names_at
 from loom.stores.path import Node
 from loom.stores.reading import said
-from loom.stores.views import Kept
+from loom.stores.views import Kept, span_at
 
 TOKENS, LEAST = 400, 120  # that a digest takes at most, and that it may be asked to
 _LINE = 200  # letters of a message in it
@@ -31,8 +30,7 @@ def digest(bears: Bearing, start: int, place: str, tokens: int = TOKENS) -> tupl
     versions = {depth: extra.node for depth, extra in bears.versions.items()}
     lines = [(depth, _line(versions.get(depth) or path[depth])) for depth in shown]
     total = len(path) - start - sum(depth >= start for depth in hidden)
-    all_of_it = _kept(bears, start, len(path))
-    whole = mint(f"branch {place}", to_json(all_of_it.nodes))
+    whole, all_of_it = span_at(f"branch {place}", _stretches(bears, start, len(path)))
     handles: Handles = [(whole, all_of_it)]
     noun = "message" if total == 1 else "messages"
     head = f"[{total:,} {noun} of the branch to {path[len(path) - 1].local}; recall {whole} brings them back]"
@@ -43,8 +41,7 @@ def digest(bears: Bearing, start: int, place: str, tokens: int = TOKENS) -> tupl
     room -= count(_marker(9_999_999, SAMPLE))
     first, last = _ends(sizes, room)
     begin, end = lines[first - 1][0] + 1 if first else start, lines[len(lines) - last][0] if last else len(path)
-    between = _kept(bears, begin, end)
-    middle = mint(f"between {place}", to_json(between.nodes))
+    middle, between = span_at(f"between {place}", _stretches(bears, begin, end))
     handles.append((middle, between))
     marker = _marker(total - first - last, middle)
     shown_lines = [*(line for _, line in lines[:first]), marker, *(line for _, line in lines[len(lines) - last :])]
@@ -74,7 +71,7 @@ def _marker(count: int, handle: str) -> str:
     return f"[{count:,} more between; recall {handle}]"
 
 
-def _kept(bears: Bearing, start: int, stop: int) -> Kept:
+def _stretches(bears: Bearing, start: int, stop: int) -> tuple[tuple[str, str], ...]:
     """A part of a path as it is read, as stretches: without what is hidden in it, and with the versions that stand."""
     edges = sorted(depth for depth in {*bears.hidden, *bears.versions} if start <= depth < stop)
     bounds = list(zip([start, *(depth + 1 for depth in edges)], [*edges, stop], strict=True))
@@ -84,4 +81,4 @@ def _kept(bears: Bearing, start: int, stop: int) -> Kept:
         nodes += [(known[a][1], known[b - 1][1])] if a < b else []
         if b in bears.versions and b < stop:
             nodes.append((bears.versions[b].node.id, bears.versions[b].node.id))
-    return Kept(tuple(nodes))
+    return tuple(nodes)

@@ -17,7 +17,6 @@ from typing import Any, assert_never
 from msgspec import Struct
 
 from loom.context.anchors import find
-from loom.context.handles import mint
 from loom.context.ladder import words
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import Media, Message, Opaque, Reasoning, Text, ToolCall, ToolResult
@@ -26,7 +25,7 @@ from loom.stores.bearing import Bearing
 from loom.stores.path import Node
 from loom.stores.sessions import SessionRow
 from loom.stores.store import Store
-from loom.stores.views import Kept, View
+from loom.stores.views import Kept, View, span_at
 
 LIMIT = 10  # hits, where nobody says how many
 LONGEST = 500  # characters of a query
@@ -108,9 +107,8 @@ def search(
         if read.message is None:  # purged just now
             continue
         # Made as the handle of a marker for this message alone would be.
-        handle = mint("span", to_json([(name, name)]))
-        kept.append((handle, Kept(((name, name),), at="" if name == node.id else node.id)))
-        hits.append(Hit(handle, read.local, depth, read.role, score, _passage(wanted, worth, read.message)))
+        kept.append(span_at("span", ((name, name),), at="" if name == node.id else node.id))
+        hits.append(Hit(kept[-1][0], read.local, depth, read.role, score, _passage(wanted, worth, read.message)))
     store.views.keep(row, kept, now)
     return hits
 

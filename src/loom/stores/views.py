@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.context.epochs import Epoch
-from loom.context.handles import Cut, texts_of, to_lines
+from loom.context.handles import Cut, mint, texts_of, to_lines
 from loom.context.report import Piece
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import Message
@@ -59,12 +59,42 @@ class Kept(Struct, frozen=True, omit_defaults=True):
     """What a handle stands for, as it is stored: stretches of nodes, a text by its place in a node, or the text itself.
 
     Who stands behind the node `at` may bring it back; without it, behind the last of the nodes. `TREE/ID` is in another tree.
+    `minted_at` is the place from which the handle was made; what was kept before places were has none.
     """
 
     nodes: tuple[tuple[str, str], ...] = ()
     place: str | None = None
     text: str | None = None
     at: str = ""
+    minted_at: str = ""
+
+
+def span_at(place: str, nodes: Sequence[tuple[str, str]], at: str = "") -> tuple[str, Kept]:
+    """The handle of stretches of nodes at a place, and what is kept under it."""
+    return mint(place, to_json(nodes)), Kept(tuple(nodes), at=at, minted_at=place)
+
+
+def text_at(place: str, text: str) -> tuple[str, Kept]:
+    """The handle of a text that is in no node, and what is kept under it."""
+    return mint(place, text), Kept(text=text, minted_at=place)
+
+
+def names(handle: str, kept: Kept, text: str | None = None) -> bool | None:
+    """Whether a handle is made from what is kept under it; none where that was kept without its place and cannot be told.
+
+    `text` is the text of the part, where only its place in a node is kept.
+    """
+    if kept.place is None and kept.text is None:
+        content = to_json(kept.nodes)
+    else:
+        content = kept.text if kept.text is not None else text or ""
+    if kept.minted_at:
+        return mint(kept.minted_at, content) == handle
+    if kept.place is not None and kept.nodes:
+        guess = f"{kept.nodes[0][0]}.{kept.place}"
+    else:
+        guess = "span" if kept.text is None else "section 0"
+    return True if mint(guess, content) == handle else None
 
 
 class Views:
@@ -237,12 +267,12 @@ def _bare(piece: Piece) -> Piece:
 
 def _kept(cut: Cut, node: Node | None) -> Kept:
     if cut.kind == "span":
-        return Kept(cut.nodes, at=cut.at)
+        return Kept(cut.nodes, at=cut.at, minted_at=cut.minted_at)
     place = None
     if cut.kind == "part" and node is not None and node.message is not None:
         place = next((place for place, text in texts_of(node.message) if text == cut.text), None)
     # What repair had changed before it was cut is in no node, so it is kept itself, until that node is purged.
-    return Kept(cut.nodes, None, cut.text, cut.at) if place is None else Kept(cut.nodes, place, at=cut.at)
+    return Kept(cut.nodes, place, cut.text if place is None else None, cut.at, cut.minted_at)
 
 
 def _read(handle: str, data: str | None) -> Kept:
