@@ -3,12 +3,15 @@
 import asyncio
 import warnings
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Literal
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
+from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 
 from loom.engine.snapshots import Snapshots
 from loom.engine.summarize import Model
+from loom.engine.threads import WORKERS, Threads
 from loom.stores.sessions import Scope
 from loom.stores.store import Store
 
@@ -16,6 +19,11 @@ Happened = Literal[
     "created", "appended", "conflict", "prepared", "compressed", "absorbed", "forked", "switched", "changed", "marked", "purged"
 ]
 TIRED = 3  # failures in a row after which a session's background work rests
+
+_T = TypeVar("_T")
+
+# What a verb that runs in a thread leaves to the event loop that waits for it: events, and work behind the scenes.
+_left_to_loop: ContextVar[list[Callable[[], None]] | None] = ContextVar("left_to_loop", default=None)
 
 
 class Event(Struct, frozen=True):
@@ -45,6 +53,19 @@ class Home:
         self._listeners: list[Callable[[Event], None]] = []
         self._working: dict[str, asyncio.Task[bool]] = {}
         self._failed: dict[str, int] = {}
+        self._threads = Threads(WORKERS[store.database.name])
+
+    async def run_off_loop(self, work: Callable[[], _T], turn: AbstractContextManager[Any] | None = None) -> _T:
+        """Run work of the store in a thread, when it is its turn, and let this task wait for it."""
+        left: list[Callable[[], None]] = []
+
+        def run() -> _T:
+            _left_to_loop.set(left)
+            return work()
+
+        future = self._threads.submit(turn or nullcontext(), run)
+        future.add_done_callback(lambda _: [each() for each in left])
+        return await asyncio.shield(future)
 
     def listen(self, listener: Callable[[Event], None]) -> None:
         """Call this with every event from now on."""
@@ -52,11 +73,19 @@ class Home:
 
     def tell(self, kind: Happened, session: str, node: str, **what: Any) -> None:
         """Let listeners know that something happened."""
+        event = Event(kind, session, node, what, self.now())
+        left = _left_to_loop.get()
+        if left is None:
+            self._deliver(event)
+        else:
+            left.append(lambda: self._deliver(event))
+
+    def _deliver(self, event: Event) -> None:
         for listener in self._listeners:
             try:
-                listener(Event(kind, session, node, what, self.now()))
+                listener(event)
             except Exception as error:  # what happened has happened; a listener cannot make it fail
-                warnings.warn(f"a listener failed on {kind!r}: {error!r}", RuntimeWarning, stacklevel=2)
+                warnings.warn(f"a listener failed on {event.kind!r}: {error!r}", RuntimeWarning, stacklevel=2)
 
     def begin(self, session: str, work: Callable[[], Coroutine[Any, Any, bool]]) -> None:
         """Let work for a session go on behind the scenes, where there is a model for it and a loop to run in; one at a time.
@@ -64,6 +93,10 @@ class Home:
         It says whether it went well. It is derived from what is stored, so that what a crash or a failure cuts short is done
         after a later turn.
         """
+        left = _left_to_loop.get()
+        if left is not None:  # this is a thread, and the loop is elsewhere
+            left.append(lambda: self.begin(session, work))
+            return
         if self.model is None or session in self._working or self._failed.get(session, 0) >= TIRED:
             return
         try:
@@ -89,6 +122,19 @@ class Home:
             await asyncio.gather(*self._working.values(), return_exceptions=True)
 
     def close(self) -> None:
+        """Stop what goes on behind the scenes, and close the store."""
+        self._stop_work()
+        self._close_store()
+
+    async def aclose(self) -> None:
+        """The same; this task waits, not the event loop."""
+        self._stop_work()
+        await asyncio.to_thread(self._close_store)
+
+    def _stop_work(self) -> None:
         for task in self._working.values():
             task.cancel()
+
+    def _close_store(self) -> None:
+        self._threads.close()
         self.store.close()

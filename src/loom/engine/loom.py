@@ -1,5 +1,6 @@
 """`Loom.open`: a store, its sessions and its trees."""
 
+import asyncio
 import time
 from base64 import b32encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,6 +19,7 @@ from loom.engine.home import Home
 from loom.engine.sessions import Session
 from loom.engine.snapshots import Snapshots, folder_beside
 from loom.engine.summarize import Model
+from loom.engine.threads import async_form, async_lines, async_value
 from loom.engine.tree_exchange import export_tree, import_tree
 from loom.engine.trees import LoomTree, make_tree
 from loom.engine.written import parsed
@@ -157,6 +159,38 @@ class Loom(Home):
     ) -> list[Imported]:
         """Bring in what was exported, with the same ids. What is here already is not written twice."""
         return import_lines(self.store, self.scope, lines, self.now(), everywhere, progress)
+
+    # The same off the event loop (`loom.engine.threads`)
+
+    @classmethod
+    async def aopen(cls, *args: Any, **options: Any) -> "Loom":
+        """Open a store off the event loop; it takes what `open` takes."""
+        return await asyncio.to_thread(cls.open, *args, **options)
+
+    aact = async_form(act)
+    aagent = async_form(agent)
+    aagents = async_form(agents)
+    aexport = async_lines(export)
+    aexport_tree = async_form(export_tree)
+    aimport_lines = async_form(import_lines)
+    aimport_tree = async_form(import_tree)
+    akeep_agent = async_form(keep_agent)
+    anew = async_form(new)
+    anew_tree = async_form(new_tree)
+    aprefer = async_form(prefer)
+    apreferences = async_value(preferences)
+    arecall = async_form(recall)
+    arecognise = async_form(recognise)
+    asession = async_form(session)
+    asessions = async_form(sessions)
+    atree = async_form(tree)
+    atrees = async_form(trees)
+
+    async def __aenter__(self) -> "Loom":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
 
     def __enter__(self) -> "Loom":
         return self

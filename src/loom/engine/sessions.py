@@ -1,8 +1,8 @@
 """A session that is kept: append, prepare a request, absorb the answer, fork, switch, bring back what was left out."""
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +30,9 @@ from loom.engine.mapping import look_along
 from loom.engine.prepare import GIVEN, Prepared, calibration, cuts_of, prepare, prepare_ending, ratio_of
 from loom.engine.pressure import hand_over, moment, refused, within
 from loom.engine.search import LIMIT, Hit, search, shown_in
-from loom.engine.summarize import Ask, Model, summarize
+from loom.engine.summarize import Ask, Made, Model, summarize
 from loom.engine.summing import DIGEST, Plan, When, plan, summed, undigested
+from loom.engine.threads import async_form, async_value
 from loom.engine.tools import RECALLED, carry_out
 from loom.engine.written import Given, Written, parsed
 from loom.errors import CannotFit, ChoiceError, StoreError, shorten
@@ -114,14 +115,17 @@ class Session(Written):
         refusal = read_overflow(overflow) if overflow is not None else None
         if overflow is not None and refusal is None:
             raise ChoiceError(f"that is no refusal of a request as too long: {shorten(str(overflow), 200)!r}; mend what it says")
+        look = _Look(tuple(pins), tuple(sources), tuple(include), preview or at is not None, at, refusal)
+        return await self.run_off_loop(lambda: self._append_and_prepare(request, wish, look, project))
+
+    def _append_and_prepare(
+        self, request: Given | None, wish: Wish, look: "_Look", project: "str | PathLike[str] | None"
+    ) -> Context:
         if request is not None and not self._asked(request):
             self.append(request)
-        look = _Look(tuple(pins), tuple(sources), tuple(include), preview or at is not None, at, refusal)
-        if project is not None:  # reading many files for the first time takes its while
-            look = replace(look, sight=await asyncio.to_thread(look_along, self._path_to(at), project))
-        if self._store.database.name == "sqlite":  # answers at once; a thread would only cost
-            return self._prepare(wish, look)
-        return await asyncio.to_thread(self._prepare, wish, look)
+        if project is not None:
+            look = replace(look, sight=look_along(self._path_to(look.at), project))
+        return self._prepare(wish, look)
 
     def _path_to(self, at: str | None) -> Path:
         return self.path if at is None else Path(self._store.database, self.row.tree.key, self._node(at))
@@ -245,24 +249,28 @@ class Session(Written):
         The text, or "" where there was nothing to sum up. Without a model it is made of beginnings. What is written meanwhile is
         not touched by it.
         """
-        planned = self._planned(when="now")
+        planned = await self.run_off_loop(lambda: self._planned(when="now"))
         return await self._sum_up(planned, model or self._home.model, "asked") if planned else ""
 
     async def _sum_up_what_is_due(self) -> bool:
         """What goes on behind the scenes after an answer; whether it went well."""
-        planned = self._planned(when="due")
+        planned = await self.run_off_loop(lambda: self._planned(when="due"))
         well = planned is None or bool(await self._sum_up(planned, self._home.model, "background"))
-        for node in undigested(self._store, self.row, self.path):
+        for node in await self.run_off_loop(lambda: list(undigested(self._store, self.row, self.path))):
             assert node.message is not None
             made = await summarize(self._home.model, Ask(messages=(node.message,), tokens=DIGEST))
             if made.by == "model":
-                self._store.summaries.add_digest(self.row, node, made.text, self._home.now())
+                await self.run_off_loop(partial(self._store.summaries.add_digest, self.row, node, made.text, self._home.now()))
             self.told("compressed", path="background", reason="a large tool result", by=made.by, failures=made.failures)
             well = well and made.by == "model"
         return well
 
     async def _sum_up(self, planned: Plan, model: Model | None, path: str) -> str:
         made = await summarize(model, planned.ask)
+        return await self.run_off_loop(lambda: self._keep_summary(planned, model, path, made))
+
+    def _keep_summary(self, planned: Plan, model: Model | None, path: str, made: Made) -> str:
+        """Write down what a model made of a stretch, unless somebody was quicker; the text that is kept, else ""."""
         if not self._is_newest(planned):
             self.told("compressed", path=path, reason="another summary was written meanwhile", calls=made.calls)
             return made.text
@@ -430,6 +438,17 @@ class Session(Written):
     def recall(self, handle: str) -> str:
         """What was left out under this handle: the text of a part, or the messages of a span as canonical JSON lines."""
         return self._store.views.recall(self.row, self.path, handle)
+
+    # The same off the event loop (`loom.engine.threads`)
+
+    aabsorb = async_form(absorb)
+    arecall = async_form(recall)
+    aresume = async_form(resume)
+    asearch = async_form(search)
+    aset_summary = async_form(set_summary)
+    asummary = async_value(summary)
+    aundo = async_form(undo)
+    ause = async_form(use)
 
 
 def _cannot_shrink(refused_at: int, why: str) -> CannotFit:

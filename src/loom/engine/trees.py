@@ -1,7 +1,8 @@
 """A branching conversation that is kept: written to at any node, marked, edited, merged, and read along a path."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,12 +17,15 @@ from loom.engine.assemble import preferred
 from loom.engine.digest import LEAST, TOKENS, digest
 from loom.engine.home import Home
 from loom.engine.sessions import Session
+from loom.engine.threads import async_form, async_value
 from loom.engine.written import Given, parsed
 from loom.errors import ChoiceError
 from loom.stores.bearing import bearing
 from loom.stores.marks import Flag, Hung, Mark, Marks, Tied, Turned
 from loom.stores.path import Node, Path, meeting
 from loom.stores.trees import StoredTree
+
+_T = TypeVar("_T")
 
 
 def make_tree(home: Home, title: str, head: TreeHead, identity: str = "") -> "LoomTree":
@@ -50,6 +54,7 @@ class LoomTree:
 
     def __init__(self, home: Home, stored: StoredTree) -> None:
         self._home, self._store, self.stored = home, home.store, stored
+        self._order = threading.Lock()  # of those verbs that run in threads
 
     @property
     def id(self) -> str:
@@ -332,13 +337,20 @@ class LoomTree:
 
     async def prepare(self, *, at: str | None = None, agent: str | None = None, **wishes: Any) -> Context:
         """The request for where an agent stands, by the tree's preferences; `at` another node, it is only looked at."""
+        session, at, wishes = await self.run_off_loop(lambda: self._choose_session(at, agent, wishes))
+        return await session.prepare(at=at, **wishes)
+
+    def _choose_session(
+        self, at: str | None, agent: str | None, wishes: dict[str, Any]
+    ) -> tuple[Session, str | None, dict[str, Any]]:
+        """Whose request it is, at which node, and what is asked of it by default."""
         session = self.session(agent) if at is None and not wishes.get("preview") else self._looking(agent)
         if "policy" not in wishes:
             wishes["policy"] = chosen = preferred(self.preferences)
             wishes.setdefault("reserve_output", chosen.reserve)
         if at is None and session.cursor is None and (newest := self._newest()):
             at = newest.id
-        return await session.prepare(at=at, **wishes)
+        return session, at, wishes
 
     # What a tree says of itself
 
@@ -370,6 +382,37 @@ class LoomTree:
         head = replace(before, **{name: value for name, value in given.items() if value is not None})
         self.stored = self._store.trees.change(self.stored.row, title, head)
         return self
+
+    # The same off the event loop (`loom.engine.threads`)
+
+    async def run_off_loop(self, work: Callable[[], _T]) -> _T:
+        """Run work of this tree in a thread of the store's; what one tree object does is done one after the other."""
+        return await self._home.run_off_loop(work, self._order)
+
+    aannotate = async_form(annotate)
+    abelow = async_form(below)
+    abookmark = async_form(bookmark)
+    achange = async_form(change)
+    achoose = async_form(choose)
+    aedit = async_form(edit)
+    aends = async_form(ends)
+    aexclude = async_form(exclude)
+    ahistory = async_form(history)
+    alink = async_form(link)
+    amarks = async_form(marks)
+    amerge = async_form(merge)
+    anode = async_form(node)
+    apath = async_form(path)
+    apin = async_form(pin)
+    aposition = async_form(position)
+    apreferences = async_value(preferences)
+    aprune = async_form(prune)
+    aread = async_form(read)
+    arestore = async_form(restore)
+    asay = async_form(say)
+    asession = async_form(session)
+    aswitch = async_form(switch)
+    atwigs = async_form(twigs)
 
     # Below
 

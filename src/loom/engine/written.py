@@ -1,7 +1,8 @@
 """A cursor on a tree that is kept: write behind it, fork, move, put away; and what its session has at hand beside what was said."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, Self
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, Self, TypeVar
 
 from msgspec.structs import replace
 
@@ -12,12 +13,14 @@ from loom.dialects.given import parse_given
 from loom.engine.home import Happened, Home
 from loom.engine.mind import Mind
 from loom.engine.snapshots import Snapshots
+from loom.engine.threads import async_form, async_lines, async_value
 from loom.errors import ChoiceError, Conflict, WireError, describe
 from loom.stores.exchange import export_session
 from loom.stores.nodes import Draft
 from loom.stores.path import Node, Path
 from loom.stores.sessions import SessionRow, check_name
 
+_T = TypeVar("_T")
 Given = str | Message | Mapping[str, Any]
 _TITLE = 60  # letters of the first request that name a session
 
@@ -30,6 +33,7 @@ class Written:
         self._home, self._store, self.row = home, home.store, row
         self.path = home.store.sessions.path(row, end)
         self._mind = Mind(home, 0 if guest else row.key)
+        self._order = threading.Lock()  # of those verbs that run in threads
 
     @property
     def id(self) -> str:
@@ -39,6 +43,10 @@ class Written:
     def cursor(self) -> Node | None:
         """The node that this session stands on, as it last saw it. `path` leads there, and reads only where one looks."""
         return self.path.end
+
+    async def run_off_loop(self, work: Callable[[], _T]) -> _T:
+        """Run work of this session in a thread of the store's; what one session does is done one after the other."""
+        return await self._home.run_off_loop(work, self._order)
 
     def told(self, kind: Happened, **what: Any) -> Self:
         """Let listeners know that something happened to this session."""
@@ -245,6 +253,27 @@ class Written:
             said += asides.get(node.id, [])
         lead = next((n for n, m in enumerate(said) if m.role not in ("system", "developer")), len(said))
         return replace(self.row.head, system=(*self.row.head.system, *said[:lead]), messages=tuple(said[lead:]))
+
+    # The same off the event loop
+
+    aappend = async_form(append)
+    acarry_on = async_form(carry_on)
+    achange = async_form(change)
+    achoose = async_form(choose)
+    acommit = async_form(commit)
+    aconversation = async_form(conversation)
+    adraft = async_form(draft)
+    adrafted = async_value(drafted)
+    aexport = async_lines(export)
+    afork = async_form(fork)
+    agraft = async_form(graft)
+    akeep_working = async_form(keep_working)
+    apurge = async_form(purge)
+    arefresh = async_form(refresh)
+    aresponse = async_form(response)
+    aswitch = async_form(switch)
+    aversions = async_form(versions)
+    aworking = async_value(working)
 
     def _node(self, name: str) -> Node:
         return self._store.sessions.node(self.row, name)
