@@ -246,6 +246,21 @@ def test_sections_live_within_their_zones() -> None:
     assert context.openai()["messages"][-1]["content"].startswith("fact fact"), "knowledge stands in the tail"
 
 
+@pytest.mark.parametrize("policy", ["default", "window", "turns", "tree", "partitions"])
+@pytest.mark.parametrize("window", [2_200, 2_000])
+def test_what_fits_at_the_end_is_kept_also_where_the_model_said_it(policy: str, window: int) -> None:
+    filler = " lorem ipsum dolor sit amet" * 123
+    messages = [{"role": ("user", "assistant")[n % 2], "content": f"{n}{filler}"} for n in range(8)]
+    context = weave(messages, model="gpt-4o", window=window, reserve_output=0, policy=policy)
+    sent = [m["content"] for m in context.openai()["messages"]]
+    for n in (0, 6, 7):
+        assert messages[n]["content"] in sent
+    again = weave(
+        messages, model="gpt-4o", window=window, reserve_output=0, policy=policy, previous=weave(messages[:6], window=2_200)
+    )
+    assert messages[7]["content"] in [m["content"] for m in again.openai()["messages"]]
+
+
 def test_pins_stay_however_old() -> None:
     messages = said(200)
     context = weave(messages, model="gpt-4o", window=2_000, reserve_output=0, pins=[51])

@@ -10,17 +10,19 @@ from hypothesis import strategies as st
 from splintr import Tokenizer
 
 from loom import CannotFit, Conversation, Message, Text, read_runs, weave
-from loom.context.gate import handles_in
+from loom.context.gate import handles_in, must_stay
 from loom.context.handles import to_lines
 from loom.context.policy import policies
 from loom.context.report import LEFT_OUT
-from loom.context.weave import Context
+from loom.context.weave import Context, gate_counter
+from loom.conversation.turns import exchanges
 from loom.dialects import WIRES, dialect
 from loom.dialects.repair import repair
 from tests import strategies as our
 from tests.shared import AGENTS, SHARED, examples, needs_shared
 
 POLICIES = [name for name in policies() if policies()[name].strategy != "stop_at_limit"]
+MARKER_TOKENS = 40  # at most, for what stands where something was left out
 _encode = Tokenizer.from_pretrained("o200k_base").encode_ordinary
 
 
@@ -102,6 +104,28 @@ def test_law_3_it_keeps_the_point(case: tuple[Conversation, int, int, str]) -> N
     for point in (asked[0], asked[-1]):
         start = point.text.strip()[:10]  # letters of some scripts take several tokens each
         assert any(start in m.text for m in sent.messages if m.role == point.role), "goal and request are there, whole or shrunk"
+
+
+@settings(max_examples=examples(150))
+@given(case=cases)
+def test_the_newest_exchange_is_whole_where_it_fits_beside_goal_and_request(case: tuple[Conversation, int, int, str]) -> None:
+    conversation, words, window, policy = case
+    given_ = longer(conversation, words)
+    context = woven(given_, window, policy)
+    if context is None:
+        return
+    history, counter = repair(given_).conversation.messages, gate_counter("gpt-4o")
+    units, newest = exchanges(history), exchanges(history)[-1]
+    must = must_stay(history, (), False)
+    named = [unit for unit in units if unit == newest or any(n in must for n in range(unit.start, unit.stop))]
+    needed = sum(counter.count_message(message) for unit in named for message in history[unit.start : unit.stop])
+    fixed = context.report.input_tokens - sum(i.after for i in context.report.items if i.place.startswith("messages["))
+    if fixed + needed + MARKER_TOKENS * (len(named) + 2) > window:
+        return
+    whole = {item.place for item in context.report.items if item.action == "kept"}
+    if policies()[policy].strategy == "ladder":  # a rung may shorten what the model has read already
+        return
+    assert {f"messages[{n}]" for n in range(newest.start, newest.stop)} <= whole
 
 
 @settings(max_examples=examples(150))

@@ -12,7 +12,7 @@ from loom.budget.profiles import profile
 from loom.budget.zones import DEFAULTS, Budget
 from loom.context.cover import cover
 from loom.context.epochs import Epoch, EpochEnds, Renewal, hash_of
-from loom.context.gate import Fitted, Room, Work, costs_of, cut_of_point, fit
+from loom.context.gate import POINT, SMALLEST_SHARE, Fitted, Room, Work, costs_of, cut_of_point, fit
 from loom.context.handles import Archive
 from loom.context.ladder import RUNGS, Ladder, Scene, Threshold, View, spared, whole
 from loom.context.outlook import Outlook, Prices, Standing, calls_to_come, weigh
@@ -209,19 +209,21 @@ def _unseen(message: Message, best: Counter) -> int:
 
 
 def _below(history: tuple[Message, ...], setup: Setup, own: Counter, share: float) -> Fitted:
-    """What the gate lets in, made smaller until the policy's own counter sees less than this share of the window too."""
-    room, best = setup.room.tokens, None
-    while True:
-        try:
-            best = _choose(history, replace(setup, room=replace(setup.room, tokens=room)))
-        except CannotFit:  # goal and request alone take more
-            if best is None:
-                raise
-            return best
-        pressure, beside = _pressure(best.pieces, setup, own), setup.beside / setup.budget.window
-        if pressure < share or share >= 1:
-            return best
+    """What the gate lets in, made smaller until the policy's own counter sees less than this share of the window too.
+
+    Goal, request, pins and the newest exchange give nothing for that.
+    """
+    best, room, beside = _choose(history, setup), setup.room.tokens, setup.beside / setup.budget.window
+    while share < 1 and (pressure := _pressure(best.pieces, setup, own)) >= share:
         room = int(room * min(0.97, max(share - beside, 0.05) / (pressure - beside)))
+        try:
+            smaller = _choose(history, replace(setup, room=replace(setup.room, tokens=room)))
+        except CannotFit:  # goal and request alone take more
+            return best
+        if _lacking(smaller, history, setup, setup.room.tokens):
+            return best
+        best = smaller
+    return best
 
 
 def _standing(scene: Scene, setup: Setup, previous: Epoch | Renewal | None, head_hash: str) -> tuple[View, int, str]:
@@ -319,32 +321,73 @@ def _choose(history: tuple[Message, ...], setup: Setup, before: Sequence[Piece] 
         told = min(told, sum(costs) - most)
     elif cost_of(standing) + told > most * chosen.covers or (not standing and sum(costs) > _LONG * most):
         standing, told = (), int(most * chosen.covers / 2)
-    start = standing[-1].span.stop if standing else 0
-    verbatim = _verbatim(chosen, most)
+    return _fill_beside_covers(history, setup, untold, _Covers(before, standing, told, once))
+
+
+class _Covers(Struct, frozen=True):
+    """What tells of what is left out: the pieces of the last request, those of them that stand, and the tokens for a new cover."""
+
+    before: Sequence[Piece]
+    standing: tuple[Piece, ...]
+    tokens: int
+    once: bool
+
+    @property
+    def stop(self) -> int:
+        return self.standing[-1].span.stop if self.standing else 0
+
+    def give(self, lack: int) -> "_Covers | None":
+        """With so many tokens less: of the new cover, or of one in place of them all; none where there is no room for one."""
+        if lack < self.tokens:
+            return replace(self, tokens=self.tokens - lack)
+        left = self.tokens + cost_of(self.standing) - lack
+        return replace(self, standing=(), tokens=left) if self.standing and left > 0 else None
+
+
+def _fill_beside_covers(history: tuple[Message, ...], setup: Setup, untold: Setup, covers: _Covers) -> Fitted:
+    """Fill the room that covers leave. They give way to what must be in, and to the newest exchange."""
+    most = setup.room.tokens
+    verbatim = _verbatim(setup.policy, most)
     for _ in range(_TRIES):
-        tokens = most - cost_of(standing) - told
-        refill = 1.0 if once else min(1.0, verbatim / max(tokens, 1))
-        room = replace(setup.room, tokens=tokens, refill=refill, told=bound)
+        tokens = most - cost_of(covers.standing) - covers.tokens
+        refill = 1.0 if covers.once else min(1.0, verbatim / max(tokens, 1))
+        room = replace(setup.room, tokens=tokens, refill=refill, told=untold.room.told)
         try:
-            fitted = _fill(history, replace(setup, room=room), start)
+            fitted = _fill(history, replace(setup, room=room), covers.stop)
         except CannotFit:
             return _fill(history, untold, 0)
-        if cut := cut_of_point(item for piece in fitted.pieces for item in piece.items):  # covers give way before it does
-            if told <= cut:
+        if lack := _lacking(fitted, history, setup, most - cost_of(covers.standing)):
+            less = covers.give(lack)
+            if less is None:
                 return _fill(history, untold, 0)
-            told -= cut
+            covers = less
             continue
         lost = sum(piece.items[0].before for piece in fitted.pieces if piece.items[0].action == "dropped")
-        if not lost and not standing:  # nothing to tell of
+        if not lost and not covers.standing:  # nothing to tell of
             return _fill(history, untold, 0)
-        if not lost:
-            return Fitted((*standing, *fitted.pieces), cost_of(standing) + fitted.tokens, _dropped(standing, setup.places))
-        if told <= lost // 2 or not once:
+        if not lost or covers.tokens <= lost // 2 or not covers.once:
             break
-        told = min(lost // 2, told - 1)  # what tells of little must not take the room of much
-    pieces = cover_gaps(fitted.pieces, history, setup, before, most - cost_of(standing) - fitted.tokens, told)
-    pieces = (*standing, *pieces)
+        covers = replace(covers, tokens=min(lost // 2, covers.tokens - 1))  # what tells of little must not take the room of much
+    free = most - cost_of(covers.standing) - fitted.tokens
+    pieces = (*covers.standing, *cover_gaps(fitted.pieces, history, setup, covers.before, free, covers.tokens))
+    used = cost_of(pieces) - cost_of(covers.standing) - fitted.tokens + _FRAME
+    if covers.once and covers.tokens - used >= max(SMALLEST_SHARE, covers.tokens // 2):  # lines that are few leave room to messages
+        return _fill_beside_covers(history, setup, untold, replace(covers, tokens=used))
     return Fitted(pieces, cost_of(pieces), _dropped(pieces, setup.places))
+
+
+def _lacking(fitted: Fitted, history: Sequence[Message], setup: Setup, most: int) -> int:
+    """How many tokens goal, request and pins lack to stand whole; and the newest exchange, where it would fit, else to be there."""
+    cut = cut_of_point(item for piece in fitted.pieces for item in piece.items)
+    last = fitted.pieces[-1]
+    if last.items[0].rule in POINT:
+        return cut
+    newest, gone = exchanges(history)[-1], last.items[0].action == "dropped"
+    lack = sum(map(setup.counter.count_message, history[newest.start : newest.stop])) - (0 if gone else cost_of((last,)))
+    for missing in (lack, SMALLEST_SHARE if gone else 0):
+        if fitted.tokens + cut + missing <= most:
+            return cut + missing
+    return cut
 
 
 def _dropped(pieces: Sequence[Piece], places: Places) -> int:
