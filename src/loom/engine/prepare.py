@@ -1,7 +1,7 @@
 """Down the stair: from a stored path to the request that is sent now, reading only what the window needs."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from loom.budget.calibration import Calibration
 from loom.budget.profiles import Exact, profile_for
 from loom.context.epochs import EpochEnds, Renewal, epoch_of, hash_of
-from loom.context.handles import Cut, PathArchive
+from loom.context.handles import PathArchive
 from loom.context.places import EVERYWHERE
 from loom.context.report import LEFT_OUT, Item, Piece
 from loom.context.sections import Section
@@ -32,7 +32,7 @@ from loom.stores.reading import Reading, read_on, read_ranges, read_window
 from loom.stores.sessions import SessionRow
 from loom.stores.store import Store
 from loom.stores.summaries import Summary, joined
-from loom.stores.views import View
+from loom.stores.views import Cuts, View
 
 if TYPE_CHECKING:
     from loom.project.maps import Sight
@@ -234,13 +234,18 @@ def ratio_of(row: SessionRow, model: str) -> float:
     return max(learnt, 1.0) if isinstance(profile_for(model or None).text, Exact) else learnt
 
 
-def cuts_of(context: Context, reading: Reading) -> dict[str, tuple[Cut, Node | None]]:
-    """What the markers of a request stand for, each with the node that it was cut from."""
+def cuts_of(context: Context, reading: Reading, known: Mapping[str, int]) -> tuple[Cuts, set[str]]:
+    """What the markers of a request stand for, and the handles of those that an older epoch made.
+
+    Without those that are known already, with the hash of what they stand for.
+    """
     archive = context.archive
     assert isinstance(archive, PathArchive)
     nodes = {node.id: node for node in reading.nodes}
-    named = {handle for item in context.report.items for handle in item.handles if handle in archive.cuts}
-    return {h: (cut := archive.cuts[h], nodes.get(cut.nodes[0][0]) if cut.kind == "part" else None) for h in sorted(named)}
+    named = {handle for item in context.report.items for handle in item.handles}
+    made = sorted(h for h in named if h in archive.cuts and known.get(h) != hash(archive.cuts[h]))
+    cuts = {h: (cut := archive.cuts[h], nodes.get(cut.nodes[0][0]) if cut.kind == "part" else None) for h in made}
+    return cuts, {handle for handle in named if handle not in archive.cuts and handle not in known}
 
 
 def _read_again(path: Path, view: View, last: Prepared | None, usable: int, pins: Sequence[Node], shape: str) -> Reading:

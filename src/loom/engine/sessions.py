@@ -80,6 +80,7 @@ class Session(Written):
     def __init__(self, home: Home, row: SessionRow, end: Node | None = None, guest: bool = False) -> None:
         super().__init__(home, row, end, guest)
         self._last: Prepared | None = None
+        self._marked: dict[str, int] = {}  # handles that are kept for this session, each with a hash of what it stands for
         self._sources: tuple[Source, ...] = ()
         self._wish: Wish | None = None
 
@@ -166,7 +167,14 @@ class Session(Written):
         def made(handed: Handoff | None, renewing: str = "") -> tuple[Context, Prepared]:
             last, given = None if look.at else self._last, _handing(wish, handed)
             overflowed = look.overflow is not None
-            return prepare(self._store, self.row, path, given, manner, pinned, last, self.recall, overflowed, renewing, look.sight)
+            while True:
+                context, prepared = prepare(
+                    self._store, self.row, path, given, manner, pinned, last, self.recall, overflowed, renewing, look.sight
+                )
+                clashes = self._store.views.clashes(self.row, cuts_of(context, prepared.reading, self._marked)[0])
+                if not clashes:
+                    return context, prepared
+                given = replace(given, taken=given.taken | clashes)
 
         try:
             context, last = made(handed)
@@ -176,16 +184,17 @@ class Session(Written):
         if renewed:
             handed = self._handoff(path, measured(state, context.report.pressure, 0), handed)
             context, last = made(handed, context.report.epoch_reason)
-        cuts = cuts_of(context, last.reading)
+        cuts, inherited = cuts_of(context, last.reading, self._marked)
         if look.preview:
             with suppress(StoreError):  # a store that can only be read will do for a look
-                self._store.views.save(self.row, None, cuts, self._home.now())
+                self._store.views.save(self.row, None, cuts, inherited, self._home.now())
             return context
         if look.overflow and last.counted >= refused_at:
             raise _cannot_shrink(refused_at, f"than {last.counted:,}")
         if look.overflow:
             self._mind.keep_most(wish.model or self.row.model, refused(look.overflow, refused_at, context.report.reserved_output))
-        self._store.views.save(self.row, last.view, cuts, self._home.now())
+        self._store.views.save(self.row, last.view, cuts, inherited, self._home.now())
+        self._marked |= dict.fromkeys(inherited, 0) | {handle: hash(cut) for handle, (cut, _) in cuts.items()}
         if renewed and handed:
             self._keep_handoff(handed, measured(state, context.report.pressure, 0))
         if last.note:

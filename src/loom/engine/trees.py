@@ -227,7 +227,7 @@ class LoomTree:
         message = self._message(text, session, None)
         # A handle is good where the node that names it stands, and that node's id is known before it is written.
         at = node_id(tree.id, end.id, message)
-        kept = [(handle, to_json(replace(stands_for, at=at))) for handle, stands_for in handles]
+        kept = [(handle, replace(stands_for, at=at)) for handle, stands_for in handles]
         return session.graft(message, end, [("link", to_json(Tied(other.id, "", how)))], handles=kept, move=True)
 
     # Saying something about a node

@@ -19,6 +19,7 @@ from loom.stores.exchange import export_session
 from loom.stores.nodes import Draft
 from loom.stores.path import Node, Path
 from loom.stores.sessions import SessionRow, check_name
+from loom.stores.views import Kept
 
 _T = TypeVar("_T")
 Given = str | Message | Mapping[str, Any]
@@ -103,7 +104,7 @@ class Written:
         records: Sequence[tuple[str, str]] = (),
         *,
         generation: str = "",
-        handles: Sequence[tuple[str, str]] = (),
+        handles: Sequence[tuple[str, Kept]] = (),
         move: bool = False,
         seen: int | None = None,
         commits: bool = False,

@@ -19,7 +19,7 @@ from loom.stores.nodes import plain
 from loom.stores.path import ancestor, named, to_message
 from loom.stores.sessions import Aside, Status, Usage
 from loom.stores.summaries import Summary
-from loom.stores.views import Kept, View
+from loom.stores.views import Kept, View, handles_of
 
 COPY = "restore the store from a copy, or export what can be read and import it into a new store"
 _ANEW = "export the project and import it into a new store: this is worked out anew there"
@@ -374,7 +374,7 @@ def _view(reader: Reader, row: _ViewRow) -> Iterator[Wrong]:
     if view is None or view.epoch.number != row.epoch:
         yield "it cannot be read", drop
         return
-    marked = sorted({handle for piece in view.epoch.pieces for item in piece.items for handle in item.handles})
+    marked = sorted(handles_of(view))
     sql = "SELECT handle FROM handles WHERE tree = $1 AND handle IN {each:2}"
     missing = set(marked) - {handle for (handle,) in reader.all(sql, row.tree, to_json(marked))}
     if missing:
@@ -384,6 +384,7 @@ def _view(reader: Reader, row: _ViewRow) -> Iterator[Wrong]:
 class _HandleRow(Struct, frozen=True):
     tree: int
     handle: str
+    by: int
     kind: str
     data: str | None
     tenant: str | None
@@ -427,8 +428,8 @@ def _handle(reader: Reader, row: _HandleRow) -> Iterator[Wrong]:
             yield f"it stands for the nodes from {first} to {last}, which are on no path", COPY
     bodies = [body for _, _, body in found.values()]
     purged = None in bodies or any(there and there[0] is None for _, there in _elsewhere(reader, row, kept))
-    if kept.text is not None and (row.status == "purged" or purged):
-        where = f"tree = {row.tree} AND handle = '{row.handle}'"
+    if kept.text is not None and (purged or (row.status == "purged" and not kept.nodes)):
+        where = f"tree = {row.tree} AND handle = '{row.handle}' AND session = {row.by}"
         yield "what it stands for was purged, and its words are still there", cleared("handles", "data = NULL", where)
     if kept.place is not None and len(bodies) == 1 and bodies[0] is not None:
         message = read(to_message, bodies[0])
@@ -503,9 +504,9 @@ _SESSIONS = """SELECT s.key, s.id, s.tenant, s.project, s.title, s.model, s.stat
 _VIEWS = """SELECT v.session, v.epoch, v.node, v.data, s.id, s.status, s.tenant, s.project, s.tree, n.seq FROM views v
     LEFT JOIN sessions s ON s.key = v.session LEFT JOIN nodes n ON n.tree = s.tree AND n.seq = v.node
     WHERE (v.session, v.epoch) > ($1, $2) ORDER BY v.session, v.epoch LIMIT $3"""
-_HANDLES = """SELECT h.tree, h.handle, h.kind, h.data, t.tenant, t.project, t.id, s.id, s.status FROM handles h
+_HANDLES = """SELECT h.tree, h.handle, h.session, h.kind, h.data, t.tenant, t.project, t.id, s.id, s.status FROM handles h
     LEFT JOIN trees t ON t.key = h.tree LEFT JOIN sessions s ON s.key = h.session AND s.tree = h.tree
-    WHERE (h.tree, h.handle) > ($1, $2) ORDER BY h.tree, h.handle LIMIT $3"""
+    WHERE (h.tree, h.handle, h.session) > ($1, $2, $3) ORDER BY h.tree, h.handle, h.session LIMIT $4"""
 
 
 def tables(database: str) -> tuple[Table, ...]:
@@ -515,5 +516,5 @@ def tables(database: str) -> tuple[Table, ...]:
         Table("records", (0,), _RECORDS, _look_at_record),
         Table("sessions", (0,), _SESSIONS, _look_at_session),
         Table("views", (0, -1), _VIEWS, _look_at_view),
-        Table("handles", (0, ""), _HANDLES, _look_at_handle),
+        Table("handles", (0, "", 0), _HANDLES, _look_at_handle),
     )

@@ -45,7 +45,7 @@ from loom.stores.path import BY_SEQ, CHUNK, Opened, Path, ancestor, meeting, sta
 from loom.stores.sessions import Aside, Scope, SessionRow, Usage
 from loom.stores.settings import states_of
 from loom.stores.store import Store
-from loom.stores.views import TRIED, Kept, View, origin_of
+from loom.stores.views import TRIED, Kept, Reach, View, handles_of, origin_of
 
 _PAGE = 200  # rows read at once
 _FEW = 20_000  # names of nodes held at once
@@ -116,8 +116,8 @@ _NODES = f"""SELECT n.seq, n.id, p.id, n.local, n.session, n.body, n.generation,
     FROM {BY_SEQ.replace(" WHERE", " LEFT JOIN nodes p ON p.tree = n.tree AND p.seq = n.parent WHERE")} ORDER BY n.seq"""
 _RECORDS = """SELECT node, kind, name, session, author, data, created FROM records WHERE tree = $1 AND node IN {each_int:2}
     ORDER BY node, seq"""
-_HANDLES = f"""SELECT handle, session, kind, data, created FROM handles WHERE handle {{binary}} > $1 AND tree = $2
-    ORDER BY handle {{binary}} LIMIT {_PAGE}"""
+_HANDLES = f"""SELECT handle, session, kind, data, created FROM handles WHERE (handle, session) > ($1, $2) AND tree = $3
+    ORDER BY handle, session LIMIT {_PAGE}"""
 _VIEWS = f"""SELECT v.epoch, v.session, n.id, v.seen, v.hash, v.data, v.created, n.seq, n.depth FROM views v
     JOIN nodes n ON n.tree = $2 AND n.seq = v.node WHERE v.epoch > $1 AND v.session = $3 ORDER BY v.epoch LIMIT {_PAGE}"""
 
@@ -159,7 +159,10 @@ class _Whole:
         return self._written(0)
 
     def _handles(self) -> Iterator[Row]:
-        return _paged(self._reader, _HANDLES, "", self._tree)
+        start: tuple[str, int] = ("", 0)
+        while rows := self._reader.all(_HANDLES, *start, self._tree):
+            yield from rows
+            start = rows[-1][:2]
 
     def _views(self) -> Iterator[Row]:
         for session in self._names:
@@ -328,16 +331,16 @@ class _Alone(_Whole):
         return {name: self._decoded(data, str, "the choice of a version") for name, data in chosen.items()}
 
     def _handles(self) -> Iterator[Row]:
-        views = (self._view_line(row).view for row in self._views())
-        marked = {handle for view in views for piece in view.epoch.pieces for item in piece.items for handle in item.handles}
-        for row in super()._handles():
-            kept = self._kept(row[0], row[3])
-            if row[1] == self.alone or row[0] in marked or (kept and self._reaches(kept)):
-                yield row
-
-    def _reaches(self, kept: Kept) -> bool:
-        """Whether the session may bring this back, as `recall` has it."""
-        return self._passes(kept.at or (kept.nodes[-1][1] if kept.nodes else ""))
+        """What the session may bring back, as `recall` has it: of each handle its own record, else one of others."""
+        marked = {handle for row in self._views() for handle in handles_of(self._view_line(row).view)}
+        reach = Reach(self._reader, self._tree, self.alone, self._end)
+        for handle, several in groupby(super()._handles(), key=lambda row: row[0]):
+            found = sorted(several, key=lambda row: (row[3] is None, row[1] != self.alone))
+            for row in found:
+                kept = self._kept(handle, row[3])
+                if row[1] == self.alone or handle in marked or (kept and reach.holds(handle, kept)):
+                    yield row
+                    break
 
     def _passes(self, name: str) -> bool:
         return stands(self._reader, self._tree, self._end, name)

@@ -10,7 +10,7 @@ from loom.stores.marks import Said, Tied, Turned, marks_of, write_marks
 from loom.stores.nodes import Draft, Planned, plant
 from loom.stores.path import TREE, Node, named
 from loom.stores.sessions import SessionRow, by_key, conflict, lock, write_beside
-from loom.stores.views import PUT_HANDLE
+from loom.stores.views import PUT_HANDLE, Kept, check_free
 
 
 class Growth:
@@ -25,7 +25,7 @@ class Growth:
         *,
         now: int,
         records: Sequence[tuple[str, str]] = (),
-        handles: Sequence[tuple[str, str]] = (),
+        handles: Sequence[tuple[str, Kept]] = (),
         move: bool = False,
         seen: int | None = None,
         commits: bool = False,
@@ -45,7 +45,8 @@ class Growth:
                 raise Conflict(row.id, after.local, newer)
             made, _ = nodes.append(writer, row.tree, after, [draft], row.key, now)
             write_beside(writer, row, made[0], records, now)
-            writer.many(PUT_HANDLE, [(tree, handle, row.key, "span", data, now) for handle, data in handles])
+            check_free(writer, tree, dict(handles))
+            writer.many(PUT_HANDLE, [(tree, handle, row.key, "span", to_json(kept), now) for handle, kept in handles])
             writer.all("UPDATE sessions SET cursor = $2, updated = $3 WHERE key = $1", row.key, made[0].seq if move else held, now)
             if commits:
                 writer.all("DELETE FROM states WHERE session = $1 AND kind = 'buffer'", row.key)

@@ -90,16 +90,26 @@ def _unlabelled(kind: str, data: str) -> str | None:
 
 
 def _take_texts(writer: Writer, tree: TreeRow, session: int, gone: Mapping[int, int]) -> None:
-    """Take away texts that were cut in this session, or by whomever from these nodes."""
-    writer.all("UPDATE handles SET data = NULL WHERE tree = $1 AND session = $2 AND kind = 'text'", tree.key, session)
+    """Take away texts that were cut in this session from no node that stays, and by whomever from these nodes."""
+    own = writer.all("SELECT handle, data FROM handles WHERE tree = $1 AND session = $2 AND kind = 'text'", tree.key, session)
+    clear = "UPDATE handles SET data = NULL WHERE tree = $1 AND handle = $2 AND session = $3"
+    writer.many(clear, [(tree.key, handle, session) for handle, data in own if data is not None and not _names_nodes(data)])
     ids = {name for (name,) in writer.all(f"SELECT n.id FROM {BY_SEQ}", tree.key, str(list(gone)))} if gone else set()
-    for key, handle, data in writer.all(_TEXTS, tree.tenant, tree.project) if ids else ():
+    for key, handle, by, data in writer.all(_TEXTS, tree.tenant, tree.project) if ids else ():
         named = [name.rpartition("/") for stretch in from_json(data).get("nodes", ()) for name in stretch]
         if any(name in ids and (other == tree.id or (not other and key == tree.key)) for other, _, name in named):
-            writer.all("UPDATE handles SET data = NULL WHERE tree = $1 AND handle = $2", key, handle)
+            writer.all(clear, key, handle, by)
 
 
-_TEXTS = """SELECT h.tree, h.handle, h.data FROM handles h JOIN trees t ON t.key = h.tree
+def _names_nodes(data: str) -> bool:
+    """Whether a text that was kept came from nodes: it goes when they go, for others may have its marker too."""
+    try:
+        return bool(from_json(data).get("nodes"))
+    except (ValueError, AttributeError):  # damaged; what words are in it nobody knows
+        return False
+
+
+_TEXTS = """SELECT h.tree, h.handle, h.session, h.data FROM handles h JOIN trees t ON t.key = h.tree
     WHERE t.tenant = $1 AND t.project = $2 AND h.kind = 'text' AND h.data IS NOT NULL"""
 
 

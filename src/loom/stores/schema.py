@@ -66,4 +66,17 @@ MIGRATIONS = (
                 updated BIGINT NOT NULL, PRIMARY KEY (session, kind, name))""",
         ),
     ),
+    Migration(
+        3,
+        "a handle belongs to every session that has its marker, not only to the one that made it first",
+        (
+            """CREATE TABLE session_handles (
+                tree BIGINT NOT NULL, handle TEXT {binary} NOT NULL, session BIGINT NOT NULL, kind TEXT NOT NULL, data TEXT,
+                created BIGINT NOT NULL, PRIMARY KEY (tree, handle, session))""",
+            """INSERT INTO session_handles (tree, handle, session, kind, data, created)
+                SELECT tree, handle, session, kind, data, created FROM handles""",
+            "DROP TABLE handles",
+            "ALTER TABLE session_handles RENAME TO handles",
+        ),
+    ),
 )

@@ -1,6 +1,6 @@
 """Views and handles: what stood for what in the last request, and the way back to what was cut."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -22,7 +22,17 @@ TRIED = 16  # epochs of a session that are tried for one that stands on a path
 _GENERATIONS = 64  # of forks without a request of their own that are gone through to find one
 
 PUT_HANDLE = """INSERT INTO handles (tree, handle, session, kind, data, created) VALUES ($1, $2, $3, $4, $5, $6)
-    ON CONFLICT (tree, handle) DO NOTHING"""
+    ON CONFLICT (tree, handle, session) DO NOTHING"""
+
+# What others keep under these handles is kept for the session $2 too.
+_SHARE_HANDLES = """INSERT INTO handles (tree, handle, session, kind, data, created)
+    SELECT h.tree, h.handle, CAST($2 AS BIGINT), h.kind, h.data, CAST($3 AS BIGINT) FROM handles h
+    WHERE h.tree = $1 AND h.handle IN {each:4} AND h.data IS NOT NULL AND h.session = (SELECT min(o.session) FROM handles o
+        WHERE o.tree = h.tree AND o.handle = h.handle AND o.data IS NOT NULL)
+    ON CONFLICT (tree, handle, session) DO NOTHING"""
+
+
+Cuts = Mapping[str, tuple[Cut, Node | None]]  # what was cut, by handle, with the node that it was cut from
 
 
 class Mapped(Struct, frozen=True):
@@ -154,8 +164,18 @@ class Views:
             self._save_view(writer, row, again, now)
             return newest + 1, began
 
-    def save(self, row: SessionRow, view: View | None, cuts: Mapping[str, tuple[Cut, Node | None]], now: int) -> None:
-        """Keep what the last request was made of, and what its markers stand for. Of a view that is kept already, only its end."""
+    def clashes(self, row: SessionRow, cuts: Cuts) -> frozenset[str]:
+        """Those of these handles under which something else is kept in the tree."""
+        if not cuts:
+            return frozenset()
+        with self._database.read() as reader:
+            return frozenset(_clashes(reader, row.tree.key, {handle: _kept(cut, node) for handle, (cut, node) in cuts.items()}))
+
+    def save(self, row: SessionRow, view: View | None, cuts: Cuts, inherited: Collection[str], now: int) -> None:
+        """Keep what the last request was made of, and what its markers stand for. Of a view that is kept already, only its end.
+
+        Markers that are `inherited`, from an epoch of the session that this one was forked from, are its own from now on.
+        """
         with self._database.write() as writer:
             found = writer.one("SELECT status FROM sessions WHERE key = $1 {lock}", row.key)
             check_alive(row, found[0] if found else "purged")
@@ -168,6 +188,8 @@ class Views:
                         for h, kind, kept in marked
                     ),
                 )
+            if inherited:
+                writer.all(_SHARE_HANDLES, row.tree.key, row.key, now, to_json(sorted(inherited)))
             if view is not None and view.session == row.key:
                 end, seen, digest = view.node, view.epoch.seen, view.epoch.hash
                 writer.all(_ADVANCE, row.key, view.epoch.number, end, seen, digest)
@@ -198,39 +220,141 @@ class Views:
     def keep(self, row: SessionRow, handles: Sequence[tuple[str, Kept]], now: int) -> None:
         """Keep what handles stand for that a session made."""
         with self._database.write() as writer:
+            check_free(writer, row.tree.key, dict(handles))
             writer.many(
                 PUT_HANDLE,
                 ((row.tree.key, h, row.key, "span" if kept.text is None else "text", to_json(kept), now) for h, kept in handles),
             )
 
     def recall(self, row: SessionRow, path: Path, handle: str) -> str:
-        """What was cut under this handle in this session, or on the path that it stands on."""
+        """What was cut under this handle in this session, or on a path that it stands on or stood on in its last request."""
         with self._database.read() as reader:
-            found = reader.one("SELECT session, kind, data FROM handles WHERE tree = $1 AND handle = $2", row.tree.key, handle)
-            if found is None:
-                raise _unknown(handle, f"session {row.id}")
-            kept = _read(handle, found[2])
-            if found[0] != row.key and not stands(
-                reader, path.tree, path.end, kept.at or (kept.nodes[-1][1] if kept.nodes else "")
-            ):
+            kept = self._in_scope(reader, row, path.end, handle)
+            if kept is None:
                 raise _unknown(handle, f"session {row.id}")
             return _resolve(reader, row.tree.key, handle, kept)
 
+    @staticmethod
+    def _in_scope(reader: Reader, row: SessionRow, end: Node | None, handle: str) -> Kept | None:
+        own = reader.one(_OWN, row.tree.key, handle, row.key)
+        if own is not None and own[0] is not None:
+            return _read(own[0])
+        rows = reader.all(_OTHERS, row.tree.key, handle, row.key)
+        reach = Reach(reader, row.tree.key, row.key, end)
+        found = [kept for (data,) in rows if data is not None and reach.holds(handle, kept := _read(data))]
+        if found:
+            return _only(reader, row.tree.key, handle, found)
+        if own is not None or (None,) in rows:
+            raise _purged(handle)
+        return None
+
     def recall_any(self, scope: Scope, handle: str) -> str:
-        """What was cut under this handle in any session in scope."""
+        """What was cut under this handle in any session in scope, or on the path of one."""
         with self._database.read() as reader:
-            found = reader.one(
-                """SELECT h.tree, h.data FROM handles h JOIN trees t ON t.key = h.tree JOIN sessions s ON s.key = h.session
-                    WHERE t.tenant = $1 AND t.project = $2 AND ($3 = '' OR s.agent = $3) AND h.handle = $4
-                    ORDER BY CASE WHEN h.data IS NULL THEN 1 ELSE 0 END LIMIT 1""",
-                scope.tenant,
-                scope.project,
-                scope.agent,
-                handle,
-            )
-            if found is None:
+            rows = reader.all(_ANYWHERE, scope.tenant, scope.project, handle)
+            found = {
+                (tree, data): None
+                for tree, agent, data in rows
+                if scope.agent in ("", agent) or (data is not None and _is_reached(reader, tree, scope.agent, handle, _read(data)))
+            }
+            texts = {tree: [_read(data) for at, data in found if at == tree and data is not None] for tree, _ in found}
+            said = {
+                _resolve(reader, tree, handle, _only(reader, tree, handle, several)) for tree, several in texts.items() if several
+            }
+            if len(said) > 1:
+                raise _ambiguous(handle)
+            if not said and found:
+                raise _purged(handle)
+            if not said:
                 raise _unknown(handle, f"project {scope.project!r}")
-            return _resolve(reader, found[0], handle, _read(handle, found[1]))
+            return said.pop()
+
+
+_OWN = "SELECT data FROM handles WHERE tree = $1 AND handle = $2 AND session = $3"
+_OTHERS = "SELECT DISTINCT data FROM handles WHERE tree = $1 AND handle = $2 AND session <> $3"
+_ANYWHERE = """SELECT DISTINCT h.tree, s.agent, h.data FROM trees t JOIN handles h ON h.tree = t.key
+    JOIN sessions s ON s.key = h.session
+    WHERE t.tenant = $1 AND t.project = $2 AND h.handle = $3"""
+
+
+class Reach:
+    """What a session can recall of what others keep: what stands on its path, or was in or above its last request."""
+
+    def __init__(self, reader: Reader, tree: int, session: int, end: Node | None) -> None:
+        self._reader, self._tree, self._session, self._end = reader, tree, session, end
+        self._last: tuple[Node, frozenset[str]] | None = None
+        self._looked = False
+
+    def holds(self, handle: str, kept: Kept) -> bool:
+        anchor = kept.at or (kept.nodes[-1][1] if kept.nodes else "")
+        if anchor and stands(self._reader, self._tree, self._end, anchor):
+            return True
+        last = self._last_request()
+        return last is not None and (handle in last[1] or bool(anchor and stands(self._reader, self._tree, last[0], anchor)))
+
+    def _last_request(self) -> tuple[Node, frozenset[str]] | None:
+        """Where the session's last request ended, and the handles in its markers."""
+        if not self._looked:
+            self._looked = True
+            found = self._reader.one(_LAST_VIEW, self._session)
+            if found is not None:
+                view = msgspec.convert(from_json(found[1]), View)
+                self._last = nodes.get(self._reader, self._tree, found[0]), frozenset(handles_of(view))
+        return self._last
+
+
+_LAST_VIEW = "SELECT node, data FROM views WHERE session = $1 ORDER BY epoch DESC LIMIT 1"
+
+
+def handles_of(view: View) -> set[str]:
+    """The handles in the markers of a view."""
+    return {handle for piece in view.epoch.pieces for item in piece.items for handle in item.handles}
+
+
+def _is_reached(reader: Reader, tree: int, agent: str, handle: str, kept: Kept) -> bool:
+    """Whether a session of this agent on the tree can recall it."""
+    for session, cursor in reader.all(_SESSIONS_OF, tree, agent):
+        end = nodes.get(reader, tree, cursor) if cursor is not None else None
+        if Reach(reader, tree, session, end).holds(handle, kept):
+            return True
+    return False
+
+
+_SESSIONS_OF = "SELECT key, cursor FROM sessions WHERE tree = $1 AND agent = $2 AND status <> 'purged' ORDER BY key"
+
+
+def check_free(reader: Reader, tree: int, handles: Mapping[str, Kept]) -> None:
+    """That each of these handles stands for what is kept under it, and for nothing else in the tree."""
+    for handle in _clashes(reader, tree, handles):
+        raise ChoiceError(f"{handle} stands for something else in this tree already; word it a little differently and try again")
+
+
+def _clashes(reader: Reader, tree: int, handles: Mapping[str, Kept]) -> Iterator[str]:
+    for handle, data in reader.all(_UNDER, tree, to_json(sorted(handles))):
+        if not _is_same(reader, tree, handle, _read(data), handles[handle]):
+            yield handle
+
+
+_UNDER = "SELECT DISTINCT handle, data FROM handles WHERE tree = $1 AND handle IN {each:2} AND data IS NOT NULL"
+
+
+def _only(reader: Reader, tree: int, handle: str, found: Sequence[Kept]) -> Kept:
+    """The one thing that all of these stand for."""
+    if all(_is_same(reader, tree, handle, found[0], other) for other in found[1:]):
+        return found[0]
+    raise _ambiguous(handle)
+
+
+def _is_same(reader: Reader, tree: int, handle: str, one: Kept, other: Kept) -> bool:
+    """Whether two records give back the same. One may hold the text of which the other names the place in a node."""
+    if (one.nodes, one.place, one.text) == (other.nodes, other.place, other.text):
+        return True
+    if {(one.place, one.text), (other.place, other.text)} == {(None, None)}:
+        return False
+    try:
+        return _resolve(reader, tree, handle, one) == _resolve(reader, tree, handle, other)
+    except ChoiceError:  # words that were purged cannot be taken for others
+        return True
 
 
 _ADVANCE = "UPDATE views SET node = $3, seen = $4, hash = $5 WHERE session = $1 AND epoch = $2"
@@ -275,9 +399,7 @@ def _kept(cut: Cut, node: Node | None) -> Kept:
     return Kept(cut.nodes, place, cut.text if place is None else None, cut.at, cut.minted_at)
 
 
-def _read(handle: str, data: str | None) -> Kept:
-    if data is None:
-        raise ChoiceError(f"what was left out under {handle!r} was purged and is gone for good")
+def _read(data: str) -> Kept:
     return msgspec.convert(from_json(data), Kept)
 
 
@@ -320,6 +442,14 @@ def _tree_named(reader: Reader, tree: int, name: str) -> int:
     if row is None:
         raise ChoiceError(f"tree {shorten(other)!r}, from which something was left out, is no longer here")
     return int(row[0])
+
+
+def _purged(handle: str) -> ChoiceError:
+    return ChoiceError(f"what was left out under {handle!r} was purged and is gone for good")
+
+
+def _ambiguous(handle: str) -> ChoiceError:
+    return ChoiceError(f"{handle} stands for several different things here; name the session whose request has the marker")
 
 
 def _unknown(handle: object, where: str) -> ChoiceError:
