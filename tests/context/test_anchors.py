@@ -100,7 +100,8 @@ def test_every_word_of_a_pattern_has_its_stem(pattern: re.Pattern[str], stems: t
 
 
 def test_what_was_read_is_remembered_by_content() -> None:
-    assert passages_of(user("see src/a.py")) is passages_of(user("see src/a.py"))
+    memory = Memory()
+    assert passages_of(user("see src/a.py"), memory) is passages_of(user("see src/a.py"), memory)
 
 
 def test_of_what_was_read_no_more_is_remembered_than_may_be() -> None:
@@ -117,26 +118,26 @@ def test_of_what_was_read_no_more_is_remembered_than_may_be() -> None:
 
 
 def test_all_that_is_said_becomes_passages_and_of_results_what_names_things() -> None:
-    said = passages_of(user("please be quick\n\nand kind"))
+    said = passages_of(user("please be quick\n\nand kind"), Memory())
     assert [(passage.line, passage.text) for passage in said] == [(0, "please be quick"), (2, "and kind")]
-    shown = passages_of(result("nothing\nof\nnote\nsee src/a.py\nTypeError: no\nend"))
+    shown = passages_of(result("nothing\nof\nnote\nsee src/a.py\nTypeError: no\nend"), Memory())
     assert [passage.text for passage in shown] == ["see src/a.py", "TypeError: no"]
 
 
 def test_a_short_answer_of_a_tool_counts_for_its_words() -> None:
-    assert [passage.text for passage in passages_of(result("the order was cancelled"))] == ["the order was cancelled"]
+    assert [passage.text for passage in passages_of(result("the order was cancelled"), Memory())] == ["the order was cancelled"]
 
 
 def test_every_part_of_a_message_is_read() -> None:
     call = ToolCall("c1", "bash", '{"command":"make test_all"}')
     message = Message("assistant", (Reasoning("think of plan_b", "openai"), Text("run it"), call))
-    assert [passage.voice for passage in passages_of(message)] == ["thought", "assistant", "call"]
-    assert [passage.line for passage in passages_of(message)] == [0, 1, 2]
+    assert [passage.voice for passage in passages_of(message, Memory())] == ["thought", "assistant", "call"]
+    assert [passage.line for passage in passages_of(message, Memory())] == [0, 1, 2]
 
 
 def test_a_long_line_is_cut_around_its_anchors() -> None:
     line = "word " * 200 + "the code for vault 7 is NDL-8a3b99c0 and no other " + "word " * 200
-    passages = passages_of(result(f"{line}\na\nb\nc"))
+    passages = passages_of(result(f"{line}\na\nb\nc"), Memory())
     assert [passage.anchors for passage in passages] == [("NDL-8a3b99c0",)]
     kept = passages[0].text[passages[0].start : passages[0].stop]
     assert len(kept) < WHOLE
@@ -145,7 +146,7 @@ def test_a_long_line_is_cut_around_its_anchors() -> None:
 
 def test_a_long_paragraph_is_cut_into_sentences() -> None:
     text = "We keep the old name for now. " * 4 + "Never touch config/prod.toml without asking me first. " + "It is late. " * 12
-    passages = passages_of(user(text))
+    passages = passages_of(user(text), Memory())
     assert all(passage.stop - passage.start <= WHOLE + 80 for passage in passages)
     assert {anchor for passage in passages for anchor in passage.anchors} == {"config/prod.toml"}
     assert passages[0].start == 0

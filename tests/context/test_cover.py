@@ -12,8 +12,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from loom import Context, Loom, weave
-from loom.context import cover as module
-from loom.context.cover import cover
+from loom.context.caches import SHARED
+from loom.context.cover import Indexes, cover
 from loom.context.handles import to_lines
 from loom.context.policy import policy
 from loom.context.report import LEFT_OUT
@@ -124,12 +124,11 @@ def words(text: str) -> int:
 @settings(max_examples=examples(40), deadline=None)
 @given(broken_histories | histories(), st.integers(40, 400), st.data())
 def test_what_grew_is_told_as_if_it_had_not_been_seen_before(history: list[Message], tokens: int, data: st.DataObject) -> None:
-    sources = list(enumerate(history))
+    sources, indexes = list(enumerate(history)), Indexes(10**6)
     for stop in sorted(data.draw(st.lists(st.integers(0, len(history)), max_size=4))):
-        cover(sources[:stop], history[stop:], tokens, words, "goal_1")
-    grown = cover(sources, (), tokens, words, "goal_1")
-    module._recent.clear()
-    assert grown == cover(sources, (), tokens, words, "goal_1")
+        cover(sources[:stop], history[stop:], tokens, words, "goal_1", indexes)
+    grown = cover(sources, (), tokens, words, "goal_1", indexes)
+    assert grown == cover(sources, (), tokens, words, "goal_1", Indexes(1))
 
 
 def test_threads_that_weave_the_same_history_do_not_disturb_each_other() -> None:
@@ -139,9 +138,9 @@ def test_threads_that_weave_the_same_history_do_not_disturb_each_other() -> None
     stops = [40, 44, 41, 48, 40, 60, 52, 45, 60, 43, 40, 56] * 2
     expected = {}
     for stop in set(stops):
-        module._recent.clear()
+        SHARED.clear()
         expected[stop] = woven(stop)
-    module._recent.clear()
+    SHARED.clear()
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(woven, stops)) == [expected[stop] for stop in stops]
 

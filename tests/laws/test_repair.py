@@ -4,7 +4,6 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from importlib import import_module
 from itertools import pairwise
 
 import pytest
@@ -14,7 +13,7 @@ from msgspec.structs import replace
 
 from loom.conversation.message import Carried, Conversation, Message, Opaque, Reasoning, Text, ToolCall, ToolResult
 from loom.dialects import DIALECTS, WIRES
-from loom.dialects.repair import UNANSWERED, Mender, Repaired, repair, restore_ids, sound_calls
+from loom.dialects.repair import UNANSWERED, Mender, Repaired, Seen, repair, restore_ids, sound_calls
 from loom.errors import WireError
 from tests import strategies as our
 from tests.shared import examples
@@ -162,14 +161,6 @@ def test_the_same_call_made_twice_gets_both_results() -> None:
 
 # ── a history that grows ─────────────────────────────────────────────────────
 
-module = import_module("loom.dialects.repair")  # the package gives the function under this name
-
-
-def repaired_anew(conversation: Conversation) -> Repaired:
-    module._sound.clear()
-    module._mending.clear()
-    return repair(conversation)
-
 
 @st.composite
 def tangled(draw: st.DrawFn) -> list[Message]:
@@ -198,9 +189,9 @@ def tangled(draw: st.DrawFn) -> list[Message]:
 def test_a_history_that_grows_is_mended_as_if_it_had_not_been_seen_before(history: list[Message], step: int, system: str) -> None:
     whole = Conversation(messages=tuple(history), system=(Message("system", (Text(system),)),))
     lengths = [*range(0, len(history), step), len(history)]
-    anew = [repaired_anew(replace(whole, messages=whole.messages[:length])) for length in lengths]
-    repaired_anew(Conversation(messages=()))
-    grown = [repair(replace(whole, messages=whole.messages[:length])) for length in lengths]
+    anew = [repair(replace(whole, messages=whole.messages[:length])) for length in lengths]
+    seen = Seen()
+    grown = [repair(replace(whole, messages=whole.messages[:length]), seen) for length in lengths]
     assert grown == anew
     for each in grown:
         assert len(each.origins) == len(each.conversation.messages)
@@ -211,10 +202,10 @@ def test_histories_that_part_are_mended_each_for_itself() -> None:
     begin = (Message("user", (Text("go"),)), Message("assistant", (ToolCall("a", "f", "{}"),)), Message("user", (Text("well?"),)))
     ends = [[Message("tool", (ToolResult("a", (Text(text),)),))] * 2 for text in ("R1", "R2")]
     conversations = [Conversation(messages=(*begin, *end[:length])) for length in range(3) for end in ends]
-    expected = [repaired_anew(conversation) for conversation in conversations]
-    module._mending.clear()
+    expected = [repair(conversation) for conversation in conversations]
+    seen = Seen()
     for _ in range(2):
-        assert [repair(conversation) for conversation in conversations] == expected
+        assert [repair(conversation, seen) for conversation in conversations] == expected
 
 
 def test_threads_that_mend_the_same_history_do_not_disturb_each_other() -> None:
@@ -223,10 +214,10 @@ def test_threads_that_mend_the_same_history_do_not_disturb_each_other() -> None:
         history.append(Message("assistant", (ToolCall(f"c{n % 50}", "f", "{}"), ToolCall("never", "f", "{}"))))
         history.append(Message("tool", (ToolResult(f"c{n % 50}", (Text(f"R{n}"),)),)))
     conversations = [Conversation(messages=tuple(history[:length])) for length in range(1, len(history))]
-    expected = [repaired_anew(conversation) for conversation in conversations]
-    module._mending.clear()
+    expected = [repair(conversation) for conversation in conversations]
+    seen = Seen()
     with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(repair, conversations)) == expected
+        assert list(pool.map(lambda conversation: repair(conversation, seen), conversations)) == expected
 
 
 def test_of_a_history_that_grows_only_what_is_new_is_mended() -> None:
@@ -237,7 +228,9 @@ def test_of_a_history_that_grows_only_what_is_new_is_mended() -> None:
             Message("assistant", (ToolCall(f"c{n}", "f", "{}"),)),
             Message("tool", (ToolResult(f"c{n}", (Text("R"),)),)),
         ]
-    made: list[Repaired] = [repair(Conversation(messages=tuple(history[:length]))) for length in range(600, len(history))]
+    seen = Seen()
+    lengths = range(600, len(history))
+    made: list[Repaired] = [repair(Conversation(messages=tuple(history[:length])), seen) for length in lengths]
     for before, after in pairwise(made):
         kept = before.conversation.messages[:-2]
         assert all(one is other for one, other in zip(kept, after.conversation.messages, strict=False)), "nothing is made twice"

@@ -28,13 +28,14 @@ class Counter:
     """Counts by one profile, corrected by one ratio, and remembers what it has counted by content.
 
     Both are fixed for its life: a new calibration makes a new counter, so that counts within an epoch agree with each other.
+    A count is remembered under the message's hash: no words are held, and a count takes the same room for any message.
     """
 
     def __init__(self, profile: Profile, *, ratio: float = 1.0, remember: int = REMEMBERED) -> None:
         self.profile = profile
         self.ratio = ratio
         self._remember = remember
-        self._known: dict[Message, int] = {}
+        self._known: dict[int, int] = {}
         self._measure = _measure(profile.text)
 
     def count_text(self, text: str) -> int:
@@ -43,14 +44,15 @@ class Counter:
 
     def count_message(self, message: Message) -> int:
         """Tokens of a message with its frame."""
-        known = self._known.get(message)
+        key = hash(message)
+        known = self._known.get(key)
         if known is None:
             known = self._corrected(_message_tokens(message, self.profile, self._measure))
             if len(self._known) >= self._remember:
                 # The oldest eighth goes at once: forgetting one by one would cost a step per message for ever after.
                 for old in list(islice(self._known, max(1, self._remember // 8))):
-                    del self._known[old]
-            self._known[message] = known
+                    self._known.pop(old, None)  # another thread may do the same
+            self._known[key] = known
         return known
 
     def count_messages(self, messages: Iterable[Message]) -> int:

@@ -98,6 +98,11 @@ def estimate_tokens(text: str) -> int:
     return ceil(tokens * MARGIN)
 
 
+def forget_pieces() -> None:
+    """Let go of the pieces of words that were estimated last."""
+    _piece_tokens.cache_clear()
+
+
 @lru_cache(maxsize=65_536)
 def _piece_tokens(piece: str) -> float:
     first, last = piece[0], piece[-1]

@@ -130,7 +130,8 @@ class Trace(Struct, gc=False):
 class AnchorIndex:
     """What a history holds on to: its passages in order, and for each anchor where it was named."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: "Memory | None" = None) -> None:
+        self.memory = memory or Memory()
         self.origins: list[Speaker] = []
         self.weights: list[float] = []  # of each message: what its mentions tell
         self.sizes: list[int] = []  # of each message: how many anchors it names
@@ -152,7 +153,7 @@ class AnchorIndex:
         origin = self._origin(message, place)
         named = 0
         texts = tuple(_texts(message))
-        read = _memory.passages(texts)
+        read = self.memory.passages(texts)
         for number, passage in enumerate(read, len(self.passages)):
             if passage.said:
                 (self.asked if passage.voice == "user" else self.told).append(number)
@@ -278,6 +279,12 @@ def _names(run: str) -> tuple[tuple[int, int], ...]:
     return ((0, len(file)),) if "." in file and _FILE.fullmatch(file) else ()
 
 
+def forget_names() -> None:
+    """Let go of the short runs of letters that were looked at last."""
+    _names.cache_clear()
+    _bonus.cache_clear()
+
+
 Said = tuple[Voice, bool, str]  # whose words, whether they are escaped, and the words
 
 
@@ -292,6 +299,9 @@ class Memory:
 
     def __len__(self) -> int:
         return len(self._new) + len(self._old)
+
+    def clear(self) -> None:
+        self._new, self._old, self._held = {}, {}, 0
 
     def passages(self, texts: tuple[Said, ...]) -> tuple[Passage, ...]:
         known = self._new.get(texts)
@@ -316,12 +326,9 @@ def _bytes_of(texts: tuple[Said, ...], passages: tuple[Passage, ...]) -> int:
     return sum([len(text) for _, _, text in texts]) + PASSAGE * len(passages)
 
 
-_memory = Memory()
-
-
-def passages_of(message: Message) -> tuple[Passage, ...]:
+def passages_of(message: Message, memory: Memory) -> tuple[Passage, ...]:
     """The passages of a message that may be worth keeping: all that is said, and what tools show with names in it."""
-    return _memory.passages(tuple(_texts(message)))
+    return memory.passages(tuple(_texts(message)))
 
 
 def _read(texts: tuple[Said, ...]) -> Iterator[Passage]:

@@ -4,14 +4,13 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from loom.context.anchors import AnchorIndex
+from loom.context.anchors import AnchorIndex, Memory
 from loom.context.extract import extract
 from loom.conversation.growing import Recent
 from loom.conversation.message import Message
 
 LEAST = 40  # tokens below which a cover tells nothing
-KEPT = 16  # indexes that are kept, for whoever weaves the same history again or what it has grown to
-HELD = 128_000_000  # and about how many bytes they may take
+KEPT = 16  # histories whose index is kept, for whoever weaves the same one again or what it has grown to
 
 
 class Indexed(Struct, frozen=True):
@@ -25,20 +24,34 @@ class Indexed(Struct, frozen=True):
         return self.index.size
 
 
-_recent: Recent[Indexed] = Recent(KEPT, HELD)
+class Indexes:
+    """The indexes of the histories that were covered last, and the passages that were read last."""
+
+    def __init__(self, size: int) -> None:
+        self.recent: Recent[Indexed] = Recent(KEPT, size)
+        self.memory = Memory()
+
+    def clear(self) -> None:
+        self.recent.clear()
+        self.memory.clear()
 
 
 def cover(
-    sources: Sequence[tuple[int, Message]], after: Sequence[Message], tokens: int, count: Callable[[str], int], goal: str
+    sources: Sequence[tuple[int, Message]],
+    after: Sequence[Message],
+    tokens: int,
+    count: Callable[[str], int],
+    goal: str,
+    indexes: Indexes,
 ) -> str:
     """Lines of these messages, each known by its place, in at most so many tokens; `after` is what stays verbatim behind them."""
     if tokens < LEAST or not sources:
         return ""
     messages = tuple([message for _, message in sources])
-    known = _recent.take(messages)
-    index = known.index if known else AnchorIndex()
+    known = indexes.recent.take(messages)
+    index = known.index if known else AnchorIndex(indexes.memory)
     for message in messages[len(index) :]:
         index.add(message)
     made = extract(index, 0, len(index), tokens, count, after=after, goal=goal, name=lambda place: str(sources[place][0]))
-    _recent.put(Indexed(messages, index))
+    indexes.recent.put(Indexed(messages, index))
     return made.text

@@ -68,7 +68,7 @@ def extract(
     start, stop = max(0, start), min(stop, len(index))
     if start >= stop or tokens <= 0:
         return Extract("", 0, ())
-    spoken = index.passages[index.first[stop] :] if after is None else [p for m in after for p in passages_of(m)]
+    spoken = index.passages[index.first[stop] :] if after is None else [p for m in after for p in passages_of(m, index.memory)]
     worth = _worth(index, start, stop, spoken, goal)
     greedy = _Greedy(index, start, stop, worth, tokens, count, name)
     best, size, chosen = "", 0, 0

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from loom.budget.counting import Counter
 from loom.budget.profiles import profile
 from loom.budget.zones import DEFAULTS, Budget
+from loom.context.caches import SHARED, Caches
 from loom.context.cover import cover
 from loom.context.epochs import Epoch, EpochEnds, Renewal, hash_of
 from loom.context.gate import POINT, SMALLEST_SHARE, Fitted, Room, Work, costs_of, cut_of_point, fit
@@ -44,6 +45,7 @@ class Setup(Struct, frozen=True, kw_only=True):
     set_aside: int
     beside: int = 0  # by the policy's own counter, what stands beside history
     places: Places = EVERYWHERE
+    caches: Caches = SHARED
     document: bool = False
     prices: Prices | None = None
     cold: bool = False  # a provider no longer has the last request in its cache
@@ -465,7 +467,8 @@ def cover_gaps(
         piece = pieces[n]
         share = min(left, round(told * piece.items[0].before / max(lost, 1))) - _FRAME
         after = [message for later in pieces[n + 1 :] if later.items[0].action != "dropped" for message in later.messages]
-        text = cover(_sources(piece.span, history, setup, before), after, share, setup.counter.count_text, goal)
+        sources = _sources(piece.span, history, setup, before)
+        text = cover(sources, after, share, setup.counter.count_text, goal, setup.caches.indexes)
         if not text:
             continue
         [marker] = piece.messages

@@ -14,6 +14,7 @@ from loom.budget.models import model as find_model
 from loom.budget.profiles import Exact, profile_for
 from loom.budget.zones import Budget, BudgetOptions, allocate_budget, flow
 from loom.context.assembly import BETWEEN
+from loom.context.caches import SHARED, Caches
 from loom.context.epochs import Epoch, Renewal, epoch_of, mended
 from loom.context.gate import Fitted, Room, cut_of_point
 from loom.context.handles import Archive, PathArchive, to_lines
@@ -100,6 +101,7 @@ class Wish(Struct, frozen=True, kw_only=True):
     digests: Mapping[str, str] = {}  # what a model said of large texts, by the text
     taken: frozenset[str] = frozenset()  # handles that stand for something else in the store
     ahead: int = 0  # tokens that an epoch leaves free when it begins, for what its tail will say later
+    caches: Caches = SHARED
 
 
 def weave(
@@ -183,7 +185,7 @@ def _build(
     chosen, asked = wish.policy, list(wish.sections)
     model = wish.model or given.model or None
     # A text without roles has nothing to mend, and white space belongs to it.
-    repaired = Repaired(given, (), {}, range(len(given.messages))) if wish.document else repair(given)
+    repaired = Repaired(given, (), {}, range(len(given.messages))) if wish.document else repair(given, wish.caches.seen)
     conversation = repaired.conversation
     if not conversation.messages and not wish.ending:
         raise CannotFit("there is nothing to send: no message is left; give at least one with words, media or a call")
@@ -243,6 +245,7 @@ def _build(
         set_aside=set_aside(chosen, measured, sizes, reserve),
         beside=sum(map(seed_counter(chosen.counter).count_message, (*placed, *tail))) if chosen.strategy == "ladder" else 0,
         places=places,
+        caches=wish.caches,
         document=wish.document,
         prices=prices_of(find_model(model, wish.overrides)) if min(chosen.early, chosen.cold) < 1 and previous else None,
         cold=wish.cold,

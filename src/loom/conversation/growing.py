@@ -1,13 +1,47 @@
-"""Histories grow from call to call: what was worked out of the last few is kept, to go on from when there is more of one."""
+"""Histories grow from call to call: what was worked out of the last few is kept, to go on from when there is more of one.
+
+Whoever keeps such things holds users' words, so it has a limit in bytes and an owner that can clear it.
+"""
 
 from itertools import count
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, assert_never
 
-from loom.conversation.message import Message
+from loom.conversation.message import Media, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
+
+PART_BYTES = 250  # about what a part takes beside its words
+
+
+def message_bytes(message: Message) -> int:
+    """About how many bytes a message takes."""
+    return PART_BYTES + sum([_part_bytes(part) for part in message.parts])
+
+
+def _part_bytes(part: Part) -> int:
+    match part:
+        case Text(text):
+            size = text_bytes(text)
+        case Media():
+            size = len(part.value)
+        case Reasoning():
+            size = text_bytes(part.text) + len(part.encrypted) + len(part.signature)
+        case ToolCall():
+            size = text_bytes(part.arguments)
+        case ToolResult():
+            size = sum([_part_bytes(inner) for inner in part.parts])
+        case Opaque():
+            size = text_bytes(part.json)
+        case _:
+            assert_never(part)
+    return size + PART_BYTES
+
+
+def text_bytes(text: str) -> int:
+    """At most how many bytes a text takes."""
+    return len(text) if text.isascii() else 4 * len(text)
 
 
 class Grown(Protocol):
-    """What was worked out of a history as far as it was given, and its size."""
+    """What was worked out of a history as far as it was given, and about how many bytes it takes."""
 
     @property
     def given(self) -> tuple[Message, ...]: ...
@@ -19,7 +53,7 @@ Kept = TypeVar("Kept", bound=Grown)
 
 
 class Recent(Generic[Kept]):
-    """The last few, at most so many and of at most such a size together.
+    """The last few, at most so many, which take at most so many bytes together.
 
     Each is lent to one taker at a time, who lets it grow and puts it back; another thread that asks meanwhile works out its own.
     """

@@ -12,7 +12,7 @@ from operator import attrgetter
 from msgspec import Struct
 from msgspec.structs import replace
 
-from loom.conversation.growing import Recent
+from loom.conversation.growing import Recent, message_bytes
 from loom.conversation.message import Conversation, Media, Message, Part, Text, ToolCall, ToolResult
 from loom.dialects.mender import ID, UNANSWERED, Change, Held, Mender
 from loom.dialects.openai_rules import MAX_CALLS
@@ -21,7 +21,7 @@ from loom.dialects.settings_repair import marks_in, mend_settings
 __all__ = ["UNANSWERED", "Change", "Mender", "Repaired", "repair", "restore_ids"]
 
 KEPT = 8  # histories that were looked at last, sound ones and others
-MESSAGES = 500_000  # and how many messages they may have
+SEEN_BYTES = 32_000_000  # and about how many bytes they may take
 
 
 class Repaired(Struct, frozen=True):
@@ -34,16 +34,16 @@ class Repaired(Struct, frozen=True):
     origins: Sequence[int] = ()
 
 
-def repair(conversation: Conversation) -> Repaired:
-    """Mend a history. Of one that has grown since it was last given, only what is new is looked at."""
-    seen = _look(tuple(conversation.messages))
+def repair(conversation: Conversation, seen: "Seen | None" = None) -> Repaired:
+    """Mend a history. Of one that was `seen` and has grown since, only what is new is looked at."""
+    looked = _look(tuple(conversation.messages), seen or Seen())
     mender = Mender()
     system = mender.mend_system(conversation.system)
-    changes = [*seen.changes, *mender.changes]
-    mended = replace(conversation, messages=seen.messages, system=system) if changes else conversation
-    mended, settings_changes = mend_settings(mended, seen.marked)
+    changes = [*looked.changes, *mender.changes]
+    mended = replace(conversation, messages=looked.messages, system=system) if changes else conversation
+    mended, settings_changes = mend_settings(mended, looked.marked)
     changes += [Change(rule, -1, what) for rule, what in settings_changes]
-    return Repaired(mended, tuple(changes), seen.ids, seen.origins)
+    return Repaired(mended, tuple(changes), looked.ids, looked.origins)
 
 
 def restore_ids(conversation: Conversation, ids: dict[str, str]) -> Conversation:
@@ -70,18 +70,18 @@ class _Mended(Struct, frozen=True, kw_only=True):
     marked: bool = False
 
 
-def _look(messages: tuple[Message, ...]) -> _Mended:
+def _look(messages: tuple[Message, ...], seen: "Seen") -> _Mended:
     """Go on from where this history was last looked at: quickly as long as it is sound, else with the mender."""
-    sound, mending = _sound.take(messages) or _Sound(), _mending.take(messages)
-    if (mending is None or mending.size <= sound.size) and sound.grow(messages):
+    sound, mending = seen.sound.take(messages) or _Sound(), seen.mending.take(messages)
+    if (mending is None or len(mending.given) <= len(sound.given)) and sound.grow(messages):
         made = sound.mended()
     else:
         mending = mending or _Mending()
         mending.grow(messages)
         made = mending.mended()
-    _sound.put(sound)
+    seen.sound.put(sound)
     if mending is not None:
-        _mending.put(mending)
+        seen.mending.put(mending)
     return made
 
 
@@ -90,6 +90,7 @@ class _Mending:
 
     def __init__(self) -> None:
         self.given: tuple[Message, ...] = ()
+        self.size = 0
         self._marked = False
         self._mender = Mender()
         self._last: Held | None = None
@@ -98,10 +99,6 @@ class _Mending:
         self._messages: list[list[Message]] = []
         self._origins: list[list[int]] = []
         self._changes: dict[int, list[Change]] = {}
-
-    @property
-    def size(self) -> int:
-        return len(self.given)
 
     def grow(self, messages: tuple[Message, ...]) -> None:
         """Take in what is new."""
@@ -123,6 +120,7 @@ class _Mending:
                 self._mender.forget(held)
                 del self._open[place]
         self.given, self._marked = messages, self._marked or marks_in(fresh)
+        self.size += sum(map(message_bytes, fresh))
 
     def _leave(self, place: int, held: Held) -> None:
         """Note what becomes of a message if nothing more comes for it."""
@@ -138,7 +136,7 @@ class _Mending:
         changes = [*self._mender.changes, *self._mender.orphans()]
         changes += [change for place in sorted(self._changes) for change in self._changes[place]]
         if not changes:
-            return _Mended(messages=self.given, origins=range(self.size), marked=self._marked)
+            return _Mended(messages=self.given, origins=range(len(self.given)), marked=self._marked)
         return _Mended(
             messages=tuple(chain.from_iterable(self._messages)),
             origins=tuple(chain.from_iterable(self._origins)),
@@ -153,12 +151,9 @@ class _Sound:
 
     def __init__(self) -> None:
         self.given: tuple[Message, ...] = ()
+        self.size = 0
         self._marked = False
         self._used: set[str] = set()
-
-    @property
-    def size(self) -> int:
-        return len(self.given)
 
     def grow(self, messages: tuple[Message, ...]) -> bool:
         """Take in what is new, if nothing may be amiss there."""
@@ -168,14 +163,23 @@ class _Sound:
             return False
         self._used |= calls
         self.given, self._marked = messages, self._marked or marks_in(fresh)
+        self.size += sum(map(message_bytes, fresh))
         return True
 
     def mended(self) -> _Mended:
-        return _Mended(messages=self.given, origins=range(self.size), marked=self._marked)
+        return _Mended(messages=self.given, origins=range(len(self.given)), marked=self._marked)
 
 
-_sound: Recent[_Sound] = Recent(KEPT, MESSAGES)
-_mending: Recent[_Mending] = Recent(KEPT, MESSAGES)
+class Seen:
+    """The histories that were looked at last, to go on from where they grow."""
+
+    def __init__(self, size: int = SEEN_BYTES) -> None:
+        self.sound: Recent[_Sound] = Recent(KEPT, size // 2)
+        self.mending: Recent[_Mending] = Recent(KEPT, size // 2)
+
+    def clear(self) -> None:
+        self.sound.clear()
+        self.mending.clear()
 
 
 def sound_calls(messages: Iterable[Message], before: Set[str] = frozenset()) -> set[str] | None:

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 
+from loom.context.caches import Caches
 from loom.engine.snapshots import Snapshots
 from loom.engine.summarize import Model
 from loom.engine.threads import WORKERS, Threads
@@ -54,6 +55,7 @@ class Home:
         self._working: dict[str, asyncio.Task[bool]] = {}
         self._failed: dict[str, int] = {}
         self._threads = Threads(WORKERS[store.database.name])
+        self.caches = Caches()
 
     async def run_off_loop(self, work: Callable[[], _T], turn: AbstractContextManager[Any] | None = None) -> _T:
         """Run work of the store in a thread, when it is its turn, and let this task wait for it."""
@@ -137,4 +139,5 @@ class Home:
 
     def _close_store(self) -> None:
         self._threads.close()
+        self.caches.clear()
         self.store.close()

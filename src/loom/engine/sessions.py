@@ -113,6 +113,7 @@ class Session(Written):
         what this request needs beyond that in the tail. The zone `repo_map` says how large it may be.
         """
         wish = check_wish(model, window, reserve_output, policy, sections, overrides, 1.0, zones)
+        wish = replace(wish, caches=self._home.caches)
         refusal = read_overflow(overflow) if overflow is not None else None
         if overflow is not None and refusal is None:
             raise ChoiceError(f"that is no refusal of a request as too long: {shorten(str(overflow), 200)!r}; mend what it says")

@@ -233,6 +233,7 @@ class Written:
         """Take away for good what only this session holds: how many messages went, and how many stay because others hold them."""
         folders = self._mind.folders
         gone, kept = self._store.sessions.purge(self.row, self._home.now())
+        self._home.caches.clear()
         for snapshots in (self._home.snapshots, *map(Snapshots.at, folders)):
             if snapshots:
                 snapshots.remove(self.id)

@@ -1,0 +1,29 @@
+"""What weaving works out of a history is kept for the next request, for histories grow. It has an owner and a limit in bytes."""
+
+from loom.budget.estimate import forget_pieces
+from loom.context.anchors import forget_names
+from loom.context.cover import Indexes
+from loom.dialects.repair import Seen
+
+CACHE_BYTES = 128_000_000  # about how much is kept; what is larger is worked out again each time
+
+
+class Caches:
+    """All that is kept between requests. A `Loom` has one of its own; requests that are woven without a store share one.
+
+    It holds users' words. Clearing it costs time at the next request, and nothing else.
+    """
+
+    def __init__(self, size: int = CACHE_BYTES) -> None:
+        self.seen = Seen(size // 4)
+        self.indexes = Indexes(size // 2)
+
+    def clear(self) -> None:
+        """Let go of everything."""
+        self.seen.clear()
+        self.indexes.clear()
+        forget_names()
+        forget_pieces()
+
+
+SHARED = Caches()
