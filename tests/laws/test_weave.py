@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from splintr import Tokenizer
 
 from loom import CannotFit, Conversation, Message, Text, read_runs, weave
 from loom.context.gate import handles_in, must_stay
 from loom.context.handles import to_lines
-from loom.context.policy import policies
+from loom.context.policy import Policy, policies
 from loom.context.report import LEFT_OUT
 from loom.context.weave import Context, gate_counter
 from loom.conversation.turns import exchanges
@@ -59,7 +60,7 @@ cases = st.tuples(
 )
 
 
-def woven(conversation: Conversation, window: int, policy: str, **options: Any) -> Context | None:
+def woven(conversation: Conversation, window: int, policy: str | Policy, **options: Any) -> Context | None:
     """A context, or none where it cannot fit, which must be said with numbers."""
     try:
         return weave(conversation, model="gpt-4o", window=window, reserve_output=0, policy=policy, **options)
@@ -126,6 +127,19 @@ def test_the_newest_exchange_is_whole_where_it_fits_beside_goal_and_request(case
     if policies()[policy].strategy == "ladder":  # a rung may shorten what the model has read already
         return
     assert {f"messages[{n}]" for n in range(newest.start, newest.stop)} <= whole
+
+
+@settings(max_examples=examples(150))
+@given(case=cases, counter=st.sampled_from(["tree", "best"]))
+def test_stop_at_limit_cuts_nothing_or_says_that_it_cannot_fit(case: tuple[Conversation, int, int, str], counter: str) -> None:
+    conversation, words, window, policy = case
+    given_ = longer(conversation, words)
+    chosen = policies()["tree" if policy == "partitions" else policy]
+    chosen = replace(chosen, name="whole", strategy="stop_at_limit", counter=counter)
+    context = woven(given_, window, chosen)
+    if context is not None:
+        assert not context.report.truncated
+        assert context.conversation.messages == repair(given_).conversation.messages
 
 
 @settings(max_examples=examples(150))

@@ -419,6 +419,16 @@ def test_rolling_window_keeps_only_the_newest_and_the_goal_that_the_laws_ask_for
     assert texts[0] == LONG[0]
 
 
+@pytest.mark.parametrize("mode", ["dialogue", "buffer"])
+def test_stop_at_limit_refuses_what_only_the_tokenizer_finds_too_long(loom: Loom, mode: str) -> None:
+    texts = [f"{n} " + "重试预算用完后停止" * 50 for n in range(12)]  # characters by four: a quarter of its tokens
+    tree, _ = cut(loom, mode, "stop_at_limit", texts)
+    with pytest.raises(CannotFit, match=r"takes [\d,]+ tokens of [\d,]+, and the strategy stop_at_limit refuses to cut"):
+        woven(tree, window=3000)
+    report = woven(tree, window=30_000).report
+    assert (report.truncated, report.dropped) == (False, 0)
+
+
 def test_stop_at_limit_passes_once_enough_is_excluded(loom: Loom) -> None:
     tree, nodes = dialogue(loom, LONG, preferences=Preferences("stop_at_limit"))
     for node in nodes[1:36]:

@@ -5,6 +5,7 @@ Rules of this file:
 - The current request, the first goal, system text and pins are in, whatever a strategy chose. If they alone do not fit they are
   shrunk in the order pins, first goal, current request, system text never; then CannotFit.
 - Then the newest exchange, shrunk inside if it must be. Then what the strategy ranked, in its order, until one does not fit.
+- Under the strategy `stop_at_limit` all of it is in, or CannotFit.
 - Exchanges are taken whole. Where something is left out a marker with a handle stands.
 - Each pass either fits or lets go of something, so it ends.
 """
@@ -21,6 +22,7 @@ from loom.context.places import Places
 from loom.context.policy import Policy
 from loom.context.report import Item, Piece
 from loom.context.shrink import shrink_messages, smallest
+from loom.context.strategies import refuse_to_cut
 from loom.conversation.message import Message, Text, ToolCall, ToolResult
 from loom.conversation.turns import Span
 from loom.errors import CannotFit
@@ -91,6 +93,8 @@ def fit(
         for unit in units:
             unit.rule, unit.made = "fits", work.messages(unit.span)
         return _lay_out(work, units)
+    if work.policy.strategy == "stop_at_limit":
+        raise refuse_to_cut(sum(unit.cost for unit in units), room.tokens)
     longest = marker_for(work.policy, max(len(history), work.places.end) + 1000, SAMPLE)
     marker = counter.count_message(Message("user", (Text(longest),))) + 4
     markers = marker * (_runs(must) + 2)

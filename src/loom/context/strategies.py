@@ -55,8 +55,13 @@ def choose(strategy: Strategy, sizes: Sequence[int], available: int, minimum_rec
             return Choice((*reversed(range(tail, count)), *range(tail)), count - tail + head)
         case "stop_at_limit":
             if sum(sizes) > available:
-                raise CannotFit(
-                    f"the context takes {sum(sizes):,} tokens of {available:,}, and the strategy stop_at_limit refuses to cut; "
-                    "exclude messages or choose a model with a larger window"
-                )
+                raise refuse_to_cut(sum(sizes), available)
             return Choice(newest_first, count)
+
+
+def refuse_to_cut(tokens: int, available: int) -> CannotFit:
+    """What the strategy `stop_at_limit` says instead of leaving something out."""
+    return CannotFit(
+        f"the context takes {tokens:,} tokens of {available:,}, and the strategy stop_at_limit refuses to cut; "
+        "exclude messages or choose a model with a larger window"
+    )

@@ -147,6 +147,8 @@ def build(
     `places` tells where the messages of a stored history stand, and `fetch` brings back what was left out of it. Where history has
     nothing left to give but goal and request, memory does: a section at a time, the least relevant first.
     """
+    if wish.policy.strategy == "stop_at_limit":  # nothing gives way
+        return _build(given, wish, pins, previous, places, fetch, ())
     given_up = list(previous.given_up) if isinstance(previous, Epoch) else []
     whole = None
     while True:
