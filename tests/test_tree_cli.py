@@ -647,6 +647,13 @@ def test_strategies_may_be_spelled_as_others_spell_them(given: str, meant: str) 
     assert told("tree", "set", "--truncation-strategy", given)["preferences"]["truncation_strategy"]["value"] == meant
 
 
+def test_options_of_preferences_may_be_spelled_in_camel_case() -> None:
+    tree("new", "t")
+    held = told("tree", "set", "--truncationStrategy", "stopAtLimit", "--minimumRecentNodes", "2", "--tokenBuffer", "7")
+    assert [each["value"] for each in held["preferences"].values()] == ["stop_at_limit", 2, 7]
+    assert "the nearest is rolling_window" in wrong("set", "--truncation-strategy", "rolingWindow")
+
+
 @pytest.mark.parametrize(
     "options",
     [

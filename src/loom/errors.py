@@ -68,6 +68,8 @@ def describe(value: object) -> str:
         return "nothing"
     if isinstance(value, str):
         return f"the text {shorten(value)!r}"
+    if isinstance(value, int) and value.bit_length() > _SHOWN_BITS:
+        return f"a number of {value.bit_length():,} bits"
     if isinstance(value, bool | int | float):
         return f"{value!r}"
     if isinstance(value, dict):
@@ -75,6 +77,9 @@ def describe(value: object) -> str:
     if isinstance(value, list | tuple):
         return f"a list of {len(value)}"
     return type(value).__name__
+
+
+_SHOWN_BITS = 128  # a longer number says no more by its digits
 
 
 def shorten(text: str, limit: int = 40) -> str:

@@ -1,6 +1,5 @@
 """`loom tree agent` and `loom tree set`: who speaks in trees and may do what, and how trees are described and cut."""
 
-import re
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
@@ -16,6 +15,7 @@ from loom.cli.tree_marks import tell
 from loom.context.policy import policy
 from loom.conversation.agents import PERMISSIONS, Agent, Permission
 from loom.conversation.canonical import to_json
+from loom.conversation.checked import choose, to_snake_case
 from loom.conversation.tree import Preferences, Truncation
 from loom.engine.loom import Loom
 from loom.engine.trees import LoomTree
@@ -155,11 +155,12 @@ def _strategy(given: str) -> Truncation | None:
     """A strategy as it is called here, or in camel case as others call it."""
     if given == DEFAULT:
         return None
-    name = re.sub(r"(?<=[a-z])[A-Z]", lambda letter: f"_{letter[0]}", given).lower().replace("-", "_")
-    found = next((each for each in TRUNCATIONS if each == name), None)
-    if found is None:
-        raise ChoiceError(f"--truncation-strategy takes {', '.join(TRUNCATIONS)} or {DEFAULT}, found {shorten(given)!r}")
-    return found
+    return choose(f"--truncation-strategy ({DEFAULT} takes it back)", given, TRUNCATIONS)
+
+
+def _option_name(given: str) -> str:
+    """The name of an option, also where it is written in camel case: `--minimumRecentNodes`."""
+    return to_snake_case(given).replace("_", "-")
 
 
 def _number(option: str, given: str, least: int) -> int | None:
@@ -170,7 +171,7 @@ def _number(option: str, given: str, least: int) -> int | None:
     return int(given)
 
 
-@click.command("set")
+@click.command("set", context_settings={"token_normalize_func": _option_name})
 @click.argument("name", metavar="[TREE]", required=False)
 @click.option("--title", help="What the tree is called.")
 @click.option("--description", help="What it is about, for people.")

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.budget.counting import Counter
@@ -12,6 +11,7 @@ from loom.context.handles import Archive
 from loom.context.partitions import partition_of
 from loom.context.policy import Policy
 from loom.context.report import Item
+from loom.conversation.checked import Checked
 from loom.conversation.message import Conversation, Message, Text
 
 FRAME = 8  # tokens for what joins a section to its neighbours
@@ -19,7 +19,7 @@ TAIL = ("working", "operational_memory", "loom_context", "map_update")  # zones 
 OTHER_ZONE = 2048  # what a zone may take that neither the seed nor the policy names
 
 
-class Section(Struct, frozen=True):
+class Section(Checked, frozen=True):
     """One piece of context ready to place: the zone it belongs to, its text, where it came from, and how much it matters.
 
     Where there is no room for all of memory, the less relevant goes first.

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Literal
 
-from msgspec import Struct
 from msgspec.structs import replace
 
+from loom.conversation.checked import Checked
 from loom.errors import ChoiceError, shorten
 
 Urgency = Literal["low", "normal", "high", "critical"]
@@ -24,7 +24,7 @@ PLAN, QUESTIONS, RISKS = 20, 10, 10
 LINE, SCRATCHPAD = 400, 4000  # characters of one entry, and of the scratchpad
 
 
-class Dashboard(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Dashboard(Checked, frozen=True, kw_only=True, omit_defaults=True):
     """`rho` is context pressure, `token_budget` what is left of it, `goal_progress` the model's own assessment.
 
     `error_count` are recent errors, `depth` how deep in sub-agents this is, `last_hb_ts` the last heartbeat (milliseconds, UTC).
@@ -39,7 +39,7 @@ class Dashboard(Struct, frozen=True, kw_only=True, omit_defaults=True):
     interrupt_requested: bool = False
 
 
-class Incident(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Incident(Checked, frozen=True, kw_only=True, omit_defaults=True):
     """Something that happened outside. Of several that are told together, `count` says how many, and the summary tells the last."""
 
     event_id: str
@@ -49,7 +49,7 @@ class Incident(Struct, frozen=True, kw_only=True, omit_defaults=True):
     count: int = 1
 
 
-class Evidence(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Evidence(Checked, frozen=True, kw_only=True, omit_defaults=True):
     """A piece of knowledge, and where it comes from."""
 
     source: str
@@ -58,7 +58,7 @@ class Evidence(Struct, frozen=True, kw_only=True, omit_defaults=True):
     score: float = 0.0
 
 
-class Working(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Working(Checked, frozen=True, kw_only=True, omit_defaults=True):
     """All of it, for one session."""
 
     dashboard: Dashboard = Dashboard()

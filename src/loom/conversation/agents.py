@@ -2,8 +2,7 @@
 
 from typing import Literal, get_args
 
-from msgspec import Struct
-
+from loom.conversation.checked import Checked, check_fields
 from loom.errors import ChoiceError
 
 Permission = Literal["loom_aware", "loom_write", "loom_generate", "doc_read", "doc_write"]
@@ -15,7 +14,7 @@ REQUIRES: dict[Permission, Permission] = {
 }
 
 
-class Agent(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Agent(Checked, frozen=True, kw_only=True, omit_defaults=True):
     """A person or a model. `window` is how many tokens it is given at most, where that is not its model's own limit.
 
     Without `permissions` a human has all of them and a model none.
@@ -29,12 +28,11 @@ class Agent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     permissions: tuple[Permission, ...] | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.window is not None and self.window < 1:
             raise ChoiceError(f"agent {self.name!r}: window is {self.window}; give a number of tokens, or leave it out")
         granted = self.permissions or ()
         for permission in granted:
-            if permission not in PERMISSIONS:
-                raise ChoiceError(f"agent {self.name!r}: unknown permission {permission!r}; choose from {', '.join(PERMISSIONS)}")
             if granted.count(permission) > 1:
                 raise ChoiceError(f"agent {self.name!r}: {permission} is granted {granted.count(permission)} times; grant it once")
             needed = REQUIRES.get(permission)

@@ -15,9 +15,9 @@ def to_json(value: Any) -> str:
     """Compact JSON, keys in the order they came."""
     try:
         return _encode(value).decode()
-    except (UnicodeEncodeError, RecursionError):
-        # Half of a surrogate pair has no UTF-8 form; as an escape JSON can hold it.
-        return json.dumps(msgspec.to_builtins(value), separators=(",", ":"))
+    except (UnicodeEncodeError, RecursionError, OverflowError):
+        # Half of a surrogate pair has no UTF-8 form; as an escape JSON can hold it. Numbers may be larger than 64 bits too.
+        return _slow_json(msgspec.to_builtins(value))
 
 
 def from_json(text: str | bytes) -> Any:
@@ -40,8 +40,15 @@ def ordered(value: Any) -> str:
     """Compact JSON with sorted keys: equal values give equal texts."""
     try:
         return _encode_sorted(value).decode()
-    except (UnicodeEncodeError, RecursionError):
-        return json.dumps(value, separators=(",", ":"), sort_keys=True)
+    except (UnicodeEncodeError, RecursionError, OverflowError):
+        return _slow_json(value, sort_keys=True)
+
+
+def _slow_json(value: Any, sort_keys: bool = False) -> str:
+    try:
+        return json.dumps(value, separators=(",", ":"), sort_keys=sort_keys)
+    except (RecursionError, ValueError) as error:  # a circle, or a number of more digits than Python writes
+        raise TypeError(f"JSON cannot hold it ({error})") from None
 
 
 def _finite(digits: str) -> float:

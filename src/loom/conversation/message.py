@@ -2,13 +2,21 @@
 
 A message is who spoke and what: a value without an id, place or time. What a wire says beyond what these types name is
 carried beside them as JSON text, so that a value stays immutable, hashable and can be written back unchanged.
+
+Every value checks its fields when it is made. Histories are made of many, so each looks first, in one expression, whether all is
+as usual, and goes through its fields one by one only where it is not.
 """
 
-from typing import Literal
+from typing import Literal, get_args
 
 from msgspec import Struct
 
+from loom.conversation.canonical import from_json
+from loom.conversation.checked import Checked, check_fields
+from loom.errors import ChoiceError, describe
+
 Role = Literal["system", "developer", "user", "assistant", "tool"]
+ROLES: tuple[Role, ...] = get_args(Role)
 Wire = Literal["openai", "responses", "anthropic"]
 
 
@@ -19,21 +27,48 @@ class Carried(Struct, frozen=True, omit_defaults=True):
     fields: str = ""
     form: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        if not type(self.wire) is type(self.fields) is str or type(self.form) is not tuple or not _are_texts(map(type, self.form)):
+            check_fields(self)
+        if self.fields and not (self.fields[0] == "{" and self.fields[-1] == "}"):
+            raise ChoiceError(f"Carried.fields: expected the text of a JSON object, found {describe(self.fields)}")
+
+
+_are_texts = frozenset([str]).issuperset
+
 
 class Text(Struct, frozen=True, tag="text", omit_defaults=True):
     text: str
     carried: Carried | None = None
 
+    def __post_init__(self) -> None:
+        if type(self.text) is not str or (self.carried is not None and type(self.carried) is not Carried):
+            check_fields(self)
+
+
+MediaKind = Literal["image", "audio", "file"]
+MediaSource = Literal["data", "url", "id", "text"]
+_MEDIA_KINDS, _MEDIA_SOURCES = frozenset(get_args(MediaKind)), frozenset(get_args(MediaSource))
+
 
 class Media(Struct, frozen=True, tag="media", omit_defaults=True):
     """`value` is base64 data, a web address, the provider's name for an uploaded file, or plain text, as `source` says."""
 
-    kind: Literal["image", "audio", "file"]
-    source: Literal["data", "url", "id", "text"]
+    kind: MediaKind
+    source: MediaSource
     value: str
     media_type: str = ""
     name: str = ""
     carried: Carried | None = None
+
+    def __post_init__(self) -> None:
+        if (
+            not type(self.value) is type(self.media_type) is type(self.name) is str
+            or self.kind not in _MEDIA_KINDS
+            or self.source not in _MEDIA_SOURCES
+            or (self.carried is not None and type(self.carried) is not Carried)
+        ):
+            check_fields(self)
 
 
 class Reasoning(Struct, frozen=True, tag="reasoning", omit_defaults=True):
@@ -45,6 +80,12 @@ class Reasoning(Struct, frozen=True, tag="reasoning", omit_defaults=True):
     encrypted: str = ""
     carried: Carried | None = None
 
+    def __post_init__(self) -> None:
+        if not type(self.text) is type(self.origin) is type(self.signature) is type(self.encrypted) is str or (
+            self.carried is not None and type(self.carried) is not Carried
+        ):
+            check_fields(self)
+
 
 class ToolCall(Struct, frozen=True, tag="call", omit_defaults=True):
     """`arguments` is the text the model wrote: JSON for a function, anything for a custom tool."""
@@ -54,6 +95,12 @@ class ToolCall(Struct, frozen=True, tag="call", omit_defaults=True):
     arguments: str
     kind: str = "function"
     carried: Carried | None = None
+
+    def __post_init__(self) -> None:
+        if not type(self.id) is type(self.name) is type(self.arguments) is type(self.kind) is str or (
+            self.carried is not None and type(self.carried) is not Carried
+        ):
+            check_fields(self)
 
 
 class Opaque(Struct, frozen=True, tag="opaque", omit_defaults=True):
@@ -65,6 +112,18 @@ class Opaque(Struct, frozen=True, tag="opaque", omit_defaults=True):
     answers: bool = False
     form: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        if (
+            not type(self.wire) is type(self.json) is type(self.call_id) is str
+            or type(self.answers) is not bool
+            or type(self.form) is not tuple
+            or not _are_texts(map(type, self.form))
+        ):
+            check_fields(self)
+
+
+_are_result_parts = frozenset([Text, Media, Opaque]).issuperset
+
 
 class ToolResult(Struct, frozen=True, tag="result", omit_defaults=True):
     call_id: str
@@ -74,8 +133,20 @@ class ToolResult(Struct, frozen=True, tag="result", omit_defaults=True):
     kind: str = "function"
     carried: Carried | None = None
 
+    def __post_init__(self) -> None:
+        if (
+            not type(self.call_id) is type(self.name) is type(self.kind) is str
+            or type(self.parts) is not tuple
+            or not _are_result_parts(map(type, self.parts))
+            or type(self.error) is not bool
+            or (self.carried is not None and type(self.carried) is not Carried)
+        ):
+            check_fields(self)
+
 
 Part = Text | Media | Reasoning | ToolCall | ToolResult | Opaque
+_are_parts = frozenset([Text, Media, Reasoning, ToolCall, ToolResult, Opaque]).issuperset
+_ROLES = frozenset(ROLES)
 
 
 class Message(Struct, frozen=True, omit_defaults=True):
@@ -85,6 +156,16 @@ class Message(Struct, frozen=True, omit_defaults=True):
     parts: tuple[Part, ...]
     author: str = ""
     carried: Carried | None = None
+
+    def __post_init__(self) -> None:
+        if (
+            self.role not in _ROLES
+            or type(self.parts) is not tuple
+            or not _are_parts(map(type, self.parts))
+            or type(self.author) is not str
+            or (self.carried is not None and type(self.carried) is not Carried)
+        ):
+            check_fields(self)
 
     @property
     def text(self) -> str:
@@ -100,7 +181,7 @@ class Message(Struct, frozen=True, omit_defaults=True):
         return tuple(part for part in self.parts if isinstance(part, ToolResult))
 
 
-class Tool(Struct, frozen=True, omit_defaults=True):
+class Tool(Checked, frozen=True, omit_defaults=True):
     """What the model may call. `schema` is the JSON Schema of its arguments, as text; "" where it takes none."""
 
     name: str
@@ -108,6 +189,11 @@ class Tool(Struct, frozen=True, omit_defaults=True):
     schema: str = ""
     kind: str = "function"
     carried: Carried | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.schema and not is_json(self.schema):
+            raise ChoiceError(f"Tool.schema: expected the JSON text of a schema, found {describe(self.schema)}")
 
 
 class Conversation(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -122,3 +208,45 @@ class Conversation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     model: str = ""
     max_output: int | None = None
     settings: Carried | None = None
+
+    def __post_init__(self) -> None:
+        if (
+            not type(self.messages) is type(self.system) is tuple
+            or type(self.tools) is not tuple
+            or not (_are_messages(map(type, self.messages)) and _are_messages(map(type, self.system)))
+            or not _are_tools(map(type, self.tools))
+            or type(self.model) is not str
+            or self.max_output is not None
+            or (self.settings is not None and type(self.settings) is not Carried)
+        ):
+            check_fields(self)
+
+
+_are_messages, _are_tools = frozenset([Message]).issuperset, frozenset([Tool]).issuperset
+
+
+def is_json(text: str) -> bool:
+    try:
+        from_json(text)
+    except ValueError:
+        return False
+    return True
+
+
+def check_carried(*messages: Message) -> None:
+    """Refuse messages in which what is carried as JSON is no JSON: no wire could write them."""
+    for message in messages:
+        for holder in (message, *message.parts, *(inner for result in message.results for inner in result.parts)):
+            if isinstance(holder, Opaque):
+                _check_object("Opaque.json", holder.json)
+            elif holder.carried is not None and holder.carried.fields:
+                _check_object("Carried.fields", holder.carried.fields)
+
+
+def _check_object(what: str, text: str) -> None:
+    try:
+        found = from_json(text)
+    except ValueError:
+        found = text
+    if not isinstance(found, dict):
+        raise ChoiceError(f"{what}: expected the text of a JSON object, found {describe(found)}")

@@ -1,26 +1,32 @@
 """A branching conversation as a value: what was said after what, what was said about it, and how it is read."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from msgspec import Meta, Struct
 
+from loom.conversation.checked import MAX_NUMBER, Checked, check_fields
 from loom.conversation.message import Carried, Message
 
 Mode = Literal["dialogue", "buffer"]
 Edge = Literal["continuation", "annotation", "version"]
 SourceRole = Literal["instruction", "context", "primary"]  # in the order in which they are read
+_SOURCE_ROLES = frozenset(get_args(SourceRole))
 Truncation = Literal["truncate_middle", "rolling_window", "stop_at_limit"]
 
 
-class Source(Struct, frozen=True, omit_defaults=True):
+class Source(Checked, frozen=True, omit_defaults=True):
     """A node that another was made from, beside its parent; of another tree where one is named."""
 
     node: str
     role: SourceRole = "primary"
     tree: str = ""
 
+    def __post_init__(self) -> None:
+        if not type(self.node) is type(self.tree) is str or self.role not in _SOURCE_ROLES:
+            check_fields(self)
 
-class Flags(Struct, frozen=True, omit_defaults=True):
+
+class Flags(Checked, frozen=True, omit_defaults=True):
     """What people and agents say about a node without changing it. An annotation is read only where it is `included`."""
 
     bookmarked: bool = False
@@ -29,6 +35,12 @@ class Flags(Struct, frozen=True, omit_defaults=True):
     excluded: bool = False
     pinned: bool = False
     included: bool = False
+
+    def __post_init__(self) -> None:
+        if not type(self.bookmarked) is type(self.pruned) is type(self.excluded) is type(self.pinned) is bool:
+            check_fields(self)
+        if type(self.included) is not bool or type(self.label) is not str:
+            check_fields(self)
 
 
 NO_FLAGS = Flags()  # the same object wherever there are none: what is the default by identity is left out of JSON
@@ -52,8 +64,20 @@ class TreeNode(Struct, frozen=True, kw_only=True, omit_defaults=True):
     flags: Flags = NO_FLAGS
     created: int = 0
 
+    def __post_init__(self) -> None:
+        if (
+            self.edge != "continuation"
+            or self.sources
+            or type(self.message) is not Message
+            or type(self.flags) is not Flags
+            or not type(self.id) is type(self.parent) is type(self.author) is type(self.edited_from) is type(self.generation) is str
+            or type(self.created) is not int
+            or not -MAX_NUMBER <= self.created <= MAX_NUMBER
+        ):
+            check_fields(self)
 
-class Link(Struct, frozen=True, omit_defaults=True):
+
+class Link(Checked, frozen=True, omit_defaults=True):
     """From a node to a node, of another tree where one is named, with a word on why."""
 
     source: str
@@ -62,7 +86,7 @@ class Link(Struct, frozen=True, omit_defaults=True):
     label: str = ""
 
 
-class Preferences(Struct, frozen=True, omit_defaults=True):
+class Preferences(Checked, frozen=True, omit_defaults=True):
     """How what is too long is cut: for all trees of a project, or for one; where nothing is said, as the policy `tree` says."""
 
     truncation_strategy: Truncation | None = None
@@ -81,7 +105,7 @@ class Preferences(Struct, frozen=True, omit_defaults=True):
 NO_PREFERENCES = Preferences()
 
 
-class TreeHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class TreeHead(Checked, frozen=True, kw_only=True, omit_defaults=True):
     """What a tree says of itself beside its title and its nodes."""
 
     description: str = ""
@@ -96,7 +120,7 @@ class TreeHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
     full_id: str = ""
 
 
-class Tree(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Tree(Checked, frozen=True, kw_only=True, omit_defaults=True):
     """A whole tree. Parents stand before their children; `current` is the node that whoever wrote it last looked at.
 
     `carried` is what the file it came from says of the conversation beyond these fields.

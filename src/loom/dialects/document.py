@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from loom.conversation.message import Conversation, Media, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
+from loom.conversation.names import flatten
 from loom.dialects.wire import Dialect, Finding, Loss, Rendered, placeholder
 from loom.errors import ChoiceError
 
@@ -26,7 +27,8 @@ def render(conversation: Conversation) -> Rendered:
 
 def render_messages(messages: Iterable[Message], losses: list[Loss]) -> Iterator[str]:
     for index, message in enumerate(messages):
-        title = f"## {message.role}{' ' + message.author if message.author else ''}"
+        author = flatten(message.author)
+        title = f"## {message.role}{' ' + author if author else ''}"
         pieces = [title, *(_render_part(part, f"message {index}", losses) for part in message.parts)]
         yield "\n\n".join(piece for piece in pieces if piece)
 

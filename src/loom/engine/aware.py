@@ -14,6 +14,7 @@ from msgspec import Struct
 from loom.context.sections import Section
 from loom.conversation.agents import PERMISSIONS, Agent
 from loom.conversation.canonical import from_json
+from loom.conversation.names import flatten
 from loom.stores.bearing import kept_back, marked_in
 from loom.stores.marks import Marks
 from loom.stores.path import Node, Opened, Path
@@ -91,6 +92,7 @@ def author_of(node: Node, marks: Marks, agents: Mapping[int, str]) -> str:
     """Who wrote a node: a name, or what kind of author."""
     kind = {"user": "human", "assistant": "model"}.get(node.role, node.role)
     name = marks.origin.author or (node.message.author if node.message else "") or agents.get(node.session, "")
+    name = flatten(name)  # a line break in it could begin the header of another node
     return f"{name} ({kind})" if name else kind
 
 
@@ -103,7 +105,8 @@ def connections(marks: Marks, kin: Kin) -> str:
     )
     told = [_some(count, noun, f"{noun}s") for count, noun in counted if count]
     if marks.flags.bookmarked:
-        told.append(f'bookmarked "{marks.flags.label}"' if marks.flags.label else "bookmarked")
+        label = flatten(marks.flags.label)
+        told.append(f'bookmarked "{label}"' if label else "bookmarked")
     told += [flag for flag in ("pinned", "excluded", "pruned") if getattr(marks.flags, flag)]
     return " · ".join(told)
 
@@ -140,21 +143,21 @@ def memory_text(store: Store, row: SessionRow, memory: Memory, now: int) -> str:
         lines.append("Pinned:")
         for name, pin in memory.pins.items():
             text = _shown(store, row, pin.node) if pin.node else pin.text
-            lines += _indented(f"[{name}]", text)
+            lines += _indented(f"[{flatten(name)}]", text)
     recalled = {label: stash for label, stash in memory.stashes.items() if stash.recalled}
     if recalled:
         lines.append("Recalled:")
         for label, stash in recalled.items():
-            lines += _indented(f'"{label}"', stash.text)
+            lines += _indented(f'"{flatten(label)}"', stash.text)
     if memory.results:
         lines.append("Results (shown once; → pin result:N keeps one):")
         for number, result in memory.results.items():
-            lines += _indented(f"{int(number)}. {result.command}", result.text, below=True)
+            lines += _indented(f"{int(number)}. {flatten(result.command)}", result.text, below=True)
     if memory.actions:
         lines.append("Recent actions:")
         for action in list(memory.actions.values())[-TRACED:]:
-            lines.append(f"  {'✗ ' if action.failed else ''}{action.command} · {age(action.at, now)}")
-    away = [f'"{label}"' for label, stash in memory.stashes.items() if not stash.recalled]
+            lines.append(f"  {'✗ ' if action.failed else ''}{flatten(action.command)} · {age(action.at, now)}")
+    away = [f'"{flatten(label)}"' for label, stash in memory.stashes.items() if not stash.recalled]
     if away:
         lines.append(f"Stashed (not in context): {', '.join(away)}")
     return "\n".join((*lines, "===")) if len(lines) > 1 else ""
@@ -181,7 +184,7 @@ def context_text(store: Store, row: SessionRow, tree: StoredTree, agent: Agent, 
     nodes, branches = store.trees.counts(row.tree.key)
     lines = [
         "=== Loom Context ===",
-        f'Tree "{tree.title or tree.row.id}" ({tree.head.mode})',
+        f'Tree "{flatten(tree.title or tree.row.id)}" ({tree.head.mode})',
         f"{_some(nodes, 'node', 'nodes')} · {_some(branches, 'branch', 'branches')} · depth: {len(path)}",
     ]
     if path.end is not None:

@@ -20,6 +20,7 @@ from loom.conversation.agents import Agent
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.commands import SPECS, TREE_DEPTH, Code, Command, Mistake, Thought, help_text, parse_commands, quoted, told
 from loom.conversation.message import Message, Text
+from loom.conversation.names import flatten
 from loom.conversation.tree import TreeHead
 from loom.engine.aware import Action, Memory, Pin, Result, Stash, age, author_of, connections, header, memory_of, memory_text
 from loom.engine.digest import digest
@@ -160,13 +161,13 @@ class _Hand:
                 return _lines((f'{each.tree.row.id} "{each.tree.title}", {each.nodes} nodes' for each in listed), what)
             case "bookmarks":
                 marked = [twig for twig in self._tree.twigs() if twig.flags.bookmarked]
-                return _lines((f"[{twig.local}] {twig.flags.label}".strip() for twig in marked), what)
+                return _lines((f"[{twig.local}] {flatten(twig.flags.label)}".strip() for twig in marked), what)
             case "branches":
                 ends = self._tree.ends()
                 return _lines(self._named(self._tree.read(ends[: _FOUND + 1]).values(), len(ends)), what)
             case "links":
                 tied = self._tree.marks(here).links if here else ()
-                return _lines((f'{link.tree and link.tree + "/"}{link.target} "{link.label}"' for link in tied), what)
+                return _lines((f'{link.tree and link.tree + "/"}{link.target} "{flatten(link.label)}"' for link in tied), what)
         if what == "siblings":
             nodes = self._store.trees.children(self._tree.stored.row.key, self._parent(here)) if here else []
             nodes = [node for node in nodes if here and node.seq != here.seq]
@@ -273,7 +274,9 @@ class _Hand:
                 done = (f"{'✗ ' if a.failed else ''}{a.command} · {age(a.at, now)}" for a in memory.actions.values())
                 return _lines(done, "actions")
             case ("stashed",):
-                return _lines((f'"{label}": {shorten(stash.text, _WORDS)}' for label, stash in memory.stashes.items()), "stashes")
+                return _lines(
+                    (f'"{flatten(label)}": {shorten(stash.text, _WORDS)}' for label, stash in memory.stashes.items()), "stashes"
+                )
         shown = Memory(memory.pins, memory.stashes, {}, memory.actions)
         return memory_text(self._store, self._session.row, shown, now) or "(empty)"
 

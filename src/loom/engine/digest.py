@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from loom.context.handles import SAMPLE
 from loom.context.weave import gate_counter
+from loom.conversation.names import flatten
 from loom.errors import ChoiceError, shorten
 from loom.stores.bearing import Bearing, names_at
 from loom.stores.path import Node
@@ -63,8 +64,8 @@ def _ends(sizes: Sequence[int], room: int) -> tuple[int, int]:
 
 def _line(node: Node) -> str:
     message = said(node)
-    text = " ".join(message.text.split()) or ", ".join(f"→ {call.name}" for call in message.calls) or "(no words)"
-    return f"- [{node.local}] {message.author or message.role}: {shorten(text, _LINE)}"
+    text = " ".join(message.text.split()) or ", ".join(f"→ {flatten(call.name)}" for call in message.calls) or "(no words)"
+    return f"- [{node.local}] {flatten(message.author) or message.role}: {shorten(text, _LINE)}"
 
 
 def _marker(count: int, handle: str) -> str:

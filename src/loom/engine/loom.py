@@ -10,7 +10,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from loom.context.weave import gather
 from loom.conversation.agents import Agent
 from loom.conversation.message import Message, Tool
 from loom.conversation.tree import Preferences, Tree, TreeHead
@@ -22,7 +21,7 @@ from loom.engine.summarize import Model
 from loom.engine.threads import async_form, async_lines, async_value
 from loom.engine.tree_exchange import export_tree, import_tree
 from loom.engine.trees import LoomTree, make_tree
-from loom.engine.written import parsed
+from loom.engine.written import given_head, parsed
 from loom.errors import ChoiceError, describe
 from loom.stores.exchange import Imported, export_all, import_lines
 from loom.stores.sessions import Scope, SessionRow, check_name
@@ -75,7 +74,7 @@ class Loom(Home):
         origin: str = "",
     ) -> "Session":
         """A session that has said nothing yet."""
-        head = replace(gather((), system, tools)[0], model=check_name("model", model))
+        head = replace(given_head(system, tools), model=check_name("model", model))
         row = self.store.sessions.create(self.scope, self.fresh_id(), now=self.now(), title=title, head=head, origin=origin)
         return Session(self, row).told("created", title=title)
 
@@ -101,9 +100,9 @@ class Loom(Home):
 
     # Trees
 
-    def new_tree(self, title: str = "", *, head: TreeHead | None = None, identity: str = "") -> LoomTree:
+    def new_tree(self, title: str = "", *, head: TreeHead | Mapping[str, Any] | None = None, identity: str = "") -> LoomTree:
         """A tree that nothing is said in yet. Every agent of the project may come to it."""
-        return make_tree(self, title, head or TreeHead(), identity)
+        return make_tree(self, title, TreeHead() if head is None else TreeHead.of(head), identity)
 
     def tree(self, name: str) -> LoomTree:
         """The tree of this id, or the one whose id begins so. A session's tree has the session's id, unless it was forked."""
@@ -133,17 +132,17 @@ class Loom(Home):
     def agents(self) -> list[Agent]:
         return self.store.settings.agents(self.scope)
 
-    def keep_agent(self, agent: Agent) -> Agent:
+    def keep_agent(self, agent: Agent | Mapping[str, Any]) -> Agent:
         """Make an agent known to the project, or describe it anew."""
-        self.store.settings.keep_agent(self.scope, agent, self.now())
-        return agent
+        return self.store.settings.keep_agent(self.scope, agent, self.now())
 
     @property
     def preferences(self) -> Preferences:
         """How trees are cut that do not say it themselves."""
         return self.store.settings.preferences(self.scope)
 
-    def prefer(self, preferences: Preferences) -> None:
+    def prefer(self, preferences: Preferences | Mapping[str, Any]) -> None:
+        """Say how trees are cut that do not say it themselves; names and values may be written in camel case."""
         self.store.settings.keep_preferences(self.scope, preferences, self.now())
 
     def recall(self, handle: str) -> str:

@@ -7,7 +7,9 @@ import msgspec
 from loom.context.renewal import Handoff
 from loom.context.working import EMPTY, Working
 from loom.conversation.canonical import from_json, to_json
+from loom.conversation.checked import check_text
 from loom.engine.home import Home
+from loom.stores.sessions import check_name
 
 
 class Mind:
@@ -28,6 +30,7 @@ class Mind:
         return msgspec.convert(from_json(kept), Working) if kept else EMPTY
 
     def keep_working(self, working: Working) -> None:
+        working = Working.of(working)
         self._put("working", {"": to_json(working) if working != EMPTY else None})
 
     @property
@@ -73,4 +76,5 @@ class Mind:
         return {name: str(from_json(data)) for name, data in self._all(kind).items()}
 
     def keep_text(self, kind: str, name: str, text: str) -> None:
-        self._put(kind, {name: to_json(text) if text else None})
+        check_text(f"the {kind} of a session", text)
+        self._put(kind, {check_name("node", name): to_json(text) if text else None})

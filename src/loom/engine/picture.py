@@ -1,6 +1,7 @@
 """A tree as text, for an agent: what `loom tree show` draws for people, without colours."""
 
 from loom.conversation.message import Message
+from loom.conversation.names import flatten
 from loom.conversation.outline import Line, outline
 from loom.engine.trees import LoomTree
 from loom.errors import shorten
@@ -31,4 +32,4 @@ def _drawn(line: Line, read: dict[int, Node]) -> str:
 def words(message: Message, most: int) -> str:
     """What a message says, on one line."""
     text = " ".join(message.text.split())
-    return shorten(text or ", ".join(f"→ {call.name}" for call in message.calls) or "(no words)", most)
+    return shorten(text or ", ".join(f"→ {flatten(call.name)}" for call in message.calls) or "(no words)", most)

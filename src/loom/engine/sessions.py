@@ -20,6 +20,7 @@ from loom.context.sections import Section
 from loom.context.weave import Context, Wish, budget_for, check_wish, gate_counter
 from loom.context.working import EMPTY, Working, measured, render
 from loom.conversation.canonical import to_json
+from loom.conversation.checked import check_text
 from loom.conversation.message import ToolCall
 from loom.conversation.tree import Source
 from loom.dialects.answers import Answer, parse_answer
@@ -243,7 +244,7 @@ class Session(Written):
 
     def set_summary(self, text: str) -> None:
         """Let these words stand for what was said, all but the last messages; "" for no summary at all."""
-        if not text.strip():
+        if not check_text("a summary", text).strip():
             gone = self._store.summaries.retire(self.row, 0, self._home.now())
             self.told("compressed", path="given", reason="summaries taken back by a person", summaries=gone)
             return

@@ -9,8 +9,10 @@ from msgspec.structs import replace
 
 from loom.context.weave import Context
 from loom.conversation.canonical import to_json
+from loom.conversation.checked import check_flag, check_number, check_text, choose
 from loom.conversation.identity import node_id
-from loom.conversation.message import Message, Role, Text
+from loom.conversation.message import ROLES, Message, Role, Text
+from loom.conversation.names import flatten
 from loom.conversation.outline import Twig
 from loom.conversation.tree import Preferences, Source, TreeHead
 from loom.engine.assemble import preferred
@@ -18,11 +20,12 @@ from loom.engine.digest import LEAST, TOKENS, digest
 from loom.engine.home import Home
 from loom.engine.sessions import Session
 from loom.engine.threads import async_form, async_value
-from loom.engine.written import Given, parsed
-from loom.errors import ChoiceError
+from loom.engine.written import Given, one_message
+from loom.errors import ChoiceError, describe
 from loom.stores.bearing import bearing
 from loom.stores.marks import Flag, Hung, Mark, Marks, Tied, Turned
 from loom.stores.path import Node, Path, meeting
+from loom.stores.sessions import check_name
 from loom.stores.trees import StoredTree
 
 _T = TypeVar("_T")
@@ -72,7 +75,7 @@ class LoomTree:
 
     def session(self, agent: str | None = None) -> Session:
         """The session of an agent on this tree; where there is none yet, one that stands where the tree's own does."""
-        name = self._home.scope.agent if agent is None else agent
+        name = self._home.scope.agent if agent is None else check_name("agent", agent)
         row = self._store.sessions.on_tree(self.stored.row, name)
         if row is not None:
             return Session(self._home, row)
@@ -91,7 +94,7 @@ class LoomTree:
 
     def _looking(self, agent: str | None) -> Session:
         """The session of an agent to look with; an agent that was never here looks from where the tree's own stands."""
-        name = self._home.scope.agent if agent is None else agent
+        name = self._home.scope.agent if agent is None else check_name("agent", agent)
         row = self._store.sessions.on_tree(self.stored.row, name) if name else None
         if row is not None or not name:
             return Session(self._home, row) if row else self.session("")
@@ -114,7 +117,9 @@ class LoomTree:
 
         A version of a node on the agent's path is chosen, and the agent stays; another is chosen where it stands.
         """
-        session, node = self.session(agent), self.node(to)
+        node = self.node(to)
+        check_flag("leave_digest", leave_digest)
+        session = self.session(agent)
         session.commit()
         left = session.cursor
         if self.marks(node).hung.edge == "version":
@@ -130,9 +135,10 @@ class LoomTree:
 
     def choose(self, node: str, *, agent: str | None = None) -> Node:
         """Let a version stand for the node that it was edited from, or that node for itself; the node that it now stands for."""
-        session, found = self.session(agent), self.node(node)
+        found = self.node(node)
         if self.head.mode != "buffer":
             raise ChoiceError(f"tree {self.id} is in dialogue mode, where an edit is a branch; switch to it")
+        session = self.session(agent)
         first = self._first_version(found, self.marks(found))
         session.choose(first.id, found.id)
         return first
@@ -160,18 +166,27 @@ class LoomTree:
         `commits` says that what the agent had not committed yet comes before it. `seen` is when the agent last looked: where
         somebody went on behind that node since, that is a conflict.
         """
+        if seen is not None:
+            check_number("when the agent last looked", seen)
+        check_name("generation", generation)
+        said = what if isinstance(what, str) else one_message(what)
+        role = None if role is None else choose("a role", role, ROLES)
+        beside = [("sources", to_json(self._checked_sources(sources)))] if sources else []
+        named = self.node(after) if after else None
+        self._check_live(named)
         session = self.session(agent)
+        message = self._message(said, session, role)
         if commits:
             session.commit()
-        behind = self.position(agent) if after is None else self.node(after) if after else None
+        behind = self.position(agent) if after is None else named
         self._check_live(behind)
-        message = self._message(what, session, role)
-        beside = [("sources", to_json(tuple(self._checked(source) for source in sources)))] if sources else []
         return session.graft(message, behind, beside, generation=generation, move=True, seen=seen)
 
     def annotate(self, node: str, text: str, *, agent: str | None = None) -> Node:
         """A remark on a node: beside the conversation, read only where it is included."""
-        session, on = self.session(agent), self.node(node)
+        on = self.node(node)
+        check_text("an annotation", text)
+        session = self.session(agent)
         return session.graft(self._message(text, session, None), on, [("edge", to_json(Hung("annotation")))])
 
     def edit(self, node: str, text: str, *, agent: str | None = None, choose: bool = True) -> Node:
@@ -179,17 +194,19 @@ class LoomTree:
 
         With `choose` the version stands for this agent from now on, whatever is edited later.
         """
-        session, old = self.session(agent), self.node(node)
-        session.commit()
+        old = self.node(node)
         if old.message is None:
             raise ChoiceError(f"message {old.local} was purged and cannot be edited; say something new")
-        if not text.strip() and self.head.mode == "dialogue":
+        if not check_text("what a node says", text).strip() and self.head.mode == "dialogue":
             raise ChoiceError("there is nothing to say: the text is blank")
+        check_flag("choose", choose)
+        session = self.session(agent)
         parent, marks = self._parent(old), self.marks(old)
         message = _rewritten(old, old.message, text, self._role(session), session.row.agent)
         if message.parts == old.message.parts:
             raise ChoiceError(f"message {old.local} says just that; give another text")
         self._check_live(parent)
+        session.commit()
         if self.head.mode == "dialogue" or marks.hung.edge == "annotation":
             edge = marks.hung.edge  # what was a remark stays one
             return session.graft(message, parent, [("edge", to_json(Hung(edge, old.id)))], move=edge == "continuation")
@@ -203,13 +220,14 @@ class LoomTree:
 
     def merge(self, other: str, *, into: str | None = None, agent: str | None = None, tokens: int | None = None) -> Node:
         """Tell one branch what another found: a node with a bounded digest of it, and handles into it. The agent moves there."""
-        session, found = self.session(agent), self.node(other)
+        if tokens is not None and check_number("the size of a digest", tokens) < LEAST:
+            raise ChoiceError(f"a digest takes at least {LEAST} tokens, found {tokens}; give more, or leave it out for {TOKENS}")
+        found, named = self.node(other), None if into is None else self.node(into)
+        session = self.session(agent)
         session.commit()
-        end = self.position(agent) if into is None else self.node(into)
+        end = named or self.position(agent)
         if end is None:
             raise ChoiceError(f"tree {self.id} has no node to merge into yet")
-        if tokens is not None and tokens < LEAST:
-            raise ChoiceError(f"a digest takes at least {LEAST} tokens, found {tokens}; give more, or leave it out for {TOKENS}")
         self._check_live(end)
         return self._merge(session, found, end, "merged", tokens)
 
@@ -233,7 +251,8 @@ class LoomTree:
     # Saying something about a node
 
     def bookmark(self, node: str, label: str = "", *, on: bool = True, agent: str | None = None) -> bool:
-        return self._turn(node, "bookmarked", on, agent, label)
+        """Mark a node to come back to, with a label of one line; whether that changed anything."""
+        return self._turn(node, "bookmarked", on, agent, flatten(check_text("a label", label)))
 
     def pin(self, node: str, *, on: bool = True, agent: str | None = None) -> bool:
         """A pinned node stays in every request of a path that it stands on."""
@@ -263,18 +282,20 @@ class LoomTree:
 
     def link(self, node: str, target: str, label: str = "", *, on: bool = True, agent: str | None = None) -> None:
         """From a node to another: NODE of this tree, or TREE/NODE of another one of the project."""
-        session, found = self.session(agent), self.node(node)
-        tree, _, name = target.rpartition("/")
+        label, found = flatten(check_text("a label", label)), self.node(node)
+        tree, _, name = check_text("the target of a link", target).rpartition("/")
         other = LoomTree(self._home, self._store.trees.get(self._home.scope, tree)) if tree else self
         end = other.node(name)
         if other.id == self.id and end.seq == found.seq:
             raise ChoiceError(f"node {found.local} cannot be linked to itself; name another node")
-        self._mark(session, found, Tied(end.id, "" if other.id == self.id else other.id, label, on))
+        tied = Tied(end.id, "" if other.id == self.id else other.id, label, on)
+        self._mark(self.session(agent), found, tied)
 
     def _turn(self, node: str, flag: Flag, on: bool, agent: str | None, label: str = "") -> bool:
         """Set a flag or take it back; whether that changed anything."""
-        session, found = self.session(agent), self.node(node)
-        flags = self.marks(found).flags
+        check_flag("on", on)
+        found = self.node(node)
+        session, flags = self.session(agent), self.marks(found).flags
         if getattr(flags, flag) == on and (flag != "bookmarked" or not on or flags.label == label):
             return False
         self._mark(session, found, Turned(flag, on, label))
@@ -367,7 +388,7 @@ class LoomTree:
         description: str | None = None,
         system_context: str | None = None,
         buffer_mode_system_context: bool | None = None,
-        preferences: Preferences | None = None,
+        preferences: Preferences | Mapping[str, Any] | None = None,
         model: str | None = None,
     ) -> "LoomTree":
         """Describe the tree anew; what is left out stays as it is. Its mode never changes."""
@@ -419,7 +440,7 @@ class LoomTree:
     def _message(self, what: Given, session: Session, role: Role | None) -> Message:
         whose = session.row.agent
         if not isinstance(what, str):
-            [message] = parsed([what])
+            message = one_message(what)
             return message if message.author or not whose else replace(message, author=whose)
         if not what.strip() and self.head.mode == "dialogue":
             raise ChoiceError("there is nothing to say: the text is blank")
@@ -430,6 +451,11 @@ class LoomTree:
         whose = session.row.agent
         known = self._store.settings.agent(self._home.scope, whose) if whose else None
         return None if not whose else "user" if known and known.kind == "human" else "assistant"
+
+    def _checked_sources(self, sources: Sequence[Source]) -> tuple[Source, ...]:
+        if not isinstance(sources, list | tuple) or not all(isinstance(source, Source) for source in sources):
+            raise ChoiceError(f"sources are a list of Source values, found {describe(sources)}")
+        return tuple(map(self._checked, sources))
 
     def _checked(self, source: Source) -> Source:
         """A source that is there, by its whole id."""

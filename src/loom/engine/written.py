@@ -8,7 +8,9 @@ from msgspec.structs import replace
 
 from loom.context.weave import gate_counter, gather
 from loom.context.working import EMPTY, Working, erred
+from loom.conversation.checked import check_flag, check_text
 from loom.conversation.message import Conversation, Message, Text, Tool
+from loom.conversation.names import flatten
 from loom.dialects.given import parse_given
 from loom.engine.home import Happened, Home
 from loom.engine.mind import Mind
@@ -152,7 +154,7 @@ class Written:
         """What stands at the end of the document and is not committed; "" for nothing. It is, when an answer comes."""
         if self._store.trees.head(self.row.tree).head.mode != "buffer":
             raise ChoiceError(f"session {self.id} is on a tree in dialogue mode, where nothing is uncommitted; append a message")
-        self._mind.keep_text("buffer", "", text)
+        self._mind.keep_text("buffer", "", check_text("what is drafted", text))
 
     @property
     def drafted(self) -> str:
@@ -206,11 +208,13 @@ class Written:
         """Give the session another title, model, system text or tools; put it away, or take it back."""
         before = head = self._store.sessions.get(self._home.scope, self.id).head
         if model is not None:
-            head = replace(head, model=model)
+            head = replace(head, model=check_name("model", model))
         if system is not None:
-            head = replace(head, system=gather((), system, None)[0].system)
+            head = replace(head, system=given_head(system, None).system)
         if tools is not None:
-            head = replace(head, tools=gather((), None, tools)[0].tools)
+            head = replace(head, tools=given_head(None, tools).tools)
+        if archived is not None:
+            check_flag("archived", archived)
         status: Literal["active", "archived"] | None = None if archived is None else "archived" if archived else "active"
         changed = head if head is not before else None
         self._now(self._store.sessions.change(self.row, now=self._home.now(), title=title, status=status, head=changed))
@@ -301,9 +305,31 @@ def parsed(messages: object) -> list[Message]:
         raise ChoiceError(f"messages must be a list, found {describe(messages)}")
     given = [{"role": "user", "content": message} if isinstance(message, str) else message for message in messages]
     try:
-        return list(parse_given(given))
+        return [_on_one_line(message) for message in parse_given(given)]
     except TypeError as error:  # a field that JSON cannot hold
         raise WireError("messages", "values that JSON can hold", str(error)) from None
+
+
+def one_message(given: Given) -> Message:
+    """What a caller gives as one message."""
+    said = parsed([given])
+    if len(said) != 1:
+        raise ChoiceError(f"expected one message, found {len(said)} in one; give each its own")
+    return said[0]
+
+
+def _on_one_line(message: Message) -> Message:
+    """A message whose author's name is on one line: it stands in headers, where a line break could forge another."""
+    name = flatten(message.author)
+    return message if name == message.author else replace(message, author=name)
+
+
+def given_head(system: str | None, tools: Iterable[Tool | Mapping[str, Any]] | None) -> Conversation:
+    """The system text and the tools of a session, as a caller gives them."""
+    try:
+        return gather((), system, tools)[0]
+    except TypeError as error:  # a field that JSON cannot hold
+        raise WireError("tools", "values that JSON can hold", str(error)) from None
 
 
 def title_of(said: Iterable[Message]) -> str:

@@ -12,10 +12,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.conversation.canonical import from_json, to_json
+from loom.conversation.checked import Checked, check_fields
 from loom.conversation.tree import Edge, Flags, Link, Source
 from loom.stores.database import Reader, Row, Writer
 
 Flag = Literal["bookmarked", "pruned", "excluded", "pinned", "included"]
+_EDGES, _FLAGS = frozenset(get_args(Edge)), frozenset(get_args(Flag))
 
 
 class Hung(Struct, frozen=True, omit_defaults=True):
@@ -25,6 +27,10 @@ class Hung(Struct, frozen=True, omit_defaults=True):
     edited_from: str = ""
     first: str = ""
 
+    def __post_init__(self) -> None:
+        if self.edge not in _EDGES or not type(self.edited_from) is type(self.first) is str:
+            check_fields(self)
+
 
 class Turned(Struct, frozen=True, omit_defaults=True):
     """A flag that was set or taken back."""
@@ -32,6 +38,10 @@ class Turned(Struct, frozen=True, omit_defaults=True):
     flag: Flag
     on: bool
     label: str = ""
+
+    def __post_init__(self) -> None:
+        if self.flag not in _FLAGS or type(self.on) is not bool or type(self.label) is not str:
+            check_fields(self)
 
 
 class Tied(Struct, frozen=True, omit_defaults=True):
@@ -42,8 +52,12 @@ class Tied(Struct, frozen=True, omit_defaults=True):
     label: str = ""
     on: bool = True
 
+    def __post_init__(self) -> None:
+        if not type(self.target) is type(self.tree) is type(self.label) is str or type(self.on) is not bool:
+            check_fields(self)
 
-class Origin(Struct, frozen=True, omit_defaults=True):
+
+class Origin(Checked, frozen=True, omit_defaults=True):
     """What a node was called where it came from, by whom it was said, and its generation there where it is another here."""
 
     id: str = ""

@@ -8,7 +8,8 @@ from msgspec import Struct
 
 from loom.conversation.canonical import to_json
 from loom.conversation.identity import VERSION, local_ids, lost_key, match_key, node_id, root_key
-from loom.conversation.message import Message
+from loom.conversation.message import Message, check_carried
+from loom.conversation.names import is_one_line
 from loom.errors import ChoiceError, describe, shorten
 from loom.stores.database import Reader, Row, Writer
 from loom.stores.path import COLUMNS, OF_N, TREE, Node, named, to_node
@@ -65,6 +66,8 @@ def find(reader: Reader, tree: int, name: str) -> Node:
     if not isinstance(name, str):
         raise ChoiceError(f"a node is named by a text, found {describe(name)}; give its id, or at least 4 letters of it")
     letters = name.removeprefix(VERSION)
+    if not is_one_line(name):  # no database could look for it
+        raise ChoiceError(f"there is no node {shorten(name)!r} in this tree; give an id, or at least 4 letters of it")
     rows = reader.all(f"SELECT {COLUMNS} FROM nodes WHERE tree = {TREE} AND local = $2", tree, letters)
     if not rows and len(letters) >= 4:
         low, high = VERSION + letters, VERSION + letters + "~"
@@ -163,6 +166,7 @@ def plant(writer: Writer, tree: TreeRow, planned: Sequence[Planned], around: Seq
             key = lost_key(key, plan.id)
             rows.append(_row(tree.key, node, None, "", key))
         else:
+            check_carried(plan.message)
             key = match_key(key, plan.message)
             rows.append(_row(tree.key, node, to_json(plan.message), plain(plan.message.author), key))
         behind[plan.id] = (node, key)

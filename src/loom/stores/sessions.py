@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.conversation.canonical import from_json, to_json
-from loom.conversation.message import Conversation, Message
+from loom.conversation.message import Conversation, Message, check_carried
 from loom.conversation.tree import TreeHead
 from loom.errors import ChoiceError, Conflict, shorten
 from loom.stores import nodes
@@ -147,7 +147,7 @@ class Sessions:
                     ON CONFLICT (tenant, project, id) DO UPDATE SET id = excluded.id RETURNING key, tenant, project, id""",
                 scope.tenant,
                 scope.project,
-                tree or identity,
+                check_name("tree's id", tree or identity),
                 check_name("title", title) if about else "",
                 to_json(about or TreeHead()),
                 now if made is None else made,
@@ -182,19 +182,20 @@ class Sessions:
         cursor: int | None,
         now: int,
     ) -> SessionRow:
+        check_carried(*head.system, *(aside.message for aside in asides))
         found = writer.all(
             f"""INSERT INTO sessions (tenant, project, id, tree, agent, title, model, status, origin, cursor, head, asides, created,
                 updated) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $13)
                 ON CONFLICT (tenant, project, id) DO NOTHING RETURNING {_COLUMNS}""",
             scope.tenant,
             scope.project,
-            identity,
+            check_name("session's id", identity),
             tree.key,
             scope.agent,
             check_name("title", title),
             plain(head.model),
             status,
-            origin,
+            check_name("session's origin", origin),
             cursor,
             to_json(head),
             to_json(asides),
@@ -292,6 +293,7 @@ class Sessions:
             places = [after.id if after else "", *(node.id for node in made)]
             system = msgspec.convert(from_json(beside), tuple[Aside, ...])
             fresh = [Aside(places[index], message) for index, message in asides]
+            check_carried(*(message for _, message in asides))
             if held != (after.seq if after else None):
                 last = made[-1] if made else after
                 done = known == len(drafts) and all(aside in system for aside in fresh)
@@ -345,6 +347,7 @@ class Sessions:
         """Give a session another title, status or head."""
         with self._database.write() as writer:
             lock(writer, row)
+            check_carried(*(head.system if head is not None else ()))
             writer.all(
                 """UPDATE sessions SET title = coalesce($2, title), status = coalesce($3, status), head = coalesce($4, head),
                     model = coalesce($5, model), calibration = coalesce($6, calibration), updated = $7 WHERE key = $1""",

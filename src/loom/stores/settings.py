@@ -1,7 +1,7 @@
 """What a project settles: its agents, and how its trees are read; and what each session has at hand beside what was said."""
 
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -38,23 +38,25 @@ class Settings:
             sql = "SELECT data FROM settings WHERE tenant = $1 AND project = $2 AND kind = 'agent' ORDER BY name"
             return [msgspec.convert(from_json(data), Agent) for (data,) in reader.all(sql, scope.tenant, scope.project)]
 
-    def keep_agent(self, scope: Scope, agent: Agent, now: int) -> None:
+    def keep_agent(self, scope: Scope, agent: "Agent | Mapping[str, Any]", now: int) -> Agent:
+        agent = Agent.of(agent)
         check_name("agent", agent.name)
         if not agent.name.strip():
             raise ChoiceError("an agent must have a name")
         self._put(scope, "agent", agent.name, to_json(agent), now)
+        return agent
 
     def preferences(self, scope: Scope) -> Preferences:
         """Those of the application: what holds for every tree that does not say otherwise."""
         return self._one(scope, "preferences", "", Preferences) or Preferences()
 
-    def keep_preferences(self, scope: Scope, preferences: Preferences, now: int) -> None:
-        self._put(scope, "preferences", "", to_json(preferences), now)
+    def keep_preferences(self, scope: Scope, preferences: "Preferences | Mapping[str, Any]", now: int) -> None:
+        self._put(scope, "preferences", "", to_json(Preferences.of(preferences)), now)
 
     def _one(self, scope: Scope, kind: str, name: str, held: type[_T]) -> _T | None:
         with self._database.read() as reader:
             sql = "SELECT data FROM settings WHERE tenant = $1 AND project = $2 AND kind = $3 AND name = $4"
-            row = reader.one(sql, scope.tenant, scope.project, kind, name)
+            row = reader.one(sql, scope.tenant, scope.project, kind, check_name(kind, name))
             return msgspec.convert(from_json(row[0]), held) if row else None
 
     def _put(self, scope: Scope, kind: str, name: str, data: str, now: int) -> None:

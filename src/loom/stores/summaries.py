@@ -7,10 +7,10 @@ from collections.abc import Collection
 from hashlib import blake2b
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.conversation.canonical import from_json, to_json
+from loom.conversation.checked import Checked
 from loom.stores.database import Database, Reader
 from loom.stores.path import Node, Path
 from loom.stores.sessions import SessionRow, check_alive
@@ -20,7 +20,7 @@ _RECENT = 512  # summaries of a tree that are looked through for those of a path
 _GENERATIONS = 16  # of forks whose summaries still hold
 
 
-class Summary(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Summary(Checked, frozen=True, kw_only=True, omit_defaults=True):
     """What stands on a path from `start` up to `stop` in a few words, by whom they are and why they were written.
 
     `hidden` are the places of it that were kept from whoever wrote it. `dropped` are messages that an overflow cost. Its `name`

@@ -1,0 +1,189 @@
+"""Values that check themselves: what could not be read back cannot be made.
+
+A type says by its annotations what its fields hold. Where a field holds something else, the error names the field, what was found
+and what is right; of a misspelt name it also says the nearest. Lists become tuples, and a name may be written in camel case.
+"""
+
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from functools import cache
+from math import isfinite
+from typing import Any, NoReturn, Self, TypeVar
+
+from msgspec import Struct, inspect, structs
+
+from loom.errors import ChoiceError, describe, shorten
+
+MAX_NUMBER = 2**63 - 1  # what both databases and JSON can hold
+_SHOWN_CHOICES = 12
+_Name = TypeVar("_Name", bound=str)
+_HUMP = re.compile("(?<=[a-z0-9])[A-Z]")
+
+
+class Checked(Struct, frozen=True):
+    """A value whose fields are what their annotations say, or it is not made."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    @classmethod
+    def of(cls, given: "Self | Mapping[str, Any]") -> Self:
+        """The value itself, or one made from a mapping; its names may be written in camel case."""
+        if isinstance(given, cls):
+            return given
+        if not isinstance(given, Mapping):
+            raise ChoiceError(f"expected {cls.__name__} or a mapping with its fields, found {describe(given)}")
+        names = cls.__struct_fields__
+        return cls(**{choose(f"a field of {cls.__name__}", name, names): value for name, value in given.items()})
+
+
+class Misfit(Exception):
+    """A value is not what an annotation says."""
+
+    def __init__(self, expected: str, found: object, place: str = "") -> None:
+        self.expected, self.found, self.place = expected, found, place
+
+
+def check_fields(value: Struct) -> None:
+    """Check every field of a value by its annotation; what only needs another form gets it."""
+    for name, info in _fields(type(value)):
+        found = getattr(value, name)
+        try:
+            fitting = _fit(found, info)
+        except Misfit as misfit:
+            _refuse(f"{type(value).__name__}.{name}{misfit.place}", misfit)
+        if fitting is not found:
+            structs.force_setattr(value, name, fitting)
+
+
+def choose(what: str, given: object, choices: tuple[_Name, ...]) -> _Name:
+    """The choice that is meant, also where it is written in camel case or with dashes; else an error with the nearest."""
+    try:
+        return choices[choices.index(_choice(given, choices))]
+    except Misfit as misfit:
+        _refuse(what, misfit)
+
+
+def to_snake_case(name: str) -> str:
+    """`truncateMiddle` and `truncate-middle` as `truncate_middle`."""
+    return _HUMP.sub(lambda letter: f"_{letter[0]}", name).lower().replace("-", "_")
+
+
+def check_number(what: str, given: object, least: int = 0) -> int:
+    """A whole number from `least` on that a store can hold."""
+    if type(given) is not int or not least <= given <= MAX_NUMBER:
+        raise ChoiceError(f"{what} is a whole number from {least:,} on, found {describe(given)}")
+    return given
+
+
+def check_text(what: str, given: object) -> str:
+    if not isinstance(given, str):
+        raise ChoiceError(f"{what} is a text, found {describe(given)}")
+    return _plain_text(given)
+
+
+def check_flag(what: str, given: object) -> bool:
+    if not isinstance(given, bool):
+        raise ChoiceError(f"{what} is true or false, found {describe(given)}")
+    return given
+
+
+@cache
+def _fields(kind: type[Struct]) -> tuple[tuple[str, inspect.Type], ...]:
+    info = inspect.type_info(kind)
+    assert isinstance(info, inspect.StructType)
+    return tuple((field.name, field.type) for field in info.fields)
+
+
+def _refuse(place: str, misfit: Misfit) -> NoReturn:
+    raise ChoiceError(f"{place}: expected {misfit.expected}, found {describe(misfit.found)}") from None
+
+
+def _fit(value: Any, info: inspect.Type) -> Any:
+    """The value as the annotation has it."""
+    match info:
+        case inspect.StrType():
+            if not isinstance(value, str):
+                raise Misfit("a text", value)
+            return _plain_text(value)
+        case inspect.LiteralType(choices):
+            return _choice(value, choices)
+        case inspect.BoolType():
+            if not isinstance(value, bool):
+                raise Misfit("true or false", value)
+            return value
+        case inspect.IntType():
+            return _whole_number(value, info)
+        case inspect.FloatType():
+            return _number(value)
+        case inspect.VarTupleType(item):
+            return _tuple(value, item)
+        case inspect.UnionType(kinds):
+            return _any_of(value, kinds)
+        case inspect.StructType(kind):
+            if isinstance(value, Mapping) and issubclass(kind, Checked):
+                return kind.of(value)
+            if not isinstance(value, kind):
+                raise Misfit(_name_with_article(kind.__name__), value)
+            return value
+    raise TypeError(f"fields of the kind {type(info).__name__} cannot be checked")
+
+
+def _plain_text(value: str) -> str:
+    """A text that is no more than one: members of enumerations and the like compare equal and hash differently."""
+    return value if type(value) is str else str.__getitem__(value, slice(None))
+
+
+def _choice(value: Any, choices: tuple[Any, ...]) -> Any:
+    if isinstance(value, str):
+        for spelling in (_plain_text(value), to_snake_case(value)):
+            if spelling in choices:
+                return spelling
+    expected = f"one of {', '.join(map(str, choices[:_SHOWN_CHOICES]))}"
+    near = get_close_matches(to_snake_case(shorten(value)), choices, 1, 0.5) if isinstance(value, str) else []
+    raise Misfit(f"{expected} (the nearest is {near[0]})" if near else expected, value)
+
+
+def _whole_number(value: Any, info: inspect.IntType) -> int:
+    least = -MAX_NUMBER if info.ge is None else info.ge
+    most = MAX_NUMBER if info.le is None else info.le
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        bounds = f" from {least:,} on" if info.ge is not None else ""
+        raise Misfit(f"a whole number{bounds} of at most {most:,}", value)
+    return int(value)
+
+
+def _number(value: Any) -> float:
+    holds = isfinite(value) if isinstance(value, float) else type(value) is int and -MAX_NUMBER <= value <= MAX_NUMBER
+    if not holds:
+        raise Misfit("a finite number", value)
+    return float(value)
+
+
+def _tuple(value: Any, item: inspect.Type) -> tuple[Any, ...]:
+    if not isinstance(value, tuple | list):
+        raise Misfit("a tuple", value)
+    made = []
+    for n, each in enumerate(value):
+        try:
+            made.append(_fit(each, item))
+        except Misfit as misfit:
+            raise Misfit(misfit.expected, misfit.found, f"[{n}]{misfit.place}") from None
+    return value if type(value) is tuple and all(a is b for a, b in zip(made, value, strict=True)) else tuple(made)
+
+
+def _any_of(value: Any, kinds: tuple[inspect.Type, ...]) -> Any:
+    if value is None and any(isinstance(kind, inspect.NoneType) for kind in kinds):
+        return None
+    others = [kind for kind in kinds if not isinstance(kind, inspect.NoneType)]
+    if len(others) == 1:
+        return _fit(value, others[0])
+    types = tuple(kind.cls for kind in others if isinstance(kind, inspect.StructType))
+    if not isinstance(value, types):
+        raise Misfit(f"one of {', '.join(kind.__name__ for kind in types)}", value)
+    return value
+
+
+def _name_with_article(name: str) -> str:
+    return f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
