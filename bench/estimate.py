@@ -2,6 +2,8 @@
 
     python bench/estimate.py
 
+"loom list" is the same text in a list of one part, as Anthropic's and the responses wire have it, with its frame.
+
 Shared texts come from LOOM_SHARED (default ../shared from the repository's root); without them only our own kinds are shown.
 """
 
@@ -16,10 +18,11 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from loom.budget.counting import Counter
+from loom.budget.counting import Counter, counter_for
 from loom.budget.estimate import estimate_tokens
 from loom.budget.profiles import SEEDS
 from loom.budget.tokenizers import tokenizer
+from loom.dialects import anthropic
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = (ROOT / os.environ.get("LOOM_SHARED", "../shared")).resolve()
@@ -77,11 +80,17 @@ def own_texts() -> dict[str, str]:
     }
 
 
+def count_listed(text: str) -> int:
+    message = anthropic.parse_messages([{"role": "user", "content": [{"type": "text", "text": text}]}])
+    return counter_for("claude-sonnet-4-6").count_messages(message)
+
+
 def main() -> None:
     exact = tokenizer("o200k_base")
     ours: dict[str, Callable[[str], int]] = {"chars/4": lambda text: len(text) // 4}
     ours |= {name: Counter(profile).count_text for name, profile in SEEDS.items()}
     ours["loom"] = estimate_tokens
+    ours["loom list"] = count_listed
     print(f"{'':22}{'tokens':>9}" + "".join(f"{name:>17}" for name in ours) + f"{'MB/s':>8}")
     for title, texts in (("target", shared_texts()), ("transcripts", transcripts()), ("own", own_texts())):
         if texts:

@@ -178,7 +178,17 @@ def test_a_name_that_is_no_folder_is_the_project_of_a_session(shop: Path) -> Non
     [
         (("--project", "nowhere"), "nowhere is no folder; give the root of a project"),
         (("--map-tokens", "300"), "give --project PATH with it"),
+        (("--project", ".", "--map-tokens", "0"), "--map-tokens 0 leaves no room for a map; give at least 1"),
+        (("--project", ".", "--map-tokens", "-5"), "--map-tokens -5 leaves no room for a map; give at least 1"),
     ],
 )
 def test_what_cannot_be_mapped_is_named(asking: Path, arguments: tuple[str, ...], said: str) -> None:
     assert said in refused("weave", asking, *arguments)
+
+
+@pytest.mark.parametrize("policy", ["default", "window", "partitions"])
+@pytest.mark.parametrize("size", [("--map-tokens", "1"), ("--map-tokens", "9"), ("--window", "60")])
+def test_a_zone_too_small_for_a_map_is_told_in_a_note(shop: Path, asking: Path, policy: str, size: tuple[str, str]) -> None:
+    woven = report_of("weave", asking, "--project", shop, "--policy", policy, *size)
+    assert any(note.startswith("no map: no file of the project fits in its zone of ") for note in woven["report"]["notes"])
+    assert "## Project Files" not in json.dumps(woven["request"])

@@ -222,8 +222,8 @@ def test_the_form_of_the_seed_keeps_the_budget_too(shop: Path) -> None:
     sight = look_at(shop, Asked(query="see shop/mail.py"))
     made = sight.in_seed_form(2000, count)
     assert made.text.startswith("## Project Files\n\n### shop/mail.py (relevance: high)\nFunctions: send_receipt\n")
-    for tokens in (10, 20, 30, 60):
-        assert sight.in_seed_form(tokens, count).tokens == count(sight.in_seed_form(tokens, count).text) <= tokens
+    for tokens in (-8, 0, 1, 10, 20, 30, 60):
+        assert sight.in_seed_form(tokens, count).tokens == count(sight.in_seed_form(tokens, count).text) <= max(tokens, 0)
 
 
 # What a conversation touched

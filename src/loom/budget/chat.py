@@ -7,6 +7,7 @@ from loom.conversation.canonical import to_json
 from loom.conversation.message import Carried, Media, Message, Opaque, Part, Reasoning, Role, Text, Tool, ToolCall, ToolResult
 
 _ROLES = ("system", "developer", "user", "assistant", "tool")
+_READ = frozenset(("role", "content", "name", "tool_call_id", "tool_calls", "reasoning", "reasoning_content"))
 
 
 def as_message(value: Message | Mapping[str, Any]) -> Message:
@@ -29,7 +30,7 @@ def as_message(value: Message | Mapping[str, Any]) -> Message:
         role=cast(Role, role) if role in _ROLES else "user",
         parts=tuple(parts),
         author=str(value.get("name") or "") if role != "tool" else "",
-        carried=Carried("openai", form=("list",)) if listed else None,
+        carried=_carried({key: held for key, held in value.items() if key not in _READ and held}, listed),
     )
 
 
@@ -45,6 +46,15 @@ def as_tool(value: Tool | Mapping[str, Any]) -> Tool:
         description=str(body.get("description") or ""),
         schema=schema if isinstance(schema, str) else to_json(schema) if schema is not None else "",
     )
+
+
+def _carried(fields: dict[str, Any], listed: bool) -> Carried | None:
+    """What else a dictionary says, as far as it is JSON, and whether its content was a list."""
+    try:
+        kept = to_json(fields) if fields else ""
+    except TypeError:
+        kept = to_json({key: str(held) for key, held in fields.items()})
+    return Carried("openai", kept, ("list",) if listed else ()) if kept or listed else None
 
 
 def _call(call: Mapping[str, Any]) -> ToolCall:
@@ -90,7 +100,9 @@ def _piece(piece: Any) -> Part:
             sound = piece.get("input_audio")
             return Media("audio", "data", str(sound.get("data") or "") if isinstance(sound, Mapping) else "")
         case "thinking":
-            return Reasoning(str(piece.get("thinking") or ""), "anthropic")
+            return Reasoning(str(piece.get("thinking") or ""), "anthropic", str(piece.get("signature") or ""))
+        case "redacted_thinking":
+            return Reasoning("", "anthropic", encrypted=str(piece.get("data") or ""))
         case "tool_use":
             return _call(piece)
         case "tool_result":

@@ -1,10 +1,10 @@
 """Counting tokens: texts, messages, lists of messages and tools, by one profile, each message once.
 
-Everything that travels is counted: text, reasoning, ids, names, arguments, results, what only one wire understands, and media
-by the provider's formula. Trigger and cutter use the same counter: what one finds too long the other makes short enough.
+Everything that travels is counted: text, reasoning, ids, names, arguments, results, what only one wire understands, settings, and
+media by the provider's formula. A text is counted as it is, also where a wire writes it in a list: what JSON escapes in it no model
+reads. Trigger and cutter use the same counter: what one finds too long the other makes short enough.
 """
 
-import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,10 +15,12 @@ from typing import Any, assert_never
 
 from loom.budget.chat import as_message, as_tool
 from loom.budget.estimate import estimate_tokens
-from loom.budget.media import media_tokens
+from loom.budget.fields import field_tokens, json_tokens, sealed_tokens, settings_tokens
+from loom.budget.media import PLACEHOLDER_TOKENS, media_tokens
 from loom.budget.profiles import SEEDS, Characters, Estimated, Exact, Profile, profile_for
 from loom.budget.tokenizers import tokenizer
-from loom.conversation.message import Media, Message, Opaque, Reasoning, Text, Tool, ToolCall, ToolResult
+from loom.conversation.canonical import from_json, to_json
+from loom.conversation.message import Carried, Media, Message, Opaque, Part, Reasoning, Text, Tool, ToolCall, ToolResult
 
 # Enough for the longest sessions in use to be counted twice for the price of once.
 REMEMBERED = 131_072
@@ -62,6 +64,12 @@ class Counter:
     def count_tools(self, tools: Iterable[Tool]) -> int:
         """Tokens of tool definitions: name, description and schema of each."""
         return sum(self._corrected(_tool_tokens(tool, self.profile, self._measure)) for tool in tools)
+
+    def count_settings(self, settings: Carried | None) -> int:
+        """Tokens of what a request says beside messages and tools: the answer's schema, a prediction, and the like."""
+        if "opaque" not in self.profile.fields:
+            return 0
+        return self._corrected(settings_tokens(settings, self._measure))
 
     def _corrected(self, tokens: int) -> int:
         return tokens if self.ratio == 1.0 else ceil(tokens * self.ratio)
@@ -108,12 +116,13 @@ def _message_tokens(message: Message, profile: Profile, measure: Callable[[str],
         tokens = _divide(sum([_length(text, how) for text in texts]) + profile.per_message_characters, how)
     else:
         tokens = sum([measure(text) for text in texts if text])
-        if profile.per_listed_part:
-            tokens += _listed_tokens(message, profile, measure)
+        tokens += _listed_tokens(message, profile)
+        if "opaque" in profile.fields:
+            tokens += _carried_tokens(message, measure)
     # Results of one message are messages of their own on wires that know no lists of them.
     frames = max(1, len(message.results))
     tokens += profile.per_message * frames + profile.per_call * len(message.calls)
-    return tokens + sum([media_tokens(media, profile.media) for media in _media(message)])
+    return tokens + sum([_media_tokens(media, profile, measure) for media in _media(message)])
 
 
 def _texts(message: Message, profile: Profile) -> Iterator[str]:
@@ -127,12 +136,9 @@ def _texts(message: Message, profile: Profile) -> Iterator[str]:
             case Text(text):
                 if "content" in fields:
                     yield text
-            case Reasoning(text, encrypted=encrypted):
+            case Reasoning(text):
                 if "reasoning" in fields:
                     yield text
-                    if "opaque" in fields:
-                        # What is encrypted is opened by the provider, to about a token for four letters: three digits are one.
-                        yield "0" * (3 * len(encrypted) // 4)
             case ToolCall():
                 if "call" in fields:
                     yield part.id
@@ -161,8 +167,7 @@ def _inner(parts: Iterable[Text | Media | Opaque], profile: Profile) -> Iterator
                 if "content" in profile.fields:
                     yield text
             case Opaque():
-                if "opaque" in profile.fields:
-                    yield part.json
+                pass  # counted by `_carried_tokens`
             case Media():
                 if "opaque" in profile.fields:
                     yield part.name
@@ -180,32 +185,85 @@ def _media(message: Message) -> Iterator[Media]:
             yield from (inner for inner in part.parts if isinstance(inner, Media))
 
 
-def _listed_tokens(message: Message, profile: Profile, measure: Callable[[str], int]) -> int:
-    """What it adds that a content is a list of parts: the wrapping, and what JSON escapes in the texts."""
-    extra = 0
+def _media_tokens(media: Media, profile: Profile, measure: Callable[[str], int]) -> int:
+    tokens = media_tokens(media, profile.media)
+    if media.source in ("url", "id") and "opaque" in profile.fields:
+        # A wire that cannot carry it gets a line with its address instead.
+        return max(tokens, measure(media.value) + PLACEHOLDER_TOKENS)
+    return tokens
+
+
+def _listed_tokens(message: Message, profile: Profile) -> int:
+    """What it adds that a content is a list: the wrapping of each part."""
+    if not profile.per_listed_part:
+        return 0
+    listed = 0
     holders: tuple[Message | ToolResult, ...] = (message, *message.results)
     for holder in holders:
         parts = [part for part in holder.parts if isinstance(part, Text | Media | Opaque)]
         match parts:
             case [] | [Text(carried=None)] if holder.carried is None or "list" not in holder.carried.form:
                 continue
-        extra += profile.per_listed_part * len(parts)
-        for part in parts:
-            if isinstance(part, Text):
-                extra += max(0, measure(json.dumps(part.text)) - measure(part.text))
-            if not isinstance(part, Opaque) and part.carried is not None:
-                extra += measure(part.carried.fields)
-    return extra
+        listed += len(parts)
+    return profile.per_listed_part * listed
+
+
+def _carried_tokens(message: Message, measure: Callable[[str], int]) -> int:
+    """What travels beside the words: fields of one wire, pieces that only it understands, and what is sealed."""
+    tokens = _message_field_tokens(message, measure)
+    for part in message.parts:
+        tokens += _beside_part(part, measure)
+        if isinstance(part, ToolResult):
+            tokens += sum([_beside_part(inner, measure) for inner in part.parts])
+    return tokens
+
+
+def _message_field_tokens(message: Message, measure: Callable[[str], int]) -> int:
+    carried = message.carried
+    if carried is None or not carried.fields:
+        return 0
+    if '"reasoning_details"' not in carried.fields:
+        return field_tokens(carried, measure)
+    # The details hold the reasoning once more, in pieces; what is sent is about the longer of the two.
+    fields = from_json(carried.fields)
+    details = json_tokens(to_json(fields.pop("reasoning_details", None)), measure)
+    thoughts = sum([measure(part.text) for part in message.parts if isinstance(part, Reasoning) and part.text])
+    return max(0, details - thoughts) + field_tokens(Carried(carried.wire, to_json(fields)), measure)
+
+
+def _beside_part(part: Part, measure: Callable[[str], int]) -> int:
+    match part:
+        case Opaque():
+            return json_tokens(part.json, measure)
+        case Reasoning():
+            return _sealed_thought_tokens(part, measure)
+        case ToolCall():
+            return field_tokens(part.carried, measure) + _wrapped_input_tokens(part, measure)
+    return field_tokens(part.carried, measure) if part.carried is not None else 0
+
+
+def _sealed_thought_tokens(part: Reasoning, measure: Callable[[str], int]) -> int:
+    """What reasoning takes beyond its text: the text may be a summary of what the signature seals, and fields repeat it."""
+    beyond = max(field_tokens(part.carried, measure), sealed_tokens(part.signature))
+    if beyond and part.text:
+        beyond = max(0, beyond - measure(part.text))
+    return beyond + sealed_tokens(part.encrypted)
+
+
+def _wrapped_input_tokens(call: ToolCall, measure: Callable[[str], int]) -> int:
+    """What an input that is no JSON object takes more where a wire demands one: it is put into an object, and escaped there."""
+    if not call.arguments or (call.kind == "function" and call.arguments.lstrip().startswith("{")):
+        return 0
+    return max(0, measure(to_json({"input": call.arguments})) - measure(call.arguments))
 
 
 def _tool_tokens(tool: Tool, profile: Profile, measure: Callable[[str], int]) -> int:
     texts = [text for text in (tool.name, tool.description, tool.schema) if text]
-    if tool.carried is not None and tool.carried.fields and "opaque" in profile.fields:
-        texts.append(tool.carried.fields)
+    beside = field_tokens(tool.carried, measure) if "opaque" in profile.fields else 0
     how = profile.text
     if isinstance(how, Characters) and how.whole:
         return _divide(sum([_length(text, how) for text in texts]) + profile.per_tool_characters, how) + profile.per_tool
-    return sum(map(measure, texts)) + profile.per_tool
+    return sum(map(measure, texts)) + beside + profile.per_tool
 
 
 def graphemes(text: str) -> int:

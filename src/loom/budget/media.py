@@ -32,7 +32,7 @@ _UNKNOWN_PAGES = 10
 _FILE_BYTES_PER_TOKEN = 3
 
 # Where a wire cannot carry an item, a line that names it stands in.
-_PLACEHOLDER_TOKENS = 32
+PLACEHOLDER_TOKENS = 32
 
 
 class Flat(Struct, frozen=True, tag="flat"):
@@ -89,7 +89,7 @@ def media_rule(model: str) -> MediaRule:
 
 def media_tokens(media: Media, rule: MediaRule) -> int:
     """Tokens of one media item, without the text that a file of source `text` holds."""
-    return rule.tokens if isinstance(rule, Flat) else max(_PLACEHOLDER_TOKENS, _sized_tokens(media, rule))
+    return rule.tokens if isinstance(rule, Flat) else max(PLACEHOLDER_TOKENS, _sized_tokens(media, rule))
 
 
 def _sized_tokens(media: Media, rule: MediaRule) -> int:

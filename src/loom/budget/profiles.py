@@ -50,7 +50,8 @@ class Profile(Struct, frozen=True, kw_only=True):
     per_list: int = 0
     per_message_characters: int = 0
     per_tool_characters: int = 0
-    # A content that is a list of parts is wrapped in JSON on the wire; tools that measure requests count that too.
+    # A content that is a list of parts is wrapped in JSON on the wire; tools that measure requests count that too. It is all by
+    # which the same words may differ as a text and as a list.
     per_listed_part: int = 0
 
 

@@ -81,6 +81,8 @@ class Asked(Struct, frozen=True, kw_only=True):
             raise ChoiceError(f"give a FILE or --session ID or --tree TREE{too_many}")
         if self.map_tokens is not None and self.project is None:
             raise ChoiceError("--map-tokens says how large the map of a project may be; give --project PATH with it")
+        if self.map_tokens is not None and self.map_tokens < 1:
+            raise ChoiceError(f"--map-tokens {self.map_tokens} leaves no room for a map; give at least 1, or leave --project out")
         if self.pins and self.file is not None:
             raise ChoiceError("--pin names a message of a session or a tree; give --session ID or --tree TREE instead of a FILE")
 

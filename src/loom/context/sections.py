@@ -16,6 +16,7 @@ from loom.conversation.message import Conversation, Message, Text
 
 FRAME = 8  # tokens for what joins a section to its neighbours
 TAIL = ("working", "operational_memory", "loom_context", "map_update")  # zones that change with every call, whatever the policy
+MAP_ORIGIN = "project"  # the section that is the map of a project; an empty one is a map for which there was no room
 OTHER_ZONE = 2048  # what a zone may take that neither the seed nor the policy names
 
 
@@ -34,6 +35,11 @@ class Section(Checked, frozen=True):
 def is_memory(zone: str) -> bool:
     """Whether what is in a zone may give way: memory and summaries do."""
     return partition_of(zone) in ("memory", "history") and zone not in TAIL
+
+
+def has_no_map(sections: Sequence[Section]) -> bool:
+    """Whether a map was asked for and none could be drawn."""
+    return any(section.zone == "repo_map" and section.origin == MAP_ORIGIN and not section.text for section in sections)
 
 
 def gives_way(sections: Sequence[Section], given_up: Collection[int]) -> int | None:
@@ -60,7 +66,8 @@ def place(
     items: list[Item] = []
     needs = {
         "system_prompt": sum(map(counter.count_message, conversation.system)),
-        "tool_definitions": counter.count_tools(conversation.tools),
+        # The schema of an answer and the like stand with the tools: both tell the model what shape its words must have.
+        "tool_definitions": counter.count_tools(conversation.tools) + counter.count_settings(conversation.settings),
     }
     wanted = dict.fromkeys(("decision_context", "repo_map"), 0)
     for n, section in enumerate(sections):

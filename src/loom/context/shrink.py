@@ -11,7 +11,7 @@ from loom.context.condense import condense
 from loom.context.cut import cut_marker, cut_text, shrink_text
 from loom.context.handles import SAMPLE, Archive
 from loom.conversation.canonical import from_json, to_json
-from loom.conversation.message import Media, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
+from loom.conversation.message import Carried, Media, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 
 _Cutter = Callable[[str, int, Callable[[str], int], str], str]
 
@@ -169,11 +169,21 @@ def _shorter(value: Any, limit: int, handle: str) -> Any:
 
 def _without_closed(message: Message, index: int, archive: Archive) -> Message:
     """Without reasoning and opaque pieces, which cannot be cut; the message as it was stands behind a marker."""
-    if not any(isinstance(part, Reasoning | Opaque) for part in message.parts):
+    carried = _without_details(message.carried)
+    if carried is message.carried and not any(isinstance(part, Reasoning | Opaque) for part in message.parts):
         return message
     marker = Text(f"[reasoning left out; recall {archive.keep_part(index, '', to_json(message))}]")
     open_parts = tuple(part for part in message.parts if not isinstance(part, Reasoning | Opaque))
-    return replace(message, parts=(marker, *open_parts))
+    return replace(message, parts=(marker, *open_parts), carried=carried)
+
+
+def _without_details(carried: Carried | None) -> Carried | None:
+    """What a message carries, without the reasoning that some providers put there once more."""
+    if carried is None or '"reasoning_details"' not in carried.fields:
+        return carried
+    fields = from_json(carried.fields)
+    fields.pop("reasoning_details", None)
+    return replace(carried, fields=to_json(fields) if fields else "")
 
 
 def _joined(message: Message) -> Message:

@@ -23,7 +23,7 @@ from loom.context.places import EVERYWHERE, Places
 from loom.context.policy import Policy
 from loom.context.policy import policy as find_policy
 from loom.context.report import LEFT_OUT, Item, Piece, Report
-from loom.context.sections import OTHER_ZONE, Section, gives_way, growth, is_memory, place
+from loom.context.sections import OTHER_ZONE, Section, gives_way, growth, has_no_map, is_memory, place
 from loom.context.select import Selected, Setup, seed_counter, select, set_aside
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Carried, Conversation, Message, Text, Tool, ToolCall, ToolResult
@@ -217,14 +217,15 @@ def _build(
     # What is beside history is counted as it was built: joined sections are not the sum of their parts.
     tool_tokens = counter.count_tools(conversation.tools)
     tail = (Message("user", (Text(wish.ending),)), *tail) if wish.ending else tail
-    beside = sum(map(counter.count_message, (*placed, *tail))) + tool_tokens + counter.profile.per_list
+    settings_tokens = counter.count_settings(conversation.settings)
+    beside = sum(map(counter.count_message, (*placed, *tail))) + tool_tokens + settings_tokens + counter.profile.per_list
     if wish.document:  # the frames of the system text and of the one message
         beside += gate_counter(model, wish.ratio).profile.per_message * (1 + len(placed))
     usable = int(budget.usable * (1 - margin))
     if beside >= usable:
         raise CannotFit(
             f"system text {sum(map(counter.count_message, conversation.system)):,}, tools {tool_tokens:,}, sections "
-            f"{sum(i.after for i in section_items):,}"
+            f"{sum(i.after for i in section_items):,}{f', settings {settings_tokens:,}' if settings_tokens else ''}"
             f"{f', uncommitted text {counter.count_text(wish.ending):,}' if wish.ending else ''} tokens leave nothing of "
             f"{usable:,} usable ({budget.window:,} less {budget.reserved_output:,} for the answer"
             f"{f' and {margin:.0%} margin' if margin else ''}); "
@@ -276,12 +277,21 @@ def _build(
         else [n for n in measured.notes if not n.startswith("fixed zones")]
     )
     notes = [*told, *(what for _, what in changed)]
+    if has_no_map(asked):
+        notes.append(
+            f"no map: no file of the project fits in its zone of {budget['repo_map']:,} tokens; enlarge the zone or the window"
+        )
     if given_up:
         notes.append(f"{len(given_up)} of {len(asked)} sections left out: there is no room for them beside goal and request")
     if fitted.dropped > chosen.warn_past_dropped:
         notes.append(f"{fitted.dropped:,} messages evicted; consider a summary, or a new session")
     if not exact:
         notes.append(f"no public tokenizer for {model or 'an unknown model'}: counted by {STAND_IN}, {margin:.0%} kept free")
+    if settings_tokens:
+        section_items = [
+            *section_items,
+            Item("settings", "tool_definitions", "kept", "verbatim", settings_tokens, settings_tokens),
+        ]
     report = _report(chosen, model, counter, budget, measured, needs, section_items, fitted, changes, notes)
     prefix = to_lines((*placed, *history))
     report = replace(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from loom.context.report import Report
-from loom.context.sections import FRAME, Section
+from loom.context.sections import FRAME, MAP_ORIGIN, Section
 from loom.context.weave import Wish, budget_for, gate_counter
 from loom.conversation.message import Conversation
 from loom.stores.path import Path
@@ -60,7 +60,7 @@ def one_map(wish: Wish, given: Conversation, project: "str | PathLike[str]") -> 
     from loom.project.touched import asked_in
 
     made = drawn(wish, given, look_at(project, asked_in(given.messages)))
-    return [Section("repo_map", made.text, "project")] if made and made.text else []
+    return [Section("repo_map", made.text, MAP_ORIGIN)] if made else []
 
 
 def as_shown(made: Mapped | None, report: Report) -> Mapped | None:
@@ -74,7 +74,7 @@ def with_map(wish: Wish, given: Conversation, stands: Mapped | None, sight: "Sig
 
     Where an epoch begins the map is new, and room is left for the tail of later requests: else the next one would not fit.
     """
-    sections = [Section("repo_map", stands.text, "project")] if stands and stands.text else []
+    sections = [Section("repo_map", stands.text, MAP_ORIGIN)] if stands else []
     ahead = 0
     if sight:
         # No zone of its own: one more would make all others smaller, and so the text that a provider has cached another.

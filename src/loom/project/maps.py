@@ -47,6 +47,8 @@ class Sight(Struct, frozen=True, gc=False):
 
     def in_seed_form(self, tokens: int, count: Count) -> Map:
         """The same as seed 000 draws it; it measures by bytes, so it may have to take less."""
+        if tokens < 1:
+            return Map()
         size = tokens
         while True:
             made = seed_map(self.ranked, self.entries, size)
