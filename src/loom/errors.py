@@ -7,7 +7,8 @@ LoomError
 ├── ChoiceError      a name or number given by the caller is not one of those that exist
 └── StoreError       the store cannot be opened, read or written
     ├── Conflict     somebody else moved what this call was about to change
-    └── Diverged     a session to be imported is here already and differs
+    ├── Diverged     a session to be imported is here already and differs
+    └── Unfinished   a purge took the words, but some of their bytes are still on disk
 """
 
 
@@ -60,6 +61,18 @@ class Diverged(StoreError):
     def __init__(self, session: str, text: str) -> None:
         self.session = session
         super().__init__(text)
+
+
+class Unfinished(StoreError):
+    """A purge took the words out of the store, but copies of them are still on disk: `remains` says where. Purge again."""
+
+    def __init__(self, session: str, remains: tuple[str, ...]) -> None:
+        self.session = session
+        self.remains = remains
+        super().__init__(
+            f"session {session} was purged, and something of it is still on disk: {'; '.join(remains)}. "
+            f"Purge it again until nothing remains: loom session purge {session}"
+        )
 
 
 def describe(value: object) -> str:

@@ -343,9 +343,12 @@ def purge(loom: Loom, name: str, yes: bool) -> None:
     found = loom.session(name)
     if not yes:
         _ask(found)
+    named = loom.store.snapshots.unproven(found.row)
     gone, kept = found.purge()
     stay = f", {plural(kept, 'stays', 'stay')} because other sessions hold {'it' if kept == 1 else 'them'}" if kept else ""
     say(f"{style(found.id, fg='blue')} was purged: {plural(gone, 'message')} gone for good{stay}")
+    for folder in named:
+        say(f"{one_line(folder, 200)} was left as it is: this store cannot prove that it wrote snapshots there", err=True)
 
 
 def _ask(found: Session) -> None:

@@ -19,42 +19,16 @@ from loom.stores.bearing import kept_back, marked_in
 from loom.stores.marks import Marks
 from loom.stores.path import Node, Opened, Path
 from loom.stores.sessions import SessionRow
+from loom.stores.states import Action as Action
+from loom.stores.states import Pin as Pin
+from loom.stores.states import Result as Result
+from loom.stores.states import Stash as Stash
 from loom.stores.store import Store
 from loom.stores.trees import Kin, StoredTree
 
 TRACED = 10  # actions that are shown
 _T = TypeVar("_T")
 _UNITS = ((60, 1, "s"), (3600, 60, "m"), (86_400, 3600, "h"), (86_400 * 60, 86_400, "d"))
-
-
-class Pin(Struct, frozen=True, omit_defaults=True):
-    """What an agent keeps in view: a node, or a text."""
-
-    node: str = ""
-    text: str = ""
-
-
-class Stash(Struct, frozen=True, omit_defaults=True):
-    """A text that an agent put away; shown while it is recalled."""
-
-    text: str
-    recalled: bool = False
-
-
-class Result(Struct, frozen=True, omit_defaults=True):
-    """What came of a command: shown once."""
-
-    command: str
-    text: str
-    failed: bool = False
-
-
-class Action(Struct, frozen=True, omit_defaults=True):
-    """What an agent did, and when."""
-
-    command: str
-    at: int
-    failed: bool = False
 
 
 class Memory(Struct, frozen=True):

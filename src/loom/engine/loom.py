@@ -1,6 +1,7 @@
 """`Loom.open`: a store, its sessions and its trees."""
 
 import asyncio
+import os
 import time
 from base64 import b32encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,7 +17,7 @@ from loom.conversation.tree import Preferences, Tree, TreeHead
 from loom.engine.commands import Acted, act
 from loom.engine.home import Home
 from loom.engine.sessions import Session
-from loom.engine.snapshots import Snapshots, folder_beside
+from loom.engine.snapshots import Snapshots
 from loom.engine.summarize import Model
 from loom.engine.threads import async_form, async_lines, async_value
 from loom.engine.tree_exchange import export_tree, import_tree
@@ -25,6 +26,7 @@ from loom.engine.written import given_head, parsed
 from loom.errors import ChoiceError, describe
 from loom.stores.exchange import Imported, export_all, import_lines
 from loom.stores.sessions import Scope, SessionRow, check_name
+from loom.stores.snapshots import folder_beside
 from loom.stores.store import Store
 from loom.stores.trees import Listed
 
@@ -61,8 +63,10 @@ class Loom(Home):
         if url is not None and not isinstance(url, str | PathLike):
             raise ChoiceError(f"a store is named by a path or an address, found {describe(url)}")
         scope, store = Scope(tenant, project, agent), Store(None if url is None else fspath(url))
-        folder = Path(snapshots) if snapshots is not None else folder_beside(store.database)
-        return cls(store, scope, now, fresh_id, model, Snapshots(folder, scope) if folder else None)
+        beside = folder_beside(store.database)
+        folder = Path(snapshots) if snapshots is not None else beside
+        kept = Snapshots(folder, scope, alone=Path(os.path.realpath(folder)) == beside) if folder else None
+        return cls(store, scope, now, fresh_id, model, kept)
 
     def new(
         self,

@@ -1,7 +1,5 @@
 """What a session has at hand beside what was said: working state, a handoff, what it recalled, and what providers refused."""
 
-from pathlib import Path
-
 import msgspec
 
 from loom.context.renewal import Handoff
@@ -52,14 +50,6 @@ class Mind:
 
     def forget_most(self) -> None:
         self._put("overflow", dict.fromkeys(self._all("overflow")))
-
-    @property
-    def folders(self) -> list[Path]:
-        """Where snapshots of this session were written."""
-        return [Path(name) for name in self._all("snapshots")]
-
-    def keep_folder(self, folder: Path) -> None:
-        self._put("snapshots", {str(folder.resolve()): "true"})
 
     def recalled(self, newest: int) -> list[str]:
         """The nodes that were recalled in the newest epoch: they stand in the next one too."""

@@ -30,6 +30,7 @@ from loom.engine.home import Home
 from loom.engine.mapping import look_along
 from loom.engine.prepare import GIVEN, Prepared, calibration, cuts_of, prepare, prepare_ending, ratio_of
 from loom.engine.pressure import hand_over, moment, refused, within
+from loom.engine.purging import keep_snapshot
 from loom.engine.search import LIMIT, Hit, search, shown_in
 from loom.engine.summarize import Ask, Made, Model, summarize
 from loom.engine.summing import DIGEST, Plan, When, plan, summed, undigested
@@ -354,8 +355,7 @@ class Session(Written):
         self._mind.keep_handed(handed)
         if self._home.snapshots:
             try:
-                self._mind.keep_folder(self._home.snapshots.folder)
-                self._home.snapshots.write(self.id, state, handed)
+                keep_snapshot(self._store, self.row, self._home.snapshots, state, handed)
             except StoreError as error:  # the store has it; a full disk elsewhere must not stop the agent
                 self.told("compressed", path="renewal", reason="the snapshot could not be written", failures=(str(error),))
 

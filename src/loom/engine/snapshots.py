@@ -7,12 +7,15 @@ Rules of this file:
 - A generation is written whole and is on disk before one rename makes it current; it is never changed after that.
 - Writers do not wait for each other: the last to become current counts, whole. Each removes the one that it found current.
 - What writers that were killed left is removed by a later one, when no writer can still be at work on it.
+- Only what this store wrote is ever deleted: files of a snapshot by their names, in generations that the caller knows to be its
+  own, then folders that are empty. Links are not followed and not deleted.
 """
 
 import errno
 import os
 import re
-import shutil
+import stat
+from collections.abc import Collection
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
@@ -23,12 +26,13 @@ from loom.context.renewal import STATE_FILES, Handoff, restored, snapshot, to_sy
 from loom.context.working import Working
 from loom.conversation.canonical import from_json, to_json
 from loom.errors import ChoiceError, StoreError
-from loom.stores.database import Database, default_address, open_database
+from loom.stores.database import default_address, open_database
 from loom.stores.sessions import Scope
+from loom.stores.snapshots import folder_beside
 
 HANDOFF, DOCUMENT = "handoff.json", "handoff.md"
 CURRENT = "current"
-SUFFIX = ".sessions"
+NAMES = (*STATE_FILES, HANDOFF, DOCUMENT, CURRENT)  # what a generation may hold
 ABANDONED = 3600.0  # seconds after which nobody is still writing a generation; it takes a few hundredths of one
 _TRIES = 100  # generations that may go while one is read
 _LONGEST = 100  # letters of a folder's name
@@ -46,24 +50,19 @@ def default_folder(url: str | None = None) -> Path | None:
         database.close()
 
 
-def folder_beside(database: Database) -> Path | None:
-    """Where the snapshots of an open store stand."""
-    is_file = database.name == "sqlite" and os.path.isabs(database.address)  # and not :memory:
-    return Path(os.path.realpath(database.address) + SUFFIX) if is_file else None
-
-
 class Snapshots:
     """The snapshots of one scope in a folder. Nothing is made before the first is written."""
 
-    def __init__(self, folder: Path, scope: Scope | None = None) -> None:
+    def __init__(self, folder: Path, scope: Scope | None = None, alone: bool = True) -> None:
         scope = scope or Scope()
         own = (scope.tenant, scope.project) == ("default", "default")
         self.folder = folder if own else folder / f"@{folder_name(scope.tenant)}@{folder_name(scope.project)}"
+        self.alone = alone  # that only one store writes to this folder
 
     @classmethod
     def at(cls, folder: Path) -> "Snapshots":
-        """Those of a folder that is one scope's own."""
-        found = cls(folder)
+        """Those of a folder that is one scope's own, and that other stores may write to."""
+        found = cls(folder, alone=False)
         found.folder = folder
         return found
 
@@ -71,14 +70,32 @@ class Snapshots:
         """The folder of a session."""
         return self.folder / folder_name(session)
 
-    def write(self, session: str, working: Working, handoff: Handoff) -> Path:
-        """Keep a snapshot in place of the last one, and say in which folder its files are. Should it fail, the last one stands."""
+    def generations(self, session: str) -> set[str]:
+        """The generations that are there, whoever wrote them."""
+        place = self.place(session)
+        try:
+            return set(_generations(place))
+        except OSError as error:
+            raise StoreError(f"{place} {_told(error)}") from error
+
+    def write(
+        self,
+        session: str,
+        working: Working,
+        handoff: Handoff,
+        generation: str = "",
+        ours: Collection[str] | None = None,
+    ) -> Path:
+        """Keep a snapshot in place of the last one, and say in which folder its files are. Should it fail, the last one stands.
+
+        `generation` is its name, else a new one. `ours` are the generations that may be removed when they are old; else all.
+        """
         place = self.place(session)
         files = {name: _document(content) for name, content in snapshot(working).items()}
         files[HANDOFF] = _document(handoff)
         files[DOCUMENT] = f"{to_system_prompt(handoff)}\n".encode(errors="replace")
         try:
-            return _write(place, f"{max(handoff.sprint, 0):04}-{os.urandom(8).hex()}", files)
+            return _write(place, generation or new_generation(handoff), files, ours)
         except OSError as error:
             raise StoreError(f"{place} {_told(error)}; the last snapshot stands") from error
 
@@ -106,17 +123,18 @@ class Snapshots:
         except msgspec.ValidationError as error:
             raise _damaged(place, f"{HANDOFF}: {error}") from None
 
-    def remove(self, session: str) -> None:
-        """Take a session's snapshots away, as when it is purged."""
+    def remove(self, session: str, ours: Collection[str] | None = None) -> None:
+        """Take a session's snapshots away, as when it is purged: these generations, or all. What else is there stays."""
         place = self.place(session)
         try:
-            with suppress(FileNotFoundError):
-                os.unlink(place / CURRENT)  # first: half a snapshot must not be taken for one
-                _sync(place)
-            with suppress(FileNotFoundError):
-                shutil.rmtree(place)
+            _remove(place, ours)
         except OSError as error:
-            raise StoreError(f"{place} {_told(error)}; remove the folder by hand to be rid of what it tells") from error
+            raise StoreError(f"{place} {_told(error)}; it still holds a snapshot of session {session}") from error
+
+
+def new_generation(handoff: Handoff) -> str:
+    """A name that no generation has."""
+    return f"{min(max(handoff.sprint, 0), 10**20 - 1):04}-{os.urandom(8).hex()}"
 
 
 def folder_name(name: str) -> str:
@@ -136,7 +154,7 @@ def folder_name(name: str) -> str:
 # On disk
 
 
-def _write(place: Path, name: str, files: dict[str, bytes]) -> Path:
+def _write(place: Path, name: str, files: dict[str, bytes], ours: Collection[str] | None) -> Path:
     _make(place)
     generation = place / name
     os.mkdir(generation, 0o700)
@@ -150,23 +168,73 @@ def _write(place: Path, name: str, files: dict[str, bytes]) -> Path:
         before = _current(place)
         os.replace(generation / CURRENT, place / CURRENT)
     except OSError:
-        shutil.rmtree(generation, ignore_errors=True)
+        with suppress(OSError):
+            _remove_generation(generation)
         raise
     _sync(place)
     with suppress(OSError):  # what stays will be removed by a later one
-        _tidy(place, name, before)
+        _tidy(place, name, before, ours)
     return generation
 
 
-def _tidy(place: Path, mine: str, before: str) -> None:
+def _tidy(place: Path, mine: str, before: str, ours: Collection[str] | None) -> None:
     """Remove what is not current: the last generation, and what was left so long ago that its writer must have been killed."""
-    with os.scandir(place) as entries:
-        found = [(entry.name, entry.stat(follow_symlinks=False).st_mtime) for entry in entries if _GENERATION.fullmatch(entry.name)]
-    now = dict(found).get(mine, 0.0)  # by the clock of the disk, which may not be ours
+    found = _generations(place)
+    now = found.get(mine, 0.0)  # by the clock of the disk, which may not be ours
     kept = {mine, _current(place)}
-    for name, changed in found:
-        if name not in kept and (name == before or now - changed > ABANDONED):
-            shutil.rmtree(place / name, ignore_errors=True)
+    for name, changed in found.items():
+        if name not in kept and (ours is None or name in ours) and (name == before or now - changed > ABANDONED):
+            with suppress(OSError):
+                _remove_generation(place / name)
+
+
+def _generations(place: Path) -> dict[str, float]:
+    """The generations of a session, each with when it was last changed. Links are none."""
+    if place.is_symlink():
+        return {}
+    try:
+        with os.scandir(place) as entries:
+            return {
+                entry.name: entry.stat(follow_symlinks=False).st_mtime
+                for entry in entries
+                if _GENERATION.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
+            }
+    except FileNotFoundError:
+        return {}
+
+
+def _remove(place: Path, ours: Collection[str] | None) -> None:
+    going = [name for name in _generations(place) if ours is None or name in ours]
+    if not place.is_symlink() and (_current(place) in going or (ours is None and _current(place))):
+        _unlink(place / CURRENT)  # first: half a snapshot must not be taken for one
+        _sync(place)
+    for name in going:
+        _remove_generation(place / name)
+    if not place.is_symlink():
+        _remove_if_empty(place)
+
+
+def _remove_generation(folder: Path) -> None:
+    for name in NAMES:
+        _unlink(folder / name)
+    _remove_if_empty(folder)
+
+
+def _unlink(file: Path) -> None:
+    """Delete a file; what is there and is none was put there by somebody else."""
+    with suppress(FileNotFoundError):
+        if stat.S_ISREG(os.lstat(file).st_mode):
+            os.unlink(file)
+
+
+def _remove_if_empty(folder: Path) -> None:
+    try:
+        os.rmdir(folder)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
 
 
 def _read(place: Path) -> dict[str, bytes] | None:

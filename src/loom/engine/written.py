@@ -14,9 +14,9 @@ from loom.conversation.names import flatten
 from loom.dialects.given import parse_given
 from loom.engine.home import Happened, Home
 from loom.engine.mind import Mind
-from loom.engine.snapshots import Snapshots
+from loom.engine.purging import what_remains
 from loom.engine.threads import async_form, async_lines, async_value
-from loom.errors import ChoiceError, Conflict, WireError, describe
+from loom.errors import ChoiceError, Conflict, Unfinished, WireError, describe
 from loom.stores.exchange import export_session
 from loom.stores.nodes import Draft
 from loom.stores.path import Node, Path
@@ -234,14 +234,19 @@ class Written:
         return type(self)(self._home, row).told("created", origin=self.id)
 
     def purge(self) -> tuple[int, int]:
-        """Take away for good what only this session holds: how many messages went, and how many stay because others hold them."""
-        folders = self._mind.folders
+        """Take away for good what only this session holds: how many messages went, and how many stay because others hold them.
+
+        Where copies of the words are still on disk, `Unfinished` says where. It can be called again until nothing is left.
+        """
         gone, kept = self._store.sessions.purge(self.row, self._home.now())
         self._home.caches.clear()
-        for snapshots in (self._home.snapshots, *map(Snapshots.at, folders)):
-            if snapshots:
-                snapshots.remove(self.id)
-        self.told("purged", gone=gone, kept=kept)
+        remains = what_remains(self._store, self.row, self._home.snapshots)
+        left_alone = self._store.snapshots.unproven(self.row)
+        if not remains:
+            self._store.sessions.purge_ended(self.row)
+        self.told("purged", gone=gone, kept=kept, remains=remains, left_alone=left_alone)
+        if remains:
+            raise Unfinished(self.id, tuple(remains))
         return gone, kept
 
     def export(self) -> Iterator[str]:

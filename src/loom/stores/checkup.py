@@ -27,7 +27,7 @@ _AGAIN = "restore the store from a copy, or import the session again, from an ex
 _PURGE = "if it is not needed, purge the session; else restore the store from a copy"
 _LONG = 3_600_000  # milliseconds after which an import is no longer under way
 _PAGE = 200
-_UNREADABLE = (ValueError, TypeError, AttributeError, LookupError, msgspec.MsgspecError, ChoiceError)
+UNREADABLE = (ValueError, TypeError, AttributeError, LookupError, msgspec.MsgspecError, ChoiceError)
 _T = TypeVar("_T")
 
 Wrong = tuple[str, str]  # what, and the remedy
@@ -58,7 +58,7 @@ class Table(Struct, frozen=True):
 def _wrong_with(look: Callable[[Reader, _T], Iterator[Wrong]], reader: Reader, row: _T) -> Iterator[Wrong]:
     try:
         yield from look(reader, row)
-    except _UNREADABLE as error:  # a value of another kind than its column's
+    except UNREADABLE as error:  # a value of another kind than its column's
         yield f"its row makes no sense: {error}", COPY
 
 
@@ -474,7 +474,7 @@ def decoder(kind: type[_T]) -> Callable[[str], _T]:
 def read(decode: Callable[[str], _T], text: str) -> _T | None:
     try:
         return decode(text)
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
 
 

@@ -1,14 +1,18 @@
 """What must be true of trees as they describe themselves, of what projects settle, and of what sessions have at hand."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from loom.conversation.agents import Agent
-from loom.conversation.canonical import from_json, to_json
+from loom.conversation.canonical import to_json
 from loom.conversation.tree import TreeHead
 from loom.stores import settings
-from loom.stores.checkup import COPY, Problem, Table, cleared, decoder, read
+from loom.stores.checkup import COPY, UNREADABLE, Problem, Table, cleared, decoder, read
 from loom.stores.database import Reader, Row
+from loom.stores.purge import FOLDERS, PURGING
+from loom.stores.snapshots import is_inside
+from loom.stores.states import LOCAL, read_state
 
 _ANEW = "settle it anew, or take it away by hand: DELETE FROM settings, then the project is as if it were not settled"
 
@@ -33,16 +37,33 @@ def _look_at_setting(_: Reader, values: Row, __: int) -> Iterator[Problem]:
         yield Problem(_place(kind, name, f"in {tenant}/{project}"), "what is settled cannot be read", _ANEW)
 
 
-def _look_at_state(_: Reader, values: Row, __: int) -> Iterator[Problem]:
-    session, kind, name, data, identity, status, tenant, project = values
+def _look_at_state(own: Path | None, reader: Reader, values: Row) -> Iterator[Problem]:
+    session, kind, name, data, identity, status, tenant, project, tree = values
     place = _place(kind, name, f"of session {identity} in {tenant}/{project}" if identity else f"of session {session}")
     drop = f"take it away by hand: DELETE FROM states WHERE session = {session}"
     if identity is None:
         yield Problem(place, "its session is not there", drop)
-    elif status == "purged":
+    elif kind == PURGING and status == "purged":
+        what = "its purge did not come to its end: copies of its words may still be on disk"
+        yield Problem(place, what, f"purge it again: loom session purge {identity}", note=True)
+    elif kind == FOLDERS and not is_inside(name, own):
+        what = "it names a folder of snapshots, and this store cannot prove that it wrote there; a purge does not touch it"
+        yield Problem(place, what, f"look what is there; then {drop} AND kind = '{kind}'")
+    elif status == "purged" and kind != FOLDERS:
         yield Problem(place, "its session was purged, and it is still there", f"{drop}; then VACUUM")
-    if read(lambda text: (from_json(text),), data) is None:
-        yield Problem(place, "what the session has at hand cannot be read", f"{drop} AND kind = '{kind}'")
+    if kind not in LOCAL:
+        yield from _wrong_with_state(reader, tree, place, (kind, name, data), f"{drop} AND kind = '{kind}'")
+
+
+def _wrong_with_state(reader: Reader, tree: int, place: str, state: tuple[str, str, str], remedy: str) -> Iterator[Problem]:
+    try:
+        _, named = read_state(*state)
+    except UNREADABLE as error:
+        yield Problem(place, f"what the session has at hand cannot be read: {error}", remedy)
+        return
+    for node in named:
+        if reader.one("SELECT 1 FROM nodes WHERE tree = $1 AND id = $2", tree, node) is None:
+            yield Problem(place, f"it names the node {node}, which is not there", remedy)
 
 
 def _place(kind: str, name: str, where: str) -> str:
@@ -54,11 +75,15 @@ _TREES = """SELECT t.key, t.tenant, t.project, t.id, t.title, t.data, (SELECT co
     FROM trees t WHERE t.key > $1 ORDER BY t.key LIMIT $2"""
 _SETTINGS = """SELECT tenant, project, kind, name, data FROM settings WHERE (tenant, project, kind, name) > ($1, $2, $3, $4)
     ORDER BY tenant, project, kind, name LIMIT $5"""
-_STATES = """SELECT x.session, x.kind, x.name, x.data, s.id, s.status, s.tenant, s.project FROM states x
+_STATES = """SELECT x.session, x.kind, x.name, x.data, s.id, s.status, s.tenant, s.project, s.tree FROM states x
     LEFT JOIN sessions s ON s.key = x.session WHERE (x.session, x.kind, x.name) > ($1, $2, $3)
     ORDER BY x.session, x.kind, x.name LIMIT $4"""
-SETTLED = (
-    Table("trees", (0,), _TREES, _look_at_tree),
-    Table("settings", ("", "", "", ""), _SETTINGS, _look_at_setting),
-    Table("states", (0, "", ""), _STATES, _look_at_state),
-)
+
+
+def settled(own: Path | None) -> tuple[Table, ...]:
+    """What else there is to look at in a store; `own` is the folder to which only it writes snapshots."""
+    return (
+        Table("trees", (0,), _TREES, _look_at_tree),
+        Table("settings", ("", "", "", ""), _SETTINGS, _look_at_setting),
+        Table("states", (0, "", ""), _STATES, lambda reader, values, _: _look_at_state(own, reader, values)),
+    )

@@ -11,7 +11,8 @@ from typing import Any
 from loom.errors import StoreError
 from loom.stores.checkup import COPY, Table, tables
 from loom.stores.checkup import Problem as Problem
-from loom.stores.checkup_settled import SETTLED
+from loom.stores.checkup_settled import settled
+from loom.stores.snapshots import folder_beside
 from loom.stores.store import Store
 
 _PAGE = 200
@@ -38,7 +39,7 @@ class Examination(Iterator[Problem]):
                 yield Problem(self._database.address, line, COPY)
         except StoreError as error:
             yield Problem(self._database.address, f"the database cannot look at itself: {error}", COPY)
-        for table in (*tables(self._database.name), *SETTLED):
+        for table in (*tables(self._database.name), *settled(folder_beside(self._database))):
             yield from self._each(table)
 
     def _each(self, table: Table) -> Iterator[Problem]:

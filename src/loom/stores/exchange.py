@@ -44,6 +44,7 @@ from loom.stores.nodes import TreeRow
 from loom.stores.path import BY_SEQ, CHUNK, Opened, Path, ancestor, meeting, stands
 from loom.stores.sessions import Aside, Scope, SessionRow, Usage
 from loom.stores.settings import states_of
+from loom.stores.states import LOCAL
 from loom.stores.store import Store
 from loom.stores.views import TRIED, Kept, Reach, View, handles_of, origin_of
 
@@ -204,6 +205,7 @@ class _Whole:
             states=tuple(
                 State(kind=kind, name=name, data=data, updated=updated)
                 for kind, name, data, updated in self._reader.all(_STATES, row[0])
+                if kind not in LOCAL
             ),
             created=row[10],
             updated=row[11],

@@ -23,7 +23,7 @@ from loom.conversation.canonical import from_json, to_json
 from loom.conversation.identity import is_local, is_node_id, node_id
 from loom.conversation.message import Message
 from loom.conversation.tree import TreeHead
-from loom.errors import ChoiceError, Diverged, StoreError, TranscriptError
+from loom.errors import ChoiceError, Diverged, StoreError, TranscriptError, shorten
 from loom.stores import marks, nodes, settings
 from loom.stores.database import Row, Writer
 from loom.stores.lines import (
@@ -45,6 +45,7 @@ from loom.stores.lines import (
 from loom.stores.nodes import Planned, TreeRow, plain, plant
 from loom.stores.path import named, stands
 from loom.stores.sessions import Scope, check_name
+from loom.stores.states import LOCAL, read_state
 from loom.stores.store import Store
 from loom.stores.views import PUT_HANDLE
 
@@ -267,8 +268,6 @@ class _Section:
                 raise TranscriptError(f"line {number}: session {line.id} comes twice")
             if line.states and line.status == "purged":
                 raise TranscriptError(f"line {number}: session {line.id} was purged, and something of it is left")
-            for state in line.states:
-                _decoded(number, f"the {state.kind} that session {line.id} has at hand", state.data, Any)
             self.coming[line.id] = self._session(writer, number, line)
 
     def _planted(self, writer: Writer) -> int:
@@ -292,7 +291,8 @@ class _Section:
     def _session(self, writer: Writer, number: int, line: SessionLine) -> _Coming:
         agent = self._scope.agent or line.agent
         places = tuple(aside.after for aside in line.asides if aside.after)
-        coming = _Coming(number, line.id, 0, False, line.status, line.cursor, places, line.updated)
+        states, named = _states(number, line)
+        coming = _Coming(number, line.id, 0, False, line.status, line.cursor, (*places, *named), line.updated)
         found = writer.one(_SESSION, self._scope.tenant, self._scope.project, line.id)
         if found and found[1] != "importing":
             coming.key, coming.here = found[0], True
@@ -324,7 +324,7 @@ class _Section:
         assert made is not None
         coming.key = made[0]
         self.begun.add(self._tree.key)
-        self._at_hand(writer, coming.key, line.states)
+        self._at_hand(writer, coming.key, states)
         return coming
 
     @staticmethod
@@ -471,6 +471,23 @@ def _decoded(number: int, what: str, data: str, kind: Any) -> object:
         return msgspec.convert(from_json(data), kind)
     except (ValueError, msgspec.ValidationError, ChoiceError) as error:
         raise TranscriptError(f"line {number}: {what} cannot be read: {error}") from None
+
+
+def _states(number: int, line: SessionLine) -> tuple[list[State], list[str]]:
+    """What a session has at hand, and the nodes that it names. What belongs to one store only is left behind."""
+    states = [state for state in line.states if state.kind not in LOCAL]
+    if len({(state.kind, state.name) for state in states}) < len(states):
+        raise TranscriptError(f"line {number}: session {line.id} has something at hand twice")
+    named: list[str] = []
+    for state in states:
+        try:
+            (state.name + state.data).encode()  # half of a surrogate pair is held by neither database
+            named += read_state(state.kind, state.name, state.data)[1]
+        except (ValueError, msgspec.ValidationError) as error:
+            raise TranscriptError(
+                f"line {number}: the {shorten(state.kind)} that session {line.id} has at hand cannot be read: {error}"
+            ) from None
+    return states, named
 
 
 def _named(line: HandleLine) -> list[str]:

@@ -44,7 +44,11 @@ _UPWARD = f"""WITH RECURSIVE w (tree, seq, parent, depth, n) AS (
     SELECT seq, parent FROM w ORDER BY n"""
 
 
-def take_words(writer: Writer, tree: TreeRow, session: int, gone: Mapping[int, int]) -> None:
+PURGING = "purging"  # the state of a purged session of which something may still be on disk
+FOLDERS = "snapshots"  # the states by which older versions remembered folders; who wrote them cannot be known
+
+
+def take_words(writer: Writer, tree: TreeRow, session: int, gone: Mapping[int, int], now: int) -> None:
     """Take away the words of these nodes, given with their depths, and those that the session has beside them."""
     each = [(tree.key, seq) for seq in gone]
     writer.many("UPDATE nodes SET body = NULL, author = '' WHERE tree = $1 AND seq = $2", each)
@@ -52,7 +56,14 @@ def take_words(writer: Writer, tree: TreeRow, session: int, gone: Mapping[int, i
     writer.many("UPDATE records SET data = CASE WHEN kind = 'edge' THEN data END, author = '' WHERE tree = $1 AND node = $2", each)
     _take_texts(writer, tree, session, gone)
     writer.all("DELETE FROM views WHERE session = $1", session)
-    writer.all("DELETE FROM states WHERE session = $1", session)
+    writer.all("DELETE FROM states WHERE session = $1 AND kind NOT IN ($2, $3)", session, PURGING, FOLDERS)
+    writer.all(
+        """INSERT INTO states (session, kind, name, data, updated) VALUES ($1, $2, '', 'true', $3)
+            ON CONFLICT (session, kind, name) DO NOTHING""",
+        session,
+        PURGING,
+        now,
+    )
     _take_views(writer, tree, {**gone, **_take_labels(writer, tree.key, session), **_take_summaries(writer, tree.key, session)})
     if writer.one("SELECT 1 FROM sessions WHERE tree = $1 AND key <> $2 AND status <> 'purged'", tree.key, session) is None:
         _take_head(writer, tree.key)

@@ -79,4 +79,16 @@ MIGRATIONS = (
             "ALTER TABLE session_handles RENAME TO handles",
         ),
     ),
+    Migration(
+        4,
+        "what this store wrote to folders that are not its own is known, and so is a view that was damaged",
+        (
+            # Only who writes files puts rows here: no import does, so that a purge deletes nothing that somebody else names.
+            """CREATE TABLE snapshots (
+                session BIGINT NOT NULL, folder TEXT {binary} NOT NULL, generation TEXT {binary} NOT NULL,
+                PRIMARY KEY (session, folder, generation))""",
+            # A digest of `data`; none in views that were written before there was one.
+            "ALTER TABLE views ADD COLUMN digest TEXT NOT NULL DEFAULT ''",
+        ),
+    ),
 )

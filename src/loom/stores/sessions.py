@@ -118,7 +118,16 @@ def _head(text: str) -> Conversation:
 
 def check_alive(row: SessionRow, status: str) -> None:
     if status == "purged":
-        raise ChoiceError(f"session {row.id} was purged; its messages are gone for good")
+        raise ChoiceError(f"session {row.id} was purged; its messages are gone for good, and nothing more can be written to it")
+
+
+def lock_alive(writer: Writer, key: int) -> None:
+    """Keep a session as it is until the transaction ends; one that was purged since its writer looked is refused."""
+    found = writer.one("SELECT id, status FROM sessions WHERE key = $1 {lock}", key)
+    if found is None:
+        raise ChoiceError(f"the store has no session {key} to write to; run loom doctor")
+    if found[1] == "purged":
+        raise ChoiceError(f"session {found[0]} was purged; its messages are gone for good, and nothing more can be written to it")
 
 
 class Sessions:
@@ -388,11 +397,12 @@ class Sessions:
     def purge(self, row: SessionRow, now: int) -> tuple[int, int]:
         """Take away for good what only this session holds. How many messages went, and how many stay because others hold them.
 
-        The rows stay as tombstones: ids and places without words.
+        The rows stay as tombstones: ids and places without words. What the files of the database still hold of the words, `shed`
+        takes away; until all is gone, `purge_ended` is not called, and a note says so. All of it can be done again at any time.
         """
         tree = row.tree.key
         with self._database.write() as writer:
-            cursor, _ = lock(writer, row)
+            cursor, _ = lock(writer, row, purged=True)
             others = writer.all(
                 "SELECT cursor FROM sessions WHERE tree = $1 AND key <> $2 AND status <> 'purged' AND cursor IS NOT NULL",
                 tree,
@@ -407,16 +417,20 @@ class Sessions:
             gone = {seq: depth for seq, depth in own.items() if seq not in kept}
             said = nodes.get(writer, tree, cursor).depth + 1 if cursor is not None else 0
             stay = said - len(held_by(writer, tree, [cursor] if cursor is not None else [], gone))
-            take_words(writer, row.tree, row.key, gone)
+            take_words(writer, row.tree, row.key, gone, now)
             writer.all(
-                """UPDATE sessions SET status = 'purged', title = '', cursor = NULL, head = $2, asides = '[]', calibration = '',
-                    updated = $3 WHERE key = $1""",
+                """UPDATE sessions SET title = '', cursor = NULL, head = $2, asides = '[]', calibration = '', model = '',
+                    updated = CASE WHEN status = 'purged' THEN updated ELSE $3 END, status = 'purged' WHERE key = $1""",
                 row.key,
                 to_json(_EMPTY),
                 now,
             )
-        self._database.shed()
         return len(gone), stay
+
+    def purge_ended(self, row: SessionRow) -> None:
+        """That nothing of a purged session is left anywhere."""
+        with self._database.write() as writer:
+            writer.all("DELETE FROM states WHERE session = $1", row.key)
 
     def discard(self, tree: int) -> None:
         """Take back an import that did not come to its end: no trace of it is left. A tree that others use too stays."""
@@ -479,13 +493,14 @@ def by_key(reader: Reader, key: int) -> SessionRow:
     return _to_row(row)
 
 
-def lock(writer: Writer, row: SessionRow, importing: bool = True) -> tuple[int | None, str]:
+def lock(writer: Writer, row: SessionRow, importing: bool = True, purged: bool = False) -> tuple[int | None, str]:
     """The cursor and the asides as they are stored, held until the transaction ends."""
     # The tree too: what two sessions write to it at once must not get one name twice.
     found = writer.one(
         "SELECT s.cursor, s.asides, s.status FROM sessions s JOIN trees t ON t.key = s.tree WHERE s.key = $1 {lock}", row.key
     )
-    check_alive(row, found[2] if found else "purged")
+    if found is None or not purged:
+        check_alive(row, found[2] if found else "purged")
     assert found is not None
     if found[2] == "importing" and not importing:
         raise ChoiceError(f"session {row.id} is still being imported; wait until it is done, or import its file again")

@@ -10,7 +10,7 @@ from loom.conversation.canonical import from_json, to_json
 from loom.conversation.tree import Preferences
 from loom.errors import ChoiceError, shorten
 from loom.stores.database import Database, Reader, Writer
-from loom.stores.sessions import Scope, check_name
+from loom.stores.sessions import Scope, check_name, lock_alive
 
 # What each kind of setting holds. The doctor reads them too.
 KINDS = {"agent": Agent, "preferences": Preferences}
@@ -91,8 +91,9 @@ class States:
             return states_of(reader, session, kind)
 
     def put(self, session: int, kind: str, values: Mapping[str, str | None], now: int) -> None:
-        """Keep these values; none takes one away."""
+        """Keep these values; none takes one away. A session that was purged keeps nothing any more."""
         with self._database.write() as writer:
+            lock_alive(writer, session)
             gone = [(session, kind, name) for name, value in values.items() if value is None]
             kept = [(session, kind, name, value, now) for name, value in values.items() if value is not None]
             if gone:

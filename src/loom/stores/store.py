@@ -6,6 +6,7 @@ from loom.stores.migrate import migrate
 from loom.stores.schema import MIGRATIONS
 from loom.stores.sessions import Sessions
 from loom.stores.settings import Settings, States
+from loom.stores.snapshots import WrittenSnapshots
 from loom.stores.summaries import Summaries
 from loom.stores.trees import Trees
 from loom.stores.views import Views
@@ -28,6 +29,7 @@ class Store:
         self.settings = Settings(self.database)
         self.states = States(self.database)
         self.summaries = Summaries(self.database)
+        self.snapshots = WrittenSnapshots(self.database)
 
     def close(self) -> None:
         self.database.close()

@@ -13,7 +13,7 @@ from loom.conversation.canonical import from_json, to_json
 from loom.conversation.checked import Checked
 from loom.stores.database import Database, Reader
 from loom.stores.path import Node, Path
-from loom.stores.sessions import SessionRow, check_alive
+from loom.stores.sessions import SessionRow, lock_alive
 from loom.stores.views import origin_of
 
 _RECENT = 512  # summaries of a tree that are looked through for those of a path
@@ -46,8 +46,7 @@ class Summaries:
         data = to_json(replace(summary, name=""))
         name = blake2b(f"{now} {data}".encode(errors="surrogatepass"), digest_size=8, person=b"summary").hexdigest()
         with self._database.write() as writer:
-            found = writer.one("SELECT status FROM sessions WHERE key = $1 {lock}", row.key)
-            check_alive(row, found[0] if found else "purged")
+            lock_alive(writer, row.key)
             writer.all(_PUT, row.tree.key, node.seq, "summary", name, row.key, row.agent, data, now)
 
     def on_path(self, row: SessionRow, path: Path, hidden: Collection[int] = ()) -> list[Summary]:
@@ -69,8 +68,7 @@ class Summaries:
     def add_digest(self, row: SessionRow, node: Node, text: str, now: int) -> None:
         """Keep what a model says of a large message."""
         with self._database.write() as writer:
-            found = writer.one("SELECT status FROM sessions WHERE key = $1 {lock}", row.key)
-            check_alive(row, found[0] if found else "purged")
+            lock_alive(writer, row.key)
             writer.all(_PUT, row.tree.key, node.seq, "digest", "", row.key, row.agent, to_json(text), now)
 
     def digests(self, row: SessionRow, nodes: Collection[Node]) -> dict[int, str]:
@@ -82,6 +80,7 @@ class Summaries:
     def retire(self, row: SessionRow, since: int, now: int) -> int:
         """Let no summary stand any more that this session wrote at a time or later; how many there were."""
         with self._database.write() as writer:
+            lock_alive(writer, row.key)
             found = writer.all(_SINCE, row.tree.key, row.key, since)
             gone = [(row.tree.key, node, "retired", name, row.key, row.agent, "true", now) for node, name in found]
             if gone:

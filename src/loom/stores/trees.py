@@ -118,6 +118,12 @@ class Trees:
         """Give a tree another title or head. Its mode stays what it was made with."""
         with self._database.write() as writer:
             writer.one("SELECT key FROM trees WHERE key = $1 {lock}", tree.key)
+            living = "SELECT count(*), sum(CASE WHEN status = 'purged' THEN 0 ELSE 1 END) FROM sessions WHERE tree = $1"
+            held = writer.one(living, tree.key)
+            if held and held[0] and not held[1]:
+                raise ChoiceError(
+                    f"all sessions of tree {tree.id} were purged, and nothing more can be said of it; make another tree"
+                )
             before = tree_of(writer, tree)
             head = replace(head or before.head, full_title="") if title is not None else head
             if head is not None and head.mode != before.head.mode:

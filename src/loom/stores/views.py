@@ -15,7 +15,7 @@ from loom.errors import ChoiceError, shorten
 from loom.stores import nodes
 from loom.stores.database import Database, Reader, Writer
 from loom.stores.path import CHUNK, Node, Opened, Path, stands
-from loom.stores.sessions import Scope, SessionRow, check_alive
+from loom.stores.sessions import Scope, SessionRow, check_alive, lock_alive
 
 KEPT = 64  # epochs of a session whose views are kept, for undoing them
 TRIED = 16  # epochs of a session that are tried for one that stands on a path
@@ -140,8 +140,7 @@ class Views:
     def undo(self, row: SessionRow, path: Path, now: int) -> tuple[int, int]:
         """Let the epoch before the newest one stand again, as one more; its number, and when it first began."""
         with self._database.write() as writer:
-            found = writer.one("SELECT status FROM sessions WHERE key = $1 {lock}", row.key)
-            check_alive(row, found[0] if found else "purged")
+            lock_alive(writer, row.key)
             kept = writer.all("SELECT epoch, node, seen, hash, data, created FROM views WHERE session = $1 ORDER BY epoch", row.key)
             views = {number: msgspec.convert(from_json(data), View) for number, _, _, _, data, _ in kept}
             if not views:
@@ -177,8 +176,7 @@ class Views:
         Markers that are `inherited`, from an epoch of the session that this one was forked from, are its own from now on.
         """
         with self._database.write() as writer:
-            found = writer.one("SELECT status FROM sessions WHERE key = $1 {lock}", row.key)
-            check_alive(row, found[0] if found else "purged")
+            lock_alive(writer, row.key)
             if cuts:
                 marked = ((handle, cut.kind, _kept(cut, node)) for handle, (cut, node) in cuts.items())
                 writer.many(
@@ -220,6 +218,7 @@ class Views:
     def keep(self, row: SessionRow, handles: Sequence[tuple[str, Kept]], now: int) -> None:
         """Keep what handles stand for that a session made."""
         with self._database.write() as writer:
+            lock_alive(writer, row.key)
             check_free(writer, row.tree.key, dict(handles))
             writer.many(
                 PUT_HANDLE,
