@@ -3,9 +3,10 @@
 from loom.budget.estimate import forget_pieces
 from loom.context.anchors import forget_names
 from loom.context.cover import Indexes
+from loom.dialects.parsed import ParsedLists
 from loom.dialects.repair import Seen
 
-CACHE_BYTES = 128_000_000  # about how much is kept; what is larger is worked out again each time
+CACHE_BYTES = 256_000_000  # about how much is kept; what is larger is worked out again each time
 
 
 class Caches:
@@ -17,11 +18,13 @@ class Caches:
     def __init__(self, size: int = CACHE_BYTES) -> None:
         self.seen = Seen(size // 4)
         self.indexes = Indexes(size // 2)
+        self.lists = ParsedLists(size // 4)
 
     def clear(self) -> None:
         """Let go of everything."""
         self.seen.clear()
         self.indexes.clear()
+        self.lists.clear()
         forget_names()
         forget_pieces()
 

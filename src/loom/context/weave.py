@@ -130,7 +130,7 @@ def weave(
     previous = previous.report if isinstance(previous, Context) else previous
     asked = check_wish(model, window, reserve_output, policy, sections, overrides, ratio, zones)
     _check_pins(pins, previous)
-    given, spans = gather(messages, system, tools)
+    given, spans = gather(messages, system, tools, asked.caches)
     return build(given, asked, _find_pinned(pins, given, spans), epoch_of(previous) if previous else None)
 
 
@@ -357,6 +357,7 @@ def gather(
     messages: Conversation | Iterable[Message | Mapping[str, Any]],
     system: str | None,
     tools: Iterable[Tool | Mapping[str, Any]] | None,
+    caches: Caches | None = None,
 ) -> tuple[Conversation, list[Span] | None]:
     """One conversation from whatever the caller has; for each message of a list, leading system text too, where it was given."""
     spans = None
@@ -365,7 +366,7 @@ def gather(
     elif isinstance(messages, Mapping | str | bytes) or not isinstance(messages, Iterable):
         raise ChoiceError(f"messages must be a list of messages or a Conversation, found {describe(messages)}")
     else:
-        placed = list(parse_placed(messages))
+        placed = list(parse_placed(messages, caches.lists if caches else None))
         spans, parsed = [span for span, _ in placed], [message for _, message in placed]
         lead = next((n for n, m in enumerate(parsed) if m.role not in ("system", "developer")), len(parsed))
         conversation = Conversation(messages=tuple(parsed[lead:]), system=tuple(parsed[:lead]))

@@ -8,7 +8,7 @@ from typing import Generic, Protocol, TypeVar, assert_never
 
 from loom.conversation.message import Media, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 
-PART_BYTES = 250  # about what a part takes beside its words
+PART_BYTES = 120  # about what a part takes beside its words, and a message beside its parts
 
 
 def message_bytes(message: Message) -> int:

@@ -1,11 +1,12 @@
 """Messages and tools as callers hand them over: in any wire's form, mixed as they may be, or as our own values."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from loom.conversation.message import Message, Tool
 from loom.conversation.turns import Span
 from loom.dialects import anthropic, openai, responses
+from loom.dialects.parsed import Parsed, ParsedList, ParsedLists, take_in
 from loom.dialects.responses_rules import CALLS, KIND_OF_OUTPUT
 from loom.dialects.wire import expect_object
 from loom.errors import WireError
@@ -59,17 +60,57 @@ def parse_given(values: Iterable[Any]) -> Iterator[Message]:
     return (message for _, message in parse_placed(values))
 
 
-def parse_placed(values: Iterable[Any]) -> Iterator[tuple[Span, Message]]:
-    """The messages, each with the places of what it was read from: one value may become several messages, several values one."""
+def parse_placed(values: Iterable[Any], lists: ParsedLists | None = None) -> Iterator[tuple[Span, Message]]:
+    """The messages, each with the places of what it was read from: one value may become several messages, several values one.
+
+    Of a list that begins like one of `lists`, only the rest is parsed.
+    """
     values = list(values)
-    if any(map(is_item, values)):
-        yield from responses.parse_items(values)
-        return
-    follows_results = False
-    for index, value in enumerate(values):
-        for message in parse_one(value, f"messages[{index}]", follows_results):
-            yield Span(index, index + 1), message
-            follows_results = message.role == "tool"
+    if not values or isinstance(values[0], Message):  # our own values need no parsing
+        lists = None
+    known = lists.take(values, _find_item) if lists else ParsedList(_find_item(values))
+    results = _parse_rest(values, known, lists)
+    if known.first_item is not None:
+        return responses.join_items(results)
+    return (
+        (Span(index, index + 1), message)
+        for index, messages in enumerate(results)
+        for message in messages
+        if isinstance(message, Message)
+    )
+
+
+def _find_item(values: Sequence[Any]) -> int | None:
+    """The first value that only the responses wire has."""
+    return next((index for index, value in enumerate(values) if is_item(value)), None)
+
+
+def _parse_rest(values: Sequence[Any], known: ParsedList, lists: ParsedLists | None) -> list[Parsed]:
+    """What all values became, those that are known and the rest."""
+    results = list(known.results)
+    follows_results = _ends_in_results(results)
+    grows = True
+    try:
+        for index in range(len(results), len(values)):
+            value = values[index]
+            if known.first_item is not None:
+                results.append(responses.parse_item(value, f"input[{index}]"))
+            else:
+                messages = tuple(parse_one(value, f"messages[{index}]", follows_results))
+                follows_results = messages[-1].role == "tool" if messages else follows_results
+                results.append(messages)
+            if lists is not None and grows:
+                grows = take_in(known, value, results[-1], lists.size)
+    finally:
+        if lists is not None:
+            lists.put(known)
+    return results
+
+
+def _ends_in_results(results: Sequence[Parsed]) -> bool:
+    """Whether the last message so far holds results of tools."""
+    last = next((each[-1] for each in reversed(results) if each), None)
+    return isinstance(last, Message) and last.role == "tool"
 
 
 def parse_tool(value: Tool | Mapping[str, Any], place: str) -> Tool:

@@ -22,6 +22,7 @@ from loom.conversation.message import (
     ToolResult,
 )
 from loom.conversation.turns import Span
+from loom.dialects.parsed import Parsed
 from loom.dialects.responses_rules import BY_KIND, CALLS, KIND_OF_OUTPUT, RULES, USER_ITEMS, check, check_messages
 from loom.dialects.settings import translate_settings
 from loom.dialects.wire import (
@@ -96,12 +97,14 @@ def parse_messages(wires: Iterable[Any]) -> Iterator[Message]:
 
 def parse_items(wires: Iterable[Any]) -> Iterator[tuple[Span, Message]]:
     """Our messages, each with the items that it is made of."""
+    return join_items(parse_item(wire, f"input[{index}]") for index, wire in enumerate(wires))
+
+
+def join_items(items: Iterable[Parsed]) -> Iterator[tuple[Span, Message]]:
+    """Our messages from items that were parsed, each with the places of what it is made of."""
     written: list[Part] = []
     begin = index = 0
-    for index, wire in enumerate(wires):
-        place = f"input[{index}]"
-        item = expect_object(wire, place)
-        parsed = _parse_item(item, place)
+    for index, parsed in enumerate(items):
         if isinstance(parsed, list):
             begin = begin if written else index
             written += parsed
@@ -109,13 +112,18 @@ def parse_items(wires: Iterable[Any]) -> Iterator[tuple[Span, Message]]:
         if written:
             yield Span(begin, index), Message("assistant", tuple(written))
             written = []
-        yield Span(index, index + 1), parsed
+        yield from ((Span(index, index + 1), message) for message in parsed)
     if written:
         yield Span(begin, index + 1), Message("assistant", tuple(written))
 
 
-def _parse_item(item: Json, place: str) -> Message | list[Part]:
+def parse_item(wire: Any, place: str) -> Parsed:
     """An item: parts of the model's message, or a message of somebody else."""
+    parsed = _parse_item(expect_object(wire, place), place)
+    return parsed if isinstance(parsed, list) else (parsed,)
+
+
+def _parse_item(item: Json, place: str) -> Message | list[Part]:
     kind = item.get("type", "message" if "role" in item else None)
     match kind:
         case "message":
