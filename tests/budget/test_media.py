@@ -2,12 +2,27 @@
 
 import base64
 import struct
+import zlib
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loom.budget.media import Area, Flat, Patches, Squares, Tiles, image_size, image_tokens, media_rule, media_tokens
+from loom.budget.media import (
+    CLAUDE,
+    CLAUDE_HIGH_RESOLUTION,
+    Each,
+    Flat,
+    MediaRule,
+    Patches,
+    Squares,
+    Tiles,
+    image_size,
+    image_tokens,
+    media_rule,
+    media_tokens,
+    pdf_pages,
+)
 from loom.conversation.message import Carried, Media
 
 FOUR_O = Tiles(base=85, tile=170)
@@ -30,7 +45,7 @@ def test_openai_counts_tiles(size: tuple[int, int] | None, tokens: int) -> None:
 
 
 def test_low_detail_is_flat() -> None:
-    assert image_tokens((4096, 4096), FOUR_O, low_detail=True) == 85
+    assert image_tokens((4096, 4096), FOUR_O, detail="low") == 85
     low = Media("image", "url", "https://example.org/a.png", carried=Carried("openai", '{"detail":"low"}'))
     assert media_tokens(low, FOUR_O) == 85
 
@@ -41,15 +56,36 @@ def test_small_openai_models_count_patches(size: tuple[int, int] | None, tokens:
 
 
 @pytest.mark.parametrize(
-    ("size", "tokens"), [((200, 200), 54), ((1000, 1000), 1334), ((1092, 1092), 1590), ((8000, 8000), 1600), (None, 1600)]
+    ("size", "tokens"),
+    [((200, 200), 64), ((1000, 1000), 1296), ((1092, 1092), 1521), ((1568, 728), 1456), ((8000, 8000), 1568), (None, 1568)],
 )
-def test_anthropic_counts_area(size: tuple[int, int] | None, tokens: int) -> None:
-    assert image_tokens(size, Area()) == tokens
+def test_anthropic_counts_patches_of_28_pixels(size: tuple[int, int] | None, tokens: int) -> None:
+    assert image_tokens(size, CLAUDE) == tokens
+
+
+@pytest.mark.parametrize(("size", "tokens"), [((1000, 1000), 1296), ((1920, 1080), 2691), ((8000, 8000), 4784), (None, 4784)])
+def test_later_models_of_anthropic_see_more(size: tuple[int, int] | None, tokens: int) -> None:
+    assert image_tokens(size, CLAUDE_HIGH_RESOLUTION) == tokens
+
+
+@pytest.mark.parametrize(
+    ("size", "detail", "tokens"),
+    [
+        ((512, 512), "", 308),
+        ((1920, 1080), "high", 2448),
+        ((3840, 2160), "", 9792),
+        ((3840, 2160), "high", 3000),
+        (None, "", 12_000),
+    ],
+)
+def test_later_models_of_openai_see_images_as_they_are(size: tuple[int, int] | None, detail: str, tokens: int) -> None:
+    assert image_tokens(size, media_rule("gpt-5.5"), detail=detail) == tokens
 
 
 def test_google_counts_squares() -> None:
     assert image_tokens((384, 384), Squares()) == 258
     assert image_tokens((960, 540), Squares()) == 516
+    assert image_tokens((4032, 3024), Each(1120)) == 1120
 
 
 @pytest.mark.parametrize(
@@ -64,8 +100,19 @@ def test_google_counts_squares() -> None:
         ("o4-mini", Patches(multiplier=1.72)),
         ("o3", Tiles(base=75, tile=150)),
         ("google:gemini-2.5-pro", Squares()),
-        ("anthropic:claude-sonnet-4-6", Area()),
-        ("", Area()),
+        ("anthropic:claude-sonnet-4-6", CLAUDE),
+        ("claude-sonnet-4-20250514", CLAUDE),
+        ("us.anthropic.claude-opus-4-1-20250805-v1:0", CLAUDE),
+        ("claude-opus-4-7", CLAUDE_HIGH_RESOLUTION),
+        ("anthropic/claude-opus-4.8", CLAUDE_HIGH_RESOLUTION),
+        ("claude-sonnet-5-5", CLAUDE_HIGH_RESOLUTION),
+        ("gpt-5.4-mini", Patches(multiplier=1.62)),
+        ("gpt-5.4", Patches(multiplier=1.2, most=10_000, most_high=2500)),
+        ("gpt-6-astra", Patches(multiplier=1.2, most=30_000, most_high=2500)),
+        ("ft:gpt-4o:acme::id", FOUR_O),
+        ("google/gemini-3-pro-preview", Each(1120)),
+        ("llama3:8b", CLAUDE),
+        ("", CLAUDE),
     ],
 )
 def test_each_model_has_its_provider_s_rule(model: str, rule: object) -> None:
@@ -97,7 +144,7 @@ def test_the_size_is_read_from_the_head(kind: str) -> None:
 @given(st.one_of(st.text(), st.binary().map(lambda data: base64.b64encode(data).decode())))
 def test_bad_data_has_no_size_and_costs_the_maximum(data: str) -> None:
     assert image_size(data) is None
-    assert media_tokens(Media("image", "data", data), Area()) == 1600
+    assert media_tokens(Media("image", "data", data), CLAUDE) == 1568
 
 
 @given(st.sampled_from(list(HEADS.values())), st.integers(0, 60))
@@ -108,24 +155,70 @@ def test_damaged_heads_raise_nothing(head: bytes, cut: int) -> None:
 
 @given(st.integers(1, 20_000), st.integers(1, 20_000))
 def test_no_size_costs_more_than_an_unknown_one(width: int, height: int) -> None:
-    for rule in (FOUR_O, Patches(multiplier=1.62), Area()):
+    rules: list[MediaRule] = [FOUR_O, Patches(multiplier=1.62), CLAUDE, CLAUDE_HIGH_RESOLUTION, media_rule("gpt-5.5"), Each(1120)]
+    for rule in rules:
         assert 0 < image_tokens((width, height), rule) <= image_tokens(None, rule)
 
 
 def test_sound_is_counted_by_its_length() -> None:
     header = b"RIFF\0\0\0\0WAVEfmt \x10\0\0\0\x01\0\x01\0" + struct.pack("<II", 16_000, 32_000) + b"\x02\0\x10\0data\0\0\0\0"
     ten_seconds = Media("audio", "data", base64.b64encode(header + b"\0" * 320_000).decode(), "audio/wav")
-    assert 320 <= media_tokens(ten_seconds, Area()) <= 321
-    assert media_tokens(Media("audio", "id", "audio_1"), Area()) > 0
+    assert 320 <= media_tokens(ten_seconds, CLAUDE) <= 321
+    assert media_tokens(Media("audio", "id", "audio_1"), CLAUDE) > 0
 
 
 def test_files_are_counted_by_page_or_by_text() -> None:
     pdf = base64.b64encode(b"%PDF-1.7" + b"x" * 100_000).decode()
-    assert media_tokens(Media("file", "data", pdf, "application/pdf"), Area()) == 2 * (3000 + 1600)
+    assert media_tokens(Media("file", "data", pdf, "application/pdf"), CLAUDE) == 2 * (3000 + 1568)
     text = base64.b64encode(b"hello " * 100).decode()
-    assert media_tokens(Media("file", "data", text, "text/plain"), Area()) == 200
-    assert media_tokens(Media("file", "text", "hello", "text/plain"), Area()) == 32
+    assert media_tokens(Media("file", "data", text, "text/plain"), CLAUDE) == 200
+    assert media_tokens(Media("file", "text", "hello", "text/plain"), CLAUDE) == 32
 
 
 def test_a_flat_rule_asks_nothing() -> None:
     assert media_tokens(Media("file", "id", "file_1"), Flat(256)) == 256
+
+
+@pytest.mark.parametrize(("version", "index", "rate"), [(0xFB, 9, 128_000), (0xFB, 1, 32_000), (0xF3, 1, 8_000), (0xF3, 8, 64_000)])
+@pytest.mark.parametrize("tag", [b"", b"ID3\x04\0\0\0\0\0\x20" + b"\0" * 32])
+def test_an_mp3_is_counted_by_the_rate_in_its_head(version: int, index: int, rate: int, tag: bytes) -> None:
+    sound = tag + bytes([0xFF, version, index << 4, 0]) + b"\0" * (20 * rate // 8)
+    twenty_seconds = Media("audio", "data", base64.b64encode(sound).decode(), "audio/mp3")
+    assert 640 <= media_tokens(twenty_seconds, CLAUDE) <= 660
+
+
+def test_an_mp3_of_changing_rate_is_taken_as_low_speech() -> None:
+    sound = bytes([0xFF, 0xFB, 0xE0, 0]) + b"Xing" + b"\0" * 40_000
+    assert media_tokens(Media("audio", "data", base64.b64encode(sound).decode()), CLAUDE) == 321
+
+
+def pdf(pages: int, compressed: bool = False) -> str:
+    objects = b"".join(b"%d 0 obj <</Type /Page /Parent 1 0 R>> endobj\n" % (n + 3) for n in range(pages))
+    tree = b"1 0 obj <</Type /Pages /Count %d /Kids []>> endobj\n" % pages
+    if compressed:
+        packed = zlib.compress(tree + objects)
+        body = b"9 0 obj <</Type /ObjStm /N 2 /Filter /FlateDecode /Length %d>>\nstream\n" % len(packed) + packed + b"\nendstream"
+    else:
+        body = tree + objects
+    return base64.b64encode(b"%PDF-1.7\n" + body + b"\n%%EOF").decode()
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("pages", [1, 7, 120])
+def test_the_pages_of_a_pdf_are_counted(pages: int, compressed: bool) -> None:
+    assert pdf_pages(pdf(pages, compressed)) == pages
+    document = Media("file", "data", pdf(pages, compressed), "application/pdf")
+    assert media_tokens(document, CLAUDE) == pages * (3000 + 1568)
+    assert media_tokens(document, Squares()) == pages * 258
+    assert media_tokens(document, Each(1120)) == pages * 560
+
+
+def test_a_pdf_whose_page_objects_are_hidden_is_counted_by_its_tree() -> None:
+    document = base64.b64encode(b"%PDF-1.4\n1 0 obj <</Count 31 /Kids [2 0 R] /Type /Pages>> endobj").decode()
+    assert pdf_pages(document) == 31
+    assert pdf_pages(base64.b64encode(b"no document").decode()) == 0
+
+
+@given(st.binary(max_size=400))
+def test_damaged_documents_raise_nothing(data: bytes) -> None:
+    assert pdf_pages(base64.b64encode(b"%PDF-1.5 /ObjStm stream\n" + data).decode()) >= 0

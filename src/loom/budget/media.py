@@ -1,12 +1,14 @@
-"""What images, sound and files cost, by the formulas that the providers publish.
+"""What images, sound and files cost, by what the providers publish; the source stands beside each formula.
 
-Only the head of the data is read, for the size of an image or the rate of a sound. Where the size cannot be known (an address,
-an uploaded file, damaged data) the rule's own maximum stands in, because too low costs a failed request.
+Of an image or a sound only the head of the data is read, for its size or rate. Where the size cannot be known (an address, an
+uploaded file, damaged data) the rule's own maximum stands in, because too low costs a failed request.
 """
 
 import re
+import zlib
 from base64 import b64decode
 from binascii import Error as Base64Error
+from collections.abc import Iterator
 from math import ceil
 from typing import assert_never
 
@@ -18,15 +20,26 @@ from loom.conversation.message import Media
 _HEAD = 768
 _JPEG_HEAD = 262_144
 
-# OpenAI and Google count sound by time: at most 32 tokens a second. Without a header, speech is taken as 32 kbit/s.
+# Sound is counted by time. Google ("Understand and count tokens"): 32 tokens a second. OpenAI ("Realtime costs"): a token for
+# 100 ms of a user's sound, for 50 ms of the model's. The largest of the three stands for all.
 _SOUND_TOKENS_PER_SECOND = 32
+# WAV and MP3 state their rate in the head. Without one, speech is taken as 32 kbit/s, less than recordings have; by address or id
+# nothing is known, and a minute is assumed.
 _SOUND_BYTES_PER_SECOND = 4_000
 _UNKNOWN_SECONDS = 60
 
-# Anthropic names 1,500 to 3,000 tokens of text per page of a PDF, and shows the page as an image as well.
-_PAGE_TOKENS = 3_000
+# Anthropic ("PDF support"): 1,500 to 3,000 tokens of text a page by how dense it is, and each page as an image as well.
+# OpenAI ("File inputs"): the text of a PDF and an image of each page. The densest page stands for all.
+_PAGE_TEXT_TOKENS = 3_000
+# Google ("Document understanding"): 258 tokens a page; from Gemini 3 on 560 ("Media resolution", the default for PDF).
+_GOOGLE_PAGE_TOKENS = 258
+_GEMINI_3_PAGE_TOKENS = 560
+# Nobody states these: what a page takes in a document whose pages cannot be counted, and pages of one behind an address or an id.
 _PAGE_BYTES = 60_000
 _UNKNOWN_PAGES = 10
+
+# An image of unknown size that a model would see as it is: ten million pixels.
+_UNKNOWN_PATCHES = 10_000
 
 # Other files arrive as text; three bytes a token is on the safe side for text in any script.
 _FILE_BYTES_PER_TOKEN = 3
@@ -42,49 +55,83 @@ class Flat(Struct, frozen=True, tag="flat"):
 
 
 class Tiles(Struct, frozen=True, tag="tiles"):
-    """OpenAI's tiles of 512 pixels, after fitting into 2048 square and bringing the short side to 768."""
+    """A base, and so much for each tile of 512 pixels, after fitting into 2048 square and bringing the short side to 768.
+
+    OpenAI, "Images and vision", calculating costs: 1024 × 1024 is four tiles, 2048 × 4096 six; `detail: low` is the base alone.
+    """
 
     base: int
     tile: int
 
 
 class Patches(Struct, frozen=True, tag="patches"):
-    """OpenAI's patches of 32 pixels, at most 1,536, times what the model charges for one."""
+    """Patches of `side` pixels times what the model charges for one, after fitting the long edge and the number of patches.
+
+    OpenAI, "Images and vision": patches of 32 pixels, at most 1,536, times 1.62 (mini), 2.46 (nano), 1.72 (o4-mini); for later
+    models at most 10,000 ("model sizing behavior"), and about 2,500 where `detail` is high.
+    Anthropic, "Vision": patches of 28 pixels, a token each; at most 1,568 pixels and 1,568 tokens, from Opus 4.7 on 2,576 pixels
+    and 4,784 tokens. (It used to say width × height / 750, which is about the same.)
+    """
 
     multiplier: float
-
-
-class Area(Struct, frozen=True, tag="area"):
-    """Anthropic's width × height / 750, after fitting the long edge into 1568 pixels, about 1,600 at most."""
+    most: int = 1536
+    side: int = 32
+    edge: int = 0  # pixels of the long edge beyond which an image is made smaller; 0: none
+    most_high: int = 0  # patches where high detail is asked for, if that is another number
 
 
 class Squares(Struct, frozen=True, tag="squares"):
-    """Google's 258 for a small image, and as much for each square of 768 pixels of a larger one."""
+    """Google, "Understand and count tokens": 258 for an image within 384 pixels, else 258 for each square of 768 pixels."""
 
 
-MediaRule = Flat | Tiles | Patches | Area | Squares
+class Each(Struct, frozen=True, tag="each"):
+    """So much for every image. Google, "Media resolution", from Gemini 3 on: 1,120 tokens at the resolution that is the default."""
 
-# The rule of each model family by the beginning of its name, the first match wins. Unknown models get the last.
+    tokens: int
+
+
+MediaRule = Flat | Tiles | Patches | Squares | Each
+
+CLAUDE = Patches(multiplier=1.0, most=1568, side=28, edge=1568)
+CLAUDE_HIGH_RESOLUTION = Patches(multiplier=1.0, most=4784, side=28, edge=2576)
+
+# The rule of each model family by the beginning of its name, the first match wins. OpenAI's figures: "Images and vision", tables of
+# base and tile tokens and of multipliers. It states no multiplier for the large models from GPT-5.2 on: users measured 1.2, and
+# that GPT-6 makes no image smaller.
 RULES: tuple[tuple[str, MediaRule], ...] = (
     (r"gpt-4o-mini", Tiles(base=2833, tile=5667)),
-    (r"gpt-4\.1-mini|gpt-5(\.\d)?-mini", Patches(multiplier=1.62)),
-    (r"gpt-4\.1-nano|gpt-5(\.\d)?-nano", Patches(multiplier=2.46)),
+    (r"gpt-4\.1-mini|gpt-[5-9](\.\d)?-mini", Patches(multiplier=1.62)),
+    (r"gpt-4\.1-nano|gpt-[5-9](\.\d)?-nano", Patches(multiplier=2.46)),
     (r"(chat)?gpt-4", Tiles(base=85, tile=170)),
     (r"o4-mini", Patches(multiplier=1.72)),
     (r"o[134]", Tiles(base=75, tile=150)),
-    (r"gpt-[5-9]", Tiles(base=70, tile=140)),
+    (r"gpt-5\.[23]", Patches(multiplier=1.2, most=2500)),
+    (r"gpt-5\.[4-9]", Patches(multiplier=1.2, most=10_000, most_high=2500)),
+    (r"gpt-[6-9]", Patches(multiplier=1.2, most=30_000, most_high=2500)),
+    (r"gpt-5", Tiles(base=70, tile=140)),
     (r"computer-use", Tiles(base=65, tile=129)),
+    (r"gemini-([3-9]|\d\d)", Each(1120)),
     (r"gemini|gemma", Squares()),
-    (r"", Area()),
+    (r"claude-(opus-4[-.][7-9]|[a-z]+-[5-9]|fable|mythos)", CLAUDE_HIGH_RESOLUTION),
+    (r"claude", CLAUDE),
 )
+_OTHER: MediaRule = CLAUDE  # of models whose provider publishes nothing
 _TABLE = tuple((re.compile(pattern), rule) for pattern, rule in RULES)
-_LOW_DETAIL = re.compile(r'"detail"\s*:\s*"low"')
+_DETAIL = re.compile(r'"detail"\s*:\s*"(\w+)"')
 
 
 def media_rule(model: str) -> MediaRule:
     """The rule by which a model's provider counts images."""
-    name = re.split(r"[/:]", model.lower())[-1]
-    return next(rule for pattern, rule in _TABLE if pattern.match(name))
+    # Names nest, from the outside in: openrouter/openai/gpt-4o, ft:gpt-4o:organisation::id, llama3:8b.
+    for name in reversed(re.split(r"[/:]", model.lower())):
+        bare = _HOST.sub("", name)
+        for pattern, rule in _TABLE:
+            if pattern.match(bare):
+                return rule
+    return _OTHER
+
+
+_HOST = re.compile(r"^(?:(?:us|eu|apac|au|jp|global)\.)?(?:anthropic|openai|google)\.")
 
 
 def media_tokens(media: Media, rule: MediaRule) -> int:
@@ -96,8 +143,8 @@ def _sized_tokens(media: Media, rule: MediaRule) -> int:
     match media.kind:
         case "image":
             size = image_size(media.value) if media.source == "data" else None
-            low = media.carried is not None and _LOW_DETAIL.search(media.carried.fields) is not None
-            return image_tokens(size, rule, low_detail=low)
+            detail = _DETAIL.search(media.carried.fields) if media.carried is not None else None
+            return image_tokens(size, rule, detail=detail.group(1) if detail else "")
         case "audio":
             return ceil(_seconds(media) * _SOUND_TOKENS_PER_SECOND)
         case "file":
@@ -106,20 +153,20 @@ def _sized_tokens(media: Media, rule: MediaRule) -> int:
             assert_never(media.kind)
 
 
-def image_tokens(size: tuple[int, int] | None, rule: MediaRule, *, low_detail: bool = False) -> int:
+def image_tokens(size: tuple[int, int] | None, rule: MediaRule, *, detail: str = "") -> int:
     """Tokens of an image of a size in pixels; the most the rule can give where the size is not known."""
     match rule:
-        case Flat(tokens):
+        case Flat(tokens) | Each(tokens):
             return tokens
         case Tiles(base, tile):
-            if low_detail:
+            if detail == "low":
                 return base
             # The longest shape that fits is 768 by 2048: two by four tiles.
             return base + tile * (8 if size is None else _tiles(*size))
-        case Patches(multiplier):
-            return ceil(multiplier * (1536 if size is None else _patches(*size)))
-        case Area():
-            return 1600 if size is None else _area(*size)
+        case Patches():
+            most = rule.most_high if detail == "high" and rule.most_high else rule.most
+            patches = _UNKNOWN_PATCHES if size is None else _patches(*size, rule)
+            return ceil(rule.multiplier * min(most, patches))
         case Squares():
             if size is None:
                 return 258 * 6
@@ -135,13 +182,9 @@ def _tiles(width: int, height: int) -> int:
     return ceil(round(width * shrink, 3) / 512) * ceil(round(height * shrink, 3) / 512)
 
 
-def _patches(width: int, height: int) -> int:
-    return min(1536, ceil(width / 32) * ceil(height / 32))
-
-
-def _area(width: int, height: int) -> int:
-    shrink = min(1.0, 1568 / max(width, height))
-    return max(1, min(1600, ceil(width * height * shrink * shrink / 750)))
+def _patches(width: int, height: int, rule: Patches) -> int:
+    shrink = min(1.0, rule.edge / max(width, height)) if rule.edge else 1.0
+    return ceil(round(width * shrink, 3) / rule.side) * ceil(round(height * shrink, 3) / rule.side)
 
 
 def image_size(data: str) -> tuple[int, int] | None:
@@ -210,10 +253,30 @@ def _seconds(media: Media) -> float:
     if media.source != "data":
         return _UNKNOWN_SECONDS
     size = len(media.value) * 3 / 4
-    head = _head(media.value, 64)
+    head = _head(media.value, 4096)
     if head[:4] == b"RIFF" and head[8:12] == b"WAVE" and (rate := _little(head, 28, 4)):
         return size / rate
-    return size / _SOUND_BYTES_PER_SECOND
+    return size / (_mp3_bytes_per_second(head) or _SOUND_BYTES_PER_SECOND)
+
+
+# Kilobits a second by the index in the head of a frame of layer III: MPEG 1, and MPEG 2 and 2.5.
+_MP3_RATES = (
+    (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 0),
+    (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160, 0),
+)
+
+
+def _mp3_bytes_per_second(head: bytes) -> int:
+    """The rate of an MP3 whose rate is the same throughout; 0 where it changes, or where this is none."""
+    at = 0
+    if head[:3] == b"ID3" and len(head) >= 10:  # its size is in seven bits a byte
+        at = 10 + sum((byte & 0x7F) << shift for byte, shift in zip(head[6:10], (21, 14, 7, 0), strict=True))
+    frame = head[at : at + 4]
+    is_layer_3 = len(frame) == 4 and frame[0] == 0xFF and frame[1] & 0xE6 == 0xE2
+    if not is_layer_3 or b"Xing" in head or b"VBRI" in head:
+        return 0
+    is_mpeg_1 = frame[1] & 0x18 == 0x18
+    return _MP3_RATES[0 if is_mpeg_1 else 1][frame[2] >> 4] * 125
 
 
 def _file_tokens(media: Media, rule: MediaRule) -> int:
@@ -221,6 +284,48 @@ def _file_tokens(media: Media, rule: MediaRule) -> int:
     if media.source == "text":
         return 0
     if media.media_type.startswith("text/") or media.media_type in ("application/json", "application/xml"):
-        return ceil(size / _FILE_BYTES_PER_TOKEN) if media.source == "data" else _UNKNOWN_PAGES * _PAGE_TOKENS
-    pages = max(1, ceil(size / _PAGE_BYTES)) if media.source == "data" else _UNKNOWN_PAGES
-    return pages * (_PAGE_TOKENS + image_tokens(None, rule))
+        return ceil(size / _FILE_BYTES_PER_TOKEN) if media.source == "data" else _UNKNOWN_PAGES * _PAGE_TEXT_TOKENS
+    if media.source != "data":
+        return _UNKNOWN_PAGES * _page_tokens(rule)
+    return (pdf_pages(media.value) or max(1, ceil(size / _PAGE_BYTES))) * _page_tokens(rule)
+
+
+def _page_tokens(rule: MediaRule) -> int:
+    match rule:
+        case Squares():
+            return _GOOGLE_PAGE_TOKENS
+        case Each():
+            return _GEMINI_3_PAGE_TOKENS
+    return _PAGE_TEXT_TOKENS + image_tokens(None, rule, detail="high")
+
+
+_PDF_PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
+_PDF_TREE = re.compile(rb"/Type\s*/Pages\b[^>]{0,400}?/Count\s+(\d{1,6})|/Count\s+(\d{1,6})[^>]{0,400}?/Type\s*/Pages\b")
+_PDF_OBJECTS = re.compile(rb"/ObjStm\b[^\x00]{0,400}?stream\r?\n")
+_MOST_INFLATED = 16_777_216  # bytes of a document's compressed lists of objects that are looked through
+
+
+def pdf_pages(data: str) -> int:
+    """How many pages a base64 PDF has, 0 where it cannot be told: by its page objects, else by the count of its tree of pages."""
+    document = _head(data, len(data))
+    if b"%PDF-" not in document[:1024]:
+        return 0
+    pages, counted = 0, 0
+    for body in (document, *_pdf_objects(document)):
+        pages += len(_PDF_PAGE.findall(body))
+        counted = max([counted, *(int(first or second) for first, second in _PDF_TREE.findall(body))])
+    return pages or counted
+
+
+def _pdf_objects(document: bytes) -> Iterator[bytes]:
+    """The lists of objects that newer documents compress."""
+    left = _MOST_INFLATED
+    for match in _PDF_OBJECTS.finditer(document):
+        try:
+            body = zlib.decompressobj().decompress(document[match.end() : match.end() + left], left)
+        except zlib.error:
+            continue
+        yield body
+        left -= len(body)
+        if left <= 0:
+            return

@@ -1,6 +1,7 @@
 """What models can hold and what they cost: a snapshot of public figures, pinned where it must be, overridden by the user.
 
 Names may be bare (`gpt-4o`), `provider:model` or `provider/model`, with a date, a version or dots where the table has none.
+A request carries the name that the provider knows.
 """
 
 import gzip
@@ -26,6 +27,20 @@ OVERRIDES_FILE = "loom/models.toml"
 
 # A date, a provider's version or an alias behind a name: -20250929, -2024-08-06, @20251001, -v1:0, -latest.
 _SUFFIX = re.compile(r"(?:[-@]20\d\d-?\d\d-?\d\d|@\d{8}|-v\d+(?::\d+)?|:\d+|:free|-latest|@latest|@default)$")
+# Who is named before the colon in the notation `provider:model`. What the provider itself calls the model stands behind it.
+_PROVIDERS = frozenset(
+    (
+        *("ai21", "alibaba", "anthropic", "azure", "bedrock", "cerebras", "cloudflare", "cohere", "databricks"),
+        *("deepinfra", "deepseek", "fireworks", "fireworks-ai", "gateway", "gemini", "github", "google", "google-gla"),
+        *("google-vertex", "grok", "groq", "huggingface", "litellm", "lmstudio", "local", "minimax", "mistral"),
+        *("moonshot", "moonshotai", "novita", "nvidia", "ollama", "openai", "openai-chat", "openai-responses"),
+        *("openrouter", "perplexity", "replicate", "sambanova", "together", "togetherai", "vercel", "vertex"),
+        *("vertexai", "vllm", "watsonx", "xai", "zai"),
+    )
+)
+# Behind the colon of a local model stands a tag: mistral:7b-instruct, mistral:latest, mistral:v0.3.
+_TAG = re.compile(r"(?:\d|v\d|q\d|latest$|instruct|text|chat$|base$|code$|fp\d|cloud$)", re.IGNORECASE)
+_TUNED = re.compile(r"(?:^|[:/])ft:([^:/]+)")  # ft:gpt-4o-2024-08-06:organisation:name:id
 _VENDOR = re.compile(r"^(?:(?:us|eu|apac|au|jp|global)\.)?[a-z]+\.(?=[a-z])")
 
 
@@ -70,6 +85,16 @@ def model(name: str | None, overrides: Overrides | None = None) -> Model:
         known=bool(found),
         **{"window": DEFAULT_WINDOW, **merged},
     )
+
+
+def wire_name(name: str) -> str:
+    """The name that a request carries: what the provider calls the model, without the provider of `provider:model`.
+
+    A colon that belongs to the name stays: `llama3:8b`, `ft:gpt-4o:acme::id`, `mistral:7b`, `vendor/model:free`.
+    """
+    provider, colon, own = name.partition(":")
+    is_notation = colon and own and provider.strip().lower() in _PROVIDERS and not _TAG.match(own)
+    return own if is_notation else name
 
 
 def model_limit(name: str | None, overrides: Overrides | None = None) -> int:
@@ -120,7 +145,10 @@ def _spellings(name: str) -> Iterator[str]:
     full = name.strip().lower()
     seen: set[str] = set()
     # The first colon may part a provider from a model, a later one a version: bedrock:anthropic.claude-v2:1.
-    for start in dict.fromkeys((full, full.replace(":", "/", 1))):
+    starts = [full, full.replace(":", "/", 1)]
+    if tuned := _TUNED.search(full):  # it has figures of its own, or those of the model that it was made from
+        starts += [f"ft:{tuned.group(1)}", tuned.group(1)]
+    for start in dict.fromkeys(starts):
         segments = start.split("/")
         for at in range(len(segments)):
             spelling = "/".join(segments[at:])

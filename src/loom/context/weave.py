@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.budget.counting import Counter
-from loom.budget.models import Overrides
+from loom.budget.models import Overrides, wire_name
 from loom.budget.models import model as find_model
 from loom.budget.profiles import Exact, profile_for
 from loom.budget.zones import Budget, BudgetOptions, allocate_budget, flow
@@ -266,7 +266,7 @@ def _build(
         conversation,
         system=placed,
         messages=sent,
-        model=model or "",
+        model=wire_name(model or ""),
         max_output=budget.reserved_output or max(1, min(conversation.max_output or 4096, budget.window - beside - fitted.tokens)),
     )
     woven, changed = mend_settings(woven)
