@@ -5,6 +5,7 @@ call to call stands behind the history.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib.resources import files
 from typing import TypeVar
 
@@ -15,6 +16,7 @@ from loom.context.sections import Section
 from loom.conversation.agents import PERMISSIONS, Agent
 from loom.conversation.canonical import from_json
 from loom.conversation.names import flatten
+from loom.errors import ChoiceError
 from loom.stores.bearing import kept_back, marked_in
 from loom.stores.marks import Marks
 from loom.stores.path import Node, Opened, Path
@@ -116,17 +118,17 @@ def memory_text(store: Store, row: SessionRow, memory: Memory, now: int) -> str:
     if memory.pins:
         lines.append("Pinned:")
         for name, pin in memory.pins.items():
-            text = _shown(store, row, pin.node) if pin.node else pin.text
+            text = _shown(store, row, pin.node) if pin.node else still_shown(store, row, pin)
             lines += _indented(f"[{flatten(name)}]", text)
     recalled = {label: stash for label, stash in memory.stashes.items() if stash.recalled}
     if recalled:
         lines.append("Recalled:")
         for label, stash in recalled.items():
-            lines += _indented(f'"{flatten(label)}"', stash.text)
+            lines += _indented(f'"{flatten(label)}"', still_shown(store, row, stash))
     if memory.results:
         lines.append("Results (shown once; → pin result:N keeps one):")
         for number, result in memory.results.items():
-            lines += _indented(f"{int(number)}. {flatten(result.command)}", result.text, below=True)
+            lines += _indented(f"{int(number)}. {flatten(result.command)}", still_shown(store, row, result), below=True)
     if memory.actions:
         lines.append("Recent actions:")
         for action in list(memory.actions.values())[-TRACED:]:
@@ -142,9 +144,29 @@ def _shown(store: Store, row: SessionRow, name: str) -> str:
     node = store.trees.node(row.tree.key, name)
     if node.message is None:
         return "(purged)"
-    with store.database.read() as reader:
-        why = kept_back(Path(Opened(reader), row.tree.key, node), marked_in(reader, row.tree.key))
+    why = kept_from_models(store, row.tree.key, [node]).get(node.seq)
     return f"({why})" if why else node.message.text
+
+
+def still_shown(store: Store, row: SessionRow, held: Pin | Stash | Result) -> str:
+    """A text that shows the words of nodes, as long as nobody has kept one of them from being read."""
+    nodes: list[Node] = []
+    for name in held.shows:
+        with suppress(ChoiceError):  # it stayed behind when the session was exported alone, so nobody hid it here
+            nodes.append(store.trees.node(row.tree.key, name))
+    why = kept_from_models(store, row.tree.key, nodes)
+    hidden = [f"[{node.local}] is {why.get(node.seq, 'purged')}" for node in nodes if node.seq in why or node.message is None]
+    return f"(no longer shown: {', '.join(hidden)})" if hidden else held.text
+
+
+def kept_from_models(store: Store, tree: int, nodes: Sequence[Node]) -> dict[int, str]:
+    """Those of these nodes that no model is to see, and why."""
+    if not nodes:
+        return {}
+    with store.database.read() as reader:
+        marked = marked_in(reader, tree)
+        why = {node.seq: kept_back(Path(Opened(reader), tree, node), marked) for node in nodes} if marked else {}
+    return {seq: reason for seq, reason in why.items() if reason}
 
 
 def _indented(lead: str, text: str, below: bool = False) -> list[str]:

@@ -7,7 +7,7 @@ Rules of this file:
 - One writer at a time goes on with a branch: behind a node where somebody went on since the agent last looked, it is told.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from textwrap import indent
 from typing import ClassVar
 
@@ -22,8 +22,22 @@ from loom.conversation.commands import SPECS, TREE_DEPTH, Code, Command, Mistake
 from loom.conversation.message import Message, Text
 from loom.conversation.names import flatten
 from loom.conversation.tree import TreeHead
-from loom.engine.aware import Action, Memory, Pin, Result, Stash, age, author_of, connections, header, memory_of, memory_text
-from loom.engine.digest import digest
+from loom.engine.aware import (
+    Action,
+    Memory,
+    Pin,
+    Result,
+    Stash,
+    age,
+    author_of,
+    connections,
+    header,
+    kept_from_models,
+    memory_of,
+    memory_text,
+    still_shown,
+)
+from loom.engine.digest import digest, digested
 from loom.engine.home import Home
 from loom.engine.picture import picture, words
 from loom.engine.sessions import Session
@@ -84,6 +98,7 @@ class _Hand:
         self._home, self._store, self._tree, self._session, self._agent = home, home.store, tree, session, agent
         self._before = memory_of(home.store, session.row.key)  # as the agent saw it
         self._results: list[Result] = []
+        self._shows: dict[str, None] = {}  # the nodes whose words the command that is carried out shows
         self._actions: list[Action] = []
         seen = home.store.states.all(session.row.key, "seen").get("")
         self._seen = int(from_json(seen)) if seen else None
@@ -114,7 +129,8 @@ class _Hand:
 
     def _done(self, source: str, text: str, failed: bool) -> Result:
         command = shorten(" ".join(source.split()), _WORDS)
-        result = Result(command, self._inline(text), failed)
+        shows, self._shows = tuple(self._shows), {}
+        result = Result(command, self._inline(text, shows), failed, shows)
         self._results.append(result)
         self._actions.append(Action(command, self._home.now(), failed))
         return result
@@ -149,7 +165,8 @@ class _Hand:
 
     def _view(self, command: Command) -> str:
         node = self._node(command.words[0])
-        return self._headed(node) + _text(said(node))
+        why = self._hidden([node]).get(node.seq)
+        return self._headed(node) + (f"({why})" if why else self._words(node))
 
     def _list(self, command: Command) -> str:
         what = command.words[0] if command.words else "continuations"
@@ -181,7 +198,10 @@ class _Hand:
     def _picture(self, command: Command) -> str:
         root = self._node(command.words[0]) if command.words else None
         here = self._tree.position(self._session.row.agent)
-        return picture(self._tree, root, here, int(command.option("depth", str(TREE_DEPTH))))
+        model = self._agent.kind == "model"
+        text, shown = picture(self._tree, root, here, int(command.option("depth", str(TREE_DEPTH))), model)
+        self._shows |= dict.fromkeys(shown)
+        return text
 
     def _switch(self, command: Command) -> str:
         node = self._node(command.words[0])
@@ -195,7 +215,7 @@ class _Hand:
         wanted = command.words[0].lower().split()
         if not wanted:
             raise _Refused("INVALID_SYNTAX", "search takes words to look for", '→ search "retry budget"')
-        found = self._store.trees.search(self._tree.stored.row.key, wanted, _FOUND + 1)
+        found = self._store.trees.search(self._tree.stored.row.key, wanted, _FOUND + 1, self._agent.kind == "model")
         return _lines(self._named(found, len(found)), f"nodes with {shorten(command.words[0])!r}")
 
     # What an agent keeps
@@ -206,9 +226,11 @@ class _Hand:
             shown = self._before.results.get(f"{int(number):03}")
             if shown is None:
                 raise _Refused("NOT_FOUND", f"there was no result {number} in your last turn")
-            name, pin = f"result:{next(reversed(self._before.actions), '0').lstrip('0')}.{number}", Pin(text=shown.text)
+            turn = next(reversed(self._before.actions), "0").lstrip("0")
+            name, pin = f"result:{turn}.{number}", Pin(text=shown.text, shows=shown.shows)
         elif label := command.option("stash"):
-            name, pin = f"stash:{label}", Pin(text=self._stash(label).text)
+            stash = self._stash(label)
+            name, pin = f"stash:{label}", Pin(text=stash.text, shows=stash.shows)
         else:
             node = self._node(command.words[0])
             name, pin = node.local, Pin(node=node.id)
@@ -222,7 +244,10 @@ class _Hand:
         if label not in memory.stashes and len(memory.stashes) >= STASHES:
             raise _Refused("LIMIT_EXCEEDED", f"you have {STASHES} stashes, which is all you may have", '→ drop stash:"LABEL"')
         if name := command.option("content-of"):
-            text = _text(said(self._node(name)))
+            node = self._node(name)
+            if why := self._hidden([node]).get(node.seq):
+                raise _Refused("NOT_FOUND", f"what [{node.local}] says is {why} and hidden")
+            text = self._words(node)
         elif span := command.option("summary-of"):
             text = self._summary(*span.split("-"))
         else:
@@ -231,7 +256,7 @@ class _Hand:
             raise _Refused(
                 "LIMIT_EXCEEDED", f"a stash holds {STASHED:,} letters at most, found {len(text):,}", "stash a part of it"
             )
-        self._keep("stash", label, Stash(text))
+        self._keep("stash", label, Stash(text, shows=tuple(self._shows)))
         return f'stashed "{label}" ({len(text):,} letters)'
 
     def _summary(self, first: str, last: str) -> str:
@@ -239,9 +264,9 @@ class _Hand:
         path = self._store.trees.path(tree.key, end)
         if not path.holds(begin.seq, begin.depth):
             raise _Refused("NOT_FOUND", f"node {begin.local} is not on the path to {end.local}", "→ tree shows what is behind what")
-        text, handles = digest(
-            bearing(path, tree, self._tree.head.mode, {}), begin.depth, f"{self._session.id} {begin.id} {end.id}"
-        )
+        bears = bearing(path, tree, self._tree.head.mode, {})
+        text, handles = digest(bears, begin.depth, f"{self._session.id} {begin.id} {end.id}")
+        self._shows |= dict.fromkeys(digested(bears, begin.depth))
         self._store.views.keep(self._session.row, handles, self._home.now())
         return text
 
@@ -249,11 +274,11 @@ class _Hand:
         name = command.words[0]
         if name.startswith("~"):
             try:
-                return self._paged(self._session.recall(name), command, f"→ recall {name}")
+                return self._paged(self._recalled(name), command, f"→ recall {name}")
             except ChoiceError as error:
                 raise _Refused("NOT_FOUND", str(error)) from None
         stash = self._stash(name)
-        self._keep("stash", name, Stash(stash.text, recalled=True))
+        self._keep("stash", name, Stash(stash.text, recalled=True, shows=stash.shows))
         return f'"{name}" is in your memory until you drop it'
 
     def _drop(self, command: Command) -> str:
@@ -264,7 +289,7 @@ class _Hand:
             return f"dropped the pin [{name}]"
         label = command.option("stash")
         stash = self._stash(label)
-        self._keep("stash", label, Stash(stash.text) if stash.recalled else None)
+        self._keep("stash", label, Stash(stash.text, shows=stash.shows) if stash.recalled else None)
         return f'"{label}" is stashed again, and not in your context' if stash.recalled else f'"{label}" is gone'
 
     def _remembered(self, command: Command) -> str:
@@ -274,9 +299,8 @@ class _Hand:
                 done = (f"{'✗ ' if a.failed else ''}{a.command} · {age(a.at, now)}" for a in memory.actions.values())
                 return _lines(done, "actions")
             case ("stashed",):
-                return _lines(
-                    (f'"{flatten(label)}": {shorten(stash.text, _WORDS)}' for label, stash in memory.stashes.items()), "stashes"
-                )
+                texts = {label: still_shown(self._store, self._session.row, stash) for label, stash in memory.stashes.items()}
+                return _lines((f'"{flatten(label)}": {shorten(text, _WORDS)}' for label, text in texts.items()), "stashes")
         shown = Memory(memory.pins, memory.stashes, {}, memory.actions)
         return memory_text(self._store, self._session.row, shown, now) or "(empty)"
 
@@ -391,16 +415,30 @@ class _Hand:
 
     def _named(self, nodes: Iterable[Node], count: int) -> list[str]:
         found = list(nodes)
+        hidden = self._hidden(found[:_FOUND])
         marks = self._store.trees.marks(self._tree.stored.row.key, [node.seq for node in found])
         agents = self._store.trees.agents_of(self._tree.stored.row.key)
         lines = []
         for node in found[:_FOUND]:
             mark = marks.get(node.seq, Marks())
             more = connections(mark, Kin())
-            lines.append(
-                f"[{node.local}] {author_of(node, mark, agents)}{f' ({more})' if more else ''}: {words(said(node), _WORDS)}"
-            )
+            text = f"({hidden[node.seq]})" if node.seq in hidden else words(said(node), _WORDS)
+            self._shows |= {} if node.seq in hidden else {node.id: None}
+            lines.append(f"[{node.local}] {author_of(node, mark, agents)}{f' ({more})' if more else ''}: {text}")
         return [*lines, f"and {count - _FOUND if count > _FOUND + 1 else 'more'} more"] if count > _FOUND else lines
+
+    def _words(self, node: Node) -> str:
+        self._shows[node.id] = None
+        return _text(said(node))
+
+    def _hidden(self, nodes: Sequence[Node]) -> dict[int, str]:
+        """Those of these nodes whose words this agent is not to see, and why; a person may see all."""
+        return kept_from_models(self._store, self._tree.stored.row.key, nodes) if self._agent.kind == "model" else {}
+
+    def _recalled(self, handle: str) -> str:
+        if self._agent.kind != "model":
+            return self._session.recall(handle)
+        return self._session.recall_shown(handle)[0]
 
     def _memory(self) -> Memory:
         return memory_of(self._store, self._session.row.key)
@@ -430,12 +468,12 @@ class _Hand:
         more = f"; {again} from:{end + 1}" if end < len(lines) else ""
         return "\n".join((*lines[start:end], f"(lines {start + 1} to {end} of {len(lines)}{more})"))
 
-    def _inline(self, text: str) -> str:
+    def _inline(self, text: str, shows: Sequence[str]) -> str:
         """A result as it is shown: whole, or its head and tail with a handle."""
         count = gate_counter(None).count_text
         if count(text) <= INLINE:
             return text
-        handle, kept = text_at(f"result {self._session.id}", text)
+        handle, kept = text_at(f"result {self._session.id}", text, shows)
         self._store.views.keep(self._session.row, [(handle, kept)], self._home.now())
         return shrink_text(text, INLINE, count, handle)
 

@@ -23,8 +23,7 @@ def digest(bears: Bearing, start: int, place: str, tokens: int = TOKENS) -> tupl
     path, hidden = bears.path, bears.hidden
     if len(path) <= start:
         raise ChoiceError("there is nothing to sum up: the other branch has no messages of its own")
-    shown = [depth for depth in range(start, min(start + _READ, len(path))) if depth not in hidden]
-    shown += [depth for depth in range(max(start + _READ, len(path) - _READ), len(path)) if depth not in hidden]
+    shown = _looked_at(bears, start)
     if not shown:
         raise ChoiceError("there is nothing to sum up: all messages of the other branch are excluded")
     count = gate_counter(None).count_text
@@ -47,6 +46,18 @@ def digest(bears: Bearing, start: int, place: str, tokens: int = TOKENS) -> tupl
     marker = _marker(total - first - last, middle)
     shown_lines = [*(line for _, line in lines[:first]), marker, *(line for _, line in lines[len(lines) - last :])]
     return "\n".join((head, *shown_lines)), handles
+
+
+def digested(bears: Bearing, start: int) -> list[str]:
+    """The nodes whose words may be in a digest."""
+    nodes = (bears.versions[depth].node if depth in bears.versions else bears.path[depth] for depth in _looked_at(bears, start))
+    return [node.id for node in nodes]
+
+
+def _looked_at(bears: Bearing, start: int) -> list[int]:
+    length = len(bears.path)
+    ends = (range(start, min(start + _READ, length)), range(max(start + _READ, length - _READ), length))
+    return [depth for stretch in ends for depth in stretch if depth not in bears.hidden]
 
 
 def _ends(sizes: Sequence[int], room: int) -> tuple[int, int]:

@@ -37,8 +37,15 @@ class Mind:
         kept = self._all("handoff").get("")
         return msgspec.convert(from_json(kept), Handoff) if kept else None
 
-    def keep_handed(self, handed: Handoff) -> None:
+    @property
+    def hidden_from_handed(self) -> str:
+        """What was hidden when that handoff was made."""
+        kept = self._all("handoff_hidden").get("")
+        return str(from_json(kept)) if kept else ""
+
+    def keep_handed(self, handed: Handoff, hidden: str) -> None:
         self._put("handoff", {"": to_json(handed)})
+        self._put("handoff_hidden", {"": to_json(hidden) if hidden else None})
 
     def most(self, model: str) -> int:
         """How many tokens, uncorrected, may be sent to a model since it refused more; 0 where it never did."""

@@ -9,13 +9,19 @@ from loom.stores.path import Node
 from loom.stores.reading import said
 
 _WORDS = 60  # letters of what a node says
+_LINES = 60
 
 
-def picture(tree: LoomTree, root: Node | None, at: Node | None, depth: int, lines: int = 60) -> str:
-    """What hangs on a node, or the whole tree, so deep; `*` is where the reader stands."""
-    drawn = outline(tree.twigs(), at=at.seq if at else None, lines=lines, depth=depth, root=root.seq if root else None)
-    read = tree.read([line.twig.key for line in drawn if line.twig])
-    return "\n".join(_drawn(line, read) for line in drawn) or "(nothing is said in this tree yet)"
+def picture(tree: LoomTree, root: Node | None, at: Node | None, depth: int, model: bool) -> tuple[str, list[str]]:
+    """What hangs on a node, or the whole tree, so deep, and the nodes whose words are in it; `*` is where the reader stands.
+
+    A model sees no words that are hidden.
+    """
+    drawn = outline(tree.twigs(), at=at.seq if at else None, lines=_LINES, depth=depth, root=root.seq if root else None)
+    twigs = [line.twig for line in drawn if line.twig]
+    read = tree.read([twig.key for twig in twigs if not (model and (twig.flags.excluded or twig.pruned))])
+    text = "\n".join(_drawn(line, read) for line in drawn) or "(nothing is said in this tree yet)"
+    return text, [node.id for node in read.values()]
 
 
 def _drawn(line: Line, read: dict[int, Node]) -> str:
@@ -26,7 +32,8 @@ def _drawn(line: Line, read: dict[int, Node]) -> str:
     twig = line.twig
     flags = [name for name in ("bookmarked", "excluded", "pinned") if getattr(twig.flags, name)] + ["pruned"] * twig.pruned
     told, here = f" ({', '.join(flags)})" if flags else "", "*" if line.here else ""
-    return f"{line.lead}[{twig.local}]{here} {twig.role}{told}: {words(said(read[twig.key]), _WORDS)}"
+    head = f"{line.lead}[{twig.local}]{here} {twig.role}{told}"
+    return f"{head}: {words(said(read[twig.key]), _WORDS)}" if twig.key in read else head
 
 
 def words(message: Message, most: int) -> str:

@@ -39,6 +39,7 @@ from loom.engine.tools import RECALLED, carry_out
 from loom.engine.written import Given, Written, parsed
 from loom.errors import CannotFit, ChoiceError, StoreError, shorten
 from loom.providers.overflow import Overflow, read_overflow
+from loom.stores.bearing import Bearing, names_at
 from loom.stores.nodes import plain
 from loom.stores.path import Node, Path
 from loom.stores.sessions import SessionRow, Usage, check_alive
@@ -163,7 +164,7 @@ class Session(Written):
         if wish.policy.cold < 1:
             cold, busy = moment(path, manner.now)
             wish = replace(wish, cold=cold, busy=busy)
-        handed = self._mind.handed if wish.policy.renew and not self._guest else None
+        handed = self._handed(path, state, look) if wish.policy.renew and not self._guest else None
         pinned = [self._on_path(path, name) for name in look.pins]
         pinned += [node for node in self._recalled(path) if node not in pinned]
 
@@ -199,7 +200,7 @@ class Session(Written):
         self._store.views.save(self.row, last.view, cuts, inherited, self._home.now())
         self._marked |= dict.fromkeys(inherited, 0) | {handle: hash(cut) for handle, (cut, _) in cuts.items()}
         if renewed and handed:
-            self._keep_handoff(handed, measured(state, context.report.pressure, 0))
+            self._keep_handoff(path, handed, measured(state, context.report.pressure, 0))
         if last.note:
             self._store.summaries.add(self.row, self.path[last.note.stop - 1], last.note, self._home.now())
         if manner.agent and manner.agent.loom_aware:
@@ -268,7 +269,7 @@ class Session(Written):
         """What goes on behind the scenes after an answer; whether it went well."""
         planned = await self.run_off_loop(lambda: self._planned(when="due"))
         well = planned is None or bool(await self._sum_up(planned, self._home.model, "background"))
-        for node in await self.run_off_loop(lambda: list(undigested(self._store, self.row, self.path))):
+        for node in await self.run_off_loop(lambda: undigested(self._store, self.row, self._bears(self.path))):
             assert node.message is not None
             made = await summarize(self._home.model, Ask(messages=(node.message,), tokens=DIGEST))
             if made.by == "model":
@@ -346,13 +347,32 @@ class Session(Written):
         nodes = [self._node(name) for name in self._mind.recalled(self._store.views.epoch(self.row, path))]
         return [node for node in nodes if node.message and path.holds(node.seq, node.depth)]
 
-    def _handoff(self, path: Path, state: Working, before: Handoff | None) -> Handoff:
-        goals = [path.end.goal] if path.end and path.end.goal is not None else []
-        goal = next((node.message.text for node in path.nodes(goals) if node.message), "")
-        return hand_over(state, goal, [node.message for node in path[-_TOLD:] if node.message], before, self._home.now())
+    def _bears(self, path: Path) -> Bearing:
+        """What bears on a path for this session."""
+        return self._manner(path, _NOTHING).bears(path)
 
-    def _keep_handoff(self, handed: Handoff, state: Working) -> None:
-        self._mind.keep_handed(handed)
+    def _handed(self, path: Path, state: Working, look: "_Look") -> Handoff | None:
+        """The handoff with which the window last began anew; made again where what is hidden has changed since."""
+        handed, hidden = self._mind.handed, _hidden_names(path, self._bears(path))
+        if handed is None or hidden == self._mind.hidden_from_handed:
+            return handed
+        again = self._handoff(path, state, None)
+        again = replace(again, sprint=handed.sprint, handoff_ts=handed.handoff_ts)
+        if not look.preview:
+            self._keep_handoff(path, again, state)
+        return again
+
+    def _handoff(self, path: Path, state: Working, before: Handoff | None) -> Handoff:
+        bears = self._bears(path)
+        path, hidden = bears.path, bears.hidden
+        shown = [node for node in path[-_TOLD:] if node.message and node.depth not in hidden]
+        goals = path.nodes([path.end.goal]) if path.end and path.end.goal is not None else []
+        goals = [node for node in goals if node.depth not in hidden] or [node for node in shown if node.role == "user"]
+        goal = next((node.message.text for node in goals if node.message), "")
+        return hand_over(state, goal, [node.message for node in shown if node.message], before, self._home.now())
+
+    def _keep_handoff(self, path: Path, handed: Handoff, state: Working) -> None:
+        self._mind.keep_handed(handed, _hidden_names(path, self._bears(path)))
         if self._home.snapshots:
             try:
                 keep_snapshot(self._store, self.row, self._home.snapshots, state, handed)
@@ -447,8 +467,18 @@ class Session(Written):
         return (stands_last or calls) and answer.raw in self._store.sessions.records(self.row, node, "response")
 
     def recall(self, handle: str) -> str:
-        """What was left out under this handle: the text of a part, or the messages of a span as canonical JSON lines."""
+        """What was left out under this handle: the text of a part, or the messages of a span as canonical JSON lines.
+
+        For people: what they excluded or pruned since is there too. Models have `use`, which keeps it from them.
+        """
         return self._store.views.recall(self.row, self.path, handle)
+
+    def recall_shown(self, handle: str) -> tuple[str, int]:
+        """The same for a model: without messages that are excluded or pruned by now, and how many these are."""
+        bears = self._bears(self.path)
+        depths = [depth for depth, why in bears.hidden.items() if why == "excluded"]
+        hidden = {seq for seq, _, _ in names_at(bears.path, depths).values()}
+        return self._store.views.recall_shown(self.row, self.path, handle, hidden)
 
     # The same off the event loop (`loom.engine.threads`)
 
@@ -470,6 +500,14 @@ def _cannot_shrink(refused_at: int, why: str) -> CannotFit:
 
 
 _NOTHING = _Look((), (), (), True, None)
+
+
+def _hidden_names(path: Path, bears: Bearing) -> str:
+    """The nodes of a path that are hidden, and the last one before what is pruned; "" where all is shown."""
+    names = sorted(name for _, name, _ in names_at(bears.path, bears.hidden).values())
+    if len(bears.path) < len(path):
+        names.append(f"pruned behind {bears.path.end.id if bears.path.end else 'nothing'}")
+    return to_json(names) if names else ""
 
 
 def _handing(wish: Wish, handed: Handoff | None) -> Wish:

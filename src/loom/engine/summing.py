@@ -11,6 +11,7 @@ from loom.context.weave import Wish, budget_for, gate_counter
 from loom.conversation.message import Message, Text, ToolResult
 from loom.engine.assemble import Manner, head_of
 from loom.engine.summarize import Ask
+from loom.stores.bearing import Bearing
 from loom.stores.path import Node, Path
 from loom.stores.reading import said
 from loom.stores.sessions import SessionRow
@@ -91,9 +92,10 @@ def plan(store: Store, row: SessionRow, path: Path, wish: Wish, manner: Manner, 
     )
 
 
-def undigested(store: Store, row: SessionRow, path: Path) -> list[Node]:
-    """Large results among the newest messages of which no model has said anything yet."""
-    large = [node for node in path[-NEW:] if node.tokens > LARGE and node.message and result_text(node.message)]
+def undigested(store: Store, row: SessionRow, bears: Bearing) -> list[Node]:
+    """Large results among the newest messages of which no model has said anything yet. What is hidden no model is asked about."""
+    newest = [node for node in bears.path[-NEW:] if node.depth not in bears.hidden]
+    large = [node for node in newest if node.tokens > LARGE and node.message and result_text(node.message)]
     known = store.summaries.digests(row, large)
     return [node for node in large if node.seq not in known][:AT_ONCE]
 

@@ -32,7 +32,7 @@ class Remembers(Protocol):
     @property
     def working(self) -> Working: ...
     def keep_working(self, working: Working) -> Working: ...
-    def recall(self, handle: str) -> str: ...
+    def recall_shown(self, handle: str) -> tuple[str, int]: ...
     def search(self, query: str, limit: int = LIMIT) -> list[Hit]: ...
 
 
@@ -135,7 +135,7 @@ def _recall(session: Remembers, asked: _Recall) -> str:
     if not _HANDLE.fullmatch(handle):
         raise ChoiceError(f"{shorten(asked.handle)!r} is no handle; handles look like {SAMPLE}, and search_context finds them")
     try:
-        text = session.recall(handle)
+        text, hidden = session.recall_shown(handle)
     except ChoiceError as error:
         raise ChoiceError(f"{error}; search_context finds messages, and their handles, by what they say") from None
     start = asked.start or 0
@@ -143,9 +143,13 @@ def _recall(session: Remembers, asked: _Recall) -> str:
         raise ChoiceError(f"{handle} has {len(text):,} characters, and none at {start:,}; recall it without `from` to begin anew")
     end = _end(text, start, asked.tokens or RECALL_TOKENS)
     if not start and end == len(text):
-        return text or "(an empty text)"
+        return (text or "(an empty text)") + _hidden_note(hidden)
     more = "" if end == len(text) else f"; go on with recall {to_json({'handle': handle, 'from': end})}"
-    return f"{text[start:end]}\n[characters {start:,} to {end:,} of {len(text):,}{more}]"
+    return f"{text[start:end]}\n[characters {start:,} to {end:,} of {len(text):,}{more}]{_hidden_note(hidden)}"
+
+
+def _hidden_note(count: int) -> str:
+    return f"\n[{count:,} {'message' if count == 1 else 'messages'} excluded or pruned since, and hidden]" if count else ""
 
 
 def _end(text: str, start: int, tokens: int) -> int:

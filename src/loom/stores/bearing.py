@@ -13,7 +13,7 @@ from loom.conversation.tree import Mode, Source
 from loom.errors import ChoiceError
 from loom.stores import nodes
 from loom.stores.database import Reader
-from loom.stores.marks import Marks, read_mark, summed
+from loom.stores.marks import Marks, Turned, read_mark, summed
 from loom.stores.nodes import TreeRow
 from loom.stores.path import TREE, Node, Opened, Path
 from loom.stores.reading import Reading
@@ -55,6 +55,7 @@ class _Marked(Struct, frozen=True):
     depth: int
     parent: int | None
     marks: Marks
+    withdrawn: bool = False  # a remark that was read, until somebody excluded it
 
 
 def bearing(
@@ -104,17 +105,30 @@ def bearing(
 def marked_in(reader: Reader, tree: int) -> dict[int, _Marked]:
     """The nodes of a tree of which something is said that bears on paths."""
     found = reader.all(_SHAPING, tree)
-    marks = summed(read_mark((row[0], *row[4:8])) for row in found)
-    return {row[0]: _Marked(row[0], row[1], row[2], row[3], marks[row[0]]) for row in found}
+    read = [read_mark((row[0], *row[4:8])) for row in found]
+    marks = summed(read)
+    included = {mark.node: mark.data.on for mark in read if isinstance(mark.data, Turned) and mark.data.flag == "included"}
+    return {row[0]: _Marked(row[0], row[1], row[2], row[3], marks[row[0]], not included.get(row[0], True)) for row in found}
 
 
 def kept_back(path: Path, marked: Mapping[int, _Marked]) -> str:
-    """Why the end of a path must not be shown elsewhere: it is excluded, or pruned by itself or with a node above it."""
+    """Why the end of a path must not be shown to a model: it is excluded, or pruned by itself or with a node above it."""
     assert path.end is not None
-    own = marked.get(path.end.seq)
-    if own and own.marks.flags.excluded:
-        return "excluded"
-    return "pruned" if _on_path(path, [mark for mark in marked.values() if mark.marks.flags.pruned]) else ""
+    return why_kept_back(path, marked)(path.end)
+
+
+def why_kept_back(path: Path, marked: Mapping[int, _Marked]) -> Callable[[Node], str]:
+    """Why a node of this path must not be shown to a model; "" where it may be."""
+    pruned = _on_path(path, [mark for mark in marked.values() if mark.marks.flags.pruned])
+    first = min((mark.depth for mark in pruned), default=len(path))
+
+    def why(node: Node) -> str:
+        own = marked.get(node.seq)
+        if own and (own.marks.flags.excluded or own.withdrawn):
+            return "excluded"
+        return "pruned" if node.depth >= first else ""
+
+    return why
 
 
 _SHAPING = """SELECT n.seq, n.id, n.depth, n.parent, r.kind, r.data, r.author, r.created FROM records r

@@ -107,7 +107,9 @@ def _take_texts(writer: Writer, tree: TreeRow, session: int, gone: Mapping[int, 
     writer.many(clear, [(tree.key, handle, session) for handle, data in own if data is not None and not _names_nodes(data)])
     ids = {name for (name,) in writer.all(f"SELECT n.id FROM {BY_SEQ}", tree.key, str(list(gone)))} if gone else set()
     for key, handle, by, data in writer.all(_TEXTS, tree.tenant, tree.project) if ids else ():
-        named = [name.rpartition("/") for stretch in from_json(data).get("nodes", ()) for name in stretch]
+        held = from_json(data)
+        named = [name.rpartition("/") for stretch in held.get("nodes", ()) for name in stretch]
+        named += [name.rpartition("/") for name in held.get("shows", ())]
         if any(name in ids and (other == tree.id or (not other and key == tree.key)) for other, _, name in named):
             writer.all(clear, key, handle, by)
 

@@ -20,25 +20,28 @@ _LARGEST = 2**53  # of whole numbers: what JSON holds everywhere, and databases 
 
 
 class Pin(Struct, frozen=True, omit_defaults=True):
-    """What an agent keeps in view: a node, or a text."""
+    """What an agent keeps in view: a node, or a text with the nodes whose words it shows."""
 
     node: str = ""
     text: str = ""
+    shows: tuple[str, ...] = ()
 
 
 class Stash(Struct, frozen=True, omit_defaults=True):
-    """A text that an agent put away; shown while it is recalled."""
+    """A text that an agent put away, with the nodes whose words it shows; shown while it is recalled."""
 
     text: str
     recalled: bool = False
+    shows: tuple[str, ...] = ()
 
 
 class Result(Struct, frozen=True, omit_defaults=True):
-    """What came of a command: shown once."""
+    """What came of a command, with the nodes whose words it shows: shown once."""
 
     command: str
     text: str
     failed: bool = False
+    shows: tuple[str, ...] = ()
 
 
 class Action(Struct, frozen=True, omit_defaults=True):
@@ -74,6 +77,7 @@ _Digits = Annotated[str, Meta(pattern="^[0-9]{1,15}$")]
 KINDS = {
     "working": _Kind(Working, _unnamed),
     "handoff": _Kind(Handoff, _unnamed),
+    "handoff_hidden": _Kind(str, _unnamed),
     "overflow": _Kind(Annotated[int, Meta(ge=1, le=_LARGEST)], lambda name: "\0" not in name),
     "recalled": _Kind(Annotated[int, Meta(ge=-1, le=_LARGEST)], is_node_id, lambda name, value: (name,)),
     "seen": _Kind(_Digits, _unnamed),

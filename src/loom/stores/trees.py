@@ -13,10 +13,11 @@ from loom.conversation.outline import Twig
 from loom.conversation.tree import TreeHead
 from loom.errors import ChoiceError, shorten
 from loom.stores import nodes
+from loom.stores.bearing import kept_back, marked_in
 from loom.stores.database import Database, Reader, Row
 from loom.stores.marks import Mark, Marks, marks_in, marks_of, summed
 from loom.stores.nodes import TreeRow
-from loom.stores.path import BY_SEQ, OF_N, TREE, Node, Path, named, to_node
+from loom.stores.path import BY_SEQ, OF_N, TREE, Node, Opened, Path, named, to_node
 from loom.stores.sessions import Scope, check_name
 
 _COLUMNS = "t.key, t.tenant, t.project, t.id, t.title, t.data, t.created"
@@ -241,11 +242,12 @@ class Trees:
         answered = sum(seq in hanging for seq, _ in beside)
         return count, count - len(beside) - (parents - silent - answered)
 
-    def search(self, tree: int, wanted: Sequence[str], limit: int) -> list[Node]:
-        """The newest nodes that say all of these words."""
+    def search(self, tree: int, wanted: Sequence[str], limit: int, model: bool = False) -> list[Node]:
+        """The newest nodes that say all of these words; for a `model` of those that are not hidden."""
         found: list[Node] = []
         last = 1 << 62
         with self._database.read() as reader:
+            marked = marked_in(reader, tree) if model else {}
             while len(found) < limit:
                 sql = f"SELECT {OF_N} FROM nodes n WHERE n.tree = $1 AND n.seq < $2 ORDER BY n.seq DESC LIMIT 500"
                 rows = reader.all(sql, tree, last)
@@ -254,7 +256,9 @@ class Trees:
                 last = rows[-1][0]
                 for node in map(to_node, rows):
                     text = node.message.text.lower() if node.message else ""
-                    if all(word in text for word in wanted):
+                    if all(word in text for word in wanted) and not (
+                        marked and kept_back(Path(Opened(reader), tree, node), marked)
+                    ):
                         found.append(node)
         return found[:limit]
 

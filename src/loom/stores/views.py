@@ -1,6 +1,7 @@
 """Views and handles: what stood for what in the last request, and the way back to what was cut."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -13,6 +14,7 @@ from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import Message
 from loom.errors import ChoiceError, shorten
 from loom.stores import nodes
+from loom.stores.bearing import marked_in, why_kept_back
 from loom.stores.database import Database, Reader, Writer
 from loom.stores.path import CHUNK, Node, Opened, Path, stands
 from loom.stores.sessions import Scope, SessionRow, check_alive, lock_alive
@@ -69,7 +71,8 @@ class Kept(Struct, frozen=True, omit_defaults=True):
     """What a handle stands for, as it is stored: stretches of nodes, a text by its place in a node, or the text itself.
 
     Who stands behind the node `at` may bring it back; without it, behind the last of the nodes. `TREE/ID` is in another tree.
-    `minted_at` is the place from which the handle was made; what was kept before places were has none.
+    `minted_at` is the place from which the handle was made; what was kept before places were has none. `shows` are nodes whose
+    words are in a text that came from no node itself.
     """
 
     nodes: tuple[tuple[str, str], ...] = ()
@@ -77,6 +80,7 @@ class Kept(Struct, frozen=True, omit_defaults=True):
     text: str | None = None
     at: str = ""
     minted_at: str = ""
+    shows: tuple[str, ...] = ()
 
 
 def span_at(place: str, nodes: Sequence[tuple[str, str]], at: str = "") -> tuple[str, Kept]:
@@ -84,9 +88,9 @@ def span_at(place: str, nodes: Sequence[tuple[str, str]], at: str = "") -> tuple
     return mint(place, to_json(nodes)), Kept(tuple(nodes), at=at, minted_at=place)
 
 
-def text_at(place: str, text: str) -> tuple[str, Kept]:
+def text_at(place: str, text: str, shows: Sequence[str] = ()) -> tuple[str, Kept]:
     """The handle of a text that is in no node, and what is kept under it."""
-    return mint(place, text), Kept(text=text, minted_at=place)
+    return mint(place, text), Kept(text=text, minted_at=place, shows=tuple(shows))
 
 
 def names(handle: str, kept: Kept, text: str | None = None) -> bool | None:
@@ -228,13 +232,21 @@ class Views:
     def recall(self, row: SessionRow, path: Path, handle: str) -> str:
         """What was cut under this handle in this session, or on a path that it stands on or stood on in its last request."""
         with self._database.read() as reader:
+            return _resolve(reader, row.tree.key, handle, self._in_scope(reader, row, path.end, handle))
+
+    def recall_shown(self, row: SessionRow, path: Path, handle: str, hidden: Collection[int]) -> tuple[str, int]:
+        """The same for a model: without what is excluded or pruned by now, wherever it stands, and how many messages that are.
+
+        `hidden` are more nodes of the tree that are not shown.
+        """
+        with self._database.read() as reader:
             kept = self._in_scope(reader, row, path.end, handle)
-            if kept is None:
-                raise _unknown(handle, f"session {row.id}")
-            return _resolve(reader, row.tree.key, handle, kept)
+            screen = _Screen(reader, row.tree.key, hidden)
+            screen.check(handle, kept)
+            return _resolve(reader, row.tree.key, handle, kept, screen), screen.count
 
     @staticmethod
-    def _in_scope(reader: Reader, row: SessionRow, end: Node | None, handle: str) -> Kept | None:
+    def _in_scope(reader: Reader, row: SessionRow, end: Node | None, handle: str) -> Kept:
         own = reader.one(_OWN, row.tree.key, handle, row.key)
         if own is not None and own[0] is not None:
             return _read(own[0])
@@ -243,9 +255,7 @@ class Views:
         found = [kept for (data,) in rows if data is not None and reach.holds(handle, kept := _read(data))]
         if found:
             return _only(reader, row.tree.key, handle, found)
-        if own is not None or (None,) in rows:
-            raise _purged(handle)
-        return None
+        raise _purged(handle) if own is not None or (None,) in rows else _unknown(handle, f"session {row.id}")
 
     def recall_any(self, scope: Scope, handle: str) -> str:
         """What was cut under this handle in any session in scope, or on the path of one."""
@@ -402,30 +412,74 @@ def _read(data: str) -> Kept:
     return msgspec.convert(from_json(data), Kept)
 
 
-def _resolve(reader: Reader, tree: int, handle: str, kept: Kept) -> str:
+def _resolve(reader: Reader, tree: int, handle: str, kept: Kept, screen: "_Screen | None" = None) -> str:
     if kept.text is not None:
         return kept.text
     if kept.place is None:
         text = ""
-        for said in _stretches(reader, tree, handle, kept):
+        for said in _stretches(reader, tree, handle, kept, screen):
             text += to_lines(said)  # grows in place; joined at the end, all of it would be in memory twice
         return text
     return dict(texts_of(next(_stretches(reader, tree, handle, kept))[0]))[kept.place]
 
 
-def _stretches(reader: Reader, tree: int, handle: str, kept: Kept) -> Iterator[list[Message]]:
+def _stretches(reader: Reader, tree: int, handle: str, kept: Kept, screen: "_Screen | None" = None) -> Iterator[list[Message]]:
     """What was said, a part at a time: it may be most of a long session."""
     for first, last in kept.nodes:
         key = _tree_named(reader, tree, first)
         begin, end = (nodes.find(reader, key, name.rpartition("/")[2]) for name in (first, last))
         start, path = begin, Path(Opened(reader), key, end)
+        why = screen.why(path) if screen else None
         for position in range(start.depth, len(path), CHUNK):
             found = path[position : position + CHUNK]
+            if screen and why:
+                found = screen.let_through(found, why)
             for node in found:
                 if node.message is None:
                     gone = f"of what was left out under {handle!r}, message {node.local} was purged and is gone for good"
                     raise ChoiceError(gone)
             yield [node.message for node in found if node.message]
+
+
+class _Screen:
+    """What a model may see of what is kept: nothing that is excluded, and nothing that is pruned with a node above it."""
+
+    def __init__(self, reader: Reader, tree: int, hidden: Collection[int]) -> None:
+        self._reader, self._tree, self._hidden = reader, tree, hidden
+        self._marked: dict[int, Mapping[int, Any]] = {}
+        self.count = 0  # messages that were held back
+
+    def why(self, path: Path) -> Callable[[Node], str]:
+        """Why a node of a path is held back; "" where it is not."""
+        if path.tree not in self._marked:
+            self._marked[path.tree] = marked_in(self._reader, path.tree)
+        kept_back = why_kept_back(path, self._marked[path.tree])
+        hidden = self._hidden if path.tree == self._tree else ()
+        return lambda node: "excluded" if node.seq in hidden else kept_back(node)
+
+    def let_through(self, found: Sequence[Node], why: Callable[[Node], str]) -> list[Node]:
+        shown = [node for node in found if not why(node)]
+        self.count += len(found) - len(shown)
+        return shown
+
+    def check(self, handle: str, kept: Kept) -> None:
+        """That something of it may be seen: of a text all, of messages at least one."""
+        whole = kept.text is not None or kept.place is not None
+        reasons = [self._why_named(name) for stretch in kept.nodes for name in stretch] if whole else []
+        reasons += [self._why_named(name) for name in kept.shows]
+        if not whole and not any(_stretches(self._reader, self._tree, handle, kept, self)):
+            reasons = ["excluded"]
+        self.count = 0
+        for reason in filter(None, reasons):
+            raise ChoiceError(f"what was left out under {handle!r} is {reason} by now and stays hidden")
+
+    def _why_named(self, name: str) -> str:
+        try:
+            key = _tree_named(self._reader, self._tree, name)
+            node = nodes.find(self._reader, key, name.rpartition("/")[2])
+        except ChoiceError:  # it is not here, so nobody hid it here
+            return ""
+        return self.why(Path(Opened(self._reader), key, node))(node)
 
 
 def _tree_named(reader: Reader, tree: int, name: str) -> int:
