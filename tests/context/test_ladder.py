@@ -121,6 +121,17 @@ def test_micro_leaves_what_the_model_has_not_read() -> None:
     assert ladder.micro(whole(s), s) == whole(s)
 
 
+def test_what_only_looks_cut_is_cut_like_any_other() -> None:
+    snipped = f"{'x' * 2600}\n[...snipped 9 chars] (recall ~aaaaaaaaaaaa)"
+    cached = f"[tool result cached: 9 chars] {'word ' * 200} (recall ~aaaaaaaaaaaa)"
+    s = scene([said("user", "go"), *step(1, cached), said("assistant", snipped), said("user", "on")])
+    for rung, text in ((ladder.snip, snipped), (ladder.micro, cached)):
+        view = rung(whole(s), s)
+        (handle,) = [handle for piece in view for item in piece.items for handle in item.handles]
+        assert s.archive.recall(handle) == text
+        assert rung(view, s) == view
+
+
 def test_collapse_keeps_the_first_three_and_the_last_five() -> None:
     history = [
         said("user", "Fix the login."),

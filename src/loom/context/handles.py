@@ -63,7 +63,8 @@ class Archive:
         self._kept: dict[str, str | tuple[Message, ...]] = {}
         self._named: dict[str, object] = {}  # what each handle stands for, to tell two things apart
         self._parts: dict[int, set[str]] = {}  # the handles of parts, by the index of their message
-        self._before, self._taken = before, taken
+        self._earlier = before._named if before else {}
+        self._taken = taken
         self.digests = digests  # what a model said of large texts, by the text
 
     def keep_text(self, place: str, text: str) -> str:
@@ -88,15 +89,10 @@ class Archive:
         for attempt in count():
             minted_at = f"{place} #{attempt}" if attempt else place
             handle = mint(minted_at, content)
-            if handle not in self._taken and self._names(handle, thing) == thing:
+            if handle not in self._taken and self._named.get(handle, self._earlier.get(handle, thing)) == thing:
                 self._named[handle] = thing
                 return handle, minted_at
         raise AssertionError("a handle is free after finitely many attempts")
-
-    def _names(self, handle: str, otherwise: object) -> object:
-        if handle in self._named:
-            return self._named[handle]
-        return self._before._names(handle, otherwise) if self._before else otherwise
 
     def parts_of(self, index: int) -> Collection[str]:
         """The handles under which texts of the message at this index were kept. Its own words may only look like some."""

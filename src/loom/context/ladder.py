@@ -92,8 +92,10 @@ def spared(history: Sequence[Message], pins: Iterable[int]) -> frozenset[int]:
 def snip(view: View, scene: Scene, limit: int = SNIP) -> View:
     """Long texts become their first characters."""
 
+    own = _handles_by_index(view)
+
     def shorter(text: str, index: int, path: str) -> str:
-        if len(text) <= limit or _SNIPPED.search(text, max(0, len(text) - 80)):
+        if len(text) <= limit or (_SNIPPED.search(text, max(0, len(text) - 80)) and _ends_with_one_of(text, own[index])):
             return text
         return f"{text[:limit]}\n[...snipped {len(text) - limit} chars] (recall {scene.archive.keep_part(index, path, text)})"
 
@@ -103,14 +105,26 @@ def snip(view: View, scene: Scene, limit: int = SNIP) -> View:
 _SNIPPED = re.compile(r"\n\[\.\.\.snipped \d+ chars\] \(recall ~[a-z2-7]{12}\)$")
 
 
+def _handles_by_index(view: View) -> dict[int, tuple[str, ...]]:
+    """The handles under which texts of each message were cut before."""
+    return {piece.span.start + n: item.handles for piece in view for n, item in enumerate(piece.items)}
+
+
+def _ends_with_one_of(text: str, handles: tuple[str, ...]) -> bool:
+    """Whether a marker of ours stands last; others can write what looks like one."""
+    return text.endswith(tuple(f"(recall {handle})" for handle in handles))
+
+
 def micro(view: View, scene: Scene) -> View:
     """Results of tools that were answered already: those that came before are named, others become a preview."""
+    own = _handles_by_index(view)
     seen: dict[tuple[str, str], str] = {}
     called: set[str] = set()
 
     def smaller(result: ToolResult, index: int, number: int) -> ToolResult:
         text = "\n".join(part.text for part in result.parts if isinstance(part, Text))
-        if not text or any(isinstance(part, Media | Opaque) for part in result.parts) or text.startswith(_CACHED):
+        is_cached = text.startswith(_CACHED) and _ends_with_one_of(text, own[index])
+        if not text or any(isinstance(part, Media | Opaque) for part in result.parts) or is_cached:
             return result
         first = seen.setdefault((result.name, text), result.call_id)
         again = first != result.call_id or result.call_id in called

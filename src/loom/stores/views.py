@@ -344,7 +344,9 @@ def _clashes(reader: Reader, tree: int, handles: Mapping[str, Kept]) -> Iterator
             yield handle
 
 
-_UNDER = "SELECT DISTINCT handle, data FROM handles WHERE tree = $1 AND handle IN {each:2} AND data IS NOT NULL"
+# All that is kept under a handle of a tree is the same, so one record of it tells.
+_UNDER = """SELECT h.handle, h.data FROM handles h WHERE h.tree = $1 AND h.handle IN {each:2} AND h.session = (
+    SELECT min(o.session) FROM handles o WHERE o.tree = h.tree AND o.handle = h.handle AND o.data IS NOT NULL)"""
 
 
 def _only(reader: Reader, tree: int, handle: str, found: Sequence[Kept]) -> Kept:
