@@ -130,7 +130,7 @@ def test_weave_writes_a_request_that_the_checker_accepts(long: Path, tmp_path: P
 def test_weave_keeps_the_dialect_and_the_model_of_the_transcript(tmp_path: Path) -> None:
     woven = report_of("weave", SESSION)
     assert woven["request"]["messages"][0]["role"] == "user"
-    assert woven["request"]["max_tokens"] == woven["report"]["reserved_output"]
+    assert woven["request"]["max_tokens"] >= woven["report"]["reserved_output"]
     assert woven["report"]["model"].startswith("claude")
     assert report_of("weave", SESSION, "--dialect", "document")["request"].startswith("## user\n\n")
     assert loom("weave", SESSION, "--dialect", "document", "-o", tmp_path / "out.md").returncode == 0

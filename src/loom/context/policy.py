@@ -25,6 +25,8 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     counter: str = "best"
     history: Literal["rest", "zone"] = "rest"
     reserve: int = 4096
+    # Whether a small window keeps all of the reserve; else it spares a part of it, as of its other zones.
+    keep_reserve: bool = False
     # Kept free where the model's own tokenizer is not public and another one stands in.
     margin: float = 0.08
     # How full a new epoch may be, so that the next calls can append to it.

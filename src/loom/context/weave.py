@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
+from math import ceil
 from typing import Any
 
 from msgspec import Struct
@@ -31,10 +32,12 @@ from loom.conversation.turns import Span, in_flight
 from loom.dialects import dialect
 from loom.dialects.given import parse_placed, parse_tool
 from loom.dialects.repair import Repaired, repair
-from loom.dialects.settings_repair import has_marks, mend_settings
+from loom.dialects.settings import thinking_tokens
+from loom.dialects.settings_repair import has_marks, limit_unstreamed, mend_settings
 from loom.errors import CannotFit, ChoiceError, describe
 
 STAND_IN = "o200k_base"  # counts for models whose own tokenizer is not public, with the policy's margin
+UNSURE = 0.25  # by how much more a provider may count than the stand-in, before an answer may take what the window leaves
 
 
 class Context(Struct, frozen=True):
@@ -45,6 +48,8 @@ class Context(Struct, frozen=True):
     archive: Archive
     tail: int = 0
     is_document: bool = False
+    # Whether the caller said how long the answer may be; else it is as long as the model and the window allow.
+    is_answer_limited: bool = False
 
     def __repr__(self) -> str:
         # Not all that it holds: asyncio writes down what a task returned, and would take longer for it than the weaving took.
@@ -57,7 +62,10 @@ class Context(Struct, frozen=True):
         return self._render("responses")
 
     def anthropic(self) -> dict[str, Any]:
-        wire: dict[str, Any] = dialect("anthropic").render(_with_marks(self.conversation, self.tail)).wire
+        conversation = _with_marks(self.conversation, self.tail)
+        if not self.is_answer_limited:
+            conversation = limit_unstreamed(conversation)
+        wire: dict[str, Any] = dialect("anthropic").render(conversation).wire
         return wire
 
     def document(self) -> str:
@@ -88,6 +96,8 @@ class Wish(Struct, frozen=True, kw_only=True):
     model: str | None = None
     window: int | None = None
     reserve_output: int | None = None
+    # What the caller said the answer may take: the reserve, where it was given.
+    answer: int | None = None
     sections: tuple[Section, ...] = ()
     overrides: Overrides = {}
     ratio: float = 1.0
@@ -267,7 +277,7 @@ def _build(
         system=placed,
         messages=sent,
         model=wire_name(model or ""),
-        max_output=budget.reserved_output or max(1, min(conversation.max_output or 4096, budget.window - beside - fitted.tokens)),
+        max_output=_answer_limit(wish, given, budget, beside + fitted.tokens),
     )
     woven, changed = mend_settings(woven)
     # That zones were scaled is news only to those who fill them.
@@ -285,6 +295,10 @@ def _build(
         notes.append(f"{len(given_up)} of {len(asked)} sections left out: there is no room for them beside goal and request")
     if fitted.dropped > chosen.warn_past_dropped:
         notes.append(f"{fitted.dropped:,} messages evicted; consider a summary, or a new session")
+    if model and not wish.answer and not given.max_output and find_model(model, wish.overrides).max_output is None:
+        notes.append(
+            f"how much {model} can answer is not known: {woven.max_output:,} tokens are allowed, reserve_output sets another limit"
+        )
     if not exact:
         notes.append(f"no public tokenizer for {model or 'an unknown model'}: counted by {STAND_IN}, {margin:.0%} kept free")
     if settings_tokens:
@@ -312,7 +326,7 @@ def _build(
         places=places,
         given_up=tuple(given_up),
     )
-    return Context(woven, report, archive, len(tail), wish.document)
+    return Context(woven, report, archive, len(tail), wish.document, bool(wish.answer or given.max_output))
 
 
 def _select(history: tuple[Message, ...], setup: Setup, previous: Epoch | Renewal | None, head_hash: str) -> Selected:
@@ -436,6 +450,7 @@ def check_wish(
         model=model,
         window=window,
         reserve_output=reserve_output,
+        answer=reserve_output or None,
         sections=tuple(found),
         overrides=overrides or {},
         ratio=ratio,
@@ -445,23 +460,48 @@ def check_wish(
 
 def budget_for(wish: Wish, given: Conversation) -> Budget:
     """The window and its zones; the reserve is what was asked for, what the request says, or the policy's."""
-    model, reserve, asked = wish.model or given.model or None, wish.reserve_output, given.max_output
+    model, reserve = wish.model or given.model or None, wish.reserve_output
     size = wish.window if wish.window is not None else find_model(model, wish.overrides).window
     if not isinstance(size, int) or isinstance(size, bool) or size <= 0:
         raise ChoiceError(
             f"the window must be a positive number of tokens, found {describe(size)}; leave it out for the model's own"
         )
-    usual = min(wish.policy.reserve, find_model(model, wish.overrides).max_output or wish.policy.reserve)
-    if reserve is None and asked and asked <= size // 2:
-        reserve = asked
-    if reserve is None and usual <= size // 4:
-        reserve = usual
+    if reserve is None:
+        reserve = _usual_reserve(wish, given, size)
     options: BudgetOptions = {"zones": {**wish.policy.zones, **wish.zones}, "overrides": wish.overrides}
     if wish.window is not None:
         options["window"] = size
     if reserve is not None:
         options["reserved_output"] = reserve
     return allocate_budget(model, **options)
+
+
+def _usual_reserve(wish: Wish, given: Conversation, window: int) -> int | None:
+    """What is kept for an answer where nobody said it: the request's own limit, the policy's reserve; none where neither fits."""
+    if given.max_output and given.max_output <= window // 2:
+        return given.max_output
+    if wish.policy.keep_reserve and wish.policy.reserve < window:
+        return wish.policy.reserve
+    most = find_model(wish.model or given.model or None, wish.overrides).max_output or wish.policy.reserve
+    # What is thought counts as answer, so it is kept beside it.
+    for usual in (min(wish.policy.reserve + thinking_tokens(given.settings), most), min(wish.policy.reserve, most)):
+        if usual <= window // (4 if usual <= wish.policy.reserve else 2):
+            return usual
+    return None
+
+
+def _answer_limit(wish: Wish, given: Conversation, budget: Budget, used: int) -> int:
+    """How long the answer may be: as the caller says, else what the model can give, at most what the window leaves.
+
+    Where the model's own limit is not known the reserve of the policy stands for it: a larger one may be refused.
+    """
+    if wish.answer:
+        return wish.answer
+    model = wish.model or given.model or None
+    is_exact = isinstance(profile_for(model).text, Exact)
+    left = budget.window - (used if is_exact else ceil(used * (1 + UNSURE)))
+    own = given.max_output or find_model(model, wish.overrides).max_output or wish.policy.reserve
+    return max(1, min(own, max(left, budget.reserved_output)))
 
 
 def _report(

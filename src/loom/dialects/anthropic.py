@@ -23,7 +23,7 @@ from loom.conversation.message import (
     ToolResult,
 )
 from loom.dialects.anthropic_rules import RULES, check, check_messages
-from loom.dialects.settings import translate_settings
+from loom.dialects.settings import thinking_tokens, translate_settings
 from loom.dialects.wire import (
     Dialect,
     Json,
@@ -227,7 +227,9 @@ def render(conversation: Conversation) -> Rendered:
     settings, _ = translate_settings(conversation.settings, NAME, losses)
     wire |= settings
     if conversation.max_output is not None or "max_tokens" not in wire:
-        wire["max_tokens"] = conversation.max_output if conversation.max_output is not None else DEFAULT_MAX_OUTPUT
+        # What is thought counts as answer, and the wire demands room for more than that.
+        usual = DEFAULT_MAX_OUTPUT + thinking_tokens(conversation.settings)
+        wire["max_tokens"] = conversation.max_output if conversation.max_output is not None else usual
     if conversation.system:
         wire["system"] = _render_system(conversation.system, losses)
     wire["messages"] = list(render_messages(conversation.messages, losses))

@@ -9,6 +9,10 @@ from loom.dialects.wire import Finding, Json, Rule, expect_list, expect_object, 
 MAX_MARKS = 4
 MAX_MESSAGES = 100_000
 MIN_THINKING = 1024
+# Tokens of an answer beyond which Anthropic's own client raises an error unless the answer is streamed: it takes 128,000 tokens
+# for an hour and allows ten minutes (SDK 2.8.0, _base_client.py); of the first models of Opus 4 it allows less (_constants.py).
+MAX_UNSTREAMED = 128_000 // 6
+UNSTREAMED_MODELS = ((re.compile(r"opus-4(?:-[01])?(?:$|[-@]20\d{6})|claude-4-opus"), 8_192),)
 ID = re.compile(r"[a-zA-Z0-9_-]+")
 
 RULES = {

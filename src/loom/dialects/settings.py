@@ -48,6 +48,15 @@ def translate_settings(settings: Carried | None, target: str, losses: list[Loss]
     return wire, ()
 
 
+def thinking_tokens(settings: Carried | None) -> int:
+    """How much of an answer may be thought before it begins, where a request says so in tokens."""
+    if settings is None or settings.wire != "anthropic" or '"budget_tokens"' not in settings.fields:
+        return 0
+    thinking = carried_fields(settings, "anthropic").get("thinking")
+    budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
+    return budget if isinstance(budget, int) and budget > 0 else 0
+
+
 def _translate_stop(left: Json, wire: Json, source: str, target: str) -> None:
     if source == "openai" and target == "anthropic" and left.get("stop"):
         stop = left.pop("stop")

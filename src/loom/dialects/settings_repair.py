@@ -8,8 +8,9 @@ from msgspec.structs import replace
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import Carried, Conversation, Message, Opaque, Part, ToolResult
 from loom.dialects import anthropic
-from loom.dialects.anthropic_rules import MAX_MARKS
-from loom.dialects.wire import Json, carry
+from loom.dialects.anthropic_rules import MAX_MARKS, MAX_UNSTREAMED, MIN_THINKING, UNSTREAMED_MODELS
+from loom.dialects.settings import thinking_tokens
+from loom.dialects.wire import Json, carried_fields, carry
 
 Changes = list[tuple[str, str]]
 _LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
@@ -176,6 +177,24 @@ def _mend_thinking(conversation: Conversation, changes: Changes) -> Conversation
     if not broken:
         return conversation
     fields: Json = from_json(settings.fields)
-    del fields["thinking"]
-    changes += [(finding.rule, "turned thinking off") for finding in broken]
+    budget, limit = thinking_tokens(settings), conversation.max_output or 0
+    if [finding.rule for finding in broken] == ["thinking-budget"] and budget >= limit > MIN_THINKING:
+        lowered = max(MIN_THINKING, limit // 2)
+        fields["thinking"]["budget_tokens"] = lowered
+        changes.append(
+            ("thinking-budget", f"lowered thinking from {budget:,} to {lowered:,} tokens: the answer may take {limit:,}")
+        )
+    else:
+        del fields["thinking"]
+        changes += [(finding.rule, "turned thinking off") for finding in broken]
     return replace(conversation, settings=carry(settings.wire, fields, settings.form))
+
+
+def limit_unstreamed(conversation: Conversation) -> Conversation:
+    """The conversation with an answer that Anthropic's client accepts without streaming, unless it streams or thinks for longer."""
+    most = next((tokens for name, tokens in UNSTREAMED_MODELS if name.search(conversation.model)), MAX_UNSTREAMED)
+    settings = conversation.settings
+    is_streamed = settings is not None and carried_fields(settings, settings.wire).get("stream") is True
+    if is_streamed or (conversation.max_output or 0) <= most or thinking_tokens(settings) >= most:
+        return conversation
+    return replace(conversation, max_output=most)

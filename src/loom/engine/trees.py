@@ -367,8 +367,7 @@ class LoomTree:
         """Whose request it is, at which node, and what is asked of it by default."""
         session = self.session(agent) if at is None and not wishes.get("preview") else self._looking(agent)
         if "policy" not in wishes:
-            wishes["policy"] = chosen = preferred(self.preferences)
-            wishes.setdefault("reserve_output", chosen.reserve)
+            wishes["policy"] = preferred(self.preferences)
         if at is None and session.cursor is None and (newest := self._newest()):
             at = newest.id
         return session, at, wishes
