@@ -1,11 +1,17 @@
 """What a person excludes or prunes stays hidden from models by every door; the person still sees it."""
 
 import asyncio
+import itertools
+import re
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from loom import Context, Loom, Message, Session, Text, ToolCall, ToolResult
+from loom import CannotFit, Context, Loom, Message, Session, Text, ToolCall, ToolResult
 from loom.conversation.agents import PERMISSIONS, Agent
 from loom.conversation.canonical import to_json
 from loom.conversation.tree import TreeHead
@@ -14,6 +20,7 @@ from loom.errors import ChoiceError
 from loom.providers.scripted import ScriptedModel
 from loom.stores.doctor import examine
 from loom.stores.path import Node
+from tests.shared import examples
 from tests.stores.history import open_loom
 
 SECRET = "the combination is heddle-42"
@@ -96,6 +103,18 @@ def test_the_handle_of_one_hidden_message_tells_a_model_nothing(loom: Loom) -> N
     assert "Nothing that you no longer see" in words(ask(session, "search_context", query="combination heddle"))
     tree.exclude(node.id, on=False)
     assert SECRET in words(ask(session, "recall", handle=part))
+
+
+def test_what_was_recalled_or_pinned_for_a_request_may_be_pruned(loom: Loom) -> None:
+    tree, session, node = talk(loom)
+    handle = marked(prepared(session))[0]
+    result = ask(session, "recall", handle=handle)
+    pin = session.path[-1].id
+    tree.prune(session.path[4].id)
+    context = prepared(session, pins=[pin])
+    assert words(result) not in str(context.openai())
+    assert any("pruned" in note for note in context.report.notes)
+    assert node.id in {step.id for step in session.path}
 
 
 def test_a_remark_that_was_read_and_then_excluded_is_not_recalled(loom: Loom) -> None:
@@ -193,3 +212,71 @@ def test_no_model_is_asked_to_sum_up_what_is_hidden(address: str) -> None:
         session = tree.session()
         asyncio.run(session._sum_up_what_is_due())
     assert SECRET not in "".join(asked)
+
+
+@settings(deadline=None, max_examples=examples(18), suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_no_handle_gives_a_model_words_that_are_hidden_and_each_gives_all_others(tmp_path: Path, data: st.DataObject) -> None:
+    with open_loom(str(tmp_path / f"{next(_numbers)}.db")) as loom:
+        tree = loom.new_tree("Scarf")
+        parents: dict[str, str] = {}
+        handles: set[str] = set()
+        excluded: set[str] = set()
+        pruned: set[str] = set()
+        for _ in range(data.draw(st.integers(4, 24))):
+            node = data.draw(st.sampled_from(sorted(parents))) if parents else ""
+            match data.draw(st.sampled_from(["say", "say", "say", "prepare", "exclude", "include", "prune", "restore"])):
+                case "prepare" if parents:
+                    session = tree.session()
+                    with suppress(CannotFit, ChoiceError):
+                        handles.update(marked(prepared(session, window=500, reserve_output=50)))
+                        handles.update(hit.handle for hit in session.search("word", limit=2))
+                case "exclude" | "include" as how if node:
+                    tree.exclude(node, on=how == "exclude")
+                    (excluded.add if how == "exclude" else excluded.discard)(node)
+                case "prune" if node:
+                    tree.prune(node)
+                    pruned.add(node)
+                case "restore" if node:
+                    with suppress(ChoiceError):
+                        tree.restore(node)
+                        pruned.discard(node)
+                case _:
+                    with suppress(ChoiceError):
+                        made = tree.say(f"node{len(parents):03} {'word ' * 40}", after=node if data.draw(st.booleans()) else None)
+                        parents[made.id] = _above(tree, made)
+        session = tree.session()
+        for handle in handles:
+            whole = session.recall(handle)
+            told = _tokens(whole)
+            hidden = {_token(tree, name) for name in parents if name in excluded or _is_pruned(name, parents, pruned)}
+            try:
+                shown = _tokens(session.recall_shown(handle)[0])
+            except ChoiceError:
+                shown = set()
+            assert shown == told - hidden
+
+
+_numbers = itertools.count()
+
+
+def _above(tree: LoomTree, node: Node) -> str:
+    return tree.read([node.parent])[node.parent].id if node.parent is not None else ""
+
+
+def _is_pruned(name: str, parents: dict[str, str], pruned: set[str]) -> bool:
+    while name:
+        if name in pruned:
+            return True
+        name = parents[name]
+    return False
+
+
+def _token(tree: LoomTree, name: str) -> str:
+    message = tree.node(name).message
+    assert message is not None
+    return message.text[:7]
+
+
+def _tokens(text: str) -> set[str]:
+    return set(re.findall(r"node\d{3}", text))

@@ -85,7 +85,8 @@ def prepare(
         model = wish.model or given.model
         wish = replace(wish, document=manner.document, ending=manner.buffer)
         usable = budget_for(wish, given).usable
-        pins = [*pins, *(pin for pin in bears.pins if pin not in pins)]
+        pins = [pin for pin in pins if pin.depth < len(now)]  # what is pruned by now is not in any request
+        pins += [pin for pin in bears.pins if pin not in pins]
         view = last.view if last else store.views.newest(row, now)
         summaries = store.summaries.on_path(row, now, bears.hidden)
         given_by = next((one.name for one in reversed(summaries) if one.by == GIVEN), "")
