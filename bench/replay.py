@@ -1,11 +1,15 @@
 """An agent's work replayed call by call: Loom's policies, and with --peers the libraries that manage a history.
 
-python bench/replay.py [--peers] [--only NAME ...] [--window TOKENS] [--limit SECONDS] [--json]     (LOOM_SHARED, or ../shared)
+python bench/replay.py [--peers] [--only NAME ...] [--window TOKENS] [--limit SECONDS] [--json] [--readme]
+(LOOM_SHARED, or ../shared, holds transcripts and measures.)
 The transcript is replay_1200: 1,200 messages, 477 model calls. Each library runs in its own environment under .work/venvs, made on
 first use. Every request is judged by the shared measures and the exact o200k tokenizer. Nothing here is a test.
 
 re-cache    uncached tokens sent by tokens that were new: 1 is the floor, what is above it is the price of compression
 recall      look-ahead recall, strict: what the agent writes again later and the request still shows
+
+At the end the bench judges Loom's `default` by the others of the same run: its faults, and its ratios to the best of them.
+--readme writes the rows into the table of README.md, so that no figure there is written by hand; it needs all of them.
 """
 
 import argparse
@@ -76,6 +80,64 @@ def show(name: str, row: Row) -> str:
     )
 
 
+# What README.md calls the rows that it shows.
+README_NAMES = {
+    ("Loom", "default"): "**Loom** {version}",
+    ("LangChainAgents", "SummarizationMiddleware"): "LangChain {version} `SummarizationMiddleware`",
+    ("PydanticAI", "TieredCompaction"): "Pydantic AI harness {version}, tiered",
+    ("SemanticKernel", "ChatHistoryTruncationReducer"): "Semantic Kernel {version} reducer",
+    ("Strands", "SlidingWindowConversationManager"): "Strands {version} sliding window",
+    ("OpenAIAgents", "session.get_items"): "OpenAI Agents {version} session limit",
+}
+README_HEAD = """| | calls over / torn / goal lost | mean tokens | re-cache factor | look-ahead recall |
+|---|---|---|---|---|
+"""
+README_BEGIN, README_END = "<!-- bench/replay.py --readme writes this table -->\n", "<!-- to here -->\n"
+
+
+def readme_table(rows: list[Row]) -> str:
+    """The rows that README.md shows, as a table."""
+    found = {(row["peer"], row["variant"]): row for row in rows}
+    table = README_HEAD
+    for key, name in README_NAMES.items():
+        row = found[key]
+        faults = f"{row['over_budget']} / {row['torn_pairs']} / {row['goal_missing']}"
+        recall = "–" if row["lookahead_recall"] is None else f"{100 * row['lookahead_recall']:.1f} %"
+        title = name.format(version=row["version"])
+        table += f"| {title} | {faults} | {row['mean_tokens']:,.0f} | {row['recache_factor']:.2f} | {recall} |\n"
+    return table
+
+
+def write_readme(rows: list[Row]) -> None:
+    played = {(row["peer"], row["variant"]) for row in rows if "failed" not in row}
+    if missing := [f"{peer} {variant}" for peer, variant in README_NAMES if (peer, variant) not in played]:
+        sys.exit(f"README.md stays as it is, without rows for {', '.join(missing)}; play all with --peers")
+    readme = ROOT / "README.md"
+    text = readme.read_text(encoding="utf-8")
+    before, begin, rest = text.partition(README_BEGIN)
+    _, end, after = rest.partition(README_END)
+    if not begin or not end:
+        sys.exit(f"README.md has no place for the table: {README_BEGIN.strip()} … {README_END.strip()}")
+    readme.write_text(f"{before}{begin}{readme_table(rows)}{end}{after}", encoding="utf-8")
+
+
+def judge(rows: list[Row]) -> str:
+    """Loom's `default` by the best of the others that made no fault, and whether it made one itself."""
+    played = [row for row in rows if "failed" not in row and row["variant"] != "nothing managed"]
+    ours = next((row for row in played if (row["peer"], row["variant"]) == ("Loom", "default")), None)
+    if ours is None:
+        return "nothing to judge: Loom's default was not played"
+    faults = ours["over_budget"] + ours["torn_pairs"] + ours["goal_missing"]
+    lines = [f"Loom's default made {faults} faults in {ours['calls']} calls"]
+    others = [row for row in played if row["peer"] != "Loom"]
+    for field, title, best in (("lookahead_recall", "recall", max), ("recache_factor", "re-cache", min)):
+        known = [row for row in others if row[field]]
+        if known and ours[field]:
+            other = best(known, key=lambda row: row[field])
+            lines.append(f"{title}: {ours[field] / other[field]:.2f} of {other['peer']} {other['variant']}, the best of the others")
+    return "\n".join(lines)
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description="An agent's work replayed call by call, by Loom and by its peers.")
     options.add_argument("--peers", action="store_true", help="play the peers too, each in an environment of its own")
@@ -83,6 +145,7 @@ def main() -> None:
     options.add_argument("--window", type=int, default=16_000, help="tokens of usable input (16000)")
     options.add_argument("--limit", type=float, default=300.0, help="seconds after which a peer is abandoned (300)")
     options.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    options.add_argument("--readme", action="store_true", help="write the rows into the table of README.md as well")
     chosen = options.parse_args()
     folder = WORK / "transcripts"
     subprocess.run([sys.executable, SHARED / "transcripts.py", folder], check=True)
@@ -99,6 +162,10 @@ def main() -> None:
             print(show(f"{one.peer.name}{version} {one.variant}", row), flush=True)
     if chosen.json:
         print(json.dumps({"transcript": TRANSCRIPT, "window": chosen.window, "rows": rows}, indent=1))
+    else:
+        print(judge(rows))
+    if chosen.readme:
+        write_readme(rows)
 
 
 if __name__ == "__main__":
