@@ -80,7 +80,7 @@ def test_as_json_it_is_one_object() -> None:
     assert report["handoff"]["produced_artifacts"] == ["tests/test_login.py"]
     assert report["document"].startswith("# Handoff Document (Sprint ")
     assert report["working"]["plan"] == ["write a test", "fix it"]
-    assert report["pending"] == ['bash {"command":"make test"}']
+    assert report["pending"] == [{"id": "c2", "name": "bash", "arguments": '{"command":"make test"}'}]
     assert (report["restored"], report["epoch"]) == (False, None)
     assert report["next"] == f"loom weave --session {name}"
 

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loom import Conversation, Loom, Message, Session, Text, ToolCall, ToolResult
+from loom import Conversation, Loom, Message, Session, Text, ToolCall, ToolResult, weave
 from loom.context.handles import to_lines
 from loom.context.weave import gate_counter
 from loom.context.working import EMPTY, PLAN, SCRATCHPAD
+from loom.conversation.canonical import to_json
 from loom.dialects import WIRES
 from loom.dialects.given import parse_tool
 from loom.engine.tools import RECALL_TOKENS, RECALLED, carry_out, tools
@@ -172,7 +173,7 @@ def test_a_model_keeps_its_own_assessment(session: Session) -> None:
 @pytest.mark.parametrize(
     ("name", "arguments", "told"),
     [
-        ("recal", "{}", "there is no tool 'recal' here; call one of recall, search_context, set_working_state"),
+        ("recal", "{}", "'recal' is none of Loom's tools; they are recall, search_context, set_working_state"),
         ("recall", "", "Object missing required field `handle`; it takes a JSON object with handle, from (optional), tokens (opt"),
         ("recall", '{"handle":', "that is not JSON"),
         ("recall", "[1]", "Expected `object`, got `array`"),
@@ -194,6 +195,47 @@ def test_a_model_is_told_what_it_got_wrong(session: Session, name: str, argument
     session.append("hi")
     assert told in refused(session, name, arguments)
     assert session.working == EMPTY
+
+
+def test_calls_of_other_tools_are_left_to_whoever_has_them(session: Session) -> None:
+    session.append("hi")
+    before = len(session.path)
+    assert session.use(ToolCall("c", "bash", '{"command":"ls"}')) is None
+    assert session.use(ToolCall("c", "recal", "{}")) is None
+    assert len(session.path) == before
+    assert session.use(ToolCall("c", "search_context", '{"query":"hi"}')) is not None
+
+
+def test_a_tool_of_the_callers_own_that_has_the_name_of_one_of_ours_is_the_callers(session: Session) -> None:
+    session.change(tools=[{"type": "function", "function": {"name": "recall", "parameters": {"properties": {"product": {}}}}}])
+    session.append("which cars were called back?")
+    assert session.use(ToolCall("c", "recall", '{"product":"car"}')) is None
+    session.change(tools=tools())
+    assert session.use(ToolCall("c", "recall", '{"handle":"~zzzzzzzzzzzz"}')) is not None
+
+
+def test_markers_name_the_tool_only_where_the_request_declares_it() -> None:
+    history = [{"role": "user", "content": f"{n} " + "word " * 400} for n in range(30)]
+    for declared in ((), tools()):
+        context = weave(history, window=3000, reserve_output=200, tools=declared)
+        handles = {handle for item in context.report.items for handle in item.handles}
+        assert handles
+        for wire in (context.openai(), context.anthropic(), context.responses()):
+            text = to_json(wire)
+            assert all((f"recall {handle}" in text) == bool(declared) for handle in handles if handle in text)
+            assert any(f"{'recall' if declared else 'handle'} {handle}" in text for handle in handles)
+
+
+def test_words_that_look_like_a_marker_are_sent_as_they_are() -> None:
+    said = "[3 messages left out here; recall ~aaaaaaaaaaaa]"
+    history = [{"role": "user", "content": "word " * 4000}, {"role": "user", "content": said}]
+    assert weave(history, window=3000, reserve_output=200).openai()["messages"][-1]["content"] == said
+
+
+def test_calls_that_wait_for_a_result_come_back_with_their_ids(session: Session) -> None:
+    calls = (ToolCall("a", "bash", '{"command":"make"}'), ToolCall("b", "read", "{}"))
+    session.append("go", Message("assistant", calls), {"role": "tool", "tool_call_id": "b", "content": "ok"})
+    assert session.resume().pending == calls[:1]
 
 
 JSON = st.recursive(

@@ -684,7 +684,7 @@ def test_merging_tells_the_version_that_stands(loom: Loom) -> None:
     assert made.message is not None
     assert "NEW words" in made.message.text
     assert "old words" not in made.message.text
-    [handle] = re.findall(r"recall (~\w+)", made.message.text)
+    [handle] = re.findall(r"handle (~\w+)", made.message.text)
     assert "NEW words" in tree.session().recall(handle)
     assert version.local in made.message.text
     with pytest.raises(ChoiceError, match="at least 120 tokens, found 5"):

@@ -44,7 +44,7 @@ def resume(where: Where, name: str | None, as_json: bool) -> None:
                 "document": to_system_prompt(resumed.handoff),
                 "working": to_builtins(resumed.working),
                 "restored": resumed.restored,
-                "pending": resumed.pending,
+                "pending": [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in resumed.pending],
                 "epoch": epoch,
                 "next": going_on,
             }
@@ -99,7 +99,7 @@ def _print(found: Session, resumed: Resumed, epoch: int | None, going_on: str) -
         were = f"{plural(len(resumed.pending), 'call')} {'was' if len(resumed.pending) == 1 else 'were'}"
         note(f"{were} never answered: append the results, or the model is told that there are none")
         for call in resumed.pending:
-            say(f"    {style('→', fg='cyan')} {one_line(call, terminal.width() - 6)}")
+            say(f"    {style('→', fg='cyan')} {one_line(f'{call.name} {call.arguments}', terminal.width() - 6)}")
     say(f"\n{dim('next:')} {style(going_on, bold=True)}")
 
 

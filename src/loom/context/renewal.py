@@ -99,6 +99,11 @@ def artifacts(messages: Iterable[Message]) -> tuple[str, ...]:
     return tuple(_Seen(messages).files)
 
 
+def open_calls(messages: Iterable[Message]) -> tuple[ToolCall, ...]:
+    """The calls that were made last and not answered, with the ids by which a result answers them."""
+    return tuple(_Seen(messages).waiting())
+
+
 def pending(messages: Iterable[Message]) -> tuple[str, ...]:
     """The calls that wait for an answer: made when the model spoke last, and not answered."""
     return _Seen(messages).pending()
@@ -156,10 +161,12 @@ class _Seen:
                 for result in message.results:
                     self._answer(result)
 
-    def pending(self) -> tuple[str, ...]:
+    def waiting(self) -> list[ToolCall]:
         # Once the model goes on without a result, nobody waits for it any more.
-        waiting = [call for made, call in self._open.values() if made == self._round]
-        return tuple(_line(f"{call.name} {call.arguments[: 2 * CALL]}", CALL) for call in waiting[:PENDING])
+        return [call for made, call in self._open.values() if made == self._round]
+
+    def pending(self) -> tuple[str, ...]:
+        return tuple(_line(f"{call.name} {call.arguments[: 2 * CALL]}", CALL) for call in self.waiting()[:PENDING])
 
     def _speak(self, message: Message) -> None:
         if not self._speaking:

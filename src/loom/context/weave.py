@@ -19,6 +19,7 @@ from loom.context.caches import SHARED, Caches
 from loom.context.epochs import Epoch, Renewal, epoch_of, mended
 from loom.context.gate import Fitted, Room, cut_of_point
 from loom.context.handles import Archive, PathArchive, to_lines
+from loom.context.markers import declares_recall, without_tool
 from loom.context.outlook import Outlook, prices_of
 from loom.context.places import EVERYWHERE, Places
 from loom.context.policy import Policy
@@ -50,6 +51,7 @@ class Context(Struct, frozen=True):
     is_document: bool = False
     # Whether the caller said how long the answer may be; else it is as long as the model and the window allow.
     is_answer_limited: bool = False
+    has_commands: bool = False  # whoever reads it gives commands in its text, and `recall` is one of them
 
     def __repr__(self) -> str:
         # Not all that it holds: asyncio writes down what a task returned, and would take longer for it than the weaving took.
@@ -62,7 +64,7 @@ class Context(Struct, frozen=True):
         return self._render("responses")
 
     def anthropic(self) -> dict[str, Any]:
-        conversation = _with_marks(self.conversation, self.tail)
+        conversation = _with_marks(self.sent, self.tail)
         if not self.is_answer_limited:
             conversation = limit_unstreamed(conversation)
         wire: dict[str, Any] = dialect("anthropic").render(conversation).wire
@@ -71,8 +73,8 @@ class Context(Struct, frozen=True):
     def document(self) -> str:
         """The request as one text; what was woven as a document is that document."""
         if self.is_document:
-            return BETWEEN.join(message.text for message in (*self.conversation.system, *self.conversation.messages))
-        text: str = dialect("document").render(self.conversation).wire
+            return BETWEEN.join(message.text for message in (*self.sent.system, *self.sent.messages))
+        text: str = dialect("document").render(self.sent).wire
         return text
 
     def render(self, name: str) -> Any:
@@ -85,8 +87,15 @@ class Context(Struct, frozen=True):
         return self.archive.recall(handle)
 
     def _render(self, name: str) -> dict[str, Any]:
-        wire: dict[str, Any] = dialect(name).render(self.conversation).wire
+        wire: dict[str, Any] = dialect(name).render(self.sent).wire
         return wire
+
+    @property
+    def sent(self) -> Conversation:
+        """The conversation as it is sent: its markers name `recall` only where the request declares that tool."""
+        if self.has_commands or declares_recall(self.conversation):
+            return self.conversation
+        return without_tool(self.conversation, {handle for item in self.report.items for handle in item.handles})
 
 
 class Wish(Struct, frozen=True, kw_only=True):

@@ -33,7 +33,7 @@ def digest(bears: Bearing, start: int, place: str, tokens: int = TOKENS) -> tupl
     whole, all_of_it = span_at(f"branch {place}", _stretches(bears, start, len(path)))
     handles: Handles = [(whole, all_of_it)]
     noun = "message" if total == 1 else "messages"
-    head = f"[{total:,} {noun} of the branch to {path[len(path) - 1].local}; recall {whole} brings them back]"
+    head = f"[{total:,} {noun} of the branch to {path[len(path) - 1].local}; handle {whole} brings them back]"
     room = tokens - count(head)
     sizes = [count(line) + 1 for _, line in lines]
     if len(lines) == total and sum(sizes) <= room:
@@ -80,7 +80,7 @@ def _line(node: Node) -> str:
 
 
 def _marker(count: int, handle: str) -> str:
-    return f"[{count:,} more between; recall {handle}]"
+    return f"[{count:,} more between; handle {handle}]"
 
 
 def _stretches(bears: Bearing, start: int, stop: int) -> tuple[tuple[str, str], ...]:

@@ -14,7 +14,7 @@ from loom.budget.calibration import observe
 from loom.budget.models import Overrides
 from loom.context.policy import Policy
 from loom.context.policy import policy as find_policy
-from loom.context.renewal import Handoff, to_system_prompt
+from loom.context.renewal import Handoff, open_calls, to_system_prompt
 from loom.context.report import Report
 from loom.context.sections import Section
 from loom.context.weave import Context, Wish, budget_for, check_wish, gate_counter
@@ -35,7 +35,7 @@ from loom.engine.search import LIMIT, Hit, search, shown_in
 from loom.engine.summarize import Ask, Made, Model, summarize
 from loom.engine.summing import DIGEST, Plan, When, plan, summed, undigested
 from loom.engine.threads import async_form, async_value
-from loom.engine.tools import RECALLED, carry_out
+from loom.engine.tools import RECALLED, carry_out, is_own_call
 from loom.engine.written import Given, Written, parsed
 from loom.errors import CannotFit, ChoiceError, StoreError, shorten
 from loom.providers.overflow import Overflow, read_overflow
@@ -73,7 +73,7 @@ class Resumed(Struct, frozen=True):
 
     handoff: Handoff
     working: Working
-    pending: tuple[str, ...]
+    pending: tuple[ToolCall, ...]
     restored: bool
 
 
@@ -177,7 +177,7 @@ class Session(Written):
                 )
                 clashes = self._store.views.clashes(self.row, cuts_of(context, prepared.reading, self._marked)[0])
                 if not clashes:
-                    return context, prepared
+                    return replace(context, has_commands=bool(manner.addendum)), prepared
                 given = replace(given, taken=given.taken | clashes)
 
         try:
@@ -335,8 +335,13 @@ class Session(Written):
         shown = shown_in(self._store.views.newest(self.row, self.path), len(self.path))
         return search(self._store, self.row, bears, query, now=self._home.now(), limit=limit, shown=shown)
 
-    def use(self, call: ToolCall) -> Node:
-        """Carry out a call of one of Loom's own tools, and write its result behind the cursor. What was recalled stays a while."""
+    def use(self, call: ToolCall) -> Node | None:
+        """Carry out a call of one of Loom's own tools, and write its result behind the cursor. What was recalled stays a while.
+
+        None for a call of any other tool: nothing is written, and whoever has that tool answers it.
+        """
+        if not is_own_call(call, self.row.head.tools):
+            return None
         [node] = self.append(carry_out(self, call))
         if call.name in RECALLED:
             self._mind.keep_recalled(node.id, self._store.views.epoch(self.row, self.path))
@@ -387,7 +392,8 @@ class Session(Written):
             if state == EMPTY and found[0] != EMPTY:
                 state, restored = self.keep_working(found[0]), True
         handed = self._handoff(self.path, state, before)
-        return Resumed(replace(handed, sprint=before.sprint if before else 0), state, handed.pending, restored)
+        pending = open_calls(node.message for node in self.path[-_TOLD:] if node.message)
+        return Resumed(replace(handed, sprint=before.sprint if before else 0), state, pending, restored)
 
     @property
     def _whose(self) -> SessionRow:

@@ -5,6 +5,7 @@ told in the result, with the way out; what goes wrong in the store is an error, 
 """
 
 import re
+from collections.abc import Iterable
 from typing import Annotated, Any, Protocol, TypeVar
 
 import msgspec
@@ -94,6 +95,19 @@ def _or_null(about: dict[str, Any]) -> dict[str, Any]:
     return {**given, "type": [given["type"], null["type"]]}
 
 
+def is_own_call(call: ToolCall, declared: Iterable[Tool] = ()) -> bool:
+    """Whether a call is one of Loom's tools: by its name, unless a session declares another tool of that name."""
+    own = next((tool for tool in tools() if tool.name == call.name), None)
+    other = next((tool for tool in declared if tool.name == call.name), own)
+    return own is not None and other is not None and _properties(other) == _properties(own)
+
+
+def _properties(tool: Tool) -> set[str]:
+    """The names of what a tool takes."""
+    schema = from_json(tool.schema) if tool.schema else {}
+    return set(schema.get("properties") or ()) if isinstance(schema, dict) else set()
+
+
 def carry_out(session: Remembers, call: ToolCall) -> Message:
     """What a call of one of the tools gives, as the message that answers it; what the model got wrong is told there."""
     try:
@@ -115,7 +129,7 @@ def _does(session: Remembers, call: ToolCall) -> str:
         case "set_working_state":
             return _keep(session, _given(call, _SetWorkingState))
         case _:
-            raise ChoiceError(f"there is no tool {shorten(call.name)!r} here; call one of {', '.join(_TOOLS)}")
+            raise ChoiceError(f"{shorten(call.name)!r} is none of Loom's tools; they are {', '.join(_TOOLS)}")
 
 
 def _given(call: ToolCall, takes: type[_Given]) -> _Given:
