@@ -686,13 +686,13 @@ def test_002_notes_do_not_pile_up_in_summary_or_system_text(loom: Loom) -> None:
     """Each emergency and each oversized message appends another note to the summary, and it grows ([R], 002)."""
     session = long_session(loom, 18)
     session.append(model("word " * 17_000), *(m for n in range(20, 26) for m in turn(n)))
-    prepared(session, policy="turns", window=40_000)
+    prepared(session, policy="turns", window=160_000)
     for n in range(30, 36, 2):
-        prepared(session, policy="turns", window=40_000, overflow="prompt is too long")
+        prepared(session, policy="turns", window=160_000, overflow="prompt is too long")
         asyncio.run(session.summarize(ScriptedModel.always("They read parts.")))
         session.append(model("word " * 17_000), *turn(n), *turn(n + 1))
-    prepared(session, policy="turns", window=40_000)
-    context = prepared(session, policy="turns", window=40_000, overflow="prompt is too long")
+    prepared(session, policy="turns", window=160_000)
+    context = prepared(session, policy="turns", window=160_000, overflow="prompt is too long")
     for told in (session.summary, context.conversation.system[0].text):
         assert told.count("[Emergency compression dropped") == 1
         assert told.count("[Note: Some oversized messages were omitted from this summary for efficiency.]") == 1

@@ -7,7 +7,18 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from loom import CannotFit, ContextWindow, LoomError, Message, Section, Text, ToolCall, ToolResult, weave
+from loom import (
+    CannotFit,
+    ContextWindow,
+    LoomError,
+    Message,
+    Section,
+    Text,
+    ToolCall,
+    ToolResult,
+    is_over_context_budget,
+    weave,
+)
 from loom.budget.counting import Counter
 from loom.budget.profiles import profile
 from loom.context import ladder
@@ -147,8 +158,34 @@ def test_seed_002_cuts_between_turns() -> None:
 
 def test_seed_002_numbers_are_as_printed() -> None:
     turns = policy("turns")
-    assert (turns.strategy, turns.counter, turns.reserve) == ("whole_turns", "turns", 8192)
+    assert (turns.strategy, turns.counter, turns.reserve) == ("whole_turns", "turns", 32_768)
     assert (turns.summarize_past, turns.summarize_above, turns.summarize_keep) == (20, 0.75, 4)
+
+
+def test_seed_002_a_window_that_nobody_names_is_four_times_the_answer() -> None:
+    assert weave(said(2), policy="turns").report.window == 4 * 32_768
+    report = weave(said(2), policy="turns", model="nobody/knows-it", reserve_output=2000).report
+    assert (report.window, report.reserved_output) == (8000, 2000)
+    assert any("no window is known; 4 times the 2,000 tokens" in note for note in report.notes)
+    assert weave(said(2), policy="turns", model="claude-sonnet-4-5").report.window == 200_000
+    context = weave(said(2), policy="turns", window=9000)
+    assert context.report.reserved_output == context.conversation.max_output == 2250, "what is kept for an answer is its limit"
+
+
+def test_seed_002_system_text_summary_and_tools_are_charged_by_its_own_counter() -> None:
+    tools = [{"name": "read", "description": "Read a part. " * 20, "input_schema": {"type": "object"}}]
+    for summary in ("", "They read parts. " * 60):
+        context = weave(
+            said(60), system="You are careful. " * 30, tools=tools, sections=[("summary", summary)], policy="turns", window=4000
+        )
+        sent, answer = context.conversation, context.report.reserved_output
+        assert not is_over_context_budget(4000, (*sent.system, *sent.messages), sent.tools, answer)
+        assert is_over_context_budget(3700, (*sent.system, *sent.messages), sent.tools, answer), "nothing is given away"
+
+
+def test_seed_002_what_its_formula_leaves_no_room_for_is_refused_with_numbers() -> None:
+    with pytest.raises(CannotFit, match=r"counter of the policy 'turns'.* leave -?\d+ of 1,500 tokens"):
+        weave(said(2), system="careful " * 500, model="gpt-4o", window=1500, reserve_output=0, policy="turns")
 
 
 def test_seed_002_parts_of_the_system_text_stand_in_its_order_and_are_divided_as_printed() -> None:
@@ -251,6 +288,7 @@ def test_sections_live_within_their_zones() -> None:
 def test_what_fits_at_the_end_is_kept_also_where_the_model_said_it(policy: str, window: int) -> None:
     filler = " lorem ipsum dolor sit amet" * 123
     messages = [{"role": ("user", "assistant")[n % 2], "content": f"{n}{filler}"} for n in range(8)]
+    window = window * 11 // 5 if policy == "turns" else window  # which counts a token for 2.5 characters
     context = weave(messages, model="gpt-4o", window=window, reserve_output=0, policy=policy)
     sent = [m["content"] for m in context.openai()["messages"]]
     for n in (0, 6, 7):

@@ -261,8 +261,9 @@ def test_the_adversarial_cases_pass_at_8000_tokens(name: str, policy: str) -> No
     messages = context.openai()["messages"]
     used = sum(measure.message_tokens(m, tokens) for m in messages)
     assert used <= 8000
-    # The window preset sets half aside for its zones; a window that begins anew stays below the lowest rung, by its own counter.
-    assert used >= {"window": 0, "partitions": 3000}.get(policy, 4000), "at least half is used"
+    # The window preset sets half aside for its zones; a window that begins anew stays below the lowest rung, by its own counter;
+    # the turns preset counts a token for 2.5 characters.
+    assert used >= {"window": 0, "partitions": 3000, "turns": 2500}.get(policy, 4000), "at least half is used"
     assert measure.torn_pairs(messages) == 0
     assert not measure.goal_missing(messages, request)
     for target in WIRES:

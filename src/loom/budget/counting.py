@@ -112,15 +112,15 @@ def _divide(characters: int, how: Characters) -> int:
 def _message_tokens(message: Message, profile: Profile, measure: Callable[[str], int]) -> int:
     texts = list(_texts(message, profile))
     how = profile.text
+    # Results of one message are messages of their own on wires that know no lists of them.
+    frames = max(1, len(message.results))
     if isinstance(how, Characters) and how.whole:
-        tokens = _divide(sum([_length(text, how) for text in texts]) + profile.per_message_characters, how)
+        tokens = _divide(sum([_length(text, how) for text in texts]) + profile.per_message_characters * frames, how)
     else:
         tokens = sum([measure(text) for text in texts if text])
         tokens += _listed_tokens(message, profile)
         if "opaque" in profile.fields:
             tokens += _carried_tokens(message, measure)
-    # Results of one message are messages of their own on wires that know no lists of them.
-    frames = max(1, len(message.results))
     tokens += profile.per_message * frames + profile.per_call * len(message.calls)
     return tokens + sum([_media_tokens(media, profile, measure) for media in _media(message)])
 

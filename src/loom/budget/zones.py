@@ -142,7 +142,12 @@ def history_budget(
         _check(name, value)
     answer = DEFAULT_MAX_TOKENS if max_tokens is None else max_tokens or ZERO_MAX_TOKENS
     window = context_window or WINDOW_PER_MAX_TOKENS * answer
-    return max(0, window - system_prompt - summary - tool_definitions - answer)
+    return max(0, left_for_history(window, answer, system_prompt + summary, tool_definitions))
+
+
+def left_for_history(window: int, answer: int, system: int, tools: int) -> int:
+    """Seed 002's formula for numbers that are known; `system` holds the summary. Below 0: so much is missing."""
+    return window - system - tools - answer
 
 
 def flow(budget: Budget, needs: Mapping[str, int]) -> Budget:

@@ -27,6 +27,9 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reserve: int = 4096
     # Whether a small window keeps all of the reserve; else it spares a part of it, as of its other zones.
     keep_reserve: bool = False
+    # Where nobody says how large the window is: so many times what the answer may take (0: the usual window). An answer for which
+    # nobody says how long it may be then takes no more than that part of a window that is known, and the reserve is its limit.
+    window_per_reserve: int = 0
     # Kept free where the model's own tokenizer is not public and another one stands in.
     margin: float = 0.08
     # How full a new epoch may be, so that the next calls can append to it.
@@ -87,6 +90,7 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         least = (
             ("minimum_recent_nodes", self.minimum_recent_nodes, 1),
             ("reserve", self.reserve, 0),
+            ("window_per_reserve", self.window_per_reserve, 0),
             ("summary_tokens", self.summary_tokens, 50),
             ("summarize_past", self.summarize_past, 0),
             ("summarize_keep", self.summarize_keep, 1),

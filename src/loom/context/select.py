@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from loom.budget.counting import Counter
 from loom.budget.profiles import profile
-from loom.budget.zones import DEFAULTS, Budget
+from loom.budget.zones import DEFAULTS, Budget, left_for_history
 from loom.context.caches import SHARED, Caches
 from loom.context.cover import cover
 from loom.context.epochs import Epoch, EpochEnds, Renewal, hash_of
-from loom.context.gate import POINT, SMALLEST_SHARE, Fitted, Room, Work, costs_of, cut_of_point, fit
-from loom.context.handles import Archive
+from loom.context.gate import POINT, SMALLEST_SHARE, Fitted, Room, Work, costs_of, cut_of_point, fit, marker_for, must_stay
+from loom.context.handles import SAMPLE, Archive
 from loom.context.ladder import RUNGS, Ladder, Scene, Threshold, View, spared, whole
 from loom.context.outlook import Outlook, Prices, Standing, calls_to_come, weigh
 from loom.context.places import EVERYWHERE, Places
@@ -22,7 +22,7 @@ from loom.context.policy import Policy
 from loom.context.report import LEFT_OUT, Item, Piece
 from loom.context.strategies import choose
 from loom.context.told import Told, lay_summaries, told_first
-from loom.conversation.message import Media, Message, Text
+from loom.conversation.message import Media, Message, Text, Tool
 from loom.conversation.turns import Span, exchanges, turns
 from loom.errors import CannotFit
 
@@ -51,6 +51,17 @@ class Setup(Struct, frozen=True, kw_only=True):
     cold: bool = False  # a provider no longer has the last request in its cache
     busy: bool = False  # a call is in flight, and nothing moves that need not
     floor: int = 0  # what stands before it is left out, unless it must be in
+    formula: int | None = None  # by the policy's own counter, the most that history may take, goal and markers included
+
+
+class _Ranked(Struct, frozen=True):
+    """Units of a history as a strategy ranks them: all in order, and of what it chose the units that go in together."""
+
+    order: list[int]
+    groups: list[list[int]]
+    sizes: list[int]  # of units, by the policy's own counter
+    chosen_at: list[int]
+    spans: list[Span]
 
 
 class Selected(Struct, frozen=True):
@@ -88,7 +99,11 @@ def select(history: tuple[Message, ...], setup: Setup, previous: Epoch | Renewal
         pieces = [piece if piece.messages else _revived(piece, history) for piece in previous.pieces]
         fresh = _appended(history, pieces[-1].span.stop, setup)
         tokens = sum(item.after for piece in (*pieces, *fresh) for item in piece.items)
-        if tokens <= setup.room.tokens:
+        own = seed_counter(setup.policy.counter) if setup.formula is not None else setup.counter
+        counted = own_tokens((*pieces, *fresh), own) if setup.formula is not None else 0
+        if setup.formula is not None and counted > setup.formula:
+            reason = f"{counted:,} tokens by the policy's own counter no longer fit {setup.formula:,}"
+        elif tokens <= setup.room.tokens:
             expected = _outlook((*pieces, *fresh), tokens, expected.calls, setup)
             if not expected.pays:
                 if previous.archive is not None:
@@ -416,21 +431,22 @@ def covered(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
 
 def _fill(history: tuple[Message, ...], setup: Setup, start: int) -> Fitted:
     """What the strategy chooses from a place on, as the gate lets it in."""
-    chosen, counter, room = setup.policy, setup.counter, setup.room
+    chosen, counter = setup.policy, setup.counter
     spans = [Span(start + span.start, start + span.stop) for span in exchanges(history[start:])]
     own = counter if chosen.counter == "best" else seed_counter(chosen.counter)
-    available = setup.budget.history if chosen.history == "zone" else room.tokens if own is counter else setup.measured.history
+    available = _available(setup, own)
     groups = _groups(history, spans, chosen)
     costs = costs_of(history, setup.places, own)
-    sizes = [sum(costs[spans[group[0]].start : spans[group[-1]].stop]) for group in groups]
+    weights = [sum(costs[span.start : span.stop]) for span in spans]
+    sizes = [sum(weights[unit] for unit in group) for group in groups]
     marker = own.count_text(chosen.marker)
     picked = choose(chosen.strategy, sizes, available, chosen.minimum_recent_nodes, marker)
     order = [unit for group in picked.order for unit in reversed(groups[group])]
-    kept = sum(len(groups[group]) for group in picked.order[: picked.kept])
+    together = [groups[group][::-1] for group in picked.order[: picked.kept]]
     if setup.floor:
-        named = [unit for unit in order[:kept] if spans[unit].start >= setup.floor]
-        others = set(named)
-        order, kept = [*named, *(unit for unit in order if unit not in others)], len(named)
+        together = [named for group in together if (named := [unit for unit in group if spans[unit].start >= setup.floor])]
+        others = {unit for group in together for unit in group}
+        order = [*(unit for group in together for unit in group), *(unit for unit in order if unit not in others)]
     chosen_at = [0] * len(spans)
     if own is not counter:
         # The strategy would take a unit where all that it ranks before, and itself, fit what it may fill, by its own counter.
@@ -439,7 +455,110 @@ def _fill(history: tuple[Message, ...], setup: Setup, start: int) -> Fitted:
             used += sizes[group]
             for unit in groups[group]:
                 chosen_at[unit] = used
-    return fit(_work(history, setup), order, kept, chosen_at, spans, setup.pins)
+    if setup.formula is not None:
+        chosen_at = _whole_at(history, setup, [groups[group] for group in picked.order], spans)
+    ranked = _Ranked(order, together, weights, chosen_at, spans)
+    work = _work(history, setup)
+    if setup.formula is not None:
+        return _fit_turns(work, ranked, setup, own)
+    return fit(work, order, sum(map(len, together)), chosen_at, spans, setup.pins)
+
+
+def _available(setup: Setup, own: Counter) -> int:
+    """What the strategy may fill, by the policy's own counter."""
+    if setup.policy.history == "zone":
+        return setup.budget.history
+    if setup.formula is not None:
+        return int(setup.formula * setup.room.refill)
+    return setup.room.tokens if own is setup.counter else setup.measured.history
+
+
+def _whole_at(history: Sequence[Message], setup: Setup, groups: Sequence[Sequence[int]], spans: Sequence[Span]) -> list[int]:
+    """The window at which each unit is in with all of its turn, by the policy's own counter and by the best one."""
+    must = must_stay(history, setup.pins, setup.document)
+    points = {n for n, span in enumerate(spans) if n == len(spans) - 1 or any(at in must for at in range(span.start, span.stop))}
+    longest = Message("user", (Text(marker_for(setup.policy, max(len(history), setup.places.end) + 1000, SAMPLE)),))
+    made = [0] * len(spans)
+    for counter in (seed_counter(setup.policy.counter), setup.counter):
+        costs = costs_of(history, setup.places, counter)
+        weights = [sum(costs[span.start : span.stop]) for span in spans]
+        used = sum(weights[n] for n in points) + (len(points) + 2) * (counter.count_message(longest) + 4)
+        for n in points:
+            made[n] = max(made[n], _window_for(used, setup, counter))
+        for group in groups:
+            used += sum(weights[unit] for unit in group if unit not in points)
+            at = _window_for(used, setup, counter)
+            for unit in group:
+                made[unit] = made[unit] if unit in points else max(made[unit], at)
+    return made
+
+
+def _window_for(tokens: int, setup: Setup, counter: Counter) -> int:
+    """The window of which history has so many tokens, by the best counter or by the policy's own."""
+    room = setup.room
+    if counter is not setup.counter:
+        return setup.set_aside + ceil(tokens / room.refill)
+    return ceil((tokens / room.refill + room.beside) / (1 - room.margin)) + room.reserve + 1
+
+
+def _fit_turns(work: Work, ranked: _Ranked, setup: Setup, own: Counter) -> Fitted:
+    """What the gate lets in of whole turns, in no more than the formula leaves by the policy's own counter.
+
+    A turn that the gate would tear is left out. Only the active turn may be cut: between its exchanges, then inside the newest.
+    """
+    assert setup.formula is not None
+    groups, room = ranked.groups, work.room
+    while True:
+        kept = sum(map(len, groups))
+        try:
+            fitted = fit(replace(work, room=room), ranked.order, kept, ranked.chosen_at, ranked.spans, setup.pins)
+        except CannotFit:
+            if room is work.room:
+                raise
+            raise _formula_leaves(setup) from None
+        whole = _whole_groups(groups, fitted, ranked.spans)
+        tokens = own_tokens(fitted.pieces, own)
+        if whole < len(groups):
+            groups = groups[:whole]
+        elif tokens <= setup.formula:
+            return fitted
+        elif kept > 1:
+            groups = _lighter(groups, tokens - setup.formula, ranked.sizes)
+        else:
+            share = min(0.97, max(setup.formula, 0) / tokens)
+            room = replace(room, tokens=int(min(room.tokens, fitted.tokens) * share))
+
+
+def own_tokens(pieces: Sequence[Piece], own: Counter) -> int:
+    """What is sent of a history, by a policy's own counter."""
+    return sum(own.count_message(message) for piece in pieces for message in piece.messages)
+
+
+def _whole_groups(groups: Sequence[Sequence[int]], fitted: Fitted, spans: Sequence[Span]) -> int:
+    """How many of the first groups are in as a whole; of the first of all, which the gate may cut, it is enough to be named."""
+    kept = {piece.span.start for piece in fitted.pieces if piece.items[0].action not in LEFT_OUT}
+    torn = (n for n, group in enumerate(groups) if n and any(spans[unit].start not in kept for unit in group))
+    return next(torn, len(groups))
+
+
+def _lighter(groups: list[list[int]], excess: int, sizes: Sequence[int]) -> list[list[int]]:
+    """Without the last groups that are too much, but with the first; that alone is parted into its units."""
+    if len(groups) == 1:
+        groups = [[unit] for unit in groups[0]]
+    left = len(groups)
+    while left > 1 and excess > 0:
+        left -= 1
+        excess -= sum(sizes[unit] for unit in groups[left])
+    return groups[:left]
+
+
+def _formula_leaves(setup: Setup) -> CannotFit:
+    window, answer = setup.budget.window, setup.budget.reserved_output
+    return CannotFit(
+        f"by the counter of the policy {setup.policy.name!r}, system text, tools and {answer:,} for the answer leave "
+        f"{setup.formula:,} of {window:,} tokens for history, and goal and request take more even when shrunk; "
+        "choose a larger window, or lower the reserve, the prompt or the tools"
+    )
 
 
 def _work(history: tuple[Message, ...], setup: Setup) -> Work:
@@ -505,11 +624,28 @@ def seed_counter(name: str) -> Counter:
     return Counter(profile(name))
 
 
-def set_aside(chosen: Policy, measured: Budget, sizes: Mapping[str, int], reserve: int) -> int:
+def set_aside(
+    chosen: Policy, measured: Budget, sizes: Mapping[str, int], reserve: int, formula: int | None, asked: int | None
+) -> int:
     """What a strategy with a counter of its own leaves free beside history, at a window where nothing has to be scaled."""
+    if formula is not None:
+        window = asked or measured.window
+        return window - formula - measured.reserved_output + reserve
     if chosen.history == "zone":
         return sum((DEFAULTS | dict(sizes)).values()) - DEFAULTS["reserved_output"] + reserve
     return measured.window - measured.history - measured.reserved_output + reserve
+
+
+def formula_for(chosen: Policy, budget: Budget, asked: int | None, beside: Sequence[Message], tools: Sequence[Tool]) -> int | None:
+    """What seed 002's formula leaves for history by the policy's own counter, beside system text with its summary, tail and tools.
+
+    `asked` is the window where a provider took less than that: such a limit is in true tokens, which the gate counts.
+    """
+    if chosen.strategy != "whole_turns" or chosen.counter == "best":
+        return None
+    own = seed_counter(chosen.counter)
+    system = sum(map(own.count_message, beside))
+    return left_for_history(asked or budget.window, budget.reserved_output, system, own.count_tools(tools))
 
 
 def _groups(history: tuple[Message, ...], spans: list[Span], chosen: Policy) -> list[list[int]]:

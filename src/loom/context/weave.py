@@ -26,7 +26,7 @@ from loom.context.policy import Policy
 from loom.context.policy import policy as find_policy
 from loom.context.report import LEFT_OUT, Item, Piece, Report
 from loom.context.sections import OTHER_ZONE, Section, gives_way, growth, has_no_map, is_memory, place
-from loom.context.select import Selected, Setup, seed_counter, select, set_aside
+from loom.context.select import Selected, Setup, formula_for, seed_counter, select, set_aside
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Carried, Conversation, Message, Text, Tool, ToolCall, ToolResult
 from loom.conversation.turns import Span, in_flight
@@ -107,6 +107,7 @@ class Wish(Struct, frozen=True, kw_only=True):
     reserve_output: int | None = None
     # What the caller said the answer may take: the reserve, where it was given.
     answer: int | None = None
+    asked_window: int | None = None  # where a provider took less than the window: the window itself
     sections: tuple[Section, ...] = ()
     overrides: Overrides = {}
     ratio: float = 1.0
@@ -256,6 +257,7 @@ def _build(
     )
     free = usable - beside
     room = Room(tokens=free - min(wish.ahead, free // 4), refill=1.0, beside=larger, reserve=reserve, margin=margin)
+    formula = formula_for(chosen, budget, wish.asked_window, (*placed, *tail), conversation.tools)
     setup = Setup(
         policy=chosen,
         budget=budget,
@@ -264,7 +266,8 @@ def _build(
         archive=archive,
         pins=pinned,
         room=room,
-        set_aside=set_aside(chosen, measured, sizes, reserve),
+        set_aside=set_aside(chosen, measured, sizes, reserve, formula, wish.asked_window),
+        formula=formula,
         beside=sum(map(seed_counter(chosen.counter).count_message, (*placed, *tail))) if chosen.strategy == "ladder" else 0,
         places=places,
         caches=wish.caches,
@@ -470,7 +473,7 @@ def check_wish(
 def budget_for(wish: Wish, given: Conversation) -> Budget:
     """The window and its zones; the reserve is what was asked for, what the request says, or the policy's."""
     model, reserve = wish.model or given.model or None, wish.reserve_output
-    size = wish.window if wish.window is not None else find_model(model, wish.overrides).window
+    size, note = _window_of(wish, given)
     if not isinstance(size, int) or isinstance(size, bool) or size <= 0:
         raise ChoiceError(
             f"the window must be a positive number of tokens, found {describe(size)}; leave it out for the model's own"
@@ -478,11 +481,24 @@ def budget_for(wish: Wish, given: Conversation) -> Budget:
     if reserve is None:
         reserve = _usual_reserve(wish, given, size)
     options: BudgetOptions = {"zones": {**wish.policy.zones, **wish.zones}, "overrides": wish.overrides}
-    if wish.window is not None:
+    if wish.window is not None or note:
         options["window"] = size
     if reserve is not None:
         options["reserved_output"] = reserve
-    return allocate_budget(model, **options)
+    budget = allocate_budget(model, **options)
+    return replace(budget, notes=(note, *budget.notes)) if note else budget
+
+
+def _window_of(wish: Wish, given: Conversation) -> tuple[int, str]:
+    """The window: as asked for, the model's, or what the policy makes of the answer, and a note on that."""
+    found = find_model(wish.model or given.model or None, wish.overrides)
+    times = wish.policy.window_per_reserve
+    if wish.window is not None:
+        return wish.window, ""
+    if found.known or not times:
+        return found.window, ""
+    answer = wish.reserve_output or given.max_output or wish.policy.reserve
+    return times * answer, f"no window is known; {times} times the {answer:,} tokens of the answer are assumed"
 
 
 def _usual_reserve(wish: Wish, given: Conversation, window: int) -> int | None:
@@ -492,6 +508,8 @@ def _usual_reserve(wish: Wish, given: Conversation, window: int) -> int | None:
     if wish.policy.keep_reserve and wish.policy.reserve < window:
         return wish.policy.reserve
     most = find_model(wish.model or given.model or None, wish.overrides).max_output or wish.policy.reserve
+    if wish.policy.window_per_reserve:
+        return min(wish.policy.reserve, most, window // wish.policy.window_per_reserve)
     # What is thought counts as answer, so it is kept beside it.
     for usual in (min(wish.policy.reserve + thinking_tokens(given.settings), most), min(wish.policy.reserve, most)):
         if usual <= window // (4 if usual <= wish.policy.reserve else 2):
@@ -506,6 +524,8 @@ def _answer_limit(wish: Wish, given: Conversation, budget: Budget, used: int) ->
     """
     if wish.answer:
         return wish.answer
+    if wish.policy.window_per_reserve and budget.reserved_output:
+        return budget.reserved_output
     model = wish.model or given.model or None
     is_exact = isinstance(profile_for(model).text, Exact)
     left = budget.window - (used if is_exact else ceil(used * (1 + UNSURE)))

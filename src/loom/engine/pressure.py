@@ -44,7 +44,7 @@ def within(wish: Wish, budget: Budget, most: int) -> Wish:
     if budget.usable <= most:
         return wish
     reserve = min(budget.reserved_output, most)
-    return replace(wish, window=most + reserve, reserve_output=reserve)
+    return replace(wish, window=most + reserve, reserve_output=reserve, asked_window=budget.window)
 
 
 def hand_over(working: Working, goal: str, said: Iterable[Message], before: Handoff | None, now: int) -> Handoff:

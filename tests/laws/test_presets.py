@@ -1,0 +1,165 @@
+"""The presets `turns` and `window` keep their seed's formula by their own counter, judged by functions written from the seeds."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loom import CannotFit, Context, allocate_budget, is_over_context_budget, weave
+from loom.context import select
+from loom.conversation.turns import Span
+from tests.shared import examples
+
+# ── the seeds' formulas, written from their text ─────────────────────────────
+
+Chat = dict[str, Any]
+
+
+def turns_message(message: Chat) -> int:
+    """Seed 002: 2.5 characters a token, over content, calls, the id of a result and a frame of 12."""
+    characters = len(message.get("content") or "") + len(message.get("tool_call_id", "")) + 12
+    for call in message.get("tool_calls", ()):
+        function = call["function"]
+        characters += len(call["id"]) + len(call["type"]) + len(function["name"]) + len(function["arguments"])
+    return characters * 2 // 5
+
+
+def turns_tools(tools: list[Chat]) -> int:
+    texts = [(t["function"]["name"], t["function"]["description"], _compact(t["function"]["parameters"])) for t in tools]
+    return sum((sum(map(len, text)) + 20) * 2 // 5 for text in texts)
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def history_budget(window: int, system: Chat | None, tools: list[Chat], max_tokens: int) -> int:
+    """ContextWindow - system_prompt - summary - tool_definitions - MaxTokens; the summary is part of the system message."""
+    return window - (turns_message(system) if system else 0) - turns_tools(tools) - max_tokens
+
+
+def newest_turns(messages: list[Chat], budget: int) -> int:
+    """Where the newest whole turns begin that fit; the active turn is never refused."""
+    starts = [n for n, message in enumerate(messages) if message["role"] == "user"]
+    starts = sorted({0, *starts})
+    begin = starts[-1]
+    for start in reversed(starts):
+        if sum(map(turns_message, messages[start:])) > budget:
+            break
+        begin = start
+    return begin
+
+
+def window_message(message: Chat) -> int:
+    """Seed 000: four characters a token, rounded down, and four for the frame; calls count nothing."""
+    return len(message.get("content") or "") // 4 + 4
+
+
+def select_recent(messages: list[Chat], available: int) -> int:
+    used, begin = 0, len(messages)
+    while begin and used + window_message(messages[begin - 1]) <= available:
+        begin -= 1
+        used += window_message(messages[begin])
+    # An exchange is never torn: results whose call does not fit stay out.
+    while begin < len(messages) and messages[begin]["role"] == "tool":
+        begin += 1
+    return begin
+
+
+# ── transcripts ──────────────────────────────────────────────────────────────
+
+
+@st.composite
+def transcripts(draw: st.DrawFn) -> list[Chat]:
+    made: list[Chat] = []
+    words = st.integers(1, 220)
+    for turn in range(draw(st.integers(1, 9))):
+        made.append({"role": "user", "content": f"Request {turn}: " + "word " * draw(words)})
+        for step in range(draw(st.integers(0, 3))):
+            name, many = f"call_{turn}_{step}", draw(words)
+            function = {"name": "read", "arguments": _compact({"path": "part " * (many // 10)})}
+            made.append(
+                {"role": "assistant", "content": None, "tool_calls": [{"id": name, "type": "function", "function": function}]}
+            )
+            made.append({"role": "tool", "tool_call_id": name, "content": "line " * many})
+        made.append({"role": "assistant", "content": "Done. " + "word " * draw(words)})
+    return made if draw(st.booleans()) else made[:-1]
+
+
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "read",
+        "description": "Read a part. " * 9,
+        "parameters": {"type": "object", "properties": {"path": {"type": "string"}}},
+    },
+}
+systems = st.sampled_from(["", "You are careful.", "You are careful. " * 40])
+summaries = st.sampled_from(["", "They read parts. " * 5, "They read parts. " * 60])
+tool_lists = st.lists(st.just(TOOL), max_size=1)
+
+
+class Choices:
+    """What a strategy hands to the gate: the messages of each choice, the first of a request first."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.made: list[set[int]] = []
+        fit = select.fit
+
+        def watched(work: Any, order: Any, kept: int, chosen_at: Any, spans: list[Span], pins: Any) -> Any:
+            chosen = [spans[unit] for unit in order[:kept]]
+            self.made.append({n for span in chosen for n in range(span.start, span.stop)})
+            return fit(work, order, kept, chosen_at, spans, pins)
+
+        monkeypatch.setattr(select, "fit", watched)
+
+
+def system_of(context: Context) -> Chat | None:
+    first: Chat = context.openai()["messages"][0]
+    return first if first["role"] == "system" else None
+
+
+def assert_within_budget(context: Context, tools: list[Chat], window: int) -> None:
+    """By the seed's own check, on values and on the wire."""
+    sent = context.conversation
+    answer = context.report.reserved_output
+    assert not is_over_context_budget(window, (*sent.system, *sent.messages), sent.tools, answer)
+    assert sum(map(turns_message, context.openai()["messages"])) + turns_tools(tools) + answer <= window
+
+
+@settings(max_examples=examples(120), deadline=None)
+@given(
+    messages=transcripts(),
+    window=st.sampled_from([900, 1500, 2500, 6000]),
+    answer=st.sampled_from([0, 100, 400]),
+    system=systems,
+    summary=summaries,
+    tools=tool_lists,
+)
+def test_turns_keeps_its_formula(
+    messages: list[Chat], window: int, answer: int, system: str, summary: str, tools: list[Chat]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        choices = Choices(patch)
+        options = {"sections": [("summary", summary)] if summary else [], "reserve_output": answer, "policy": "turns"}
+        try:
+            context = weave(messages, system=system, tools=tools, model="gpt-4o", window=window, **options)
+        except CannotFit:
+            return
+    assert_within_budget(context, tools, window)
+    if any(item.rule == "no room beside history" for item in context.report.items):
+        return  # woven twice: the summary gave way to the request
+    budget = history_budget(window, system_of(context), tools, answer)
+    assert choices.made[0] == set(range(newest_turns(messages, budget), len(messages)))
+
+
+@settings(max_examples=examples(120), deadline=None)
+@given(messages=transcripts(), window=st.sampled_from([900, 3000, 6000, 12_000]), system=systems)
+def test_window_keeps_the_newest_that_fit_its_zone(messages: list[Chat], window: int, system: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        choices = Choices(patch)
+        weave(messages, system=system, model="gpt-4o", window=window, policy="window")
+    history = allocate_budget("gpt-4o", window=window).history
+    assert choices.made[0] == set(range(select_recent(messages, history), len(messages)))
