@@ -291,7 +291,7 @@ def test_what_fits_at_the_end_is_kept_also_where_the_model_said_it(policy: str, 
     window = window * 11 // 5 if policy == "turns" else window  # which counts a token for 2.5 characters
     context = weave(messages, model="gpt-4o", window=window, reserve_output=0, policy=policy)
     sent = [m["content"] for m in context.openai()["messages"]]
-    for n in (0, 6, 7):
+    for n in (6, 7) if policy == "tree" else (0, 6, 7):  # the tree's last nodes come before its goal
         assert messages[n]["content"] in sent
     again = weave(
         messages, model="gpt-4o", window=window, reserve_output=0, policy=policy, previous=weave(messages[:6], window=2_200)

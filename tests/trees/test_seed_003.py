@@ -411,6 +411,21 @@ def test_truncate_middle_keeps_as_many_recent_nodes_as_preferred(loom: Loom) -> 
     assert texts[-9:] == LONG[-9:]
 
 
+def test_the_last_nodes_are_preserved_where_they_fit_and_a_large_first_goal_is_shrunk_for_them(loom: Loom) -> None:
+    texts = ["goal " * 1200, *(f"{n} " + "a node of some length " * 60 for n in range(1, 12))]
+    tree, _ = dialogue(loom, texts)
+    context = woven(tree, window=3000)
+    sent = [text for _, text in told(context)]
+    assert sent[-4:] == texts[-4:]
+    [goal] = [item for item in context.report.items if item.rule == "first goal"]
+    assert goal.action == "shrunk"
+    assert context.recall(goal.handles[0]) == texts[0]
+    # Of nodes that are larger the newest stays, then those before it.
+    larger = ["goal " * 1200, *(f"{n} " + "a node of some length " * 130 for n in range(1, 12))]
+    tree, _ = dialogue(loom, larger)
+    assert [text for _, text in told(woven(tree, window=3000))][-2:] == larger[-2:]
+
+
 def test_rolling_window_keeps_only_the_newest_and_the_goal_that_the_laws_ask_for(loom: Loom) -> None:
     tree, _ = dialogue(loom, LONG, preferences=Preferences("rolling_window"))
     texts = [text for _, text in told(woven(tree, window=3000))]

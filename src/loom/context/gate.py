@@ -4,6 +4,7 @@ Rules of this file:
 - Of a document, which knows no roles, its end takes the place of request and goal.
 - The current request, the first goal, system text and pins are in, whatever a strategy chose. If they alone do not fit they are
   shrunk in the order pins, first goal, current request, system text never; then CannotFit.
+- The strategy `truncate_middle` has its last nodes in behind the request, as many as fit; goal and pins are shrunk for them.
 - Then the newest exchange, shrunk inside if it must be. Then what the strategy ranked, in its order, until one does not fit.
 - Under the strategy `stop_at_limit` all of it is in, or CannotFit.
 - Exchanges are taken whole. Where something is left out a marker with a handle stands.
@@ -88,21 +89,23 @@ def fit(
         _Unit(span, sum(costs[span.start : span.stop]), work.places.unread(span.start) is not None, chosen_at=at)
         for span, at in zip(spans, chosen_at, strict=True)
     ]
-    must = _must(work, spans, pins)
     if sum(unit.cost for unit in units) <= room.tokens and kept == len(units):
         for unit in units:
             unit.rule, unit.made = "fits", work.messages(unit.span)
         return _lay_out(work, units)
     if work.policy.strategy == "stop_at_limit":
         raise refuse_to_cut(sum(unit.cost for unit in units), room.tokens)
+    must = _must(work, spans, pins)
     longest = marker_for(work.policy, max(len(history), work.places.end) + 1000, SAMPLE)
     marker = counter.count_message(Message("user", (Text(longest),))) + 4
-    markers = marker * (_runs(must) + 2)
+    last = _last_nodes(work, units)
+    markers = marker * (_runs(must) + 2 + bool(last))
     free = room.tokens - markers
+    must = _add_last(work, units, must, last, free)
     free -= _take_must(work, units, must, free)
     newest = len(units) - 1
     rest = [n for n in dict.fromkeys([newest, *order]) if n not in must]
-    _rank(units, [*must, *rest], set(must), markers, room)
+    _rank(units, [*must, *rest], {*must, *last}, markers, room)
     named = {newest, *order[:kept]}
     rest = [n for n in rest if n in named]
     _take_rest(work, units, rest, free)
@@ -143,6 +146,36 @@ def _must(work: Work, spans: Sequence[Span], pins: Sequence[int]) -> dict[int, s
         if index in unit_of:
             found.setdefault(unit_of[index], rule)
     return found
+
+
+def _last_nodes(work: Work, units: Sequence[_Unit]) -> list[int]:
+    """The units that the strategy `truncate_middle` keeps whatever their size, the newest first."""
+    if work.policy.strategy != "truncate_middle" or work.document:  # of a text its end is in already
+        return []
+    return list(reversed(range(len(units))))[: work.policy.minimum_recent_nodes]
+
+
+def _add_last(work: Work, units: list[_Unit], must: dict[int, str], last: Sequence[int], free: int) -> dict[int, str]:
+    """What has to be in with as many of the last nodes as fit behind the request; goal and pins are shrunk for them."""
+    if not last:
+        return must
+    first = {n: rule for n, rule in must.items() if rule in ("current request", "system text")}
+    left = free - sum(units[n].cost for n in first)
+    left -= sum(_smallest_cost(work, units[n]) for n in must if n not in first and n not in last)
+    found: dict[int, str] = {}
+    for n in (n for n in last if n not in first):
+        fits = units[n].cost <= left
+        # The newest of all may be cut, and is then the only one.
+        if units[n].unread or not (fits or (n == last[0] and _smallest_cost(work, units[n]) <= left)):
+            break
+        found[n] = must.get(n, "recent nodes")
+        left -= units[n].cost
+    return first | found | {n: rule for n, rule in must.items() if n not in found}
+
+
+def _smallest_cost(work: Work, unit: _Unit) -> int:
+    made = smallest(work.messages(unit.span), unit.span.start, work.counter, work.archive)
+    return min(unit.cost, sum(map(work.counter.count_message, made)))
 
 
 def must_stay(history: Sequence[Message], pins: Sequence[int], document: bool) -> dict[int, str]:
