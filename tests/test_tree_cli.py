@@ -363,13 +363,13 @@ def test_a_picture_shows_branches_marks_and_where_you_stand() -> None:
     assert tree("show", name).splitlines() == [
         f"A pound of flour  {name}",
         "dialogue · 5 nodes · 2 branches · depth 2 · 1 annotation",
-        f"human at {branch} (now), coder at {reply} (now)",
+        f"human at {reply} (now), coder at {reply} (now)",
         "",
         f"├─ {question} human  ⊘ How many grams are in a pound?",
         f"│  {answer} model  ★ the answer · ✂ About 450.",
-        f"└─ {branch} human  ⚲ How many grams are in a cup?  ◀ here",
+        f"└─ {branch} human  ⚲ How many grams are in a cup?",
         f"   ╌ {remark} human  Which cup?",
-        f"   {reply} coder  About 120.",
+        f"   {reply} coder  About 120.  ◀ here",
     ]
     assert tree("show", name, "--at", reply).endswith(f"{reply} coder  About 120.  ◀ here")
     assert f"┄ 1 more, from {answer}" in tree("show", name, "--depth", 0)

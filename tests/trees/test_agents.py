@@ -9,7 +9,7 @@ from loom.conversation.agents import PERMISSIONS, Agent
 from loom.conversation.commands import LONGEST_BATCH, SPECS
 from loom.conversation.tree import TreeHead
 from loom.engine import commands
-from loom.engine.commands import Acted
+from loom.engine.answered import Acted
 from loom.engine.trees import LoomTree
 from loom.errors import ChoiceError
 from loom.stores.doctor import examine
@@ -267,14 +267,14 @@ def test_pins_and_stashes_are_bounded(loom: Loom, tree: tuple[LoomTree, list[Nod
 
 def test_one_writer_at_a_time_goes_on_with_a_branch(loom: Loom, tree: tuple[LoomTree, list[Node]]) -> None:
     made, (*_, last) = tree
-    loom.act(made.id, "→ list", agent="bot")
+    woven(made, agent="bot")
     loom.keep_agent(Agent(name="other", permissions=PERMISSIONS))
     theirs = made.say("I was quicker.", agent="other")
     text = one(loom, made, '→ respond "Me too."')
     assert text == (
         f"✗ CONFLICT: somebody went on behind {last.local} with {theirs.local} since you looked\n  hint: → view {theirs.local}"
     )
-    assert one(loom, made, '→ respond "Me too."').startswith("wrote ["), "who has been told may branch off"
+    assert one(loom, made, '→ respond "Me too."').startswith("wrote ["), "who has been told may go on"
 
 
 def test_an_answer_behind_what_somebody_went_on_with_is_not_written_and_told(loom: Loom, tree: tuple[LoomTree, list[Node]]) -> None:
@@ -288,7 +288,7 @@ def test_an_answer_behind_what_somebody_went_on_with_is_not_written_and_told(loo
         f"✗ CONFLICT: your answer was not written: somebody went on behind {last.local} with {theirs.local} since you looked"
     )
     assert "your answer was not written" in told(woven(made, agent="bot"))[-1][1], "and the agent is told"
-    assert loom.act(made.id, "An answer.", agent="bot").node is not None, "who has been told may branch off"
+    assert loom.act(made.id, "An answer.", agent="bot").node is not None, "who has been told may go on"
 
 
 def test_a_command_that_cannot_be_kept_keeps_no_other_from_being_done(loom: Loom, tree: tuple[LoomTree, list[Node]]) -> None:

@@ -130,7 +130,6 @@ class Asked(Struct, frozen=True, kw_only=True):
     def _tree(self, name: str, policy: str | Policy | None, overrides: Any) -> tuple[Subject, Context]:
         with self.where.open() as loom:
             tree = loom.tree(name)
-            wishes: dict[str, Any] = {"policy": policy} if policy else {}  # else as the tree's preferences say
             asked = tree.prepare(
                 at=self.at,
                 model=self.model,
@@ -143,7 +142,7 @@ class Asked(Struct, frozen=True, kw_only=True):
                 zones=self._zones,
                 project=self.project,
                 preview=True,
-                **wishes,
+                policy=policy,  # none: as the tree's preferences say
             )
             context = asyncio.run(asked)
             buffer = tree.head.mode == "buffer"

@@ -10,7 +10,7 @@ Rules of this file:
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 from typing import Literal
 
@@ -171,6 +171,16 @@ def parse_commands(answer: str) -> tuple[str, tuple[Found, ...]]:
     if not_run:
         found.append(_too_many(meant - LONGEST_BATCH, not_run))
     return (said.text if found else answer), tuple(found)
+
+
+def limit_batch(found: Sequence[Found]) -> tuple[Found, ...]:
+    """The commands of an answer of several texts, as many as one answer may hold."""
+    places = [n for n, each in enumerate(found) if not isinstance(each, Thought)]
+    if len(places) <= LONGEST_BATCH + 1:  # of one text, what is too much has been told already
+        return tuple(found)
+    first = found[places[LONGEST_BATCH]]
+    source = "" if isinstance(first, Thought) else first.source
+    return (*found[: places[LONGEST_BATCH]], _too_many(len(places) - LONGEST_BATCH, source))
 
 
 class _Said:

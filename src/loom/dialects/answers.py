@@ -12,7 +12,10 @@ from loom.errors import WireError
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """`id` is the provider's name for it. `prompt` counts all that was read, of it `cached` from a cache, `written` to one."""
+    """`id` is the provider's name for it. `prompt` counts all that was read, of it `cached` from a cache, `written` to one.
+
+    `choices` is how many the response holds; `messages` are those of one.
+    """
 
     messages: tuple[Message, ...]
     id: str = ""
@@ -22,6 +25,7 @@ class Answer(Struct, frozen=True, kw_only=True):
     cached: int = 0
     written: int = 0
     raw: str = ""
+    choices: int = 1
 
 
 def parse_answer(response: Any, choice: int = 0) -> Answer:
@@ -62,6 +66,7 @@ def parse_answer(response: Any, choice: int = 0) -> Answer:
         cached=cached,
         written=written,
         raw=to_json(wire),
+        choices=len(wire["choices"]) if isinstance(wire.get("choices"), list) else 1,
     )
 
 

@@ -1,27 +1,27 @@
 """What loom-aware agents do: the `→` lines of an answer, carried out on the tree, with results that are shown once.
 
 Rules of this file:
-- What was said beside the commands is written first, where the agent stood when it said it. Then the commands run in order.
+- What was said beside the commands is written first, behind what it answers. Then the commands run in order.
 - A command that cannot be carried out is told so and keeps no other from being carried out.
 - Commands are no messages: they are kept in the agent's action trace, and nowhere else.
-- One writer at a time goes on with a branch: behind a node where somebody went on since the agent last looked, it is told.
+- One writer at a time goes on with a branch: where somebody went on since the agent looked, it is told and nothing is written.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from textwrap import indent
 from typing import ClassVar
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from loom.context.assembly import as_text
 from loom.context.cut import shrink_text
 from loom.context.weave import gate_counter
 from loom.conversation.agents import Agent
 from loom.conversation.canonical import from_json, to_json
-from loom.conversation.commands import SPECS, TREE_DEPTH, Code, Command, Mistake, Thought, help_text, parse_commands, quoted, told
+from loom.conversation.commands import SPECS, TREE_DEPTH, Code, Command, Mistake, Thought, help_text, quoted, told
 from loom.conversation.message import Message, Text
 from loom.conversation.names import flatten
 from loom.conversation.tree import TreeHead
+from loom.engine.answered import Order
 from loom.engine.aware import (
     Action,
     Memory,
@@ -58,43 +58,27 @@ _WORDS = 80
 _PIECE = 250  # letters: a longer line is read in pieces, each a line of its own
 
 
-class Acted(Struct, frozen=True):
-    """What came of an answer: what it said, the node that says it, and what came of its commands."""
-
-    said: str
-    node: Node | None
-    results: tuple[Result, ...]
-
-    def __str__(self) -> str:
-        told = [self.said] if self.said else []
-        return "\n".join((*told, *(f"{result.command}\n{indent(result.text, '  ')}" for result in self.results)))
-
-
 class _Refused(Exception):
     def __init__(self, code: Code, message: str, hint: str = "") -> None:
         self.mistake = Mistake(code, message, hint)
 
 
-def act(home: Home, tree: LoomTree, answer: str, agent: str | None = None) -> Acted:
-    """Take an agent's answer: write what it says, and carry out its commands."""
-    session = tree.session(agent)
-    known = home.store.settings.known_agent(home.scope, session.row.agent) if session.row.agent else Agent(name="", kind="human")
-    text, found = parse_commands(answer)
-    if not known.loom_aware:
-        text, found = answer, ()  # to whom the loom is unknown, an arrow is an arrow
-    hand = _Hand(home, tree, session, known)
+def carry_out(home: Home, session: Session, agent: Agent, order: Order) -> tuple[Result, ...]:
+    """Carry out the commands of an agent's answer, in their order; what came of each. An agent is told what was not written."""
+    tree = LoomTree(home, home.store.trees.head(session.row.tree))
+    hand = _Hand(home, tree, session, agent, order.at)
     try:
-        node = hand.say(text) if text.strip() else None
-        results = [hand.take(item) for item in found]
+        unsaid = hand.tell_unsaid(order.conflict) if order.conflict else None
+        results = [hand.take(item) for item in order.commands]
     finally:
         hand.remember()
-    return Acted(text, node, tuple(result for result in (hand.unsaid, *results) if result))
+    return tuple(result for result in (unsaid, *results) if result)
 
 
 class _Hand:
     """Carries out one answer's commands for an agent."""
 
-    def __init__(self, home: Home, tree: LoomTree, session: Session, agent: Agent) -> None:
+    def __init__(self, home: Home, tree: LoomTree, session: Session, agent: Agent, at: str | None) -> None:
         self._home, self._store, self._tree, self._session, self._agent = home, home.store, tree, session, agent
         self._before = memory_of(home.store, session.row.key)  # as the agent saw it
         self._results: list[Result] = []
@@ -102,17 +86,11 @@ class _Hand:
         self._actions: list[Action] = []
         seen = home.store.states.all(session.row.key, "seen").get("")
         self._seen = int(from_json(seen)) if seen else None
-        self.unsaid: Result | None = None
+        self._at = at  # where the agent knows itself to stand
 
-    def say(self, text: str) -> Node | None:
-        """Write what the agent says; none where somebody else went on there since it looked, which it is told."""
-        try:
-            node = self._tree.say(text, agent=self._session.row.agent, seen=self._seen)
-        except Conflict as conflict:
-            self.unsaid = self._done("(your answer)", told(_went_on(conflict, "your answer was not written: ")), True)
-            return None
-        self._session = self._tree.session(self._session.row.agent)
-        return node
+    def tell_unsaid(self, conflict: Conflict) -> Result:
+        """Tell the agent that its words were not written: somebody else went on there since it looked."""
+        return self._done("(your answer)", told(_went_on(conflict, "your answer was not written: ")), True)
 
     def take(self, item: Command | Thought | Mistake) -> Result | None:
         match item:
@@ -206,7 +184,7 @@ class _Hand:
     def _switch(self, command: Command) -> str:
         node = self._node(command.words[0])
         digests = command.option("digest") == "yes"
-        self._session = self._tree.switch(node.id, agent=self._session.row.agent, leave_digest=digests)
+        self._stand(self._tree.switch(node.id, agent=self._session.row.agent, leave_digest=digests))
         here = self._session.cursor or node
         left = f", where [{here.local}] sums up what you left" if digests and here.parent == node.seq else ""
         return f"you stand at [{here.local}]{left}"
@@ -311,8 +289,9 @@ class _Hand:
 
     def _respond(self, command: Command) -> str:
         after = self._node(command.option("to")).id if command.option("to") else None
-        made = self._tree.say(command.words[0], after=after, agent=self._session.row.agent, seen=self._seen)
-        self._session = self._tree.session(self._session.row.agent)
+        looked = self._at if after is None else None
+        made = self._tree.say(command.words[0], after=after, agent=self._session.row.agent, seen=self._seen, looked=looked)
+        self._stand(self._tree.session(self._session.row.agent))
         return f"wrote [{made.local}]; you stand there"
 
     def _annotate(self, command: Command) -> str:
@@ -333,7 +312,7 @@ class _Hand:
     def _edit(self, command: Command) -> str:
         old = self._node(command.words[0])
         made = self._tree.edit(old.id, command.words[1], agent=self._session.row.agent)
-        self._session = self._tree.session(self._session.row.agent)
+        self._stand(self._tree.session(self._session.row.agent))
         how = "a version of" if self._tree.head.mode == "buffer" else "a branch beside"
         return f"wrote [{made.local}], {how} [{old.local}]"
 
@@ -394,6 +373,11 @@ class _Hand:
         return LoomTree(self._home, found[0])
 
     # Below
+
+    def _stand(self, session: Session) -> None:
+        """The agent has moved, and knows where it stands."""
+        self._session = session
+        self._at = session.cursor.id if session.cursor else None
 
     def _node(self, name: str) -> Node:
         if "/" in name:

@@ -10,6 +10,9 @@ from typing import Any, Literal, TypeVar
 from msgspec import Struct
 
 from loom.context.caches import Caches
+from loom.conversation.agents import Agent
+from loom.engine.answered import Order
+from loom.engine.aware import Result
 from loom.engine.snapshots import Snapshots
 from loom.engine.summarize import Model
 from loom.engine.threads import WORKERS, Threads
@@ -48,7 +51,11 @@ class Home:
         fresh_id: Callable[[], str],
         model: Model | None = None,
         snapshots: Snapshots | None = None,
+        *,
+        carry_out: "Callable[[Any, Any, Agent, Order], tuple[Result, ...]]",
     ) -> None:
+        """`carry_out` does what the `→` commands of an answer say: for this home, a session of it, the agent, and its order."""
+        self.carry_out = carry_out
         self.store, self.scope, self.now, self.fresh_id = store, scope, now, fresh_id
         self.model, self.snapshots = model, snapshots
         self._listeners: list[Callable[[Event], None]] = []

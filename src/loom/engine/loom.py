@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from loom.conversation.agents import Agent
 from loom.conversation.message import Message, Tool
 from loom.conversation.tree import Preferences, Tree, TreeHead
-from loom.engine.commands import Acted, act
+from loom.engine.answered import Acted
+from loom.engine.commands import carry_out
 from loom.engine.home import Home
 from loom.engine.sessions import Session
 from loom.engine.snapshots import Snapshots
@@ -41,6 +42,17 @@ def _fresh_id() -> str:
 
 class Loom(Home):
     """A store, seen from one scope. Close it, or use it in a `with` block."""
+
+    def __init__(
+        self,
+        store: Store,
+        scope: Scope,
+        now: Callable[[], int],
+        fresh_id: Callable[[], str],
+        model: Model | None = None,
+        snapshots: Snapshots | None = None,
+    ) -> None:
+        super().__init__(store, scope, now, fresh_id, model, snapshots, carry_out=carry_out)
 
     @classmethod
     def open(
@@ -125,9 +137,9 @@ class Loom(Home):
         """A whole tree as a value."""
         return export_tree(self.store, self.store.trees.get(self.scope, name))
 
-    def act(self, tree: str, answer: str, *, agent: str | None = None) -> Acted:
-        """Take what an agent answered on a tree: write what it says, and carry out its `→` commands."""
-        return act(self, self.tree(tree), answer, agent)
+    def act(self, tree: str, answer: Any, *, agent: str | None = None) -> Acted:
+        """Take what an agent answered on a tree, as `LoomTree.absorb` does: words, a response as JSON, or an object of an SDK."""
+        return self.tree(tree).absorb(answer, agent=agent)
 
     def agent(self, name: str) -> Agent | None:
         """An agent as it was made known to the project."""

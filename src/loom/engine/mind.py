@@ -8,6 +8,7 @@ from loom.conversation.canonical import from_json, to_json
 from loom.conversation.checked import check_text
 from loom.engine.home import Home
 from loom.stores.sessions import check_name
+from loom.stores.states import REQUEST, Request
 
 
 class Mind:
@@ -67,6 +68,18 @@ class Mind:
         fresh = self.recalled(epoch)
         older: dict[str, str | None] = {name: None for name in self._all("recalled") if name not in fresh}
         self._put("recalled", older | {node: to_json(epoch)})
+
+    @property
+    def request(self) -> Request | None:
+        """The last request, where it outlives the object that made it; None where that cannot be read any more."""
+        kept = self._all(REQUEST).get("")
+        try:
+            return msgspec.convert(from_json(kept), Request) if kept else None
+        except (ValueError, msgspec.ValidationError):
+            return None
+
+    def keep_request(self, request: Request | None) -> None:
+        self._put(REQUEST, {"": to_json(request) if request else None})
 
     def texts(self, kind: str) -> dict[str, str]:
         """Texts by name: versions that were chosen, what is not committed yet."""

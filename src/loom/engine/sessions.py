@@ -19,11 +19,14 @@ from loom.context.report import Report
 from loom.context.sections import Section
 from loom.context.weave import Context, Wish, budget_for, check_wish, gate_counter
 from loom.context.working import EMPTY, Working, measured, render
+from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json
 from loom.conversation.checked import check_text
-from loom.conversation.message import ToolCall
+from loom.conversation.identity import node_id
+from loom.conversation.message import Message, ToolCall
 from loom.conversation.tree import Source
 from loom.dialects.answers import Answer, parse_answer
+from loom.engine.answered import Acted, Order, digest_of, take_out_commands
 from loom.engine.assemble import Manner
 from loom.engine.aware import addendum, blocks, headers_from
 from loom.engine.home import Home
@@ -37,12 +40,13 @@ from loom.engine.summing import DIGEST, Plan, When, plan, summed, undigested
 from loom.engine.threads import async_form, async_value
 from loom.engine.tools import RECALLED, carry_out, is_own_call
 from loom.engine.written import Given, Written, parsed
-from loom.errors import CannotFit, ChoiceError, StoreError, shorten
+from loom.errors import CannotFit, ChoiceError, Conflict, StoreError, shorten
 from loom.providers.overflow import Overflow, read_overflow
 from loom.stores.bearing import Bearing, names_at
 from loom.stores.nodes import plain
 from loom.stores.path import Node, Path
 from loom.stores.sessions import SessionRow, Usage, check_alive
+from loom.stores.states import Request
 from loom.stores.summaries import joined
 
 if TYPE_CHECKING:
@@ -80,12 +84,15 @@ class Resumed(Struct, frozen=True):
 class Session(Written):
     """A session that is kept, and the requests that are made of it."""
 
-    def __init__(self, home: Home, row: SessionRow, end: Node | None = None, guest: bool = False) -> None:
+    def __init__(self, home: Home, row: SessionRow, end: Node | None = None, guest: bool = False, lasting: bool = False) -> None:
+        """`lasting`: others may take the answer to a request of this object, so that the store has to know of it."""
         super().__init__(home, row, end, guest)
         self._last: Prepared | None = None
         self._marked: dict[str, int] = {}  # handles that are kept for this session, each with a hash of what it stands for
-        self._sources: tuple[Source, ...] = ()
         self._wish: Wish | None = None
+        self._lasting = lasting
+        self._request: Request | None = None
+        self._request_kept = False
 
     async def prepare(
         self,
@@ -209,7 +216,8 @@ class Session(Written):
             left = context.report.usable - context.report.input_tokens
             self.keep_working(measured(state, context.report.pressure, left))
         before, self._last = self._last, replace(last, view=replace(last.view, session=self.row.key))
-        self._sources, self._wish = look.sources, wish
+        self._wish = wish
+        self._keep_request(Request(path.end.id, look.sources, last.model, last.counted))
         self._tell(context.report, "reactive" if look.overflow else "proactive", before.counted if before else 0, last.counted)
         return context
 
@@ -423,54 +431,150 @@ class Session(Written):
 
         Takes the JSON of OpenAI (chat, responses) or Anthropic, or their SDKs' objects. The same answer twice is written once: an
         answer is known by what it says and what it follows, not by the provider's id alone, which some providers use again.
+        Another `choice` of the same answer is written beside the first, and costs nothing more. What an agent that knows the loom
+        says in `→` commands is carried out; the other words are written.
         """
-        answer = parse_answer(response, choice)
-        self.commit()
-        model = answer.model or (self._last.model if self._last else "") or self.row.model
-        price = models.cost(models.model(model), answer.prompt, answer.completion, answer.cached, answer.written)
-        learnt = ""
-        if self._last and answer.prompt:
-            seen = observe(calibration(self.row), self._last.model, counted=self._last.counted, reported=answer.prompt)
-            learnt = to_json(seen)
-        usage = Usage(answer.prompt, answer.completion, answer.cached, price)
-        beside = [("response", answer.raw), ("usage", to_json(usage))]
-        if self._sources:
-            beside.append(("sources", to_json(self._sources)))
-            self._sources = ()
-        # The provider's name for the answer tells two equal answers apart; of several choices each is its own.
-        generation = f"{answer.id}#{choice}" if answer.id and choice else answer.id
-        behind = self._answered(answer, plain(generation))
-        nodes = self._append(answer.messages, behind, plain(generation), usage=usage, records=beside, calibration=learnt)
-        self.told("absorbed", prompt=usage.prompt, completion=usage.completion, cached=usage.cached, cost=usage.cost)
+        return list(self.take(parse_answer(response, choice), choice, self._speaker()).nodes)
+
+    def take(self, answer: Answer, choice: int = 0, speaker: Agent | None = None) -> Acted:
+        """Write an answer, and carry out its commands if its speaker knows the loom; what came of it."""
+        aware = speaker is not None and speaker.loom_aware
+        said, found = take_out_commands(answer.messages) if aware else (answer.messages, ())
+        place = self._place(answer, choice, said, self._commit_and_look())
+        conflict = self._went_on(answer, choice, said, place) if aware else None
+        nodes = self._write(answer, choice, () if conflict else said, place)
+        spent = place.request or Request(place.node.id if place.node else "")
+        spent = replace(spent, answer=digest_of(answer.raw), choices=(*spent.choices, choice))
+        self._keep_request(spent, lasting=answer.choices > 1)
+        words = "\n\n".join(message.text for message in said if message.text)
+        if speaker is None or not aware or place.again:
+            return Acted(words, tuple(nodes))
+        at = self.cursor.id if nodes and not place.late and self.cursor else place.at
+        results = self._home.carry_out(self._home, self, speaker, Order(found, at, conflict))
+        if found:
+            self.refresh()
+        return Acted(words, tuple(nodes), results)
+
+    def _speaker(self) -> Agent | None:
+        return self._store.settings.agent(self._home.scope, self.row.agent) if self.row.agent else None
+
+    def _commit_and_look(self) -> Request | None:
+        """The request that an answer may answer. What was not committed was part of it, and is committed by the answer."""
+        stood = self.cursor
+        request = self._request
+        if request is None:
+            request = self._mind.request
+            self._request_kept = request is not None
+            if request and not self._lasting and request.answer is None and request.node != (stood.id if stood else ""):
+                request = None  # some other object's, which was never answered
+        committed = self.commit()
+        if request and committed and request.answer is None and request.node == (stood.id if stood else ""):
+            return replace(request, node=committed.id)
+        return request
+
+    def _place(self, answer: Answer, choice: int, said: Sequence[Message], request: Request | None) -> "_Place":
+        """Where an answer belongs: behind what its request ended with; without a request, behind the cursor."""
+        if request and answer.raw and request.answer == digest_of(answer.raw):
+            node, again = self._node(request.node) if request.node else None, choice in request.choices
+            if not self._asked_since(node) if again else answer.choices > 1:
+                return _Place(node, request, late=True, other=True, again=again)
+        if request and request.answer is not None:
+            request = None
+        if request is None or not self._lasting:
+            return _Place(self._answered(said, answer.raw, _generation(answer, choice)), request)
+        node, end = self._node(request.node) if request.node else None, self.path.end
+        return _Place(node, request, late=(node.seq if node else None) != (end.seq if end else None), at=request.node)
+
+    def _asked_since(self, node: Node | None) -> bool:
+        """Whether somebody asked something behind a node, or is elsewhere: what comes then answers that."""
+        if node is not None and not self.path.holds(node.seq, node.depth):
+            return True
+        newer = self.path[max(node.depth + 1 if node else 0, len(self.path) - _RECENT) :]
+        return any(each.role == "user" for each in newer)
+
+    def _went_on(self, answer: Answer, choice: int, said: Sequence[Message], place: "_Place") -> Conflict | None:
+        """That others went on since an agent that knows the loom looked: it is told, and may say it again elsewhere."""
+        if not place.late or place.other or not said:
+            return None
+        behind = place.node.id if place.node else ""
+        if self.path.says(node_id(self.row.tree.id, behind, said[0], _generation(answer, choice))):
+            return None  # it is this answer that went on, and comes once more
+        expected, found = (node.local if node else "its beginning" for node in (place.node, self.path.end))
+        self.told("conflict", expected=expected, found=found)
+        return Conflict(self.id, expected, found)
+
+    def _write(self, answer: Answer, choice: int, said: Sequence[Message], place: "_Place") -> list[Node]:
+        usage, learnt = self._cost(answer, place)
+        beside = [("response", answer.raw)] if answer.raw else []
+        beside += [("usage", to_json(usage))] if usage else []
+        if place.request and place.request.sources and said:
+            beside.append(("sources", to_json(place.request.sources)))
+        nodes: list[Node] = []
+        if said:
+            nodes = self._append(
+                said,
+                place.node,
+                _generation(answer, choice),
+                usage=usage,
+                records=beside,
+                calibration=learnt,
+                move=not place.late,
+            )
+        elif usage and (asked := place.node or self.path.end):
+            name, now = digest_of(answer.raw), self._home.now()
+            self._now(self._store.sessions.charge(self.row, asked, name, usage, beside, learnt, now))
+        cost = usage or Usage()
+        self.told("absorbed", prompt=cost.prompt, completion=cost.completion, cached=cost.cached, cost=cost.cost)
         # A turn is over when nothing is called any more; where turns are not what is cut, one need not wait for that.
         if self._policy.strategy != "whole_turns" or not any(message.calls for message in answer.messages):
             self._home.begin(self.id, self._sum_up_what_is_due)
         return nodes
 
-    def _answered(self, answer: Answer, generation: str) -> Node | None:
+    def _cost(self, answer: Answer, place: "_Place") -> tuple[Usage | None, str]:
+        """What an answer cost, and what its tokens teach the counter. A response costs once, however many choices it has."""
+        if place.other or not answer.raw:
+            return None, ""
+        request = place.request
+        model = answer.model or (request.model if request else "") or self.row.model
+        price = models.cost(models.model(model), answer.prompt, answer.completion, answer.cached, answer.written)
+        learnt = ""
+        if request and request.counted and answer.prompt:
+            learnt = to_json(observe(calibration(self.row), request.model, counted=request.counted, reported=answer.prompt))
+        return Usage(answer.prompt, answer.completion, answer.cached, price), learnt
+
+    def _keep_request(self, request: Request, lasting: bool = False) -> None:
+        """Remember the last request; in the store too, where another object may have to know it."""
+        self._request = request
+        if not self._guest and (self._lasting or lasting or request.sources or self._request_kept):
+            self._mind.keep_request(request)
+            self._request_kept = True
+
+    def _answered(self, messages: Sequence[Message], raw: str, generation: str) -> Node | None:
         """The node that an answer follows: the cursor, unless the same answer was written a moment ago.
 
         The provider's id alone proves nothing, for some providers repeat theirs. An answer that comes again is one that the path
         ends with, or one of this turn whose calls were answered since.
         """
-        said = [message for message in answer.messages if message.role not in ("system", "developer")]
-        recent = self.path[-_RECENT:] if said else []
+        said = [message for message in messages if message.role not in ("system", "developer")]
+        if not said:
+            return self.path.end
+        recent = self.path[-_RECENT:]
         for first in range(len(recent) - len(said), -1, -1):
             chain = recent[first : first + len(said)]
             equal = [node.message for node in chain] == said and all(node.generation == generation for node in chain)
-            if equal and self._came_before(answer, chain[-1], generation):
+            if equal and self._came_before(said, raw, chain[-1], generation):
                 return self.path[chain[0].depth - 1] if chain[0].depth else None
             if recent[first].role == "user":
                 break
         return self.path.end
 
-    def _came_before(self, answer: Answer, node: Node, generation: str) -> bool:
+    def _came_before(self, said: Sequence[Message], raw: str, node: Node, generation: str) -> bool:
         """Whether an answer that says the same as this node, under the same id, is that answer and not another one."""
         stands_last = self.path.end is not None and node.seq == self.path.end.seq
         if stands_last and generation:
             return True
-        calls = any(call.id for message in answer.messages for call in message.calls)
-        return (stands_last or calls) and answer.raw in self._store.sessions.records(self.row, node, "response")
+        calls = any(call.id for message in said for call in message.calls)
+        return (stands_last or calls) and raw in self._store.sessions.records(self.row, node, "response")
 
     def recall(self, handle: str) -> str:
         """What was left out under this handle: the text of a part, or the messages of a span as canonical JSON lines.
@@ -494,8 +598,29 @@ class Session(Written):
     asearch = async_form(search)
     aset_summary = async_form(set_summary)
     asummary = async_value(summary)
+    atake = async_form(take)
     aundo = async_form(undo)
     ause = async_form(use)
+
+
+class _Place(Struct, frozen=True):
+    """Where an answer is written: behind which node, and as the answer of which request.
+
+    `late`: others went on there meanwhile. `other`: another choice of the answer came before; `again`: this one did.
+    `at` is the node where its speaker knows itself to stand.
+    """
+
+    node: Node | None
+    request: Request | None
+    late: bool = False
+    other: bool = False
+    again: bool = False
+    at: str | None = None
+
+
+def _generation(answer: Answer, choice: int) -> str:
+    """The provider's name for an answer tells two equal answers apart; of several choices each is its own."""
+    return plain(f"{answer.id}#{choice}" if choice else answer.id)
 
 
 def _cannot_shrink(refused_at: int, why: str) -> CannotFit:

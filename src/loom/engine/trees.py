@@ -1,13 +1,18 @@
 """A branching conversation that is kept: written to at any node, marked, edited, merged, and read along a path."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from os import PathLike
 from typing import Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from loom.budget.models import Overrides
+from loom.context.policy import Policy
+from loom.context.sections import Section
 from loom.context.weave import Context
+from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json
 from loom.conversation.checked import check_flag, check_number, check_text, choose
 from loom.conversation.identity import node_id
@@ -15,13 +20,15 @@ from loom.conversation.message import ROLES, Message, Role, Text
 from loom.conversation.names import flatten
 from loom.conversation.outline import Twig
 from loom.conversation.tree import Preferences, Source, TreeHead
+from loom.dialects.answers import Answer, parse_answer
+from loom.engine.answered import Acted, take_out_commands
 from loom.engine.assemble import preferred
 from loom.engine.digest import LEAST, TOKENS, digest
 from loom.engine.home import Home
 from loom.engine.sessions import Session
 from loom.engine.threads import async_form, async_value
 from loom.engine.written import Given, one_message
-from loom.errors import ChoiceError, describe
+from loom.errors import ChoiceError, Conflict, describe
 from loom.stores.bearing import bearing
 from loom.stores.marks import Flag, Hung, Mark, Marks, Tied, Turned
 from loom.stores.path import Node, Path, meeting
@@ -74,23 +81,24 @@ class LoomTree:
     # Who stands where
 
     def session(self, agent: str | None = None) -> Session:
-        """The session of an agent on this tree; where there is none yet, one that stands where the tree's own does."""
+        """The session of an agent on this tree; where there is none yet, one that stands where the tree's own does.
+
+        It takes part in the conversation: where another that stands at the same node says something, it goes on from there.
+        """
         name = self._home.scope.agent if agent is None else check_name("agent", agent)
         row = self._store.sessions.on_tree(self.stored.row, name)
         if row is not None:
-            return Session(self._home, row)
+            sessions = self._store.sessions
+            joined = row if sessions.takes_part(row) else sessions.join(row, self._home.now())
+            return Session(self._home, joined, lasting=True)
         own = self._store.sessions.on_tree(self.stored.row, "")
         if own is None and self._store.sessions.on_tree(self.stored.row, "", importing=True):
             raise ChoiceError(f"tree {self.id} is still being imported, or its import was cut short; import its file again")
         if own is None:
             raise ChoiceError(f"tree {self.id} has no session that is in use; loom session list --archived shows those put away")
-        if not name:
-            return Session(self._home, own)
-        here = Session(self._home, own)
-        made = self._store.sessions.fork(
-            self._home.scope, own, here.cursor, self._home.fresh_id(), own.title, self._home.now(), agent=name
-        )
-        return Session(self._home, made, here.cursor).told("forked", origin=own.id)
+        scope, identity = replace(self._home.scope, agent=name), self._home.fresh_id()
+        made = self._store.sessions.join_as(scope, own, identity, self._home.now())
+        return Session(self._home, made, lasting=True).told("forked", origin=own.id)
 
     def _looking(self, agent: str | None) -> Session:
         """The session of an agent to look with; an agent that was never here looks from where the tree's own stands."""
@@ -159,12 +167,14 @@ class LoomTree:
         sources: Sequence[Source] = (),
         generation: str = "",
         seen: int | None = None,
+        looked: str | None = None,
         commits: bool = True,
     ) -> Node:
         """Write a message behind a node ("": as a root), by default where the agent stands, and move the agent there.
 
-        `commits` says that what the agent had not committed yet comes before it. `seen` is when the agent last looked: where
-        somebody went on behind that node since, that is a conflict.
+        With it move those who take part in the conversation and stand at that node. `commits` says that what the agent had not
+        committed yet comes before it. `seen` is when the agent last looked, `looked` where it stood then: where somebody went on
+        there since, that is a conflict.
         """
         if seen is not None:
             check_number("when the agent last looked", seen)
@@ -176,11 +186,36 @@ class LoomTree:
         self._check_live(named)
         session = self.session(agent)
         message = self._message(said, session, role)
+        if looked is not None and (here := session.cursor) and here.id != looked:
+            raise Conflict(session.id, self.node(looked).local, here.local)
         if commits:
             session.commit()
         behind = self.position(agent) if after is None else named
         self._check_live(behind)
         return session.graft(message, behind, beside, generation=generation, move=True, seen=seen)
+
+    def absorb(self, response: Any, *, agent: str | None = None, choice: int = 0) -> Acted:
+        """Take what an agent answered: words, a provider's response as JSON, or an object of an SDK.
+
+        It is written behind the node that the agent's last request ended with, or where the agent stands if none was prepared, with
+        the response as it came and its usage. Where others went on there meanwhile it is written beside them, and the agent stays
+        with the conversation. Of an agent that knows the loom the `→` commands are carried out, and where others went on meanwhile
+        it is told so and its words are not written. Each `choice` of a response may be absorbed; they stand beside each other.
+        """
+        session = self.session(agent)
+        whose = session.row.agent
+        known = self._store.settings.known_agent(self._home.scope, whose) if whose else None
+        if session.cursor is None and (newest := self._newest()):
+            session.switch(newest.id)
+        if isinstance(response, str):
+            said = Message(self._role(session) or "user", (Text(response),), whose)
+            answer, choice = Answer(messages=(said,) if response.strip() else ()), 0
+            known = known or Agent(name="", kind="human")  # only a person speaks in plain words without a name
+        else:
+            answer = parse_answer(response, choice)
+        if answer.messages if known is None or not known.loom_aware else take_out_commands(answer.messages)[0]:
+            self._check_live(session.cursor)
+        return session.take(answer, choice, known)
 
     def annotate(self, node: str, text: str, *, agent: str | None = None) -> Node:
         """A remark on a node: beside the conversation, read only where it is included."""
@@ -323,6 +358,20 @@ class LoomTree:
         """Nodes with what they say."""
         return self._store.trees.read(self.stored.row.key, seqs)
 
+    def children(self, node: str | None = None) -> list[Node]:
+        """What goes on behind a node, in the order in which it was written; without a node, the beginnings of the tree."""
+        return self._continuing(self.node(node) if node else None)
+
+    def siblings(self, node: str) -> list[Node]:
+        """The other nodes that go on behind what this one follows."""
+        found = self.node(node)
+        return [other for other in self._continuing(self._parent(found)) if other.seq != found.seq]
+
+    def _continuing(self, parent: Node | None) -> list[Node]:
+        children = self._store.trees.children(self.stored.row.key, parent)
+        marks = self._store.trees.marks(self.stored.row.key, [child.seq for child in children])
+        return [child for child in children if marks.get(child.seq, Marks()).hung.edge == "continuation"]
+
     def ends(self) -> list[int]:
         """Where branches end that are not pruned, the newest last."""
         live = [twig for twig in self.twigs() if twig.edge == "continuation" and not twig.pruned]
@@ -356,21 +405,57 @@ class LoomTree:
             steps += [Step(e.node, marks.get(e.node.seq, Marks()), "", e.beside) for e in bears.behind.get(node.depth, ())]
         return steps, len(whole)
 
-    async def prepare(self, *, at: str | None = None, agent: str | None = None, **wishes: Any) -> Context:
-        """The request for where an agent stands, by the tree's preferences; `at` another node, it is only looked at."""
-        session, at, wishes = await self.run_off_loop(lambda: self._choose_session(at, agent, wishes))
-        return await session.prepare(at=at, **wishes)
+    async def prepare(
+        self,
+        request: Given | None = None,
+        *,
+        at: str | None = None,
+        agent: str | None = None,
+        model: str | None = None,
+        window: int | None = None,
+        reserve_output: int | None = None,
+        policy: str | Policy | None = None,
+        sections: Iterable[Section | tuple[str, str]] = (),
+        pins: Sequence[str] = (),
+        overrides: Overrides | None = None,
+        zones: Mapping[str, int] | None = None,
+        preview: bool = False,
+        sources: Sequence[Source] = (),
+        include: Sequence[str] = (),
+        overflow: object = None,
+        project: "str | PathLike[str] | None" = None,
+    ) -> Context:
+        """The request for where an agent stands, by the tree's preferences; `at` another node, it is only looked at.
 
-    def _choose_session(
-        self, at: str | None, agent: str | None, wishes: dict[str, Any]
-    ) -> tuple[Session, str | None, dict[str, Any]]:
-        """Whose request it is, at which node, and what is asked of it by default."""
-        session = self.session(agent) if at is None and not wishes.get("preview") else self._looking(agent)
-        if "policy" not in wishes:
-            wishes["policy"] = preferred(self.preferences)
+        The other options are those of `Session.prepare`. Without a `policy` the tree's preferences decide.
+        """
+        session, at = await self.run_off_loop(lambda: self._choose_session(at, agent, preview))
+        if policy is None:
+            policy = await self.run_off_loop(lambda: preferred(self.preferences))
+        return await session.prepare(
+            request,
+            model=model,
+            window=window,
+            reserve_output=reserve_output,
+            policy=policy,
+            sections=sections,
+            pins=pins,
+            overrides=overrides,
+            zones=zones,
+            preview=preview,
+            at=at,
+            sources=sources,
+            include=include,
+            overflow=overflow,
+            project=project,
+        )
+
+    def _choose_session(self, at: str | None, agent: str | None, preview: bool) -> tuple[Session, str | None]:
+        """Whose request it is, and at which node."""
+        session = self.session(agent) if at is None and not preview else self._looking(agent)
         if at is None and session.cursor is None and (newest := self._newest()):
             at = newest.id
-        return session, at, wishes
+        return session, at
 
     # What a tree says of itself
 
@@ -409,10 +494,12 @@ class LoomTree:
         """Run work of this tree in a thread of the store's; what one tree object does is done one after the other."""
         return await self._home.run_off_loop(work, self._order)
 
+    aabsorb = async_form(absorb)
     aannotate = async_form(annotate)
     abelow = async_form(below)
     abookmark = async_form(bookmark)
     achange = async_form(change)
+    achildren = async_form(children)
     achoose = async_form(choose)
     aedit = async_form(edit)
     aends = async_form(ends)
@@ -431,6 +518,7 @@ class LoomTree:
     arestore = async_form(restore)
     asay = async_form(say)
     asession = async_form(session)
+    asiblings = async_form(siblings)
     aswitch = async_form(switch)
     atwigs = async_form(twigs)
 

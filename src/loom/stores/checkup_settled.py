@@ -12,7 +12,7 @@ from loom.stores.checkup import COPY, UNREADABLE, Problem, Table, cleared, decod
 from loom.stores.database import Reader, Row
 from loom.stores.purge import FOLDERS, PURGING
 from loom.stores.snapshots import is_inside
-from loom.stores.states import LOCAL, read_state
+from loom.stores.states import KINDS, LOCAL, read_state
 
 _ANEW = "settle it anew, or take it away by hand: DELETE FROM settings, then the project is as if it were not settled"
 
@@ -51,7 +51,7 @@ def _look_at_state(own: Path | None, reader: Reader, values: Row) -> Iterator[Pr
         yield Problem(place, what, f"look what is there; then {drop} AND kind = '{kind}'")
     elif status == "purged" and kind != FOLDERS:
         yield Problem(place, "its session was purged, and it is still there", f"{drop}; then VACUUM")
-    if kind not in LOCAL:
+    if kind in KINDS or kind not in LOCAL:
         yield from _wrong_with_state(reader, tree, place, (kind, name, data), f"{drop} AND kind = '{kind}'")
 
 

@@ -10,6 +10,7 @@ from loom.stores.marks import Said, Tied, Turned, marks_of, write_marks
 from loom.stores.nodes import Draft, Planned, plant
 from loom.stores.path import TREE, Node, named
 from loom.stores.sessions import SessionRow, by_key, conflict, lock, write_beside
+from loom.stores.together import bring_along
 from loom.stores.views import PUT_HANDLE, Kept, check_free
 
 
@@ -48,6 +49,10 @@ class Growth:
             check_free(writer, tree, dict(handles))
             writer.many(PUT_HANDLE, [(tree, handle, row.key, "span", to_json(kept), now) for handle, kept in handles])
             writer.all("UPDATE sessions SET cursor = $2, updated = $3 WHERE key = $1", row.key, made[0].seq if move else held, now)
+            if move:
+                # The tree's own session takes along who stood with it; who stood nowhere goes on from wherever one begins.
+                leaves = [held] if held is None or not row.agent else []
+                bring_along(writer, tree, row.key, [after.seq if after else None, *leaves], made[0].seq)
             if commits:
                 writer.all("DELETE FROM states WHERE session = $1 AND kind = 'buffer'", row.key)
             return by_key(writer, row.key), made[0]

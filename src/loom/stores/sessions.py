@@ -17,6 +17,7 @@ from loom.stores.database import Database, Reader, Row, Writer
 from loom.stores.nodes import LONGEST_NAME, Draft, TreeRow, plain
 from loom.stores.path import Node, Path, ancestor, meeting, stands
 from loom.stores.purge import held_by, take_words
+from loom.stores.together import TAKES_PART, bring_along, join
 
 Status = Literal["active", "archived", "importing", "purged"]
 
@@ -164,18 +165,29 @@ class Sessions:
             on = TreeRow(*found[0])
             return self._insert(writer, scope, identity, on, title, head or _EMPTY, (), origin, status, None, now)
 
-    def fork(
-        self, scope: Scope, row: SessionRow, at: Node | None, identity: str, title: str, now: int, agent: str | None = None
-    ) -> SessionRow:
-        """A second session on the same tree, of the same agent or another. No node is copied."""
-        if at is not None and at.message is None:
-            raise ChoiceError(f"message {at.local} was purged, and a purge is final; fork at another")
+    def fork(self, scope: Scope, row: SessionRow, at: Node | None, identity: str, title: str, now: int) -> SessionRow:
+        """A second session on the same tree, of the same agent. No node is copied."""
         with self._database.write() as writer:
             lock(writer, row, importing=False)
-            asides = tuple(aside for aside in row.asides if self._stands(writer, row.tree.key, at, aside.after))
-            whose = replace(scope, agent=row.agent if agent is None else agent)
-            cursor = at.seq if at else None
-            return self._insert(writer, whose, identity, row.tree, title, row.head, asides, row.id, "active", cursor, now)
+            return self._fork(writer, replace(scope, agent=row.agent), row, at, identity, title, now)
+
+    def join_as(self, scope: Scope, row: SessionRow, identity: str, now: int) -> SessionRow:
+        """A session of the scope's agent that takes part in the conversation of a tree, from where the tree's own stands."""
+        with self._database.write() as writer:
+            held, _ = lock(writer, row, importing=False)
+            at = nodes.get(writer, row.tree.key, held) if held is not None else None
+            made = self._fork(writer, scope, row, at, identity, row.title, now)
+            join(writer, made.key, now)
+            return made
+
+    def _fork(
+        self, writer: Writer, scope: Scope, row: SessionRow, at: Node | None, identity: str, title: str, now: int
+    ) -> SessionRow:
+        if at is not None and at.message is None:
+            raise ChoiceError(f"message {at.local} was purged, and a purge is final; fork at another")
+        asides = tuple(aside for aside in row.asides if self._stands(writer, row.tree.key, at, aside.after))
+        cursor = at.seq if at else None
+        return self._insert(writer, scope, identity, row.tree, title, row.head, asides, row.id, "active", cursor, now)
 
     @staticmethod
     def _insert(
@@ -215,19 +227,31 @@ class Sessions:
         return _to_row(found[0], tree)
 
     def on_tree(self, tree: TreeRow, agent: str, importing: bool = False) -> SessionRow | None:
-        """The session of this agent that stands on a tree: the tree's own, where there is one, else the one used last.
+        """The session of this agent that takes part in a tree's conversation, where there is one, else the one used last.
 
         With `importing`, one whose import has not come to its end.
         """
         with self._database.read() as reader:
             row = reader.one(
-                f"""{_FROM} WHERE s.tree = $1 AND s.agent = $2 AND s.status = $3
-                    ORDER BY CASE WHEN s.id = t.id THEN 0 ELSE 1 END, s.updated DESC, s.key LIMIT 1""",
+                f"""{_FROM} WHERE s.tree = $1 AND s.agent = $2 AND s.status = $3 ORDER BY CASE WHEN s.id = t.id THEN 0
+                    WHEN {TAKES_PART} THEN 1 ELSE 2 END, s.updated DESC, s.key LIMIT 1""",
                 tree.key,
                 agent,
                 "importing" if importing else "active",
             )
             return _to_row(row) if row else None
+
+    def join(self, row: SessionRow, now: int) -> SessionRow:
+        """Let a session take part in the conversation of its tree."""
+        with self._database.write() as writer:
+            lock(writer, row, importing=False)
+            join(writer, row.key, now)
+            return by_key(writer, row.key)
+
+    def takes_part(self, row: SessionRow) -> bool:
+        """Whether what is said where this session stands is where it goes on."""
+        with self._database.read() as reader:
+            return reader.one(f"SELECT 1 FROM sessions s WHERE s.key = $1 AND {TAKES_PART}", row.key) is not None
 
     def exists(self, scope: Scope, identity: str) -> bool:
         """Whether the project has a session of just this id, whatever became of it."""
@@ -290,10 +314,12 @@ class Sessions:
         records: Sequence[tuple[str, str]] = (),
         calibration: str = "",
         importing: bool = False,
+        move: bool = True,
     ) -> tuple[SessionRow, list[Node]]:
         """Write messages behind `after` and move the cursor there, all or nothing; `records` stand beside the last of them.
 
-        `asides` are system messages, each with the number of messages that stand before it.
+        `asides` are system messages, each with the number of messages that stand before it. Without `move` the cursor stays where
+        it is, wherever that is.
         A chain that this session holds already, behind the same node, is found and not written again: a retry is safe.
         """
         with self._database.write() as writer:
@@ -303,23 +329,23 @@ class Sessions:
             system = msgspec.convert(from_json(beside), tuple[Aside, ...])
             fresh = [Aside(places[index], message) for index, message in asides]
             check_carried(*(message for _, message in asides))
-            if held != (after.seq if after else None):
+            if move and held != (after.seq if after else None):
                 last = made[-1] if made else after
                 done = known == len(drafts) and all(aside in system for aside in fresh)
                 if done and last and self._stands_at(writer, row.tree.key, held, last):
                     return by_key(writer, row.key), made
                 raise conflict(writer, row, after, held)
             # What a call cost is counted where it is recorded: once, however often the same answer comes.
-            told = "SELECT 1 FROM records WHERE tree = $1 AND node = $2 AND kind = 'usage'"
-            if usage is None or not made or writer.one(told, row.tree.key, made[-1].seq) is not None:
+            if usage is None or not made or _is_charged(writer, row, made[-1]):
                 usage = Usage()
             system += tuple(aside for aside in fresh if aside not in system)
             found = writer.all(
                 f"""UPDATE sessions SET cursor = $2, updated = $3, title = CASE WHEN title = '' THEN $4 ELSE title END,
                     asides = $5, prompt = prompt + $6, completion = completion + $7, cached = cached + $8, cost = cost + $9,
-                    calibration = CASE WHEN $10 = '' THEN calibration ELSE $10 END WHERE key = $1 RETURNING {_COLUMNS}""",
+                    calibration = CASE WHEN $10 = '' THEN calibration ELSE $10 END WHERE key = $1
+                    RETURNING {_COLUMNS}, (SELECT count(*) FROM sessions o WHERE o.tree = $11 AND o.key <> $1)""",
                 row.key,
-                made[-1].seq if made else held,
+                made[-1].seq if made and move else held,
                 now,
                 title,
                 to_json(system),
@@ -328,10 +354,42 @@ class Sessions:
                 usage.cached,
                 usage.cost,
                 calibration,
+                row.tree.key,
             )
+            if made and move and found[0][-1]:
+                bring_along(writer, row.tree.key, row.key, [held], made[-1].seq)
             if made:
                 write_beside(writer, row, made[-1], records, now)
             return _to_row(found[0], row.tree), made
+
+    def charge(
+        self,
+        row: SessionRow,
+        node: Node,
+        name: str,
+        usage: Usage,
+        records: Sequence[tuple[str, str]],
+        calibration: str,
+        now: int,
+    ) -> SessionRow:
+        """Count what an answer cost of which no node was made, once; its records stand beside the node that it answers."""
+        with self._database.write() as writer:
+            lock(writer, row, importing=False)
+            if not _is_charged(writer, row, node, name):
+                writer.all(
+                    """UPDATE sessions SET prompt = prompt + $2, completion = completion + $3, cached = cached + $4,
+                        cost = cost + $5, calibration = CASE WHEN $6 = '' THEN calibration ELSE $6 END, updated = $7
+                        WHERE key = $1""",
+                    row.key,
+                    usage.prompt,
+                    usage.completion,
+                    usage.cached,
+                    usage.cost,
+                    calibration,
+                    now,
+                )
+            write_beside(writer, row, node, records, now, name)
+            return by_key(writer, row.key)
 
     def switch(self, row: SessionRow, to: Node | None, now: int) -> SessionRow:
         """Move the cursor to another node of the tree."""
@@ -340,6 +398,8 @@ class Sessions:
             if held != row.cursor:
                 before = nodes.get(writer, row.tree.key, row.cursor) if row.cursor is not None else None
                 raise conflict(writer, row, before, held)
+            if not row.agent:
+                bring_along(writer, row.tree.key, row.key, [held], to.seq if to else None)
             moved = f"UPDATE sessions SET cursor = $2, updated = $3 WHERE key = $1 RETURNING {_COLUMNS}"
             return _to_row(writer.all(moved, row.key, to.seq if to else None, now)[0], row.tree)
 
@@ -374,7 +434,8 @@ class Sessions:
         """What stands beside a node, by its kind."""
         with self._database.read() as reader:
             found = reader.all(
-                "SELECT data FROM records WHERE tree = $1 AND node = $2 AND kind = $3 AND data IS NOT NULL ORDER BY seq",
+                """SELECT data FROM records WHERE tree = $1 AND node = $2 AND kind = $3 AND name = '' AND data IS NOT NULL
+                    ORDER BY seq""",
                 row.tree.key,
                 node.seq,
                 kind,
@@ -513,10 +574,16 @@ def conflict(reader: Reader, row: SessionRow, after: Node | None, held: int | No
     return Conflict(row.id, expected, found)
 
 
-def write_beside(writer: Writer, row: SessionRow, node: Node, records: Sequence[tuple[str, str]], now: int) -> None:
+def _is_charged(reader: Reader, row: SessionRow, node: Node, name: str = "") -> bool:
+    """Whether it is recorded beside a node what its answer cost, or what one of this name cost that it is the question of."""
+    sql = "SELECT 1 FROM records WHERE tree = $1 AND node = $2 AND kind = 'usage' AND name = $3"
+    return reader.one(sql, row.tree.key, node.seq, name) is not None
+
+
+def write_beside(writer: Writer, row: SessionRow, node: Node, records: Sequence[tuple[str, str]], now: int, name: str = "") -> None:
     """Write what stands beside a node, by kind."""
     writer.many(
         """INSERT INTO records (tree, node, kind, name, session, author, data, created)
-            VALUES ($1, $2, $3, '', $4, $5, $6, $7) ON CONFLICT (tree, node, kind, name) DO NOTHING""",
-        [(row.tree.key, node.seq, kind, row.key, row.agent, data, now) for kind, data in records],
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (tree, node, kind, name) DO NOTHING""",
+        [(row.tree.key, node.seq, kind, name, row.key, row.agent, data, now) for kind, data in records],
     )

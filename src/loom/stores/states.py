@@ -13,9 +13,11 @@ from loom.context.renewal import Handoff
 from loom.context.working import Working
 from loom.conversation.canonical import from_json
 from loom.conversation.identity import is_node_id
+from loom.conversation.tree import Source
 from loom.stores.purge import FOLDERS, PURGING
 
-LOCAL = frozenset({FOLDERS, PURGING})  # kinds that never leave their store
+REQUEST = "request"
+LOCAL = frozenset({FOLDERS, PURGING, REQUEST})  # kinds that never leave their store
 _LARGEST = 2**53  # of whole numbers: what JSON holds everywhere, and databases after some sums
 
 
@@ -52,6 +54,20 @@ class Action(Struct, frozen=True, omit_defaults=True):
     failed: bool = False
 
 
+class Request(Struct, frozen=True, omit_defaults=True):
+    """The last request of a session: the node that it ends with ("" for none), its sources, its model and its tokens, uncorrected.
+
+    `answer` is None until an answer comes, and then its digest, or "" of words that no provider sent. `choices` came of it.
+    """
+
+    node: str
+    sources: tuple[Source, ...] = ()
+    model: str = ""
+    counted: int = 0
+    answer: str | None = None
+    choices: tuple[int, ...] = ()
+
+
 class _Kind(Struct, frozen=True):
     """The type of a kind of state, what its name must be like, and which nodes it names."""
 
@@ -81,6 +97,8 @@ KINDS = {
     "overflow": _Kind(Annotated[int, Meta(ge=1, le=_LARGEST)], lambda name: "\0" not in name),
     "recalled": _Kind(Annotated[int, Meta(ge=-1, le=_LARGEST)], is_node_id, lambda name, value: (name,)),
     "seen": _Kind(_Digits, _unnamed),
+    "joined": _Kind(bool, _unnamed),
+    REQUEST: _Kind(Request, _unnamed, lambda name, value: (value.node,) if value.node else ()),
     "buffer": _Kind(str, _unnamed),
     "version": _Kind(str, is_node_id, lambda name, value: (value,)),
     "pin": _Kind(Pin, _anything, lambda name, value: (value.node,) if value.node else ()),
