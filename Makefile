@@ -11,12 +11,12 @@ export LOOM_SHARED ?= ../shared
 
 $(VENV)/core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) -e .
+	$(PIP) -e '.[map]'
 	$(BIN)/python -m compileall -q src
 	touch $@
 
 $(VENV)/test: $(VENV)/core
-	$(PIP) -e '.[test,judges,postgres]'
+	$(PIP) -e '.[map,test,judges,postgres]'
 	touch $@
 
 demo: $(VENV)/core

@@ -16,7 +16,7 @@ from loom.cli.budget import read_several
 from loom.cli.given import parse_source
 from loom.cli.models import user_overrides
 from loom.cli.store import PROJECT_VARIABLE, Where, scoped
-from loom.cli.terminal import reading
+from loom.cli.terminal import dim, reading, say
 from loom.context.policy import Policy, read_policy
 from loom.context.weave import Context, check_wish
 from loom.context.weave import weave as weave_request
@@ -57,7 +57,8 @@ class Asked(Struct, frozen=True, kw_only=True):
         overrides = user_overrides()
         self._check()
         if self.project:
-            read_project(self.project, reading())
+            for told in read_project(self.project, reading()):
+                say(dim(told), err=True)
         chosen: str | Policy | None = self.policy
         if self.policy and self.policy.endswith(".toml"):
             chosen = read_policy(Path(self.policy).read_text(encoding="utf-8"))

@@ -1,24 +1,28 @@
 """`loom budget` and `loom count`: how a window is divided, and what a transcript takes of one."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
 from itertools import chain, islice
 from typing import Any, Unpack
 
 import click
-from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec import Struct, to_builtins
 
 from loom.budget.models import model as find_model
 from loom.budget.zones import MESSAGE_TOKENS, BudgetOptions, allocate_budget, messages_that_fit
 from loom.cli.models import user_overrides
-from loom.cli.terminal import COLOURS, bar, clean, dim, note, one_line, plural, say, style
+from loom.cli.show import look
+from loom.cli.table import print_table
+from loom.cli.terminal import COLOURS, bar, clean, dim, note, one_line, plural, say, say_dim, style, width
 from loom.context.weave import gate_counter
 from loom.conversation.canonical import to_json
+from loom.conversation.message import Message, Text
 from loom.transcripts.formats import read_runs
 from loom.transcripts.runs import Run
 
 BAR = 40
+BEGINS = 200  # characters of a large message that tell which one it is
 ZONE_COLOURS = {"history": "green", "reserved_output": "yellow", "free": "white"}
 
 
@@ -63,6 +67,28 @@ def read_several(file: str) -> tuple[Iterator[Run], bool]:
     return chain(first, runs), len(first) > 1
 
 
+class ToolUse(Struct):
+    """What a tool takes of a run: how often it was called, and the tokens of its calls and of its results."""
+
+    calls: int = 0
+    call_tokens: int = 0
+    result_tokens: int = 0
+
+    @property
+    def tokens(self) -> int:
+        return self.call_tokens + self.result_tokens
+
+
+class Large(Struct, order=True):
+    """One of the largest messages: its tokens and its place, who speaks, the tools that it calls or answers, how it begins."""
+
+    tokens: int
+    message: int
+    role: str
+    tools: str
+    begins: str
+
+
 class Counted(Struct):
     """What one run takes. `exact` is false where another tokenizer stands in for one that is not public."""
 
@@ -77,26 +103,79 @@ class Counted(Struct):
     tools: int
     messages: dict[str, int]
     total: int
+    by_tool: dict[str, ToolUse]
+    largest: list[Large]
 
 
-def count_run(run: Run, model: str | None, window: int, exact: bool) -> Counted:
+def count_run(run: Run, model: str | None, window: int, exact: bool, largest: int = 0) -> Counted:
     counter = gate_counter(model)
     by_role: Counter[str] = Counter()
-    for message in run.messages():
-        by_role[message.role] += counter.count_message(message)
+    uses = ToolUses(counter.count_text)
+    found: list[Large] = []
+    for place, message in enumerate(run.messages()):
+        tokens = counter.count_message(message)
+        by_role[message.role] += tokens
+        names = uses.add(message)
+        if largest:
+            begins = " ".join(text for _, text in map(look, message.parts))[:BEGINS]
+            heappush(found, Large(tokens, place, message.role, ", ".join(names), begins))
+            if len(found) > largest:
+                heappop(found)
     system, tools = sum(map(counter.count_message, run.head.system)), counter.count_tools(run.head.tools)
     total = system + tools + sum(by_role.values()) + counter.profile.per_list
     return Counted(
-        run.number, run.name, run.format, model or "", counter.profile.name, exact, window, system, tools, dict(by_role), total
+        run=run.number,
+        name=run.name,
+        format=run.format,
+        model=model or "",
+        counter=counter.profile.name,
+        exact=exact,
+        window=window,
+        system=system,
+        tools=tools,
+        messages=dict(by_role),
+        total=total,
+        by_tool=dict(sorted(uses.found.items(), key=lambda use: -use[1].tokens)),
+        largest=sorted(found, reverse=True),
     )
+
+
+class ToolUses:
+    """What each tool takes, message by message. A result is its call's, and where that is not known, its own name's."""
+
+    def __init__(self, count: Callable[[str], int]) -> None:
+        self.found: dict[str, ToolUse] = {}
+        self._count = count
+        self._names: dict[str, str] = {}
+
+    def add(self, message: Message) -> list[str]:
+        """Take in a message; the tools that it is about."""
+        names: list[str] = []
+        for call in message.calls:
+            use = self.found.setdefault(call.name, ToolUse())
+            use.calls += 1
+            use.call_tokens += self._count(call.name) + self._count(call.arguments)
+            self._names[call.id] = call.name
+            names.append(call.name)
+        for result in message.results:
+            name = self._names.get(result.call_id) or result.name or "unknown"
+            use = self.found.setdefault(name, ToolUse())
+            use.result_tokens += sum(self._count(part.text) for part in result.parts if isinstance(part, Text))
+            names.append(name)
+        return list(dict.fromkeys(names))
 
 
 @click.command()
 @click.argument("file")
 @click.option("--model", help="The model to count for; what the transcript names by default.")
+@click.option("--by", type=click.Choice(["role", "tool"]), default="role", help="What to add up: roles, or tools by name.")
+@click.option("--largest", type=click.IntRange(min=0), default=0, metavar="N", help="Show the N largest messages too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as JSON.")
-def count(file: str, model: str | None, as_json: bool) -> None:
-    """Count the tokens of a transcript: system text, tools, and messages by role."""
+def count(file: str, model: str | None, by: str, largest: int, as_json: bool) -> None:
+    """Count the tokens of a transcript, and show what takes most of them.
+
+    Adds up system text, tools and messages by role; with --by tool, the calls and results of each tool.
+    """
     overrides = user_overrides()
     reports: list[dict[str, Any]] = []
     runs, several = read_several(file)
@@ -104,25 +183,44 @@ def count(file: str, model: str | None, as_json: bool) -> None:
         say(dim(f"several runs: count one as {clean(file)}#N"))
     for run in runs:
         named = find_model(model or run.head.model or None, overrides)
-        counted = count_run(run, model or run.head.model or None, named.window, bool(named.encoding))
+        counted = count_run(run, model or run.head.model or None, named.window, bool(named.encoding), largest)
         if as_json:
-            reports.append(asdict(counted))
+            reports.append(to_builtins(counted))
         elif several:
             name = one_line(counted.name, 40)
             drawn = style(bar(counted.total / counted.window, BAR), fg="blue")
             say(f"#{counted.run:<5} {name + ' ' if name else ''}{counted.total:>9,} tokens  {drawn}".rstrip())
         else:
-            print_counted(counted)
+            print_counted(counted, by)
     if as_json:
         say(to_json(reports[0] if len(reports) == 1 else reports))
 
 
-def print_counted(counted: Counted) -> None:
+def print_counted(counted: Counted, by: str) -> None:
     title = f"{one_line(f'#{counted.run} {counted.name}', 60)}: " if counted.run or counted.name else ""
+    say(f"{title}{style(f'{counted.total:,} tokens', bold=True)}, {counted.total / counted.window:.1%} of {counted.window:,}")
     how = f"counted by {counted.counter}" if counted.exact else f"{counted.counter} stands in: no public tokenizer"
-    about = f"({counted.format}, {clean(counted.model) or 'no model named'}, {how})"
-    say(f"{title}{style(f'{counted.total:,} tokens', bold=True)} {dim(about)}")
-    for name, tokens in (("system", counted.system), ("tools", counted.tools), *counted.messages.items()):
-        share = tokens / (counted.total or 1)
-        say(f"  {name:<10}{tokens:>10,} {share:>6.1%}  {style(bar(share, BAR), fg=COLOURS.get(name, 'blue'))}".rstrip())
-    say(dim(f"  {counted.total / counted.window:.1%} of a window of {counted.window:,}"))
+    say_dim(f"{counted.format}, {counted.model or 'no model named'}, {how}")
+    if by == "tool":
+        _print_uses(counted)
+    else:
+        for name, tokens in (("system", counted.system), ("tools", counted.tools), *counted.messages.items()):
+            share = tokens / (counted.total or 1)
+            say(f"  {name:<10}{tokens:>10,} {share:>6.1%}  {style(bar(share, BAR), fg=COLOURS.get(name, 'blue'))}".rstrip())
+    for large in counted.largest:
+        lead = f"  {large.tokens:>9,}  message {large.message:<6} {large.role:<9} "
+        what = f"{large.tools}: {large.begins}" if large.tools else large.begins
+        say(f"{style(lead, fg=COLOURS.get(large.role, 'blue'))}{one_line(what, width() - len(lead))}")
+
+
+def _print_uses(counted: Counted) -> None:
+    """A line for each tool: how often it was called, and the tokens of its calls and results."""
+    if not counted.by_tool:
+        say_dim("no tool was called")
+        return
+    names = ["tool", "calls", "call tokens", "result tokens", "share"]
+    rows = [
+        [name, f"{use.calls:,}", f"{use.call_tokens:,}", f"{use.result_tokens:,}", f"{use.tokens / (counted.total or 1):.1%}"]
+        for name, use in counted.by_tool.items()
+    ]
+    print_table(names, rows, cut=0, right=(1, 2, 3, 4))

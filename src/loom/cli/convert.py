@@ -100,9 +100,12 @@ def _write(wire: Dialect, head: Any, messages: Iterator[Message], losses: Tally,
     return count
 
 
+STANDARD_OUTPUT = Path("-")
+
+
 def open_output(path: Path | None) -> AbstractContextManager[TextIO]:
     """A file that appears whole, or standard output."""
-    if path is None:
+    if path is None or path == STANDARD_OUTPUT:
         return nullcontext(sys.stdout)
     if not path.parent.is_dir():
         raise ChoiceError(f"{path.parent} is no folder; make it, or name another for {path.name}")
@@ -147,6 +150,7 @@ def convert(file: str, name: str, output: Path | None, mend: bool, as_json: bool
     The request goes to standard output or -o; what could not be kept, and what was mended, is told beside it.
     """
     wire, runs = dialect(name), read_runs(file)
+    output = None if output == STANDARD_OUTPUT else output
     first = next(runs)
     second = next(runs, None)
     several = second is not None

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from loom.cli.groups import Group
 from loom.cli.terminal import clean
 from loom.errors import LoomError, shorten
 
@@ -26,7 +27,7 @@ _OTHERS = ("session", "tree", "map:map_command", "recall", "doctor", "budget", "
 _HOMES = {place.rpartition(":")[2].removesuffix("_command"): place for place in sorted((*_TRANSCRIPT, *_OTHERS))}
 
 
-class _Group(click.Group):
+class _Group(Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(_HOMES)
 

@@ -3,13 +3,14 @@
 import click
 from msgspec import to_builtins
 
-from loom.cli.terminal import dim, say, style
+from loom.cli.groups import Group
+from loom.cli.terminal import dim, say, style, width, wrapped
 from loom.context.policy import policies, policy_text
 from loom.context.policy import policy as find_policy
 from loom.conversation.canonical import to_json
 
 
-@click.group()
+@click.group(cls=Group)
 def policy() -> None:
     """List the policies that decide what goes into a request, or show one."""
 
@@ -22,7 +23,9 @@ def list_policies(as_json: bool) -> None:
         say(to_json([{"name": one.name, "about": one.about, "strategy": one.strategy} for one in policies().values()]))
         return
     for one in policies().values():
-        say(f"{style(f'{one.name:<10}', bold=True)} {one.about} {dim(one.strategy)}")
+        say(f"{style(one.name, bold=True)} {dim(one.strategy)}")
+        for line in wrapped(one.about, width() - 2):
+            say(f"  {line}")
 
 
 @policy.command("show")

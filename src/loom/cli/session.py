@@ -12,6 +12,7 @@ from msgspec.structs import asdict
 from loom.cli import terminal
 from loom.cli.exchange import export_command, import_command
 from loom.cli.given import given_text
+from loom.cli.groups import Group
 from loom.cli.session_pressure import summary, undo
 from loom.cli.session_resume import resume
 from loom.cli.session_working import working
@@ -36,7 +37,7 @@ LAST, SYSTEM = 20, 3  # messages shown, system messages shown
 STATUS_COLOURS = {"active": "green", "importing": "yellow", "purged": "red"}
 
 
-@click.group()
+@click.group(cls=Group)
 def session() -> None:
     """Keep sessions in a store, find them again and go on with them.
 

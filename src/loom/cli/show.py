@@ -86,12 +86,15 @@ def turns(messages: Iterable[Message]) -> Iterator[Turn]:
 @click.command()
 @click.argument("file")
 @click.option("--turn", "only", type=click.IntRange(min=0), help="Show one turn (from 0) in full.")
+@click.option("--last", type=click.IntRange(min=1), metavar="N", help="Show only the last N messages.")
 @click.option("--json", "as_json", is_flag=True, help="Print turns, exchanges and sizes as JSON.")
-def show(file: str, only: int | None, as_json: bool) -> None:
+def show(file: str, only: int | None, last: int | None, as_json: bool) -> None:
     """Show a transcript: its turns, exchanges and sizes.
 
     A file with several runs is shown as a list of them; FILE#N shows one.
     """
+    if only is not None and last is not None:
+        raise ChoiceError("--turn and --last both say what to show; give one of them")
     if as_json:
         reports = [_report(run) for run in read_runs(file)]
         say(to_json(reports[0] if len(reports) == 1 else reports))
@@ -100,10 +103,10 @@ def show(file: str, only: int | None, as_json: bool) -> None:
     first = next(runs)
     second = next(runs, None)
     if second is None:
-        _print_run(first, only)
+        _print_run(first, only, last)
         return
-    if only is not None:
-        raise ChoiceError(f"{file} has several runs; name one as {file}#N to show its turn {only}")
+    if only is not None or last is not None:
+        raise ChoiceError(f"{file} has several runs; name one as {file}#N to show a part of it")
     say(dim(f"{first.format}, several runs: show one as {file}#N"))
     for run in (first, second, *runs):
         whole = Shape()
@@ -140,7 +143,7 @@ def _summary(shape: Shape, counted: int) -> str:
     )
 
 
-def _print_run(run: Run, only: int | None) -> None:
+def _print_run(run: Run, only: int | None, last: int | None) -> None:
     """Two readings: one that counts, one that prints, so that no turn has to be held."""
     columns = terminal.width()
     whole, found = Shape(), []
@@ -151,8 +154,12 @@ def _print_run(run: Run, only: int | None) -> None:
         raise ChoiceError(f"there are {plural(len(found), 'turn')}, counted from 0; there is no turn {only}")
     say(style(run.format, bold=True) + (f" {style(run.head.model, fg='blue')}" if run.head.model else ""))
     say(_summary(whole, len(found)))
-    for message in run.head.system:
-        print_message(message, columns, only is not None)
+    if last is None:
+        for message in run.head.system:
+            print_message(message, columns, only is not None)
+    begin = max(0, whole.messages - last) if last else 0
+    if begin:
+        say(dim(f"the first {plural(begin, 'message')} are not shown"))
     largest = max((turn.shape.characters for turn in found), default=1) or 1
     upcoming = iter([*found, None])
     following = next(upcoming)
@@ -160,10 +167,10 @@ def _print_run(run: Run, only: int | None) -> None:
     for index, message in enumerate(run.messages()):
         if following is not None and index == following.start:
             shown = only is None or following.number == only
-            if shown:
+            if shown and index >= begin:
                 _print_turn(following, largest)
             following = next(upcoming)
-        if shown:
+        if shown and index >= begin:
             print_message(message, columns, only is not None)
 
 

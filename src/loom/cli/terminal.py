@@ -113,6 +113,32 @@ def say(text: str = "", err: bool = False) -> None:
     click.echo(text, err=err, color=wants_colour())
 
 
+def say_dim(text: str, indent: int = 2) -> None:
+    """A remark in as many lines as it takes, each within the terminal's width."""
+    for line in wrapped(clean(text), width() - indent):
+        say(dim(" " * indent + line))
+
+
 def note(text: str) -> None:
-    """Something the reader should know, on a line of its own."""
-    say(f"  {style('!', fg='yellow', bold=True)} {clean(text)}")
+    """Something the reader should know, in lines of its own."""
+    mark = style("!", fg="yellow", bold=True)
+    for line in wrapped(clean(text), width() - 4):
+        say(f"  {mark} {line}")
+        mark = " "
+
+
+def wrapped(text: str, columns: int) -> list[str]:
+    """The text in lines of at most so many columns, broken between words where that can be."""
+    lines, line = list[str](), ""
+    for word in text.split():
+        joined = f"{line} {word}" if line else word
+        if columns_of(joined) <= columns:
+            line = joined
+            continue
+        if line:
+            lines.append(line)
+        while columns_of(word) > columns:
+            lines.append(word[: columns // 2])
+            word = word[columns // 2 :]
+        line = word
+    return [*lines, line] if line else lines

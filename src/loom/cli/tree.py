@@ -6,6 +6,7 @@ from typing import Literal
 import click
 
 from loom.cli.given import given_text, parse_source
+from loom.cli.groups import Group
 from loom.cli.store import Where, in_store, scoped
 from loom.cli.table import print_table, short_ids
 from loom.cli.terminal import age, clean, dim, plural, say, style
@@ -24,7 +25,7 @@ from loom.stores.trees import Listed
 ROLES: dict[str, Role] = {"human": "user", "model": "assistant"}
 
 
-@click.group()
+@click.group(cls=Group)
 def tree() -> None:
     """Keep branching conversations, and say what is read of them.
 

@@ -1,7 +1,9 @@
 """`loom weave` and `loom explain`: the request that fits, and why it is what it is."""
 
+import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +13,15 @@ from msgspec import Struct
 from loom.cli import terminal
 from loom.cli.asked import Asked, Subject, weaving
 from loom.cli.budget import print_zone
-from loom.cli.convert import open_output
+from loom.cli.convert import STANDARD_OUTPUT, open_output
 from loom.cli.show import look
-from loom.cli.terminal import bar, clean, dim, note, one_line, plural, say, style
+from loom.cli.terminal import bar, clean, dim, note, one_line, plural, say, say_dim, style
 from loom.context.report import LEFT_OUT, Action, Item, Report
 from loom.conversation.canonical import to_json
 from loom.conversation.turns import Span
 from loom.dialects import dialect
 
+COVER_LINES = 4  # of what a cover says, unless all are asked for
 SHOWN = 4  # places of what is hidden by one rule
 LOOKS: dict[Action, tuple[str, str, str]] = {
     "kept": ("in", "green", "█"),
@@ -73,7 +76,9 @@ def _entries(report: Report) -> Iterator[tuple[Span, Item]]:
 @click.command()
 @weaving
 @click.option("--dialect", "name", help="The dialect of the request: openai, responses, anthropic or document; its own by default.")
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Where to write the request.")
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Where to write the request; - is standard output."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object: the request (unless -o takes it) and the report.")
 def weave(asked: Asked, name: str | None, output: Path | None, as_json: bool) -> None:
     """Weave a request that fits, and tell what went and why.
@@ -84,26 +89,34 @@ def weave(asked: Asked, name: str | None, output: Path | None, as_json: bool) ->
     if name:
         dialect(name)
     requests: list[Any] = []
-    reports: list[dict[str, Any]] = []
+    found: list[tuple[Subject, Report, str]] = []
     woven, several = asked.woven()
-    with open_output(output) as out:
-        if several and not as_json:
-            say(dim(f"several runs: weave one as {clean(asked.file or '')}#N"))
-        for subject, context in woven:
-            wire = dialect(name or subject.wire)
-            if as_json or output:
-                requests.append(context.render(wire.name))
-            if as_json:
-                reports.append(context.report.as_dict())
-            elif several:
-                _print_line(subject, context.report)
-            else:
-                print_woven(subject, context.report, wire.title)
-        if output:
+    for subject, context in woven:
+        wire = dialect(name or subject.wire)
+        if as_json or output:
+            requests.append(context.render(wire.name))
+        found.append((subject, context.report, wire.title))
+    if output:  # before anything is printed: whoever reads that may stop listening
+        with open_output(output) as out:
             out.write(_written(requests))
-    if as_json:
+    if as_json and output != STANDARD_OUTPUT:
+        reports = [report.as_dict() for _, report, _ in found]
         told = [({} if output else {"request": r}) | {"report": t} for r, t in zip(requests, reports, strict=True)]
         say(to_json(told[0] if len(told) == 1 else told))
+    elif not as_json:
+        _print_all(found, several, asked.file or "", output == STANDARD_OUTPUT)
+
+
+def _print_all(found: list[tuple[Subject, Report, str]], several: bool, file: str, aside: bool) -> None:
+    """What was woven, as a person sees it; on standard error where standard output has the request."""
+    with redirect_stdout(sys.stderr) if aside else nullcontext():
+        if several:
+            say(dim(f"several runs: weave one as {clean(file)}#N"))
+        for subject, report, title in found:
+            if several:
+                _print_line(subject, report)
+            else:
+                print_woven(subject, report, title)
 
 
 def _written(requests: list[Any]) -> str:
@@ -116,8 +129,9 @@ def _written(requests: list[Any]) -> str:
 
 @click.command()
 @weaving
+@click.option("--full", is_flag=True, help="Print all lines of what stands for messages that were left out.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-def explain(asked: Asked, as_json: bool) -> None:
+def explain(asked: Asked, full: bool, as_json: bool) -> None:
     """Tell what is in a request, what is not, and why.
 
     Of a transcript, a kept session or a kept tree: by which rule each part is in or out, and at which window it would return.
@@ -132,7 +146,7 @@ def explain(asked: Asked, as_json: bool) -> None:
         elif several:
             _print_line(subject, context.report)
         else:
-            print_explained(subject, context.report)
+            print_explained(subject, context.report, full)
     if as_json:
         say(to_json(reports[0] if len(reports) == 1 else reports))
 
@@ -156,7 +170,7 @@ def print_woven(subject: Subject, report: Report, title: str) -> None:
         note(text)
 
 
-def print_explained(subject: Subject, report: Report) -> None:
+def print_explained(subject: Subject, report: Report, full: bool) -> None:
     _print_head(subject, report, f"by the policy {report.policy}")
     for item in report.items:
         if item.zone != "history":
@@ -164,7 +178,7 @@ def print_explained(subject: Subject, report: Report) -> None:
             size = f"{item.before:,} → {item.after:,}" if item.before != item.after else f"{item.after:,}"
             name = f"{item.place} {clean(item.zone)}" if item.place.startswith("sections") else item.place
             say(f"  {style(f'{label:<6}', fg=colour)} {name:<20} {size:>17}  {clean(item.rule)}")
-    _print_stretches(report, list(stretches(report)))
+    _print_stretches(report, list(stretches(report)), _cover_lines(report, full))
     _print_mended(report)
     _print_hidden(report)
     say(f"  {summary(report)}")
@@ -199,9 +213,9 @@ def _print_line(subject: Subject, report: Report) -> None:
 
 def _print_head(subject: Subject, report: Report, how: str) -> None:
     title = f"{one_line(subject.title, 60)}: " if subject.title else ""
-    about = f"({subject.kind}, {clean(report.model) or 'no model named'}, {how}, counted by {report.counter})"
-    say(f"{title}{style(f'{report.input_tokens:,} tokens', bold=True)} of {report.usable:,} {dim(about)}")
-    say(dim(f"  a window of {report.window:,}, {report.reserved_output:,} of it kept for the answer; {report.pressure:.0%} full"))
+    say(f"{title}{style(f'{report.input_tokens:,} tokens', bold=True)} of {report.usable:,}, {report.pressure:.0%} full")
+    say_dim(f"{subject.kind}, {report.model or 'no model named'}, {how}, counted by {report.counter}")
+    say_dim(f"a window of {report.window:,}, {report.reserved_output:,} of it kept for the answer")
 
 
 def _strip(report: Report, found: list[Stretch], columns: int) -> str:
@@ -217,7 +231,20 @@ def _strip(report: Report, found: list[Stretch], columns: int) -> str:
     return drawn
 
 
-def _print_stretches(report: Report, found: list[Stretch]) -> None:
+def _cover_lines(report: Report, full: bool) -> dict[Span, list[str]]:
+    """What covers say, by what they stand for: the lines after the marker, or the first of them."""
+    found: dict[Span, list[str]] = {}
+    for piece in report.pieces:
+        if piece.items[0].action != "covered":
+            continue
+        lines = piece.messages[0].text.splitlines()[1:]
+        if not full and len(lines) > COVER_LINES:
+            lines = [*lines[:COVER_LINES], f"… and {len(lines) - COVER_LINES:,} lines more; --full shows them"]
+        found[piece.span] = lines
+    return found
+
+
+def _print_stretches(report: Report, found: list[Stretch], covers: Mapping[Span, list[str]] | None = None) -> None:
     places = [report.places.label(stretch.span) for stretch in found]
     wide = max([20, *map(len, places)])
     for place, stretch in zip(places, found, strict=True):
@@ -230,6 +257,8 @@ def _print_stretches(report: Report, found: list[Stretch]) -> None:
             handles = ", ".join(stretch.handles[:3]) + (f" and {len(stretch.handles) - 3} more" if len(stretch.handles) > 3 else "")
             recall = f"recall {handles}; " if handles else ""
             say(dim(f"{'':<10}{recall}whole again with --window {stretch.returns_at} --reserve {report.reserved_output}"))
+        for line in (covers or {}).get(stretch.span, ()):
+            say(f"{'':<10}{style('│', fg=colour)} {one_line(line, terminal.width() - 12)}")
 
 
 def _words(report: Report, stretch: Stretch) -> str:

@@ -64,6 +64,11 @@ class Home:
         self._threads = Threads(WORKERS[store.database.name])
         self.caches = Caches()
 
+    def __repr__(self) -> str:
+        scope = self.scope
+        whose = f", agent {scope.agent}" if scope.agent else ""
+        return f"<{type(self).__name__} {self.store.database.address}, tenant {scope.tenant}, project {scope.project}{whose}>"
+
     async def run_off_loop(self, work: Callable[[], _T], turn: AbstractContextManager[Any] | None = None) -> _T:
         """Run work of the store in a thread, when it is its turn, and let this task wait for it."""
         left: list[Callable[[], None]] = []

@@ -22,11 +22,12 @@ UPDATE = 512  # tokens of what stands in the tail
 # The room `project` is loaded where a map is asked for: grammars and numpy take long, and most requests have none.
 
 
-def read_project(project: "str | PathLike[str]", progress: Callable[[int, int], None] | None) -> None:
-    """Read what changed in a project, for one who wants to see how far that is; a look reads it too."""
-    from loom.project.maps import read_anew
+def read_project(project: "str | PathLike[str]", progress: Callable[[int, int], None] | None) -> tuple[str, ...]:
+    """Read what changed in a project, for one who wants to see how far that is; what is to be known of how it was read."""
+    from loom.project.maps import notes, read_anew
 
     read_anew(project, progress)
+    return notes(project)
 
 
 def look_along(path: Path, project: "str | PathLike[str]") -> "Sight":

@@ -66,6 +66,10 @@ class LoomTree:
         self._home, self._store, self.stored = home, home.store, stored
         self._order = threading.Lock()  # of those verbs that run in threads
 
+    def __repr__(self) -> str:
+        title = f" {self.title!r}" if self.title else ""
+        return f"<{type(self).__name__} {self.id}{title}, {self.head.mode}>"
+
     @property
     def id(self) -> str:
         return self.stored.row.id

@@ -38,6 +38,11 @@ class Written:
         self._mind = Mind(home, 0 if guest else row.key)
         self._order = threading.Lock()  # of those verbs that run in threads
 
+    def __repr__(self) -> str:
+        title = f" {self.row.title!r}" if self.row.title else ""
+        count = len(self.path)
+        return f"<{type(self).__name__} {self.row.id}{title}, {count:,} {'message' if count == 1 else 'messages'}>"
+
     @property
     def id(self) -> str:
         return self.row.id

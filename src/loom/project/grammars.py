@@ -13,6 +13,8 @@ The queries in queries/*.scm say what is captured:
 What is used is told by the words of the text: telling uses from variables and comments takes long, and ranks no file better.
 """
 
+from __future__ import annotations  # types of tree_sitter, which may not be installed
+
 import re
 import sys
 from collections import Counter
@@ -25,14 +27,21 @@ from time import thread_time
 from typing import cast
 
 from msgspec import Struct, structs
-from tree_sitter import Language, Node, Parser, Point, Query, QueryCursor
 
 from loom.project.linewise import LONGEST_NAME, LONGEST_PATH, LONGEST_SIGNATURE, defined_by_lines, one_line
 from loom.project.symbols import Definition, Kind, Parsed
 
+try:
+    from tree_sitter import Language, Node, Parser, Point, Query, QueryCursor
+except ImportError:  # the extra `map` is not installed: code is read by how its lines begin
+    HAS_GRAMMARS = False
+else:
+    HAS_GRAMMARS = True
+
 if sys.platform != "win32":
     from resource import RUSAGE_SELF, getrusage
 
+NO_GRAMMARS = "code is read by how its lines begin, and so with less care; pip install 'loomwright[map]' reads it with grammars"
 LARGEST = 2**22  # bytes that a parser is given
 # A parser that is late is told that the text ends: what is no code can take it the square of its length, in time and in memory.
 PATIENCE = 0.3  # seconds that it may take in any case
@@ -131,6 +140,8 @@ def _is_name(name: str) -> bool:
 
 @cache
 def _loaded(name: str) -> tuple[Language, Query] | None:
+    if not HAS_GRAMMARS:
+        return None
     grammar = GRAMMARS[name]
     try:
         language = Language(getattr(import_module(grammar.module), grammar.function)())
@@ -232,7 +243,7 @@ class _Frame:
         "spent", "start", "stop", "within",
     )  # fmt: skip
 
-    def __init__(self, kind: str, start: int, stop: int, node: Node, outer: "_Frame | None") -> None:
+    def __init__(self, kind: str, start: int, stop: int, node: Node, outer: _Frame | None) -> None:
         self.kind, self.start, self.stop, self.node, self.outer = kind, start, stop, node, outer
         self.begin, self.body = start, stop  # of the declaration
         self.row: int = node.start_point[0]

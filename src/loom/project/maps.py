@@ -16,6 +16,7 @@ from loom.budget.zones import DEFAULTS
 from loom.conversation.canonical import to_json
 from loom.errors import ChoiceError, describe
 from loom.project.entries import Entry
+from loom.project.grammars import HAS_GRAMMARS, NO_GRAMMARS
 from loom.project.index import Index, Progress, newest_commit, open_index
 from loom.project.rank import Asked, Ranked, ranked
 from loom.project.render import Count, Map, printable, render_map
@@ -128,7 +129,7 @@ class _Project:
             if asked not in self._sights:
                 _make_room(self._sights)
                 made = ranked(self.index, asked)
-                self._sights[asked] = Sight(str(self.index.root), asked, self.index.entries, made, tuple(self.index.notes))
+                self._sights[asked] = Sight(str(self.index.root), asked, self.index.entries, made, _notes_of(self.index))
             return self._sights[asked]
 
     def map(self, asked: Asked, tokens: int, count: Count, progress: Progress | None) -> Map:
@@ -203,7 +204,11 @@ def look_at(root: "str | PathLike[str]", asked: Asked, cache: Path | None = None
 
 def notes(root: "str | PathLike[str]", cache: Path | None = None) -> tuple[str, ...]:
     """What is to be known of the index that the last map was made from."""
-    return tuple(_opened(root, cache).index.notes)
+    return _notes_of(_opened(root, cache).index)
+
+
+def _notes_of(index: Index) -> tuple[str, ...]:
+    return (*index.notes, *(() if HAS_GRAMMARS else (NO_GRAMMARS,)))
 
 
 def _opened(root: "str | PathLike[str]", cache: Path | None) -> _Project:

@@ -1,0 +1,115 @@
+"""What helps whoever uses the command: near misses named, files written first, lines that fit, what takes the window."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import click
+import pytest
+
+from loom import Loom
+from loom.cli.terminal import columns_of
+from tests.shared import FIXTURES
+from tests.test_cli import LOOM, loom
+from tests.test_weave_cli import long, no_models_of_the_user
+
+__all__ = ["long", "no_models_of_the_user"]  # fixtures
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"), [(["sesion"], "session"), (["session", "lst"], "list"), (["tree", "shwo"], "show"), (["wave"], "weave")]
+)
+def test_a_mistyped_command_is_answered_with_the_nearest_one(given: list[str], meant: str) -> None:
+    done = loom(*given)
+    assert done.returncode == 2
+    assert f"did you mean '{meant}'?" in done.stderr
+
+
+def test_a_command_that_is_like_no_other_is_answered_with_all() -> None:
+    assert "it is one of list, show" in loom("policy", "qqq").stderr
+
+
+def test_the_file_is_written_also_where_nobody_reads_the_picture(long: Path, tmp_path: Path) -> None:
+    out = tmp_path / "request.json"
+    reader, writer = os.pipe()
+    os.close(reader)  # whoever listens has gone
+    try:
+        command = [*LOOM, "weave", str(long), "--window", "4000", "-o", str(out)]
+        subprocess.run(command, stdout=writer, stderr=subprocess.DEVNULL, timeout=120, check=False)
+    finally:
+        os.close(writer)
+    assert json.loads(out.read_text())["messages"]
+
+
+def test_a_dash_is_standard_output(long: Path, tmp_path: Path) -> None:
+    for command in (["weave", long, "--window", "4000"], ["convert", long, "--to", "anthropic"]):
+        done = subprocess.run(
+            [*LOOM, *map(str, command), "-o", "-"], capture_output=True, text=True, cwd=tmp_path, timeout=120, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["messages"]
+        assert done.stderr, "the picture is there too"
+    assert not (tmp_path / "-").exists()
+
+
+def test_explain_shows_what_a_cover_says(long: Path) -> None:
+    done = loom("explain", long, "--window", "3000", COLUMNS="100")
+    told = [line for line in done.stdout.splitlines() if line.strip().startswith("│")]
+    assert told
+    assert any("page" in line or "line" in line for line in told)
+    assert "--full shows them" in told[-1]
+    full = loom("explain", long, "--window", "3000", "--full")
+    assert sum(line.strip().startswith("│") for line in full.stdout.splitlines()) > len(told)
+
+
+def test_count_tells_which_tools_and_messages_take_most(long: Path) -> None:
+    report = json.loads(loom("count", long, "--largest", "3", "--json").stdout)
+    use = report["by_tool"]["count"]
+    assert use["calls"] == 50
+    assert use["result_tokens"] > use["call_tokens"] > 0
+    sizes = [large["tokens"] for large in report["largest"]]
+    assert len(sizes) == 3
+    assert sizes == sorted(sizes, reverse=True)
+    assert {large["role"] for large in report["largest"]} == {"tool"}
+    assert {large["tools"] for large in report["largest"]} == {"count"}
+    done = loom("count", long, "--by", "tool", "--largest", "2")
+    assert "result tokens" in done.stdout
+    assert done.stdout.count("message ") == 2
+
+
+def test_show_tells_only_the_last_messages_where_asked(long: Path) -> None:
+    done = loom("show", long, "--last", "2")
+    assert "the first 100 messages are not shown" in done.stdout
+    assert "How many?" in done.stdout
+    assert "page 3" not in done.stdout
+    assert loom("show", long, "--last", "2", "--turn", "0").returncode == 2
+
+
+def test_lines_fit_a_terminal_of_eighty_columns(long: Path) -> None:
+    session = FIXTURES / "cc_parallel_thinking.jsonl"
+    commands = [
+        ["weave", long, "--window", "3000"],
+        ["explain", long, "--window", "3000"],
+        ["explain", session],
+        ["count", long, "--largest", "3"],
+        ["count", session, "--by", "tool"],
+        ["show", long],
+        ["policy", "list"],
+        ["budget", "gpt-4o"],
+        ["check", session],
+        ["replay", long, "--window", "3000"],
+    ]
+    for command in commands:
+        done = loom(*command, COLUMNS="80")
+        wide = [line for line in click.unstyle(done.stdout).splitlines() if columns_of(line) > 80]
+        assert not wide, (command[0], wide)
+
+
+def test_kept_things_say_what_they_are() -> None:
+    with Loom.open(":memory:", tenant="acme") as opened:
+        session = opened.new("Fix the login")
+        session.append("Why?")
+        assert repr(opened) == "<Loom :memory:, tenant acme, project default>"
+        assert repr(session) == f"<Session {session.id} 'Fix the login', 1 message>"
+        assert repr(opened.new_tree("Ideas")).endswith("'Ideas', dialogue>")
