@@ -1,6 +1,10 @@
 """What the presets keep of their seeds: numbers, order and wording, pinned."""
 
 import ast
+import copy
+import json
+import pickle
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +90,81 @@ def test_seed_000_options_set_zones() -> None:
     )
     assert (budget["decision_context"], budget["repo_map"], budget.reserved_output) == (2048, 4096, 8192)
     assert budget.history == 200_000 - 2048 - 2048 - 4096 - 2048 - 8192
+
+
+def test_seed_000_a_reserve_that_is_asked_for_is_kept_beside_the_legacy_limit() -> None:
+    messages = ContextWindow.build_messages(said(400), "You are Loom.", max_tokens=10_000, reserved_output=8_000)
+    assert messages.context.report.reserved_output == 8_000
+    available = max(10_000 - ContextWindow.estimate_tokens("You are Loom.") - 8_000, 0)
+    assert available == ContextWindow.allocate_budget(max_tokens=10_000, system_tokens=3, reserved_output=8_000).history
+    fit = recent([ContextWindow.estimate_tokens(m["content"]) + 4 for m in said(400)], available)
+    kept = [item.place for item in messages.context.report.items if (item.action, item.rule) == ("kept", "recent")]
+    assert kept[0] == f"messages[{fit}]"
+    with pytest.raises(LoomError, match="leaves nothing"):
+        ContextWindow.build_messages(said(2), "You are Loom.", max_tokens=1000, reserved_output=1000)
+    assert ContextWindow.build_messages(said(2), "", max_tokens=1000).context.report.reserved_output == 250, "nobody asked for it"
+
+
+def test_seed_000_map_and_decision_options_hold_beside_the_legacy_limit(tmp_path: Path) -> None:
+    for n in range(60):
+        (tmp_path / f"part_{n}.py").write_text("".join(f"def function_{n}_{k}() -> None: ...\n" for k in range(9)))
+    decisions = [("decision_context", "- [decision] Use JWT\n" * 400)]
+    sizes = {}
+    for tokens in (300, 1500):
+        built = ContextWindow.build_messages(
+            said(2),
+            "You are Loom.",
+            max_tokens=60_000,
+            max_repo_map_tokens=tokens,
+            max_decision_tokens=tokens,
+            project_path=str(tmp_path),
+            sections=decisions,
+        )
+        sizes[tokens] = {item.zone: item.after for item in built.context.report.items if item.place.startswith("sections")}
+    for zone in ("repo_map", "decision_context"):
+        assert sizes[300][zone] <= 310 < sizes[1500][zone] <= 1510
+
+
+def test_seed_000_a_budget_is_a_mapping_with_the_names_that_it_prints() -> None:
+    budget = ContextWindow.allocate_budget("anthropic:claude-sonnet-4-6")
+    assert dict(budget) == {
+        "system_prompt": 2048,
+        "decision_context": 1024,
+        "repo_map": 2048,
+        "tool_definitions": 2048,
+        "reserved_output": 4096,
+        "history": 188_736,
+    }
+    assert isinstance(budget, Mapping)
+    assert (budget.repo_map, budget["repo_map"], budget.get("repo_map"), budget.get("nope")) == (2048, 2048, 2048, None)
+    assert (len(budget), "history" in budget, "nope" in budget) == (6, True, False)
+    assert sum(budget.values()) == 200_000
+    assert list(budget) == list(budget.keys()) == [name for name, _ in budget.items()]
+    with pytest.raises(AttributeError, match="its zones are system_prompt"):
+        _ = budget.nope
+    assert copy.deepcopy(budget) == budget == pickle.loads(pickle.dumps(budget))
+
+
+def test_seed_000_no_messages_leave_the_system_message() -> None:
+    built = ContextWindow.build_messages([], "You are Loom.", sections=[("rules", "## Project Rules")])
+    assert built == [{"role": "system", "content": "You are Loom.\n\n## Project Rules"}]
+    assert ContextWindow.build_messages([], "You are Loom.", max_tokens=8_000) == [{"role": "system", "content": "You are Loom."}]
+
+
+def test_seed_000_there_is_one_system_message_whatever_the_list_holds() -> None:
+    given = [{"role": "system", "content": "First."}, *said(3), {"role": "system", "content": "Then."}, *said(2)]
+    built = ContextWindow.build_messages(given, "You are Loom.", sections=[("rules", "## Project Rules")])
+    assert [m["role"] for m in built].count("system") == 1
+    assert built[0]["content"] == "You are Loom.\n\nFirst.\n\nThen.\n\n## Project Rules"
+    assert [m["content"] for m in built[1:]] == [m["content"] for m in (*said(3), *said(2))]
+
+
+def test_seed_000_what_was_evicted_comes_back_from_the_list() -> None:
+    built = ContextWindow.build_messages(said(400), "You are Loom.", max_tokens=8_000)
+    [handle] = [handle for item in built.context.report.items for handle in item.handles]
+    first = built.recall(handle).partition("\n")[0]
+    assert json.loads(first)["parts"][0]["text"] == said(2)[1]["content"]
+    assert json.loads(json.dumps(built)) == list(built)
 
 
 def test_seed_000_warns_past_50_evicted() -> None:

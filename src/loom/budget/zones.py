@@ -1,6 +1,6 @@
 """The division of a window into zones, as seed 000 draws it, and what flows between them once their contents are measured."""
 
-from collections.abc import Mapping
+from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
 from typing import TypedDict, Unpack
 
 from msgspec import Struct, structs
@@ -62,7 +62,10 @@ class Zone(Struct, frozen=True):
 
 
 class Budget(Struct, frozen=True, kw_only=True):
-    """A window and its zones; together the zones are the window, unless a note says what does not fit."""
+    """A window and its zones; together the zones are the window, unless a note says what does not fit.
+
+    It is a mapping of zones to tokens (`budget["repo_map"]`, `dict(budget)`), and each zone is an attribute (`budget.repo_map`).
+    """
 
     window: int
     zones: tuple[Zone, ...]
@@ -73,6 +76,36 @@ class Budget(Struct, frozen=True, kw_only=True):
             if zone.name == name:
                 return zone.tokens
         raise ChoiceError(f"no zone named {name!r}; there are {', '.join(zone.name for zone in self.zones)}")
+
+    def __getattr__(self, name: str) -> int:
+        for zone in self.zones if not name.startswith("_") else ():
+            if zone.name == name:
+                return zone.tokens
+        raise AttributeError(f"a budget has no {name!r}; its zones are {', '.join(self)}")
+
+    def __iter__(self) -> Iterator[str]:
+        return (zone.name for zone in self.zones)
+
+    def __len__(self) -> int:
+        return len(self.zones)
+
+    def __contains__(self, name: object) -> bool:
+        return any(zone.name == name for zone in self.zones)
+
+    def keys(self) -> KeysView[str]:
+        return self._zones_by_name().keys()
+
+    def values(self) -> ValuesView[int]:
+        return self._zones_by_name().values()
+
+    def items(self) -> ItemsView[str, int]:
+        return self._zones_by_name().items()
+
+    def get(self, name: str, default: int | None = None) -> int | None:
+        return self._zones_by_name().get(name, default)
+
+    def _zones_by_name(self) -> dict[str, int]:
+        return {zone.name: zone.tokens for zone in self.zones}
 
     @property
     def history(self) -> int:
@@ -89,7 +122,10 @@ class Budget(Struct, frozen=True, kw_only=True):
 
     def as_dict(self) -> dict[str, int]:
         """Zone → tokens, with the window as `total`."""
-        return {zone.name: zone.tokens for zone in self.zones} | {"total": self.window}
+        return self._zones_by_name() | {"total": self.window}
+
+
+Mapping.register(Budget)
 
 
 def allocate_budget(model: str | None = None, **options: Unpack[BudgetOptions]) -> Budget:

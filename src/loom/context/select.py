@@ -51,7 +51,8 @@ class Setup(Struct, frozen=True, kw_only=True):
     cold: bool = False  # a provider no longer has the last request in its cache
     busy: bool = False  # a call is in flight, and nothing moves that need not
     floor: int = 0  # what stands before it is left out, unless it must be in
-    formula: int | None = None  # by the policy's own counter, the most that history may take, goal and markers included
+    fills: int | None = None  # by the policy's own counter, what its strategy may fill, where that is measured
+    formula: int | None = None  # the same as the most that history may take at all, goal and markers included
 
 
 class _Ranked(Struct, frozen=True):
@@ -468,8 +469,8 @@ def _available(setup: Setup, own: Counter) -> int:
     """What the strategy may fill, by the policy's own counter."""
     if setup.policy.history == "zone":
         return setup.budget.history
-    if setup.formula is not None:
-        return int(setup.formula * setup.room.refill)
+    if setup.fills is not None:
+        return int(setup.fills * setup.room.refill)
     return setup.room.tokens if own is setup.counter else setup.measured.history
 
 
@@ -625,27 +626,32 @@ def seed_counter(name: str) -> Counter:
 
 
 def set_aside(
-    chosen: Policy, measured: Budget, sizes: Mapping[str, int], reserve: int, formula: int | None, asked: int | None
+    chosen: Policy, measured: Budget, sizes: Mapping[str, int], reserve: int, fills: int | None, asked: int | None
 ) -> int:
     """What a strategy with a counter of its own leaves free beside history, at a window where nothing has to be scaled."""
-    if formula is not None:
-        window = asked or measured.window
-        return window - formula - measured.reserved_output + reserve
+    if fills is not None:
+        return (asked or measured.window) - fills - measured.reserved_output + reserve
     if chosen.history == "zone":
         return sum((DEFAULTS | dict(sizes)).values()) - DEFAULTS["reserved_output"] + reserve
     return measured.window - measured.history - measured.reserved_output + reserve
 
 
-def formula_for(chosen: Policy, budget: Budget, asked: int | None, beside: Sequence[Message], tools: Sequence[Tool]) -> int | None:
-    """What seed 002's formula leaves for history by the policy's own counter, beside system text with its summary, tail and tools.
+def filled_by(chosen: Policy, budget: Budget, asked: int | None, beside: Sequence[Message], tools: Sequence[Tool]) -> int | None:
+    """What the seeds' formulas leave for history by the policy's own counter; none for policies that measure nothing.
 
-    `asked` is the window where a provider took less than that: such a limit is in true tokens, which the gate counts.
+    Seed 002 charges system text with its summary, tail, tools and answer; seed 000, where no zones are set aside, the words of the
+    system text and the answer. `asked` is the window where a provider took less than that: such a limit is in true tokens, which
+    the gate counts.
     """
-    if chosen.strategy != "whole_turns" or chosen.counter == "best":
+    if chosen.counter == "best" or chosen.history == "zone":
         return None
-    own = seed_counter(chosen.counter)
-    system = sum(map(own.count_message, beside))
-    return left_for_history(asked or budget.window, budget.reserved_output, system, own.count_tools(tools))
+    own, window = seed_counter(chosen.counter), asked or budget.window
+    if chosen.strategy == "whole_turns":
+        system = sum(map(own.count_message, beside))
+        return left_for_history(window, budget.reserved_output, system, own.count_tools(tools))
+    if chosen.strategy == "recent":
+        return max(0, left_for_history(window, budget.reserved_output, sum(own.count_text(one.text) for one in beside), 0))
+    return None
 
 
 def _groups(history: tuple[Message, ...], spans: list[Span], chosen: Policy) -> list[list[int]]:

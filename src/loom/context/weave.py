@@ -26,7 +26,7 @@ from loom.context.policy import Policy
 from loom.context.policy import policy as find_policy
 from loom.context.report import LEFT_OUT, Item, Piece, Report
 from loom.context.sections import OTHER_ZONE, Section, gives_way, growth, has_no_map, is_memory, place
-from loom.context.select import Selected, Setup, formula_for, seed_counter, select, set_aside
+from loom.context.select import Selected, Setup, filled_by, seed_counter, select, set_aside
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Carried, Conversation, Message, Text, Tool, ToolCall, ToolResult
 from loom.conversation.turns import Span, in_flight
@@ -120,6 +120,7 @@ class Wish(Struct, frozen=True, kw_only=True):
     busy: bool | None = None
     digests: Mapping[str, str] = {}  # what a model said of large texts, by the text
     taken: frozenset[str] = frozenset()  # handles that stand for something else in the store
+    bare: bool = False  # whether system text alone is a request
     ahead: int = 0  # tokens that an epoch leaves free when it begins, for what its tail will say later
     caches: Caches = SHARED
 
@@ -209,7 +210,7 @@ def _build(
     # A text without roles has nothing to mend, and white space belongs to it.
     repaired = Repaired(given, (), {}, range(len(given.messages))) if wish.document else repair(given, wish.caches.seen)
     conversation = repaired.conversation
-    if not conversation.messages and not wish.ending:
+    if not conversation.messages and not wish.ending and not wish.bare:
         raise CannotFit("there is nothing to send: no message is left; give at least one with words, media or a call")
     # Repair may have moved what is pinned; what it dropped cannot be pinned.
     wanted = set(pins)
@@ -257,7 +258,7 @@ def _build(
     )
     free = usable - beside
     room = Room(tokens=free - min(wish.ahead, free // 4), refill=1.0, beside=larger, reserve=reserve, margin=margin)
-    formula = formula_for(chosen, budget, wish.asked_window, (*placed, *tail), conversation.tools)
+    fills = filled_by(chosen, budget, wish.asked_window, (*placed, *tail), conversation.tools)
     setup = Setup(
         policy=chosen,
         budget=budget,
@@ -266,8 +267,9 @@ def _build(
         archive=archive,
         pins=pinned,
         room=room,
-        set_aside=set_aside(chosen, measured, sizes, reserve, formula, wish.asked_window),
-        formula=formula,
+        set_aside=set_aside(chosen, measured, sizes, reserve, fills, wish.asked_window),
+        fills=fills,
+        formula=fills if chosen.strategy == "whole_turns" else None,
         beside=sum(map(seed_counter(chosen.counter).count_message, (*placed, *tail))) if chosen.strategy == "ladder" else 0,
         places=places,
         caches=wish.caches,

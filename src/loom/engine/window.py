@@ -8,15 +8,28 @@ from msgspec.structs import replace
 from loom.budget.counting import Counter
 from loom.budget.models import model_limit
 from loom.budget.profiles import SEEDS
-from loom.budget.zones import Budget, allocate_budget
+from loom.budget.zones import DEFAULTS, Budget, allocate_budget
 from loom.context.policy import policy as find_policy
 from loom.context.sections import Section
 from loom.context.summaries import summarize_old_messages
-from loom.context.weave import check_wish, gather, weave
-from loom.conversation.message import Message
+from loom.context.weave import Context, build, check_wish, gather
+from loom.conversation.message import Conversation, Message, Text
 from loom.engine.mapping import one_map
 
+_SYSTEM = ("system", "developer")
 _estimate = Counter(SEEDS["window"], remember=1)
+
+
+class BuiltMessages(list[dict[str, Any]]):
+    """Chat messages, with the context that they were made from: its report, and the way back to what was left out."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context.openai()["messages"])
+        self.context = context
+
+    def recall(self, handle: str) -> str:
+        """What was left out under this handle."""
+        return self.context.recall(handle)
 
 
 class ContextWindow:
@@ -33,38 +46,28 @@ class ContextWindow:
         max_tokens: int | None = None,
         sections: Iterable[Section | tuple[str, str]] = (),
         **options: int,
-    ) -> list[dict[str, Any]]:
-        """The system message and the newest messages that fit, as chat dictionaries.
+    ) -> BuiltMessages:
+        """One system message and the newest messages that fit, as chat dictionaries; `recall` of the list brings back the others.
 
-        `max_tokens` is the legacy limit: it stands for the window. The map of the project at `project_path` goes in, as large as
+        System messages of the list become part of the one. `max_tokens` is the legacy limit: it stands for the window, and
+        history gets what system text and answer leave of it. The map of the project at `project_path` goes in, as large as
         `max_repo_map_tokens`. `session_id` names what decisions will be gathered from; until then give `sections`.
         """
         del session_id
-        policy, zones = find_policy("window"), {}
+        policy, budget = find_policy("window"), allocate_budget(model, **options)  # type: ignore[arg-type]
+        zones = {name: tokens for name, tokens in budget.items() if name not in ("history", "reserved_output")}
+        window, reserve = budget.window, budget.reserved_output
         if max_tokens is not None:
-            budget = allocate_budget(model, max_tokens=max_tokens, **options)  # type: ignore[arg-type]
+            window = allocate_budget(model, max_tokens=max_tokens, **options).window  # type: ignore[arg-type]
             policy = replace(policy, history="rest")  # no zones are set aside
-            reserve = min(budget.reserved_output, budget.window // 4)
-        else:
-            budget = allocate_budget(model, **options)  # type: ignore[arg-type]
-            zones = {zone.name: zone.tokens for zone in budget.zones if zone.name not in ("history", "reserved_output")}
-            reserve = budget.reserved_output
+            # A reserve that nobody asked for must not take a small window.
+            reserve = options.get("reserved_output", min(DEFAULTS["reserved_output"], window // 4))
         given, _ = gather(messages, None, None)
+        given = _with_one_system_text(given, system_prompt, policy.separator)
+        wish = check_wish(model, window, reserve, policy, sections, None, 1.0, zones)
         if project_path is not None:
-            wish = check_wish(model, budget.window, reserve, policy, (), None, 1.0, zones)
-            sections = [*sections, *one_map(wish, given, project_path)]
-        context = weave(
-            given,
-            model=model,
-            system=system_prompt,
-            window=budget.window,
-            reserve_output=reserve,
-            policy=policy,
-            sections=sections,
-            zones=zones,
-        )
-        wire: list[dict[str, Any]] = context.openai()["messages"]
-        return wire
+            wish = replace(wish, sections=(*wish.sections, *one_map(wish, given, project_path)))
+        return BuiltMessages(build(given, replace(wish, bare=True), (), None))
 
     @staticmethod
     def allocate_budget(model: str | None = None, **options: Any) -> Budget:
@@ -83,3 +86,14 @@ class ContextWindow:
     def estimate_tokens(text: str) -> int:
         """Seed 000's estimate: four characters a token."""
         return _estimate.count_text(text)
+
+
+def _with_one_system_text(given: Conversation, prompt: str, separator: str) -> Conversation:
+    """The conversation with the prompt and the texts of all its system messages as one, ahead of it: providers refuse several."""
+    told = [*given.system, *(message for message in given.messages if message.role in _SYSTEM)]
+    text = separator.join(filter(None, (prompt, *(message.text for message in told))))
+    return replace(
+        given,
+        system=(Message("system", (Text(text),)),) if text else (),
+        messages=tuple(message for message in given.messages if message.role not in _SYSTEM),
+    )
