@@ -16,6 +16,7 @@ from loom.engine.pressure import within
 from tests.shared import examples
 
 NAMES = {"openai": "max_completion_tokens", "responses": "max_output_tokens", "anthropic": "max_tokens"}
+OPEN = [name for name, policy in policies().items() if not policy.window_per_reserve]  # the others: the reserve is the limit
 GO = [{"role": "user", "content": "go"}]
 LONG = [{"role": "user", "content": "go"}, {"role": "assistant", "content": "word " * 9_000}, {"role": "user", "content": "on"}]
 
@@ -33,7 +34,7 @@ def test_the_caller_s_reserve_is_the_limit_exactly(policy: str, window: int, res
     assert {context.render(wire)[name] for wire, name in NAMES.items()} == {reserve}
 
 
-@pytest.mark.parametrize("policy", policies())
+@pytest.mark.parametrize("policy", OPEN)
 @pytest.mark.parametrize("name", ["gpt-4o", "o3", "gpt-5", "gemini-2.5-pro"])
 def test_without_a_reserve_the_model_s_own_limit_is_sent(policy: str, name: str) -> None:
     most = model(name).max_output
@@ -42,7 +43,13 @@ def test_without_a_reserve_the_model_s_own_limit_is_sent(policy: str, name: str)
     assert (found["openai"], found["responses"]) == (most, most)
 
 
-@pytest.mark.parametrize("policy", policies())
+@pytest.mark.parametrize(("window", "limit"), [(16_000, 4_000), (128_000, 16_384), (None, 16_384)])
+def test_in_turns_the_limit_is_what_its_formula_keeps_for_the_answer(window: int | None, limit: int) -> None:
+    context = weave(GO, model="gpt-4o", window=window, policy="turns")
+    assert context.openai()["max_completion_tokens"] == context.report.reserved_output == limit
+
+
+@pytest.mark.parametrize("policy", OPEN)
 def test_the_limit_is_at_most_what_the_window_leaves(policy: str) -> None:
     context = weave(GO, model="gpt-4o", window=16_000, policy=policy)
     assert context.openai()["max_completion_tokens"] == 16_000 - context.report.input_tokens
