@@ -123,8 +123,12 @@ def test_the_newest_exchange_is_whole_where_it_fits_beside_goal_and_request(case
     fixed = context.report.input_tokens - sum(i.after for i in context.report.items if i.place.startswith("messages["))
     if fixed + needed + MARKER_TOKENS * (len(named) + 2) > window:
         return
+    size = sum(counter.count_message(message) for message in history[newest.start : newest.stop])
+    if policies()[policy].cover and size > (window - fixed) // 2:  # covers keep their room beside what is so large
+        return
     whole = {item.place for item in context.report.items if item.action == "kept"}
-    if policies()[policy].strategy == "ladder":  # a rung may shorten what the model has read already
+    # A rung may shorten what the model has read already; `turns` has a formula by which less may fit.
+    if policies()[policy].strategy in ("ladder", "whole_turns"):
         return
     assert {f"messages[{n}]" for n in range(newest.start, newest.stop)} <= whole
 

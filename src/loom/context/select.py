@@ -362,9 +362,12 @@ class _Covers(Struct, frozen=True):
         return replace(self, standing=(), tokens=left) if self.standing and left > 0 else None
 
 
-def _fill_beside_covers(history: tuple[Message, ...], setup: Setup, untold: Setup, covers: _Covers) -> Fitted:
-    """Fill the room that covers leave. They give way to what must be in, and to the newest exchange."""
-    most = setup.room.tokens
+def _fill_beside_covers(history: tuple[Message, ...], setup: Setup, untold: Setup, planned: _Covers, yields: bool = True) -> Fitted:
+    """Fill the room that covers leave. They give way to what must be in, and to the newest exchange.
+
+    They do not where that would not help: where goal, request or pins are cut in any case.
+    """
+    most, covers = setup.room.tokens, planned
     verbatim = _verbatim(setup.policy, most)
     for _ in range(_TRIES):
         tokens = most - cost_of(covers.standing) - covers.tokens
@@ -374,10 +377,13 @@ def _fill_beside_covers(history: tuple[Message, ...], setup: Setup, untold: Setu
             fitted = _fill(history, replace(setup, room=room), covers.stop)
         except CannotFit:
             return _fill(history, untold, 0)
-        if lack := _lacking(fitted, history, setup, most - cost_of(covers.standing)):
+        if yields and (lack := _lacking(fitted, history, setup, most - cost_of(covers.standing))):
             less = covers.give(lack)
             if less is None:
-                return _fill(history, untold, 0)
+                plain = _fill(history, untold, 0)
+                if not _cut_of(plain):
+                    return plain
+                return _fill_beside_covers(history, setup, untold, planned, yields=False)
             covers = less
             continue
         lost = sum(piece.items[0].before for piece in fitted.pieces if piece.items[0].action == "dropped")
@@ -390,18 +396,26 @@ def _fill_beside_covers(history: tuple[Message, ...], setup: Setup, untold: Setu
     pieces = (*covers.standing, *cover_gaps(fitted.pieces, history, setup, covers.before, free, covers.tokens))
     used = cost_of(pieces) - cost_of(covers.standing) - fitted.tokens + _FRAME
     if covers.once and covers.tokens - used >= max(SMALLEST_SHARE, covers.tokens // 2):  # lines that are few leave room to messages
-        return _fill_beside_covers(history, setup, untold, replace(covers, tokens=used))
+        return _fill_beside_covers(history, setup, untold, replace(covers, tokens=used), yields)
     return Fitted(pieces, cost_of(pieces), _dropped(pieces, setup.places))
+
+
+def _cut_of(fitted: Fitted) -> int:
+    """How many tokens of goal, request and pins are cut."""
+    return cut_of_point(item for piece in fitted.pieces for item in piece.items)
 
 
 def _lacking(fitted: Fitted, history: Sequence[Message], setup: Setup, most: int) -> int:
     """How many tokens goal, request and pins lack to stand whole; and the newest exchange, where it would fit, else to be there."""
-    cut = cut_of_point(item for piece in fitted.pieces for item in piece.items)
+    cut = _cut_of(fitted)
     last = fitted.pieces[-1]
     if last.items[0].rule in POINT:
         return cut
     newest, gone = exchanges(history)[-1], last.items[0].action == "dropped"
-    lack = sum(map(setup.counter.count_message, history[newest.start : newest.stop])) - (0 if gone else cost_of((last,)))
+    size = sum(map(setup.counter.count_message, history[newest.start : newest.stop]))
+    lack = size - (0 if gone else cost_of((last,)))
+    if size > setup.room.tokens // 2 and size > SMALLEST_SHARE:  # it would leave little room for all else
+        lack = 0
     for missing in (lack, SMALLEST_SHARE if gone else 0):
         if fitted.tokens + cut + missing <= most:
             return cut + missing
