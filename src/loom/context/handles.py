@@ -1,5 +1,6 @@
 """Handles: short names, made from content and place, for what was left out; and the way back."""
 
+import re
 from base64 import b32encode
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from hashlib import blake2b
@@ -17,6 +18,7 @@ from loom.errors import ChoiceError
 
 LENGTH = 13  # "~" and twelve letters: its length is fixed, so that a marker's size is known before it is made
 SAMPLE = "~q7zx3wk5vj2p"  # as long in tokens as handles get: nothing in it is a word
+_FORM = re.compile(f"~[a-z2-7]{{{LENGTH - 1}}}")
 NONE: Mapping[str, str] = MappingProxyType({})
 _encode_lines = msgspec.json.Encoder().encode_lines
 
@@ -34,6 +36,11 @@ def mint(place: str, content: str) -> str:
     """The handle of this content at this place; the same from any process."""
     digest = blake2b(content.encode(errors="surrogatepass"), digest_size=16, person=place.encode()[:16]).digest()
     return "~" + b32encode(blake2b(place.encode() + digest, digest_size=8).digest()).decode().lower()[: LENGTH - 1]
+
+
+def is_handle(text: str) -> bool:
+    """Whether a text has the form of a handle."""
+    return _FORM.fullmatch(text) is not None
 
 
 class Cut(Struct, frozen=True):

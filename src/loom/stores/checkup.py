@@ -1,14 +1,12 @@
 """What must be true of each row of a store: what can be worked out is worked out anew, and what is named must be there."""
 
 from collections.abc import Callable, Iterator
-from math import isclose
 from typing import Any, TypeVar, get_args
 
 import msgspec
 from msgspec import Struct
 
 from loom.budget.calibration import Calibration
-from loom.context.handles import texts_of
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.identity import is_local, is_node_id, match_key, node_id, root_key
 from loom.conversation.message import Conversation, Message
@@ -16,10 +14,10 @@ from loom.errors import ChoiceError
 from loom.stores import marks
 from loom.stores.database import Reader, Row
 from loom.stores.nodes import plain
-from loom.stores.path import ancestor, named, to_message
+from loom.stores.path import named, to_message
+from loom.stores.proof import NOT_MADE, check_record, check_view, is_spent, spent_on, wrong_with_handle
 from loom.stores.sessions import Aside, Status, Usage
-from loom.stores.summaries import Summary
-from loom.stores.views import Kept, View, handles_of
+from loom.stores.views import Kept, View, digest_of, handles_of
 
 COPY = "restore the store from a copy, or export what can be read and import it into a new store"
 _ANEW = "export the project and import it into a new store: this is worked out anew there"
@@ -187,6 +185,7 @@ class _RecordRow(Struct, frozen=True):
     gone: int
     writer: int | None
     status: str | None
+    depth: int | None
 
 
 def _look_at_record(reader: Reader, values: Row, _: int) -> Iterator[Problem]:
@@ -204,18 +203,22 @@ def _record(_: Reader, row: _RecordRow) -> Iterator[Wrong]:
     elif row.gone and (row.author or (row.data is not None and row.kind != "edge")):
         data = "" if row.kind == "edge" else "data = NULL, "
         yield "its node was purged, and its words are still there", cleared("records", f"{data}author = ''", f"seq = {row.seq}")
-    if row.kind == "usage" and row.data is not None and read(decoder(Usage), row.data) is None:
-        yield "the usage cannot be read", _AGAIN
-    if row.kind in marks.KINDS and row.data is not None and read(decoder(marks.KINDS[row.kind]), row.data) is None:
+    if row.data is not None and _unsound(row):
         yield f"the {row.kind} cannot be read", _AGAIN
-    elif row.kind == "summary" and row.data is not None and read(decoder(Summary), row.data) is None:
-        yield "the summary cannot be read", _AGAIN
     elif row.data is not None and row.status == "purged" and row.kind in ("summary", "digest"):
         yield "its session was purged, and its words are still there", cleared("records", "data = NULL", f"seq = {row.seq}")
     elif row.data is not None and row.status == "purged" and _label(row):
         yield "its session was purged, and its label is still there", cleared("records", "data = NULL", f"seq = {row.seq}")
     if row.session and row.writer is None:  # 0: it came with another session, its own is not here
         yield "the session that it belongs to is not there", COPY
+
+
+def _unsound(row: _RecordRow) -> bool:
+    try:
+        check_record(row.kind, "", row.data or "", row.depth if row.depth is not None else -1)
+    except UNREADABLE:
+        return True
+    return False
 
 
 def _mark(row: _RecordRow) -> object:
@@ -311,17 +314,8 @@ def _session(reader: Reader, row: _SessionRow) -> Iterator[Wrong]:
 
 def _spent(reader: Reader, row: _SessionRow) -> Iterator[Wrong]:
     """That the sums of a session are those of its answers, where all of them are still there."""
-    spent = Usage()
-    last = 0
-    while rows := reader.all(_USAGE, row.tree, row.key, last, _PAGE):
-        last = rows[-1][0]
-        for _, data in rows:
-            told = read(decoder(Usage), data) if data is not None else None
-            if told is None:  # purged, or told of as damaged
-                return
-            spent = Usage(*(a + b for a, b in zip(_values(spent), _values(told), strict=True)))
-    sums = (row.prompt, row.completion, row.cached)
-    if sums != (spent.prompt, spent.completion, spent.cached) or not isclose(row.cost, spent.cost, rel_tol=1e-9, abs_tol=1e-9):
+    spent = spent_on(reader, row.tree, row.key)
+    if spent is not None and not is_spent(Usage(row.prompt, row.completion, row.cached, row.cost), spent):
         found = f"{row.prompt} + {row.completion} tokens, {row.cost:.6f} dollars"
         yield (
             f"its usage is {found}, and its answers sum up to {spent.prompt} + {spent.completion}, {spent.cost:.6f}",
@@ -330,11 +324,6 @@ def _spent(reader: Reader, row: _SessionRow) -> Iterator[Wrong]:
 
 
 _NOTHING = Conversation(messages=())
-_USAGE = """SELECT seq, data FROM records WHERE tree = $1 AND session = $2 AND kind = 'usage' AND seq > $3 ORDER BY seq LIMIT $4"""
-
-
-def _values(usage: Usage) -> tuple[Any, ...]:
-    return usage.prompt, usage.completion, usage.cached, usage.cost
 
 
 # ── views and handles ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -351,6 +340,11 @@ class _ViewRow(Struct, frozen=True):
     project: str | None
     tree: int
     end: int | None
+    depth: int | None
+    digest: str
+
+
+_DEEPEST = 2**53
 
 
 def _look_at_view(reader: Reader, values: Row, _: int) -> Iterator[Problem]:
@@ -371,9 +365,13 @@ def _view(reader: Reader, row: _ViewRow) -> Iterator[Wrong]:
     if row.end is None:
         yield f"the node that it goes up to, {row.node}, is not in the tree", drop
     view = read(decoder(View), row.data)
-    if view is None or view.epoch.number != row.epoch:
+    if view is None or view.epoch.number != row.epoch or (row.digest and digest_of(row.data) != row.digest):
         yield "it cannot be read", drop
         return
+    try:
+        check_view(view, row.epoch, row.depth if row.depth is not None else _DEEPEST)
+    except ValueError as error:
+        yield f"it cannot be used: {error}", drop
     marked = sorted(handles_of(view))
     sql = "SELECT handle FROM handles WHERE tree = $1 AND handle IN {each:2}"
     missing = set(marked) - {handle for (handle,) in reader.all(sql, row.tree, to_json(marked))}
@@ -424,17 +422,24 @@ def _handle(reader: Reader, row: _HandleRow) -> Iterator[Wrong]:
     for first, last in stretches:
         if first not in found or last not in found:
             yield f"it stands for the node {last if first in found else first}, which is not there", _AGAIN
-        elif found[first][1] > found[last][1] or ancestor(reader, row.tree, found[last][0], found[first][1]) != found[first][0]:
-            yield f"it stands for the nodes from {first} to {last}, which are on no path", COPY
     bodies = [body for _, _, body in found.values()]
     purged = None in bodies or any(there and there[0] is None for _, there in _elsewhere(reader, row, kept))
     if kept.text is not None and (purged or (row.status == "purged" and not kept.nodes)):
         where = f"tree = {row.tree} AND handle = '{row.handle}' AND session = {row.by}"
         yield "what it stands for was purged, and its words are still there", cleared("handles", "data = NULL", where)
-    if kept.place is not None and len(bodies) == 1 and bodies[0] is not None:
-        message = read(to_message, bodies[0])
-        if message is not None and kept.place not in dict(texts_of(message)):
-            yield f"it stands for the text {kept.place!r} of a node that has no such text", COPY
+    elif all(first in found and last in found for first, last in stretches):
+        yield from _made(reader, row, kept)
+
+
+def _made(reader: Reader, row: _HandleRow, kept: Kept) -> Iterator[Wrong]:
+    """That a handle is made from what it stands for. Of what older versions kept without its place, that cannot always be told."""
+    wrong = wrong_with_handle(reader, row.tree, row.handle, row.kind, kept, (row.session,) if row.session else ())
+    if wrong and (kept.minted_at or wrong != NOT_MADE):
+        yield wrong, f"{COPY}; who imported it from a file that somebody changed takes it away: {_unhandle(row)}"
+
+
+def _unhandle(row: _HandleRow) -> str:
+    return f"DELETE FROM handles WHERE tree = {row.tree} AND handle = '{row.handle}' AND session = {row.by}"
 
 
 def _is_foreign(stretch: tuple[str, str]) -> bool:
@@ -494,15 +499,15 @@ _IN_ORDER = {  # in which each database keeps its nodes
     ),
 }
 _RECORDS = """SELECT r.seq, r.tree, r.node, r.kind, r.session, r.author, r.data, t.tenant, t.project, t.id, n.local,
-    CASE WHEN n.body IS NULL THEN 1 ELSE 0 END, s.key, s.status FROM records r LEFT JOIN trees t ON t.key = r.tree
+    CASE WHEN n.body IS NULL THEN 1 ELSE 0 END, s.key, s.status, n.depth FROM records r LEFT JOIN trees t ON t.key = r.tree
     LEFT JOIN nodes n ON n.tree = r.tree AND n.seq = r.node LEFT JOIN sessions s ON s.key = r.session AND s.tree = r.tree
     WHERE r.seq > $1 ORDER BY r.seq LIMIT $2"""
 _SESSIONS = """SELECT s.key, s.id, s.tenant, s.project, s.title, s.model, s.status, s.cursor, s.head, s.asides, s.prompt,
     s.completion, s.cached, s.cost, s.calibration, s.updated, s.tree, t.tenant, t.project, n.seq FROM sessions s
     LEFT JOIN trees t ON t.key = s.tree LEFT JOIN nodes n ON n.tree = s.tree AND n.seq = s.cursor
     WHERE s.key > $1 ORDER BY s.key LIMIT $2"""
-_VIEWS = """SELECT v.session, v.epoch, v.node, v.data, s.id, s.status, s.tenant, s.project, s.tree, n.seq FROM views v
-    LEFT JOIN sessions s ON s.key = v.session LEFT JOIN nodes n ON n.tree = s.tree AND n.seq = v.node
+_VIEWS = """SELECT v.session, v.epoch, v.node, v.data, s.id, s.status, s.tenant, s.project, s.tree, n.seq, n.depth, v.digest
+    FROM views v LEFT JOIN sessions s ON s.key = v.session LEFT JOIN nodes n ON n.tree = s.tree AND n.seq = v.node
     WHERE (v.session, v.epoch) > ($1, $2) ORDER BY v.session, v.epoch LIMIT $3"""
 _HANDLES = """SELECT h.tree, h.handle, h.session, h.kind, h.data, t.tenant, t.project, t.id, s.id, s.status FROM handles h
     LEFT JOIN trees t ON t.key = h.tree LEFT JOIN sessions s ON s.key = h.session AND s.tree = h.tree

@@ -1,10 +1,11 @@
 """Exported sessions brought into a store, some lines at a time.
 
-Rules: every node's id is worked out anew and must be what its line says. Until the last line is in, the sessions have the status
+Rules: what a file says is proved or refused by its line. Every node's id and every handle is made again and must be what its line
+says; views, records and what a session has at hand are read by their types. Until the last line is in, the sessions have the status
 `importing`; where a line is bad they are taken back. A session that is here already is never changed, and a file that says more
-of it than is here is refused. What was purged here stays purged. What a project settles comes in with the last line, and only where
-the project has not settled it otherwise; likewise a tree that is here stays as it is described here, and of what is said of a node
-that is here, what has a place already stays.
+of it than is here is refused. What was purged here stays purged. Nothing comes in that others here would read: of a node that was
+here nothing new is said, a tree stays as it is described here, and what a project settles comes in with the last line, only where
+nobody here is at work under it. What belongs to one store (folders of snapshots) stays behind.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,7 +17,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from loom.budget.calibration import HIGHEST, LOWEST
 from loom.budget.counting import Counter
+from loom.context.handles import is_handle
 from loom.context.weave import gate_counter
 from loom.conversation.agents import Agent
 from loom.conversation.canonical import from_json, to_json
@@ -44,12 +47,22 @@ from loom.stores.lines import (
 )
 from loom.stores.nodes import Planned, TreeRow, plain, plant
 from loom.stores.path import named, stands
-from loom.stores.sessions import Scope, check_name
+from loom.stores.proof import (
+    SPEAKERS,
+    check_message,
+    check_record,
+    check_view,
+    is_spent,
+    spent_on,
+    wrong_with_handle,
+)
+from loom.stores.sessions import Aside, Scope, Usage, check_name
 from loom.stores.states import LOCAL, read_state
 from loom.stores.store import Store
-from loom.stores.views import PUT_HANDLE
+from loom.stores.views import PUT_HANDLE, digest_of
 
 _LINES = 1000  # in one transaction: between two of them other writers have their turn
+_MOST_TOKENS = 2**53
 _LETTERS = 4_000_000  # likewise: a few huge lines are as much as many small ones
 
 # The lines of a section behind its tree, in their order.
@@ -221,8 +234,14 @@ class _Intake:
                 f"line {number}: the file should have {line.sessions} sessions and {line.nodes} nodes in {line.lines} lines, "
                 f"and has {len(self.told)} and {self.nodes} in {self._lines - 1}; export it again, or fetch all of it"
             )
-        writer.many(_SETTING, self._settled)
+        writer.many(_SETTING, [row for row in self._settled if self._is_free(writer, row)])
         writer.many("UPDATE sessions SET status = $2, cursor = $3, updated = $4 WHERE key = $1", self._finals)
+
+    def _is_free(self, writer: Writer, setting: Row) -> bool:
+        """Whether no session here is read by a setting as it stands now: what an agent is, or how trees are cut."""
+        tenant, project, kind, name = setting[:4]
+        others = writer.all(_OTHERS, tenant, project, name if kind == "agent" else "", int(kind == "agent"))
+        return {key for (key,) in others} <= {final[0] for final in self._finals}
 
 
 class _Coming(Struct):
@@ -246,6 +265,15 @@ class _Coming(Struct):
         )
 
 
+class _Place(Struct, frozen=True):
+    """Where a node stands that is here, whether its words are gone, and who wrote it."""
+
+    seq: int
+    depth: int
+    gone: int
+    session: int
+
+
 class _Section:
     """A tree, and the sessions that come with it."""
 
@@ -254,10 +282,14 @@ class _Section:
         self._tree = TreeRow(0, scope.tenant, scope.project, line.id)
         self.coming: dict[str, _Coming] = {}
         self.begun: set[int] = set()
+        self._shared = False  # whether the tree has sessions that are not from this file
+        self._left_out: set[str] = set()
 
     def sessions(self, writer: Writer, numbered: Sequence[tuple[int, SessionLine]]) -> None:
         if not self._tree.key:
             self._tree = replace(self._tree, key=self._planted(writer))
+            others = "SELECT 1 FROM sessions WHERE tree = $1 AND status <> 'importing' LIMIT 1"
+            self._shared = writer.one(others, self._tree.key) is not None
         for number, line in numbered:
             try:
                 for what, name in (("session", line.id), ("title", line.title), ("agent", line.agent)):
@@ -266,8 +298,7 @@ class _Section:
                 raise TranscriptError(f"line {number}: {error}") from None
             if line.id in self.coming:
                 raise TranscriptError(f"line {number}: session {line.id} comes twice")
-            if line.states and line.status == "purged":
-                raise TranscriptError(f"line {number}: session {line.id} was purged, and something of it is left")
+            _check_session(number, line)
             self.coming[line.id] = self._session(writer, number, line)
 
     def _planted(self, writer: Writer) -> int:
@@ -358,73 +389,122 @@ class _Section:
         for name in wanted:
             if name not in found:
                 raise TranscriptError(f"line {coming.number}: session {coming.id} names the node {name}, which is not in the file")
-        seq, depth, _ = found[coming.cursor] if coming.cursor else (None, -1, 0)
+        if not coming.here and coming.status != "purged":
+            self._check_usage(writer, coming)
+        seq, depth = found[coming.cursor][:2] if coming.cursor else (None, -1)
         return seq, depth
+
+    def _check_usage(self, writer: Writer, coming: _Coming) -> None:
+        """That a session used what its answers say."""
+        row = writer.one("SELECT prompt, completion, cached, cost FROM sessions WHERE key = $1", coming.key)
+        spent = spent_on(writer, self._tree.key, coming.key)
+        assert row is not None
+        if spent is not None and not is_spent(Usage(*row), spent):
+            raise TranscriptError(
+                f"line {coming.number}: session {coming.id} says that it used {row[0]} + {row[1]} tokens, "
+                f"and its answers sum up to {spent.prompt} + {spent.completion}"
+            )
 
     # What belongs to them
 
     def nodes(self, writer: Writer, numbered: Sequence[tuple[int, NodeLine]]) -> None:
         writer.one("SELECT key FROM trees WHERE key = $1 {lock}", self._tree.key)
-        names = {name for _, line in numbered for name in (line.id, line.after)} - {""}
-        found: dict[str, tuple[int, int, int]] = {
-            row[0]: row[1:] for row in writer.all(_PLACES, self._tree.key, to_json(sorted(names)))
-        }
+        names = {name for _, line in numbered for name in (line.id, line.after, *_hung(line)[1:])} - {""}
+        found = {row[0]: _Place(*row[1:]) for row in writer.all(_PLACES, self._tree.key, to_json(sorted(names)))}
         planned: dict[str, Planned] = {}
         for number, line in numbered:
             _verify(number, line, self._tree.id)
+            if self._is_left_out(line, found):
+                self._left_out.add(line.id)
+                continue
             if line.after and line.after not in found and line.after not in planned:
                 raise TranscriptError(f"line {number}: node {line.id} comes after {line.after}, which is not in the file before it")
-            if line.id in found and found[line.id][2] and line.body is not None:
+            if line.id in found and found[line.id].gone and line.body is not None:
                 raise ChoiceError(
                     f"line {number}: message {line.local} was purged here, and a purge is final; import it into another project"
                 )
-            if line.id in found or line.id in planned:
-                continue
-            whose = self._whose(number, line.by or None)
-            if whose.here:
-                raise whose.diverged(number, f"it lacks the message {line.local} of the file")
-            whose.new += 1
-            tokens = line.tokens if line.body is None else self._count(line.body)
-            role = line.role if line.body is None else line.body.role
-            planned[line.id] = Planned(
-                line.id, line.after, role, line.body, line.generation, tokens, whose.key, line.created, line.local
-            )
-        seqs = {name: place[0] for name, place in found.items()}
-        seqs |= {node.id: node.seq for node in plant(writer, self._tree, list(planned.values()))}
-        records: list[Row] = []
+            if line.id not in found and line.id not in planned:
+                self._check_edge(number, line, found)
+                planned[line.id] = self._plan(number, line)
+        places = {name: (place.seq, place.depth) for name, place in found.items()}
+        places |= {node.id: (node.seq, node.depth) for node in plant(writer, self._tree, list(planned.values()))}
+        records: list[tuple[bool, Row]] = []
         for number, line in numbered:
-            for record in line.records:
-                if record.kind in marks.KINDS and record.data is not None:
-                    _decoded(number, f"the {record.kind} of node {line.local}", record.data, marks.KINDS[record.kind])
-                if record.data is not None or line.id in planned:
-                    key = 0 if record.by == NOBODY else self._whose(number, record.by).key
-                    where = (self._tree.key, seqs[line.id], record.kind, record.name)
-                    records.append((*where, key, record.author, record.data, record.created))
-        writer.many(_RECORD, records)
+            if line.id not in self._left_out:
+                new = line.id in planned
+                remark = new and _hung(line)[0] == "annotation" and self._is_others(found.get(line.after))
+                fresh = new or not self._is_others(found.get(line.id))
+                told = self._records(number, line, places[line.id], new)
+                records += [(fresh and not (remark and row[2] == "flag"), row) for row in told]
+        writer.many(_RECORD, [row for fresh, row in records if fresh])
+        writer.many(_OWNED, [(*row[:5], row[7]) for fresh, row in records if not fresh])
+
+    def _plan(self, number: int, line: NodeLine) -> Planned:
+        whose = self._whose(number, line.by or None)
+        if whose.here:
+            raise whose.diverged(number, f"it lacks the message {line.local} of the file")
+        whose.new += 1
+        tokens = line.tokens if line.body is None else self._count(line.body)
+        role = line.role if line.body is None else line.body.role
+        return Planned(line.id, line.after, role, line.body, line.generation, tokens, whose.key, line.created, line.local)
+
+    def _is_others(self, place: "_Place | None") -> bool:
+        """Whether a node was here before this file, which may have been read in part and then interrupted."""
+        ours = {coming.key for coming in self.coming.values() if not coming.here}
+        return place is not None and place.session not in ours
+
+    def _is_left_out(self, line: NodeLine, found: "dict[str, _Place]") -> bool:
+        """Whether a node is one without words behind what others here have said: nobody could write what is said there next."""
+        if line.body is not None or line.id in found:
+            return False
+        if not line.after:
+            return self._shared
+        return line.after in self._left_out or self._is_others(found.get(line.after))
+
+    def _check_edge(self, number: int, line: NodeLine, found: "dict[str, _Place]") -> None:
+        """That no new version stands for what others here have said: they would read it in its place."""
+        edge, *originals = _hung(line)
+        if edge == "version" and any(self._is_others(found.get(name)) for name in originals):
+            raise self._whose(number, None).diverged(number, f"{line.local} is another version of a message that others here read")
+
+    def _records(self, number: int, line: NodeLine, place: tuple[int, int], new: bool) -> Iterator[Row]:
+        """What stands beside a node. Of a node that was here before, and of a remark on one, nothing is said that others read."""
+        for record in line.records:
+            if record.data is not None:
+                what = f"the {shorten(record.kind)} of node {line.local}"
+                _proved(number, what, check_record, record.kind, record.name, record.data, place[1])
+            if record.data is not None or new:
+                key = 0 if record.by == NOBODY else self._whose(number, record.by).key
+                yield (self._tree.key, place[0], record.kind, record.name, key, record.author, record.data, record.created)
 
     def handles(self, writer: Writer, numbered: Sequence[tuple[int, HandleLine]]) -> None:
-        wanted = {name for _, line in numbered for name in _named(line)}
-        found = {row[0] for row in writer.all(_PLACES, self._tree.key, to_json(sorted(wanted)))}
         rows: list[Row] = []
         for number, line in numbered:
-            lost = [name for name in _named(line) if name not in found]
-            if lost:
-                raise TranscriptError(
-                    f"line {number}: handle {line.handle} stands for the node {lost[0]}, which is not in the file"
-                )
-            kept = to_json(line.kept) if line.kept else None
-            rows.append((self._tree.key, line.handle, self._whose(number, line.by).key, line.kind, kept, line.created))
+            whose = self._whose(number, line.by)
+            if line.kept is None:
+                why = "" if line.kind == "text" and is_handle(line.handle) else "what it stands for is missing"
+            else:
+                why = wrong_with_handle(writer, self._tree.key, line.handle, line.kind, line.kept, tuple(self.coming))
+            if why:
+                raise TranscriptError(f"line {number}: handle {shorten(line.handle)} cannot be proved: {why}")
+            if not whose.here:
+                kept = to_json(line.kept) if line.kept else None
+                rows.append((self._tree.key, line.handle, whose.key, line.kind, kept, line.created))
         writer.many(PUT_HANDLE, rows)
 
     def views(self, writer: Writer, numbered: Sequence[tuple[int, ViewLine]]) -> None:
-        found = {row[0]: row[1] for row in writer.all(_PLACES, self._tree.key, to_json([line.node for _, line in numbered]))}
+        places = writer.all(_PLACES, self._tree.key, to_json([line.node for _, line in numbered]))
+        found = {row[0]: _Place(*row[1:]) for row in places}
         rows: list[Row] = []
         for number, line in numbered:
-            if line.node not in found:
+            place = found.get(line.node)
+            if place is None:
                 raise TranscriptError(f"line {number}: a view ends at the node {line.node}, which is not in the file")
             whose = self._whose(number, line.by)
+            _proved(number, "a view", check_view, line.view, line.epoch, place.depth)
             if not whose.here:
-                rows.append((whose.key, line.epoch, found[line.node], line.seen, line.hash, to_json(line.view), line.created))
+                data = to_json(line.view)
+                rows.append((whose.key, line.epoch, place.seq, line.seen, line.hash, data, line.created, digest_of(data)))
         writer.many(_VIEW, rows)
 
     def _whose(self, number: int, by: str | None) -> _Coming:
@@ -435,6 +515,8 @@ class _Section:
         return self.coming[by]
 
 
+_OTHERS = """SELECT key FROM sessions
+    WHERE tenant = $1 AND project = $2 AND status <> 'purged' AND (agent = $3 OR CAST($4 AS BIGINT) = 0)"""
 # What the project has settled itself stays.
 _SETTING = """INSERT INTO settings (tenant, project, kind, name, data, author, updated) VALUES ($1, $2, $3, $4, $5, $6, $7)
     ON CONFLICT (tenant, project, kind, name) DO NOTHING"""
@@ -448,14 +530,16 @@ _BEGIN = """INSERT INTO sessions (tenant, project, id, tree, agent, title, model
     head = excluded.head, asides = excluded.asides, prompt = excluded.prompt, completion = excluded.completion,
     cached = excluded.cached, cost = excluded.cost, calibration = excluded.calibration, created = excluded.created,
     updated = excluded.updated"""
-_PLACES = f"SELECT n.id, n.seq, n.depth, CASE WHEN n.body IS NULL THEN 1 ELSE 0 END FROM {named('id')}"
+_PLACES = f"SELECT n.id, n.seq, n.depth, CASE WHEN n.body IS NULL THEN 1 ELSE 0 END, n.session FROM {named('id')}"
 # A record that came along with another session is given to its own when that comes.
 _RECORD = """INSERT INTO records (tree, node, kind, name, session, author, data, created) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
     ON CONFLICT (tree, node, kind, name) DO UPDATE SET session = excluded.session
     WHERE records.session = 0 AND records.created = excluded.created"""
-_VIEW = """INSERT INTO views (session, epoch, node, seen, hash, data, created) VALUES ($1, $2, $3, $4, $5, $6, $7)
+_OWNED = """UPDATE records SET session = $5
+    WHERE tree = $1 AND node = $2 AND kind = $3 AND name = $4 AND session = 0 AND created = $6"""
+_VIEW = """INSERT INTO views (session, epoch, node, seen, hash, data, created, digest) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
     ON CONFLICT (session, epoch) DO UPDATE SET node = excluded.node, seen = excluded.seen, hash = excluded.hash,
-    data = excluded.data, created = excluded.created"""
+    data = excluded.data, created = excluded.created, digest = excluded.digest"""
 
 
 def _check(what: str, name: str) -> None:
@@ -469,6 +553,32 @@ def _decoded(number: int, what: str, data: str, kind: Any) -> object:
     try:
         data.encode()  # half of a surrogate pair is held by neither database
         return msgspec.convert(from_json(data), kind)
+    except (ValueError, msgspec.ValidationError, ChoiceError) as error:
+        raise TranscriptError(f"line {number}: {what} cannot be read: {error}") from None
+
+
+def _check_session(number: int, line: SessionLine) -> None:
+    """That a session is one that this store could have written."""
+    head = line.head
+    words = (line.states, line.asides, line.cursor, line.title, line.calibration, head.system, head.tools, head.settings)
+    if line.status == "purged" and any(words):
+        raise TranscriptError(f"line {number}: session {line.id} was purged, and something of it is left")
+    if head.messages:
+        raise TranscriptError(f"line {number}: session {line.id} has messages beside its nodes")
+    if head.max_output is not None and not 0 < head.max_output <= _MOST_TOKENS:
+        raise TranscriptError(f"line {number}: session {line.id} asks for answers of {head.max_output} tokens")
+    for aside in (*line.asides, *(Aside("", message) for message in head.system)):
+        if aside.message.role in SPEAKERS:
+            raise TranscriptError(f"line {number}: session {line.id} has system text of the role {aside.message.role}")
+        _proved(number, "system text", check_message, aside.message)
+    for seen in line.calibration.models if line.calibration else ():
+        if not LOWEST <= seen.ratio <= HIGHEST or not 0 < seen.reports <= _MOST_TOKENS:
+            raise TranscriptError(f"line {number}: session {line.id} has learnt of {shorten(seen.model)!r} what no report can say")
+
+
+def _proved(number: int, what: str, check: Callable[..., None], *given: object) -> None:
+    try:
+        check(*given)
     except (ValueError, msgspec.ValidationError, ChoiceError) as error:
         raise TranscriptError(f"line {number}: {what} cannot be read: {error}") from None
 
@@ -490,13 +600,14 @@ def _states(number: int, line: SessionLine) -> tuple[list[State], list[str]]:
     return states, named
 
 
-def _named(line: HandleLine) -> list[str]:
-    """The nodes of its own tree that a handle names."""
-    kept = line.kept
-    if kept is None:
-        return []
-    named = [name for stretch in kept.nodes for name in stretch if "/" not in name]
-    return [*named, kept.at] if kept.at else named
+def _hung(line: NodeLine) -> tuple[str, str, str]:
+    """How a node hangs in its tree, and what it was edited from."""
+    for record in line.records:
+        if record.kind == "edge" and record.data is not None:
+            with suppress(ValueError, msgspec.ValidationError):  # told of where the record is proved
+                hung: marks.Hung = marks.read_data("edge", record.data)
+                return hung.edge, hung.edited_from, hung.first
+    return "continuation", "", ""
 
 
 def _worded(record: Beside) -> bool:
@@ -506,7 +617,14 @@ def _worded(record: Beside) -> bool:
 
 def _verify(number: int, line: NodeLine, tree: str) -> None:
     """That a node is what its id says. The words of a tombstone are gone, so of that only the form can be looked at."""
+    if (line.body.role if line.body else line.role) not in SPEAKERS:
+        raise TranscriptError(f"line {number}: neither a message nor what is left of a purged one")
+    try:
+        _check("generation", line.generation)
+    except ChoiceError as error:
+        raise TranscriptError(f"line {number}: {error}") from None
     if line.body is not None:
+        _proved(number, f"node {shorten(line.local)}", check_message, line.body)
         identity = node_id(tree, line.after, line.body, line.generation)
         if identity != line.id:
             raise TranscriptError(

@@ -21,7 +21,8 @@ from loom.stores.views import Kept, View
 VERSION = 2
 WHAT = "sessions"
 NOBODY = ""  # as `by`: a session that is not in the file
-Whole = Annotated[int, Meta(ge=0, le=2**63 - 1)]  # what both databases can hold
+Whole = Annotated[int, Meta(ge=0, le=2**53)]  # what both databases can hold, and some sums of it
+Moment = Annotated[int, Meta(ge=0, le=253_402_300_799_999)]  # milliseconds, up to the end of the year 9999
 
 
 class First(Struct, frozen=True, omit_defaults=True):
@@ -45,7 +46,7 @@ class SettingLine(_Line, frozen=True, kw_only=True, tag="setting"):
     project: str = ""
     data: str
     author: str = ""
-    updated: Whole
+    updated: Moment
 
 
 class TreeLine(_Line, frozen=True, kw_only=True, tag="tree"):
@@ -54,7 +55,7 @@ class TreeLine(_Line, frozen=True, kw_only=True, tag="tree"):
     project: str = ""
     title: str = ""
     data: str = "{}"
-    created: Whole
+    created: Moment
 
 
 class State(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -63,7 +64,7 @@ class State(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknow
     kind: str
     name: str = ""
     data: str
-    updated: Whole
+    updated: Moment
 
 
 class SessionLine(_Line, frozen=True, kw_only=True, tag="session"):
@@ -78,8 +79,8 @@ class SessionLine(_Line, frozen=True, kw_only=True, tag="session"):
     usage: Usage = Usage()
     calibration: Calibration | None = None
     states: tuple[State, ...] = ()
-    created: Whole
-    updated: Whole
+    created: Moment
+    updated: Moment
 
 
 class Beside(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -90,7 +91,7 @@ class Beside(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unkno
     by: str | None = None
     author: str = ""
     data: str | None = None
-    created: Whole
+    created: Moment
 
 
 class NodeLine(_Line, frozen=True, kw_only=True, tag="node"):
@@ -103,8 +104,8 @@ class NodeLine(_Line, frozen=True, kw_only=True, tag="node"):
     body: Message | None = None
     generation: str = ""
     role: Role | Literal[""] = ""
-    tokens: Whole = 0
-    created: Whole
+    tokens: Annotated[int, Meta(ge=0, le=2**40)] = 0
+    created: Moment
     records: tuple[Beside, ...] = ()
 
 
@@ -113,7 +114,7 @@ class HandleLine(_Line, frozen=True, kw_only=True, tag="handle"):
     kind: Literal["span", "part", "text"]
     by: str | None = None
     kept: Kept | None = None
-    created: Whole
+    created: Moment
 
 
 class ViewLine(_Line, frozen=True, kw_only=True, tag="view"):
@@ -123,7 +124,7 @@ class ViewLine(_Line, frozen=True, kw_only=True, tag="view"):
     seen: Whole
     hash: str
     view: View
-    created: Whole
+    created: Moment
 
 
 class EndLine(_Line, frozen=True, kw_only=True, tag="end"):

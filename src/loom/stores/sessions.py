@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from loom.conversation.canonical import from_json, to_json
@@ -48,10 +48,10 @@ def check_name(what: str, name: object) -> str:
 class Usage(Struct, frozen=True):
     """What providers reported: tokens read (of them from their cache), tokens written, and dollars."""
 
-    prompt: int = 0
-    completion: int = 0
-    cached: int = 0
-    cost: float = 0.0
+    prompt: Annotated[int, Meta(ge=0, le=2**53)] = 0
+    completion: Annotated[int, Meta(ge=0, le=2**53)] = 0
+    cached: Annotated[int, Meta(ge=0, le=2**53)] = 0
+    cost: Annotated[float, Meta(ge=0)] = 0.0
 
 
 class Aside(Struct, frozen=True):
@@ -494,15 +494,21 @@ class Sessions:
             writer.all("DELETE FROM states WHERE session = $1", row.key)
 
     def discard(self, tree: int) -> None:
-        """Take back an import that did not come to its end: no trace of it is left. A tree that others use too stays."""
+        """Take back an import that did not come to its end: no trace of it is left. What others built on meanwhile stays."""
         with self._database.write() as writer:
-            if writer.one("SELECT 1 FROM sessions WHERE tree = $1 AND status <> 'importing'", tree) is not None:
+            writer.one("SELECT key FROM trees WHERE key = $1 {lock}", tree)
+            if writer.one(_BUILT_ON, tree) is not None:
                 return
+            coming = "(SELECT key FROM sessions WHERE tree = $1 AND status = 'importing')"
             for table in ("views", "states"):
-                writer.all(f"DELETE FROM {table} WHERE session IN (SELECT key FROM sessions WHERE tree = $1)", tree)
-            for table in ("records", "handles", "nodes", "sessions"):
-                writer.all(f"DELETE FROM {table} WHERE tree = $1", tree)
-            writer.all("DELETE FROM trees WHERE key = $1", tree)
+                writer.all(f"DELETE FROM {table} WHERE session IN {coming}", tree)
+            beside = f"node IN (SELECT seq FROM nodes WHERE tree = $1 AND session IN {coming})"
+            writer.all(f"DELETE FROM records WHERE tree = $1 AND (session IN {coming} OR {beside})", tree)
+            for table in ("handles", "nodes"):
+                writer.all(f"DELETE FROM {table} WHERE tree = $1 AND session IN {coming}", tree)
+            writer.all("DELETE FROM sessions WHERE tree = $1 AND status = 'importing'", tree)
+            if writer.one("SELECT 1 FROM sessions WHERE tree = $1", tree) is None:
+                writer.all("DELETE FROM trees WHERE key = $1", tree)
 
     @staticmethod
     def _stands(reader: Reader, tree: int, end: Node | None, name: str) -> bool:
@@ -528,6 +534,14 @@ class Sessions:
 
 
 _EMPTY = Conversation(messages=())
+# Whether somebody else stands on a node of an import that is under way, wrote behind it, or says something of it.
+_BUILT_ON = """SELECT 1 FROM sessions i JOIN nodes n ON n.tree = i.tree AND n.session = i.key
+    WHERE i.tree = $1 AND i.status = 'importing' AND (
+        EXISTS (SELECT 1 FROM sessions s WHERE s.tree = n.tree AND s.cursor = n.seq AND s.status <> 'importing')
+        OR EXISTS (SELECT 1 FROM nodes c JOIN sessions s ON s.key = c.session
+            WHERE c.tree = n.tree AND c.parent = n.seq AND s.status <> 'importing')
+        OR EXISTS (SELECT 1 FROM records r JOIN sessions s ON s.key = r.session
+            WHERE r.tree = n.tree AND r.node = n.seq AND s.status <> 'importing')) LIMIT 1"""
 _LEFT = """SELECT n.seq, n.depth FROM nodes n JOIN sessions s ON s.key = n.session
     WHERE n.tree = $1 AND s.status = 'purged' AND n.body IS NOT NULL"""
 

@@ -1,6 +1,7 @@
 """Views and handles: what stood for what in the last request, and the way back to what was cut."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -204,17 +205,20 @@ class Views:
         # What stands as it is need not be written twice, and what only grows is in the columns.
         pieces = tuple(_bare(piece) for piece in epoch.pieces)
         lasting = replace(view, node=0, session=0, epoch=replace(epoch, pieces=pieces, history=None, archive=None, hash="", seen=0))
+        data = to_json(lasting)
         writer.all(
-            """INSERT INTO views (session, epoch, node, seen, hash, data, created) VALUES ($1, $2, $3, $4, $5, $6, $7)
+            """INSERT INTO views (session, epoch, node, seen, hash, data, created, digest)
+                VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
                 ON CONFLICT (session, epoch) DO UPDATE SET node = excluded.node, seen = excluded.seen, hash = excluded.hash,
-                data = excluded.data""",
+                data = excluded.data, digest = excluded.digest""",
             row.key,
             epoch.number,
             view.node,
             epoch.seen,
             epoch.hash,
-            to_json(lasting),
+            data,
             now,
+            digest_of(data),
         )
         # A policy that moves at every call would else keep more views than messages. Handles stay, whatever view they come from.
         writer.all("DELETE FROM views WHERE session = $1 AND epoch < $2", row.key, epoch.number - KEPT)
@@ -313,6 +317,11 @@ class Reach:
 
 
 _LAST_VIEW = "SELECT node, data FROM views WHERE session = $1 ORDER BY epoch DESC LIMIT 1"
+
+
+def digest_of(data: str) -> str:
+    """By what a view is known to be as it was written."""
+    return blake2b(data.encode(errors="surrogatepass"), digest_size=12, person=b"view").hexdigest()
 
 
 def handles_of(view: View) -> set[str]:

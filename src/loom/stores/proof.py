@@ -1,0 +1,212 @@
+"""What must be true of what others say of a store: messages, records, views and handles. Imports and the doctor prove it here.
+
+A handle is made from content and place, so it is made again and compared. A view is a cache of numbers: they must fit its path.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from math import isclose, isfinite
+
+import msgspec
+
+from loom.context.handles import mint, texts_of
+from loom.conversation.canonical import from_json, to_json
+from loom.conversation.message import Carried, Message, Opaque, Reasoning, ToolCall, ToolResult
+from loom.stores import marks
+from loom.stores.database import Reader
+from loom.stores.path import ancestor, named, to_message
+from loom.stores.sessions import Usage
+from loom.stores.summaries import Summary
+from loom.stores.views import Kept, View, names
+
+SPEAKERS = ("user", "assistant", "tool")
+_SECTIONS, _PARTS, _INNER = 200, 64, 16  # places from which older versions made handles without keeping them
+_HIGHEST_RATIO = 100.0
+NOT_MADE = "it is not the handle of what it stands for"
+
+
+# Messages and records
+
+
+def check_message(message: Message) -> None:
+    """Raises ValueError where nobody could have said this."""
+    for part in message.parts:
+        if isinstance(part, ToolResult) and message.role != "tool":
+            raise ValueError(f"a message of the role {message.role} holds the result of a call")
+        if isinstance(part, ToolCall | Reasoning) and message.role != "assistant":
+            raise ValueError(f"a message of the role {message.role} holds what only a model says")
+        if isinstance(part, Opaque):
+            from_json(part.json)
+        else:
+            _check_carried(part.carried)
+        for inner in part.parts if isinstance(part, ToolResult) else ():
+            if isinstance(inner, Opaque):
+                from_json(inner.json)
+            else:
+                _check_carried(inner.carried)
+    _check_carried(message.carried)
+
+
+def _check_carried(carried: Carried | None) -> None:
+    if carried is not None and carried.fields and not isinstance(from_json(carried.fields), dict):
+        raise ValueError("what it carries along is no object")
+
+
+def check_record(kind: str, name: str, data: str, depth: int) -> None:
+    """Raises ValueError where this cannot stand beside a node of this depth."""
+    if kind in marks.KINDS:
+        msgspec.convert(from_json(data), marks.KINDS[kind])
+    elif kind == "usage":
+        msgspec.convert(from_json(data), Usage)
+    elif kind == "summary":
+        check_summary(msgspec.convert(from_json(data), Summary), depth)
+    elif kind == "digest":
+        msgspec.convert(from_json(data), str)
+    (kind + name + data).encode()  # half of a surrogate pair is held by neither database
+    if "\0" in kind + name + data:
+        raise ValueError("no database keeps a zero")
+
+
+def check_summary(summary: Summary, depth: int) -> None:
+    """Raises ValueError where it does not tell of a stretch that ends with a node of this depth."""
+    if not 0 <= summary.start < summary.stop == depth + 1:
+        raise ValueError(f"it tells of {summary.start} to {summary.stop}, and its node is at {depth}")
+    if not all(summary.start <= at < summary.stop for at in summary.hidden) or summary.dropped < 0:
+        raise ValueError("what was hidden from it is not in its stretch")
+
+
+# What was used
+
+
+def spent_on(reader: Reader, tree: int, session: int) -> Usage | None:
+    """What the answers of a session sum up to; none where some were purged or cannot be read."""
+    spent = Usage()
+    last = 0
+    while rows := reader.all(_USAGE, tree, session, last, _PAGE):
+        last = rows[-1][0]
+        for _, data in rows:
+            try:
+                one = msgspec.convert(from_json(data), Usage)
+            except (ValueError, TypeError, msgspec.ValidationError):
+                return None
+            spent = Usage(
+                spent.prompt + one.prompt, spent.completion + one.completion, spent.cached + one.cached, spent.cost + one.cost
+            )
+    return spent
+
+
+def is_spent(usage: Usage, spent: Usage) -> bool:
+    sums = (usage.prompt, usage.completion, usage.cached) == (spent.prompt, spent.completion, spent.cached)
+    return sums and isclose(usage.cost, spent.cost, rel_tol=1e-9, abs_tol=1e-9)
+
+
+_PAGE = 200
+_USAGE = """SELECT seq, data FROM records WHERE tree = $1 AND session = $2 AND kind = 'usage' AND seq > $3 ORDER BY seq LIMIT $4"""
+
+
+# Views
+
+
+def check_view(view: View, epoch: int, depth: int) -> None:
+    """Raises ValueError where a view cannot be one of a path that ends at this depth."""
+    if view.epoch.number != epoch or view.epoch.history is not None or not view.epoch.policy:
+        raise ValueError("its epoch is another")
+    if not (isfinite(view.ratio) and 0 < view.ratio <= _HIGHEST_RATIO) or view.total < 0 or view.of < -1 or view.as_of < 0:
+        raise ValueError("its numbers are none that are counted")
+    _check_stretches(view.ranges, depth + 1)
+    if not view.ranges or len(view.positions) not in (0, len(view.epoch.pieces)):  # older versions did not know where
+        raise ValueError("it does not say where its pieces stand")
+    _check_stretches(view.positions, depth + 1)
+    for piece in view.epoch.pieces:
+        if not piece.items or not 0 <= piece.span.start < piece.span.stop:
+            raise ValueError("one of its pieces is empty")
+    for before, after in pairwise(view.epoch.pieces):
+        if before.span.stop != after.span.start:
+            raise ValueError("its pieces do not follow each other")
+
+
+def _check_stretches(stretches: tuple[tuple[int, int], ...], length: int) -> None:
+    begin = 0
+    for start, stop in stretches:
+        if not 0 <= start < stop <= length or start < begin:
+            raise ValueError(f"a stretch from {start} to {stop} is not on its path")
+        begin = start
+
+
+# Handles
+
+
+def wrong_with_handle(reader: Reader, tree: int, handle: str, kind: str, kept: Kept, sessions: tuple[str, ...]) -> str:
+    """Why a handle does not stand for this; "" where it does, or where the nodes of another tree that it names are not here."""
+    wrong = _wrong_with_stretches(reader, tree, kept)
+    if wrong:
+        return wrong
+    held = {"text": kept.text is not None, "part": kept.place is not None, "span": bool(kept.nodes)}
+    if not held.get(kind) or sum((kept.place is not None, kept.text is not None)) > (kind != "span"):
+        return "what it stands for cannot be read"
+    if kind == "part" and len(kept.nodes) != 1:
+        return "what it stands for cannot be read"
+    text = None
+    if kept.place is not None:
+        message = _message(reader, tree, kept.nodes[0][0])
+        if message is None:  # purged, or in a tree that is not here: there is nothing that it could bring back
+            return ""
+        text = dict(texts_of(message)).get(kept.place)
+        if text is None:
+            return f"it stands for the text {kept.place!r} of a node that has no such text"
+    if names(handle, kept, text) or (not kept.minted_at and _was_made(handle, kept, text, sessions)):
+        return ""
+    return NOT_MADE
+
+
+def _was_made(handle: str, kept: Kept, text: str | None, sessions: tuple[str, ...]) -> bool:
+    """Whether a handle was made from one of the places of older versions, which did not keep them."""
+    content = kept.text if kept.text is not None else text
+    if content is None:
+        return any(mint(place, to_json(kept.nodes)) == handle for place in _spans(kept))
+    return any(mint(place, content) == handle for place in _places(kept, sessions))
+
+
+def _spans(kept: Kept) -> Iterator[str]:
+    yield "span"
+    yield from (f"{what} {at}" for what in ("branch", "between") for at in (kept.at, ""))
+
+
+def _places(kept: Kept, sessions: tuple[str, ...]) -> Iterator[str]:
+    if kept.nodes:
+        first = kept.nodes[0][0]
+        yield f"{first}."
+        for part in range(_PARTS):
+            yield f"{first}.{part}"
+            yield from (f"{first}.{part}.{inner}" for inner in range(_INNER))
+    yield from (f"section {number}" for number in range(_SECTIONS))
+    yield from (f"result {session}" for session in sessions)
+
+
+def _wrong_with_stretches(reader: Reader, tree: int, kept: Kept) -> str:
+    own = [stretch for stretch in kept.nodes if "/" not in stretch[0] and "/" not in stretch[1]]
+    wanted = sorted({name for stretch in own for name in stretch} | ({kept.at} if kept.at else set()))
+    found = {name: tuple(place) for name, *place in reader.all(_ENDS, tree, to_json(wanted))} if wanted else {}
+    for name in wanted:
+        if name not in found:
+            return f"it stands for the node {name}, which is not there"
+        if kept.text is not None and found[name][2]:
+            return "what it stands for was purged, and its words are still there"
+    for first, last in own:
+        (begin, top, _), (end, bottom, _) = found[first], found[last]
+        if top > bottom or ancestor(reader, tree, end, top) != begin:
+            return f"it stands for the nodes from {first} to {last}, which are on no path"
+    return ""
+
+
+_ENDS = f"SELECT n.id, n.seq, n.depth, CASE WHEN n.body IS NULL THEN 1 ELSE 0 END FROM {named('id')}"
+
+
+def _message(reader: Reader, tree: int, name: str) -> Message | None:
+    other, _, name = name.rpartition("/")
+    sql = "SELECT body FROM nodes WHERE tree = $1 AND id = $2"
+    if other:
+        sql = """SELECT n.body FROM trees t JOIN trees o ON o.tenant = t.tenant AND o.project = t.project AND o.id = $3
+            JOIN nodes n ON n.tree = o.key AND n.id = $2 WHERE t.key = $1"""
+    row = reader.one(sql, tree, name, *([other] if other else []))
+    return to_message(row[0]) if row and row[0] is not None else None
