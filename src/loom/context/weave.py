@@ -32,6 +32,7 @@ from loom.conversation.message import Carried, Conversation, Message, Text, Tool
 from loom.conversation.turns import Span, in_flight
 from loom.dialects import dialect
 from loom.dialects.given import parse_placed, parse_tool
+from loom.dialects.plain import is_sdk_object
 from loom.dialects.repair import Repaired, repair
 from loom.dialects.settings import thinking_tokens
 from loom.dialects.settings_repair import has_marks, limit_unstreamed, mend_settings
@@ -391,7 +392,7 @@ def gather(
     spans = None
     if isinstance(messages, Conversation):
         conversation = messages
-    elif isinstance(messages, Mapping | str | bytes) or not isinstance(messages, Iterable):
+    elif isinstance(messages, Mapping | str | bytes) or is_sdk_object(messages) or not isinstance(messages, Iterable):
         raise ChoiceError(f"messages must be a list of messages or a Conversation, found {describe(messages)}")
     else:
         placed = list(parse_placed(messages, caches.lists if caches else None))

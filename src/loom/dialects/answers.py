@@ -8,6 +8,8 @@ from msgspec import Struct
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Message
 from loom.dialects import anthropic, openai, responses
+from loom.dialects.answer_fields import drop_answer_fields
+from loom.dialects.plain import to_plain
 from loom.errors import WireError
 
 
@@ -59,7 +61,7 @@ def parse_answer(response: Any, choice: int = 0) -> Answer:
         expected = "an answer of OpenAI (choices or output) or Anthropic (content)"
         raise WireError("response", expected, wire.get("error") or wire)
     return Answer(
-        messages=tuple(messages),
+        messages=tuple(drop_answer_fields(message)[0] for message in messages),
         id=_text(wire.get("id")),
         model=_text(wire.get("model")),
         prompt=prompt,
@@ -72,14 +74,13 @@ def parse_answer(response: Any, choice: int = 0) -> Answer:
 
 
 def _plain(response: Any) -> dict[str, Any]:
-    if isinstance(response, Mapping):
-        return dict(response)
-    dump = getattr(response, "model_dump", None)
-    if callable(dump):
-        made = dump(mode="json", exclude_unset=True)
-        if isinstance(made, dict):
-            return made
-    raise WireError("response", "an answer as JSON, or an object of the openai or anthropic SDK", response)
+    try:
+        made = to_plain(response)
+    except RecursionError:
+        made = None
+    if not isinstance(made, dict):
+        raise WireError("response", "an answer as JSON, or an object of the openai or anthropic SDK", response)
+    return made
 
 
 # The SDKs' helpers for streams and parsing add fields of their own to an answer. Providers refuse them in a request.

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from loom.dialects.wire import Finding, Json, Rule, expect_list, expect_object, finder, remember
+from loom.dialects.wire import Finding, Json, Rule, answer_fields_in, expect_list, expect_object, finder, remember
 
 MAX_MARKS = 4
 MAX_MESSAGES = 100_000
@@ -100,6 +100,18 @@ RULES = {
     "block-place": Rule(
         "error", "calls and thinking stand in assistant messages, results in user messages", "move the block", "anthropic SDK types"
     ),
+    "parsed-field": Rule(
+        "error",
+        "a block has no fields that only the SDK adds",
+        "drop the field; Loom does where it is given the block",
+        "claude-code#4378 (extra inputs in blocks are refused), SDK types: parsed_output is no field of a request",
+    ),
+    "answer-field": Rule(
+        "error",
+        "a message has a role and content, and no fields that only answers have",
+        "drop the field; Loom does where it is given the message",
+        "any-llm#832: extra inputs are not permitted in a message",
+    ),
     "no-model": Rule("warning", "a request names its model", "set `model` before sending", "anthropic SDK types"),
     "no-tools": Rule(
         "warning", "a request with tool blocks defines tools (Bedrock demands it)", "add the tool definitions", "commonly stated"
@@ -109,6 +121,18 @@ RULES = {
     "prefill": Rule(
         "warning", "the last message is not the assistant's (some models refuse it)", "end on a user message", "SDK docstring"
     ),
+}
+# Fields that only answers have: the rule that each breaks, and whether it does so only where it is null.
+ANSWER_FIELDS = dict.fromkeys(
+    (
+        *("id", "type", "model", "stop_reason", "stop_sequence", "stop_details"),
+        *("usage", "container", "context_management", "diagnostics"),
+    ),
+    ("answer-field", False),
+)
+BLOCK_FIELDS = {
+    "parsed_output": ("parsed-field", False),
+    **dict.fromkeys(("caller", "toolset_name"), ("answer-field", True)),
 }
 _find = finder(RULES)
 
@@ -167,6 +191,7 @@ def check_messages(messages: Iterable[Any], marks: "_Marks | None" = None) -> It
                 yield empty
         yield from _check_texts(blocks, f"{place}.content")
         yield from _check_places(blocks, role, place)
+        yield from _check_answer_fields(message, blocks, place)
         if role == "assistant":
             yield from _check_calls(blocks, place, pending, seen)
             if blocks and blocks[-1].get("type") in ("thinking", "redacted_thinking"):
@@ -181,6 +206,13 @@ def check_messages(messages: Iterable[Any], marks: "_Marks | None" = None) -> It
         last = _blocks(message)[-1:]
         if last and last[0].get("type") == "text" and str(last[0].get("text", "")) != str(last[0].get("text", "")).rstrip():
             yield _find("trailing-space", f"messages[{index}].content", "")
+
+
+def _check_answer_fields(message: Json, blocks: list[Json], place: str) -> Iterator[Finding]:
+    yield from (_find(rule, f"{place}.{name}", name) for name, rule in answer_fields_in(message, ANSWER_FIELDS))
+    for n, block in enumerate(blocks):
+        at = f"{place}.content[{n}]"
+        yield from (_find(rule, f"{at}.{name}", name) for name, rule in answer_fields_in(block, BLOCK_FIELDS))
 
 
 def _id(value: Any) -> str:

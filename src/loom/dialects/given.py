@@ -3,10 +3,13 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from loom.conversation.message import Message, Tool
+from loom.conversation.message import Message, Tool, ToolCall
 from loom.conversation.turns import Span
 from loom.dialects import anthropic, openai, responses
+from loom.dialects.answer_fields import drop_empty_answer_fields, drop_empty_fields_of_part
+from loom.dialects.answers import parse_answer
 from loom.dialects.parsed import Parsed, ParsedList, ParsedLists, take_in
+from loom.dialects.plain import to_plain
 from loom.dialects.responses_rules import CALLS, KIND_OF_OUTPUT
 from loom.dialects.wire import expect_object
 from loom.errors import WireError
@@ -51,6 +54,8 @@ def parse_one(value: Any, place: str, follows_results: bool = False) -> list[Mes
     """A message in the chat or the Anthropic form; several where results and words share one."""
     if isinstance(value, Message):
         return [value]
+    if is_answer(value):
+        return list(parse_answer(value).messages)
     return (
         anthropic.parse_message(value, place, follows_results) if speaks_anthropic(value) else [openai.parse_message(value, place)]
     )
@@ -63,9 +68,12 @@ def parse_given(values: Iterable[Any]) -> Iterator[Message]:
 def parse_placed(values: Iterable[Any], lists: ParsedLists | None = None) -> Iterator[tuple[Span, Message]]:
     """The messages, each with the places of what it was read from: one value may become several messages, several values one.
 
-    Of a list that begins like one of `lists`, only the rest is parsed.
+    Of a list that begins like one of `lists`, only the rest is parsed. A value may be an object of an SDK, or have some inside;
+    fields that only answers have, and that say nothing, are left out.
     """
-    values = list(values)
+    values = [value if type(value) is dict or isinstance(value, Message) else _to_plain(value, n) for n, value in enumerate(values)]
+    if any("output" in value and is_answer(value) for value in values if type(value) is dict):
+        return _parse_with_outputs(values)
     if not values or isinstance(values[0], Message):  # our own values need no parsing
         lists = None
     known = lists.take(values, _find_item) if lists else ParsedList(_find_item(values))
@@ -80,6 +88,55 @@ def parse_placed(values: Iterable[Any], lists: ParsedLists | None = None) -> Ite
     )
 
 
+def _to_plain(value: Any, index: int) -> Any:
+    """A value without objects of SDKs; of the usual message it is clear that it has none."""
+    if type(value) is dict and len(value) == 2 and type(value.get("content")) is str:
+        return value
+    try:
+        return to_plain(value)
+    except RecursionError:
+        raise WireError(f"messages[{index}]", "values that JSON can hold", "one that holds itself") from None
+
+
+def _parse_with_outputs(values: list[Any]) -> Iterator[tuple[Span, Message]]:
+    """Where whole answers of the responses API are among the values, their items stand in their place."""
+    places: list[int] = []
+    items: list[Any] = []
+    for index, value in enumerate(values):
+        found = value["output"] if isinstance(value, dict) and "output" in value and is_answer(value) else [value]
+        items += found
+        places += [index] * len(found)
+    for span, message in parse_placed(items):
+        yield Span(places[span.start], places[span.stop - 1] + 1), message
+
+
+def is_answer(value: Any) -> bool:
+    """Whether a value is the whole answer of a provider, and not a message."""
+    if not isinstance(value, dict):
+        return False
+    if isinstance(value.get("choices"), list) or (isinstance(value.get("output"), list) and value.get("object") == "response"):
+        return "role" not in value
+    return value.get("type") == "message" and isinstance(value.get("content"), list) and "stop_reason" in value
+
+
+def parse_call(value: Any, place: str = "call") -> ToolCall:
+    """A tool call: our own value, or in any wire's form."""
+    if isinstance(value, ToolCall):
+        return value
+    wire = expect_object(_to_plain(value, 0), place)
+    kind = str(wire.get("type"))
+    found: object = None
+    if kind == "tool_use":
+        found = anthropic.parse_block(wire, place)
+    elif kind in CALLS:
+        found = next(responses.parse_messages([wire])).parts[0]
+    else:
+        found = openai.parse_message({"role": "assistant", "content": None, "tool_calls": [wire]}, place).parts[0]
+    if not isinstance(found, ToolCall):
+        raise WireError(place, "a tool call", wire)
+    return found
+
+
 def _find_item(values: Sequence[Any]) -> int | None:
     """The first value that only the responses wire has."""
     return next((index for index, value in enumerate(values) if is_item(value)), None)
@@ -92,11 +149,12 @@ def _parse_rest(values: Sequence[Any], known: ParsedList, lists: ParsedLists | N
     grows = True
     try:
         for index in range(len(results), len(values)):
-            value = values[index]
+            value = _to_plain(values[index], index)
             if known.first_item is not None:
-                results.append(responses.parse_item(value, f"input[{index}]"))
+                results.append(_parse_item(value, f"input[{index}]"))
             else:
-                messages = tuple(parse_one(value, f"messages[{index}]", follows_results))
+                parsed = parse_one(value, f"messages[{index}]", follows_results)
+                messages = tuple(drop_empty_answer_fields(each) if each.role == "assistant" else each for each in parsed)
                 follows_results = messages[-1].role == "tool" if messages else follows_results
                 results.append(messages)
             if lists is not None and grows:
@@ -105,6 +163,13 @@ def _parse_rest(values: Sequence[Any], known: ParsedList, lists: ParsedLists | N
         if lists is not None:
             lists.put(known)
     return results
+
+
+def _parse_item(value: Any, place: str) -> Parsed:
+    if isinstance(value, Message):
+        return (value,)
+    found = responses.parse_item(value, place)
+    return [drop_empty_fields_of_part(part) for part in found] if isinstance(found, list) else found
 
 
 def _ends_in_results(results: Sequence[Parsed]) -> bool:
@@ -117,7 +182,7 @@ def parse_tool(value: Tool | Mapping[str, Any], place: str) -> Tool:
     """A tool in whichever form it was given."""
     if isinstance(value, Tool):
         return value
-    wire = expect_object(dict(value) if isinstance(value, Mapping) else value, place)
+    wire = expect_object(to_plain(value), place)
     if "input_schema" in wire or "type" not in wire:
         return anthropic.parse_tool(wire, place)
     if wire["type"] == "function" and isinstance(wire.get("name"), str):

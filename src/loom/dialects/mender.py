@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.conversation.message import Carried, Media, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
+from loom.dialects.answer_fields import drop_answer_fields
 from loom.dialects.openai_rules import MAX_CALLS, MAX_ID
 from loom.dialects.wire import carried_fields, carried_form, carry, remember
 from loom.errors import shorten
@@ -106,6 +107,7 @@ class Mender:
 
     def mend_parts(self, index: int, message: Message) -> Message:
         """The message without what no wire, or not every wire, takes: blank texts, reasoning that leads to nothing."""
+        message = self._drop_answer_fields(index, message)
         kept: list[Part] = []
         leads = {"openai": False, "responses": False, "anthropic": False}  # whether something to see follows, on each wire
         for given in reversed(message.parts):
@@ -144,6 +146,13 @@ class Mender:
         ):
             self._note("empty-content", index, "wrote an empty list of content as none")
             message = replace(message, carried=_without_form(message.carried, "list"))
+        return message
+
+    def _drop_answer_fields(self, index: int, message: Message) -> Message:
+        message, dropped = drop_answer_fields(message)
+        for rule in dict.fromkeys(dropped.values()):
+            names = ", ".join(name for name, broken in dropped.items() if broken == rule)
+            self._note(rule, index, f"dropped what only answers have: {names}")
         return message
 
     def _respell(self, index: int, part: Part) -> Part:

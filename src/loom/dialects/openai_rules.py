@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, get_args
 
 from loom.conversation.message import Role
-from loom.dialects.wire import Finding, Json, Rule, expect_list, expect_object, finder, remember
+from loom.dialects.wire import Finding, Json, Rule, answer_fields_in, expect_list, expect_object, finder, remember
 
 MAX_ID = 40
 MAX_CALLS = 128
@@ -50,9 +50,36 @@ RULES = {
         "use one of these roles",
         "openai SDK types",
     ),
+    "parsed-field": Rule(
+        "error",
+        "a message has no fields that only the SDK adds",
+        "drop the field; Loom does where it is given the message",
+        "openai-python#2720, SDK types: parsed and parsed_arguments are no fields of a request",
+    ),
+    "empty-calls": Rule(
+        "error", "tool_calls is left out or has at least one call", "leave it out", "openai-node#1341, chatboxai/chatbox#2079"
+    ),
+    "null-call": Rule("error", "function_call is left out or an object", "leave it out", "openai-python#777"),
+    "answer-field": Rule(
+        "warning",
+        "a message has no fields that only answers have",
+        "drop the field; strict servers refuse it",
+        "one-api#1319 (index), OmniRoute#4350 (annotations, refusal: Mistral 422), SDK types",
+    ),
     "tool-name": Rule("warning", "a tool's name has up to 64 letters, digits, _ and -", "rename the tool", "openai API reference"),
     "no-model": Rule("warning", "a request names its model", "set `model` before sending", "openai SDK types"),
 }
+# Fields that only answers have: the rule that each breaks, and whether it does so only where it is null or empty.
+ANSWER_FIELDS = {
+    "parsed": ("parsed-field", False),
+    "tool_calls": ("empty-calls", True),
+    "function_call": ("null-call", True),
+    "annotations": ("answer-field", False),
+    "audio": ("answer-field", True),
+    "refusal": ("answer-field", True),
+}
+CALL_FIELDS = {"index": ("answer-field", False)}
+FUNCTION_FIELDS = {"parsed_arguments": ("parsed-field", False)}
 _find = finder(RULES)
 
 
@@ -98,6 +125,7 @@ def check_messages(messages: Iterable[Any]) -> Iterator[Finding]:
         legacy = isinstance(message.get("function_call"), dict)
         yield from _check_content(message, place)
         if role == "assistant":
+            yield from _check_answer_fields(message, place)
             yield from _check_calls(message.get("tool_calls"), place, pending, seen)
     for call_id, where in pending.items():
         yield _find("unanswered-call", where, f"no result for {call_id!r}")
@@ -120,6 +148,18 @@ def _check_content(message: Json, place: str) -> Iterator[Finding]:
         yield _find("empty-content", f"{place}.content", "")
     elif content is None and message["role"] != "function":
         yield _find("no-content", f"{place}.content", "")
+
+
+def _check_answer_fields(message: Json, place: str) -> Iterator[Finding]:
+    for name, rule in answer_fields_in(message, ANSWER_FIELDS):
+        yield _find(rule, f"{place}.{name}", name)
+    calls = message.get("tool_calls")
+    for n, call in enumerate(calls if isinstance(calls, list) else ()):
+        where = f"{place}.tool_calls[{n}]"
+        function = call.get("function") if isinstance(call, dict) else None
+        for holder, at, table in ((call, where, CALL_FIELDS), (function, f"{where}.function", FUNCTION_FIELDS)):
+            if isinstance(holder, dict):
+                yield from (_find(rule, f"{at}.{name}", name) for name, rule in answer_fields_in(holder, table))
 
 
 def _check_calls(calls: Any, place: str, pending: dict[str, str], seen: dict[str, None]) -> Iterator[Finding]:

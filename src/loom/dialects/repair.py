@@ -5,18 +5,23 @@ text it adds is the result of a call that was never answered, which says so. A h
 as it was.
 """
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import chain
 from operator import attrgetter
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.conversation.growing import Recent, message_bytes
 from loom.conversation.message import Conversation, Media, Message, Part, Text, ToolCall, ToolResult
+from loom.dialects.answer_fields import has_answer_fields
+from loom.dialects.given import parse_given
 from loom.dialects.mender import ID, UNANSWERED, Change, Held, Mender
 from loom.dialects.openai_rules import MAX_CALLS
+from loom.dialects.plain import is_sdk_object
 from loom.dialects.settings_repair import marks_in, mend_settings
+from loom.errors import ChoiceError, describe
 
 __all__ = ["UNANSWERED", "Change", "Mender", "Repaired", "repair", "restore_ids"]
 
@@ -34,8 +39,13 @@ class Repaired(Struct, frozen=True):
     origins: Sequence[int] = ()
 
 
-def repair(conversation: Conversation, seen: "Seen | None" = None) -> Repaired:
-    """Mend a history. Of one that was `seen` and has grown since, only what is new is looked at."""
+def repair(conversation: Conversation | Iterable[Any], seen: "Seen | None" = None) -> Repaired:
+    """Mend a history, also one given as a list of messages in any wire's form or as objects of an SDK.
+
+    Of one that was `seen` and has grown since, only what is new is looked at.
+    """
+    if not isinstance(conversation, Conversation):
+        conversation = _as_conversation(conversation)
     looked = _look(tuple(conversation.messages), seen or Seen())
     mender = Mender()
     system = mender.mend_system(conversation.system)
@@ -44,6 +54,14 @@ def repair(conversation: Conversation, seen: "Seen | None" = None) -> Repaired:
     mended, settings_changes = mend_settings(mended, looked.marked)
     changes += [Change(rule, -1, what) for rule, what in settings_changes]
     return Repaired(mended, tuple(changes), looked.ids, looked.origins)
+
+
+def _as_conversation(messages: Iterable[Any]) -> Conversation:
+    if isinstance(messages, Mapping | str | bytes) or is_sdk_object(messages) or not isinstance(messages, Iterable):
+        raise ChoiceError(f"repair takes a Conversation or a list of messages, found {describe(messages)}")
+    parsed = list(parse_given(messages))
+    lead = next((n for n, m in enumerate(parsed) if m.role not in ("system", "developer")), len(parsed))
+    return Conversation(messages=tuple(parsed[lead:]), system=tuple(parsed[:lead]))
 
 
 def restore_ids(conversation: Conversation, ids: dict[str, str]) -> Conversation:
@@ -204,6 +222,8 @@ def sound_calls(messages: Iterable[Message], before: Set[str] = frozenset()) -> 
         if waiting or not _says(message):
             return None
         if message.role == "assistant":
+            if has_answer_fields(message):
+                return None
             for part in message.parts:
                 if isinstance(part, ToolCall):
                     if part.id in used or part.id in before or not ID.fullmatch(part.id):

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from loom.dialects.wire import Finding, Json, Rule, expect_object, finder, remember
+from loom.dialects.wire import Finding, Json, Rule, answer_fields_in, expect_object, finder, remember
 
 MAX_ID = 64
 
@@ -50,10 +50,28 @@ RULES = {
         "openai API error text",
     ),
     "arguments-text": Rule("error", "a call's arguments are a text", "write the arguments as a text", "openai SDK types"),
+    "parsed-field": Rule(
+        "error",
+        "an item has no fields that only the SDK adds",
+        "drop the field; Loom does where it is given the item",
+        "openai-python#2720: Unknown parameter 'input[2].parsed_arguments'",
+    ),
+    "null-field": Rule(
+        "error",
+        "a field that an answer leaves empty is left out",
+        "leave the field out; Loom does where it is given the item",
+        "litellm#13420, openai-python#3053: Unknown parameter 'input[1].status'",
+    ),
     "no-messages": Rule("error", "a request has input", "send a message", "openai SDK types"),
     "unknown-role": Rule("error", "the role is user, assistant, system or developer", "use one of these roles", "openai SDK types"),
     "no-model": Rule("warning", "a request names its model", "set `model` before sending", "openai SDK types"),
 }
+# Fields that only answers have: the rule that each breaks, and whether it does so only where it is null.
+ITEM_FIELDS = {
+    "parsed_arguments": ("parsed-field", False),
+    **dict.fromkeys(("status", "phase", "caller", "namespace", "encrypted_content"), ("null-field", True)),
+}
+PART_FIELDS = {"parsed": ("parsed-field", False)}
 _find = finder(RULES)
 
 
@@ -82,6 +100,7 @@ def check_messages(messages: Iterable[Any]) -> Iterator[Finding]:
         if thought and not (model_side or item.get("role") == "assistant"):
             yield _find("reasoning-alone", thought, "")
         thought = place if kind == "reasoning" else ""
+        yield from (_find(rule, f"{place}.{name}", name) for name, rule in answer_fields_in(item, ITEM_FIELDS))
         if kind == "message":
             yield from _check_message(item, place)
         elif kind in CALLS:
@@ -109,6 +128,9 @@ def _check_message(item: Json, place: str) -> Iterator[Finding]:
     if not content and content != "":
         yield _find("empty-content", place, "")
     for n, part in enumerate(content if isinstance(content, list) else ()):
+        if isinstance(part, dict):
+            at = f"{place}.content[{n}]"
+            yield from (_find(rule, f"{at}.{name}", name) for name, rule in answer_fields_in(part, PART_FIELDS))
         kind = str(part.get("type")) if isinstance(part, dict) else ""
         if kind.startswith("input_") if role == "assistant" else kind in ("output_text", "refusal"):
             yield _find("part-type", f"{place}.content[{n}]", f"{kind} in a message of the {role}")

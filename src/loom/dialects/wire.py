@@ -71,6 +71,13 @@ def finder(rules: Mapping[str, Rule]) -> Callable[[str, str, str], Finding]:
     return find
 
 
+def answer_fields_in(wire: Mapping[str, Any], table: Mapping[str, tuple[str, bool]]) -> Iterator[tuple[str, str]]:
+    """The fields of an object that only answers have, and the rule that each breaks; some only where they are empty."""
+    for name, (rule, only_empty) in table.items():
+        if name in wire and (not only_empty or wire[name] in (None, [])):
+            yield name, rule
+
+
 def carry(wire: str, fields: Mapping[str, Any] | None = None, form: Iterable[str] = ()) -> Carried | None:
     """What to keep beside a value; nothing where there is nothing to keep."""
     kept, spelling = to_json(fields) if fields else "", tuple(form)

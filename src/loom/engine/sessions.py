@@ -26,6 +26,7 @@ from loom.conversation.identity import node_id
 from loom.conversation.message import Message, ToolCall
 from loom.conversation.tree import Source
 from loom.dialects.answers import Answer, parse_answer
+from loom.dialects.given import parse_call
 from loom.engine.answered import Acted, Order, digest_of, take_out_commands
 from loom.engine.assemble import Manner
 from loom.engine.aware import addendum, blocks, headers_from
@@ -343,11 +344,13 @@ class Session(Written):
         shown = shown_in(self._store.views.newest(self.row, self.path), len(self.path))
         return search(self._store, self.row, bears, query, now=self._home.now(), limit=limit, shown=shown)
 
-    def use(self, call: ToolCall) -> Node | None:
+    def use(self, call: Any) -> Node | None:
         """Carry out a call of one of Loom's own tools, and write its result behind the cursor. What was recalled stays a while.
 
+        The call may be a `ToolCall`, an SDK's object, or in any wire's form.
         None for a call of any other tool: nothing is written, and whoever has that tool answers it.
         """
+        call = parse_call(call)
         if not is_own_call(call, self.row.head.tools):
             return None
         [node] = self.append(carry_out(self, call))

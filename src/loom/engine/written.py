@@ -12,6 +12,7 @@ from loom.conversation.checked import check_flag, check_text
 from loom.conversation.message import Conversation, Message, Text, Tool
 from loom.conversation.names import flatten
 from loom.dialects.given import parse_given
+from loom.dialects.plain import is_sdk_object
 from loom.engine.home import Happened, Home
 from loom.engine.mind import Mind
 from loom.engine.purging import what_remains
@@ -24,7 +25,7 @@ from loom.stores.sessions import SessionRow, check_name
 from loom.stores.views import Kept
 
 _T = TypeVar("_T")
-Given = str | Message | Mapping[str, Any]
+Given = Any  # a text, a Message, a message in any wire's form, or an object of an SDK
 _TITLE = 60  # letters of the first request that name a session
 
 
@@ -311,7 +312,7 @@ class Written:
 
 
 def parsed(messages: object) -> list[Message]:
-    if not isinstance(messages, Iterable) or isinstance(messages, str | Mapping):
+    if not isinstance(messages, Iterable) or isinstance(messages, str | Mapping) or is_sdk_object(messages):
         raise ChoiceError(f"messages must be a list, found {describe(messages)}")
     given = [{"role": "user", "content": message} if isinstance(message, str) else message for message in messages]
     try:

@@ -1,0 +1,94 @@
+"""Fields that only answers have: what providers and their SDKs say in an answer, and what no request may say.
+
+Which they are stands in the tables of the wires (`*_rules.py`). Here they are taken from our values, where they are carried.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+
+from msgspec.structs import replace
+
+from loom.conversation.canonical import from_json, to_json
+from loom.conversation.message import Carried, Message, Opaque, Part
+from loom.dialects import anthropic_rules, openai_rules, responses_rules
+from loom.dialects.wire import Json, answer_fields_in
+
+# By wire: the fields of a message, and those of its parts.
+_FIELDS: Mapping[str, tuple[Mapping[str, tuple[str, bool]], Mapping[str, tuple[str, bool]]]] = {
+    "openai": (openai_rules.ANSWER_FIELDS, openai_rules.CALL_FIELDS | openai_rules.FUNCTION_FIELDS),
+    "responses": (responses_rules.ITEM_FIELDS, responses_rules.ITEM_FIELDS | responses_rules.PART_FIELDS),
+    "anthropic": (anthropic_rules.ANSWER_FIELDS, anthropic_rules.BLOCK_FIELDS),
+}
+_NAMES = {wire: re.compile(f'"(?:{"|".join({*whole, *part})})":') for wire, (whole, part) in _FIELDS.items()}
+_NESTED = ("outer", "inner", "item", "part")  # where a dialect keeps fields one level down
+_TELLING = frozenset(["annotations"])  # what says something that the message does not say elsewhere
+
+
+def has_answer_fields(message: Message) -> bool:
+    """Whether a message may carry fields that only answers have."""
+    if message.carried is not None and _may_hold(message.carried):
+        return True
+    return any(_may_hold(part.carried) for part in message.parts if not isinstance(part, Opaque) and part.carried is not None)
+
+
+def drop_answer_fields(message: Message, keep: Collection[str] = ()) -> tuple[Message, dict[str, str]]:
+    """The message without fields that only answers have, and the rule that each broke by its name."""
+    if not has_answer_fields(message):
+        return message, {}
+    dropped: dict[str, str] = {}
+    carried = _drop(message.carried, 0, keep, dropped)
+    parts = tuple(_drop_of_part(part, keep, dropped) for part in message.parts)
+    return (replace(message, carried=carried, parts=parts) if dropped else message), dropped
+
+
+def drop_empty_answer_fields(message: Message) -> Message:
+    """The message without those that say nothing new: nulls, empty lists, and what an SDK made of the words."""
+    return drop_answer_fields(message, _TELLING)[0]
+
+
+def drop_empty_fields_of_part(part: Part) -> Part:
+    return _drop_of_part(part, _TELLING, {})
+
+
+def _may_hold(carried: Carried) -> bool:
+    names = _NAMES.get(carried.wire)
+    return bool(carried.fields) and names is not None and names.search(carried.fields) is not None
+
+
+def _drop_of_part(part: Part, keep: Collection[str], dropped: dict[str, str]) -> Part:
+    if isinstance(part, Opaque) or part.carried is None:
+        return part
+    carried = _drop(part.carried, 1, keep, dropped)
+    return part if carried is part.carried else replace(part, carried=carried)
+
+
+def _drop(carried: Carried | None, level: int, keep: Collection[str], dropped: dict[str, str]) -> Carried | None:
+    if carried is None or not _may_hold(carried):
+        return carried
+    fields: Json = from_json(carried.fields)
+    gone = dict(_found(fields, _FIELDS[carried.wire][level], keep))
+    if not gone:
+        return carried
+    dropped |= gone
+    left = _without(fields, _FIELDS[carried.wire][level], keep)
+    return Carried(carried.wire, to_json(left) if left else "", carried.form) if left or carried.form else None
+
+
+def _found(fields: Json, table: Mapping[str, tuple[str, bool]], keep: Collection[str]) -> Iterator[tuple[str, str]]:
+    for name, rule in answer_fields_in(fields, table):
+        if not (name in keep and fields[name]):
+            yield name, rule
+    for key in _NESTED:
+        if isinstance(fields.get(key), dict):
+            yield from _found(fields[key], table, keep)
+
+
+def _without(fields: Json, table: Mapping[str, tuple[str, bool]], keep: Collection[str]) -> Json:
+    gone = {name for name, _ in answer_fields_in(fields, table) if not (name in keep and fields[name])}
+    left = {key: value for key, value in fields.items() if key not in gone}
+    for key in _NESTED:
+        if isinstance(left.get(key), dict):
+            left[key] = _without(left[key], table, keep)
+            if not left[key]:
+                del left[key]
+    return left
