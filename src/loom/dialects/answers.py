@@ -83,7 +83,7 @@ def _plain(response: Any) -> dict[str, Any]:
     return made
 
 
-# The SDKs' helpers for streams and parsing add fields of their own to an answer. Providers refuse them in a request.
+# The SDKs' helpers for streams and parsing add fields of their own to an answer. The SDKs' types of a request do not have them.
 
 
 def _chat_message(message: dict[str, Any]) -> dict[str, Any]:
