@@ -117,7 +117,7 @@ def test_the_newest_exchange_is_whole_where_it_fits_beside_goal_and_request(case
         return
     history, counter = repair(given_).conversation.messages, gate_counter("gpt-4o")
     units, newest = exchanges(history), exchanges(history)[-1]
-    must = must_stay(history, (), False)
+    must = must_stay(history, (), policies()[policy], False)
     named = [unit for unit in units if unit == newest or any(n in must for n in range(unit.start, unit.stop))]
     needed = sum(counter.count_message(message) for unit in named for message in history[unit.start : unit.stop])
     fixed = context.report.input_tokens - sum(i.after for i in context.report.items if i.place.startswith("messages["))

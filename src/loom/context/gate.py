@@ -2,8 +2,9 @@
 
 Rules of this file:
 - Of a document, which knows no roles, its end takes the place of request and goal.
-- The current request, the first goal, system text and pins are in, whatever a strategy chose. If they alone do not fit they are
-  shrunk in the order pins, first goal, current request, system text never; then CannotFit.
+- The current request, the first goal and pins are in, whatever a strategy chose. If they alone do not fit they are shrunk in the
+  order pins, first goal, current request; then CannotFit. So are all system messages, never shrunk, where the policy keeps them.
+- Else the newest system message of each kind is in, where there is room for it, in a share of the room.
 - The strategy `truncate_middle` has its last nodes in behind the request, as many as fit; goal and pins are shrunk for them.
 - Then the newest exchange, shrunk inside if it must be. Then what the strategy ranked, in its order, until one does not fit.
 - Under the strategy `stop_at_limit` all of it is in, or CannotFit.
@@ -24,12 +25,15 @@ from loom.context.policy import Policy
 from loom.context.report import Item, Piece
 from loom.context.shrink import shrink_messages, smallest
 from loom.context.strategies import refuse_to_cut
+from loom.context.system_messages import SYSTEM_ROLES, newest_of_kinds
 from loom.conversation.message import Message, Text, ToolCall, ToolResult
 from loom.conversation.turns import Span
 from loom.errors import CannotFit
 
 _HANDLE = re.compile(rf"recall (~[a-z2-7]{{{LENGTH - 1}}})")
 POINT = ("current request", "first goal", "pin")  # the rules by which something is in that is never left out
+REMINDER = "newest system message of its kind"
+SYSTEM_SHARE = 0.25  # of the room for history, what the newest system messages of each kind may take
 SMALLEST_SHARE = 200  # tokens below which a unit that does not fit is left out rather than cut
 
 
@@ -104,12 +108,14 @@ def fit(
     must = _add_last(work, units, must, last, free)
     free -= _take_must(work, units, must, free)
     newest = len(units) - 1
+    reminders = [n for n in _reminders(work, spans) if n not in must]
     rest = [n for n in dict.fromkeys([newest, *order]) if n not in must]
-    _rank(units, [*must, *rest], {*must, *last}, markers, room)
+    _rank(units, [*must, *rest], {*must, *last}, markers, room, sum(units[n].cost + marker for n in reminders))
+    free -= _take_reminders(work, units, reminders, marker, free)
     named = {newest, *order[:kept]}
-    rest = [n for n in rest if n in named]
+    rest = [n for n in rest if n in named and units[n].made is None]
     _take_rest(work, units, rest, free)
-    taken = [n for n in rest if units[n].made is not None]
+    taken = [n for n in (*reminders, *rest) if units[n].made is not None]
     while True:
         laid = _lay_out(work, units)
         if laid.tokens <= room.tokens:
@@ -138,14 +144,51 @@ def costs_of(history: Sequence[Message], places: Places, counter: Counter) -> li
 
 def _must(work: Work, spans: Sequence[Span], pins: Sequence[int]) -> dict[int, str]:
     """The units that have to be in, the most important first, and why: the current request, the first goal, system text, pins."""
-    why = must_stay(work.history, pins, work.document)
-    # What stands before the first of the units is settled already.
-    unit_of = {index: n for n, span in enumerate(spans) for index in range(span.start, span.stop)}
+    why = must_stay(work.history, pins, work.policy, work.document)
     found: dict[int, str] = {}
-    for index, rule in why.items():
-        if index in unit_of:
-            found.setdefault(unit_of[index], rule)
+    for unit, rule in zip(_units_of(why, spans), why.values(), strict=True):
+        if unit is not None:
+            found.setdefault(unit, rule)
     return found
+
+
+def _units_of(places: Iterable[int], spans: Sequence[Span]) -> list[int | None]:
+    """The unit that each message is in; none where it stands before the first of them, and is settled already."""
+    unit_of = {index: n for n, span in enumerate(spans) for index in range(span.start, span.stop)}
+    return [unit_of.get(index) for index in places]
+
+
+def _reminders(work: Work, spans: Sequence[Span]) -> list[int]:
+    """The units with the newest system message of each kind, the newest first."""
+    if work.document or work.policy.system_messages == "keep":
+        return []
+    return [unit for unit in dict.fromkeys(_units_of(newest_of_kinds(work.history), spans)) if unit is not None]
+
+
+def _take_reminders(work: Work, units: list[_Unit], reminders: Sequence[int], marker: int, free: int) -> int:
+    """Take as many of these units as fit beside the newest, in a share of the room, with a marker each. Returns what they cost."""
+    newest = units[-1]
+    beside = newest.cost if newest.made is None and newest.cost <= free else 0
+    most = min(free - beside, int(work.room.tokens * SYSTEM_SHARE))
+    used = 0
+    for n in reminders:
+        if used + units[n].cost + marker > most:
+            break
+        used += units[n].cost + marker
+        units[n].rule, units[n].made = REMINDER, work.messages(units[n].span)
+    return used
+
+
+def stays(work: Work, pins: Sequence[int]) -> dict[int, str]:
+    """The messages that have to be in and the newest system messages of each kind, by their places, and why."""
+    why = must_stay(work.history, pins, work.policy, work.document)
+    left = int(work.room.tokens * SYSTEM_SHARE)
+    for index in newest_of_kinds(work.history) if not work.document else ():
+        left -= work.counter.count_message(work.history[index])
+        if left < 0:
+            break
+        why.setdefault(index, REMINDER)
+    return why
 
 
 def _last_nodes(work: Work, units: Sequence[_Unit]) -> list[int]:
@@ -178,7 +221,7 @@ def _smallest_cost(work: Work, unit: _Unit) -> int:
     return min(unit.cost, sum(map(work.counter.count_message, made)))
 
 
-def must_stay(history: Sequence[Message], pins: Sequence[int], document: bool) -> dict[int, str]:
+def must_stay(history: Sequence[Message], pins: Sequence[int], policy: Policy, document: bool) -> dict[int, str]:
     """The messages that have to be in, by their places, the most important first, and why."""
     users = [n for n, message in enumerate(history) if message.role == "user"]
     why: dict[int, str] = {}
@@ -187,8 +230,8 @@ def must_stay(history: Sequence[Message], pins: Sequence[int], document: bool) -
     elif history:
         why[users[-1] if users else 0] = "current request" if users else "first goal"
         why.setdefault(users[0] if users else 0, "first goal")
-    for index, message in enumerate(history):
-        if message.role in ("system", "developer"):
+    for index, message in enumerate(history) if policy.system_messages == "keep" else ():
+        if message.role in SYSTEM_ROLES:
             why.setdefault(index, "system text")
     for pin in pins:
         why.setdefault(pin, "pin")
@@ -228,10 +271,13 @@ def _take_must(work: Work, units: list[_Unit], must: dict[int, str], free: int) 
     return needed
 
 
-def _rank(units: list[_Unit], order: list[int], must: set[int], marker: int, room: Room) -> None:
-    """What room each unit needs: what must be in is whole only where all of it is, and so is what comes first behind it."""
+def _rank(units: list[_Unit], order: list[int], must: set[int], marker: int, room: Room, reminders: int) -> None:
+    """What room each unit needs: what must be in is whole only where all of it is, and so is what comes first behind it.
+
+    `reminders` is what system messages may take before them, at a window where all of these fit.
+    """
     refill = room.refill
-    used = marker
+    used = marker + reminders
     together = sum(units[n].cost for n in must)
     total = sum(unit.cost for unit in units)
     for position, n in enumerate(order):

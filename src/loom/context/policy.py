@@ -61,6 +61,8 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # Neighbours of one author are one message; costs the cached prefix where somebody speaks twice.
     merge: bool = False
     warn_past_dropped: int = 50
+    # System messages inside the conversation: they leave with their turn, and the newest of each kind stays; or all stay.
+    system_messages: Literal["turn", "keep"] = "turn"
     # Of the strategy `ladder`: rungs by name, and the pressure past which each is taken.
     ladder: dict[str, float] = {}
     zones: dict[str, int] = {}

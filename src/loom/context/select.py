@@ -13,7 +13,7 @@ from loom.budget.zones import DEFAULTS, Budget, left_for_history
 from loom.context.caches import SHARED, Caches
 from loom.context.cover import cover
 from loom.context.epochs import Epoch, EpochEnds, Renewal, hash_of
-from loom.context.gate import POINT, SMALLEST_SHARE, Fitted, Room, Work, costs_of, cut_of_point, fit, marker_for, must_stay
+from loom.context.gate import POINT, SMALLEST_SHARE, Fitted, Room, Work, costs_of, cut_of_point, fit, marker_for, stays
 from loom.context.handles import SAMPLE, Archive
 from loom.context.ladder import RUNGS, Ladder, Scene, Threshold, View, spared, whole
 from loom.context.outlook import Outlook, Prices, Standing, calls_to_come, weigh
@@ -177,7 +177,7 @@ def climb(history: tuple[Message, ...], setup: Setup, previous: Epoch | Renewal 
     own = seed_counter(setup.policy.counter)
     scene = Scene(
         history=history,
-        spared=spared(history, setup.pins),
+        spared=spared(history, stays(_work(history, setup), setup.pins)),
         counter=setup.counter,
         archive=setup.archive,
         places=setup.places,
@@ -488,9 +488,9 @@ def _available(setup: Setup, own: Counter) -> int:
     return setup.room.tokens if own is setup.counter else setup.measured.history
 
 
-def _whole_at(history: Sequence[Message], setup: Setup, groups: Sequence[Sequence[int]], spans: Sequence[Span]) -> list[int]:
+def _whole_at(history: tuple[Message, ...], setup: Setup, groups: Sequence[Sequence[int]], spans: Sequence[Span]) -> list[int]:
     """The window at which each unit is in with all of its turn, by the policy's own counter and by the best one."""
-    must = must_stay(history, setup.pins, setup.document)
+    must = stays(_work(history, setup), setup.pins)
     points = {n for n, span in enumerate(spans) if n == len(spans) - 1 or any(at in must for at in range(span.start, span.stop))}
     longest = Message("user", (Text(marker_for(setup.policy, max(len(history), setup.places.end) + 1000, SAMPLE)),))
     made = [0] * len(spans)

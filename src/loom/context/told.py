@@ -6,7 +6,7 @@ from math import ceil
 from msgspec import Struct
 from msgspec.structs import replace
 
-from loom.context.gate import Fitted, Room, Work, costs_of, marker_for, must_stay
+from loom.context.gate import Fitted, Room, Work, costs_of, marker_for, stays
 from loom.context.report import Item, Piece
 from loom.conversation.message import Message, Text
 from loom.conversation.turns import Span, exchanges
@@ -28,7 +28,7 @@ def lay_summaries(told: Sequence[Told], work: Work, pins: Sequence[int]) -> tupl
     if not told or any(one.span.start != stop for one, stop in zip(told, (0, *(each.span.stop for each in told)), strict=False)):
         return ()
     stop = told[-1].span.stop
-    must = must_stay(work.history, pins, work.document)
+    must = stays(work, pins)
     costs = costs_of(work.history, work.places, work.counter)
     units = exchanges(work.history)
     if stop >= len(work.history) or not {one.span.stop for one in told} <= {unit.stop for unit in units}:
