@@ -44,16 +44,15 @@ def parse_answer(response: Any, choice: int = 0) -> Answer:
             raise WireError(f"choices[{choice}].message", "a message", said)
         if said.get("role", "assistant") != "assistant":
             raise WireError(f"choices[{choice}].message.role", "assistant", said["role"])
-        messages = [openai.parse_message({"role": "assistant"} | _chat_message(said), f"choices[{choice}].message")]
+        messages = [openai.parse_message({"role": "assistant"} | said, f"choices[{choice}].message")]
         prompt, completion = _number(usage, "prompt_tokens"), _number(usage, "completion_tokens")
         cached, written = _number(usage, "prompt_tokens_details", "cached_tokens"), 0
     elif isinstance(wire.get("output"), list):
-        messages = list(responses.parse_messages(map(_response_item, wire["output"])))
+        messages = list(responses.parse_messages(wire["output"]))
         prompt, completion = _number(usage, "input_tokens"), _number(usage, "output_tokens")
         cached, written = _number(usage, "input_tokens_details", "cached_tokens"), 0
     elif isinstance(wire.get("content"), list) and wire.get("role") == "assistant":
-        content = [_drop_fields(block, "parsed_output") for block in wire["content"]]
-        messages = anthropic.parse_message({"role": "assistant", "content": content}, "content")
+        messages = anthropic.parse_message({"role": "assistant", "content": wire["content"]}, "content")
         cached, written = _number(usage, "cache_read_input_tokens"), _number(usage, "cache_creation_input_tokens")
         # Anthropic counts what its cache served, and what it took in, beside the input.
         prompt, completion = _number(usage, "input_tokens") + cached + written, _number(usage, "output_tokens")
@@ -81,35 +80,6 @@ def _plain(response: Any) -> dict[str, Any]:
     if not isinstance(made, dict):
         raise WireError("response", "an answer as JSON, or an object of the openai or anthropic SDK", response)
     return made
-
-
-# The SDKs' helpers for streams and parsing add fields of their own to an answer. The SDKs' types of a request do not have them.
-
-
-def _chat_message(message: dict[str, Any]) -> dict[str, Any]:
-    message = _drop_fields(message, "parsed")
-    if message.get("annotations", ...) is None:  # a request has no such field
-        message = _drop_fields(message, "annotations")
-    calls = message.get("tool_calls")
-    return message | {"tool_calls": [_chat_call(call) for call in calls]} if isinstance(calls, list) else message
-
-
-def _chat_call(call: Any) -> Any:
-    call = _drop_fields(call, "index")
-    if not isinstance(call, dict) or "function" not in call:
-        return call
-    return call | {"function": _drop_fields(call["function"], "parsed_arguments")}
-
-
-def _response_item(item: Any) -> Any:
-    item = _drop_fields(item, "parsed_arguments")
-    if not isinstance(item, dict) or not isinstance(item.get("content"), list):
-        return item
-    return item | {"content": [_drop_fields(part, "parsed") for part in item["content"]]}
-
-
-def _drop_fields(value: Any, *names: str) -> Any:
-    return {name: field for name, field in value.items() if name not in names} if isinstance(value, dict) else value
 
 
 def _number(usage: Mapping[str, Any], *names: str) -> int:
