@@ -875,7 +875,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a text that is no JSON": (
         {"nodes": [{"id": "1", "message": SAID | {"carried": {"wire": "w", "fields": "[]"}}}]},
-        r"message\.carried\.fields: expected the JSON text of an object, found the text '\[\]'",
+        r"trees\[0\]: Carried\.fields: expected the text of a JSON object, found the text '\[\]'",
     ),
 }
 

@@ -597,6 +597,7 @@ class Session(Written):
 
     aabsorb = async_form(absorb)
     arecall = async_form(recall)
+    arecall_shown = async_form(recall_shown)
     aresume = async_form(resume)
     asearch = async_form(search)
     aset_summary = async_form(set_summary)

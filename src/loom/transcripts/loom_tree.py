@@ -13,7 +13,7 @@ from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import Carried, Message, Opaque, Reasoning, ToolCall, ToolResult
 from loom.conversation.tree import Tree
 from loom.dialects.wire import Json, expect_list
-from loom.errors import TranscriptError, WireError
+from loom.errors import ChoiceError, TranscriptError, WireError
 
 FORMAT = "Loom trees"
 WHAT = "tree"
@@ -43,6 +43,8 @@ def trees(value: Json) -> Iterator[Tree]:
         except msgspec.ValidationError as error:
             what, _, at = str(error).partition(" - at `$")
             raise TranscriptError(f"trees[{n}]{at.rstrip('`')}: {what[:1].lower()}{what[1:].replace('`', '')}") from None
+        except ChoiceError as error:  # a value that checks itself
+            raise TranscriptError(f"trees[{n}]: {error}") from None
         _check(tree, f"trees[{n}]")
         yield tree
 
