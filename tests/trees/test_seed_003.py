@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from loom import CannotFit, Loom, Media, Message, Text, ToolCall, ToolResult
 from loom.context.policy import policy
-from loom.conversation.agents import Agent
+from loom.conversation.agents import PERMISSIONS, Agent
 from loom.conversation.tree import Preferences, Source, TreeHead
 from loom.engine.assemble import preferred
 from loom.errors import ChoiceError
@@ -764,3 +764,23 @@ def test_edge_source_roles_nothing_that_is_kept_back_comes_in(loom: Loom, how: s
     context = woven(tree)
     assert "SECRET" not in system(context) + str(told(context))
     assert any("was left out" in note for note in context.report.notes)
+
+
+def test_loom_aware_extensions_what_is_pinned_stands_whole_where_the_window_has_room(loom: Loom) -> None:
+    loom.keep_agent(Agent(name="aware", permissions=PERMISSIONS))
+    tree = loom.new_tree("a talk")
+    notes = tree.say(" ".join(f"fact{n} is number {n * 7}," for n in range(450)))
+    tree.switch(tree.say("Which number has fact 449?", after="").id)
+    loom.act(tree.id, f"→ pin {notes.local}", agent="aware")
+    context = woven(tree, agent="aware", window=8000)
+    [memory] = [item for item in context.report.items if item.zone == "operational_memory"]
+    assert (memory.action, memory.before > 3000) == ("kept", True)
+    assert "fact449 is number 3143" in told(context)[-1][1]
+    assert context.report.input_tokens <= context.report.usable
+    for number in range(12):  # as the conversation grows, memory gives back what it was lent
+        tree.say(f"And then {number}? " + "It is a long story. " * 60)
+        context = woven(tree, agent="aware", window=8000)
+        assert context.report.input_tokens <= context.report.usable
+    [memory] = [item for item in context.report.items if item.zone == "operational_memory"]
+    assert memory.action == "shrunk"
+    assert told(context)[-1][1].count("===") >= 4

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from msgspec.structs import replace
 
 from loom.budget.counting import Counter
-from loom.budget.zones import DEFAULTS, Budget, flow
+from loom.budget.zones import DEFAULTS, Budget, Zone, flow
 from loom.context.cut import shrink_text
 from loom.context.handles import Archive
 from loom.context.partitions import partition_of
@@ -17,6 +17,7 @@ from loom.conversation.message import Conversation, Message, Text
 FRAME = 8  # tokens for what joins a section to its neighbours
 TAIL = ("working", "operational_memory", "loom_context", "map_update")  # zones that change with every call, whatever the policy
 MAP_ORIGIN = "project"  # the section that is the map of a project; an empty one is a map for which there was no room
+_SLACK = 10  # one part in so many of a window is not given to the tail
 OTHER_ZONE = 2048  # what a zone may take that neither the seed nor the policy names
 
 
@@ -46,6 +47,33 @@ def gives_way(sections: Sequence[Section], given_up: Collection[int]) -> int | N
     """What goes next where messages have nothing left to give: of memory and summaries the least relevant; of equals the last."""
     left = [n for n, section in enumerate(sections) if n not in given_up and section.text.strip() and is_memory(section.zone)]
     return min(left, key=lambda n: (round(sections[n].relevance, 6), -n), default=None)
+
+
+def widen_tail(budget: Budget, sections: Sequence[Section], conversation: Conversation, counter: Counter, usable: int) -> Budget:
+    """The budget with what is free in the window given to zones of the tail that need more than their share.
+
+    The tail changes with every call, so what it takes now it gives back when history needs it. A tenth stays free for that.
+    """
+    sizes = {zone.name: zone.tokens for zone in budget.zones}
+    wanted: dict[str, int] = {}
+    beside = 0
+    for section in sections:
+        tokens = counter.count_text(section.text) + FRAME
+        beside += min(tokens, sizes.get(section.zone, OTHER_ZONE))
+        if section.zone in TAIL and section.zone in sizes:
+            wanted[section.zone] = wanted.get(section.zone, 0) + tokens
+    short = {zone: tokens - sizes[zone] for zone, tokens in wanted.items() if tokens > sizes[zone]}
+    if not short:
+        return budget
+    beside += sum(map(counter.count_message, (*conversation.system, *conversation.messages)))
+    beside += counter.count_tools(conversation.tools) + counter.count_settings(conversation.settings)
+    free = max(usable - beside - budget.window // _SLACK, 0)
+    for zone, lacking in short.items():
+        more = min(lacking, free)
+        sizes[zone] += more
+        sizes["history"] = max(sizes["history"] - more, 0)
+        free -= more
+    return replace(budget, zones=tuple(Zone(name, tokens) for name, tokens in sizes.items()))
 
 
 def place(

@@ -25,7 +25,7 @@ from loom.context.places import EVERYWHERE, Places
 from loom.context.policy import Policy
 from loom.context.policy import policy as find_policy
 from loom.context.report import LEFT_OUT, Item, Piece, Report
-from loom.context.sections import OTHER_ZONE, Section, gives_way, growth, has_no_map, is_memory, place
+from loom.context.sections import OTHER_ZONE, Section, gives_way, growth, has_no_map, is_memory, place, widen_tail
 from loom.context.select import Selected, Setup, filled_by, seed_counter, select, set_aside
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Carried, Conversation, Message, Text, Tool, ToolCall, ToolResult
@@ -233,6 +233,8 @@ def _build(
     else:
         archive = Archive(before=previous.archive if isinstance(previous, Epoch) else None)
 
+    usable = int(budget.usable * (1 - margin))
+    budget = widen_tail(budget, [s for n, s in enumerate(asked) if n not in given_up], conversation, counter, usable)
     placed, tail, section_items, needs = place(asked, conversation, chosen, budget, counter, archive, sizes, given_up)
     unfed = {zone.name: 0 for zone in budget.zones if zone.name not in ("history", "reserved_output")}
     measured = flow(budget, unfed | needs)
@@ -243,7 +245,6 @@ def _build(
     beside = sum(map(counter.count_message, (*placed, *tail))) + tool_tokens + settings_tokens + counter.profile.per_list
     if wish.document:  # the frames of the system text and of the one message
         beside += gate_counter(model, wish.ratio).profile.per_message * (1 + len(placed))
-    usable = int(budget.usable * (1 - margin))
     if beside >= usable:
         raise CannotFit(
             f"system text {sum(map(counter.count_message, conversation.system)):,}, tools {tool_tokens:,}, sections "
