@@ -799,3 +799,18 @@ def test_demo_draws_a_tree_and_lets_an_agent_act_on_it() -> None:
     assert "dialogue · 6 nodes · 2 branches · depth 4" in shown
     assert "✗ NOT_FOUND: there is no node 'nope'" in shown
     assert "✓ what the agent read before stands as it stood" in shown
+
+
+def test_preferences_for_all_projects_hold_where_neither_project_nor_tree_says_otherwise() -> None:
+    first = tree("new", "First", "--project", "one")
+    second = tree("new", "Second", "--project", "two")
+    tree("set", "--all-projects", "--token-buffer", "3000", "--minimum-recent-nodes", "7")
+    tree("set", "--project", "two", "--token-buffer", "2000")
+    for name, project, expected in ((first, "one", [("all projects", 3000)]), (second, "two", [("project", 2000)])):
+        held = json.loads(tree("set", name, "--project", project, "--json"))["preferences"]
+        assert [(held["token_buffer"]["from"], held["token_buffer"]["value"])] == expected
+        assert held["minimum_recent_nodes"] == {"value": 7, "from": "all projects"}
+    tree("set", "--all-projects", "--token-buffer", "default")
+    held = json.loads(tree("set", first, "--project", "one", "--json"))["preferences"]
+    assert held["token_buffer"] == {"value": 1024, "from": "default"}
+    assert "leave out TREE" in refused("tree", "set", first, "--project", "one", "--all-projects", "--token-buffer", "1")

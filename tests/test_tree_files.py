@@ -679,8 +679,8 @@ BAD: dict[str, tuple[list[Any], str]] = {
     "another object": ([{"a": 1}], "an object with the keys a. Looked for Loom's own trees, ChatGPT"),
     "prose": (["Dear diary"], "begins with '\"Dear diary\"'. Looked for Loom's own trees"),
     "a newer version": (
-        [OURS | {"version": 2}],
-        "version: expected at most 1; a newer Loom wrote this, and a newer Loom reads it, found 2",
+        [OURS | {"version": 3}],
+        "version: expected at most 2; a newer Loom wrote this, and a newer Loom reads it, found 3",
     ),
     "no version": ([{"loom": "tree"}], "version: expected a number from 1, found nothing"),
     "no trees": ([{"loom": "tree", "version": 1}], "trees: expected a list, found nothing"),

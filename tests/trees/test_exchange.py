@@ -1,6 +1,7 @@
 """Trees come into a store and go out as they came; brought again, only what is new is written."""
 
 import itertools
+import json
 from typing import Any
 
 import pytest
@@ -8,9 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from msgspec.structs import replace
 
 from loom import Loom, Message, Text, read_trees, write_trees
-from loom.conversation.tree import Flags, Link, Tree, TreeNode
-from loom.errors import ChoiceError, StoreError
+from loom.conversation.tree import Chosen, Flags, Link, Tree, TreeHead, TreeNode
+from loom.errors import ChoiceError, LoomError, StoreError, WireError
 from loom.stores.doctor import examine
+from loom.transcripts.loom_tree import trees
 from tests.shared import SHARED, examples, needs_shared
 from tests.test_tree_files import trees as any_trees
 from tests.trees.making import told, woven
@@ -174,3 +176,72 @@ def test_10_000_nodes_with_1_000_branches_come_in_and_are_woven(loom: Loom) -> N
     assert loom.store.trees.counts(stored.stored.row.key) == (9991, 1000)
     context = woven(stored, window=8000)
     assert context.report.input_tokens <= 8000
+
+
+# What was chosen, and what providers sent
+
+
+def answer(text: str) -> dict[str, object]:
+    return {"id": "r1", "model": "gpt-4o", "choices": [{"index": 0, "message": {"role": "assistant", "content": text}}]}
+
+
+def test_chosen_versions_and_raw_responses_travel_with_a_tree(loom: Loom) -> None:
+    tree = loom.new_tree("Letter", head=TreeHead(mode="buffer"))
+    first = tree.say("Dear Anna, ")
+    tree.edit(first.id, "Hello Anna, ")
+    tree.edit(first.id, "Hi Anna, ")
+    tree.choose(first.id)
+    made = tree.absorb(answer("thank you.")).node
+    assert made is not None
+    text = woven(tree).document()
+    assert text == "Dear Anna, thank you."
+    [line] = write_trees([loom.export_tree(tree.id)])
+    with Loom.open(":memory:") as other:
+        [tree_again] = trees(json.loads(line))
+        stored, _ = other.import_tree(tree_again)
+        assert woven(stored).document() == text, "the same version is read"
+        assert stored.session().response(stored.node(made.id).id) == tree.session().response(made.id)
+        assert list(write_trees([other.export_tree(stored.id)])) == [line]
+        assert list(examine(other.store)) == []
+        stored.choose(stored.children(None)[0].id)
+        other.import_tree(tree_again)
+        assert woven(stored).document() == text, "what was chosen here stays"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (
+            lambda tree: tree["nodes"][1].update(response="[]"),
+            "response: expected the JSON text of a provider's answer",
+        ),
+        (lambda tree: tree["nodes"][1].update(response='{"a":1}'), "nodes\\[1\\].response"),
+        (lambda tree: tree["nodes"][1].update(response=7), "response"),
+        (lambda tree: tree["chosen"][0].update(version="nowhere"), "chosen\\[0\\]: expected a node of a buffer and a version"),
+        (lambda tree: tree["chosen"][0].update(version=tree["nodes"][2]["id"]), "chosen\\[0\\]"),
+        (lambda tree: tree["chosen"].append(tree["chosen"][0]), "chosen\\[1\\]"),
+        (lambda tree: tree.update(mode="dialogue"), "chosen\\[0\\]"),
+    ],
+)
+def test_what_a_file_claims_of_choices_and_responses_is_proved(loom: Loom, change: Any, reason: str) -> None:
+    tree = loom.new_tree("Letter", head=TreeHead(mode="buffer"))
+    first = tree.say("Dear Anna, ")
+    tree.edit(first.id, "Hello Anna, ")
+    tree.absorb(answer("thank you."))
+    [line] = write_trees([loom.export_tree(tree.id)])
+    value = json.loads(line)
+    assert value["version"] == 2, "an older reader would read another version"
+    change(value["trees"][0])
+    with pytest.raises(LoomError, match=reason):
+        list(trees(value))
+
+
+def test_a_tree_made_by_hand_is_proved_too(loom: Loom) -> None:
+    tree = loom.new_tree("Letter", head=TreeHead(mode="buffer"))
+    tree.say("Dear Anna, ")
+    value = loom.export_tree(tree.id)
+    with pytest.raises(ChoiceError, match="'x' is no version of 'y'"):
+        loom.import_tree(replace(value, id="other", chosen=(Chosen("y", "x"),)))
+    wrong = replace(value.nodes[0], response="nothing")
+    with pytest.raises(WireError, match="response"):
+        loom.import_tree(replace(value, id="other", nodes=(wrong,)))

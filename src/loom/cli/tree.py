@@ -78,8 +78,11 @@ def _to_report(one: Listed) -> dict[str, object]:
 @click.option("--description", default="", help="What it is about, for people.")
 @click.option("--model", default="", help="The model that it is for.")
 @click.option("--with-system", is_flag=True, help="Send the system text of a buffer too, which is otherwise only its words.")
+@click.option("--id", "identity", default="", help="Its id; a new one by default. The same words then get the same ids.")
 @in_store(make=True)
-def new_tree(loom: Loom, title: str, mode: Mode, system: str, description: str, model: str, with_system: bool) -> None:
+def new_tree(
+    loom: Loom, title: str, mode: Mode, system: str, description: str, model: str, with_system: bool, identity: str
+) -> None:
     """Begin a tree, and print its id.
 
     A dialogue is read as messages, and an edit is a branch of it. A buffer is one text that people and models write at, and an edit
@@ -88,7 +91,7 @@ def new_tree(loom: Loom, title: str, mode: Mode, system: str, description: str, 
     if with_system and mode == "dialogue":
         raise ChoiceError("--with-system is for --mode buffer; a dialogue always has its system text")
     head = TreeHead(mode=mode, system_context=system, description=description, model=model, buffer_mode_system_context=with_system)
-    say(loom.new_tree(title, head=head).id)
+    say(loom.new_tree(title, head=head, identity=identity).id)
 
 
 # Writing

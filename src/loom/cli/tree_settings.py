@@ -181,6 +181,7 @@ def _number(option: str, given: str, least: int) -> int | None:
 @click.option("--truncation-strategy", "strategy", metavar="S", help=f"What goes where it is too long: {', '.join(TRUNCATIONS)}.")
 @click.option("--minimum-recent-nodes", "recent", metavar="N", help="So many of the last nodes stay.")
 @click.option("--token-buffer", "buffer", metavar="N", help="Tokens of the window that are kept for the answer.")
+@click.option("--all-projects", is_flag=True, help="Set preferences for all projects, not for one project or tree.")
 @click.option("--json", "as_json", is_flag=True, help="Print what holds, and where each preference comes from, as JSON.")
 @in_store()
 def set_command(
@@ -194,12 +195,14 @@ def set_command(
     strategy: str | None,
     recent: str | None,
     buffer: str | None,
+    all_projects: bool,
     as_json: bool,
 ) -> None:
     """Describe a tree, or say how trees are cut.
 
-    The three preferences hold for TREE, or without one for all trees of the project that do not say otherwise. The value `default`
-    takes one back. Without options, tells what holds and where it comes from: the tree, the project, or the default.
+    The three preferences hold for TREE; without TREE, for the trees of the project; with --all-projects, for the trees of all
+    projects. A tree outranks its project, and a project outranks --all-projects. The value `default` takes a preference back.
+    Without options, tells what holds and where it comes from.
     """
     wanted = _Wanted(strategy, recent, buffer)
     told = {"title": title, "description": description, "system": system, "with-system": with_system, "model": model}
@@ -208,11 +211,12 @@ def set_command(
         if given:
             raise ChoiceError(f"{given[0]} is about one tree; name it")
         if wanted.any:
-            loom.prefer(wanted.over(loom.preferences))
-            say(f"set for all trees of project {clean(loom.scope.project)} that do not say otherwise", err=True)
+            _prefer(loom, wanted, all_projects)
         if as_json or not wanted.any:
             _print_set(loom, None, as_json)
         return
+    if all_projects:
+        raise ChoiceError("--all-projects is for the trees of all projects; leave out TREE")
     tree = loom.tree(name)
     if with_system is not None and tree.head.mode == "dialogue":
         raise ChoiceError(f"tree {tree.id} is a dialogue, which always has its system text; --with-system is for buffers")
@@ -228,6 +232,13 @@ def set_command(
         tell(tree.id, "is set")
     if as_json or not (given or wanted.any):
         _print_set(loom, tree, as_json)
+
+
+def _prefer(loom: Loom, wanted: _Wanted, all_projects: bool) -> None:
+    held = loom.app_preferences if all_projects else loom.store.settings.preferences(loom.scope)
+    loom.prefer(wanted.over(held), all_projects=all_projects)
+    where = "all projects" if all_projects else f"project {clean(loom.scope.project)}"
+    say(f"set for all trees of {where} that do not say otherwise", err=True)
 
 
 def _print_set(loom: Loom, tree: LoomTree | None, as_json: bool) -> None:
@@ -261,7 +272,8 @@ def _preferences(loom: Loom, tree: LoomTree | None) -> dict[str, tuple[str | int
     usual = policy("tree")
     layers: list[tuple[str, Mapping[str, Any]]] = [
         (DEFAULT, dict(zip(_PREFERENCES, (usual.strategy, usual.minimum_recent_nodes, usual.reserve), strict=True))),
-        ("project", asdict(loom.preferences)),
+        ("all projects", asdict(loom.app_preferences)),
+        ("project", asdict(loom.store.settings.preferences(loom.scope))),
         *([("tree", asdict(tree.head.preferences))] if tree else []),
     ]
     return {name: (value, whose) for whose, layer in layers for name, value in layer.items() if value is not None}

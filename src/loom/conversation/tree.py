@@ -50,6 +50,7 @@ class TreeNode(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A message at its place. `parent` is "" for a root; `author` an agent's name, "" for whoever the message's role says.
 
     `edge` tells how it hangs there: it goes on, it is a remark on its parent, or it is another version of `edited_from`.
+    `response` is the provider's answer that made it, as it came, as JSON; "" where there was none.
     Times are milliseconds since 1970, UTC; 0 where nobody knows.
     """
 
@@ -63,6 +64,7 @@ class TreeNode(Struct, frozen=True, kw_only=True, omit_defaults=True):
     generation: str = ""
     flags: Flags = NO_FLAGS
     created: int = 0
+    response: str = ""
 
     def __post_init__(self) -> None:
         if (
@@ -72,6 +74,7 @@ class TreeNode(Struct, frozen=True, kw_only=True, omit_defaults=True):
             or type(self.flags) is not Flags
             or not type(self.id) is type(self.parent) is type(self.author) is type(self.edited_from) is type(self.generation) is str
             or type(self.created) is not int
+            or type(self.response) is not str
             or not -MAX_NUMBER <= self.created <= MAX_NUMBER
         ):
             check_fields(self)
@@ -84,6 +87,13 @@ class Link(Checked, frozen=True, omit_defaults=True):
     target: str
     tree: str = ""
     label: str = ""
+
+
+class Chosen(Checked, frozen=True):
+    """Which version of a node of a buffer is read: one of its versions, or the node itself as it was first written."""
+
+    node: str
+    version: str
 
 
 class Preferences(Checked, frozen=True, omit_defaults=True):
@@ -123,6 +133,7 @@ class TreeHead(Checked, frozen=True, kw_only=True, omit_defaults=True):
 class Tree(Checked, frozen=True, kw_only=True, omit_defaults=True):
     """A whole tree. Parents stand before their children; `current` is the node that whoever wrote it last looked at.
 
+    `chosen` are the versions that are read at its nodes, where that is not the latest.
     `carried` is what the file it came from says of the conversation beyond these fields.
     """
 
@@ -139,6 +150,21 @@ class Tree(Checked, frozen=True, kw_only=True, omit_defaults=True):
     model: str = ""
     created: int = 0
     carried: Carried | None = None
+    chosen: tuple[Chosen, ...] = ()
+
+    def wrong_choice(self) -> int | None:
+        """The first choice that names no version of its node; None where all are right."""
+        nodes = {node.id: node for node in self.nodes}
+        chosen = set[str]()
+        for n, choice in enumerate(self.chosen):
+            found, passed = nodes.get(choice.version), set[str]()
+            while found and found.edge == "version" and found.id not in passed:
+                passed.add(found.id)
+                found = nodes.get(found.edited_from)
+            if self.mode != "buffer" or not found or found.id != choice.node or choice.node in chosen:
+                return n
+            chosen.add(choice.node)
+        return None
 
     @property
     def branch_points(self) -> int:

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from loom.conversation.canonical import to_json
+from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import Message
 from loom.dialects import anthropic, openai, responses
 from loom.dialects.answer_fields import drop_answer_fields
@@ -31,7 +31,11 @@ class Answer(Struct, frozen=True, kw_only=True):
 
 
 def parse_answer(response: Any, choice: int = 0) -> Answer:
-    """An answer of OpenAI (chat or responses) or Anthropic, as JSON or as an object of their SDKs."""
+    """An answer of OpenAI (chat or responses) or Anthropic, as JSON or as an object of their SDKs; or a message of ours."""
+    if isinstance(response, Message):
+        if response.role != "assistant":
+            raise WireError("response.role", "assistant", response.role)
+        return Answer(messages=(response,))
     wire = _plain(response)
     told = wire.get("usage")
     usage: dict[str, Any] = told if isinstance(told, dict) else {}
@@ -70,6 +74,22 @@ def parse_answer(response: Any, choice: int = 0) -> Answer:
         raw=to_json(wire),
         choices=len(wire["choices"]) if isinstance(wire.get("choices"), list) else 1,
     )
+
+
+def check_kept_answer(raw: str, place: str) -> None:
+    """Refuse a text that cannot be a provider's answer as it was kept."""
+    try:
+        wire = from_json(raw)
+    except ValueError:
+        wire = None
+    if not isinstance(wire, dict):
+        raise WireError(place, "the JSON text of a provider's answer", raw)
+    choices = wire.get("choices")
+    first = choices[0].get("index", 0) if isinstance(choices, list) and choices and isinstance(choices[0], dict) else 0
+    try:
+        parse_answer(wire, first)
+    except WireError as error:
+        raise WireError(f"{place}.{error.place}", error.expected, raw) from None
 
 
 def _plain(response: Any) -> dict[str, Any]:

@@ -154,12 +154,17 @@ class Loom(Home):
 
     @property
     def preferences(self) -> Preferences:
-        """How trees are cut that do not say it themselves."""
-        return self.store.settings.preferences(self.scope)
+        """How trees of the project are cut that do not say it themselves: the project's preferences, over the application's."""
+        return self.store.settings.preferences(self.scope).over(self.app_preferences)
 
-    def prefer(self, preferences: Preferences | Mapping[str, Any]) -> None:
-        """Say how trees are cut that do not say it themselves; names and values may be written in camel case."""
-        self.store.settings.keep_preferences(self.scope, preferences, self.now())
+    @property
+    def app_preferences(self) -> Preferences:
+        """How trees are cut in all projects of the tenant, where neither the project nor the tree says otherwise."""
+        return self.store.settings.app_preferences(self.scope)
+
+    def prefer(self, preferences: Preferences | Mapping[str, Any], *, all_projects: bool = False) -> None:
+        """Say how trees of the project are cut that do not say it themselves; or those of `all_projects` of the tenant."""
+        self.store.settings.keep_preferences(self.scope, preferences, self.now(), all_projects)
 
     def recall(self, handle: str) -> str:
         """What was left out under this handle in any session in scope."""
@@ -192,6 +197,7 @@ class Loom(Home):
     akeep_agent = async_form(keep_agent)
     anew = async_form(new)
     anew_tree = async_form(new_tree)
+    aapp_preferences = async_value(app_preferences)
     aprefer = async_form(prefer)
     apreferences = async_value(preferences)
     arecall = async_form(recall)

@@ -432,10 +432,10 @@ class Session(Written):
     def absorb(self, response: Any, *, choice: int = 0) -> list[Node]:
         """Write what a provider answered behind the cursor, with its usage and the answer as it came.
 
-        Takes the JSON of OpenAI (chat, responses) or Anthropic, or their SDKs' objects. The same answer twice is written once: an
-        answer is known by what it says and what it follows, not by the provider's id alone, which some providers use again.
-        Another `choice` of the same answer is written beside the first, and costs nothing more. What an agent that knows the loom
-        says in `→` commands is carried out; the other words are written.
+        Takes the JSON of OpenAI (chat, responses) or Anthropic, their SDKs' objects, or a `Message`. The same answer twice is
+        written once: an answer is known by what it says and what it follows, not by the provider's id alone, which some providers
+        use again. Another `choice` of the same answer is written beside the first, and costs nothing more. What an agent that knows
+        the loom says in `→` commands is carried out; the other words are written.
         """
         return list(self.take(parse_answer(response, choice), choice, self._speaker()).nodes)
 

@@ -8,11 +8,13 @@ from msgspec.structs import replace
 
 from loom.budget.counting import Counter
 from loom.context.weave import gate_counter
+from loom.conversation.canonical import from_json
 from loom.conversation.identity import node_id
-from loom.conversation.tree import NO_FLAGS, NO_PREFERENCES, Link, Source, Tree, TreeHead, TreeNode
+from loom.conversation.tree import NO_FLAGS, NO_PREFERENCES, Chosen, Link, Source, Tree, TreeHead, TreeNode
+from loom.dialects.answers import check_kept_answer
 from loom.engine.home import Home
 from loom.engine.written import one_line
-from loom.errors import StoreError
+from loom.errors import ChoiceError, StoreError, shorten
 from loom.stores.marks import Hung, Marks, Origin, Said, Tied, flags_as_marks
 from loom.stores.nodes import Planned, plain
 from loom.stores.path import Node
@@ -58,6 +60,7 @@ class _There(Struct, frozen=True):
 
 def import_tree(home: Home, tree: Tree) -> tuple[StoredTree, int]:
     """Write a tree as one of the project; how many nodes were new. Where it cannot be written to its end, nothing of it stays."""
+    _check(tree)
     store, scope = home.store, replace(home.scope, agent="")
     name = _free_name(home, tree)
     here = [stored for stored in store.trees.called(scope, name) if stored.row.id == name]
@@ -87,6 +90,16 @@ def import_tree(home: Home, tree: Tree) -> tuple[StoredTree, int]:
         raise
     home.tell("created", row.id, "", title=tree.title, messages=made)
     return store.trees.head(row.tree), made
+
+
+def _check(tree: Tree) -> None:
+    wrong = tree.wrong_choice()
+    if wrong is not None:
+        choice = tree.chosen[wrong]
+        raise ChoiceError(f"tree {shorten(tree.id)!r}: {shorten(choice.version)!r} is no version of {shorten(choice.node)!r}")
+    for n, node in enumerate(tree.nodes):
+        if node.response:
+            check_kept_answer(node.response, f"nodes[{n}].response")
 
 
 def _head(tree: Tree) -> TreeHead:
@@ -137,12 +150,15 @@ def _plant(home: Home, row: SessionRow, tree: Tree) -> int:
     for start in range(0, len(coming), _NODES):
         batch = coming[start : start + _NODES]
         planned = [_planned(each, row.key, count(each.node.message)) for each in batch]
-        made += home.store.growth.plant(row, planned, {each.id: list(each.marks(there)) for each in batch}, home.now())
+        marks = {each.id: list(each.marks(there)) for each in batch}
+        responses = {each.id: each.node.response for each in batch if each.node.response}
+        made += home.store.growth.plant(row, planned, marks, home.now(), responses)
     links: dict[str, list[Said]] = {}
     for link in tree.links:
         tied = Tied(there.name(link.target, link.tree), link.tree, link.label)
         links.setdefault(there.name(link.source), []).append(tied)
-    home.store.growth.settle(row, links, there.name(tree.current) if tree.current else "", home.now())
+    chosen = {there.name(choice.node): there.name(choice.version) for choice in tree.chosen}
+    home.store.growth.settle(row, links, there.name(tree.current) if tree.current else "", home.now(), chosen)
     return made
 
 
@@ -163,9 +179,11 @@ def export_tree(store: Store, stored: StoredTree) -> Tree:
         for link in marks.get(node.seq, usual).links
     ]
     own = store.sessions.on_tree(stored.row, "")
-    return Tree(
+    responses = store.trees.responses(stored.row.key)
+    chosen = store.states.all(own.key, "version") if own and head.mode == "buffer" else {}
+    made = Tree(
         id=head.full_id or stored.row.id,
-        nodes=tuple(_told(node, marks.get(node.seq, usual), names, agents, there) for node in nodes),
+        nodes=tuple(_told(node, marks.get(node.seq, usual), names, agents, there, responses) for node in nodes),
         title=head.full_title or stored.title,
         description=head.description,
         mode=head.mode,
@@ -177,10 +195,21 @@ def export_tree(store: Store, stored: StoredTree) -> Tree:
         model=head.model,
         created=stored.created,
         carried=head.carried,
+        chosen=tuple(Chosen(there.name(name), there.name(str(from_json(data)))) for name, data in sorted(chosen.items())),
     )
+    while (wrong := made.wrong_choice()) is not None:  # what no reader could make anything of stays behind
+        made = replace(made, chosen=(*made.chosen[:wrong], *made.chosen[wrong + 1 :]))
+    return made
 
 
-def _told(node: Node, mark: Marks, names: dict[int, str], agents: dict[int, str], there: _There) -> TreeNode:
+def _told(
+    node: Node,
+    mark: Marks,
+    names: dict[int, str],
+    agents: dict[int, str],
+    there: _There,
+    responses: dict[int, str],
+) -> TreeNode:
     message = said(node)
     agent = agents.get(node.session, "")
     return TreeNode(
@@ -194,6 +223,7 @@ def _told(node: Node, mark: Marks, names: dict[int, str], agents: dict[int, str]
         generation=node.generation if mark.origin.generation is None else mark.origin.generation,
         flags=mark.flags if mark.flags != NO_FLAGS else NO_FLAGS,
         created=node.created,
+        response=responses.get(node.seq, ""),
     )
 
 

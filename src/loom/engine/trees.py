@@ -40,7 +40,7 @@ _T = TypeVar("_T")
 
 def make_tree(home: Home, title: str, head: TreeHead, identity: str = "") -> "LoomTree":
     """A tree that nothing is said in yet. Every agent of the project may come to it."""
-    scope, name = replace(home.scope, agent=""), identity or home.fresh_id()
+    scope, name = replace(home.scope, agent=""), check_name("tree's id", identity) or home.fresh_id()
     row = home.store.sessions.create(scope, name, now=home.now(), title=title, about=head)
     home.tell("created", row.id, "", title=title)
     return LoomTree(home, home.store.trees.head(row.tree))
@@ -199,7 +199,7 @@ class LoomTree:
         return session.graft(message, behind, beside, generation=generation, move=True, seen=seen)
 
     def absorb(self, response: Any, *, agent: str | None = None, choice: int = 0) -> Acted:
-        """Take what an agent answered: words, a provider's response as JSON, or an object of an SDK.
+        """Take what an agent answered: words, a provider's response as JSON, an object of an SDK, or a `Message`.
 
         It is written behind the node that the agent's last request ended with, or where the agent stands if none was prepared, with
         the response as it came and its usage. Where others went on there meanwhile it is written beside them, and the agent stays
@@ -465,9 +465,9 @@ class LoomTree:
 
     @property
     def preferences(self) -> Preferences:
-        """The tree's, over the project's."""
-        head = self._store.trees.head(self.stored.row).head
-        return head.preferences.over(self._store.settings.preferences(self._home.scope))
+        """The tree's, over the project's, over the application's."""
+        head, settings, scope = self._store.trees.head(self.stored.row).head, self._store.settings, self._home.scope
+        return head.preferences.over(settings.preferences(scope)).over(settings.app_preferences(scope))
 
     def change(
         self,

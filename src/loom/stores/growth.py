@@ -45,7 +45,7 @@ class Growth:
             if seen is not None and after is not None and (newer := _went_on(writer, row, after, seen)):
                 raise Conflict(row.id, after.local, newer)
             made, _ = nodes.append(writer, row.tree, after, [draft], row.key, now)
-            write_beside(writer, row, made[0], records, now)
+            write_beside(writer, row, made[0].seq, records, now)
             check_free(writer, tree, dict(handles))
             writer.many(PUT_HANDLE, [(tree, handle, row.key, "span", to_json(kept), now) for handle, kept in handles])
             writer.all("UPDATE sessions SET cursor = $2, updated = $3 WHERE key = $1", row.key, made[0].seq if move else held, now)
@@ -64,10 +64,17 @@ class Growth:
             write_marks(writer, row.tree.key, row.key, row.agent, now, marks)
             writer.all("UPDATE sessions SET updated = $2 WHERE key = $1", row.key, now)
 
-    def plant(self, row: SessionRow, planned: Sequence[Planned], marks: Mapping[str, Sequence[Said]], now: int) -> int:
+    def plant(
+        self,
+        row: SessionRow,
+        planned: Sequence[Planned],
+        marks: Mapping[str, Sequence[Said]],
+        now: int,
+        responses: Mapping[str, str],
+    ) -> int:
         """Write those of these nodes that are not there yet, with what is said of them by id; how many they were.
 
-        Of those that are there, flags and links come in of which nothing was said here yet.
+        Of those that are there, flags and links come in of which nothing was said here yet, and `responses` where none is kept.
         """
         with self._database.write() as writer:
             lock(writer, row)
@@ -76,10 +83,23 @@ class Growth:
             told = [(node.seq, mark) for node in made for mark in marks.get(node.id, ())]
             told += _unsaid(writer, row.tree.key, {here[name]: marks.get(name, ()) for name in here})
             write_marks(writer, row.tree.key, row.key, row.agent, now, told)
+            if responses:
+                for seq, name in writer.all(_LIVING, row.tree.key, to_json(list(responses))):
+                    write_beside(writer, row, seq, [("response", responses[name])], now)
             return len(made)
 
-    def settle(self, row: SessionRow, marks: Mapping[str, Sequence[Said]], cursor: str, now: int) -> None:
-        """What can be said of a tree once all of it is there: links, and where its own session stands if it stands nowhere."""
+    def settle(
+        self,
+        row: SessionRow,
+        marks: Mapping[str, Sequence[Said]],
+        cursor: str,
+        now: int,
+        chosen: Mapping[str, str],
+    ) -> None:
+        """What can be said of a tree once all of it is there: links, and where its own session stands if it stands nowhere.
+
+        Versions are `chosen` at nodes where that session has not chosen one itself.
+        """
         tree = row.tree.key
         with self._database.write() as writer:
             held, _ = lock(writer, row)
@@ -88,8 +108,12 @@ class Growth:
             write_marks(writer, tree, row.key, row.agent, now, told)
             if held is None and cursor in seqs:
                 writer.all("UPDATE sessions SET cursor = $2, updated = $3 WHERE key = $1", row.key, seqs[cursor], now)
+            writer.many(_CHOOSE, [(row.key, node, to_json(version), now) for node, version in chosen.items()])
 
 
+_LIVING = f"SELECT n.seq, n.id FROM {named('id')} AND n.body IS NOT NULL"
+_CHOOSE = """INSERT INTO states (session, kind, name, data, updated) VALUES ($1, 'version', $2, $3, $4)
+    ON CONFLICT (session, kind, name) DO NOTHING"""
 _HERE = f"SELECT n.id, n.seq FROM {named('id')}"
 
 

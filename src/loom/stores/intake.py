@@ -184,7 +184,7 @@ class _Intake:
     def _setting(self, number: int, line: SettingLine) -> Row:
         if self._section is not None or self.told:
             raise TranscriptError(f"line {number}: out of order; settings come before the trees")
-        scope = self._scope_of(number, "setting", line)
+        tenant, project = self._settled_in(number, line)
         try:
             _check("kind of setting", line.kind)
             _check(line.kind, line.name)
@@ -195,7 +195,13 @@ class _Intake:
         settled = _decoded(number, what, line.data, settings.KINDS.get(line.kind, Any))
         if isinstance(settled, Agent) and settled.name != line.name:
             raise TranscriptError(f"line {number}: {what} calls itself {settled.name!r}")
-        return (scope.tenant, scope.project, line.kind, line.name, line.data, line.author, line.updated)
+        return (tenant, project, line.kind, line.name, line.data, line.author, line.updated)
+
+    def _settled_in(self, number: int, line: SettingLine) -> tuple[str, str]:
+        """The tenant and the project of a setting; preferences may be those of all projects of a tenant."""
+        everywhere = self._first.everywhere and line.kind == "preferences" and line.tenant and not line.project
+        scope = self._scope_of(number, "setting", replace(line, project="default") if everywhere else line)
+        return scope.tenant, settings.EVERY_PROJECT if everywhere else scope.project
 
     def _scope_of(self, number: int, what: str, line: SettingLine | TreeLine) -> Scope:
         try:

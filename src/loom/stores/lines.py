@@ -38,7 +38,10 @@ class _Line(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknow
 
 
 class SettingLine(_Line, frozen=True, kw_only=True, tag="setting"):
-    """An agent, or how the trees of a project are read; settings.KINDS says what its data is."""
+    """An agent, or how trees are read: those of a project, or of a tenant where no project is named.
+
+    settings.KINDS says what its data is.
+    """
 
     kind: str
     name: str = ""

@@ -359,7 +359,7 @@ class Sessions:
             if made and move and found[0][-1]:
                 bring_along(writer, row.tree.key, row.key, [held], made[-1].seq)
             if made:
-                write_beside(writer, row, made[-1], records, now)
+                write_beside(writer, row, made[-1].seq, records, now)
             return _to_row(found[0], row.tree), made
 
     def charge(
@@ -388,7 +388,7 @@ class Sessions:
                     calibration,
                     now,
                 )
-            write_beside(writer, row, node, records, now, name)
+            write_beside(writer, row, node.seq, records, now, name)
             return by_key(writer, row.key)
 
     def switch(self, row: SessionRow, to: Node | None, now: int) -> SessionRow:
@@ -594,10 +594,10 @@ def _is_charged(reader: Reader, row: SessionRow, node: Node, name: str = "") -> 
     return reader.one(sql, row.tree.key, node.seq, name) is not None
 
 
-def write_beside(writer: Writer, row: SessionRow, node: Node, records: Sequence[tuple[str, str]], now: int, name: str = "") -> None:
+def write_beside(writer: Writer, row: SessionRow, node: int, records: Sequence[tuple[str, str]], now: int, name: str = "") -> None:
     """Write what stands beside a node, by kind."""
     writer.many(
         """INSERT INTO records (tree, node, kind, name, session, author, data, created)
             VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (tree, node, kind, name) DO NOTHING""",
-        [(row.tree.key, node.seq, kind, name, row.key, row.agent, data, now) for kind, data in records],
+        [(row.tree.key, node, kind, name, row.key, row.agent, data, now) for kind, data in records],
     )

@@ -14,6 +14,7 @@ from loom.stores.sessions import Scope, check_name, lock_alive
 
 # What each kind of setting holds. The doctor reads them too.
 KINDS = {"agent": Agent, "preferences": Preferences}
+EVERY_PROJECT = ""  # as the project of a setting: it holds in all of the tenant's; no project has this name
 _T = TypeVar("_T")
 
 
@@ -25,7 +26,7 @@ class Settings:
 
     def agent(self, scope: Scope, name: str) -> Agent | None:
         """The agent of this name, where it was made known."""
-        return self._one(scope, "agent", name, Agent)
+        return self._one(scope.tenant, scope.project, "agent", name, Agent)
 
     def known_agent(self, scope: Scope, name: str) -> Agent:
         found = self.agent(scope, name)
@@ -43,34 +44,40 @@ class Settings:
         check_name("agent", agent.name)
         if not agent.name.strip():
             raise ChoiceError("an agent must have a name")
-        self._put(scope, "agent", agent.name, to_json(agent), now)
+        self._put(scope, scope.project, "agent", agent.name, to_json(agent), now)
         return agent
 
     def preferences(self, scope: Scope) -> Preferences:
-        """Those of the application: what holds for every tree that does not say otherwise."""
-        return self._one(scope, "preferences", "", Preferences) or Preferences()
+        """What holds for every tree of a project that does not say otherwise."""
+        return self._one(scope.tenant, scope.project, "preferences", "", Preferences) or Preferences()
 
-    def keep_preferences(self, scope: Scope, preferences: "Preferences | Mapping[str, Any]", now: int) -> None:
-        self._put(scope, "preferences", "", to_json(Preferences.of(preferences)), now)
+    def app_preferences(self, scope: Scope) -> Preferences:
+        """What holds for every tree of the tenant, where neither its project nor the tree says otherwise."""
+        return self._one(scope.tenant, EVERY_PROJECT, "preferences", "", Preferences) or Preferences()
 
-    def _one(self, scope: Scope, kind: str, name: str, held: type[_T]) -> _T | None:
+    def keep_preferences(
+        self, scope: Scope, preferences: "Preferences | Mapping[str, Any]", now: int, all_projects: bool = False
+    ) -> None:
+        where = EVERY_PROJECT if all_projects else scope.project
+        self._put(scope, where, "preferences", "", to_json(Preferences.of(preferences)), now)
+
+    def _one(self, tenant: str, project: str, kind: str, name: str, held: type[_T]) -> _T | None:
         with self._database.read() as reader:
             sql = "SELECT data FROM settings WHERE tenant = $1 AND project = $2 AND kind = $3 AND name = $4"
-            row = reader.one(sql, scope.tenant, scope.project, kind, check_name(kind, name))
+            row = reader.one(sql, tenant, project, kind, check_name(kind, name))
             return msgspec.convert(from_json(row[0]), held) if row else None
 
-    def _put(self, scope: Scope, kind: str, name: str, data: str, now: int) -> None:
+    def _put(self, scope: Scope, project: str, kind: str, name: str, data: str, now: int) -> None:
         with self._database.write() as writer:
-            put_setting(writer, scope, kind, name, data, scope.agent, now)
+            put_setting(writer, (scope.tenant, project), kind, name, data, scope.agent, now)
 
 
-def put_setting(writer: Writer, scope: Scope, kind: str, name: str, data: str, author: str, updated: int) -> None:
+def put_setting(writer: Writer, where: tuple[str, str], kind: str, name: str, data: str, author: str, updated: int) -> None:
     writer.all(
         """INSERT INTO settings (tenant, project, kind, name, data, author, updated) VALUES ($1, $2, $3, $4, $5, $6, $7)
             ON CONFLICT (tenant, project, kind, name) DO UPDATE SET data = excluded.data, author = excluded.author,
             updated = excluded.updated""",
-        scope.tenant,
-        scope.project,
+        *where,
         kind,
         name,
         data,

@@ -269,6 +269,12 @@ class Trees:
             agents: dict[int, str] = dict(reader.all("SELECT key, agent FROM sessions WHERE tree = $1 AND agent <> ''", tree))
             return read, summed(marks_in(reader, tree)), agents
 
+    def responses(self, tree: int) -> dict[int, str]:
+        """The providers' answers that made nodes of a tree, as they came."""
+        with self._database.read() as reader:
+            sql = "SELECT node, data FROM records WHERE tree = $1 AND kind = 'response' AND name = '' AND data IS NOT NULL"
+            return dict(reader.all(sql, tree))
+
     def agents_of(self, tree: int) -> dict[int, str]:
         """The agents of a tree's sessions, by the key of the session."""
         with self._database.read() as reader:

@@ -12,19 +12,22 @@ import msgspec
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import Carried, Message, Opaque, Reasoning, ToolCall, ToolResult
 from loom.conversation.tree import Tree
+from loom.dialects.answers import check_kept_answer
 from loom.dialects.wire import Json, expect_list
 from loom.errors import ChoiceError, TranscriptError, WireError
 
 FORMAT = "Loom trees"
 WHAT = "tree"
-VERSION = 1
+VERSION = 2
+_WITHOUT_CHOICES = 1  # a version that says the same of a tree in which no version was chosen
 _LATEST = 2**63  # what a database can hold
 
 
 def write_trees(trees: Iterable[Tree]) -> Iterator[str]:
     """A line for each tree, each a document of its own."""
     for tree in trees:
-        yield to_json({"loom": WHAT, "version": VERSION, "trees": [tree]})
+        version = VERSION if tree.chosen else _WITHOUT_CHOICES
+        yield to_json({"loom": WHAT, "version": version, "trees": [tree]})
 
 
 def matches(value: Any) -> bool:
@@ -64,6 +67,8 @@ def _check(tree: Tree, place: str) -> None:
             raise WireError(f"{place}.nodes[{n}].created", "milliseconds since 1970", node.created)
         here.add(node.id)
         _check_message(node.message, f"{place}.nodes[{n}].message")
+        if node.response:
+            check_kept_answer(node.response, f"{place}.nodes[{n}].response")
     named = [("current", tree.current)] if tree.current else []
     named += [(f"nodes[{n}].edited_from", node.edited_from) for n, node in enumerate(tree.nodes) if node.edited_from]
     named += [
@@ -77,6 +82,9 @@ def _check(tree: Tree, place: str) -> None:
     for where, id in named:
         if id not in here:
             raise WireError(f"{place}.{where}", "the id of a node of this tree", id)
+    wrong = tree.wrong_choice()
+    if wrong is not None:
+        raise WireError(f"{place}.chosen[{wrong}]", "a node of a buffer and a version of it, once", tree.chosen[wrong].version)
     _check_carried(tree.carried, f"{place}.carried")
 
 
