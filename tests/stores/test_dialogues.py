@@ -10,12 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from loom import Conflict, Loom
+from loom import Conflict, Loom, Message, Text
 from loom.conversation.agents import PERMISSIONS, Agent
 from loom.conversation.commands import LONGEST_BATCH
 from loom.conversation.tree import Source, TreeHead
 from loom.engine.sessions import Session
 from loom.engine.trees import LoomTree
+from loom.errors import WireError
 from loom.stores.doctor import examine
 from loom.stores.path import Node
 from loom.stores.sessions import Scope, Usage
@@ -364,3 +365,69 @@ def test_all_options_of_a_request_have_names_and_types() -> None:
         assert all(each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY) for each in parameters.values())
         assert [name for name, each in parameters.items() if each.annotation is each.empty] == ["self"]
     assert set(options[LoomTree]) == {*options[Session], "agent"}
+
+
+class SdkResponse:
+    """What the SDKs of providers give: an object that can be turned into JSON."""
+
+    def __init__(self, value: dict[str, Any]) -> None:
+        self._value = value
+
+    def model_dump(self, **_: Any) -> dict[str, Any]:
+        return self._value
+
+
+def test_an_answer_may_be_an_object_of_an_sdk_or_a_message(loom: Loom) -> None:
+    tree = loom.new_tree("Code")
+    first = tree.say("Q1")
+    acted = tree.absorb(SdkResponse(response(f"Yes.\n→ pin {first.local}")), agent="critic")
+    assert (acted.said, len(acted.results), tree.session("critic").row.usage.prompt) == ("Yes.", 1, 70)
+    acted = tree.absorb(Message("assistant", (Text("No.\n→ list"),)), agent="critic")
+    assert (acted.said, len(acted.results)) == ("No.", 1)
+    with pytest.raises(WireError, match="role: expected assistant"):
+        tree.absorb(Message("user", (Text("Hm?"),)), agent="critic")
+
+
+# Stores from elsewhere and from before
+
+
+def test_a_dialogue_goes_on_where_its_store_was_brought_to(loom: Loom) -> None:
+    tree = loom.new_tree("Code")
+    tree.say("Q1")
+    tree.say("A1", agent="coder")
+    with Loom.open(":memory:") as other:
+        other.import_lines(loom.export())
+        assert list(examine(other.store)) == []
+        there = other.tree(tree.id)
+        there.say("Q2")
+        there.say("A2", agent="coder")
+        assert texts(there, "") == ["Q1", "A1", "Q2", "A2"]
+
+
+def test_agents_of_a_store_that_did_not_know_who_takes_part_take_part(loom: Loom) -> None:
+    tree = loom.new_tree("Code")
+    tree.say("Q1")
+    tree.say("A1", agent="coder")
+    with loom.store.database.write() as writer:
+        writer.all("DELETE FROM states WHERE kind = 'joined'")
+    tree.say("Q2")
+    tree.say("A2", agent="coder")
+    assert texts(tree, "coder") == texts(tree, "") == ["Q1", "A1", "Q2", "A2"]
+
+
+def test_chosen_versions_and_responses_of_a_tree_come_into_any_database(loom: Loom) -> None:
+    with Loom.open(":memory:") as other:
+        made = other.new_tree("Letter", head=TreeHead(mode="buffer"))
+        first = made.say("Dear Anna, ")
+        made.edit(first.id, "Hello Anna, ")
+        made.choose(first.id)
+        node = made.absorb(response("thank you.")).node
+        value = other.export_tree(made.id)
+    assert node is not None
+    tree, _ = loom.import_tree(value)
+    for _ in range(2):
+        assert tree.session().versions() == {first.id: first.id}
+        assert '"prompt_tokens":70' in (tree.session().response(node.id) or "")
+        assert loom.export_tree(tree.id) == value
+        loom.import_tree(value)
+    assert list(examine(loom.store)) == []

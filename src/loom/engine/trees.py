@@ -32,7 +32,7 @@ from loom.errors import ChoiceError, Conflict, describe
 from loom.stores.bearing import bearing
 from loom.stores.marks import Flag, Hung, Mark, Marks, Tied, Turned
 from loom.stores.path import Node, Path, meeting
-from loom.stores.sessions import check_name
+from loom.stores.sessions import SessionRow, check_name
 from loom.stores.trees import StoredTree
 
 _T = TypeVar("_T")
@@ -92,9 +92,7 @@ class LoomTree:
         name = self._home.scope.agent if agent is None else check_name("agent", agent)
         row = self._store.sessions.on_tree(self.stored.row, name)
         if row is not None:
-            sessions = self._store.sessions
-            joined = row if sessions.takes_part(row) else sessions.join(row, self._home.now())
-            return Session(self._home, joined, lasting=True)
+            return Session(self._home, row, lasting=True) if self._store.sessions.takes_part(row) else self._join(row)
         own = self._store.sessions.on_tree(self.stored.row, "")
         if own is None and self._store.sessions.on_tree(self.stored.row, "", importing=True):
             raise ChoiceError(f"tree {self.id} is still being imported, or its import was cut short; import its file again")
@@ -103,6 +101,15 @@ class LoomTree:
         scope, identity = replace(self._home.scope, agent=name), self._home.fresh_id()
         made = self._store.sessions.join_as(scope, own, identity, self._home.now())
         return Session(self._home, made, lasting=True).told("forked", origin=own.id)
+
+    def _join(self, row: SessionRow) -> Session:
+        """Let a session take part that was made before anyone did; if the conversation has passed it by, it catches up."""
+        session = Session(self._home, self._store.sessions.join(row, self._home.now()), lasting=True)
+        own = self._store.sessions.on_tree(self.stored.row, "") if row.agent else None
+        here, ahead = session.cursor, self._store.sessions.path(own) if own else None
+        if here and ahead and ahead.end and here.depth < ahead.end.depth and ahead.holds(here.seq, here.depth):
+            session.switch(ahead.end.id)
+        return session
 
     def _looking(self, agent: str | None) -> Session:
         """The session of an agent to look with; an agent that was never here looks from where the tree's own stands."""
