@@ -28,6 +28,7 @@ from loom.context.report import LEFT_OUT, Item, Piece, Report
 from loom.context.sections import OTHER_ZONE, Section, gives_way, growth, has_no_map, is_memory, place, widen_tail
 from loom.context.select import Selected, Setup, filled_by, seed_counter, select, set_aside
 from loom.conversation.canonical import to_json
+from loom.conversation.checked import MAX_NUMBER
 from loom.conversation.message import Carried, Conversation, Message, Text, Tool, ToolCall, ToolResult
 from loom.conversation.turns import Span, in_flight
 from loom.dialects import dialect
@@ -444,6 +445,9 @@ def check_wish(
     """What is asked for, as values; a caller's slip is named here rather than where it would hurt."""
     if model is not None and not isinstance(model, str):
         raise ChoiceError(f"model must be a name, found {describe(model)}")
+    for name, tokens in (("window", window), ("reserved_output", reserve_output)):
+        if tokens is not None and (not isinstance(tokens, int) or isinstance(tokens, bool) or not 0 <= tokens <= MAX_NUMBER):
+            raise ChoiceError(f"{name} must be a number of tokens from 0 on, found {describe(tokens)}")
     if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not 0.25 <= ratio <= 4:
         raise ChoiceError(f"ratio must be a number from 0.25 to 4, found {describe(ratio)}; 1 leaves counts as they are")
     if zones is not None and (not isinstance(zones, Mapping) or {"history", "reserved_output"} & set(zones)):

@@ -64,6 +64,8 @@ class Media(Struct, frozen=True, tag="media", omit_defaults=True):
     def __post_init__(self) -> None:
         if (
             not type(self.value) is type(self.media_type) is type(self.name) is str
+            or type(self.kind) is not str
+            or type(self.source) is not str
             or self.kind not in _MEDIA_KINDS
             or self.source not in _MEDIA_SOURCES
             or (self.carried is not None and type(self.carried) is not Carried)
@@ -159,7 +161,8 @@ class Message(Struct, frozen=True, omit_defaults=True):
 
     def __post_init__(self) -> None:
         if (
-            self.role not in _ROLES
+            type(self.role) is not str
+            or self.role not in _ROLES
             or type(self.parts) is not tuple
             or not _are_parts(map(type, self.parts))
             or type(self.author) is not str

@@ -22,7 +22,7 @@ class Source(Checked, frozen=True, omit_defaults=True):
     tree: str = ""
 
     def __post_init__(self) -> None:
-        if not type(self.node) is type(self.tree) is str or self.role not in _SOURCE_ROLES:
+        if not type(self.node) is type(self.role) is type(self.tree) is str or self.role not in _SOURCE_ROLES:
             check_fields(self)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from loom.conversation.agents import Agent
+from loom.conversation.checked import check_flag
 from loom.conversation.message import Message, Tool
 from loom.conversation.tree import Preferences, Tree, TreeHead
 from loom.engine.answered import Acted
@@ -38,6 +39,16 @@ def _milliseconds() -> int:
 
 def _fresh_id() -> str:
     return b32encode(urandom(10)).decode().lower()
+
+
+def _text_lines(lines: object) -> Iterable[str]:
+    """The lines of an export, as a caller gives them."""
+    if not isinstance(lines, Iterable) or isinstance(lines, str | bytes | Mapping):
+        raise ChoiceError(f"what is imported is given line by line, found {describe(lines)}; open the file, or split its text")
+    for line in lines:
+        if not isinstance(line, str):
+            raise ChoiceError(f"a line of an import is a text, found {describe(line)}")
+        yield line
 
 
 class Loom(Home):
@@ -130,6 +141,8 @@ class Loom(Home):
 
     def import_tree(self, tree: Tree) -> tuple[LoomTree, int]:
         """Bring in a tree from elsewhere, and how many of its nodes were not here yet. Bringing it again adds what is new."""
+        if not isinstance(tree, Tree):
+            raise ChoiceError(f"a tree to be imported is a Tree, found {describe(tree)}; read_trees makes them from files")
         stored, made = import_tree(self, tree)
         return LoomTree(self, stored), made
 
@@ -164,6 +177,7 @@ class Loom(Home):
 
     def prefer(self, preferences: Preferences | Mapping[str, Any], *, all_projects: bool = False) -> None:
         """Say how trees of the project are cut that do not say it themselves; or those of `all_projects` of the tenant."""
+        check_flag("all_projects", all_projects)
         self.store.settings.keep_preferences(self.scope, preferences, self.now(), all_projects)
 
     def recall(self, handle: str) -> str:
@@ -178,7 +192,8 @@ class Loom(Home):
         self, lines: Iterable[str], *, everywhere: bool = False, progress: Callable[[int], None] | None = None
     ) -> list[Imported]:
         """Bring in what was exported, with the same ids. What is here already is not written twice."""
-        return import_lines(self.store, self.scope, lines, self.now(), everywhere, progress)
+        check_flag("everywhere", everywhere)
+        return import_lines(self.store, self.scope, _text_lines(lines), self.now(), everywhere, progress)
 
     # The same off the event loop (`loom.engine.threads`)
 

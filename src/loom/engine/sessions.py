@@ -21,7 +21,7 @@ from loom.context.weave import Context, Wish, budget_for, check_wish, gate_count
 from loom.context.working import EMPTY, Working, measured, render
 from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json
-from loom.conversation.checked import check_text
+from loom.conversation.checked import check_flag, check_text
 from loom.conversation.identity import node_id
 from loom.conversation.message import Message, ToolCall
 from loom.conversation.tree import Source
@@ -41,7 +41,7 @@ from loom.engine.summing import DIGEST, Plan, When, plan, summed, undigested
 from loom.engine.threads import async_form, async_value
 from loom.engine.tools import RECALLED, carry_out, is_own_call
 from loom.engine.written import Given, Written, parsed
-from loom.errors import CannotFit, ChoiceError, Conflict, StoreError, shorten
+from loom.errors import CannotFit, ChoiceError, Conflict, StoreError, describe, shorten
 from loom.providers.overflow import Overflow, read_overflow
 from loom.stores.bearing import Bearing, names_at
 from loom.stores.nodes import plain
@@ -128,12 +128,17 @@ class Session(Written):
         refusal = read_overflow(overflow) if overflow is not None else None
         if overflow is not None and refusal is None:
             raise ChoiceError(f"that is no refusal of a request as too long: {shorten(str(overflow), 200)!r}; mend what it says")
-        look = _Look(tuple(pins), tuple(sources), tuple(include), preview or at is not None, at, refusal)
+        pinned, included = _names("pins", pins), _names("include", include)
+        check_flag("preview", preview)
+        look = _Look(pinned, check_sources(sources), included, preview or at is not None, at, refusal)
         return await self.run_off_loop(lambda: self._append_and_prepare(request, wish, look, project))
 
     def _append_and_prepare(
         self, request: Given | None, wish: Wish, look: "_Look", project: "str | PathLike[str] | None"
     ) -> Context:
+        budget_for(wish, self.row.head)  # what is amiss is said before anything is written
+        for name in (*look.pins, *look.include, *([] if look.at is None else [look.at])):
+            self._node(name)
         if request is not None and not self._asked(request):
             self.append(request)
         if project is not None:
@@ -625,6 +630,19 @@ class _Place(Struct, frozen=True):
 def _generation(answer: Answer, choice: int) -> str:
     """The provider's name for an answer tells two equal answers apart; of several choices each is its own."""
     return plain(f"{answer.id}#{choice}" if choice else answer.id)
+
+
+def _names(what: str, given: object) -> tuple[str, ...]:
+    if not isinstance(given, list | tuple) or not all(isinstance(name, str) for name in given):
+        raise ChoiceError(f"{what} is a list of nodes by their names, found {describe(given)}")
+    return tuple(given)
+
+
+def check_sources(given: object) -> tuple[Source, ...]:
+    """What an answer is made from besides its path, as a caller gives it."""
+    if not isinstance(given, list | tuple) or not all(isinstance(source, Source) for source in given):
+        raise ChoiceError(f"sources are a list of Source values, found {describe(given)}")
+    return tuple(given)
 
 
 def _cannot_shrink(refused_at: int, why: str) -> CannotFit:

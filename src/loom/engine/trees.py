@@ -25,10 +25,10 @@ from loom.engine.answered import Acted, take_out_commands
 from loom.engine.assemble import preferred
 from loom.engine.digest import LEAST, TOKENS, digest
 from loom.engine.home import Home
-from loom.engine.sessions import Session
+from loom.engine.sessions import Session, check_sources
 from loom.engine.threads import async_form, async_value
 from loom.engine.written import Given, one_message
-from loom.errors import ChoiceError, Conflict, describe
+from loom.errors import ChoiceError, Conflict
 from loom.stores.bearing import bearing
 from loom.stores.marks import Flag, Hung, Mark, Marks, Tied, Turned
 from loom.stores.path import Node, Path, meeting
@@ -192,13 +192,14 @@ class LoomTree:
         check_name("generation", generation)
         said = what if isinstance(what, str) else one_message(what)
         role = None if role is None else choose("a role", role, ROLES)
-        beside = [("sources", to_json(self._checked_sources(sources)))] if sources else []
+        beside = [("sources", to_json(self._checked_sources(sources)))] if sources != () else []
+        seen_at = None if looked is None else self.node(looked)
         named = self.node(after) if after else None
         self._check_live(named)
         session = self.session(agent)
         message = self._message(said, session, role)
-        if looked is not None and (here := session.cursor) and here.id != looked:
-            raise Conflict(session.id, self.node(looked).local, here.local)
+        if seen_at is not None and (here := session.cursor) and here.seq != seen_at.seq:
+            raise Conflict(session.id, seen_at.local, here.local)
         if commits:
             session.commit()
         behind = self.position(agent) if after is None else named
@@ -213,17 +214,18 @@ class LoomTree:
         with the conversation. Of an agent that knows the loom the `→` commands are carried out, and where others went on meanwhile
         it is told so and its words are not written. Each `choice` of a response may be absorbed; they stand beside each other.
         """
-        session = self.session(agent)
-        whose = session.row.agent
+        whose = self._home.scope.agent if agent is None else check_name("agent", agent)
         known = self._store.settings.known_agent(self._home.scope, whose) if whose else None
+        parsed = None if isinstance(response, str) else parse_answer(response, choice)
+        session = self.session(agent)
         if session.cursor is None and (newest := self._newest()):
             session.switch(newest.id)
-        if isinstance(response, str):
+        if parsed is None:
             said = Message(self._role(session) or "user", (Text(response),), whose)
             answer, choice = Answer(messages=(said,) if response.strip() else ()), 0
             known = known or Agent(name="", kind="human")  # only a person speaks in plain words without a name
         else:
-            answer = parse_answer(response, choice)
+            answer = parsed
         if answer.messages if known is None or not known.loom_aware else take_out_commands(answer.messages)[0]:
             self._check_live(session.cursor)
         return session.take(answer, choice, known)
@@ -551,9 +553,7 @@ class LoomTree:
         return None if not whose else "user" if known and known.kind == "human" else "assistant"
 
     def _checked_sources(self, sources: Sequence[Source]) -> tuple[Source, ...]:
-        if not isinstance(sources, list | tuple) or not all(isinstance(source, Source) for source in sources):
-            raise ChoiceError(f"sources are a list of Source values, found {describe(sources)}")
-        return tuple(map(self._checked, sources))
+        return tuple(map(self._checked, check_sources(sources)))
 
     def _checked(self, source: Source) -> Source:
         """A source that is there, by its whole id."""

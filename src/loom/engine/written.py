@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from loom.context.weave import gate_counter, gather
 from loom.context.working import EMPTY, Working, erred
-from loom.conversation.checked import check_flag, check_text
+from loom.conversation.checked import check_flag, check_number, check_text
 from loom.conversation.message import Conversation, Message, Text, Tool
 from loom.conversation.names import flatten
 from loom.dialects.given import parse_given
@@ -122,6 +122,10 @@ class Written:
         `seen` is when its writer last looked: where somebody went on behind that node since, that is a conflict. What `commits`
         is the text that was not committed.
         """
+        if not isinstance(message, Message):
+            raise ChoiceError(f"what is written is a Message, found {describe(message)}")
+        if seen is not None:
+            check_number("when the writer last looked", seen)
         draft = Draft(message, gate_counter(None).count_message(message), check_name("generation", generation))
         try:
             row, node = self._store.growth.graft(
@@ -175,7 +179,7 @@ class Written:
 
     def choose(self, first: str, version: str) -> None:
         """Let this version stand for the node that it was edited from; the node itself, to undo all edits."""
-        self._mind.keep_text("version", first, version)
+        self._mind.keep_text("version", self._node(first).id, self._node(version).id)
 
     def versions(self) -> dict[str, str]:
         """Which version was chosen for which node."""
@@ -193,7 +197,7 @@ class Written:
         row = self._store.sessions.fork(self._home.scope, self.row, node, identity, title, self._home.now())
         made = type(self)(self._home, row, node)
         for name, version in self.versions().items():  # the same path is read the same way
-            made.choose(name, version)
+            made._mind.keep_text("version", name, version)
         return made.told("forked", origin=self.id)
 
     def switch(self, to: str) -> Self:

@@ -28,7 +28,7 @@ class Hung(Struct, frozen=True, omit_defaults=True):
     first: str = ""
 
     def __post_init__(self) -> None:
-        if self.edge not in _EDGES or not type(self.edited_from) is type(self.first) is str:
+        if type(self.edge) is not str or self.edge not in _EDGES or not type(self.edited_from) is type(self.first) is str:
             check_fields(self)
 
 
@@ -40,7 +40,7 @@ class Turned(Struct, frozen=True, omit_defaults=True):
     label: str = ""
 
     def __post_init__(self) -> None:
-        if self.flag not in _FLAGS or type(self.on) is not bool or type(self.label) is not str:
+        if type(self.flag) is not str or self.flag not in _FLAGS or type(self.on) is not bool or type(self.label) is not str:
             check_fields(self)
 
 
