@@ -589,3 +589,107 @@ def test_working_state_stands_whole_however_long_it_is(loom: Loom) -> None:
     session = long_session(loom)
     session.keep_working(assess(session.working, scratchpad="word " * 790 + "END"))
     assert "END" in prepared(session, window=16_000).conversation.messages[-1].text
+
+
+# ── presets ──────────────────────────────────────────────────────────────────
+
+
+class Numbered:
+    """A model that counts its summaries and keeps them apart."""
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+
+    async def answer(self, request: Conversation) -> Message:
+        self.made.append(f"Summary number {len(self.made) + 1} of what was said.")
+        return Message("assistant", (Text(self.made[-1]),))
+
+
+def talked(loom: Loom, turns: int, words: int = 40, **options: Any) -> list[Context]:
+    """The requests of short turns without tools, each answered; background work ends before the next."""
+
+    async def play() -> list[Context]:
+        session, made = loom.new("talk", system="You are careful."), []
+        for n in range(turns):
+            session.append(f"Question {n}: " + f"word{n} " * words)
+            made.append(await session.prepare(**({"reserve_output": 500} | options)))
+            session.absorb(answer(n))
+            await loom.settle()
+        return made
+
+    return asyncio.run(play())
+
+
+def test_turns_shows_a_summary_on_the_next_call_and_drops_what_it_tells_of(store: Callable[..., Loom]) -> None:
+    model = Numbered()
+    loom = store(model=model)
+    made = talked(loom, 60, policy="turns", window=40_000)
+    assert max(len(context.conversation.messages) for context in made) <= 24, "20 messages, what came since, goal and marker"
+    shown = [context.conversation.system[0].text.partition("CONTEXT_SUMMARY")[2] for context in made]
+    stored = [text for text in dict.fromkeys(shown) if text]
+    assert len(stored) >= 4
+    for before, after in pairwise(made):
+        if "CONTEXT_SUMMARY" in after.conversation.system[0].text and after.report.epoch != before.report.epoch:
+            assert after.report.epoch_reason == "there is another summary"
+            told = [item for item in after.report.items if item.action == "dropped"]
+            assert len(told) == 1, "the summarized turns are one stretch, with a way back"
+            assert after.recall(told[0].handles[0])
+    final = made[-1]
+    assert final.conversation.messages[0].text.startswith("Question 0"), "the goal stays"
+    assert final.conversation.messages[-1].text.startswith("Question 59")
+    loom.close()
+
+
+def test_window_shows_its_summary_from_the_first_eviction_on_and_asks_for_none_in_vain(store: Callable[..., Loom]) -> None:
+    model = Numbered()
+    loom = store(model=model)
+    made = talked(loom, 80, words=60, policy="window", window=8000)
+    evicted = [context for context in made if context.report.dropped]
+    assert len(evicted) > 20
+    for context in evicted:
+        assert any(message.text.startswith("[Summary] Summary number") for message in context.conversation.messages)
+    loom.close()
+
+
+@pytest.mark.parametrize("policy", ["default", "window", "turns", "partitions", "tree"])
+def test_every_summary_that_was_paid_for_is_shown_in_a_later_request(store: Callable[..., Loom], policy: str) -> None:
+    model = Numbered()
+    loom = store(model=model)
+    heard: list[Event] = []
+    loom.listen(heard.append)
+    made = talked(loom, 90, words=60, policy=policy, window=8000)
+    told = "\n".join(map(texts, made))
+    summed = [event for event in heard if event.kind == "compressed" and event.what["path"] == "background"]
+    assert summed
+    kept, asked = [], 0
+    for event in summed:
+        asked += event.what["calls"]
+        kept.append(f"Summary number {asked} ")  # the last of its calls is what was kept
+    assert asked == len(model.made)
+    unseen = [text for text in kept if text not in told]
+    assert unseen in ([], kept[-1:]), "the last may not have had its request yet"
+    loom.close()
+
+
+def test_turns_tears_no_turn_after_an_overflow(loom: Loom) -> None:
+    session = long_session(loom, 9)
+    whole = prepared(session, policy="turns", window=16_000)
+    for _ in range(3):
+        context = prepared(session, policy="turns", window=16_000, overflow="prompt is too long")
+        kept = {int(i.place[9:-1]) for i in context.report.items if i.place.startswith("messages[") and i.action == "kept"}
+        for start in range(0, 54, 6):
+            inside = kept & set(range(start, start + 6))
+            assert len(inside) in ((1, 6) if start == 0 else (0, 6)), "a turn is there as a whole, or not; of the first the goal"
+    assert whole.report.dropped == 0
+
+
+def test_of_one_turn_that_is_too_long_only_the_request_and_the_newest_exchange_stay(loom: Loom) -> None:
+    session = loom.new("one turn")
+    session.append("GOAL: read all the parts.")
+    for n in range(12):
+        session.append(*step(n))
+    prepared(session, policy="turns", window=16_000)
+    context = prepared(session, policy="turns", window=16_000, overflow="prompt is too long")
+    kept = [item.place for item in context.report.items if item.place.startswith("messages[") and item.action == "kept"]
+    assert kept == ["messages[0]", "messages[23]", "messages[24]"]
+    assert "[Emergency compression dropped 22 oldest messages due to context limit]" in texts(context)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from splintr import Tokenizer
 
-from loom import CannotFit, Conversation, Message, Text, read_runs, weave
+from loom import CannotFit, Conversation, Message, Text, is_over_context_budget, read_runs, weave
 from loom.context.gate import handles_in, must_stay
 from loom.context.handles import to_lines
 from loom.context.policy import Policy, policies
@@ -121,7 +121,12 @@ def test_the_newest_exchange_is_whole_where_it_fits_beside_goal_and_request(case
     named = [unit for unit in units if unit == newest or any(n in must for n in range(unit.start, unit.stop))]
     needed = sum(counter.count_message(message) for unit in named for message in history[unit.start : unit.stop])
     fixed = context.report.input_tokens - sum(i.after for i in context.report.items if i.place.startswith("messages["))
-    if fixed + needed + MARKER_TOKENS * (len(named) + 2) > window:
+    markers = MARKER_TOKENS * (len(named) + 2)
+    if fixed + needed + markers > window:
+        return
+    point = [message for unit in named for message in history[unit.start : unit.stop]]
+    sent = context.conversation
+    if policy == "turns" and is_over_context_budget(window - markers, (*sent.system, *point), sent.tools):
         return
     size = sum(counter.count_message(message) for message in history[newest.start : newest.stop])
     if policies()[policy].cover and size > (window - fixed) // 2:  # covers keep their room beside what is so large

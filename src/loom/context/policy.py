@@ -49,6 +49,9 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     summary: Literal["cover", "message", "system"] = "system"
     summary_text: str = "Summary of the earlier conversation, for reference only; it gives no instructions.\n\n{text}"
     summary_tokens: int = 500
+    # Whether a summary is shown on the next call, and what it tells of leaves the history then; else it waits for the next epoch,
+    # and what there is room for stays with it.
+    summary_replaces: bool = False
     # When one is made after a turn: more messages than this are not summed up yet (0: whatever their number), or they take more
     # than this share of what history may have. The last messages are never summed up.
     summarize_past: int = 0

@@ -317,11 +317,11 @@ def _choose(history: tuple[Message, ...], setup: Setup, before: Sequence[Piece] 
     stand as they stood, and what is left out behind them gets one more; once they take too much, they become one.
     """
     chosen, counter = setup.policy, setup.counter
+    if not chosen.cover:
+        return told_first(lambda room: _fill(history, replace(setup, room=room), 0), _work(history, setup), summaries)
     costs = costs_of(history, setup.places, counter)
     if sum(costs) <= setup.room.tokens and not setup.floor:
         return _fill(history, setup, 0)
-    if not chosen.cover:
-        return told_first(lambda room: _fill(history, replace(setup, room=room), 0), _work(history, setup), summaries)
     most, once = setup.room.tokens, setup.room.refill == 1
     standing = covered(before)
     # What there is room for stays as it is, also where a summary tells of it.

@@ -6,10 +6,14 @@ from math import ceil
 from msgspec import Struct
 from msgspec.structs import replace
 
+from loom.context.cut import shrink_text
 from loom.context.gate import Fitted, Room, Work, costs_of, marker_for, stays
 from loom.context.report import Item, Piece
 from loom.conversation.message import Message, Text
 from loom.conversation.turns import Span, exchanges
+from loom.errors import CannotFit
+
+_FRAME = 8  # tokens for what joins a summary to its marker
 
 
 class Told(Struct, frozen=True):
@@ -74,16 +78,20 @@ def _whole(span: Span, rule: str, work: Work, costs: Sequence[int]) -> Piece:
 
 def told_first(fill: Callable[[Room], Fitted], work: Work, told: Sequence[Told]) -> Fitted:
     """What is filled in, with all that summaries tell as one message where something was first left out."""
-    if not told or work.policy.summary != "message":
-        return fill(work.room)
-    said = work.policy.summary_text.format(text="\n\n".join(one.text for one in told))
-    cost = work.counter.count_text(said) + 8
-    if cost * 2 > work.room.tokens:  # what tells of the history must not take its room
-        return fill(work.room)
-    fitted = fill(replace(work.room, tokens=work.room.tokens - cost))
-    first = next((n for n, piece in enumerate(fitted.pieces) if piece.items[0].action == "dropped"), None)
-    if first is None:
+    fitted = fill(work.room)
+    if not told or work.policy.summary != "message" or _first_gap(fitted) is None:
         return fitted
+    said = work.policy.summary_text.format(text="\n\n".join(one.text for one in told))
+    most = work.room.tokens // 2  # what tells of the history must not take its room
+    if work.counter.count_text(said) + _FRAME > most:
+        said = shrink_text(said, most - _FRAME, work.counter.count_text, work.archive.keep_text("summary", said))
+    cost = work.counter.count_text(said) + _FRAME
+    try:
+        fitted = fill(replace(work.room, tokens=work.room.tokens - cost))
+    except CannotFit:
+        return fitted
+    first = _first_gap(fitted)
+    assert first is not None
     piece = fitted.pieces[first]
     # As the model's own words, as seed 000 has it; but no wire lets a model speak first.
     message = Message("assistant" if first else "user", (Text(f"{said}\n{piece.messages[0].text}"),))
@@ -91,3 +99,7 @@ def told_first(fill: Callable[[Room], Fitted], work: Work, told: Sequence[Told])
     item = replace(piece.items[0], action="covered", rule=f"summary by {told[-1].by}", after=after)
     pieces = (*fitted.pieces[:first], Piece(piece.span, (message,), (item,)), *fitted.pieces[first + 1 :])
     return Fitted(pieces, fitted.tokens + after - piece.items[0].after, fitted.dropped)
+
+
+def _first_gap(fitted: Fitted) -> int | None:
+    return next((n for n, piece in enumerate(fitted.pieces) if piece.items[0].action == "dropped"), None)

@@ -78,6 +78,19 @@ def find_safe_boundary(history: Sequence[Message | Mapping[str, Any]], target: i
     return next((start for start in starts if start > target), 0)
 
 
+def newer_half(history: Sequence[Message]) -> int:
+    """Where the half begins that seed 002 keeps of a history that was too long; its length where only the last request stays.
+
+    Turns stay whole: of several the newer half stays, of one what a safe boundary leaves. Two messages are left alone.
+    """
+    if len(history) <= 2:
+        return 0
+    starts = parse_turn_boundaries(history)
+    if len(starts) > 1:
+        return starts[len(starts) // 2]
+    return find_safe_boundary(history, len(history) // 2) or len(history)
+
+
 def in_flight(history: Sequence[Message]) -> bool:
     """Whether the newest thing said is a call that has not been answered yet; once somebody goes on without it, it is dead."""
     answered: set[str] = set()

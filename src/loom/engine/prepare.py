@@ -13,6 +13,7 @@ from loom.budget.profiles import Exact, profile_for
 from loom.context.epochs import EpochEnds, Renewal, epoch_of, hash_of
 from loom.context.handles import PathArchive
 from loom.context.places import EVERYWHERE
+from loom.context.policy import Policy, Strategy
 from loom.context.report import LEFT_OUT, Item, Piece
 from loom.context.sections import Section
 from loom.context.select import covered
@@ -20,8 +21,8 @@ from loom.context.summaries import with_note
 from loom.context.told import Told
 from loom.context.weave import Context, Wish, budget_for, build, gate_counter, text_counter
 from loom.conversation.canonical import from_json
-from loom.conversation.message import Conversation
-from loom.conversation.turns import Span, exchanges
+from loom.conversation.message import Conversation, Message
+from loom.conversation.turns import Span, exchanges, newer_half
 from loom.engine.assemble import Assembled, Manner, assemble, head_of, shape_of
 from loom.engine.mapping import as_shown, drawn, with_map
 from loom.engine.summing import digests_of
@@ -31,7 +32,7 @@ from loom.stores.path import Node, Path
 from loom.stores.reading import Reading, read_on, read_ranges, read_window
 from loom.stores.sessions import SessionRow
 from loom.stores.store import Store
-from loom.stores.summaries import Summary, joined
+from loom.stores.summaries import Summary, joined, name_of
 from loom.stores.views import Cuts, View
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 Standing = tuple[Piece, int, int]  # a piece of the last epoch, and where on the path it begins and ends
 GIVEN = "a person"  # who wrote a summary that no program made
+_OPENING = 60  # characters by which a summary is known in a request
 UNDONE = "the last epoch was undone, and the one before it goes on"
 _SURELY_TOO_MUCH = 3  # windows of new text; no tokenizer counts so much less than another
 
@@ -97,6 +99,8 @@ def prepare(
                 raise EpochEnds("the provider refused the last request as too long")
             if view and given_by and view.given != given_by:
                 raise EpochEnds("a summary was written")
+            if view and wish.policy.summary_replaces and view.summaries != _names(summaries):
+                raise EpochEnds("there is another summary")
             if view and view.map and sight and view.map.project != sight.root:
                 raise EpochEnds("another project is mapped")
             reading = _read_again(now, view, last, usable, pins, shape_of(bears)) if view else None
@@ -104,7 +108,7 @@ def prepare(
             reason = str(ends)
         standing = _standing(view, wish, shape_of(bears))
         shown = _shown(view) if overflowed else []
-        also = _edges(standing, summaries if wish.policy.summary == "cover" else [], shown)
+        also = _edges(standing, summaries if wish.policy.summary == "cover" or wish.policy.summary_replaces else [], shown)
         anew = None if reading else _read_anew(store, row, bears, wish, model, usable, pins, also)
         whole = now
     early = False
@@ -128,16 +132,19 @@ def prepare(
     number = max(number, view.epoch.number if view else -1) + 1
     wish = replace(wish, digests=digests_of(store, row, reading.nodes))
     assembled = assemble(manner, reading, bears, manner.now, wish.policy.merge)
-    floor, note = _half(shown, assembled) if overflowed else 0, None
+    floor, note = _half(shown, assembled, wish.policy.strategy) if overflowed else 0, None
     if overflowed and wish.policy.summary != "cover" and wish.policy.strategy != "ladder":
         note = _noted(summaries, assembled, floor)
+        note = replace(note, name=name_of(note, manner.now))
         summaries = [note]
+    if wish.policy.summary_replaces and summaries:
+        floor = max(floor, _first_after(assembled, summaries[-1].stop))
     text = joined(summaries) if wish.policy.summary == "system" else ""
     begins = Renewal(
         number,
         reason,
         before=_placed(standing, assembled),
-        told=_summed(summaries, assembled) if wish.policy.summary != "system" else (),
+        told=_summed(summaries, assembled, wish.policy) if wish.policy.summary != "system" else (),
         floor=floor,
         early=early,
         renew=bool(renewing),
@@ -148,6 +155,7 @@ def prepare(
     kept = replace(
         began.view, as_of=manner.now, shape=shape_of(bears), told=text, map=as_shown(made, context.report), given=given_by
     )
+    kept = replace(kept, summaries=_names(summaries), shown=_shown_summaries(summaries, context))
     return _told(context, bears, sight), replace(began, view=kept, note=note)
 
 
@@ -159,8 +167,26 @@ def _with_summary(wish: Wish, text: str) -> Wish:
     return replace(wish, sections=(*wish.sections, told))
 
 
-def _summed(summaries: Sequence[Summary], assembled: Assembled) -> tuple[Told, ...]:
+def _names(summaries: Sequence[Summary]) -> tuple[str, ...]:
+    return tuple(one.name for one in summaries)
+
+
+def _shown_summaries(summaries: Sequence[Summary], context: Context) -> tuple[str, ...]:
+    """The names of those that a request shows; one may be shortened at its end."""
+    said = [message.text for message in (*context.conversation.system, *context.conversation.messages)]
+    return tuple(one.name for one in summaries if any(one.text[:_OPENING] in text for text in said))
+
+
+def _first_after(assembled: Assembled, depth: int) -> int:
+    """The place of the first message that stands at this depth of the path or behind it."""
+    spots = assembled.places.spots
+    return next((n for n, spot in enumerate(spots) if spot.start >= depth), len(spots))
+
+
+def _summed(summaries: Sequence[Summary], assembled: Assembled, policy: Policy) -> tuple[Told, ...]:
     """Summaries by their places in what was read now; where one has no place of its own, none: a gap is told of by its lines."""
+    if policy.summary == "message":  # one message tells all of it, before whatever is left out first
+        return tuple(Told(Span(0, _first_after(assembled, one.stop)), one.text, one.by) for one in summaries)
     at = {spot.start: n for n, spot in reversed(list(enumerate(assembled.places.spots)))}
     if not all(one.start in at and one.stop in at for one in summaries):
         return ()
@@ -176,14 +202,21 @@ def _shown(view: View | None) -> list[tuple[int, int]]:
     return [*shown, (view.positions[-1][1] if view.positions else 0, 1 << 62)]
 
 
-def _half(shown: Sequence[tuple[int, int]], assembled: Assembled) -> int:
-    """Where the newer half begins of the turns that the last request showed; of one turn, the newer half of its exchanges."""
+def _half(shown: Sequence[tuple[int, int]], assembled: Assembled, strategy: Strategy) -> int:
+    """Where the newer half begins of the turns that the last request showed; of one turn, the newer half of its exchanges.
+
+    Where turns are whole, no turn is parted: of one turn only its request stays.
+    """
     begins = [start for start, _ in shown]
     seen: set[int] = set()
     for n, spot in enumerate(assembled.places.spots):
         at = bisect_right(begins, spot.start) - 1
         if not spot.unread and (not shown or (at >= 0 and spot.start < shown[at][1])):
             seen.add(n)
+    if strategy == "whole_turns":
+        # What stands apart from the others, the goal, is not of the history that the preset has left.
+        begin = max((n for n in seen if n - 1 not in seen), default=0)
+        return max(begin + newer_half(assembled.messages[begin:]), 1)
     turns = [n for n in sorted(seen) if assembled.messages[n].role == "user"]
     if len(turns) > 1:
         return max(turns[len(turns) // 2], 1)
@@ -193,11 +226,19 @@ def _half(shown: Sequence[tuple[int, int]], assembled: Assembled) -> int:
 
 def _noted(summaries: Sequence[Summary], assembled: Assembled, floor: int) -> Summary:
     """What summaries told, with a note that an overflow cost what stands before a place."""
-    before = assembled.places.spots[:floor]
+    before, kept = assembled.places.spots[:floor], 0
+    if floor == len(assembled.messages):  # of the one turn its request and its newest exchange are still there
+        users = [n for n, message in enumerate(assembled.messages) if message.role == "user"]
+        kept = len({*users[-1:], *range(*_last_exchange(assembled.messages))})
     told = summaries[-1] if summaries else None
     stop = max(max((spot.stop for spot in before), default=0), told.stop if told else 0)
-    gone = sum(spot.stop - spot.start for spot in before if not told or spot.start >= told.stop)
+    gone = sum(spot.stop - spot.start for spot in before if not told or spot.start >= told.stop) - kept
     return Summary(text=with_note(joined(summaries), gone), start=0, stop=stop, by="an overflow", dropped=gone)
+
+
+def _last_exchange(messages: Sequence[Message]) -> tuple[int, int]:
+    last = exchanges(messages)[-1]
+    return last.start, last.stop
 
 
 def _edges(standing: Sequence[Standing], summaries: Sequence[Summary], shown: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

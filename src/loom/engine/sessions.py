@@ -37,7 +37,7 @@ from loom.engine.pressure import hand_over, moment, refused, within
 from loom.engine.purging import keep_snapshot
 from loom.engine.search import LIMIT, Hit, search, shown_in
 from loom.engine.summarize import Ask, Made, Model, summarize
-from loom.engine.summing import DIGEST, Plan, When, plan, summed, undigested
+from loom.engine.summing import BY_MODEL, DIGEST, Plan, When, plan, summed, undigested
 from loom.engine.threads import async_form, async_value
 from loom.engine.tools import RECALLED, carry_out, is_own_call
 from loom.engine.written import Given, Written, parsed
@@ -215,7 +215,7 @@ class Session(Written):
         if renewed and handed:
             self._keep_handoff(path, handed, measured(state, context.report.pressure, 0))
         if last.note:
-            self._store.summaries.add(self.row, self.path[last.note.stop - 1], last.note, self._home.now())
+            self._store.summaries.add(self.row, self.path[last.note.stop - 1], last.note, manner.now)
         if manner.agent and manner.agent.loom_aware:
             self._store.states.put(self.row.key, "seen", {"": to_json(str(manner.now))}, manner.now)
         if shown:
@@ -301,7 +301,7 @@ class Session(Written):
         if not self._is_newest(planned):
             self.told("compressed", path=path, reason="another summary was written meanwhile", calls=made.calls)
             return made.text
-        by = "a model" if made.by == "model" else "its beginnings"
+        by = BY_MODEL if made.by == "model" else "its beginnings"
         # Where covers tell of what was left out, its telling lines say more than its beginnings.
         kept = made.by == "model" or model is None or self._policy.summary != "cover"
         if kept:

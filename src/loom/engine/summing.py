@@ -18,8 +18,10 @@ from loom.stores.sessions import SessionRow
 from loom.stores.store import Store
 from loom.stores.summaries import Summary, joined
 
+BY_MODEL = "a model"  # whose words a summary has
 MOST = 2000  # messages that are summed up at once; what is left is due again
 MOST_BEHIND = 16  # summaries that stand behind one another before one tells of all
+MIN_SUMMARY = 50  # tokens of a summary in a small window
 LARGEST = 2000  # tokens of one summary among several
 LARGE, DIGEST = 3000, 400  # tokens of a tool's result that a model is asked about, and of what it may say
 NEW, AT_ONCE = 32, 2  # messages among which such results are looked for, and how many are asked about after a turn
@@ -50,6 +52,8 @@ def plan(store: Store, row: SessionRow, path: Path, wish: Wish, manner: Manner, 
             return None
         chain = store.summaries.on_path(row, whole, hidden)
         done = chain[-1].stop if chain else 0
+        if when == "due" and chain and not _is_shown(store, row, whole, chain[-1]):
+            return None  # another one would make it worthless
         stretch = whole[-MOST:] if when == "whole" else whole[done : done + MOST]
         nodes = [node for node in stretch if node.depth not in hidden and node.message]
         given = head_of(row, manner, bears, store.sessions.on_path(row, whole))
@@ -57,7 +61,8 @@ def plan(store: Store, row: SessionRow, path: Path, wish: Wish, manner: Manner, 
     own = best if chosen.counter == "best" else seed_counter(chosen.counter)
     beside = sum(map(own.count_message, given.system)) + own.count_tools(given.tools) + own.count_text(joined(chain))
     beside += sum(own.count_text(section.text) for section in wish.sections)
-    room = max(budget_for(wish, given).usable - beside, 1)
+    budget = budget_for(wish, given)
+    room = max(budget.history if chosen.history == "zone" else budget.usable - beside, 1)
     messages: list[Message] = [said(node) for node in nodes]
     limits = Limits(
         messages=chosen.summarize_past,
@@ -68,7 +73,7 @@ def plan(store: Store, row: SessionRow, path: Path, wish: Wish, manner: Manner, 
     found = due(messages, sum(map(own.count_message, messages)), room, limits)
     if found is None:
         return None
-    tokens = chosen.summary_tokens
+    tokens = max(MIN_SUMMARY, min(chosen.summary_tokens, room // 4))
     if chosen.summary == "cover":
         tokens = max(tokens, min(int(room * chosen.cover), LARGEST))
     # Summaries stand behind one another until they take too much; then, or where there is room for one only, it tells of all.
@@ -90,6 +95,12 @@ def plan(store: Store, row: SessionRow, path: Path, wish: Wish, manner: Manner, 
             omit=limits.whole_turns,
         ),
     )
+
+
+def _is_shown(store: Store, row: SessionRow, path: Path, newest: Summary) -> bool:
+    """Whether requests show a summary, so that a model was not asked in vain; one of a person was."""
+    view = store.views.newest(row, path)
+    return newest.by != BY_MODEL or (view is not None and newest.name in view.shown)
 
 
 def undigested(store: Store, row: SessionRow, bears: Bearing) -> list[Node]:

@@ -43,8 +43,7 @@ class Summaries:
 
     def add(self, row: SessionRow, node: Node, summary: Summary, now: int) -> None:
         """Keep a summary that ends with this node."""
-        data = to_json(replace(summary, name=""))
-        name = blake2b(f"{now} {data}".encode(errors="surrogatepass"), digest_size=8, person=b"summary").hexdigest()
+        data, name = to_json(replace(summary, name="")), name_of(summary, now)
         with self._database.write() as writer:
             lock_alive(writer, row.key)
             writer.all(_PUT, row.tree.key, node.seq, "summary", name, row.key, row.agent, data, now)
@@ -108,6 +107,12 @@ def _family(reader: Reader, row: SessionRow) -> list[int]:
     while len(keys) <= _GENERATIONS and (origin := origin_of(reader, row.tree.key, keys[-1])) is not None:
         keys.append(origin)
     return keys
+
+
+def name_of(summary: Summary, now: int) -> str:
+    """What a summary is called that is written at a time."""
+    data = to_json(replace(summary, name=""))
+    return blake2b(f"{now} {data}".encode(errors="surrogatepass"), digest_size=8, person=b"summary").hexdigest()
 
 
 def joined(summaries: Collection[Summary]) -> str:

@@ -64,6 +64,8 @@ class View(Struct, frozen=True, kw_only=True):
     told: str = ""  # summaries in its system text
     map: Mapped | None = None
     given: str = ""  # the newest summary that a person wrote, by its name
+    summaries: tuple[str, ...] = ()  # those that there were when it began, by their names
+    shown: tuple[str, ...] = ()  # those of them that its requests show
     of: int = -1  # the epoch that this one brings back
     undone: bool = False  # and no request has told so yet
 
