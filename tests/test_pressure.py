@@ -13,6 +13,7 @@ from loom.context.gate import handles_in
 from loom.context.weave import gate_counter
 from loom.context.working import assess
 from loom.conversation.message import Conversation
+from loom.engine.summing import DIGEST
 from loom.providers.scripted import ScriptedModel, Wait
 
 WINDOW = 6000
@@ -599,8 +600,10 @@ class Numbered:
 
     def __init__(self) -> None:
         self.made: list[str] = []
+        self.asked: list[int | None] = []
 
     async def answer(self, request: Conversation) -> Message:
+        self.asked.append(request.max_output)
         self.made.append(f"Summary number {len(self.made) + 1} of what was said.")
         return Message("assistant", (Text(self.made[-1]),))
 
@@ -693,3 +696,34 @@ def test_of_one_turn_that_is_too_long_only_the_request_and_the_newest_exchange_s
     kept = [item.place for item in context.report.items if item.place.startswith("messages[") and item.action == "kept"]
     assert kept == ["messages[0]", "messages[23]", "messages[24]"]
     assert "[Emergency compression dropped 22 oldest messages due to context limit]" in texts(context)
+
+
+@pytest.mark.parametrize("policy", ["default", "window", "turns", "partitions", "tree"])
+def test_what_a_model_says_of_large_results_is_shown_or_not_asked_for(store: Callable[..., Loom], policy: str) -> None:
+    model = Numbered()
+    loom = store(model=model)
+
+    def large(n: int) -> list[Message]:
+        call, lines = ToolCall(f"big_{n}", "run", "{}"), (f"step {k}: {k * n} done" for k in range(350))
+        return [Message("assistant", (call,)), Message("tool", (ToolResult(call.id, (Text("\n".join(lines)),)),))]
+
+    async def play() -> list[str]:
+        session, made = loom.new("log"), []
+        for n in range(40):
+            session.append(f"Request {n}: run it.", *(large(n) if n % 3 == 0 else step(n)))
+            context = await session.prepare(window=32_000, reserve_output=500, policy=policy)
+            made.append(texts(context) + str([r.parts for m in context.conversation.messages for r in m.results]))
+            session.absorb(answer(n))
+            await loom.settle()
+        return made
+
+    requests = asyncio.run(play())
+    digests = [model.made[n] for n, asked in enumerate(model.asked) if asked == DIGEST]
+    if policy != "default":
+        assert not digests
+        return
+    assert len(digests) >= 4
+    unseen = [text for text in digests if not any(text in request for request in requests)]
+    assert unseen == digests[len(digests) - len(unseen) :], "only the newest wait"
+    assert len(unseen) <= 2
+    loom.close()

@@ -57,6 +57,8 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     summarize_past: int = 0
     summarize_above: float = 0.75
     summarize_keep: int = 4
+    # Whether a model is asked about large results of tools too; what it says is shown where they are cut, and in the next summary.
+    digests: bool = False
     # How the map of a project is drawn: by what was asked, or as seed 000 does it.
     map: Literal["ranked", "seed"] = "ranked"
     # Of the strategy `ladder`: the pressure at which working state is handed to a fresh window; 0 is never.

@@ -37,7 +37,7 @@ from loom.engine.pressure import hand_over, moment, refused, within
 from loom.engine.purging import keep_snapshot
 from loom.engine.search import LIMIT, Hit, search, shown_in
 from loom.engine.summarize import Ask, Made, Model, summarize
-from loom.engine.summing import BY_MODEL, DIGEST, Plan, When, plan, summed, undigested
+from loom.engine.summing import BY_MODEL, DIGEST, Plan, When, plan, summed, undigested, with_digests
 from loom.engine.threads import async_form, async_value
 from loom.engine.tools import RECALLED, carry_out, is_own_call
 from loom.engine.written import Given, Written, parsed
@@ -283,6 +283,8 @@ class Session(Written):
         """What goes on behind the scenes after an answer; whether it went well."""
         planned = await self.run_off_loop(lambda: self._planned(when="due"))
         well = planned is None or bool(await self._sum_up(planned, self._home.model, "background"))
+        if not self._policy.digests:
+            return well
         for node in await self.run_off_loop(lambda: undigested(self._store, self.row, self._bears(self.path))):
             assert node.message is not None
             made = await summarize(self._home.model, Ask(messages=(node.message,), tokens=DIGEST))
@@ -305,7 +307,8 @@ class Session(Written):
         # Where covers tell of what was left out, its telling lines say more than its beginnings.
         kept = made.by == "model" or model is None or self._policy.summary != "cover"
         if kept:
-            self._store.summaries.add(self.row, planned.end, summed(planned, made.text, by), self._home.now())
+            text = with_digests(made.text, planned.digests)
+            self._store.summaries.add(self.row, planned.end, summed(planned, text, by), self._home.now())
         self.told(
             "compressed",
             path=path,

@@ -24,7 +24,9 @@ MOST_BEHIND = 16  # summaries that stand behind one another before one tells of 
 MIN_SUMMARY = 50  # tokens of a summary in a small window
 LARGEST = 2000  # tokens of one summary among several
 LARGE, DIGEST = 3000, 400  # tokens of a tool's result that a model is asked about, and of what it may say
-NEW, AT_ONCE = 32, 2  # messages among which such results are looked for, and how many are asked about after a turn
+NEW = 32  # messages among which such results are looked for
+WAITING = 2  # results of which a model said something that no summary holds yet: more would take too much of the next one
+_DIGESTED = "[A model says of a tool's result, for reference only:] "
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -37,6 +39,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     hidden: tuple[int, ...]
     behind: tuple[str, ...]  # the summaries that there were
     ask: Ask
+    digests: tuple[str, ...] = ()  # what models said of large results in the stretch, to be shown with its summary
 
 
 When = Literal["due", "now", "whole"]
@@ -57,6 +60,7 @@ def plan(store: Store, row: SessionRow, path: Path, wish: Wish, manner: Manner, 
         stretch = whole[-MOST:] if when == "whole" else whole[done : done + MOST]
         nodes = [node for node in stretch if node.depth not in hidden and node.message]
         given = head_of(row, manner, bears, store.sessions.on_path(row, whole))
+        digests = store.summaries.digests(row, [node for node in nodes if _is_large(node)])
     best = gate_counter(wish.model or given.model or None)
     own = best if chosen.counter == "best" else seed_counter(chosen.counter)
     beside = sum(map(own.count_message, given.system)) + own.count_tools(given.tools) + own.count_text(joined(chain))
@@ -94,6 +98,7 @@ def plan(store: Store, row: SessionRow, path: Path, wish: Wish, manner: Manner, 
             tokens=tokens,
             omit=limits.whole_turns,
         ),
+        digests=tuple(digests[node.seq] for node in nodes[: found.stop] if node.seq in digests and node.depth >= done),
     )
 
 
@@ -104,11 +109,21 @@ def _is_shown(store: Store, row: SessionRow, path: Path, newest: Summary) -> boo
 
 
 def undigested(store: Store, row: SessionRow, bears: Bearing) -> list[Node]:
-    """Large results among the newest messages of which no model has said anything yet. What is hidden no model is asked about."""
-    newest = [node for node in bears.path[-NEW:] if node.depth not in bears.hidden]
-    large = [node for node in newest if node.tokens > LARGE and node.message and result_text(node.message)]
+    """Large results among the newest messages of which no model has said anything yet, and the next summary can show it.
+
+    What is hidden no model is asked about.
+    """
+    chain = store.summaries.on_path(row, bears.path, bears.hidden)
+    done = chain[-1].stop if chain else 0
+    untold = [node for node in bears.path[max(done, len(bears.path) - MOST) :] if node.depth not in bears.hidden]
+    large = [node for node in untold if _is_large(node)]
     known = store.summaries.digests(row, large)
-    return [node for node in large if node.seq not in known][:AT_ONCE]
+    newest = [node for node in large if node.seq not in known and node.depth >= len(bears.path) - NEW]
+    return newest[: max(0, WAITING - len(known))]
+
+
+def _is_large(node: Node) -> bool:
+    return node.tokens > LARGE and node.message is not None and bool(result_text(node.message))
 
 
 def result_text(message: Message) -> str:
@@ -121,9 +136,14 @@ def result_text(message: Message) -> str:
 
 def digests_of(store: Store, row: SessionRow, nodes: Sequence[Node]) -> dict[str, str]:
     """What models said of large results among these nodes, by their texts."""
-    large = {node.seq: node.message for node in nodes if node.tokens > LARGE and node.message}
+    large = {node.seq: result_text(node.message) for node in nodes if _is_large(node) and node.message}
     known = store.summaries.digests(row, [node for node in nodes if node.seq in large])
-    return {result_text(large[seq]): text for seq, text in known.items()}
+    return {large[seq]: text for seq, text in known.items()}
+
+
+def with_digests(text: str, digests: Sequence[str]) -> str:
+    """A summary with what models said of large results in its stretch."""
+    return "\n".join((text, *(f"{_DIGESTED}{digest}" for digest in digests)))
 
 
 def summed(planned: Plan, text: str, by: str) -> Summary:
