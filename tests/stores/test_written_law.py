@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import loom as public
@@ -418,3 +418,41 @@ def test_what_a_verb_writes_can_be_read(cls: type, verb: str, data: st.DataObjec
             check_verb(rig, cls, verb, data)
         rig.loom.close()
         read_everything(rig.address)
+
+
+@settings(max_examples=1, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+@given(data=st.data())
+def test_texts_that_postgresql_cannot_hold_are_refused_or_read_back(server: Any, data: st.DataObject) -> None:
+    """No text of PostgreSQL holds a NUL, and none in UTF-8 holds half of a surrogate pair."""
+    name = server.new_database()
+    rig = Rig(server.url(name))
+    try:
+        for cls, verb in VERBS:
+            method = getattr(rig.on(cls), verb)
+            values = rig.values(cls, verb)
+            parameters = inspect.signature(method).parameters.values()
+            for wild in (each for each in parameters if each.name not in ENGINE_ONLY and verb not in ("purge", "carry_on")):
+                for text in ("\0", "a\ud800"):
+                    needed = [each for each in parameters if each.default is each.empty and each.kind is not each.VAR_POSITIONAL]
+                    named = {each.name: data.draw(values[each.name]) for each in needed if each.name != wild.name}
+                    several = [text] if wild.kind is wild.VAR_POSITIONAL else []
+                    call_quietly(method, several, named if several else named | {wild.name: text})
+        rig.loom.close()
+        read_everything(rig.address)
+    finally:
+        rig.loom.close()
+        server.run(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def call_quietly(method: Callable[..., Any], several: list[Any], named: dict[str, Any]) -> None:
+    """Call a verb that may refuse what it is given, by a typed error that is not the database's."""
+    try:
+        made = method(*several, **named)
+        if inspect.isawaitable(made):
+            asyncio.run(made)  # type: ignore[arg-type]
+    except Conflict:
+        pass
+    except StoreError as error:
+        raise AssertionError(f"{method.__qualname__} {named}") from error
+    except LoomError:
+        pass
