@@ -75,6 +75,10 @@ class Unfinished(StoreError):
         )
 
 
+class UnreadableWarning(UserWarning):
+    """Something in a store cannot be read and was left out of what was asked for; the text names it."""
+
+
 def describe(value: object) -> str:
     """A value in a few words, for an error message."""
     if value is None:

@@ -1,6 +1,7 @@
 """The command `loom`: argv in, text out."""
 
 import sys
+import warnings
 from importlib import import_module
 from io import TextIOWrapper
 from typing import Any
@@ -9,7 +10,7 @@ import click
 
 from loom.cli.groups import Group
 from loom.cli.terminal import clean
-from loom.errors import LoomError, shorten
+from loom.errors import LoomError, UnreadableWarning, shorten
 
 
 class _Failure(click.ClickException):
@@ -19,6 +20,11 @@ class _Failure(click.ClickException):
 
     def show(self, file: Any = None) -> None:
         click.echo(f"loom: {clean(' '.join(self.format_message().split()))}", err=True)
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    """A warning in one line, without where in the code it came from."""
+    click.echo(f"loom: {clean(' '.join(str(message).split()))}", err=True)
 
 
 # Where each command is, so that only what is called is loaded. A command and its module have one name, or both are given.
@@ -43,7 +49,10 @@ class _Group(Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            with warnings.catch_warnings():
+                warnings.simplefilter("always", UnreadableWarning)
+                warnings.showwarning = _show_warning
+                return super().invoke(ctx)
         except LoomError as error:
             raise _Failure(str(error)) from None
         except RecursionError:

@@ -19,7 +19,7 @@ from loom.conversation.checked import choose, to_snake_case
 from loom.conversation.tree import Preferences, Truncation
 from loom.engine.loom import Loom
 from loom.engine.trees import LoomTree
-from loom.errors import ChoiceError, shorten
+from loom.errors import ChoiceError, StoreError, shorten
 
 DEFAULT = "default"  # takes an override back
 TRUNCATIONS: tuple[Truncation, ...] = get_args(Truncation)
@@ -64,7 +64,13 @@ def agent_command(
         return
     if not name.strip():
         raise ChoiceError("an agent must have a name; this one is blank")
-    before = loom.agent(name)
+    try:
+        before = loom.agent(name)
+    except StoreError as error:
+        if not (changes or allow or deny):
+            raise
+        say(f"{error}; it is described anew", err=True)
+        before = None
     if not (changes or allow or deny):
         if before is None:
             raise ChoiceError(f"there is no agent {shorten(name)!r} in project {loom.scope.project!r}; --kind model makes one")

@@ -138,7 +138,7 @@ def policy_text(name: str) -> str:
 def policy(given: "str | Policy") -> Policy:
     if isinstance(given, Policy):
         return given
-    if given not in policies():
+    if not isinstance(given, str) or given not in policies():
         raise ChoiceError(f"unknown policy {given!r}; choose one of {', '.join(policies())}")
     return policies()[given]
 

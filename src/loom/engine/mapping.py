@@ -30,6 +30,13 @@ def read_project(project: "str | PathLike[str]", progress: Callable[[int, int], 
     return notes(project)
 
 
+def check_project(project: "str | PathLike[str]") -> None:
+    """Refuse what is no folder before anything is written."""
+    from loom.project.maps import find_root
+
+    find_root(project)
+
+
 def look_along(path: Path, project: "str | PathLike[str]") -> "Sight":
     """A project, and what of it matters for a path: for its goal, its request, and what its last messages were about."""
     from loom.project.maps import look_at

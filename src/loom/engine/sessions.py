@@ -31,7 +31,7 @@ from loom.engine.answered import Acted, Order, digest_of, take_out_commands
 from loom.engine.assemble import Manner
 from loom.engine.aware import addendum, blocks, headers_from
 from loom.engine.home import Home
-from loom.engine.mapping import look_along
+from loom.engine.mapping import check_project, look_along
 from loom.engine.prepare import GIVEN, Prepared, calibration, cuts_of, prepare, prepare_ending, ratio_of
 from loom.engine.pressure import hand_over, moment, refused, within
 from loom.engine.purging import keep_snapshot
@@ -137,6 +137,8 @@ class Session(Written):
         self, request: Given | None, wish: Wish, look: "_Look", project: "str | PathLike[str] | None"
     ) -> Context:
         budget_for(wish, self.row.head)  # what is amiss is said before anything is written
+        if project is not None:
+            check_project(project)
         for name in (*look.pins, *look.include, *([] if look.at is None else [look.at])):
             self._node(name)
         if request is not None and not self._asked(request):

@@ -211,12 +211,22 @@ def _notes_of(index: Index) -> tuple[str, ...]:
     return (*index.notes, *(() if HAS_GRAMMARS else (NO_GRAMMARS,)))
 
 
-def _opened(root: "str | PathLike[str]", cache: Path | None) -> _Project:
+def find_root(root: "str | PathLike[str]") -> Path:
+    """The folder of a project."""
     if not isinstance(root, str | PathLike) or not str(root).strip():
         raise ChoiceError(f"a project must be the path of a folder, found {describe(root)}")
     folder = Path(os.path.expanduser(root))
-    if not folder.is_dir():
+    try:
+        found = folder.is_dir()
+    except ValueError:  # no system has such a name
+        found = False
+    if not found:
         raise ChoiceError(f"{root} is no folder; give the root of a project")
+    return folder
+
+
+def _opened(root: "str | PathLike[str]", cache: Path | None) -> _Project:
+    folder = find_root(root)
     key = (folder.resolve(), cache)
     with _opening:
         if key not in _projects:

@@ -14,6 +14,7 @@ from loom.conversation.tree import TreeHead
 from loom.errors import ChoiceError, Conflict, shorten
 from loom.stores import nodes
 from loom.stores.database import Database, Reader, Row, Writer
+from loom.stores.lenient import read_each
 from loom.stores.nodes import LONGEST_NAME, Draft, TreeRow, plain
 from loom.stores.path import Node, Path, ancestor, meeting, stands
 from loom.stores.purge import held_by, take_words
@@ -275,7 +276,7 @@ class Sessions:
                 to_json(statuses),
                 limit or 1_000_000_000,
             )
-            return list(map(_to_row, found))
+            return read_each(found, _to_row, lambda row: f"session {row[1]}")
 
     def sizes(self, rows: Sequence[SessionRow]) -> dict[int, tuple[int, int]]:
         """How many messages each of these sessions has said, and their tokens, by its key; one that said nothing is left out."""

@@ -1,21 +1,19 @@
 """What a project settles: its agents, and how its trees are read; and what each session has at hand beside what was said."""
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
-
-import msgspec
+from typing import Any
 
 from loom.conversation.agents import Agent
-from loom.conversation.canonical import from_json, to_json
+from loom.conversation.canonical import to_json
 from loom.conversation.tree import Preferences
 from loom.errors import ChoiceError, shorten
 from loom.stores.database import Database, Reader, Writer
+from loom.stores.lenient import read_each, read_preferences, read_setting
 from loom.stores.sessions import Scope, check_name, lock_alive
 
 # What each kind of setting holds. The doctor reads them too.
 KINDS = {"agent": Agent, "preferences": Preferences}
 EVERY_PROJECT = ""  # as the project of a setting: it holds in all of the tenant's; no project has this name
-_T = TypeVar("_T")
 
 
 class Settings:
@@ -26,7 +24,8 @@ class Settings:
 
     def agent(self, scope: Scope, name: str) -> Agent | None:
         """The agent of this name, where it was made known."""
-        return self._one(scope.tenant, scope.project, "agent", name, Agent)
+        data = self._data(scope.tenant, scope.project, "agent", name)
+        return None if data is None else read_setting(data, Agent, f"agent {name!r} of project {scope.project!r}")
 
     def known_agent(self, scope: Scope, name: str) -> Agent:
         found = self.agent(scope, name)
@@ -36,8 +35,9 @@ class Settings:
 
     def agents(self, scope: Scope) -> list[Agent]:
         with self._database.read() as reader:
-            sql = "SELECT data FROM settings WHERE tenant = $1 AND project = $2 AND kind = 'agent' ORDER BY name"
-            return [msgspec.convert(from_json(data), Agent) for (data,) in reader.all(sql, scope.tenant, scope.project)]
+            sql = "SELECT data, name FROM settings WHERE tenant = $1 AND project = $2 AND kind = 'agent' ORDER BY name"
+            found = reader.all(sql, scope.tenant, scope.project)
+        return read_each(found, lambda row: read_setting(row[0], Agent, ""), lambda row: f"agent {row[1]!r}")
 
     def keep_agent(self, scope: Scope, agent: "Agent | Mapping[str, Any]", now: int) -> Agent:
         agent = Agent.of(agent)
@@ -49,11 +49,13 @@ class Settings:
 
     def preferences(self, scope: Scope) -> Preferences:
         """What holds for every tree of a project that does not say otherwise."""
-        return self._one(scope.tenant, scope.project, "preferences", "", Preferences) or Preferences()
+        data = self._data(scope.tenant, scope.project, "preferences", "")
+        return Preferences() if data is None else read_preferences(data, f"in project {scope.project!r}")
 
     def app_preferences(self, scope: Scope) -> Preferences:
         """What holds for every tree of the tenant, where neither its project nor the tree says otherwise."""
-        return self._one(scope.tenant, EVERY_PROJECT, "preferences", "", Preferences) or Preferences()
+        data = self._data(scope.tenant, EVERY_PROJECT, "preferences", "")
+        return Preferences() if data is None else read_preferences(data, "in all projects")
 
     def keep_preferences(
         self, scope: Scope, preferences: "Preferences | Mapping[str, Any]", now: int, all_projects: bool = False
@@ -61,11 +63,11 @@ class Settings:
         where = EVERY_PROJECT if all_projects else scope.project
         self._put(scope, where, "preferences", "", to_json(Preferences.of(preferences)), now)
 
-    def _one(self, tenant: str, project: str, kind: str, name: str, held: type[_T]) -> _T | None:
+    def _data(self, tenant: str, project: str, kind: str, name: str) -> str | None:
         with self._database.read() as reader:
             sql = "SELECT data FROM settings WHERE tenant = $1 AND project = $2 AND kind = $3 AND name = $4"
             row = reader.one(sql, tenant, project, kind, check_name(kind, name))
-            return msgspec.convert(from_json(row[0]), held) if row else None
+            return row[0] if row else None
 
     def _put(self, scope: Scope, project: str, kind: str, name: str, data: str, now: int) -> None:
         with self._database.write() as writer:

@@ -15,6 +15,7 @@ from loom.errors import ChoiceError, shorten
 from loom.stores import nodes
 from loom.stores.bearing import kept_back, marked_in
 from loom.stores.database import Database, Reader, Row
+from loom.stores.lenient import UNREADABLE, read_each, read_head
 from loom.stores.marks import Mark, Marks, marks_in, marks_of, summed
 from loom.stores.nodes import TreeRow
 from loom.stores.path import BY_SEQ, OF_N, TREE, Node, Opened, Path, named, to_node
@@ -55,7 +56,11 @@ def _head(text: str) -> TreeHead:
 
 
 def _to_tree(row: Row) -> StoredTree:
-    return StoredTree(TreeRow(*row[:4]), row[4], _head(row[5]), row[6])
+    try:
+        head = _head(row[5])
+    except UNREADABLE:
+        head = read_head(row[5], row[3])
+    return StoredTree(TreeRow(*row[:4]), row[4], head, row[6])
 
 
 def tree_of(reader: Reader, tree: TreeRow) -> StoredTree:
@@ -108,7 +113,7 @@ class Trees:
                 scope.agent,
                 limit or 1_000_000_000,
             )
-            return [Listed(_to_tree(row), row[7], row[8]) for row in found]
+            return read_each(found, lambda row: Listed(_to_tree(row), row[7], row[8]), lambda row: f"tree {row[3]}")
 
     def head(self, tree: TreeRow) -> StoredTree:
         """A tree as it is now."""
