@@ -3,6 +3,7 @@
 import enum
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from loom import (
     ToolResult,
     Tree,
     TreeHead,
+    read_trees,
 )
 from loom.context.working import Dashboard, Incident, Working
 from loom.conversation.canonical import from_json, to_json
@@ -106,6 +108,16 @@ def test_preferences_and_heads_are_taken_as_mappings_in_camel_case() -> None:
         tree.change(preferences={"minimumRecentNodes": 2})
         assert tree.preferences == Preferences("stop_at_limit", 2)
         assert loom.keep_agent({"name": "ann", "systemPrompt": "hi"}) == Agent(name="ann", system_prompt="hi")
+
+
+def test_a_tree_in_a_file_may_have_its_head_in_camel_case(tmp_path: Path) -> None:
+    head = {"systemContext": "be brief", "mode": "buffer", "bufferModeSystemContext": True}
+    preferred = {"truncationStrategy": "rollingWindow", "minimumRecentNodes": 3}
+    file = tmp_path / "tree.json"
+    file.write_text(to_json({"loom": "tree", "version": 1, "trees": [{"id": "t", "nodes": [], "preferences": preferred, **head}]}))
+    [tree] = read_trees(str(file))
+    assert (tree.system_context, tree.buffer_mode_system_context) == ("be brief", True)
+    assert tree.preferences == Preferences("rolling_window", 3)
 
 
 def test_a_line_break_in_a_name_or_a_label_forges_no_header() -> None:

@@ -1,7 +1,7 @@
 """`loom tree agent` and `loom tree set`: who speaks in trees and may do what, and how trees are described and cut."""
 
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import click
 from msgspec import Struct
@@ -16,13 +16,12 @@ from loom.context.policy import policy
 from loom.conversation.agents import PERMISSIONS, Agent, Permission
 from loom.conversation.canonical import to_json
 from loom.conversation.checked import choose, to_snake_case
-from loom.conversation.tree import Preferences, Truncation
+from loom.conversation.tree import TRUNCATIONS, Preferences, Truncation
 from loom.engine.loom import Loom
 from loom.engine.trees import LoomTree
 from loom.errors import ChoiceError, StoreError, shorten
 
 DEFAULT = "default"  # takes an override back
-TRUNCATIONS: tuple[Truncation, ...] = get_args(Truncation)
 _GRANTS = click.Choice([*PERMISSIONS, "all"])
 _PREFERENCES = Preferences.__struct_fields__
 _WIDE = 20

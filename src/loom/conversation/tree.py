@@ -12,6 +12,7 @@ Edge = Literal["continuation", "annotation", "version"]
 SourceRole = Literal["instruction", "context", "primary"]  # in the order in which they are read
 _SOURCE_ROLES = frozenset(get_args(SourceRole))
 Truncation = Literal["truncate_middle", "rolling_window", "stop_at_limit"]
+TRUNCATIONS: tuple[Truncation, ...] = get_args(Truncation)
 
 
 class Source(Checked, frozen=True, omit_defaults=True):

@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 
 from loom.conversation.canonical import from_json, to_json
+from loom.conversation.checked import to_snake_case
 from loom.conversation.message import Carried, Message, Opaque, Reasoning, ToolCall, ToolResult
-from loom.conversation.tree import Tree
+from loom.conversation.tree import TRUNCATIONS, Preferences, Tree
 from loom.dialects.answers import check_kept_answer
 from loom.dialects.wire import Json, expect_list
 from loom.errors import ChoiceError, TranscriptError, WireError
@@ -42,7 +43,7 @@ def trees(value: Json) -> Iterator[Tree]:
         raise WireError("version", f"at most {VERSION}; a newer Loom wrote this, and a newer Loom reads it", version)
     for n, given in enumerate(expect_list(value.get("trees"), "trees")):
         try:
-            tree = msgspec.convert(given, Tree)
+            tree = msgspec.convert(_in_snake_case(given), Tree)
         except msgspec.ValidationError as error:
             what, _, at = str(error).partition(" - at `$")
             raise TranscriptError(f"trees[{n}]{at.rstrip('`')}: {what[:1].lower()}{what[1:].replace('`', '')}") from None
@@ -50,6 +51,26 @@ def trees(value: Json) -> Iterator[Tree]:
             raise TranscriptError(f"trees[{n}]: {error}") from None
         _check(tree, f"trees[{n}]")
         yield tree
+
+
+def _in_snake_case(given: Any) -> Any:
+    """A tree whose head and preferences may be written in camel case, by hand or by another program."""
+    if not isinstance(given, dict):
+        return given
+    named = {_field(name, Tree.__struct_fields__): value for name, value in given.items()}
+    preferences = named.get("preferences")
+    if isinstance(preferences, dict):
+        preferred = {_field(name, Preferences.__struct_fields__): value for name, value in preferences.items()}
+        strategy = preferred.get("truncation_strategy")
+        if isinstance(strategy, str):
+            preferred["truncation_strategy"] = _field(strategy, TRUNCATIONS)
+        named["preferences"] = preferred
+    return named
+
+
+def _field(name: Any, known: tuple[str, ...]) -> Any:
+    spelt = to_snake_case(name) if isinstance(name, str) else name
+    return spelt if spelt in known else name
 
 
 def _check(tree: Tree, place: str) -> None:
