@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.context.handles import Archive, to_lines
-from loom.context.report import Piece, Report
+from loom.context.report import LEFT_OUT, Piece, Report
 from loom.context.told import Told
 from loom.conversation.message import Message
 from loom.conversation.turns import Span
@@ -31,22 +31,26 @@ class Epoch(Struct, frozen=True, kw_only=True):
     hash: str = ""
     archive: Archive | None = None
     given_up: tuple[int, ...] = ()  # sections for which there was no room
-    only: bool = False  # where it cannot go on, say so (EpochEnds) rather than begin another
+    told: tuple[Told, ...] = ()  # summaries that there are, for the epoch that may begin
 
 
 class EpochEnds(Exception):
-    """The last epoch does not go on; the reason is its text. For callers that read the history anew. `early`: it could have."""
+    """The last epoch does not go on; the reason is its text. `early`: it could have. Another begins, beside what still stands.
 
-    def __init__(self, reason: str, early: bool = False) -> None:
+    `solid` is how far its pieces still stand for what they did: not where what was seen last was mended otherwise since, and
+    nowhere in another policy's epoch.
+    """
+
+    def __init__(self, reason: str, solid: int, early: bool = False) -> None:
         super().__init__(reason)
-        self.early = early
+        self.solid, self.early = solid, early
 
 
 class Renewal(Struct, frozen=True):
-    """That an epoch begins, its number and why: the caller knows that the last one cannot go on, and read the history anew.
+    """That an epoch begins, its number and why: the last one cannot go on.
 
-    `before` are the pieces of the last one up to its last cover, by their places in what was read now, and `told` the summaries
-    that there are. After an overflow, `floor` is the place before which nothing stands that need not. `early`: all would still fit.
+    `before` are the pieces of the last one that still stand, by their places in what was read now, and `told` the summaries that
+    there are. After an overflow, `floor` is the place before which nothing stands that need not. `early`: all would still fit.
     """
 
     number: int
@@ -56,13 +60,23 @@ class Renewal(Struct, frozen=True):
     floor: int = 0
     early: bool = False
     renew: bool = False  # that a fresh window begins is settled
+    archive: Archive | None = None  # what the last epoch left out, where no store has it
+    mended: bool = False  # places are already those of the history as repair left it
+
+
+def begin_after(epoch: Epoch, ends: EpochEnds) -> Renewal:
+    """The epoch that begins where this one ends, of the same history; by places in it as repair left it."""
+    before = tuple(piece for piece in epoch.pieces if piece.span.stop <= ends.solid)
+    return Renewal(epoch.number + 1, str(ends), before, epoch.told, early=ends.early, archive=epoch.archive, mended=True)
 
 
 def mended(renewal: Renewal, origins: Sequence[int], history: Sequence[Message]) -> Renewal:
     """The same, by places in the history as repair left it; `origins` tells where each message of that comes from.
 
-    What stood word by word must still be what stands there, else nothing of the last epoch stands.
+    What stood word by word, or cut, must still be as many messages; from where it is not, nothing of the last epoch stands.
     """
+    if renewal.mended:
+        return renewal
     if any(later < earlier for earlier, later in pairwise(origins)):
         return replace(renewal, before=(), told=(), floor=min(renewal.floor, len(history)))
 
@@ -74,8 +88,7 @@ def mended(renewal: Renewal, origins: Sequence[int], history: Sequence[Message])
         span = moved(piece.span)
         said = tuple(history[span.start : span.stop])
         whole = all(item.action == "kept" for item in piece.items)
-        if piece.items[0].action != "covered" and (len(said) != len(piece.items) or (whole and piece.messages not in ((), said))):
-            before = []
+        if piece.items[0].action not in LEFT_OUT and len(said) != len(piece.items):
             break
         before.append(replace(piece, span=span, messages=said if whole else piece.messages))
     told = tuple(replace(one, span=moved(one.span)) for one in renewal.told)

@@ -133,12 +133,12 @@ def cut_of_point(items: Iterable[Item]) -> int:
     return sum(item.before - item.after for item in items if item.action == "shrunk" and item.rule in POINT)
 
 
-def costs_of(history: Sequence[Message], places: Places, counter: Counter) -> list[int]:
-    """What each message takes; a stretch that was not read takes what the store says."""
+def costs_of(history: Sequence[Message], places: Places, counter: Counter, own: bool = False) -> list[int]:
+    """What each message takes; a stretch that was not read takes what is known of it, by the policy's `own` counter or the best."""
     counted = [counter.count_message(message) for message in history]
     for index, spot in enumerate(places.spots):
         if spot.unread:
-            counted[index] = spot.tokens
+            counted[index] = spot.stretch.own if own and spot.stretch else spot.tokens
     return counted
 
 

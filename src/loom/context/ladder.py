@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from loom.budget.counting import Counter
 from loom.context.gate import own_handles
 from loom.context.handles import Archive
-from loom.context.places import EVERYWHERE, Places
-from loom.context.report import Action, Item, Piece
+from loom.context.places import EVERYWHERE, Places, exchanges_of
+from loom.context.report import LEFT_OUT, Action, Item, Piece
 from loom.conversation.message import Media, Message, Opaque, Part, Text, ToolResult
 from loom.conversation.turns import Span, exchanges
 from loom.errors import ChoiceError
@@ -40,10 +40,20 @@ class Scene(Struct, frozen=True, kw_only=True):
     archive: Archive
     places: Places = EVERYWHERE
     goal: str = ""
+    starts: Sequence[int] = ()  # which message of the whole history each of these is, where some stand for many
+
+    def at(self, index: int) -> int:
+        """Which message of the whole history this one is; behind the last, how many there are."""
+        return self.starts[index] if self.starts else index
+
+    @property
+    def length(self) -> int:
+        return self.at(len(self.history))
 
 
 View = tuple[Piece, ...]
 Rung = Callable[[View, Scene], View]
+Tell = Callable[[Sequence[Piece], Scene], str]
 
 
 class Threshold(Struct, frozen=True):
@@ -70,9 +80,9 @@ class Ladder(Struct, frozen=True):
         return next((step.name for step in reversed(self.steps) if pressure > step.above), "")
 
 
-def whole(scene: Scene, start: int = 0) -> View:
+def whole(scene: Scene, start: int = 0, stop: int | None = None) -> View:
     """The history as it is from a place on, a piece for each exchange; of a stretch that was not read, a marker."""
-    spans = (Span(start + span.start, start + span.stop) for span in exchanges(scene.history[start:]))
+    spans = (Span(start + span.start, start + span.stop) for span in exchanges(scene.history[start:stop]))
     return tuple(_marked(span, scene) if scene.places.unread(span.start) else _kept(span, scene) for span in spans)
 
 
@@ -157,26 +167,26 @@ _CACHED = ("[cached ", "[tool result cached: ")
 
 def collapse(view: View, scene: Scene) -> View:
     """The middle becomes one message that tells how each of its messages begins."""
-    if len(scene.history) < FIRST + LAST + 1:
+    if scene.length < FIRST + LAST + 1:
         return view
     middle = [
         piece
         for piece in view
-        if piece.span.start >= FIRST and piece.span.stop <= len(scene.history) - LAST and not _is_spared(piece, scene)
+        if scene.at(piece.span.start) >= FIRST and scene.at(piece.span.stop) <= scene.length - LAST and not _is_spared(piece, scene)
     ]
     return _covered(view, middle, scene, "collapse", _told)
 
 
 def auto(view: View, scene: Scene) -> View:
     """Of all exchanges the better half stays, by how they relate to the goal and how old they are."""
-    units = exchanges(scene.history)
-    most = max(LEAST, len(units) // 2)
+    unread = map(scene.places.unread, (span.start for span in exchanges(scene.history)))
+    most = max(LEAST, sum(exchanges_of(spot) if spot else 1 for spot in unread) // 2)
     standing = [piece for piece in view if piece.items[0].action != "dropped"]
     scores = {piece.span.start: score(piece, scene) for piece in standing}
     must = [piece for piece in standing if _is_spared(piece, scene)]
     others = sorted((p for p in standing if p not in must), key=lambda p: (scores[p.span.start], p.span.start), reverse=True)
     gone = others[max(most - len(must), 0) :]
-    return _covered(view, gone, scene, "auto", lambda _, scene: "")
+    return _covered(view, gone, scene, "auto", lambda run, scene: "")
 
 
 def reactive(view: View, scene: Scene) -> View:
@@ -192,7 +202,7 @@ def score(piece: Piece, scene: Scene) -> float:
     goal = words(scene.goal)
     found = {word for message in piece.messages for word in words(_says(message))}
     relevance = len(goal & found) / len(goal) if goal else 0.5
-    age = (len(scene.history) - piece.span.start) / len(scene.history)
+    age = (scene.length - scene.at(piece.span.start)) / scene.length
     return round(WEIGHT * relevance * exp(-DECAY * age), 9)
 
 
@@ -277,7 +287,7 @@ def _marked(span: Span, scene: Scene) -> Piece:
     return _stands_for(span, scene, "not read", "", before)
 
 
-def _covered(view: View, gone: Sequence[Piece], scene: Scene, rule: str, tell: Callable[[Span, Scene], str]) -> View:
+def _covered(view: View, gone: Sequence[Piece], scene: Scene, rule: str, tell: Tell) -> View:
     """The view with each run of these pieces, and of what was covered beside them, as one message with a handle."""
     away = {piece.span.start for piece in gone}
     made: list[Piece] = []
@@ -294,12 +304,12 @@ def _covered(view: View, gone: Sequence[Piece], scene: Scene, rule: str, tell: C
     return tuple(made)
 
 
-def _one(run: list[Piece], scene: Scene, rule: str, tell: Callable[[Span, Scene], str]) -> list[Piece]:
+def _one(run: list[Piece], scene: Scene, rule: str, tell: Tell) -> list[Piece]:
     span = Span(run[0].span.start, run[-1].span.stop)
     if len(run) == 1 and run[0].items[0].action in ("dropped", "covered"):
         return run
     before = sum(item.before for piece in run for item in piece.items)
-    made = _stands_for(span, scene, rule, tell(span, scene), before)
+    made = _stands_for(span, scene, rule, tell(run, scene), before)
     # A marker that is larger than what it stands for helps nobody.
     return [made] if made.items[0].after < sum(item.after for piece in run for item in piece.items) else run
 
@@ -317,13 +327,34 @@ def _stands_for(span: Span, scene: Scene, rule: str, text: str, before: int) -> 
     return Piece(span, (message,), (item,))
 
 
-def _told(span: Span, scene: Scene) -> str:
-    """How each message of a stretch begins; of very many, those at its ends."""
-    told = [f"[{message.role}] {_begins(_says(message))}" for message in scene.history[span.start : span.stop]]
-    if len(told) > 2 * LINES:
-        told = [*told[:LINES], f"… {len(told) - 2 * LINES} more …", *told[-LINES:]]
+def _told(run: Sequence[Piece], scene: Scene) -> str:
+    """How each message of some pieces begins; of very many, those at their ends. What was told of before is told in its words."""
     goal = f" (goal: {_begins(scene.goal)})" if scene.goal else ""
-    return f"collapsed {len(span)} messages{goal}: {' | '.join(told)}"
+    lines: list[str] = []
+    count = 0
+    for piece in run:
+        messages = sum(map(scene.places.count, range(piece.span.start, piece.span.stop)))
+        count += messages
+        if piece.items[0].action in LEFT_OUT:
+            lines += _told_before(piece, goal) or [f"… {messages} more …"]
+        else:
+            said = scene.history[piece.span.start : piece.span.stop]
+            lines += [f"[{message.role}] {_begins(_says(message))}" for message in said]
+    if len(lines) > 2 * LINES:
+        more = sum(int(found[1]) if (found := _MORE.fullmatch(line)) else 1 for line in lines[LINES:-LINES])
+        lines = [*lines[:LINES], f"… {more} more …", *lines[-LINES:]]
+    return f"collapsed {count} messages{goal}: {' | '.join(lines)}"
+
+
+_MORE = re.compile(r"… (\d+) more …")
+
+
+def _told_before(piece: Piece, goal: str) -> list[str]:
+    """The lines of an earlier collapse; none of what was left out without a word."""
+    found = re.fullmatch(
+        rf"\[collapsed \d+ messages{re.escape(goal)}: (.*)\] \(recall ~[a-z2-7]+\)", piece.messages[0].text, re.DOTALL
+    )
+    return found[1].split(" | ") if found else []
 
 
 def _begins(text: str) -> str:

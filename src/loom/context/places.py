@@ -1,6 +1,7 @@
 """Where the messages of a history stand. Of a stored history only what a window can hold is read; the rest is one spot each."""
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 from msgspec import Struct
 
@@ -8,10 +9,24 @@ from loom.conversation.message import Message, Text
 from loom.conversation.turns import Span
 
 
+class Stretch(Struct, frozen=True):
+    """What is known of messages that were read once and are not read now.
+
+    How many they are, their tokens by the best counter and by the policy's own, how many exchanges, and how many are the model's.
+    """
+
+    messages: int
+    tokens: int
+    own: int
+    exchanges: int
+    answers: int
+
+
 class Spot(Struct, frozen=True):
     """A message's place on its path, and the nodes it is made of: stretches, each by the ids of its first and its last.
 
-    `tokens` are those of a stretch that was not read; a message that was read is counted instead. What comes in beside the path
+    `tokens` are those of a stretch that was not read, and `stretch` what else is known of it; a message that was read is counted
+    instead. What comes in beside the path
     (an annotation, a reference, a version that stands for the node at this place) says so, and `at` names the node it comes with.
     """
 
@@ -21,6 +36,7 @@ class Spot(Struct, frozen=True):
     tokens: int = 0
     beside: str = ""
     at: str = ""
+    stretch: Stretch | None = None
 
     @property
     def unread(self) -> bool:
@@ -54,7 +70,7 @@ class Places(Struct, frozen=True):
             return 1
         spot = self.spots[index]
         if spot.unread:  # a stretch of any length, so it must not be walked through
-            return spot.stop - spot.start
+            return spot.stretch.messages if spot.stretch else spot.stop - spot.start
         return spot.stop - spot.start - sum(place in self.hidden for place in range(spot.start, spot.stop))
 
     def span(self, span: Span) -> Span:
@@ -63,6 +79,10 @@ class Places(Struct, frozen=True):
             return span
         found = self.spots[span.start : span.stop]
         return Span(min(spot.start for spot in found), max(spot.stop for spot in found))
+
+    def starts(self) -> list[int]:
+        """Which message of the whole history each of these is, counted from 0, and behind them how many there are."""
+        return list(accumulate(map(self.count, range(len(self.spots))), initial=0)) if self.spots else []
 
     def label(self, span: Span) -> str:
         at = self.span(span)
@@ -75,6 +95,16 @@ class Places(Struct, frozen=True):
 
 
 EVERYWHERE = Places()
+
+
+def answers_of(spot: Spot) -> int:
+    """How many messages of a stretch are the model's; of what was never read, every other one is taken to be."""
+    return spot.stretch.answers if spot.stretch else (spot.stop - spot.start + 1) // 2
+
+
+def exchanges_of(spot: Spot) -> int:
+    """How many exchanges a stretch has; of what was never read, every other message is taken to begin one."""
+    return spot.stretch.exchanges if spot.stretch else (spot.stop - spot.start + 1) // 2
 
 
 def stand_in(spot: Spot) -> Message:

@@ -64,6 +64,7 @@ class Report(Struct, frozen=True, kw_only=True):
     epoch_reason: str
     outlook: Outlook = Outlook(1)
     renewed: bool = False
+    rho: float | None = None  # the pressure by which a ladder is climbed; the only one, where there is a ladder
     notes: tuple[str, ...] = ()
     ids: dict[str, str] = {}
     # What the next call needs to continue this epoch.
@@ -81,11 +82,13 @@ class Report(Struct, frozen=True, kw_only=True):
 
     @property
     def pressure(self) -> float:
-        """Measured tokens by usable tokens."""
+        """Measured tokens by usable tokens; where a policy climbs a ladder, what it measures by its own counter."""
+        if self.rho is not None:
+            return round(self.rho, 4)
         return round(self.input_tokens / self.usable, 4) if self.usable > 0 else 1.0
 
     def as_dict(self) -> dict[str, Any]:
         """The report as JSON has it."""
-        hidden = ("pieces", "head_hash", "history", "pins", "archive", "places", "items", "given_up")
+        hidden = ("pieces", "head_hash", "history", "pins", "archive", "places", "items", "given_up", "rho")
         told = {name: getattr(self, name) for name in self.__struct_fields__ if name not in hidden}
         return told | {"outlook": asdict(self.outlook), "pressure": self.pressure, "items": [asdict(item) for item in self.items]}

@@ -17,7 +17,7 @@ from loom.context.gate import POINT, SMALLEST_SHARE, Fitted, Room, Work, costs_o
 from loom.context.handles import SAMPLE, Archive
 from loom.context.ladder import RUNGS, Ladder, Scene, Threshold, View, spared, whole
 from loom.context.outlook import Outlook, Prices, Standing, calls_to_come, weigh
-from loom.context.places import EVERYWHERE, Places
+from loom.context.places import EVERYWHERE, Places, answers_of
 from loom.context.policy import Policy
 from loom.context.report import LEFT_OUT, Item, Piece
 from loom.context.strategies import choose
@@ -29,6 +29,7 @@ from loom.errors import CannotFit
 VERBATIM = 2500  # of the newest tokens that stay as they are behind a cover, where there is room
 _FRAME = 16  # tokens for what leads a cover in
 _LONG = 3  # windows of a history of which the first cover tells at once as much as it would have come to
+_CHANGED = "system text, tools, sections, model or policy changed"
 _TRIES = 6  # times that the size of a cover is found again once it is known what it has to tell of
 
 
@@ -55,16 +56,6 @@ class Setup(Struct, frozen=True, kw_only=True):
     formula: int | None = None  # the same as the most that history may take at all, goal and markers included
 
 
-class _Ranked(Struct, frozen=True):
-    """Units of a history as a strategy ranks them: all in order, and of what it chose the units that go in together."""
-
-    order: list[int]
-    groups: list[list[int]]
-    sizes: list[int]  # of units, by the policy's own counter
-    chosen_at: list[int]
-    spans: list[Span]
-
-
 class Selected(Struct, frozen=True):
     """What of the history goes in, in which epoch, why, and what is expected of it."""
 
@@ -73,53 +64,87 @@ class Selected(Struct, frozen=True):
     reason: str
     outlook: Outlook
     renewed: bool = False
+    rho: float | None = None  # by which a ladder was climbed, as it is now
 
 
 def select(history: tuple[Message, ...], setup: Setup, previous: Epoch | Renewal | None, head_hash: str) -> Selected:
-    """Continue the epoch of the previous request where that still fits, else begin one."""
+    """Continue the epoch of the previous request, or say why it ends (EpochEnds); begin one where that is settled."""
     if setup.policy.strategy == "ladder":
         return climb(history, setup, previous, head_hash)
     expected = Outlook(calls_to_come(_calls_made(history, setup.places)))
     match previous:
         case None:
             return Selected(_choose(history, setup), 0, "each call is its own", expected)
-        case Renewal():
-            begun = replace(_refilled(setup), floor=previous.floor)
-            begun = _sooner(history, begun) if previous.early else begun
-            return Selected(_choose(history, begun, previous.before, previous.told), previous.number, previous.reason, expected)
+        case Epoch():
+            return _go_on(history, setup, previous, head_hash, expected)
+    if previous.archive is not None:  # covers that stand keep their handles
+        setup.archive.add(previous.archive)
+    begun = replace(_refilled(setup), floor=previous.floor)
+    begun = _sooner(history, begun) if previous.early else begun
+    return Selected(_choose(history, begun, previous.before, previous.told), previous.number, previous.reason, expected)
+
+
+def _go_on(history: tuple[Message, ...], setup: Setup, previous: Epoch, head_hash: str, expected: Outlook) -> Selected:
+    """What the last request showed, and what is new."""
+    _check_stands(history, setup, previous, head_hash)
+    pieces = [piece if piece.messages else _revived(piece, history) for piece in previous.pieces]
+    fresh = _appended(history, pieces[-1].span.stop, setup)
+    tokens = cost_of((*pieces, *fresh))
+    if setup.formula is not None and (counted := own_tokens((*pieces, *fresh), _own_counter(setup))) > setup.formula:
+        raise EpochEnds(f"{counted:,} tokens by the policy's own counter no longer fit {setup.formula:,}", previous.seen)
+    if tokens > setup.room.tokens:
+        raise EpochEnds(f"{tokens:,} tokens no longer fit {setup.room.tokens:,}", previous.seen)
+    if _evicts(history, setup, (*pieces, *fresh)):
+        raise EpochEnds(f"by its own counter {setup.policy.name} leaves out more", previous.seen)
+    expected = _outlook((*pieces, *fresh), tokens, expected.calls, setup)
+    if expected.pays:
+        why = f"it pays: about {expected.saved:,} tokens fewer a call, {expected.recached:,} cached anew"
+        raise EpochEnds(why, previous.seen, early=True)
+    if previous.archive is not None:
+        setup.archive.add(previous.archive)
+    fitted = Fitted((*pieces, *fresh), tokens, _dropped(pieces, setup.places))
+    return Selected(fitted, previous.number, "continued", expected)
+
+
+def _check_stands(history: tuple[Message, ...], setup: Setup, previous: Epoch, head_hash: str) -> None:
+    """See that what stood ahead of the history, the history itself and its pins allow the epoch to go on."""
+    if previous.policy != setup.policy.name:
+        raise EpochEnds(_CHANGED, 0)
+    if previous.head_hash != head_hash:
+        raise EpochEnds(_CHANGED, _unchanged(history, previous))
     before = history[: previous.seen]
     same = before == previous.history if previous.history is not None else hash_of(before) == previous.hash
-    pieces: list[Piece] = []
-    if previous.policy != setup.policy.name or previous.head_hash != head_hash:
-        reason = "system text, tools, sections, model or policy changed"
-    elif not same:
-        reason = "the history changed before its end"
-    elif not _stand(previous, setup.pins):
-        reason = "a pin changed"
-    else:
-        pieces = [piece if piece.messages else _revived(piece, history) for piece in previous.pieces]
-        fresh = _appended(history, pieces[-1].span.stop, setup)
-        tokens = sum(item.after for piece in (*pieces, *fresh) for item in piece.items)
-        own = seed_counter(setup.policy.counter) if setup.formula is not None else setup.counter
-        counted = own_tokens((*pieces, *fresh), own) if setup.formula is not None else 0
-        if setup.formula is not None and counted > setup.formula:
-            reason = f"{counted:,} tokens by the policy's own counter no longer fit {setup.formula:,}"
-        elif tokens <= setup.room.tokens:
-            expected = _outlook((*pieces, *fresh), tokens, expected.calls, setup)
-            if not expected.pays:
-                if previous.archive is not None:
-                    setup.archive.add(previous.archive)
-                fitted = Fitted((*pieces, *fresh), tokens, _dropped(pieces, setup.places))
-                return Selected(fitted, previous.number, "continued", expected)
-            reason = f"it pays: about {expected.saved:,} tokens fewer a call, {expected.recached:,} cached anew"
-        else:
-            reason = f"{tokens:,} tokens no longer fit {setup.room.tokens:,}"
-    if previous.only:
-        raise EpochEnds(reason, expected.pays)
-    if pieces and previous.archive is not None:  # covers that stand keep their handles
-        setup.archive.add(previous.archive)
-    begun = _sooner(history, _refilled(setup)) if expected.pays else _refilled(setup)
-    return Selected(_choose(history, begun, pieces), previous.number + 1, reason, expected)
+    if not same:
+        raise EpochEnds("the history changed before its end", _unchanged(history, previous))
+    if not _stand(previous, setup.pins):
+        raise EpochEnds("a pin changed", previous.seen)
+
+
+def _unchanged(history: tuple[Message, ...], previous: Epoch) -> int:
+    """How far the history is what it was: the exchange that was seen last may have been mended otherwise since.
+
+    Where the history of then is not at hand, its messages are known by their places on a path, on which nothing ever changes.
+    """
+    before = history[: previous.seen]
+    if before == previous.history or (previous.history is None and hash_of(before) == previous.hash):
+        return previous.seen
+    last = exchanges(before)[-1].start if before else 0
+    return last if previous.history is None or before[:last] == previous.history[:last] else 0
+
+
+def _evicts(history: tuple[Message, ...], setup: Setup, shown: Sequence[Piece]) -> bool:
+    """Whether a strategy with a counter of its own would no longer choose something that stands, and need not."""
+    if setup.policy.counter == "best":
+        return False
+    ranked = _rank(history, setup, 0)
+    chosen = {index for unit in ranked.order[: ranked.kept] for index in range(ranked.spans[unit].start, ranked.spans[unit].stop)}
+    must = stays(_work(history, setup), setup.pins)
+    may = chosen | {
+        n for span in ranked.spans for n in range(span.start, span.stop) if not must.keys().isdisjoint(range(span.start, span.stop))
+    }
+    may |= set(range(ranked.spans[-1].start, len(history)))
+    standing = (piece.span for piece in shown if piece.items[0].action not in LEFT_OUT)
+    return any(index not in may for span in standing for index in range(span.start, span.stop))
 
 
 def _sooner(history: Sequence[Message], setup: Setup) -> Setup:
@@ -140,8 +165,8 @@ def _newest(history: Sequence[Message], setup: Setup) -> int:
 
 
 def _calls_made(history: Sequence[Message], places: Places) -> int:
-    """How often a model was asked; of what was not read, every other message is taken to be its answer."""
-    return sum((places.count(n) + 1) // 2 if places.unread(n) else message.role == "assistant" for n, message in enumerate(history))
+    """How often a model was asked; of what was never read, every other message is taken to be its answer."""
+    return sum(answers_of(spot) if (spot := places.unread(n)) else m.role == "assistant" for n, m in enumerate(history))
 
 
 def _outlook(pieces: Sequence[Piece], tokens: int, calls: int, setup: Setup) -> Outlook:
@@ -171,7 +196,7 @@ def _verbatim(chosen: Policy, most: int) -> int:
 def climb(history: tuple[Message, ...], setup: Setup, previous: Epoch | Renewal | None, head_hash: str) -> Selected:
     """One rung of the policy's ladder where pressure has passed it, as many more as it takes to fit, and at last the gate.
 
-    At the pressure at which the policy renews, a fresh window begins below the lowest rung.
+    What a rung made smaller stays so. At the pressure at which the policy renews, a fresh window begins below the lowest rung.
     """
     steps = Ladder(tuple(Threshold(name, above) for name, above in setup.policy.ladder.items()))
     own = seed_counter(setup.policy.counter)
@@ -182,40 +207,61 @@ def climb(history: tuple[Message, ...], setup: Setup, previous: Epoch | Renewal 
         archive=setup.archive,
         places=setup.places,
         goal=next((message.text for message in history if message.role == "user"), ""),
+        starts=setup.places.starts(),
     )
-    view, number, reason = _standing(scene, setup, previous, head_hash)
-    before = view
-    pressure = _pressure(view, setup, own)
+    before, unread = _standing(scene, setup, own, previous, head_hash)
+    pressure = _pressure(before, setup, own) + unread / setup.budget.window
     demanded = isinstance(previous, Renewal) and previous.renew
     renewed = bool(setup.policy.renew) and (demanded or pressure >= setup.policy.renew)
     overflowed = isinstance(previous, Renewal) and previous.floor > 0
     taken = "reactive" if overflowed else "auto" if renewed else steps.reached(pressure)
-    view = RUNGS[taken](view, scene) if taken else view
-    names = [step.name for step in steps.steps]
-    for name in names[names.index(taken) + 1 if taken in names else 0 :]:
-        if cost_of(view) <= setup.room.tokens:
-            break
-        view, taken = RUNGS[name](view, scene), name
+    view, taken = _smaller(before, scene, taken, steps, setup.room.tokens)
     lowest = steps.steps[0].above
-    if cost_of(view) > setup.room.tokens or (renewed and _pressure(view, setup, own) >= lowest):
-        fitted, reason = _below(history, setup, own, lowest if renewed else 1.0), "the ladder does not reach; the gate decides"
+    gated = cost_of(view) > setup.room.tokens or (renewed and _pressure(view, setup, own) >= lowest)
+    reason = _reached(previous, pressure, taken if view != before or gated else "", renewed and not demanded, gated)
+    if isinstance(previous, Epoch) and reason != "continued":
+        raise EpochEnds(reason, previous.seen)
+    if gated:
+        fitted = _below(history, setup, own, lowest if renewed else 1.0)
         fitted = replace(fitted, pieces=_returning(fitted.pieces, history, setup, own, steps))
     else:
         fitted = Fitted(_returning(view, history, setup, own, steps), cost_of(view), _dropped(view, setup.places))
-        if view != before:
-            reason = f"pressure {pressure:.2f}: {taken}"
-    if renewed and not demanded:
-        reason = f"pressure {pressure:.2f}: renewed"
-    moved = fitted.pieces != before and isinstance(previous, Epoch) and reason != "continued"
     expected = Outlook(calls_to_come(_calls_made(history, setup.places)))
-    return Selected(fitted, number + moved, reason, expected, renewed)
+    number = previous.number if previous else 0
+    return Selected(fitted, number, reason, expected, renewed, _pressure(fitted.pieces, setup, own))
+
+
+def _smaller(view: View, scene: Scene, taken: str, steps: Ladder, room: int) -> tuple[View, str]:
+    """The view as a rung makes it, and as many rungs above that as it takes to fit; and the last one taken."""
+    view = RUNGS[taken](view, scene) if taken else view
+    names = [step.name for step in steps.steps]
+    for name in names[names.index(taken) + 1 if taken in names else 0 :]:
+        if cost_of(view) <= room:
+            break
+        view, taken = RUNGS[name](view, scene), name
+    return view, taken
+
+
+def _reached(previous: Epoch | Renewal | None, pressure: float, taken: str, renewed: bool, gated: bool) -> str:
+    """Why a view is what it is."""
+    if renewed:
+        return f"pressure {pressure:.2f}: renewed"
+    if gated and not (isinstance(previous, Renewal) and previous.renew):
+        return "the ladder does not reach; the gate decides"
+    if taken and not (isinstance(previous, Renewal) and previous.renew):
+        return f"pressure {pressure:.2f}: {taken}"
+    match previous:
+        case None:
+            return "each call is its own"
+        case Renewal():
+            return previous.reason
+    return "continued"
 
 
 def _pressure(view: View, setup: Setup, own: Counter) -> float:
-    """By the policy's own counter, of the whole window; what that does not see, calls and media, and what was not read, with it."""
+    """By the policy's own counter, of the whole window; what that does not see, calls and media, with it."""
     said = sum(own.count_message(message) + _unseen(message, setup.counter) for piece in view for message in piece.messages)
-    unread = sum(setup.places.spots[piece.span.start].tokens for piece in view if setup.places.spots and len(piece.span) == 1)
-    return (setup.beside + said + unread) / setup.budget.window
+    return (setup.beside + said) / setup.budget.window
 
 
 def _unseen(message: Message, best: Counter) -> int:
@@ -244,32 +290,53 @@ def _below(history: tuple[Message, ...], setup: Setup, own: Counter, share: floa
     return best
 
 
-def _standing(scene: Scene, setup: Setup, previous: Epoch | Renewal | None, head_hash: str) -> tuple[View, int, str]:
-    """The view that the last request had, with what is new; or the history as it is."""
-    match previous:
-        case None:
-            return whole(scene), 0, "each call is its own"
-        case Renewal():
-            return whole(scene), previous.number, previous.reason
-    before = tuple(scene.history[: previous.seen])
-    same = before == previous.history if previous.history is not None else hash_of(before) == previous.hash
-    if previous.policy != setup.policy.name or previous.head_hash != head_hash or not same or not _stand(previous, setup.pins):
-        if previous.only:
-            raise EpochEnds("system text, tools, model, policy, a pin or the history changed")
-        return whole(scene), previous.number + 1, "system text, tools, model, policy, a pin or the history changed"
-    if previous.archive is not None:
+def _standing(scene: Scene, setup: Setup, own: Counter, previous: Epoch | Renewal | None, head_hash: str) -> tuple[View, int]:
+    """The view that the last request had, with what is new, or the history as it is; and the tokens of what was never read."""
+    history = tuple(scene.history)
+    pieces: Sequence[Piece] = ()
+    if isinstance(previous, Epoch):
+        _check_stands(history, setup, previous, head_hash)
+        pieces = previous.pieces
+    elif previous is not None and not _fits_raw(history, setup, own):
+        pieces = _uncovered(previous.before, scene, setup.pins)
+    if previous is not None and previous.archive is not None:
         setup.archive.add(previous.archive)
-    pieces = [piece if piece.messages else _revived(piece, tuple(scene.history)) for piece in previous.pieces]
-    return (*pieces, *whole(scene, pieces[-1].span.stop)), previous.number, "continued"
+    pieces = [piece if piece.messages else _revived(piece, history) for piece in pieces]
+    fresh = whole(scene, pieces[-1].span.stop if pieces else 0)
+    unread = sum(spot.tokens for piece in fresh if (spot := setup.places.unread(piece.span.start)))
+    return (*pieces, *fresh), unread
+
+
+def _fits_raw(history: tuple[Message, ...], setup: Setup, own: Counter) -> bool:
+    """Whether all of the history may stand as it is again, below the lowest rung; the window may have grown."""
+    said = setup.beside + _said(history, setup, own)
+    room = sum(costs_of(history, setup.places, setup.counter)) <= setup.room.tokens
+    return room and said / setup.budget.window <= min(setup.policy.ladder.values())
+
+
+def _said(history: Sequence[Message], setup: Setup, own: Counter) -> int:
+    """What all of the history says, by the policy's own counter, and what that does not see."""
+    return sum(
+        spot.tokens if (spot := setup.places.unread(n)) else own.count_message(message) + _unseen(message, setup.counter)
+        for n, message in enumerate(history)
+    )
+
+
+def _uncovered(pieces: Sequence[Piece], scene: Scene, pins: Sequence[int]) -> list[Piece]:
+    """The pieces with what is pinned, and was cut, as it is."""
+    made: list[Piece] = []
+    for piece in pieces:
+        cut = any(item.action != "kept" for item in piece.items)
+        if cut and any(piece.span.start <= pin < piece.span.stop for pin in pins):
+            made += whole(scene, piece.span.start, piece.span.stop)
+        else:
+            made.append(piece)
+    return made
 
 
 def _returning(view: View, history: Sequence[Message], setup: Setup, own: Counter, steps: Ladder) -> View:
     """The view with the window at which each thing would stand whole again: where the lowest rung is not reached, and all fits."""
-    said = sum(
-        spot.tokens if (spot := setup.places.unread(n)) else own.count_message(message) + _unseen(message, setup.counter)
-        for n, message in enumerate(history)
-    )
-    by_ladder = ceil((setup.beside + said) / steps.steps[0].above) + 1
+    by_ladder = ceil((setup.beside + _said(history, setup, own)) / steps.steps[0].above) + 1
     inside = setup.room.beside + sum(costs_of(history, setup.places, setup.counter))
     back = max(by_ladder, ceil(inside / (1 - setup.room.margin)) + setup.room.reserve + 1)
     return tuple(
@@ -323,7 +390,7 @@ def _choose(history: tuple[Message, ...], setup: Setup, before: Sequence[Piece] 
     if sum(costs) <= setup.room.tokens and not setup.floor:
         return _fill(history, setup, 0)
     most, once = setup.room.tokens, setup.room.refill == 1
-    standing = covered(before)
+    standing = covered(_unpinned(before, setup.pins))
     # What there is room for stays as it is, also where a summary tells of it.
     newest = max(_newest(history, setup), setup.floor) if summaries else 0
     told_of = [replace(one, span=Span(one.span.start, min(one.span.stop, newest))) for one in summaries if one.span.start < newest]
@@ -438,44 +505,76 @@ def _counted(piece: Piece, counter: Counter) -> Piece:
     return replace(piece, items=tuple(replace(item, after=cost) for item, cost in zip(piece.items, costs, strict=True)))
 
 
+def _unpinned(pieces: Sequence[Piece], pins: Sequence[int]) -> Sequence[Piece]:
+    """The pieces up to the first that leaves out something that is pinned now."""
+    for n, piece in enumerate(pieces):
+        if piece.items[0].action in LEFT_OUT and any(piece.span.start <= pin < piece.span.stop for pin in pins):
+            return pieces[:n]
+    return pieces
+
+
 def covered(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
     """The pieces up to the last cover among them."""
     last = max((n for n, piece in enumerate(pieces) if piece.items[0].action == "covered"), default=-1)
     return tuple(pieces[: last + 1])
 
 
-def _fill(history: tuple[Message, ...], setup: Setup, start: int) -> Fitted:
-    """What the strategy chooses from a place on, as the gate lets it in."""
+class _Ranked(Struct, frozen=True):
+    """What a strategy chooses: exchanges and their sizes, those that it takes at once, and the order, of which some are kept."""
+
+    spans: list[Span]
+    weights: list[int]  # of exchanges
+    groups: list[list[int]]
+    sizes: list[int]  # of groups
+    picked: tuple[int, ...]  # groups, in their order
+    order: list[int]
+    together: list[list[int]]  # the groups that are kept, the newest exchange of each first
+
+    @property
+    def kept(self) -> int:
+        return sum(map(len, self.together))
+
+
+def _rank(history: tuple[Message, ...], setup: Setup, start: int) -> _Ranked:
+    """What the strategy chooses from a place on, by its own counter."""
     chosen, counter = setup.policy, setup.counter
     spans = [Span(start + span.start, start + span.stop) for span in exchanges(history[start:])]
-    own = counter if chosen.counter == "best" else seed_counter(chosen.counter)
-    available = _available(setup, own)
+    own = _own_counter(setup)
     groups = _groups(history, spans, chosen)
-    costs = costs_of(history, setup.places, own)
+    costs = costs_of(history, setup.places, own, own is not counter)
     weights = [sum(costs[span.start : span.stop]) for span in spans]
     sizes = [sum(weights[unit] for unit in group) for group in groups]
     marker = own.count_text(chosen.marker)
-    picked = choose(chosen.strategy, sizes, available, chosen.minimum_recent_nodes, marker)
+    picked = choose(chosen.strategy, sizes, _available(setup, own), chosen.minimum_recent_nodes, marker)
     order = [unit for group in picked.order for unit in reversed(groups[group])]
     together = [groups[group][::-1] for group in picked.order[: picked.kept]]
+    return _Ranked(spans, weights, groups, sizes, tuple(picked.order), order, together)
+
+
+def _own_counter(setup: Setup) -> Counter:
+    return setup.counter if setup.policy.counter == "best" else seed_counter(setup.policy.counter)
+
+
+def _fill(history: tuple[Message, ...], setup: Setup, start: int) -> Fitted:
+    """What the strategy chooses from a place on, as the gate lets it in."""
+    ranked, own = _rank(history, setup, start), _own_counter(setup)
+    spans, order, together = ranked.spans, ranked.order, ranked.together
     if setup.floor:
         together = [named for group in together if (named := [unit for unit in group if spans[unit].start >= setup.floor])]
         others = {unit for group in together for unit in group}
         order = [*(unit for group in together for unit in group), *(unit for unit in order if unit not in others)]
     chosen_at = [0] * len(spans)
-    if own is not counter:
+    if own is not setup.counter:
         # The strategy would take a unit where all that it ranks before, and itself, fit what it may fill, by its own counter.
-        used = marker + setup.set_aside
-        for group in picked.order:
-            used += sizes[group]
-            for unit in groups[group]:
+        used = own.count_text(setup.policy.marker) + setup.set_aside
+        for group in ranked.picked:
+            used += ranked.sizes[group]
+            for unit in ranked.groups[group]:
                 chosen_at[unit] = used
-    if setup.formula is not None:
-        chosen_at = _whole_at(history, setup, [groups[group] for group in picked.order], spans)
-    ranked = _Ranked(order, together, weights, chosen_at, spans)
     work = _work(history, setup)
     if setup.formula is not None:
-        return _fit_turns(work, ranked, setup, own)
+        chosen_at = _whole_at(history, setup, [ranked.groups[group] for group in ranked.picked], spans)
+        return _fit_turns(work, replace(ranked, order=order, together=together), chosen_at, setup, own)
     return fit(work, order, sum(map(len, together)), chosen_at, spans, setup.pins)
 
 
@@ -516,17 +615,17 @@ def _window_for(tokens: int, setup: Setup, counter: Counter) -> int:
     return ceil((tokens / room.refill + room.beside) / (1 - room.margin)) + room.reserve + 1
 
 
-def _fit_turns(work: Work, ranked: _Ranked, setup: Setup, own: Counter) -> Fitted:
+def _fit_turns(work: Work, ranked: _Ranked, chosen_at: list[int], setup: Setup, own: Counter) -> Fitted:
     """What the gate lets in of whole turns, in no more than the formula leaves by the policy's own counter.
 
     A turn that the gate would tear is left out. Only the active turn may be cut: between its exchanges, then inside the newest.
     """
     assert setup.formula is not None
-    groups, room = ranked.groups, work.room
+    groups, room = ranked.together, work.room
     while True:
         kept = sum(map(len, groups))
         try:
-            fitted = fit(replace(work, room=room), ranked.order, kept, ranked.chosen_at, ranked.spans, setup.pins)
+            fitted = fit(replace(work, room=room), ranked.order, kept, chosen_at, ranked.spans, setup.pins)
         except CannotFit:
             if room is work.room:
                 raise
@@ -538,7 +637,7 @@ def _fit_turns(work: Work, ranked: _Ranked, setup: Setup, own: Counter) -> Fitte
         elif tokens <= setup.formula:
             return fitted
         elif kept > 1:
-            groups = _lighter(groups, tokens - setup.formula, ranked.sizes)
+            groups = _lighter(groups, tokens - setup.formula, ranked.weights)
         else:
             share = min(0.97, max(setup.formula, 0) / tokens)
             room = replace(room, tokens=int(min(room.tokens, fitted.tokens) * share))

@@ -1,5 +1,6 @@
 """`weave`: from everything the agent has, the one request that fits, is whole and keeps the point; with the reasons."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
@@ -14,14 +15,14 @@ from loom.budget.models import Overrides, wire_name
 from loom.budget.models import model as find_model
 from loom.budget.profiles import Exact, profile_for
 from loom.budget.zones import Budget, BudgetOptions, allocate_budget, flow
-from loom.context.assembly import BETWEEN
+from loom.context.assembly import BETWEEN, joined, merge
 from loom.context.caches import SHARED, Caches
-from loom.context.epochs import Epoch, Renewal, epoch_of, mended
+from loom.context.epochs import Epoch, EpochEnds, Renewal, begin_after, epoch_of, mended
 from loom.context.gate import Fitted, Room, cut_of_point
 from loom.context.handles import Archive, PathArchive, to_lines
 from loom.context.markers import declares_recall, without_tool
 from loom.context.outlook import Outlook, prices_of
-from loom.context.places import EVERYWHERE, Places
+from loom.context.places import EVERYWHERE, Places, Spot
 from loom.context.policy import Policy
 from loom.context.policy import policy as find_policy
 from loom.context.report import LEFT_OUT, Item, Piece, Report
@@ -154,7 +155,18 @@ def weave(
     asked = check_wish(model, window, reserve_output, policy, sections, overrides, ratio, zones)
     _check_pins(pins, previous)
     given, spans = gather(messages, system, tools, asked.caches)
-    return build(given, asked, _find_pinned(pins, given, spans), epoch_of(previous) if previous else None)
+    pinned, places = _find_pinned(pins, given, spans), EVERYWHERE
+    if asked.policy.merge:
+        given, pinned, places = join_neighbours(given, pinned)
+    return build(given, asked, pinned, epoch_of(previous) if previous else None, places)
+
+
+def join_neighbours(given: Conversation, pins: Sequence[int]) -> tuple[Conversation, list[int], Places]:
+    """What one author said in a row as one message, and where pins stand then; places are those of the messages as given."""
+    spots = tuple(Spot(n, n + 1, ((f"{n}", f"{n}"),)) for n in range(len(given.messages)))
+    messages, places = joined(given.messages, Places(spots), merge)
+    starts = [spot.start for spot in places.spots]
+    return replace(given, messages=messages), [bisect_right(starts, pin) - 1 for pin in pins], places
 
 
 def build(
@@ -170,9 +182,14 @@ def build(
     `places` tells where the messages of a stored history stand, and `fetch` brings back what was left out of it. Where history has
     nothing left to give but goal and request, memory does: a section at a time, the least relevant first.
     """
+    if isinstance(previous, Epoch):
+        try:
+            return go_on(given, wish, pins, previous, places, fetch)
+        except EpochEnds as ends:
+            previous = begin_after(previous, ends)
     if wish.policy.strategy == "stop_at_limit":  # nothing gives way
         return _build(given, wish, pins, previous, places, fetch, ())
-    given_up = list(previous.given_up) if isinstance(previous, Epoch) else []
+    given_up: list[int] = []
     whole = None
     while True:
         try:
@@ -190,10 +207,23 @@ def build(
         given_up.append(least)
 
 
+def go_on(
+    given: Conversation,
+    wish: Wish,
+    pins: Sequence[int],
+    epoch: Epoch,
+    places: Places = EVERYWHERE,
+    fetch: Callable[[str], str] | None = None,
+) -> Context:
+    """The next request of an epoch: the last one without its tail, plus what is new. Where it cannot go on, EpochEnds says why."""
+    try:
+        return _build(given, wish, pins, epoch, places, fetch, epoch.given_up)
+    except CannotFit:
+        raise EpochEnds("what stands beside the history leaves no room for it", epoch.seen) from None
+
+
 def _is_short(report: Report) -> bool:
     """Whether goal, request or a pin is cut in an epoch that begins, and what memory takes would be enough for it."""
-    if report.epoch_reason == "continued":
-        return False
     cut = cut_of_point(report.items)
     return 0 < cut <= sum(item.after for item in report.items if item.place.startswith("sections[") and is_memory(item.zone))
 
@@ -232,7 +262,7 @@ def _build(
     if fetch:
         archive: Archive = PathArchive(places, fetch, wish.digests, wish.taken)
     else:
-        archive = Archive(before=previous.archive if isinstance(previous, Epoch) else None)
+        archive = Archive(before=previous.archive if previous else None)
 
     usable = int(budget.usable * (1 - margin))
     budget = widen_tail(budget, [s for n, s in enumerate(asked) if n not in given_up], conversation, counter, usable)
@@ -335,6 +365,7 @@ def _build(
         epoch_reason=selected.reason,
         outlook=selected.outlook,
         renewed=selected.renewed,
+        rho=selected.rho,
         ids=repaired.ids,
         head_hash=head_hash,
         history=conversation.messages,

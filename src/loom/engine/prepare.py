@@ -1,7 +1,8 @@
 """Down the stair: from a stored path to the request that is sent now, reading only what the window needs."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from math import ceil
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -9,19 +10,21 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.budget.calibration import Calibration
+from loom.budget.counting import Counter
 from loom.budget.profiles import Exact, profile_for
 from loom.context.epochs import EpochEnds, Renewal, epoch_of, hash_of
+from loom.context.gate import costs_of
 from loom.context.handles import PathArchive
-from loom.context.places import EVERYWHERE
+from loom.context.places import EVERYWHERE, Stretch, answers_of, exchanges_of
 from loom.context.policy import Policy, Strategy
-from loom.context.report import LEFT_OUT, Item, Piece
+from loom.context.report import LEFT_OUT, Item, Piece, Report
 from loom.context.sections import Section
-from loom.context.select import covered
+from loom.context.select import seed_counter
 from loom.context.summaries import with_note
 from loom.context.told import Told
-from loom.context.weave import Context, Wish, budget_for, build, gate_counter, text_counter
+from loom.context.weave import Context, Wish, budget_for, build, gate_counter, go_on, text_counter
 from loom.conversation.canonical import from_json
-from loom.conversation.message import Conversation, Message
+from loom.conversation.message import Message
 from loom.conversation.turns import Span, exchanges, newer_half
 from loom.engine.assemble import Assembled, Manner, assemble, head_of, shape_of
 from loom.engine.mapping import as_shown, drawn, with_map
@@ -29,7 +32,7 @@ from loom.engine.summing import digests_of
 from loom.errors import CannotFit
 from loom.stores.bearing import Bearing
 from loom.stores.path import Node, Path
-from loom.stores.reading import Reading, read_on, read_ranges, read_window
+from loom.stores.reading import Known, Reading, holes_of, read_on, read_ranges, read_same, read_window
 from loom.stores.sessions import SessionRow
 from loom.stores.store import Store
 from loom.stores.summaries import Summary, joined, name_of
@@ -42,6 +45,7 @@ Standing = tuple[Piece, int, int]  # a piece of the last epoch, and where on the
 GIVEN = "a person"  # who wrote a summary that no program made
 _OPENING = 60  # characters by which a summary is known in a request
 UNDONE = "the last epoch was undone, and the one before it goes on"
+_ALL = 1 << 62  # further than any path goes
 _SURELY_TOO_MUCH = 3  # windows of new text; no tokenizer counts so much less than another
 
 
@@ -92,47 +96,46 @@ def prepare(
         view = last.view if last else store.views.newest(row, now)
         summaries = store.summaries.on_path(row, now, bears.hidden)
         given_by = next((one.name for one in reversed(summaries) if one.by == GIVEN), "")
+        ends = None
         try:
             if renewing:
-                raise EpochEnds(renewing)
+                raise EpochEnds(renewing, _ALL)
             if overflowed:
-                raise EpochEnds("the provider refused the last request as too long")
+                raise EpochEnds("the provider refused the last request as too long", _ALL)
             if view and given_by and view.given != given_by:
-                raise EpochEnds("a summary was written")
+                raise EpochEnds("a summary was written", _ALL)
             if view and wish.policy.summary_replaces and view.summaries != _names(summaries):
-                raise EpochEnds("there is another summary")
+                raise EpochEnds("there is another summary", _ALL)
             if view and view.map and sight and view.map.project != sight.root:
-                raise EpochEnds("another project is mapped")
+                raise EpochEnds("another project is mapped", _ALL)
             reading = _read_again(now, view, last, usable, pins, shape_of(bears)) if view else None
-        except EpochEnds as ends:
-            reason = str(ends)
-        standing = _standing(view, wish, shape_of(bears))
-        shown = _shown(view) if overflowed else []
-        also = _edges(standing, summaries if wish.policy.summary == "cover" or wish.policy.summary_replaces else [], shown)
-        anew = None if reading else _read_anew(store, row, bears, wish, model, usable, pins, also)
+        except EpochEnds as found:
+            ends = found
+        told = summaries if wish.policy.summary == "cover" or wish.policy.summary_replaces else []
+        anew = None if reading else _read_anew(store, row, bears, wish, model, usable, pins, view, told, overflowed)
         whole = now
-    early = False
     if view and reading:
         try:
             wish = replace(wish, ratio=view.ratio)
-            told = with_map(_with_summary(wish, view.told), given, view.map, sight)
+            asked = with_map(_with_summary(wish, view.told), given, view.map, sight)
             assembled = assemble(manner, reading, bears, view.as_of, wish.policy.merge)
-            context = _build(given, told, assembled, pins, view, fetch)
+            messages, pinned = replace(given, messages=assembled.messages), _pinned(pins, assembled)
+            context = go_on(messages, asked, pinned, view.epoch, assembled.places, fetch)
             if view.undone:
                 context = replace(context, report=replace(context.report, epoch_reason=UNDONE))
                 view = replace(view, undone=False, session=0)
             return _told(context, bears, sight), _remember(context, reading, wish, model, view)
-        except EpochEnds as ends:
-            reason, early = str(ends), ends.early
+        except EpochEnds as found:
+            ends = found
+    bears = replace(bears, path=Path(path.database, path.tree, whole.end))
     if anew is None:
-        bears = replace(bears, path=Path(path.database, path.tree, whole.end))
         with bears.path.snapshot() as now:
-            anew = _read_anew(store, row, replace(bears, path=now), wish, model, usable, pins, also)
+            anew = _read_anew(store, row, replace(bears, path=now), wish, model, usable, pins, view, told, overflowed)
     wish, number, reading = anew
     number = max(number, view.epoch.number if view else -1) + 1
     wish = replace(wish, digests=digests_of(store, row, reading.nodes))
     assembled = assemble(manner, reading, bears, manner.now, wish.policy.merge)
-    floor, note = _half(shown, assembled, wish.policy.strategy) if overflowed else 0, None
+    floor, note = _half(_shown(view), assembled, wish.policy.strategy) if overflowed else 0, None
     if overflowed and wish.policy.summary != "cover" and wish.policy.strategy != "ladder":
         note = _noted(summaries, assembled, floor)
         note = replace(note, name=name_of(note, manner.now))
@@ -142,15 +145,17 @@ def prepare(
     text = joined(summaries) if wish.policy.summary == "system" else ""
     begins = Renewal(
         number,
-        reason,
-        before=_placed(standing, assembled),
+        str(ends) if ends else reason,
+        before=_placed(_standing(view, wish, shape_of(bears), ends), assembled),
         told=_summed(summaries, assembled, wish.policy) if wish.policy.summary != "system" else (),
         floor=floor,
-        early=early,
+        early=ends is not None and ends.early,
         renew=bool(renewing),
     )
     made = drawn(wish, given, sight)
-    context = _build(given, with_map(_with_summary(wish, text), given, made, sight, begins=True), assembled, pins, begins, fetch)
+    asked = with_map(_with_summary(wish, text), given, made, sight, begins=True)
+    messages, pinned = replace(given, messages=assembled.messages), _pinned(pins, assembled)
+    context = build(messages, asked, pinned, begins, assembled.places, fetch)
     began = _remember(context, reading, wish, model, None)
     kept = replace(
         began.view, as_of=manner.now, shape=shape_of(bears), told=text, map=as_shown(made, context.report), given=given_by
@@ -187,10 +192,10 @@ def _summed(summaries: Sequence[Summary], assembled: Assembled, policy: Policy) 
     """Summaries by their places in what was read now; where one has no place of its own, none: a gap is told of by its lines."""
     if policy.summary == "message":  # one message tells all of it, before whatever is left out first
         return tuple(Told(Span(0, _first_after(assembled, one.stop)), one.text, one.by) for one in summaries)
-    at = {spot.start: n for n, spot in reversed(list(enumerate(assembled.places.spots)))}
-    if not all(one.start in at and one.stop in at for one in summaries):
-        return ()
-    return tuple(Told(Span(at[one.start], at[one.stop]), one.text, one.by) for one in summaries)
+    index = _Index(assembled)
+    placed = [(index.at(one.start), index.at(one.stop), one) for one in summaries]
+    found = [Told(Span(first, last), one.text, one.by) for first, last, one in placed if first is not None and last is not None]
+    return tuple(found) if len(found) == len(summaries) else ()
 
 
 def _shown(view: View | None) -> list[tuple[int, int]]:
@@ -199,7 +204,7 @@ def _shown(view: View | None) -> list[tuple[int, int]]:
         return []
     pieces = zip(view.epoch.pieces, view.positions, strict=False)
     shown = [place for piece, place in pieces if piece.items[0].action not in LEFT_OUT]
-    return [*shown, (view.positions[-1][1] if view.positions else 0, 1 << 62)]
+    return [*shown, (view.positions[-1][1] if view.positions else 0, _ALL)]
 
 
 def _half(shown: Sequence[tuple[int, int]], assembled: Assembled, strategy: Strategy) -> int:
@@ -239,14 +244,6 @@ def _noted(summaries: Sequence[Summary], assembled: Assembled, floor: int) -> Su
 def _last_exchange(messages: Sequence[Message]) -> tuple[int, int]:
     last = exchanges(messages)[-1]
     return last.start, last.stop
-
-
-def _edges(standing: Sequence[Standing], summaries: Sequence[Summary], shown: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """What is read in any case. Where a cover begins and ends something is, so that it has a place of its own among what is not."""
-    also = [(at, at + 1) for _, start, stop in standing for at in (start, stop)]
-    also += [(start, stop) for piece, start, stop in standing if piece.items[0].action != "covered"]
-    also += [(at, at + 1) for one in summaries for at in (one.start, one.stop)]
-    return also + [(start, stop) for start, stop in shown if stop < 1 << 62]
 
 
 def prepare_ending(row: SessionRow, path: Path, wish: Wish, manner: Manner, fetch: Callable[[str], str]) -> Context:
@@ -294,15 +291,15 @@ def _read_again(path: Path, view: View, last: Prepared | None, usable: int, pins
     """What the last request of this epoch was made from, and what has come since."""
     assert path.end is not None
     if view.shape != shape:
-        raise EpochEnds("what is excluded, included, edited or made from elsewhere changed")
+        raise EpochEnds("what is excluded, included, edited or made from elsewhere changed", 0)
     ranges = (*view.ranges[:-1], (view.ranges[-1][0], len(path)))
     if len(path) <= view.ranges[-1][0]:
-        raise EpochEnds("the path now ends before what the last request showed")
+        raise EpochEnds("the path now ends before what the last request showed", _ALL)
     if not all(any(start <= pin.depth < stop for start, stop in ranges) for pin in pins):
-        raise EpochEnds("a pin changed")
-    if (path.end.total - view.total) * min(view.ratio, 1) > _SURELY_TOO_MUCH * usable:
-        raise EpochEnds(f"about {path.end.total - view.total:,} tokens have come since, too many to append")
-    return (read_on(last.reading, path) if last else None) or read_ranges(path, ranges)
+        raise EpochEnds("a pin changed", _ALL)
+    if _is_too_much(view, path, usable):
+        raise EpochEnds(f"about {path.end.total - view.total:,} tokens have come since, too many to append", _ALL)
+    return (read_on(last.reading, path) if last else None) or read_same(path, ranges, view.holes)
 
 
 def _read_anew(
@@ -313,56 +310,99 @@ def _read_anew(
     model: str,
     usable: int,
     pins: Sequence[Node],
-    also: Sequence[tuple[int, int]],
+    view: View | None,
+    told: Sequence[Summary],
+    overflowed: bool,
 ) -> tuple[Wish, int, Reading]:
-    """What an epoch that begins is made from, with the number of the last one, and the wish as counted from now on."""
+    """What an epoch that begins is made from, with the number of the last one, and the wish as counted from now on.
+
+    That is what the window can hold, and what the last epoch showed; of what that left out, what is known of it.
+    """
     path = bears.path
     wish = replace(wish, ratio=ratio_of(row, model))
-    count = (text_counter if wish.document else gate_counter)(model or None, wish.ratio).count_message
-    ranges = read_window(path, usable, pins, wish.policy.strategy == "truncate_middle", count, bears.hidden, also)
-    return wish, store.views.epoch(row, path), read_ranges(path, ranges, count)
+    count, own = counters(wish, model)
+    left = _known(view, wish) if view and view.shape == shape_of(bears) else ()
+    edges = {edge for start, stop, _ in left for edge in (start, stop)}
+    also = [(at, at + 1) for one in told for at in (one.start, one.stop) if at not in edges]
+    also += _showing(view, path, usable) if (view and view.shape == shape_of(bears)) or overflowed else []
+    from_start = wish.policy.strategy == "truncate_middle"
+    ranges = read_window(path, usable, pins, from_start, count.count_message, bears.hidden, also)
+    reading = read_ranges(path, ranges, count.count_message, left, own.count_message)
+    return wish, store.views.epoch(row, path), reading
 
 
-def _standing(view: View | None, wish: Wish, shape: str) -> list[Standing]:
-    """The pieces of the last epoch up to its last cover, with their places on the path; none where what is hidden has changed."""
-    if view is None or view.shape != shape or view.epoch.policy != wish.policy.name or not wish.policy.cover:
+def counters(wish: Wish, model: str) -> tuple[Counter, Counter]:
+    """The best counter for a model, and the policy's own."""
+    best = (text_counter if wish.document else gate_counter)(model or None, wish.ratio)
+    return best, best if wish.policy.counter == "best" else seed_counter(wish.policy.counter)
+
+
+def _known(view: View, wish: Wish) -> tuple[Known, ...]:
+    """What a view of the same policy knows of what it left out, as it is counted now."""
+    if view.epoch.policy != wish.policy.name:
+        return ()
+    if view.ratio == wish.ratio:
+        return view.left
+    factor = wish.ratio / view.ratio
+    return tuple((start, stop, replace(known, tokens=ceil(known.tokens * factor))) for start, stop, known in view.left)
+
+
+def _showing(view: View | None, path: Path, usable: int) -> list[tuple[int, int]]:
+    """The stretches of a path that the last request showed, and what has come since, unless that is far too much."""
+    shown = [(start, min(stop, len(path))) for start, stop in _shown(view) if start < len(path)]
+    if view is not None and _is_too_much(view, path, usable):
+        return [(start, stop) for start, stop in shown if stop < len(path)]
+    return shown
+
+
+def _is_too_much(view: View, path: Path, usable: int) -> bool:
+    assert path.end is not None
+    return (path.end.total - view.total) * min(view.ratio, 1) > _SURELY_TOO_MUCH * usable
+
+
+def _standing(view: View | None, wish: Wish, shape: str, ends: EpochEnds | None) -> list[Standing]:
+    """The pieces of the last epoch that still stand, with their places on the path; none where what is hidden has changed."""
+    if view is None or ends is None or view.shape != shape or view.epoch.policy != wish.policy.name:
         return []
-    pieces = covered(view.epoch.pieces)
-    return [(piece, *place) for piece, place in zip(pieces, view.positions[: len(pieces)], strict=False)]
+    placed = zip(view.epoch.pieces, view.positions, strict=False)
+    return [(piece, *place) for piece, place in placed if piece.span.stop <= ends.solid]
 
 
 def _placed(standing: Sequence[Standing], assembled: Assembled) -> tuple[Piece, ...]:
-    """Those pieces by their places in what was read now; none where one of them has no place of its own."""
-    at = {spot.start: n for n, spot in reversed(list(enumerate(assembled.places.spots)))}
+    """Those pieces by their places in what was read now, up to the first that has no place of its own."""
+    index = _Index(assembled)
     made: list[Piece] = []
     for piece, start, stop in standing:
-        if start not in at or stop not in at:
-            return ()
-        span = Span(at[start], at[stop])
-        if made and made[-1].span.stop != span.start:
-            return ()
-        if piece.items[0].action != "covered" and any(assembled.places.unread(n) for n in range(span.start, span.stop)):
-            return ()
-        made.append(replace(piece, span=span))
-    return tuple(made) if not made or made[0].span.start == 0 else ()
+        first, last = index.at(start), index.at(stop)
+        if first is None or last is None or first != (made[-1].span.stop if made else 0) or first == last:
+            break
+        if piece.items[0].action not in LEFT_OUT and any(assembled.places.unread(n) for n in range(first, last)):
+            break
+        made.append(replace(piece, span=Span(first, last)))
+    return tuple(made)
 
 
-def _build(
-    given: Conversation,
-    wish: Wish,
-    assembled: Assembled,
-    pins: Sequence[Node],
-    before: View | Renewal,
-    fetch: Callable[[str], str],
-) -> Context:
+class _Index:
+    """Where places on the path stand among what was read."""
+
+    def __init__(self, assembled: Assembled) -> None:
+        self._spots = assembled.places.spots
+        self._starts = [spot.start for spot in self._spots]
+
+    def at(self, place: int) -> int | None:
+        """The first message at a place or behind it; none where the place is inside of a stretch that was not read."""
+        found = bisect_left(self._starts, place)
+        return found if not found or self._spots[found - 1].stop <= place else None
+
+
+def _pinned(pins: Sequence[Node], assembled: Assembled) -> list[int]:
+    """Where what is pinned stands in what was read."""
     at: dict[str, int] = {}
     for n, spot in enumerate(assembled.places.spots):
         if not spot.unread:
             at.setdefault(spot.anchor, n)
             at |= {first: n for first, last in spot.nodes if first == last}
-    epoch = replace(before.epoch, only=True) if isinstance(before, View) else before
-    pinned = [at[pin.id] for pin in pins if pin.id in at]
-    return build(replace(given, messages=assembled.messages), wish, pinned, epoch, assembled.places, fetch)
+    return [at[pin.id] for pin in pins if pin.id in at]
 
 
 def _remember(context: Context, reading: Reading, wish: Wish, model: str, view: View | None) -> Prepared:
@@ -372,8 +412,40 @@ def _remember(context: Context, reading: Reading, wish: Wish, model: str, view: 
     if view is None:
         places = [report.places.span(piece.span) for piece in report.pieces]
         positions = tuple((place.start, place.stop) for place in places)
-        view = View(epoch=epoch, ranges=reading.ranges, ratio=wish.ratio, total=end.total, positions=positions)
+        left = _left_out(report, wish, model)
+        view = View(
+            epoch=epoch,
+            ranges=reading.ranges,
+            ratio=wish.ratio,
+            total=end.total,
+            positions=positions,
+            left=left,
+            holes=holes_of(reading),
+        )
     else:
         kept = view.session if epoch.pins == view.epoch.pins else 0
         view = replace(view, epoch=replace(epoch, pieces=view.epoch.pieces), ranges=reading.ranges, session=kept)
     return Prepared(reading, replace(view, node=end.seq), model, round(report.input_tokens / wish.ratio))
+
+
+def _left_out(report: Report, wish: Wish, model: str) -> tuple[Known, ...]:
+    """What is known of each stretch that a request left out."""
+    best, own = counters(wish, model)
+    places, history = report.places, report.history
+    tokens, own_tokens = costs_of(history, places, best), costs_of(history, places, own, own is not best)
+    begins = {span.start for span in exchanges(history)}
+    made: list[Known] = []
+    for piece in report.pieces:
+        if piece.items[0].action not in LEFT_OUT:
+            continue
+        inside, at = range(piece.span.start, piece.span.stop), places.span(piece.span)
+        unread = [(n, places.unread(n)) for n in inside]
+        stretch = Stretch(
+            sum(map(places.count, inside)),
+            sum(tokens[n] for n in inside),
+            sum(own_tokens[n] for n in inside),
+            sum(exchanges_of(spot) if spot else n in begins for n, spot in unread),
+            sum(answers_of(spot) if spot else history[n].role == "assistant" for n, spot in unread),
+        )
+        made.append((at.start, at.stop, stretch))
+    return tuple(made)

@@ -1,19 +1,24 @@
 """What of a path a window needs: its end, the first goal, the current request and pins; between them stretches not read."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import pairwise
 from math import ceil
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from loom.context.places import Places, Spot, stand_in
+from loom.context.places import Places, Spot, Stretch, stand_in
 from loom.conversation.message import Message, Text
+from loom.conversation.turns import exchanges
 from loom.stores.path import Node, Path
 
 _AHEAD = 64  # nodes read at once where it is not known how many are needed
 
 Count = Callable[[Message], int]
 Range = tuple[int, int]
+Hole = tuple[int, int, int, Stretch | None]  # a stretch that was not read: where it begins and ends, its tokens, what else is known
+Known = tuple[int, int, Stretch]  # a stretch of the path, and what is known of it
 
 
 class Reading(Struct, frozen=True):
@@ -85,30 +90,89 @@ class _Filler:
         return sum(self._count(said(node)) for node in nodes if node.depth not in self._spared)
 
 
-def read_ranges(path: Path, ranges: Sequence[Range], count: Count | None = None) -> Reading:
-    """Read these stretches. `count` is the counter in use: what was not read is told in its tokens."""
+def read_ranges(
+    path: Path, ranges: Sequence[Range], count: Count | None = None, known: Sequence[Known] = (), own: Count | None = None
+) -> Reading:
+    """Read these stretches. `count` is the counter in use: what was never read is told in its tokens.
+
+    `known` is what is known of stretches that were left out before: each that is not read again stands for itself.
+    """
     messages: list[Message] = []
     spots: list[Spot] = []
     read: list[Node] = []
-    before = after = None  # the last node of the stretch before, and the one behind it
+    end = 0
     for start, stop in ranges:
         # One node more at each end tells what the stretches between are called and what they take.
         found = path.read(max(start - 1, 0), min(stop + 1, len(path)))
-        if (hole := start - (before.depth + 1 if before else 0)) > 0:
-            first = after or path[start - hole]
-            tokens = found[0].total - (before.total if before else 0)
-            spots.append(Spot(start - hole, start, ((first.id, found[0].id),), max(tokens, 1)))
+        for first, last in _parts(end, start, known):
+            spots.append(_hole(path, first, last))
             messages.append(stand_in(spots[-1]))
         inside = [node for node in found if start <= node.depth < stop]
-        for node in inside:
-            spots.append(_spot(node))
-            messages.append(said(node))
+        spots += map(_spot, inside)
+        messages += map(said, inside)
         read += inside
-        before, after = inside[-1], found[-1]
+        end = stop
     if count is not None and len(spots) > len(read):
         factor = sum(count(said(node)) for node in read) / max(sum(node.tokens for node in read), 1)
         spots = [replace(spot, tokens=ceil(spot.tokens * factor)) if spot.unread else spot for spot in spots]
+        spots = _with_known(spots, read, known, count, own or count)
     return Reading(tuple(messages), Places(tuple(spots)), tuple(ranges), tuple(read))
+
+
+def read_same(path: Path, ranges: Sequence[Range], holes: Sequence[Hole]) -> Reading:
+    """Read what was read for a request before, with the same said of what was not."""
+    if not holes:
+        return read_ranges(path, ranges)
+    reading = read_ranges(path, ranges, known=[(start, stop, _NOTHING) for start, stop, _, _ in holes])
+    told = {(start, stop): (tokens, stretch) for start, stop, tokens, stretch in holes}
+    spots = []
+    for spot in reading.places.spots:
+        if spot.unread and (spot.start, spot.stop) in told:
+            tokens, stretch = told[spot.start, spot.stop]
+            spot = replace(spot, tokens=tokens, stretch=stretch)
+        spots.append(spot)
+    return replace(reading, places=Places(tuple(spots)))
+
+
+def holes_of(reading: Reading) -> tuple[Hole, ...]:
+    """What a reading says of what was not read."""
+    return tuple((spot.start, spot.stop, spot.tokens, spot.stretch) for spot in reading.places.spots if spot.unread)
+
+
+_NOTHING = Stretch(0, 0, 0, 0, 0)
+
+
+def _parts(start: int, stop: int, known: Sequence[Known]) -> Iterator[Range]:
+    """A stretch that is not read, divided where something that is known of begins or ends."""
+    edges = {edge for first, last, _ in known for edge in (first, last) if start < edge < stop}
+    return pairwise(sorted({start, stop, *edges}))
+
+
+def _hole(path: Path, start: int, stop: int) -> Spot:
+    first, last = path[start], path[stop - 1]
+    return Spot(start, stop, ((first.id, last.id),), max(last.total - first.total + first.tokens, 1))
+
+
+def _with_known(spots: Sequence[Spot], read: Sequence[Node], known: Sequence[Known], count: Count, own: Count) -> list[Spot]:
+    """The spots with what is known of each; of a stretch that is read in part, less what was read."""
+    made = list(spots)
+    starts = [spot.start for spot in spots]
+    depths = [node.depth for node in read]
+    for start, stop, stretch in known:
+        inside = range(bisect_left(starts, start), bisect_left(starts, stop))
+        holes = [n for n in inside if made[n].unread]
+        if len(holes) != 1 or made[holes[0]].start < start or made[holes[0]].stop > stop:
+            continue
+        again = [said(node) for node in read[bisect_left(depths, start) : bisect_left(depths, stop)]]
+        left = Stretch(
+            max(stretch.messages - len(again), 1),
+            max(stretch.tokens - sum(map(count, again)), 1),
+            max(stretch.own - sum(map(own, again)), 0),
+            max(stretch.exchanges - len(exchanges(again)), 0),
+            max(stretch.answers - sum(message.role == "assistant" for message in again), 0),
+        )
+        made[holes[0]] = replace(made[holes[0]], tokens=left.tokens, stretch=left)
+    return made
 
 
 def read_on(reading: Reading, path: Path) -> Reading | None:

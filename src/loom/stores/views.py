@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from loom.context.epochs import Epoch
 from loom.context.handles import Cut, mint, texts_of, to_lines
+from loom.context.places import Stretch
 from loom.context.report import Piece
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import Message
@@ -61,6 +62,8 @@ class View(Struct, frozen=True, kw_only=True):
     as_of: int = 0  # when the epoch began: ages and counts in its headers are those of then
     shape: str = ""  # what was hidden and what came in beside the path
     positions: tuple[tuple[int, int], ...] = ()  # of the epoch's pieces, where on the path each stands
+    left: tuple[tuple[int, int, Stretch], ...] = ()  # stretches of the path that it left out, and what is known of them
+    holes: tuple[tuple[int, int, int, Stretch | None], ...] = ()  # between the ranges, what is said of stretches that were not read
     told: str = ""  # summaries in its system text
     map: Mapped | None = None
     given: str = ""  # the newest summary that a person wrote, by its name

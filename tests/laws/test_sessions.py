@@ -1,0 +1,269 @@
+"""A session is the stateless run: whoever appends and prepares step by step gets what `weave(previous=)` makes of the same history.
+
+Set aside are the letters of handles, which have the same length but not always as many tokens, so here all handles have the same
+letters; the first request, which in a session leaves room to grow as every epoch does; and old history that a session does not read
+because nothing of it can stand in the window: where more than three windows come at once, and what a pin brings back from there.
+"""
+
+import asyncio
+import itertools
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given as drawn
+from hypothesis import settings
+from hypothesis import strategies as st
+from msgspec import Struct
+from msgspec.structs import replace
+
+from loom import CannotFit, Conversation, Loom, Message, Text, ToolCall, ToolResult
+from loom.context import handles
+from loom.context.epochs import Epoch, EpochEnds, Renewal, begin_after, epoch_of
+from loom.context.handles import SAMPLE
+from loom.context.places import EVERYWHERE
+from loom.context.policy import policies
+from loom.context.told import Told
+from loom.context.weave import Context, Wish, build, go_on, join_neighbours
+from loom.conversation.turns import Span
+from loom.engine import prepare as preparing
+from loom.errors import ChoiceError
+from loom.stores.views import Views
+from tests import strategies as our
+from tests.laws.test_weave import longer
+from tests.shared import examples
+
+POLICIES = [name for name in policies() if policies()[name].strategy != "stop_at_limit"]
+TOO_MUCH = "tokens have come since, too many to append"
+FIRST = "the first request on this path"
+MODEL = "gpt-4o"
+
+
+class Step(Struct, frozen=True):
+    """How many messages there are when a request is made, whether the store was opened anew before, and what else happens."""
+
+    length: int
+    restart: bool = False
+    summary: str = ""
+    pins: tuple[int, ...] = ()
+    sections: tuple[tuple[str, str], ...] = ()
+
+
+class Case(Struct, frozen=True):
+    conversation: Conversation
+    steps: tuple[Step, ...]
+    policy: str
+    window: int
+    ratio: float = 1.0
+
+
+def calls_of(conversation: Conversation) -> list[int]:
+    """How many messages there were before each message of the model, and in the end."""
+    said = [n for n, message in enumerate(conversation.messages) if message.role == "assistant" and n]
+    return [*said, len(conversation.messages)]
+
+
+class Asked(Struct, frozen=True):
+    """What a session asks the pure rooms for: to go on, or to begin, with these sections and all else that it wishes."""
+
+    begins: bool
+    wish: Wish
+
+
+class Kept:
+    """A session, with what it asked the pure rooms for."""
+
+    def __init__(self, case: Case, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.case, self.address, self.asked = case, address, list[Asked]()
+        self._ticks = itertools.count(1_700_000_000_000)
+        for name, function in (("go_on", go_on), ("build", build)):
+            monkeypatch.setattr(preparing, name, self._recorded(name == "build", function))
+        monkeypatch.setattr(preparing, "ratio_of", lambda *_: case.ratio)
+        self.loom = self._open()
+        system = "\n".join(message.text for message in case.conversation.system) or None
+        self.session = self.loom.new(model=MODEL, system=system, tools=case.conversation.tools)
+        self.appended = 0
+
+    def _recorded(self, begins: bool, function: Callable[..., Context]) -> Callable[..., Context]:
+        def called(*values: Any) -> Context:
+            self.asked.append(Asked(begins, values[1]))
+            return function(*values)
+
+        return called
+
+    def _open(self) -> Loom:
+        return Loom.open(self.address, now=lambda: next(self._ticks), tenant=str(id(self)))
+
+    def request(self, step: Step) -> Context | None:
+        self.asked.clear()
+        if step.restart:
+            self.loom.close()
+            self.loom = self._open()
+            self.session = self.loom.session(self.session.id)
+        if step.length > self.appended:
+            self.session.append(*self.case.conversation.messages[self.appended : step.length])
+            self.appended = step.length
+        with suppress(ChoiceError):  # there must be something to sum up
+            if step.summary:
+                self.session.set_summary(step.summary)
+        try:
+            return asyncio.run(
+                self.session.prepare(
+                    window=self.case.window,
+                    reserve_output=0,
+                    policy=self.case.policy,
+                    sections=step.sections,
+                    pins=[self.session.path[pin].id for pin in step.pins],
+                )
+            )
+        except CannotFit:
+            return None
+
+    def told(self) -> tuple[Told, ...]:
+        session = self.session
+        found = session._store.summaries.on_path(session.row, session.path)
+        return tuple(Told(Span(one.start, one.stop), one.text, one.by) for one in found)
+
+
+class Stateless:
+    """The same from the pure rooms alone, with all of the history at hand."""
+
+    def __init__(self, case: Case, system: tuple[Message, ...]) -> None:
+        self.given = Conversation(messages=(), system=system, tools=case.conversation.tools, model=MODEL)
+        self.messages, self.merging = case.conversation.messages, policies()[case.policy].merge
+        self.last: Context | None = None
+        self.told: tuple[Told, ...] = ()
+
+    def request(self, step: Step, asked: Sequence[Asked], told: tuple[Told, ...]) -> Context | None:
+        given, pins, places = replace(self.given, messages=self.messages[: step.length]), list(step.pins), EVERYWHERE
+        if self.merging:
+            given, pins, places = join_neighbours(given, pins)
+        made: Context | None = None
+        ends: EpochEnds | None = None
+        try:
+            for one in asked:  # with a fresh window a session asks once more, with the handoff in the system text
+                try:
+                    previous = self._begun(told, ends, made) if one.begins else self._standing(told)
+                    made = (build if one.begins else go_on)(given, one.wish, pins, previous, places)
+                except EpochEnds as found:
+                    ends = found
+        except CannotFit:
+            return None
+        self.last, self.told = made, told
+        return made
+
+    def _standing(self, told: tuple[Told, ...]) -> Epoch:
+        assert self.last is not None
+        return replace(epoch_of(self.last.report), told=told)
+
+    def _begun(self, told: tuple[Told, ...], ends: EpochEnds | None, made: Context | None) -> Renewal:
+        renewing = made.report.epoch_reason if made else ""
+        if self.last is None:
+            return Renewal(0, renewing or FIRST, told=told, renew=bool(renewing))
+        epoch = self._standing(told)
+        forced = EpochEnds(renewing or "a summary was written", epoch.seen)
+        return replace(begin_after(epoch, forced if renewing or ends is None else ends), renew=bool(renewing))
+
+
+def facts(context: Context | None) -> Any:
+    if context is None:
+        return None
+    report = context.report
+    items = [(item.place, item.action, item.rule, item.before, item.after) for item in report.items]
+    return {
+        "epoch": (report.epoch, report.epoch_reason, report.renewed),
+        "items": items,
+        "sent": (context.conversation.system, context.conversation.messages),
+        "tokens": report.input_tokens,
+        "pressure": report.pressure,
+    }
+
+
+def is_known(context: Context) -> bool:
+    """Whether all of the history was read once, for this request or for one before it."""
+    never = any(spot.unread and spot.stretch is None for spot in context.report.places.spots)
+    return not never and TOO_MUCH not in context.report.epoch_reason
+
+
+def compare(case: Case, address: str) -> list[Context | None]:
+    made: list[Context | None] = []
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(handles.Archive, "_name", lambda self, place, content, thing: (SAMPLE, place))
+        monkeypatch.setattr(Views, "clashes", lambda self, row, cuts: frozenset())
+        kept = Kept(case, address, monkeypatch)
+        try:
+            alone = Stateless(case, kept.session.row.head.system)
+            for number, step in enumerate(case.steps):
+                context = kept.request(step)
+                expected = alone.request(step, kept.asked, kept.told())
+                if context and not is_known(context):
+                    break
+                found, wanted = facts(context), facts(expected)
+                assert (found is None) == (wanted is None), f"call {number}"
+                if found is None:
+                    continue
+                for key, value in wanted.items():
+                    assert found[key] == value, f"call {number}: {key}"
+                made.append(context)
+        finally:
+            kept.loom.close()
+    return made
+
+
+def worked(steps: int, words: int) -> Conversation:
+    """A goal, then a call and its result again and again, with a new request after every tenth."""
+    said = [Message("user", (Text("The goal: read all pages and write down what they say about looms."),))]
+    for n in range(steps):
+        said.append(
+            Message("assistant", (Text(f"Now page {n}."), ToolCall(f"c{n}", "read_file", f'{{"path":"docs/page_{n}.md"}}')))
+        )
+        text = f"line {n} of docs/page_{n}.md says loom_{n * 7} = {n * 13} " * (words // 8)
+        said.append(Message("tool", (ToolResult(f"c{n}", (Text(text),), name="read_file"),)))
+        if n % 10 == 9:
+            said.append(Message("assistant", (Text("Done."),)))
+            said.append(Message("user", (Text(f"Go on behind page {n}."),)))
+    return Conversation(messages=tuple(said), system=(Message("system", (Text("You are careful."),)),))
+
+
+def steps_of(conversation: Conversation, restarts: int = 0, **what: Any) -> tuple[Step, ...]:
+    """A step for each call, with a restart before each so many."""
+    lengths = calls_of(conversation)
+    return tuple(Step(length, restart=bool(restarts) and n % restarts == restarts - 1, **what) for n, length in enumerate(lengths))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(("window", "restarts"), [(1_200, 3), (2_000, 0), (4_000, 5)])
+def test_a_long_session_is_the_stateless_run_with_and_without_restarts(
+    policy: str, window: int, restarts: int, tmp_path: Path
+) -> None:
+    conversation = worked(60, 60)
+    made = compare(Case(conversation, steps_of(conversation, restarts), policy, window), str(tmp_path / "store.db"))
+    assert any(context and context.report.epoch > 0 for context in made)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    conversation = longer(draw(our.conversations(our.histories(8))), draw(st.sampled_from([0, 5, 30, 60])))
+    said = tuple(message for message in conversation.messages if message.role not in ("system", "developer"))
+    conversation = replace(conversation, messages=said or (Message("user", (Text("hello"),)),))
+    steps: list[Step] = []
+    pins: tuple[int, ...] = ()
+    sections = tuple(draw(st.lists(st.tuples(st.sampled_from(["rules", "memory", "knowledge", "skills"]), our.words), max_size=2)))
+    for length in calls_of(conversation):
+        if draw(st.integers(0, 5)) == 0:
+            pins = (*pins, draw(st.integers(0, length - 1)))
+        summary = draw(our.words) if draw(st.integers(0, 7)) == 0 else ""
+        steps.append(Step(length, draw(st.integers(0, 3)) == 0, summary, pins, sections))
+    window = draw(st.sampled_from([300, 600, 1_000, 2_000, 4_000, 50_000]))
+    return Case(conversation, tuple(steps), draw(st.sampled_from(POLICIES)), window, draw(st.sampled_from([1.0, 1.0, 0.8, 1.5])))
+
+
+@settings(max_examples=examples(120))
+@drawn(case=cases())
+def test_a_session_is_the_stateless_run(case: Case) -> None:
+    restarts = any(step.restart for step in case.steps)
+    with tempfile.TemporaryDirectory() as folder:
+        compare(case, str(Path(folder) / "store.db") if restarts else ":memory:")
