@@ -160,15 +160,18 @@ def test_figures_agree_with_the_shared_definitions_on_what_was_sent(policy: str)
 
 
 def test_what_cannot_fit_is_counted_as_refused_and_the_replay_goes_on() -> None:
+    [none] = replay(conversation(session(3)), window=20, reserve_output=0).values()
+    assert "choose a larger window" in none.calls[-1].refused
+    assert (none.figures.refused, none.figures.calls, none.figures.mean_tokens) == (3, 3, None)
+    assert set(none.figures.as_dict()) == {"calls", "refused", "over_budget", "torn_pairs", "goal_missing", "epochs"}
+
+
+def test_a_long_system_message_inside_a_conversation_refuses_no_call() -> None:
     messages = session(12)
     messages.insert(2, {"role": "system", "content": "A law of many words. " * 60})
     messages.insert(2, {"role": "assistant", "content": "Yes?"})
     [played] = replay(conversation(messages), window=200, reserve_output=0).values()
-    assert played.figures.refused == len(played.calls) - 1
-    assert "choose a larger window" in played.calls[-1].refused
-    [none] = replay(conversation(session(3)), window=20, reserve_output=0).values()
-    assert (none.figures.refused, none.figures.calls, none.figures.mean_tokens) == (3, 3, None)
-    assert set(none.figures.as_dict()) == {"calls", "refused", "over_budget", "torn_pairs", "goal_missing", "epochs"}
+    assert played.figures.refused == 0
 
 
 def test_pictures_are_counted_by_the_formula_of_the_provider_and_not_by_their_letters() -> None:
@@ -316,7 +319,7 @@ def test_a_transcript_without_a_call_is_told_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (("--window", "-5"), "positive number of tokens, found -5"),
+        (("--window", "-5"), "number of tokens from 0 on, found -5"),
         (("--policy", "zork"), "unknown policy 'zork'; choose one of default"),
         (("--policy", "tree,tree"), "'tree' is named twice"),
         (("--policy", ","), "--policy names none"),
