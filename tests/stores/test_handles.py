@@ -192,7 +192,7 @@ def test_a_marker_inside_a_message_is_recalled_by_who_was_shown_it_and_went_else
     other = tree.say("Which colour?", after=first.id, agent="ann")
     merged = tree.merge(left.id, into=other.id, agent="ann")
     assert merged.message is not None
-    handle = merged.message.text.partition("recall ")[2][:13]
+    handle = merged.message.text.partition("handle ")[2][:13]
     tree.switch(merged.id, agent="bob")
     bob = tree.session("bob")
     prepared(bob, window=4000)
