@@ -260,3 +260,18 @@ def test_annotations_that_say_something_are_kept_and_not_sent() -> None:
 def test_an_object_in_place_of_a_list_of_messages_is_refused() -> None:
     with pytest.raises(Exception, match="messages must be a list"):
         weave(completion(content="hi").choices[0].message)
+
+
+@pytest.mark.parametrize(
+    ("block", "wire"),
+    [
+        ({"type": "search_result", "source": "s", "title": "t", "content": [{"type": "text", "text": "found"}]}, "anthropic"),
+        ({"type": "container_upload", "file_id": "f1"}, "anthropic"),
+        ({"type": "input_file", "file_id": "f1"}, "responses"),
+    ],
+)
+def test_a_block_that_only_one_wire_has_comes_back_on_that_wire(block: dict[str, Any], wire: str) -> None:
+    """Nothing else in the message says which wire it is of."""
+    request = weave([{"role": "user", "content": [block]}], model="gpt-4o").render(wire)
+    [message] = request["messages" if wire == "anthropic" else "input"]
+    assert message["content"] == [block]

@@ -14,7 +14,10 @@ from loom.dialects.responses_rules import CALLS, KIND_OF_OUTPUT
 from loom.dialects.wire import expect_object
 from loom.errors import WireError
 
-_ANTHROPIC_BLOCKS = {"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use", "document"}
+_ANTHROPIC_BLOCKS = {
+    "tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use", "document", "search_result",
+    "web_search_tool_result", "container_upload", "mcp_tool_use", "mcp_tool_result", "compaction",
+}  # fmt: skip
 _OPENAI_ROLES = {"tool", "function", "developer"}
 _ITEMS = {"reasoning", *CALLS, *KIND_OF_OUTPUT, "web_search_call", "file_search_call", "item_reference"}
 
@@ -46,7 +49,7 @@ def is_item(value: Any) -> bool:
         return True
     content = value.get("content")
     return isinstance(content, list) and any(
-        isinstance(p, dict) and str(p.get("type")) in ("input_text", "output_text", "input_image") for p in content
+        isinstance(p, dict) and str(p.get("type")) in ("input_text", "output_text", "input_image", "input_file") for p in content
     )
 
 
