@@ -84,7 +84,7 @@ def test_budget_takes_every_option() -> None:
         "total": 50_000,
     }
     assert report_of("budget", SONNET, "--max-tokens", "10000")["history"] == 5904
-    assert "they were scaled to" in loom("budget", SONNET, "--window", "8000").stdout
+    assert "they were scaled to" in loom("budget", SONNET, "--window", "8000", COLUMNS="160").stdout
 
 
 def test_an_unknown_model_is_no_error_but_told(long: Path) -> None:
@@ -216,7 +216,7 @@ def test_policies_are_listed_and_shown() -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (("--window", "-5"), "positive number of tokens, found -5; leave it out"),
+        (("--window", "-5"), "number of tokens from 0 on, found -5"),
         (("--window", "0"), "positive number of tokens, found 0; leave it out"),
         (("--policy", "zork"), "unknown policy 'zork'; choose one of default"),
         (("--window", "2000", "--reserve", "2000"), "2000 leaves nothing of 2000 tokens; lower it"),

@@ -406,8 +406,8 @@ def test_the_reserve_is_the_limit_that_is_sent() -> None:
 
 def test_bad_numbers_and_names_are_refused() -> None:
     for options, words in (
-        ({"window": -5}, "positive number"),
-        ({"window": 0}, "positive number"),
+        ({"window": -5}, "number of tokens"),
+        ({"window": 0}, "number of tokens"),
         ({"window": 100, "reserve_output": 100}, "leaves nothing"),
         ({"policy": "nope"}, "choose one of default"),
     ):

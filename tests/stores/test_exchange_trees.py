@@ -43,6 +43,9 @@ def reshaped(line: dict[str, Any]) -> dict[str, Any]:
     """A line of the first version as it is written now: views have learnt to say what they are of."""
     if line["line"] == "view":
         line["view"]["epoch"]["given_up"] = []
+        line["view"]["epoch"]["told"] = []
+        del line["view"]["epoch"]["only"]
+        line["view"] |= {"left": [], "holes": [], "summaries": [], "shown": []}
         line["view"] |= {"as_of": 0, "shape": "", "positions": [], "told": "", "map": None, "given": "", "of": -1, "undone": False}
     return line
 

@@ -1,14 +1,10 @@
 """How messages of a tree are read: neighbours of one author as one, a header above each, or a text without roles."""
 
-from collections.abc import Callable, Sequence
-
 from msgspec.structs import replace
 
-from loom.context.places import Places, Spot
 from loom.conversation.message import Media, Message, Part, Reasoning, Text
 
 BETWEEN = "\n\n"
-Join = Callable[[Message, Message], Message | None]  # none where they stay apart
 
 
 def merge(one: Message, other: Message) -> Message | None:
@@ -55,21 +51,3 @@ def _words(part: Part) -> str:
             return f"[{part.kind} content]"
         case _:
             return ""
-
-
-def joined(
-    messages: Sequence[Message], places: Places, join: Callable[[Message, Message], Message | None]
-) -> tuple[tuple[Message, ...], Places]:
-    """Neighbours that `join` makes one message of, with one place for both."""
-    made: list[Message] = []
-    spots: list[Spot] = []
-    for message, spot in zip(messages, places.spots, strict=True):
-        one = join(made[-1], message) if made and not spot.unread and not spots[-1].unread else None
-        if one is None:
-            made.append(message)
-            spots.append(spot)
-            continue
-        made[-1] = one
-        before = spots[-1]
-        spots[-1] = Spot(before.start, spot.stop, (*before.nodes, *spot.nodes), 0, before.beside and spot.beside, spot.anchor)
-    return tuple(made), replace(places, spots=tuple(spots))

@@ -1,6 +1,5 @@
 """`weave`: from everything the agent has, the one request that fits, is whole and keeps the point; with the reasons."""
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
@@ -15,14 +14,14 @@ from loom.budget.models import Overrides, wire_name
 from loom.budget.models import model as find_model
 from loom.budget.profiles import Exact, profile_for
 from loom.budget.zones import Budget, BudgetOptions, allocate_budget, flow
-from loom.context.assembly import BETWEEN, joined, merge
+from loom.context.assembly import BETWEEN
 from loom.context.caches import SHARED, Caches
 from loom.context.epochs import Epoch, EpochEnds, Renewal, begin_after, epoch_of, mended
 from loom.context.gate import Fitted, Room, cut_of_point
 from loom.context.handles import Archive, PathArchive, to_lines
 from loom.context.markers import declares_recall, without_tool
 from loom.context.outlook import Outlook, prices_of
-from loom.context.places import EVERYWHERE, Places, Spot
+from loom.context.places import EVERYWHERE, Places
 from loom.context.policy import Policy
 from loom.context.policy import policy as find_policy
 from loom.context.report import LEFT_OUT, Item, Piece, Report
@@ -155,18 +154,7 @@ def weave(
     asked = check_wish(model, window, reserve_output, policy, sections, overrides, ratio, zones)
     _check_pins(pins, previous)
     given, spans = gather(messages, system, tools, asked.caches)
-    pinned, places = _find_pinned(pins, given, spans), EVERYWHERE
-    if asked.policy.merge:
-        given, pinned, places = join_neighbours(given, pinned)
-    return build(given, asked, pinned, epoch_of(previous) if previous else None, places)
-
-
-def join_neighbours(given: Conversation, pins: Sequence[int]) -> tuple[Conversation, list[int], Places]:
-    """What one author said in a row as one message, and where pins stand then; places are those of the messages as given."""
-    spots = tuple(Spot(n, n + 1, ((f"{n}", f"{n}"),)) for n in range(len(given.messages)))
-    messages, places = joined(given.messages, Places(spots), merge)
-    starts = [spot.start for spot in places.spots]
-    return replace(given, messages=messages), [bisect_right(starts, pin) - 1 for pin in pins], places
+    return build(given, asked, _find_pinned(pins, given, spans), epoch_of(previous) if previous else None)
 
 
 def build(
@@ -262,7 +250,7 @@ def _build(
     if fetch:
         archive: Archive = PathArchive(places, fetch, wish.digests, wish.taken)
     else:
-        archive = Archive(before=previous.archive if previous else None)
+        archive = Archive(before=previous.archive if isinstance(previous, Epoch) else None)
 
     usable = int(budget.usable * (1 - margin))
     budget = widen_tail(budget, [s for n, s in enumerate(asked) if n not in given_up], conversation, counter, usable)

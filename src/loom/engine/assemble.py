@@ -6,14 +6,14 @@ from hashlib import blake2b
 from msgspec import Struct
 from msgspec.structs import replace
 
-from loom.context.assembly import BETWEEN, as_text, headed, joined, merge
+from loom.context.assembly import BETWEEN, as_text, headed, merge
 from loom.context.places import Places
 from loom.context.policy import Policy, policy
 from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Conversation, Message, Text
 from loom.conversation.tree import Preferences, Source
-from loom.stores.bearing import Bearing, bearing, lay
+from loom.stores.bearing import Bearing, bearing, joined, lay
 from loom.stores.path import Node, Path
 from loom.stores.reading import Reading, said
 from loom.stores.sessions import Aside, SessionRow

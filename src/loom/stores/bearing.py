@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import ceil
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from loom.context.places import Places, Spot, stand_in
 from loom.conversation.message import Message
@@ -20,6 +21,7 @@ from loom.stores.reading import Reading
 _FEW = 24  # places on a path that are looked up one by one before all of it is walked
 
 Write = Callable[[Node], Message]
+Join = Callable[[Message, Message], Message | None]  # none where they stay apart
 
 
 class Extra(Struct, frozen=True):
@@ -330,3 +332,19 @@ class _Laid:
                 alone = unread(depth, depth + 1)
                 self.at(depth, known[depth][1], alone, stand_in(alone), unread=True)
             begin = depth + 1
+
+
+def joined(messages: Sequence[Message], places: Places, join: Join) -> tuple[tuple[Message, ...], Places]:
+    """Neighbours that `join` makes one message of, with one place for both."""
+    made: list[Message] = []
+    spots: list[Spot] = []
+    for message, spot in zip(messages, places.spots, strict=True):
+        one = join(made[-1], message) if made and not spot.unread and not spots[-1].unread else None
+        if one is None:
+            made.append(message)
+            spots.append(spot)
+            continue
+        made[-1] = one
+        before = spots[-1]
+        spots[-1] = Spot(before.start, spot.stop, (*before.nodes, *spot.nodes), 0, before.beside and spot.beside, spot.anchor)
+    return tuple(made), replace(places, spots=tuple(spots))
