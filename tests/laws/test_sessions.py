@@ -1,12 +1,14 @@
 """A session is the stateless run: whoever appends and prepares step by step gets what `weave(previous=)` makes of the same history.
 
-Set aside are the letters of handles, which have the same length but not always as many tokens, so here all handles have the same
-letters; the first request, which in a session leaves room to grow as every epoch does; and old history that a session does not read
-because nothing of it can stand in the window: where more than three windows come at once, and what a pin brings back from there.
+Set aside are the letters of handles, which have the same length but not always as many tokens, so here all handles are made of
+digits, of which the tokenizer takes three at a time; the first request, which in a session leaves room to grow as every epoch does;
+and old history that a session does not read because nothing of it can stand in the window: where more than three windows come at
+once, and what a pin brings back from there.
 """
 
 import asyncio
 import itertools
+import re
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -23,7 +25,7 @@ from msgspec.structs import replace
 from loom import CannotFit, Conversation, Loom, Message, Text, ToolCall, ToolResult
 from loom.context import handles
 from loom.context.epochs import Epoch, EpochEnds, Renewal, begin_after, epoch_of
-from loom.context.handles import SAMPLE
+from loom.context.handles import LENGTH, SAMPLE, mint, to_lines
 from loom.context.policy import policies
 from loom.context.told import Told
 from loom.context.weave import Context, Wish, build, go_on
@@ -164,6 +166,19 @@ class Stateless:
         return replace(begin_after(epoch, forced if renewing or ends is None else ends), renew=bool(renewing))
 
 
+def mint_digits(place: str, content: str) -> str:
+    """A handle of digits."""
+    letters = mint(place, content)[1:].encode()
+    return "~" + "".join("234567"[letter % 6] for letter in letters)
+
+
+_HANDLE = re.compile(f"~[2-7]{{{LENGTH - 1}}}")
+
+
+def without_handles(messages: Sequence[Message]) -> str:
+    return _HANDLE.sub(SAMPLE, to_lines(messages))
+
+
 def facts(context: Context | None) -> Any:
     if context is None:
         return None
@@ -173,7 +188,7 @@ def facts(context: Context | None) -> Any:
     return {
         "epoch": (report.epoch, report.epoch_reason, report.renewed),
         "items": items,
-        "sent": (context.conversation.system, context.conversation.messages),
+        "sent": (without_handles(context.conversation.system), without_handles(context.conversation.messages)),
         "tokens": report.input_tokens,
         "pressure": report.pressure,
     }
@@ -188,7 +203,7 @@ def is_known(context: Context) -> bool:
 def compare(case: Case, address: str) -> list[Context | None]:
     made: list[Context | None] = []
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(handles, "mint", lambda place, content: SAMPLE)
+        monkeypatch.setattr(handles, "mint", mint_digits)
         kept = Kept(case, address, monkeypatch)
         try:
             alone = Stateless(case, kept.session.row.head.system)
