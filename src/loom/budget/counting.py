@@ -234,12 +234,20 @@ def _message_field_tokens(message: Message, measure: Callable[[str], int]) -> in
 def _beside_part(part: Part, measure: Callable[[str], int]) -> int:
     match part:
         case Opaque():
-            return json_tokens(part.json, measure)
+            return json_tokens(_without_sound(part), measure)
         case Reasoning():
             return _sealed_thought_tokens(part, measure)
         case ToolCall():
             return field_tokens(part.carried, measure) + _wrapped_input_tokens(part, measure)
     return field_tokens(part.carried, measure) if part.carried is not None else 0
+
+
+def _without_sound(part: Opaque) -> str:
+    """The JSON of a piece; what a model said aloud is sent by its id or its transcript, never as sound."""
+    if part.wire != "openai" or "audio" not in part.form:
+        return part.json
+    audio = from_json(part.json)
+    return to_json({key: value for key, value in audio.items() if key != "data"})
 
 
 def _sealed_thought_tokens(part: Reasoning, measure: Callable[[str], int]) -> int:

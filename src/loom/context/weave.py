@@ -32,6 +32,7 @@ from loom.conversation.checked import MAX_NUMBER
 from loom.conversation.message import Carried, Conversation, Message, Text, Tool, ToolCall, ToolResult
 from loom.conversation.turns import Span, in_flight
 from loom.dialects import dialect
+from loom.dialects.blocks import note_unknown_blocks
 from loom.dialects.given import parse_placed, parse_tool
 from loom.dialects.plain import is_sdk_object
 from loom.dialects.repair import Repaired, repair
@@ -322,6 +323,7 @@ def _build(
         else [n for n in measured.notes if not n.startswith("fixed zones")]
     )
     notes = [*told, *(what for _, what in changed)]
+    notes += note_unknown_blocks(woven.messages)
     if has_no_map(asked):
         notes.append(
             f"no map: no file of the project fits in its zone of {budget['repo_map']:,} tokens; enlarge the zone or the window"

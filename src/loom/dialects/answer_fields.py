@@ -4,7 +4,7 @@ Which they are stands in the tables of the wires (`*_rules.py`). Here they are t
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
@@ -13,13 +13,24 @@ from loom.conversation.message import Carried, Message, Opaque, Part
 from loom.dialects import anthropic_rules, openai_rules, responses_rules
 from loom.dialects.wire import Json, answer_fields_in
 
+_RESPONSES_PART_FIELDS = responses_rules.ITEM_FIELDS | responses_rules.PART_FIELDS | responses_rules.REASONING_FIELDS
 # By wire: the fields of a message, and those of its parts.
 _FIELDS: Mapping[str, tuple[Mapping[str, tuple[str, bool]], Mapping[str, tuple[str, bool]]]] = {
     "openai": (openai_rules.ANSWER_FIELDS, openai_rules.CALL_FIELDS | openai_rules.FUNCTION_FIELDS),
-    "responses": (responses_rules.ITEM_FIELDS, responses_rules.ITEM_FIELDS | responses_rules.PART_FIELDS),
+    "responses": (responses_rules.ITEM_FIELDS, _RESPONSES_PART_FIELDS),
     "anthropic": (anthropic_rules.ANSWER_FIELDS, anthropic_rules.BLOCK_FIELDS),
 }
-_NAMES = {wire: re.compile(f'"(?:{"|".join({*whole, *part})})":') for wire, (whole, part) in _FIELDS.items()}
+
+
+def _pattern(tables: Iterable[Mapping[str, tuple[str, bool]]]) -> re.Pattern[str]:
+    """What the JSON of carried fields has in it where it may have a field of these tables."""
+    fields = {name: only_empty for table in tables for name, (_, only_empty) in table.items()}
+    always = "|".join(name for name, only_empty in fields.items() if not only_empty)
+    empty = "|".join(name for name, only_empty in fields.items() if only_empty)
+    return re.compile(rf'"(?:{always})":|"(?:{empty})":(?:null|\[\])')
+
+
+_NAMES = {wire: _pattern(tables) for wire, tables in _FIELDS.items()}
 _NESTED = ("outer", "inner", "item", "part")  # where a dialect keeps fields one level down
 _TELLING = frozenset(["annotations"])  # what says something that the message does not say elsewhere
 

@@ -23,6 +23,7 @@ from loom.conversation.message import (
     ToolResult,
 )
 from loom.dialects.anthropic_rules import RULES, check, check_messages
+from loom.dialects.blocks import keep_other_block
 from loom.dialects.settings import thinking_tokens, translate_settings
 from loom.dialects.wire import (
     Dialect,
@@ -43,6 +44,7 @@ from loom.dialects.wire import (
     placeholder,
     strictness,
     take_head,
+    transcript,
     without,
 )
 from loom.errors import WireError
@@ -157,7 +159,7 @@ def parse_block(block: Json, place: str) -> Part:
         case {"type": "text" | "thinking" | "redacted_thinking" | "tool_use" | "tool_result" as kind}:
             raise WireError(place, f"a whole {kind} block", block)
         case {"type": str()}:
-            return opaque(NAME, block)
+            return keep_other_block(NAME, block, place)
     raise WireError(f"{place}.type", "the name of a block", block.get("type"))
 
 
@@ -308,6 +310,8 @@ def _render_block(part: Part, place: str, losses: list[Loss]) -> Json:
         if part.wire == NAME:
             raw: Json = from_json(part.json)
             return raw
+        if words := transcript(part, place, losses):
+            return {"type": "text", "text": words}
         losses.append(Loss(place, placeholder(part)))
         return {}
     fields, form = carried_fields(part.carried, NAME), carried_form(part.carried, NAME)

@@ -5,7 +5,7 @@ from typing import Any
 
 from loom.conversation.message import Conversation, Media, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 from loom.conversation.names import flatten
-from loom.dialects.wire import Dialect, Finding, Loss, Rendered, placeholder
+from loom.dialects.wire import Dialect, Finding, Loss, Rendered, placeholder, transcript
 from loom.errors import ChoiceError
 
 NAME = "document"
@@ -50,6 +50,8 @@ def _render_part(part: Part, place: str, losses: list[Loss]) -> str:
             return f"{mark} {part.name + ': ' if part.name else ''}{text}"
         case Media(source="text"):
             return part.value
+        case Opaque() if words := transcript(part, place, losses):
+            return words
         case Media() | Opaque():
             losses.append(Loss(place, f"{placeholder(part)}; a placeholder stands for it"))
             return placeholder(part)

@@ -172,7 +172,9 @@ def _parse_item(value: Any, place: str) -> Parsed:
     if isinstance(value, Message):
         return (value,)
     found = responses.parse_item(value, place)
-    return [drop_empty_fields_of_part(part) for part in found] if isinstance(found, list) else found
+    if isinstance(found, list):
+        return [drop_empty_fields_of_part(part) for part in found]
+    return tuple(drop_empty_answer_fields(message) for message in found)
 
 
 def _ends_in_results(results: Sequence[Parsed]) -> bool:

@@ -388,7 +388,7 @@ class Mender:
                 call.early = None
             else:
                 self._note("unanswered-call", held.index, f"answered the call {shorten(call.written)!r} of {name}: {UNANSWERED}")
-                answer = ToolResult(call.call.id, (Text(UNANSWERED),), error=True, name=name, kind=call.call.kind)
+                answer = ToolResult(call.call.id, (Text(UNANSWERED),), error=True, kind=call.call.kind)
                 remember(self._given_up, call.written)
             held.answers.append(Message("tool", (answer,)))
             held.origins.append(origin)

@@ -17,6 +17,7 @@ from loom.conversation.message import (
     ToolCall,
     ToolResult,
 )
+from loom.dialects.blocks import keep_other_block
 from loom.dialects.openai_rules import ROLES, RULES, check, check_messages
 from loom.dialects.settings import translate_settings
 from loom.dialects.wire import (
@@ -168,7 +169,7 @@ def parse_part(part: Json, place: str) -> Text | Media | Opaque:
         case {"type": "file", "file": dict(file)}:
             return _parse_file(part, file)
         case {"type": str()}:
-            return opaque(NAME, part)
+            return keep_other_block(NAME, part, place)
     raise WireError(f"{place}.type", "the name of a content part", part.get("type"))
 
 
@@ -234,7 +235,7 @@ def _take_audio(fields: Json) -> list[Part]:
 
 def _take_calls(fields: Json, place: str) -> list[Part]:
     calls: list[Part] = []
-    if isinstance(fields.get("tool_calls"), list) and fields["tool_calls"]:
+    if fields.get("tool_calls") is not None and expect_list(fields["tool_calls"], f"{place}.tool_calls"):
         for n, wire in enumerate(fields.pop("tool_calls")):
             at = f"{place}.tool_calls[{n}]"
             calls.append(_parse_call(expect_object(wire, at), at))
@@ -242,6 +243,10 @@ def _take_calls(fields: Json, place: str) -> list[Part]:
         case {"name": str(name), "arguments": str(arguments), **rest}:
             del fields["function_call"]
             calls.append(ToolCall("", name, arguments, carried=carry(NAME, _both({}, rest), ["function_call"])))
+        case None | dict():
+            pass
+        case other:
+            raise WireError(f"{place}.function_call", "an object with a name and arguments", other)
     return calls
 
 
@@ -341,7 +346,7 @@ def _render_message(message: Message, place: str, losses: list[Loss]) -> Json:
             case Opaque() if part.wire != NAME:
                 losses.append(Loss(place, placeholder(part)))
             case Opaque() if "audio" in part.form:
-                wire["audio"] = from_json(part.json)
+                wire["audio"] = _render_audio(part)
             case _:
                 content.append(part)
     if message.parts and not content and not calls and len(wire) == 1:
@@ -363,6 +368,12 @@ def _render_message(message: Message, place: str, losses: list[Loss]) -> Json:
         wire["name"] = message.author
     losses += [Loss(place, f"the field {key}") for key in foreign(message.carried, NAME)]
     return wire | carried_fields(message.carried, NAME)
+
+
+def _render_audio(part: Opaque) -> Json:
+    """What the model said aloud, by its id: a request has no more of it."""
+    audio: Json = from_json(part.json)
+    return {"id": audio["id"]} if "id" in audio else audio
 
 
 def _render_part(part: Part, place: str, losses: list[Loss]) -> Json:

@@ -22,6 +22,7 @@ from loom.conversation.message import (
     ToolResult,
 )
 from loom.conversation.turns import Span
+from loom.dialects.blocks import check_block_type, keep_other_block
 from loom.dialects.parsed import Parsed
 from loom.dialects.responses_rules import BY_KIND, CALLS, KIND_OF_OUTPUT, RULES, USER_ITEMS, check, check_messages
 from loom.dialects.settings import translate_settings
@@ -46,6 +47,7 @@ from loom.dialects.wire import (
     split_data_url,
     strictness,
     take_head,
+    transcript,
     without,
 )
 from loom.errors import WireError
@@ -137,7 +139,7 @@ def _parse_item(item: Json, place: str) -> Message | list[Part]:
         case str() if kind in USER_ITEMS:
             return Message("user", (opaque(NAME, item),))
         case str():
-            return [opaque(NAME, item)]
+            return [keep_other_block(NAME, item, place)]
     raise WireError(f"{place}.type", "the name of an item", kind)
 
 
@@ -178,6 +180,7 @@ def _parse_written(content: Any, fields: Json, form: list[str], place: str) -> l
             case {"type": "input_text" | "text" as kind, "text": str(text), **rest}:
                 parts.append(Text(text, carry(NAME, kept | ({"part": rest} if rest else {}), [*spelling, f"as {kind}"])))
             case other:
+                check_block_type(other, f"{place}[{n}]")
                 parts.append(Opaque(NAME, to_json(kept | {"part": other}), form=tuple(spelling)))
     return parts or [Opaque(NAME, to_json({"item": fields} if fields else {}), form=tuple(first[0]))]
 
@@ -201,7 +204,7 @@ def parse_part(part: Json, place: str) -> Text | Media | Opaque:
         case {"type": "input_file", **rest}:
             return _parse_file(part, rest)
         case {"type": str()}:
-            return opaque(NAME, part)
+            return keep_other_block(NAME, part, place)
     raise WireError(f"{place}.type", "the name of a content part", part.get("type"))
 
 
@@ -383,6 +386,8 @@ def _render_written(parts: Iterable[Part], place: str, losses: list[Loss]) -> It
     """The model's parts as items; one behind, since the next part may share the last one's item."""
     held: Json | None = None
     for part in parts:
+        if isinstance(part, Opaque) and (words := transcript(part, place, losses)):
+            part = Text(words)
         if isinstance(part, Opaque) and part.wire == NAME and part.form:
             kept = from_json(part.json)
             block = [kept["part"]] if "part" in kept else []

@@ -69,8 +69,11 @@ RULES = {
 # Fields that only answers have: the rule that each breaks, and whether it does so only where it is null.
 ITEM_FIELDS = {
     "parsed_arguments": ("parsed-field", False),
-    **dict.fromkeys(("status", "phase", "caller", "namespace", "encrypted_content"), ("null-field", True)),
+    **dict.fromkeys(
+        ("id", "status", "phase", "caller", "namespace", "encrypted_content", "actions", "created_by"), ("null-field", True)
+    ),
 }
+REASONING_FIELDS = {"content": ("null-field", True)}
 PART_FIELDS = {"parsed": ("parsed-field", False)}
 _find = finder(RULES)
 
@@ -100,7 +103,8 @@ def check_messages(messages: Iterable[Any]) -> Iterator[Finding]:
         if thought and not (model_side or item.get("role") == "assistant"):
             yield _find("reasoning-alone", thought, "")
         thought = place if kind == "reasoning" else ""
-        yield from (_find(rule, f"{place}.{name}", name) for name, rule in answer_fields_in(item, ITEM_FIELDS))
+        fields = ITEM_FIELDS | REASONING_FIELDS if kind == "reasoning" else ITEM_FIELDS
+        yield from (_find(rule, f"{place}.{name}", name) for name, rule in answer_fields_in(item, fields))
         if kind == "message":
             yield from _check_message(item, place)
         elif kind in CALLS:

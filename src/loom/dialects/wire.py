@@ -204,6 +204,15 @@ def placeholder(part: Part) -> str:
     raise TypeError(f"a {type(part).__name__} has a text of its own")
 
 
+def transcript(part: Opaque, place: str, losses: list[Loss]) -> str:
+    """The words of what a model said aloud, for a wire that cannot hold the sound; "" for any other piece."""
+    words = from_json(part.json).get("transcript") if part.wire == "openai" and "audio" in part.form else None
+    if not isinstance(words, str) or not words.strip():
+        return ""
+    losses.append(Loss(place, "the sound of what the model said; its transcript is kept"))
+    return words
+
+
 def opaque(wire: str, block: Json, form: Iterable[str] = ()) -> Opaque:
     """Keep a piece as it is; what a server's own tool was asked and answered is paired by id."""
     kind = block.get("type")

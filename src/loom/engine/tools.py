@@ -117,7 +117,7 @@ def carry_out(session: Remembers, call: ToolCall) -> Message:
 
 
 def _answer(call: ToolCall, text: str, error: bool = False) -> Message:
-    return Message("tool", (ToolResult(call.id, (Text(text),), error, call.name, call.kind),))
+    return Message("tool", (ToolResult(call.id, (Text(text),), error, kind=call.kind),))
 
 
 def _does(session: Remembers, call: ToolCall) -> str:
