@@ -27,7 +27,7 @@ from loom.context.policy import policy as find_policy
 from loom.context.report import LEFT_OUT, Item, Piece, Report
 from loom.context.sections import OTHER_ZONE, Section, gives_way, growth, has_no_map, is_memory, place, widen_tail
 from loom.context.select import Selected, Setup, filled_by, seed_counter, select, set_aside
-from loom.conversation.canonical import to_json
+from loom.conversation.canonical import to_json, to_sendable
 from loom.conversation.checked import MAX_NUMBER
 from loom.conversation.message import Carried, Conversation, Message, Text, Tool, ToolCall, ToolResult
 from loom.conversation.turns import Span, in_flight
@@ -76,7 +76,7 @@ class Context(Struct, frozen=True):
     def document(self) -> str:
         """The request as one text; what was woven as a document is that document."""
         if self.is_document:
-            return BETWEEN.join(message.text for message in (*self.sent.system, *self.sent.messages))
+            return to_sendable(BETWEEN.join(message.text for message in (*self.sent.system, *self.sent.messages)))
         text: str = dialect("document").render(self.sent).wire
         return text
 

@@ -20,6 +20,22 @@ def to_json(value: Any) -> str:
         return _slow_json(msgspec.to_builtins(value))
 
 
+def is_sendable(text: str) -> bool:
+    """Whether UTF-8 can hold a text: half of a surrogate pair has no form there, and no SDK can send it."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def to_sendable(text: str) -> str:
+    """The text with U+FFFD for each half of a surrogate pair that stands alone."""
+    return text if is_sendable(text) else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
 def from_json(text: str | bytes) -> Any:
     """The value of a JSON text; raises ValueError where it is none."""
     try:

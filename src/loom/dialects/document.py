@@ -5,7 +5,7 @@ from typing import Any
 
 from loom.conversation.message import Conversation, Media, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 from loom.conversation.names import flatten
-from loom.dialects.wire import Dialect, Finding, Loss, Rendered, placeholder, transcript
+from loom.dialects.wire import Dialect, Finding, Loss, Rendered, finish, placeholder, transcript
 from loom.errors import ChoiceError
 
 NAME = "document"
@@ -22,7 +22,7 @@ def parse_messages(wires: Iterable[Any]) -> Iterator[Message]:
 def render(conversation: Conversation) -> Rendered:
     losses: list[Loss] = []
     blocks = list(render_messages([*conversation.system, *conversation.messages], losses))
-    return Rendered("\n\n".join(blocks) + "\n" if blocks else "", tuple(losses))
+    return finish("\n\n".join(blocks) + "\n" if blocks else "", losses)
 
 
 def render_messages(messages: Iterable[Message], losses: list[Loss]) -> Iterator[str]:

@@ -11,6 +11,7 @@ from hashlib import blake2b
 from msgspec import Struct
 from msgspec.structs import replace
 
+from loom.conversation.canonical import is_sendable, to_sendable
 from loom.conversation.message import Carried, Media, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 from loom.dialects.answer_fields import drop_answer_fields
 from loom.dialects.openai_rules import MAX_CALLS, MAX_ID
@@ -98,7 +99,7 @@ class Mender:
     def mend_system(self, system: Iterable[Message]) -> tuple[Message, ...]:
         kept = []
         for given in system:
-            message = self.mend_parts(-1, given)
+            message = self.mend_parts(-1, self._replace_halves(-1, given))
             if message.parts:
                 kept.append(message)
             else:
@@ -148,6 +149,13 @@ class Mender:
             message = replace(message, carried=_without_form(message.carried, "list"))
         return message
 
+    def _replace_halves(self, index: int, message: Message) -> Message:
+        """The message in texts that can be sent."""
+        if is_sendable_message(message):
+            return message
+        self._note("surrogate", index, f"wrote U+FFFD for half of a surrogate pair in a message of the {message.role}")
+        return replace(message, parts=tuple(map(_sendable_part, message.parts)), author=to_sendable(message.author))
+
     def _drop_answer_fields(self, index: int, message: Message) -> Message:
         message, dropped = drop_answer_fields(message)
         for rule in dict.fromkeys(dropped.values()):
@@ -172,6 +180,7 @@ class Mender:
 
     def take(self, index: int, message: Message) -> None:
         """Take in the next message, at its place in the history."""
+        message = self._replace_halves(index, message)
         if message.role == "tool":
             self._take_results(index, message)
         else:
@@ -393,6 +402,35 @@ class Mender:
             held.answers.append(Message("tool", (answer,)))
             held.origins.append(origin)
             remember(self._answered, call.written)
+
+
+def is_sendable_message(message: Message) -> bool:
+    """Whether UTF-8 can hold all that a message says."""
+    return all(is_sendable(text) for part in message.parts for text in _texts(part)) and is_sendable(message.author)
+
+
+def _texts(part: Part) -> Iterator[str]:
+    match part:
+        case Text():
+            yield part.text
+        case ToolCall():
+            yield from (part.name, part.arguments)
+        case ToolResult():
+            yield part.name
+            for inner in part.parts:
+                yield from _texts(inner)
+
+
+def _sendable_part(part: Part) -> Part:
+    match part:
+        case Text():
+            return replace(part, text=to_sendable(part.text))
+        case ToolCall():
+            return replace(part, name=to_sendable(part.name), arguments=to_sendable(part.arguments))
+        case ToolResult():
+            inner = tuple(replace(p, text=to_sendable(p.text)) if isinstance(p, Text) else p for p in part.parts)
+            return replace(part, name=to_sendable(part.name), parts=inner)
+    return part
 
 
 def _split(message: Message, calls: list[_Call]) -> list[tuple[Message, list[_Call]]]:

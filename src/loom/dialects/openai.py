@@ -31,6 +31,7 @@ from loom.dialects.wire import (
     data_url,
     expect_list,
     expect_object,
+    finish,
     foreign,
     foreign_to_tool,
     is_plain,
@@ -306,7 +307,7 @@ def render(conversation: Conversation) -> Rendered:
     tools = [tool for n, t in enumerate(conversation.tools) if (tool := _render_tool(t, f"tools[{n}]", losses))]
     if tools:
         wire["tools"] = tools
-    return Rendered(wire, tuple(losses))
+    return finish(wire, losses)
 
 
 def render_messages(messages: Iterable[Message], losses: list[Loss]) -> Iterator[Json]:

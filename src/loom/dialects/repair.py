@@ -17,7 +17,7 @@ from loom.conversation.growing import Recent, message_bytes
 from loom.conversation.message import Conversation, Media, Message, Part, Text, ToolCall, ToolResult
 from loom.dialects.answer_fields import has_answer_fields
 from loom.dialects.given import parse_given
-from loom.dialects.mender import ID, UNANSWERED, Change, Held, Mender
+from loom.dialects.mender import ID, UNANSWERED, Change, Held, Mender, is_sendable_message
 from loom.dialects.openai_rules import MAX_CALLS
 from loom.dialects.plain import is_sdk_object
 from loom.dialects.settings_repair import marks_in, mend_settings
@@ -205,6 +205,8 @@ def sound_calls(messages: Iterable[Message], before: Set[str] = frozenset()) -> 
     waiting: set[str] = set()
     used: set[str] = set()
     for message in messages:
+        if not is_sendable_message(message):
+            return None
         if message.role == "tool":
             for part in message.parts:
                 if not isinstance(part, ToolResult) or part.call_id not in waiting:

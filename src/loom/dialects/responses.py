@@ -38,6 +38,7 @@ from loom.dialects.wire import (
     expect_list,
     expect_object,
     expect_text,
+    finish,
     foreign,
     foreign_to_tool,
     is_plain,
@@ -324,7 +325,7 @@ def render(conversation: Conversation) -> Rendered:
     tools = [tool for n, t in enumerate(conversation.tools) if (tool := _render_tool(t, f"tools[{n}]", losses))]
     if tools:
         wire["tools"] = tools
-    return Rendered(wire, tuple(losses))
+    return finish(wire, losses)
 
 
 def _instructions(message: Message, losses: list[Loss]) -> str:

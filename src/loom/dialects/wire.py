@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct
 
-from loom.conversation.canonical import from_json, to_json
+from loom.conversation.canonical import from_json, to_json, to_sendable
 from loom.conversation.message import Carried, Conversation, Media, Message, Opaque, Part, Text, Tool
 from loom.errors import WireError
 
@@ -44,6 +45,29 @@ class Rendered(Struct, frozen=True):
 
     wire: Any
     losses: tuple[Loss, ...]
+
+
+def finish(wire: Any, losses: list[Loss]) -> Rendered:
+    """What was rendered, in texts that can be sent: half of a surrogate pair has no form in UTF-8, so U+FFFD stands for it."""
+    try:
+        msgspec.json.encode(wire)
+    except (UnicodeEncodeError, OverflowError, RecursionError, TypeError):
+        sendable = _sendable(wire)
+        if sendable != wire:
+            losses.append(Loss("request", "halves of surrogate pairs; U+FFFD stands for each"))
+        wire = sendable
+    return Rendered(wire, tuple(losses))
+
+
+def _sendable(value: Any) -> Any:
+    match value:
+        case str():
+            return to_sendable(value)
+        case list():
+            return [_sendable(each) for each in value]
+        case dict():
+            return {_sendable(key): _sendable(each) for key, each in value.items()}
+    return value
 
 
 class Dialect(Struct, frozen=True, kw_only=True):
