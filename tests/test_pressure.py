@@ -370,6 +370,10 @@ def test_another_error_is_no_overflow(loom: Loom) -> None:
     prepared(session)
     with pytest.raises(LoomError, match="no refusal"):
         prepared(session, overflow="Rate limit reached: 30000 tokens per minute")
+    cause = ConnectionError("the cable was pulled")
+    with pytest.raises(LoomError, match="no refusal of a request as too long: the cable was pulled") as refused:
+        prepared(session, overflow=cause)
+    assert refused.value.__cause__ is cause
 
 
 # ── epochs ───────────────────────────────────────────────────────────────────

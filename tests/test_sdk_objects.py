@@ -236,7 +236,7 @@ def test_calls_are_used_as_the_sdks_give_them() -> None:
     with Loom.open(":memory:") as loom:
         for call in (*calls, *(call.model_dump() for call in calls)):
             session = loom.new()
-            session.append(USER)
+            session.append(USER, Message("assistant", (ToolCall("c1", "search_context", query),)))
             node = session.use(call)
             assert node is not None
             assert node.message is not None

@@ -742,7 +742,9 @@ def test_002_every_tool_that_the_model_is_told_of_exists(loom: Loom) -> None:
     there = {tool.name for tool in tools()}
     session = long_session(loom)
     marked = texts(prepared(session))
-    found = session.use(ToolCall("s", "search_context", '{"query": "part"}')).message
+    call = ToolCall("s", "search_context", '{"query": "part"}')
+    session.append(Message("assistant", (call,)))
+    found = session.use(call).message
     told = " ".join([*(tool.description + tool.schema for tool in tools()), marked, str(found)])
     assert set(re.findall(r"\b[a-z]+_[a-z_]+\b", told)) - {"call_id"} <= there
     assert not re.search(r"\b(?:grep|describe|expand)\b", told)
@@ -756,7 +758,9 @@ def test_002_what_is_brought_back_has_its_tool_results_and_its_limit(loom: Loom)
     context = prepared(session)
     handle = next(item.handles[0] for item in context.report.items if item.action == "covered")
     assert "part 10: line10 line10" in session.recall(handle), "what a tool gave"
-    brought = session.use(ToolCall("r", "recall", json.dumps({"handle": handle, "tokens": 200}))).message
+    call = ToolCall("r", "recall", json.dumps({"handle": handle, "tokens": 200}))
+    session.append(Message("assistant", (call,)))
+    brought = session.use(call).message
     assert brought is not None
     [part] = brought.results[0].parts
     assert isinstance(part, Text)

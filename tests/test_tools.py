@@ -18,6 +18,7 @@ from loom.conversation.canonical import to_json
 from loom.dialects import WIRES
 from loom.dialects.given import parse_tool
 from loom.engine.tools import RECALL_TOKENS, RECALLED, carry_out, tools
+from loom.errors import ChoiceError
 from loom.stores.views import Kept
 from tests.shared import examples
 
@@ -94,9 +95,10 @@ def test_a_handle_gives_back_what_was_left_out(session: Session) -> None:
     session.append("the goal", *(f"number {n}: " + "word " * 40 for n in range(60)))
     context = asyncio.run(session.prepare(window=1500, reserve_output=200, policy="window"))
     handle = HANDLE.findall(json.dumps(context.openai()))[0]
-    assert done(session, "recall", {"handle": handle}) == session.recall(handle)
+    whole, _ = session.recall_shown(handle, plain=True)
+    assert done(session, "recall", {"handle": handle}) == whole
     for same in ({"handle": handle[1:]}, {"handle": f" {handle}\n", "from": None, "tokens": None}, {"handle": handle, "from": "0"}):
-        assert done(session, "recall", same) == session.recall(handle)
+        assert done(session, "recall", same) == whole
     assert done(session, "recall", {"handle": keep(session, "")}) == "(an empty text)"
 
 
@@ -131,6 +133,45 @@ def test_a_part_ends_with_a_line_where_it_can(session: Session) -> None:
     assert done(session, "recall", {"handle": handle, "tokens": 500}).rpartition("\n")[0].endswith("the heddle moved\n")
 
 
+def test_a_model_reads_messages_as_text_and_people_get_them_exactly(session: Session) -> None:
+    made = ToolCall("c1", "bash", '{"command":"ls -l"}')
+    said = (
+        Message("user", (Text('say "hello"\nin two lines'),)),
+        Message("assistant", (Text("I look."), made)),
+        Message("tool", (ToolResult("c1", (Text("a.py\nb.py"),)),)),
+    )
+    nodes = session.append(*said, "and now?")
+    handle = "~aaaaaaaaaaaa"
+    session._store.views.keep(session.row, [(handle, Kept(nodes=((nodes[0].id, nodes[2].id),)))], 1)
+    assert done(session, "recall", {"handle": handle}) == (
+        '## user\n\nsay "hello"\nin two lines\n\n'
+        '## assistant\n\nI look.\n\n→ bash({"command":"ls -l"})\n\n'
+        "## tool\n\n← a.py\nb.py\n\n"
+    )
+    assert session.recall(handle) == session.recall_shown(handle)[0] == to_lines(said)
+
+
+def test_a_call_that_is_used_twice_has_one_result(session: Session) -> None:
+    made = ToolCall("c1", "search_context", '{"query":"heddle"}')
+    session.append("find the heddle", Message("assistant", (made,)))
+    first, again = session.use(made), session.use(made)
+    assert first is not None
+    assert again is not None
+    assert again.id == first.id
+    assert sum(bool(node.message and node.message.results) for node in session.path) == 1
+    session.append("and again", Message("assistant", (made,)))  # a provider that uses its ids again
+    other = session.use(made)
+    assert other is not None
+    assert other.id != first.id
+
+
+def test_a_call_that_the_session_does_not_hold_is_refused(session: Session) -> None:
+    session.append("find the heddle")
+    with pytest.raises(ChoiceError, match=r"no call 'c9' is among the last 400 messages of session .*; absorb the answer"):
+        session.use(ToolCall("c9", "recall", "{}"))
+    assert len(session.path) == 1
+
+
 # Search
 
 
@@ -146,7 +187,7 @@ def test_what_was_lost_is_found_and_recalled(session: Session) -> None:
     _, line = part.text.splitlines()
     [handle] = HANDLE.findall(line)
     assert line == f"{handle} (message 1, user): {lost}", "and not the call itself, which was just made"
-    assert done(session, "recall", {"handle": handle}) == to_lines([Message("user", (Text(lost),))])
+    assert done(session, "recall", {"handle": handle}) == f"## user\n\n{lost}\n\n"
     assert len(done(session, "search_context", {"query": "number word", "limit": 3}).splitlines()) == 4
     assert done(session, "search_context", {"query": "heddle"}).startswith("Nothing that you no longer see says 'heddle'. Try")
 
@@ -203,7 +244,9 @@ def test_calls_of_other_tools_are_left_to_whoever_has_them(session: Session) -> 
     assert session.use(ToolCall("c", "bash", '{"command":"ls"}')) is None
     assert session.use(ToolCall("c", "recal", "{}")) is None
     assert len(session.path) == before
-    assert session.use(ToolCall("c", "search_context", '{"query":"hi"}')) is not None
+    own = ToolCall("c", "search_context", '{"query":"hi"}')
+    session.append(Message("assistant", (own,)))
+    assert session.use(own) is not None
 
 
 def test_a_tool_of_the_callers_own_that_has_the_name_of_one_of_ours_is_the_callers(session: Session) -> None:
@@ -211,7 +254,9 @@ def test_a_tool_of_the_callers_own_that_has_the_name_of_one_of_ours_is_the_calle
     session.append("which cars were called back?")
     assert session.use(ToolCall("c", "recall", '{"product":"car"}')) is None
     session.change(tools=tools())
-    assert session.use(ToolCall("c", "recall", '{"handle":"~zzzzzzzzzzzz"}')) is not None
+    own = ToolCall("c", "recall", '{"handle":"~zzzzzzzzzzzz"}')
+    session.append(Message("assistant", (own,)))
+    assert session.use(own) is not None
 
 
 def test_markers_name_the_tool_only_where_the_request_declares_it() -> None:

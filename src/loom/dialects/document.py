@@ -33,6 +33,11 @@ def render_messages(messages: Iterable[Message], losses: list[Loss]) -> Iterator
         yield "\n\n".join(piece for piece in pieces if piece)
 
 
+def to_plain_text(messages: Iterable[Message]) -> str:
+    """Messages as a text to read: each under the role that speaks, calls and results on lines of their own."""
+    return "".join(f"{text}\n\n" for text in render_messages(messages, []))
+
+
 def _render_part(part: Part, place: str, losses: list[Loss]) -> str:
     match part:
         case Text():

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from loom.budget import models
 from loom.budget.calibration import observe
 from loom.budget.models import Overrides
+from loom.context.handles import to_lines
 from loom.context.policy import Policy
 from loom.context.policy import policy as find_policy
 from loom.context.renewal import Handoff, open_calls, to_system_prompt
@@ -26,6 +27,7 @@ from loom.conversation.identity import node_id
 from loom.conversation.message import Message, ToolCall
 from loom.conversation.tree import Source
 from loom.dialects.answers import Answer, parse_answer
+from loom.dialects.document import to_plain_text
 from loom.dialects.given import parse_call
 from loom.engine.answered import Acted, Order, digest_of, take_out_commands
 from loom.engine.assemble import Manner
@@ -42,7 +44,7 @@ from loom.engine.threads import async_form, async_value
 from loom.engine.tools import RECALLED, carry_out, is_own_call
 from loom.engine.written import Given, Written, parsed
 from loom.errors import CannotFit, ChoiceError, Conflict, StoreError, describe, shorten
-from loom.providers.overflow import Overflow, read_overflow
+from loom.providers.overflow import Overflow, error_text, read_overflow
 from loom.stores.bearing import Bearing, names_at
 from loom.stores.nodes import plain
 from loom.stores.path import Node, Path
@@ -127,7 +129,9 @@ class Session(Written):
         wish = replace(wish, caches=self._home.caches)
         refusal = read_overflow(overflow) if overflow is not None else None
         if overflow is not None and refusal is None:
-            raise ChoiceError(f"that is no refusal of a request as too long: {shorten(str(overflow), 200)!r}; mend what it says")
+            raise ChoiceError(
+                f"that is no refusal of a request as too long: {shorten(error_text(overflow), 500)}; mend what it says"
+            ) from (overflow if isinstance(overflow, BaseException) else None)
         pinned, included = _names("pins", pins), _names("include", include)
         check_flag("preview", preview)
         look = _Look(pinned, check_sources(sources), included, preview or at is not None, at, refusal)
@@ -357,16 +361,36 @@ class Session(Written):
     def use(self, call: Any) -> Node | None:
         """Carry out a call of one of Loom's own tools, and write its result behind the cursor. What was recalled stays a while.
 
-        The call may be a `ToolCall`, an SDK's object, or in any wire's form.
+        The call may be a `ToolCall`, an SDK's object, or in any wire's form. One that has a result already is not carried out
+        again: its result comes back. The session must hold the call, so absorb the answer that makes it first.
         None for a call of any other tool: nothing is written, and whoever has that tool answers it.
         """
         call = parse_call(call)
         if not is_own_call(call, self.row.head.tools):
             return None
+        if answered := self._result_of(call):
+            return answered
         [node] = self.append(carry_out(self, call))
         if call.name in RECALLED:
             self._mind.keep_recalled(node.id, self._store.views.epoch(self.row, self.path))
         return node
+
+    def _result_of(self, call: ToolCall) -> Node | None:
+        """The node that answers the newest call of this id, if there is one yet; an error where no message makes the call."""
+        check_alive(self.row, self._store.sessions.get(self._home.scope, self.id).status)
+        result = None
+        for node in reversed(self.path[-_TOLD:]):
+            message = node.message
+            if message is None:
+                continue
+            if any(made.id == call.id for made in message.calls):
+                return result
+            if any(answer.call_id == call.id for answer in message.results):
+                result = node
+        raise ChoiceError(
+            f"no call {shorten(call.id)!r} is among the last {_TOLD} messages of session {self.id}; "
+            "absorb the answer that makes the call, then use it"
+        )
 
     def _recalled(self, path: Path) -> list[Node]:
         """What was recalled since the last epoch began: it is not cut again at once."""
@@ -596,12 +620,16 @@ class Session(Written):
         """
         return self._store.views.recall(self.row, self.path, handle)
 
-    def recall_shown(self, handle: str) -> tuple[str, int]:
-        """The same for a model: without messages that are excluded or pruned by now, and how many these are."""
+    def recall_shown(self, handle: str, *, plain: bool = False) -> tuple[str, int]:
+        """The same for a model: without messages that are excluded or pruned by now, and how many these are.
+
+        `plain` writes messages as a text to read, each under the role that speaks, and not as JSON lines.
+        """
+        check_flag("plain", plain)
         bears = self._bears(self.path)
         depths = [depth for depth, why in bears.hidden.items() if why == "excluded"]
         hidden = {seq for seq, _, _ in names_at(bears.path, depths).values()}
-        return self._store.views.recall_shown(self.row, self.path, handle, hidden)
+        return self._store.views.recall_shown(self.row, self.path, handle, hidden, to_plain_text if plain else to_lines)
 
     # The same off the event loop (`loom.engine.threads`)
 

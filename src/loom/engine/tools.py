@@ -33,7 +33,7 @@ class Remembers(Protocol):
     @property
     def working(self) -> Working: ...
     def keep_working(self, working: Working) -> Working: ...
-    def recall_shown(self, handle: str) -> tuple[str, int]: ...
+    def recall_shown(self, handle: str, *, plain: bool = False) -> tuple[str, int]: ...
     def search(self, query: str, limit: int = LIMIT) -> list[Hit]: ...
 
 
@@ -149,7 +149,7 @@ def _recall(session: Remembers, asked: _Recall) -> str:
     if not _HANDLE.fullmatch(handle):
         raise ChoiceError(f"{shorten(asked.handle)!r} is no handle; handles look like {SAMPLE}, and search_context finds them")
     try:
-        text, hidden = session.recall_shown(handle)
+        text, hidden = session.recall_shown(handle, plain=True)
     except ChoiceError as error:
         raise ChoiceError(f"{error}; search_context finds messages, and their handles, by what they say") from None
     start = asked.start or 0

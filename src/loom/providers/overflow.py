@@ -157,7 +157,7 @@ def _told(error: object, deep: int) -> Iterator[str]:
         if isinstance(value, int | str):
             yield f"status {value}."
     if isinstance(error, BaseException):
-        yield f"{type(error).__name__}: {_text(error)}"
+        yield f"{type(error).__name__}: {error_text(error)}"
     for name in _SAID:
         value = _field(error, name)
         if isinstance(value, str | bytes | Mapping | list):
@@ -177,7 +177,8 @@ def _field(error: object, name: str) -> object:
         return None
 
 
-def _text(error: object) -> str:
+def error_text(error: object) -> str:
+    """What an error says of itself; "" where it cannot."""
     try:
         return str(error)
     except Exception:  # an error of somebody else's may not be able to tell what it is
@@ -188,7 +189,7 @@ def _json(value: object) -> str:
     try:
         return to_json(value)
     except (TypeError, ValueError, RecursionError):
-        return _text(value)
+        return error_text(value)
 
 
 def _number(digits: str | None) -> int:

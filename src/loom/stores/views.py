@@ -243,16 +243,18 @@ class Views:
         with self._database.read() as reader:
             return _resolve(reader, row.tree.key, handle, self._in_scope(reader, row, path.end, handle))
 
-    def recall_shown(self, row: SessionRow, path: Path, handle: str, hidden: Collection[int]) -> tuple[str, int]:
+    def recall_shown(
+        self, row: SessionRow, path: Path, handle: str, hidden: Collection[int], write: Callable[[list[Message]], str] = to_lines
+    ) -> tuple[str, int]:
         """The same for a model: without what is excluded or pruned by now, wherever it stands, and how many messages that are.
 
-        `hidden` are more nodes of the tree that are not shown.
+        `hidden` are more nodes of the tree that are not shown. `write` makes a text of messages.
         """
         with self._database.read() as reader:
             kept = self._in_scope(reader, row, path.end, handle)
             screen = _Screen(reader, row.tree.key, hidden)
             screen.check(handle, kept)
-            return _resolve(reader, row.tree.key, handle, kept, screen), screen.count
+            return _resolve(reader, row.tree.key, handle, kept, screen, write), screen.count
 
     @staticmethod
     def _in_scope(reader: Reader, row: SessionRow, end: Node | None, handle: str) -> Kept:
@@ -428,13 +430,20 @@ def _read(data: str) -> Kept:
     return msgspec.convert(from_json(data), Kept)
 
 
-def _resolve(reader: Reader, tree: int, handle: str, kept: Kept, screen: "_Screen | None" = None) -> str:
+def _resolve(
+    reader: Reader,
+    tree: int,
+    handle: str,
+    kept: Kept,
+    screen: "_Screen | None" = None,
+    write: Callable[[list[Message]], str] = to_lines,
+) -> str:
     if kept.text is not None:
         return kept.text
     if kept.place is None:
         text = ""
         for said in _stretches(reader, tree, handle, kept, screen):
-            text += to_lines(said)  # grows in place; joined at the end, all of it would be in memory twice
+            text += write(said)  # grows in place; joined at the end, all of it would be in memory twice
         return text
     return dict(texts_of(next(_stretches(reader, tree, handle, kept))[0]))[kept.place]
 
