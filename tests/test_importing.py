@@ -70,7 +70,7 @@ def test_system_messages_keep_their_place(loom: Loom) -> None:
     system = [Message("system", (Text(f"aside {n}"),)) for n in range(3)]
     run = run_of([user("one"), system[0], system[1], user("two"), system[2]])
     session = import_run(loom, run)
-    assert [node.message and node.message.text for node in session.path] == ["one", "two"]
+    assert [node.message and node.message.text for node in session.path] == ["one", "aside 0", "aside 1", "two", "aside 2"]
     assert session.conversation() == run.conversation()
     session.append("three")
     assert session.conversation().messages[4:] == (system[2], user("three"))

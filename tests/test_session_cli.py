@@ -267,10 +267,11 @@ def test_what_new_cannot_do_is_told_in_one_line(tmp_path: Path, options: tuple[s
 
 def test_append_takes_a_text_or_standard_input_and_prints_ids() -> None:
     name = new()
+    assert run("session", "append", name, "Be brief.", "--role", "system") == ""
     [first] = append(name, "Fix the login")
     assert re.fullmatch(r"[a-z2-7]{4,}", first)
     run("session", "append", name, "I will.", "--role", "assistant")
-    assert run("session", "append", name, "Be brief.", "--role", "system") == ""
+    assert re.fullmatch(r"[a-z2-7]{4,}\n", run("session", "append", name, "Reminder: one", "--role", "system"))
     run("session", "append", name, "-", given="two\nlines\n")
     run("session", "append", name[:6], given="no argument 🧵")
     done = told("session", "append", name, "last")
@@ -278,7 +279,8 @@ def test_append_takes_a_text_or_standard_input_and_prints_ids() -> None:
     shown = told("session", "show", name)
     said = [(node["role"], node["message"]["parts"][0]["text"]) for node in shown["last"]]
     assert said == [
-        ("user", "Fix the login"), ("assistant", "I will."), ("user", "two\nlines"), ("user", "no argument 🧵"), ("user", "last")
+        ("user", "Fix the login"), ("assistant", "I will."), ("system", "Reminder: one"), ("user", "two\nlines"),
+        ("user", "no argument 🧵"), ("user", "last"),
     ]  # fmt: skip
     assert (shown["system"], shown["title"]) == (["Be brief."], "Fix the login")
 

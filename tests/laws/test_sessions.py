@@ -3,13 +3,15 @@
 Set aside are the letters of handles, which have the same length but not always as many tokens, so here all handles are made of
 digits, of which the tokenizer takes three at a time; the first request, which in a session leaves room to grow as every epoch does;
 and old history that a session does not read because nothing of it can stand in the window: where more than three windows come at
-once, and what a pin brings back from there.
+once, what a pin brings back from there, and what was dropped in a small window and is covered later. Where a system message stands
+between a call and its result, repair changes the order of the history, and covers of the last epoch do not stand.
 """
 
 import asyncio
 import itertools
 import re
 import tempfile
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -24,14 +26,17 @@ from msgspec.structs import replace
 
 from loom import CannotFit, Conversation, Loom, Message, Text, ToolCall, ToolResult
 from loom.context import handles
+from loom.context.assembly import merge
 from loom.context.epochs import Epoch, EpochEnds, Renewal, begin_after, epoch_of
 from loom.context.handles import LENGTH, SAMPLE, mint, to_lines
+from loom.context.places import Places, Spot
 from loom.context.policy import policies
 from loom.context.told import Told
 from loom.context.weave import Context, Wish, build, go_on
 from loom.conversation.turns import Span
 from loom.engine import prepare as preparing
 from loom.errors import ChoiceError
+from loom.stores.bearing import joined
 from tests import strategies as our
 from tests.laws.test_weave import longer
 from tests.shared import examples
@@ -133,25 +138,35 @@ class Stateless:
 
     def __init__(self, case: Case, system: tuple[Message, ...]) -> None:
         self.given = Conversation(messages=(), system=system, tools=case.conversation.tools, model=MODEL)
-        self.messages = case.conversation.messages
+        self.messages, self.merging = case.conversation.messages, policies()[case.policy].merge
         self.last: Context | None = None
         self.told: tuple[Told, ...] = ()
 
     def request(self, step: Step, asked: Sequence[Asked], told: tuple[Told, ...]) -> Context | None:
-        given = replace(self.given, messages=self.messages[: step.length])
+        messages, pins, places = self._read(step)
+        given = replace(self.given, messages=messages)
         made: Context | None = None
         ends: EpochEnds | None = None
         try:
             for one in asked:  # with a fresh window a session asks once more, with the handoff in the system text
                 try:
                     previous = self._begun(told, ends, made) if one.begins else self._standing(told)
-                    made = (build if one.begins else go_on)(given, one.wish, step.pins, previous)
+                    made = (build if one.begins else go_on)(given, one.wish, pins, previous, places)
                 except EpochEnds as found:
                     ends = found
         except CannotFit:
             return None
         self.last, self.told = made, told
         return made
+
+    def _read(self, step: Step) -> tuple[tuple[Message, ...], list[int], Places]:
+        """The messages as a policy reads them, where the pins are in them, and the places of all."""
+        messages = self.messages[: step.length]
+        places = Places(tuple(Spot(n, n + 1, ((f"{n}", f"{n}"),)) for n in range(len(messages))))
+        if self.merging:
+            messages, places = joined(messages, places, merge)
+        starts = [spot.start for spot in places.spots]
+        return messages, [bisect_right(starts, pin) - 1 for pin in step.pins], places
 
     def _standing(self, told: tuple[Told, ...]) -> Epoch:
         assert self.last is not None
@@ -239,6 +254,20 @@ def worked(steps: int, words: int) -> Conversation:
     return Conversation(messages=tuple(said), system=(Message("system", (Text("You are careful."),)),))
 
 
+def reminded(conversation: Conversation) -> Conversation:
+    """The conversation with a system message behind every request and every third result, of one kind each, and one of its own."""
+    said: list[Message] = []
+    for n, message in enumerate(conversation.messages):
+        said.append(message)
+        if message.role == "user":
+            said.append(Message("system", (Text(f"Rules for part {n}: never push, and ask before you remove page_{n}."),)))
+        if n % 6 == 2 and message.role != "assistant":
+            said.append(Message("developer", (Text(f"Reminder {n}: mind the tests."),)))
+        if n == 4:
+            said.append(Message("system", (Text("The user went to lunch."),)))
+    return replace(conversation, messages=tuple(said))
+
+
 def steps_of(conversation: Conversation, restarts: int = 0, **what: Any) -> tuple[Step, ...]:
     """A step for each call, with a restart before each so many."""
     lengths = calls_of(conversation)
@@ -255,11 +284,21 @@ def test_a_long_session_is_the_stateless_run_with_and_without_restarts(
     assert any(context and context.report.epoch > 0 for context in made)
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(("window", "restarts"), [(1_600, 3), pytest.param(3_000, 0, marks=pytest.mark.long)])
+def test_a_long_session_with_system_messages_inside_is_the_stateless_run(
+    policy: str, window: int, restarts: int, tmp_path: Path
+) -> None:
+    conversation = reminded(worked(40, 60))
+    steps = steps_of(conversation, restarts)
+    made = compare(Case(conversation, steps, policy, window), str(tmp_path / "store.db"))
+    assert len(made) == len(steps)
+    assert any(context and context.report.epoch > 0 for context in made)
+
+
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
     conversation = longer(draw(our.conversations(our.histories(8))), draw(st.sampled_from([0, 5, 30, 60])))
-    said = tuple(message for message in conversation.messages if message.role not in ("system", "developer"))
-    conversation = replace(conversation, messages=said or (Message("user", (Text("hello"),)),))
     steps: list[Step] = []
     pins: tuple[int, ...] = ()
     sections = tuple(draw(st.lists(st.tuples(st.sampled_from(["rules", "memory", "knowledge", "skills"]), our.words), max_size=2)))

@@ -154,7 +154,7 @@ def test_all_that_belongs_to_a_session_comes_along(loom: Loom, opener: Opener) -
     session.change(title="A scarf", archived=True)
     other = opener(project="other")
     lines = list(session.export())
-    assert other.import_lines(lines) == [Imported(session.id, 3, 3)]
+    assert other.import_lines(lines) == [Imported(session.id, 4, 4)]
     same = other.session(session.id)
     row, before = same.row, session.refresh().row
     for name in ("title", "status", "origin", "head", "asides", "usage", "calibration", "created", "updated", "model", "agent"):
@@ -162,7 +162,8 @@ def test_all_that_belongs_to_a_session_comes_along(loom: Loom, opener: Opener) -
     assert row.calibration
     assert row.status == "archived"
     assert same.response(node.id) == session.response(node.id) is not None
-    assert [one.generation for one in same.path] == ["", "chat-1", "again"]
+    assert [one.generation for one in same.path] == ["", "chat-1", "again", "again"]
+    assert [one.role for one in same.path] == ["user", "assistant", "system", "user"]
     assert [one.created for one in same.path] == [one.created for one in session.path]
 
 

@@ -3,13 +3,15 @@
 import asyncio
 import random
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from loom import CannotFit, Conflict, Event, Loom, LoomError, Session
+from loom import CannotFit, Conflict, Context, Event, Loom, LoomError, Message, Session, Text
 from loom.conversation.canonical import to_json
+from loom.stores.database import open_database
 from loom.stores.doctor import examine
 
 
@@ -176,21 +178,27 @@ def test_asking_again_asks_once(loom: Loom) -> None:
 
 def test_a_retry_writes_nothing_twice_system_text_neither(loom: Loom) -> None:
     session = loom.new()
+    for _ in range(2):
+        session.append({"role": "system", "content": "You weave."}, after="")
     (first,) = session.append("begin")
     for _ in range(2):
-        session.append({"role": "system", "content": "Be brief."}, after=first.id)
-        session.append("go on", after=first.id)
-    assert texts(session) == ["begin", "go on"]
-    assert [aside.message.text for aside in session.row.asides] == ["Be brief."]
+        session.append({"role": "system", "content": "Be brief."}, "go on", after=first.id)
+    assert texts(session) == ["begin", "Be brief.", "go on"]
+    assert [aside.message.text for aside in session.row.asides] == ["You weave."]
 
 
 def test_system_text_of_two_writers_is_not_lost(loom: Loom) -> None:
     one = loom.new()
-    one.append("begin")
     other = loom.session(one.id)
     one.append({"role": "system", "content": "One."})
     other.append({"role": "system", "content": "Two."})
     assert [aside.message.text for aside in one.refresh().row.asides] == ["One.", "Two."]
+    one.append("begin")
+    other.refresh()
+    one.append({"role": "system", "content": "Three."})
+    with pytest.raises(Conflict):
+        other.append({"role": "system", "content": "Four."})
+    one.refresh()
     one.change(model="gpt-4o")
     assert other.change(title="t").row.model == "gpt-4o"
 
@@ -280,3 +288,115 @@ def test_a_resent_history_is_recognised(loom: Loom) -> None:
     assert forked.id != session.id
     assert (count, len(forked.path)) == (4, 4)
     assert loom.recognise([{"role": "user", "content": "never said"}]) == (None, 0)
+
+
+def test_a_resent_history_with_system_messages_inside_is_recognised(loom: Loom) -> None:
+    session = loom.new()
+    reminder = Message("system", (Text("Reminder: be brief"),))
+    session.append("begin", Message("assistant", (Text("done"),)), reminder, "go on")
+    lead = {"role": "system", "content": "You weave."}
+    resent = [lead, *({"role": node.role, "content": node.message.text} for node in session.path if node.message)]
+    found, count = loom.recognise([*resent, {"role": "user", "content": "new"}])
+    assert found is not None
+    assert (found.id, count) == (session.id, 4)
+    # Older sessions keep them beside what was said.
+    old = loom.new()
+    old.append("first", Message("assistant", (Text("yes"),)))
+    loom.store.sessions.append(old.row, old.path.end, [], now=loom.now(), asides=[(0, reminder)])
+    old.refresh().append("second")
+    resent = [{"role": role, "content": text} for role, text in (("user", "first"), ("assistant", "yes"))]
+    resent += [{"role": "system", "content": reminder.parts[0].text}, {"role": "user", "content": "second"}]  # type: ignore[union-attr]
+    found, count = loom.recognise([*resent, {"role": "user", "content": "third"}])
+    assert found is not None
+    assert (found.id, count) == (old.id, 4)
+
+
+def reminded(session: Session, turns: int) -> None:
+    session.append("the goal", {"role": "system", "content": "Rules: NEVER PUSH"})
+    for n in range(turns):
+        reminder = {"role": "system", "content": f"Reminder {n}: mind the tests"}
+        session.append(f"question {n} " + "word " * 30, reminder, Message("assistant", (Text(f"answer {n}"),)))
+
+
+@pytest.mark.parametrize("policy", ["default", "window", "turns", "tree", "partitions"])
+def test_system_messages_of_a_session_leave_with_their_turn_and_the_newest_of_each_kind_stays(loom: Loom, policy: str) -> None:
+    session = loom.new(model="gpt-4o", system="You weave.")
+    reminded(session, 120)
+    context = prepare(session, window=3_000, reserve_output=200, policy=policy)
+    sent = [message.text for message in context.conversation.messages]
+    assert "Rules: NEVER PUSH" in sent
+    assert "Reminder 119: mind the tests" in sent
+    assert "Reminder 60: mind the tests" not in sent
+    # One more neither changes the system text nor ends the epoch.
+    session.append({"role": "system", "content": "Reminder 120: mind the tests"})
+    grown = prepare(session, window=3_000, reserve_output=200, policy=policy)
+    assert grown.conversation.system == context.conversation.system
+    assert grown.report.epoch_reason == "continued" or "by its own counter" in grown.report.epoch_reason
+    assert "Reminder 120: mind the tests" in [message.text for message in grown.conversation.messages]
+    assert [item.rule for item in context.report.items if item.action == "kept" and "its kind" in item.rule]
+
+
+def test_a_fork_has_the_newest_system_message_of_its_own_path(loom: Loom) -> None:
+    session = loom.new(model="gpt-4o")
+    reminded(session, 60)
+    fork = session.fork(at=session.path[100].id)
+    reminded(session, 60)
+    sent = [message.text for message in prepare(fork, window=1_500, reserve_output=200).conversation.messages]
+    assert "Rules: NEVER PUSH" in sent
+    assert max(text for text in sent if text.startswith("Reminder")) == "Reminder 32: mind the tests"
+
+
+def test_system_messages_that_an_older_version_kept_beside_nodes_take_no_more_than_their_room(loom: Loom) -> None:
+    session = loom.new(model="gpt-4o", system="You weave.")
+    session.append("the goal")
+    asides = [(0, Message("system", (Text(f"Reminder {n}: " + "word " * 30),))) for n in range(300)]
+    asides.append((0, Message("system", (Text("Rules: NEVER PUSH"),))))
+    loom.store.sessions.append(session.row, session.path.end, [], now=loom.now(), asides=asides)
+    session.refresh().append("go on")
+    context = prepare(session, window=3_000, reserve_output=200)
+    text = context.conversation.system[0].text
+    assert text.startswith("You weave.")
+    assert "Rules: NEVER PUSH" in text
+    assert "Reminder 299" in text
+    assert "Reminder 298" not in text
+    assert len(session.conversation().messages) == 303
+
+
+def test_a_store_in_which_system_messages_are_kept_beside_nodes_opens_and_goes_on(address: str) -> None:
+    with Loom.open(address) as loom:
+        session = loom.new(model="gpt-4o", system="You weave.")
+        session.append({"role": "system", "content": "Be brief."}, "the goal", Message("assistant", (Text("yes " * 400),)))
+        asides = [(0, Message("system", (Text(f"Reminder {n}: mind the tests"),))) for n in range(3)]
+        loom.store.sessions.append(session.row, session.path.end, [], now=loom.now(), asides=asides)
+        session.refresh().append("go on")
+        fork = session.fork(at=session.path[0].id)
+        whole = session.conversation()
+    with closing(open_database(address)) as database, database.write() as writer:
+        writer.all("DROP INDEX nodes_reminder")
+        writer.all("ALTER TABLE nodes DROP COLUMN reminder")
+        writer.all("UPDATE store SET version = 4")
+    with Loom.open(address) as loom:
+        session = loom.session(session.id)
+        assert session.conversation() == whole
+        context = prepare(session, window=1_000, reserve_output=200)
+        assert "Be brief." in system_text(context)
+        assert "Reminder 2: mind the tests" in system_text(context)
+        assert "Reminder 1" not in system_text(context)
+        assert "Reminder" not in system_text(prepare(loom.session(fork.id), window=1_000, reserve_output=200))
+        # From now on they are nodes.
+        session.append(Message("assistant", (Text("done"),)), {"role": "system", "content": "Reminder 3: mind the tests"}, "more")
+        assert [node.role for node in session.path[3:]] == ["assistant", "system", "user"]
+        sent = prepare(session, window=1_000, reserve_output=200)
+        assert "Reminder 3: mind the tests" in [message.text for message in sent.conversation.messages]
+        found, count = loom.recognise(session.conversation().messages)
+        assert found is not None
+        assert (found.id, count) == (session.id, len(session.conversation().messages))
+        assert list(examine(loom.store)) == []
+        copied, whole = list(session.export()), session.conversation()
+    with Loom.open(":memory:") as other:
+        other.import_lines(copied)
+        assert other.session(session.id).conversation() == whole
+
+
+def system_text(context: Context) -> str:
+    return "\n".join(message.text for message in context.conversation.system)

@@ -87,9 +87,12 @@ def shape_of(bears: Bearing) -> str:
 
 
 def head_of(row: SessionRow, manner: Manner, bears: Bearing, asides: Iterable[Aside]) -> Conversation:
-    """The conversation but for its messages. System text is the agent's, the session's, the tree's, then instructions."""
+    """The conversation but for its messages. System text is the agent's, the session's, the tree's, then instructions.
+
+    Of the `asides` those stand in it that were said before the first message; in a text, which has no roles, all of them.
+    """
     head, tree, agent = row.head, manner.tree.head, manner.agent
-    told = [aside.message for aside in asides]
+    told = [aside.message for aside in asides if manner.document or not aside.after]
     if manner.document and not tree.buffer_mode_system_context:
         return replace(head, system=(), model=head.model or (agent.model if agent else "") or tree.model)
     before = [agent.system_prompt] if agent and agent.system_prompt else []

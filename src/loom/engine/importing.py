@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
 from loom.budget.counting import Counter
+from loom.context.system_messages import SYSTEM_ROLES
 from loom.context.weave import gate_counter
 from loom.conversation.message import Message
 from loom.engine.loom import Loom
@@ -45,13 +46,15 @@ def import_run(loom: Loom, run: Run, progress: Callable[[int], None] | None = No
 
 
 def _batches(messages: Iterable[Message]) -> Iterator[tuple[list[Draft], Asides]]:
-    """The messages as they are written: those of the conversation, and system messages with how many of those stand before each."""
+    """The messages as they are written, and apart from them the system messages before the first of all."""
     # A counter that forgets: the usual one would remember more messages than a long run should hold at once.
     count = Counter(gate_counter(None).profile, remember=_MESSAGES).count_message
     drafts, asides, tokens = list[Draft](), Asides(), 0
+    leading = True
     for message in messages:
-        if message.role in ("system", "developer"):
-            asides.append((len(drafts), message))
+        leading = leading and message.role in SYSTEM_ROLES
+        if leading:
+            asides.append((0, message))
         else:
             drafts.append(Draft(message, count(message)))
             tokens += drafts[-1].tokens

@@ -5,12 +5,15 @@ import os
 import time
 from base64 import b32encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import dropwhile
+from operator import itemgetter
 from os import PathLike, fspath, urandom
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
+from loom.context.system_messages import SYSTEM_ROLES
 from loom.conversation.agents import Agent
 from loom.conversation.checked import check_flag
 from loom.conversation.message import Message, Tool
@@ -27,6 +30,7 @@ from loom.engine.trees import LoomTree, make_tree
 from loom.engine.written import given_head, parsed
 from loom.errors import ChoiceError, describe
 from loom.stores.exchange import Imported, export_all, import_lines
+from loom.stores.path import Node
 from loom.stores.sessions import Scope, SessionRow, check_name
 from loom.stores.snapshots import folder_beside
 from loom.stores.store import Store
@@ -116,14 +120,28 @@ class Loom(Home):
     def recognise(self, messages: Iterable[Message | Mapping[str, Any]]) -> "tuple[Session | None, int]":
         """The session of a client that sends its whole history again, and how many of its messages are known.
 
-        Where no session stands at the last of those, one is forked there.
+        System messages at its beginning are not counted. Where no session stands at the last that is known, one is forked there.
         """
-        said = [message for message in parsed(messages) if message.role not in ("system", "developer")]
-        rows, node, count = self.store.sessions.recognise(self.scope, said)
+        said = list(dropwhile(lambda message: message.role in SYSTEM_ROLES, parsed(messages)))
+        found = self.store.sessions.recognise(self.scope, said)
+        if found[2] < len(said) and any(message.role in SYSTEM_ROLES for message in said):
+            found = max(found, self._recognise_older(said), key=itemgetter(2))
+        rows, node, count = found
         if node is None or not rows:
             return None, 0
         standing = next((row for row in rows if row.cursor == node.seq), None)
         return (Session(self, standing) if standing else Session(self, rows[0]).fork(at=node.id)), count
+
+    def _recognise_older(self, said: list[Message]) -> tuple[list[SessionRow], Node | None, int]:
+        """The same of a session that an older version began: system messages are not on its path until a newer one wrote them."""
+        spoken = [place for place, message in enumerate(said, 1) if message.role not in SYSTEM_ROLES]
+        without = [said[place - 1] for place in spoken]
+        rows, node, count = self.store.sessions.recognise(self.scope, without)
+        if not count:
+            return rows, node, 0
+        known = spoken[count - 1]
+        rows, node, total = self.store.sessions.recognise(self.scope, [*without[:count], *said[known:]])
+        return rows, node, known + total - count
 
     # Trees
 

@@ -32,8 +32,8 @@ from loom.engine.summing import digests_of
 from loom.errors import CannotFit
 from loom.stores.bearing import Bearing
 from loom.stores.path import Node, Path
-from loom.stores.reading import Known, Reading, holes_of, read_on, read_ranges, read_same, read_window
-from loom.stores.sessions import SessionRow
+from loom.stores.reading import Known, Reading, holes_of, newest_reminders, read_on, read_ranges, read_same, read_window
+from loom.stores.sessions import Aside, SessionRow
 from loom.stores.store import Store
 from loom.stores.summaries import Summary, joined, name_of
 from loom.stores.views import Cuts, View
@@ -87,9 +87,11 @@ def prepare(
         now = bears.path
         if now.end is None:
             raise CannotFit(f"there is nothing to send: {'; '.join(bears.notes)}; restore it, or stand at another node")
-        given = head_of(row, manner, bears, store.sessions.on_path(row, now))
+        given = head_of(row, manner, bears, store.sessions.on_path(row, now) if manner.document else row.asides)
         model = wish.model or given.model
         wish = replace(wish, document=manner.document, ending=manner.buffer)
+        if not manner.document:
+            wish = _with_asides(wish, store.sessions.newest_asides(row, now))
         usable = budget_for(wish, given).usable
         pins = [pin for pin in pins if pin.depth < len(now)]  # what is pruned by now is not in any request
         pins += [pin for pin in bears.pins if pin not in pins]
@@ -162,6 +164,14 @@ def prepare(
     )
     kept = replace(kept, summaries=_names(summaries), shown=_shown_summaries(summaries, context))
     return _told(context, bears, sight), replace(began, view=kept, note=note)
+
+
+def _with_asides(wish: Wish, asides: Sequence[Aside]) -> Wish:
+    """What is asked for, with the system messages that older sessions keep beside what was said."""
+    if not asides:
+        return wish
+    text = wish.policy.separator.join(aside.message.text for aside in asides)
+    return replace(wish, sections=(*wish.sections, Section("system_messages", text, "system messages")))
 
 
 def _with_summary(wish: Wish, text: str) -> Wish:
@@ -325,6 +335,8 @@ def _read_anew(
     edges = {edge for start, stop, _ in left for edge in (start, stop)}
     also = [(at, at + 1) for one in told for at in (one.start, one.stop) if at not in edges]
     also += _showing(view, path, usable) if (view and view.shape == shape_of(bears)) or overflowed else []
+    if not wish.document:
+        pins = [*pins, *newest_reminders(path, bears.hidden, wish.policy.system_messages == "keep")]
     from_start = wish.policy.strategy == "truncate_middle"
     ranges = read_window(path, usable, pins, from_start, count.count_message, bears.hidden, also)
     reading = read_ranges(path, ranges, count.count_message, left, own.count_message)

@@ -59,7 +59,7 @@ def plan(store: Store, row: SessionRow, path: Path, wish: Wish, manner: Manner, 
             return None  # another one would make it worthless
         stretch = whole[-MOST:] if when == "whole" else whole[done : done + MOST]
         nodes = [node for node in stretch if node.depth not in hidden and node.message]
-        given = head_of(row, manner, bears, store.sessions.on_path(row, whole))
+        given = head_of(row, manner, bears, row.asides)
         digests = store.summaries.digests(row, [node for node in nodes if _is_large(node)])
     best = gate_counter(wish.model or given.model or None)
     own = best if chosen.counter == "best" else seed_counter(chosen.counter)

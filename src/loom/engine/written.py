@@ -6,6 +6,7 @@ from typing import Any, Literal, Self, TypeVar
 
 from msgspec.structs import replace
 
+from loom.context.system_messages import SYSTEM_ROLES
 from loom.context.weave import gate_counter, gather
 from loom.context.working import EMPTY, Working, erred
 from loom.conversation.checked import check_flag, check_number, check_text
@@ -70,7 +71,8 @@ class Written:
         """Write messages behind the cursor, all or none, and move it there. A text is what the user says.
 
         `after` names the node they come after ("" for none); writing the same again behind the same node writes nothing.
-        System messages become system text of the session. `generation` tells identical regenerations apart.
+        System messages before the first word become system text of the session; later ones stand in their place, as others do.
+        `generation` tells identical regenerations apart.
         """
         behind = self.path.end if after is None else self._store.sessions.node(self.row, after) if after else None
         nodes = self._append(parsed(messages), behind, check_name("generation", generation))
@@ -82,7 +84,7 @@ class Written:
         drafts: list[Draft] = []
         asides: list[tuple[int, Message]] = []
         for message in said:
-            if message.role in ("system", "developer"):
+            if message.role in SYSTEM_ROLES and ((behind is None and not drafts) or self._is_text()):
                 asides.append((len(drafts), message))
             else:
                 drafts.append(Draft(message, count(message), generation))
@@ -95,6 +97,10 @@ class Written:
         self._now(row, nodes)
         self._count_errors(said)
         return nodes
+
+    def _is_text(self) -> bool:
+        """Whether the session is on a text without roles, in which a system message has no place."""
+        return self._store.trees.head(self.row.tree).head.mode == "buffer"
 
     def _count_errors(self, said: Sequence[Message]) -> None:
         """Results that tell of an error are counted in the working state, where there is one; a new request begins anew."""
@@ -272,7 +278,7 @@ class Written:
         for node in self.path:
             said += [node.message] if node.message else []
             said += asides.get(node.id, [])
-        lead = next((n for n, m in enumerate(said) if m.role not in ("system", "developer")), len(said))
+        lead = next((n for n, m in enumerate(said) if m.role not in SYSTEM_ROLES), len(said))
         return replace(self.row.head, system=(*self.row.head.system, *said[:lead]), messages=tuple(said[lead:]))
 
     # The same off the event loop

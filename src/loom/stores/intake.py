@@ -24,7 +24,7 @@ from loom.context.weave import gate_counter
 from loom.conversation.agents import Agent
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.identity import is_local, is_node_id, node_id
-from loom.conversation.message import Message
+from loom.conversation.message import ROLES, Message
 from loom.conversation.tree import TreeHead
 from loom.errors import ChoiceError, Diverged, StoreError, TranscriptError, shorten
 from loom.stores import marks, nodes, settings
@@ -623,7 +623,7 @@ def _worded(record: Beside) -> bool:
 
 def _verify(number: int, line: NodeLine, tree: str) -> None:
     """That a node is what its id says. The words of a tombstone are gone, so of that only the form can be looked at."""
-    if (line.body.role if line.body else line.role) not in SPEAKERS:
+    if (line.body.role if line.body else line.role) not in ROLES:
         raise TranscriptError(f"line {number}: neither a message nor what is left of a purged one")
     try:
         _check("generation", line.generation)

@@ -1,11 +1,13 @@
 """Nodes: written once, never changed; written again, found."""
 
 from collections.abc import Iterator, Sequence, Set
+from hashlib import blake2b
 from itertools import chain, islice
 from unicodedata import category
 
 from msgspec import Struct
 
+from loom.context.system_messages import SYSTEM_ROLES, kind_of
 from loom.conversation.canonical import to_json
 from loom.conversation.identity import VERSION, local_ids, lost_key, match_key, node_id, root_key
 from loom.conversation.message import Message, check_carried
@@ -176,13 +178,21 @@ def plant(writer: Writer, tree: TreeRow, planned: Sequence[Planned], around: Seq
 
 _BEHIND = f"SELECT {_BODILESS}, n.known FROM {named('id')}"
 _INSERT = """INSERT INTO nodes (seq, tree, id, local, parent, jump, depth, goal, request, role, author, body, generation, known,
-    tokens, total, session, created)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)"""
+    tokens, total, session, created, reminder)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)"""
 
 
 def _row(tree: int, node: Node, body: str | None, author: str, known: str) -> Row:
     where = (node.seq, tree, node.id, node.local, node.parent, node.jump, node.depth, node.goal, node.request)
-    return (*where, node.role, author, body, node.generation, known, node.tokens, node.total, node.session, node.created)
+    said = (node.role, author, body, node.generation, known, node.tokens, node.total, node.session, node.created)
+    return (*where, *said, _reminder(node.message))
+
+
+def _reminder(message: Message | None) -> str:
+    """What tells the kinds of system messages apart, without their words."""
+    if message is None or message.role not in SYSTEM_ROLES:
+        return ""
+    return blake2b(kind_of(message).encode(errors="surrogatepass"), digest_size=8).hexdigest()
 
 
 class _Above:

@@ -164,6 +164,27 @@ class Path:
         with self.database.read() as reader:
             return stands(reader, self.tree, self.end, name)
 
+    def reminders(self, kinds: int, most: int) -> list[Node]:
+        """The newest system message of each kind on the path, of at most so many kinds.
+
+        For each kind the newest of the tree are looked at, `most` of them at most.
+        """
+        if self.end is None:
+            return []
+        with self.database.read() as reader:
+            found = [kind for (kind,) in reader.all(_REMINDER_KINDS, self.tree, kinds)]
+            rows = [reader.all(_REMINDERS, self.tree, self.end.depth, kind, most) for kind in found]
+        nodes = [next((node for node in map(to_node, each) if self.holds(node.seq, node.depth)), None) for each in rows]
+        return [node for node in nodes if node is not None]
+
+    def system_nodes(self) -> list[Node]:
+        """All system messages on the path."""
+        if self.end is None:
+            return []
+        with self.database.read() as reader:
+            found = reader.all(_SYSTEM, self.tree, self.end.depth)
+        return [node for node in map(to_node, found) if self.holds(node.seq, node.depth)]
+
     def nodes(self, seqs: list[int]) -> list[Node]:
         """Nodes by their names, whatever path they are on, in the order of their depth."""
         with self.database.read() as reader:
@@ -242,6 +263,15 @@ _AT = f"SELECT n.tree, {OF_N} FROM {_FOUND} a CROSS JOIN nodes n WHERE n.tree = 
 _STRETCH = f"WITH RECURSIVE {_UP}, {_upward(_AT, 'w.depth > $4')}"
 _SINCE = f"WITH RECURSIVE {_upward(_NODE, 'w.depth > $3')}"
 _TAIL = f"""WITH RECURSIVE {_upward(_NODE, "w.depth > $4 AND (w.total - w.tokens > $3 OR w.role = 'tool')")}"""
+_SYSTEM = f"""SELECT {OF_N} FROM nodes n WHERE n.tree = {TREE} AND n.reminder <> '' AND n.depth <= $2"""
+_REMINDERS = f"{_SYSTEM} AND n.reminder = $3 ORDER BY n.depth DESC LIMIT $4"
+# Each kind leads to the next, so that not all nodes of a kind are looked at.
+_REMINDER_KINDS = f"""WITH RECURSIVE k (kind) AS (
+        SELECT min(n.reminder) FROM nodes n WHERE n.tree = {TREE} AND n.reminder <> ''
+        UNION ALL
+        SELECT (SELECT min(n.reminder) FROM nodes n WHERE n.tree = {TREE} AND n.reminder <> '' AND n.reminder > k.kind)
+        FROM k WHERE k.kind IS NOT NULL)
+    SELECT kind FROM k WHERE kind IS NOT NULL LIMIT $2"""
 _ANCESTOR = f"WITH RECURSIVE {_UP} SELECT seq FROM a WHERE depth = $3"
 
 

@@ -51,7 +51,7 @@ FOLDERS = "snapshots"  # the states by which older versions remembered folders; 
 def take_words(writer: Writer, tree: TreeRow, session: int, gone: Mapping[int, int], now: int) -> None:
     """Take away the words of these nodes, given with their depths, and those that the session has beside them."""
     each = [(tree.key, seq) for seq in gone]
-    writer.many("UPDATE nodes SET body = NULL, author = '' WHERE tree = $1 AND seq = $2", each)
+    writer.many("UPDATE nodes SET body = NULL, author = '', reminder = '' WHERE tree = $1 AND seq = $2", each)
     # An edge has no words, and without it a remark would look as if the conversation went on there.
     writer.many("UPDATE records SET data = CASE WHEN kind = 'edge' THEN data END, author = '' WHERE tree = $1 AND node = $2", each)
     _take_texts(writer, tree, session, gone)

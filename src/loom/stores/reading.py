@@ -9,11 +9,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.context.places import Places, Spot, Stretch, stand_in
+from loom.context.system_messages import SYSTEM_ROLES
 from loom.conversation.message import Message, Text
 from loom.conversation.turns import exchanges
 from loom.stores.path import Node, Path
 
 _AHEAD = 64  # nodes read at once where it is not known how many are needed
+_KINDS = 256  # of system messages, of which the newest are looked for
+_OF_A_KIND = 64  # of a tree, the newest, among which one is on a path
+
+_WITHIN = ("tool", *SYSTEM_ROLES)  # what stands between a call and the end of its results
 
 Count = Callable[[Message], int]
 Range = tuple[int, int]
@@ -57,8 +62,17 @@ def read_window(
     fills = _Filler(count, [*wanted, _exchange(path, len(path) - 1)], hidden)
     if from_start:
         wanted.append((0, _head(path, tokens, fills)))
-    wanted.append((_tail(path, tokens, fills), len(path)))
+    tail = _tail(path, tokens, fills)
+    if path[tail].role in SYSTEM_ROLES:  # it may stand between a call and its result
+        tail = _exchange(path, tail)[0]
+    wanted.append((tail, len(path)))
     return _merged(wanted)
+
+
+def newest_reminders(path: Path, hidden: Collection[int], all_of_them: bool) -> list[Node]:
+    """The newest system message of each kind on a path, as far as they are shown; or all of them."""
+    found = path.system_nodes() if all_of_them else path.reminders(_KINDS, _OF_A_KIND)
+    return [node for node in found if node.depth not in hidden]
 
 
 def _asked(path: Path, hidden: Collection[int]) -> set[int]:
@@ -213,24 +227,33 @@ def _head(path: Path, tokens: int, fills: _Filler) -> int:
     used = 0
     for start in range(0, len(path), _AHEAD):
         for node in path[start : start + _AHEAD]:
-            if used > tokens and node.role != "tool":
+            if used > tokens and node.role != "tool" and node.role not in SYSTEM_ROLES:
                 return node.depth
             used += fills.tokens([node])
     return len(path)
 
 
 def _exchange(path: Path, position: int) -> Range:
-    """The model's message and its results around a position; any other message alone."""
+    """The model's message and its results around a position, with system messages among them; any other message alone."""
     start = stop = position
-    while start > 0 and path[start].role == "tool":
+    if path[position].role in SYSTEM_ROLES and not _leads_to_result(path, position):
+        return position, position + 1
+    while start > 0 and path[start].role in _WITHIN:
         before = path[max(start - _AHEAD, 0) : start]
-        start = next((node.depth for node in reversed(before) if node.role != "tool"), before[0].depth)
+        start = next((node.depth for node in reversed(before) if node.role not in _WITHIN), before[0].depth)
     while True:
         more = path[stop + 1 : stop + 1 + _AHEAD]
-        results = next((n for n, node in enumerate(more) if node.role != "tool"), len(more))
+        inside = next((n for n, node in enumerate(more) if node.role not in _WITHIN), len(more))
+        results = max((n for n, node in enumerate(more[:inside], 1) if node.role == "tool"), default=0)
         stop += results
         if results < _AHEAD:
             return start, stop + 1
+
+
+def _leads_to_result(path: Path, position: int) -> bool:
+    """Whether the next message that is no system message is the result of a tool."""
+    more = path[position + 1 : position + 1 + _AHEAD]
+    return next((node.role == "tool" for node in more if node.role not in SYSTEM_ROLES), False)
 
 
 def _merged(ranges: Iterable[Range]) -> tuple[Range, ...]:

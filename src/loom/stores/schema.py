@@ -91,4 +91,13 @@ MIGRATIONS = (
             "ALTER TABLE views ADD COLUMN digest TEXT NOT NULL DEFAULT ''",
         ),
     ),
+    Migration(
+        5,
+        "system messages are nodes at their place, and the newest of each kind are found without reading a path",
+        (
+            # Of a system message, a digest of its kind; empty in nodes of older stores, of which none is looked for.
+            "ALTER TABLE nodes ADD COLUMN reminder TEXT {binary} NOT NULL DEFAULT ''",
+            "CREATE INDEX nodes_reminder ON nodes (tree, reminder, depth) WHERE reminder <> ''",
+        ),
+    ),
 )

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from loom.context.system_messages import kind_of
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import Conversation, Message, check_carried
 from loom.conversation.tree import TreeHead
@@ -56,7 +57,10 @@ class Usage(Struct, frozen=True):
 
 
 class Aside(Struct, frozen=True):
-    """A system message found inside a conversation: system text of the session, and the id of the node behind which it stood."""
+    """A system message that is no node: one before the first message, system text of the session, with no id; or one behind a node.
+
+    Only a text, which has no roles, and older sessions have those behind nodes. In a conversation they are nodes.
+    """
 
     after: str
     message: Message
@@ -521,6 +525,15 @@ class Sessions:
             return False
         depth = nodes.get(reader, tree, held).depth
         return node.depth <= depth and ancestor(reader, tree, held, node.depth) == node.seq
+
+    def newest_asides(self, row: SessionRow, path: Path) -> tuple[Aside, ...]:
+        """Of the asides that were said behind a message of this path, the newest of each kind, in their order."""
+        found: dict[str, Aside] = {}
+        for aside in reversed(row.asides):
+            kind = kind_of(aside.message)
+            if aside.after and kind not in found and path.says(aside.after):
+                found[kind] = aside
+        return tuple(reversed(found.values()))
 
     def on_path(self, row: SessionRow, path: Path) -> tuple[Aside, ...]:
         """The asides whose place is on this path."""
