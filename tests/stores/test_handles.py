@@ -248,6 +248,8 @@ def test_an_old_store_goes_on_and_its_handles_resolve(address: str) -> None:
         writer.many(put, [(*row[:4], re.sub(r',?"minted_at":"[^"]*"', "", row[4]).replace("{,", "{"), row[5]) for row in rows])
         writer.all("DROP TABLE snapshots")
         writer.all("ALTER TABLE views DROP COLUMN digest")
+        writer.all("DROP INDEX nodes_reminder")
+        writer.all("ALTER TABLE nodes DROP COLUMN reminder")
         writer.all("UPDATE store SET version = 2")
     with open_loom(address) as loom:
         assert {handle: loom.session(session.id).recall(handle) for handle in handles} == texts
