@@ -348,6 +348,19 @@ def test_the_older_half_of_the_turns_goes_and_what_was_learnt_stays(store: Calla
     again.close()
 
 
+@pytest.mark.parametrize("policy", ["default", "window", "turns", "tree"])
+@pytest.mark.parametrize("turns", [6, 9])
+def test_after_an_overflow_the_newer_half_of_the_turns_stands_word_by_word(loom: Loom, policy: str, turns: int) -> None:
+    session = long_session(loom, turns)
+    window = 30_000
+    assert prepared(session, policy=policy, window=window).report.dropped == 0
+    context = prepared(session, policy=policy, window=window, overflow="prompt is too long")
+    kept = {int(i.place[9:-1]) for i in context.report.items if i.place.startswith("messages[") and i.action == "kept"}
+    # With "And now?" one request more was shown.
+    half = (turns + 1) // 2
+    assert kept == {0, *range(6 * half, 6 * turns + 1)}
+
+
 def test_notes_of_overflows_do_not_pile_up(loom: Loom) -> None:
     session = long_session(loom, 12)
     prepared(session, policy="turns", window=16_000)

@@ -267,6 +267,20 @@ def test_seed_002_what_its_formula_leaves_no_room_for_is_refused_with_numbers() 
         weave(said(2), system="careful " * 500, model="gpt-4o", window=1500, reserve_output=0, policy="turns")
 
 
+def test_seed_002_a_system_message_goes_before_the_goal_is_cut() -> None:
+    words = " lorem ipsum dolor" * 60
+    given = [
+        {"role": "user", "content": f"Wait thirty seconds.{words}{words}"},
+        {"role": "system", "content": f"A reminder.{words}"},
+        {"role": "assistant", "content": f"I wait.{words}"},
+        {"role": "user", "content": f"Go on.{words}"},
+    ]
+    window = 1480  # enough for goal and request, by the preset's own counter, and not for the reminder as well
+    context = weave(given, model="gpt-4o", window=window, reserve_output=0, policy="turns")
+    whole = {item.place for item in context.report.items if item.action == "kept"}
+    assert whole == {"messages[0]", "messages[3]"}
+
+
 def test_seed_002_parts_of_the_system_text_stand_in_its_order_and_are_divided_as_printed() -> None:
     sections = [("summary", "SUMMARY"), ("runtime", "RUNTIME"), ("memory", "MEMORY"), ("skills", "SKILLS"), ("workspace", "FILES")]
     context = weave(said(2), system="static", policy="turns", sections=sections, model="gpt-4o")

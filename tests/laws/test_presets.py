@@ -1,5 +1,6 @@
 """The presets `turns` and `window` keep their seed's formula by their own counter, judged by functions written from the seeds."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -7,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loom import CannotFit, Context, allocate_budget, is_over_context_budget, weave
+from loom import CannotFit, Context, Loom, allocate_budget, is_over_context_budget, weave
 from loom.context import select
+from loom.context.report import LEFT_OUT
 from loom.conversation.turns import Span
 from tests.shared import examples
 
@@ -163,3 +165,117 @@ def test_window_keeps_the_newest_that_fit_its_zone(messages: list[Chat], window:
         weave(messages, system=system, model="gpt-4o", window=window, policy="window")
     history = allocate_budget("gpt-4o", window=window).history
     assert choices.made[0] == set(range(select_recent(messages, history), len(messages)))
+
+
+# ── in sessions ──────────────────────────────────────────────────────────────
+
+
+def half_of_turns(messages: list[Chat], start: int) -> int:
+    """Seed 002's compression of what is over budget: the oldest half of the turns goes."""
+    starts = [n for n in range(start, len(messages)) if messages[n]["role"] == "user"]
+    return starts[len(starts) // 2] if len(starts) > 1 else start
+
+
+def shown_from(context: Context) -> int:
+    """Where the run of messages begins that stands behind whatever was left out."""
+    gone = [item.place[9:-1].split(":")[1] for item in context.report.items if item.action in LEFT_OUT and ":" in item.place]
+    return max(map(int, gone), default=0)
+
+
+def turn_by_turn(messages: list[Chat]) -> list[int]:
+    """Where the model was asked: behind each user message and each result."""
+    return [n + 1 for n, message in enumerate(messages) if message["role"] in ("user", "tool")]
+
+
+MARKER = 35  # tokens, at most, of what stands where something was left out, by seed 002's counter
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(
+    messages=transcripts(),
+    window=st.sampled_from([1500, 2500, 4000]),
+    system=systems,
+    tools=tool_lists,
+)
+def test_turns_keeps_its_formula_in_sessions(messages: list[Chat], window: int, system: str, tools: list[Chat]) -> None:
+    with Loom.open(":memory:") as loom:
+        session = loom.new("talk", system=system, tools=tools)
+        written, start = 0, 0
+        for called in turn_by_turn(messages):
+            session.append(*messages[written:called])
+            written = called
+            try:
+                context = asyncio.run(session.prepare(model="gpt-4o", window=window, reserve_output=100, policy="turns"))
+            except CannotFit:
+                return
+            assert_within_budget(context, tools, window)
+            budget = history_budget(window, system_of(context), tools, 100)
+            said = messages[:called]
+            if context.report.epoch_reason != "continued":
+                half = half_of_turns(said, start) if context.report.epoch else 0
+                begin = max(newest_turns(said, budget), half)
+                request = max(n for n, message in enumerate(said) if message["role"] == "user")
+                point = sum(turns_message(said[n]) for n in {0, request} if n < begin)
+                if sum(map(turns_message, said[begin:])) + point + 3 * MARKER <= budget:
+                    assert shown_from(context) == (begin if begin > 1 else 0), "where the goal alone was dropped it is back"
+            start = shown_from(context)
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(messages=transcripts(), window=st.sampled_from([3000, 6000]), system=systems)
+def test_window_keeps_the_newest_that_fit_its_zone_in_sessions(messages: list[Chat], window: int, system: str) -> None:
+    history = allocate_budget("gpt-4o", window=window).history
+    with Loom.open(":memory:") as loom:
+        session = loom.new("talk", system=system)
+        written = 0
+        for called in turn_by_turn(messages):
+            session.append(*messages[written:called])
+            written = called
+            context = asyncio.run(session.prepare(model="gpt-4o", window=window, policy="window"))
+            begin = select_recent(messages[:called], history)
+            assert shown_from(context) == (begin if begin > 1 else 0), "where the goal alone was evicted it is back"
+
+
+# ── the way back ─────────────────────────────────────────────────────────────
+
+
+section_lists = st.lists(
+    st.tuples(
+        st.sampled_from(["memory", "rules", "working", "summary"]), st.sampled_from([20, 400, 3000]).map(lambda n: "note " * n)
+    ),
+    max_size=2,
+)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    messages=transcripts(),
+    called=st.integers(1, 40),
+    window=st.sampled_from([800, 1500, 4000]),
+    reserve=st.sampled_from([None, 100]),
+    system=systems,
+    sections=section_lists,
+    policy=st.sampled_from(["turns", "turns", "default", "partitions"]),
+)
+def test_what_was_left_out_returns_at_the_window_that_the_report_names_now(
+    messages: list[Chat],
+    called: int,
+    window: int,
+    reserve: int | None,
+    system: str,
+    sections: list[tuple[str, str]],
+    policy: str,
+) -> None:
+    """Also with sections that a larger window has more room for, and late in an epoch: what came since is shown first."""
+    asked: dict[str, Any] = {"model": "gpt-4o", "system": system, "sections": sections, "policy": policy, "reserve_output": reserve}
+    try:
+        first = weave(messages[:called], window=window, **asked)
+        context = weave(messages, window=window, previous=first.report, **asked)
+    except CannotFit:
+        return
+    for item in context.report.items:
+        if item.returns_at:
+            again = weave(messages, window=item.returns_at, **asked)
+            start, _, stop = item.place[9:-1].partition(":")
+            back = {f"messages[{n}]" for n in range(int(start), int(stop or int(start) + 1))}
+            assert back <= {found.place for found in again.report.items if found.action == "kept"}, item

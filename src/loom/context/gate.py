@@ -78,6 +78,7 @@ class Work(Struct, frozen=True, kw_only=True):
     counter: Counter
     archive: Archive
     document: bool = False
+    reminders: bool = True  # whether the newest system message of each kind is in where there is room for it
 
     def messages(self, span: Span) -> tuple[Message, ...]:
         return tuple(self.history[span.start : span.stop])
@@ -87,30 +88,19 @@ def fit(
     work: Work, order: Sequence[int], kept: int, chosen_at: Sequence[int], spans: Sequence[Span], pins: Sequence[int]
 ) -> Fitted:
     """Fill the room with units in their order, of which the strategy keeps the first `kept`; `pins` are indexes of messages."""
-    history, counter, room = work.history, work.counter, work.room
-    costs = costs_of(history, work.places, counter)
-    units = [
-        _Unit(span, sum(costs[span.start : span.stop]), work.places.unread(span.start) is not None, chosen_at=at)
-        for span, at in zip(spans, chosen_at, strict=True)
-    ]
+    room = work.room
+    units = _units(work, chosen_at, spans)
     if sum(unit.cost for unit in units) <= room.tokens and kept == len(units):
         for unit in units:
             unit.rule, unit.made = "fits", work.messages(unit.span)
         return _lay_out(work, units)
     if work.policy.strategy == "stop_at_limit":
         raise refuse_to_cut(sum(unit.cost for unit in units), room.tokens)
-    must = _must(work, spans, pins)
-    longest = marker_for(work.policy, max(len(history), work.places.end) + 1000, SAMPLE)
-    marker = counter.count_message(Message("user", (Text(longest),))) + 4
-    last = _last_nodes(work, units)
-    markers = marker * (_runs(must) + 2 + bool(last))
-    free = room.tokens - markers
-    must = _add_last(work, units, must, last, free)
+    ranked = _rank_units(work, units, order, pins)
+    must, reminders, rest, marker = ranked.must, ranked.reminders, ranked.rest, ranked.marker
+    free = room.tokens - ranked.markers
     free -= _take_must(work, units, must, free)
     newest = len(units) - 1
-    reminders = [n for n in _reminders(work, spans) if n not in must]
-    rest = [n for n in dict.fromkeys([newest, *order]) if n not in must]
-    _rank(units, [*must, *rest], {*must, *last}, markers, room, sum(units[n].cost + marker for n in reminders))
     free -= _take_reminders(work, units, reminders, marker, free)
     named = {newest, *order[:kept]}
     rest = [n for n in rest if n in named and units[n].made is None]
@@ -126,6 +116,49 @@ def fit(
                 "choose a larger window or lower the reserve"
             )
         units[taken.pop()].made = None
+
+
+class _Ranked(Struct, frozen=True):
+    """What has to be in and why, reminders, all others in their order; and the tokens of a marker, and of all markers."""
+
+    must: dict[int, str]
+    reminders: list[int]
+    rest: list[int]
+    marker: int
+    markers: int
+
+
+def _units(work: Work, chosen_at: Sequence[int], spans: Sequence[Span]) -> list[_Unit]:
+    costs = costs_of(work.history, work.places, work.counter)
+    return [
+        _Unit(span, sum(costs[span.start : span.stop]), work.places.unread(span.start) is not None, chosen_at=at)
+        for span, at in zip(spans, chosen_at, strict=True)
+    ]
+
+
+def _rank_units(work: Work, units: list[_Unit], order: Sequence[int], pins: Sequence[int]) -> _Ranked:
+    """What is taken before what; and the room that each unit needs to be whole."""
+    spans = [unit.span for unit in units]
+    must = _must(work, spans, pins)
+    longest = marker_for(work.policy, max(len(work.history), work.places.end) + 1000, SAMPLE)
+    marker = work.counter.count_message(Message("user", (Text(longest),))) + 4
+    last = _last_nodes(work, units)
+    markers = marker * (_runs(must) + 2 + bool(last))
+    must = _add_last(work, units, must, last, work.room.tokens - markers)
+    newest = len(units) - 1
+    reminders = [n for n in _reminders(work, spans) if n not in must]
+    rest = [n for n in dict.fromkeys([newest, *order]) if n not in must]
+    _rank(units, [*must, *rest], {*must, *last}, markers, work.room, sum(units[n].cost + marker for n in reminders))
+    return _Ranked(must, reminders, rest, marker, markers)
+
+
+def find_windows(
+    work: Work, order: Sequence[int], chosen_at: Sequence[int], spans: Sequence[Span], pins: Sequence[int]
+) -> list[int]:
+    """The window at which each unit would be whole."""
+    units = _units(work, chosen_at, spans)
+    _rank_units(work, units, order, pins)
+    return [_returns_at(unit, work.room) for unit in units]
 
 
 def cut_of_point(items: Iterable[Item]) -> int:
@@ -160,7 +193,7 @@ def _units_of(places: Iterable[int], spans: Sequence[Span]) -> list[int | None]:
 
 def _reminders(work: Work, spans: Sequence[Span]) -> list[int]:
     """The units with the newest system message of each kind, the newest first."""
-    if work.document or work.policy.system_messages == "keep":
+    if work.document or work.policy.system_messages == "keep" or not work.reminders:
         return []
     return [unit for unit in dict.fromkeys(_units_of(newest_of_kinds(work.history), spans)) if unit is not None]
 

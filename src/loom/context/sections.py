@@ -138,17 +138,10 @@ def place(
     return placed, tail, items, needs
 
 
-def growth(asked: list[Section], items: list[Item], sizes: Mapping[str, int], counter: Counter) -> int:
-    """How many tokens more the sections would take at a window where no zone has to be scaled."""
+def unscale(budget: Budget, sizes: Mapping[str, int]) -> Budget:
+    """The zones as large as they are at a window where none has to be scaled."""
     full = DEFAULTS | dict(sizes)
-    full["repo_map"] += full["decision_context"]
-    wanted: dict[str, int] = {}
-    for section in asked:
-        wanted[section.zone] = (
-            wanted.get(section.zone, 0) + 2 * FRAME + counter.count_message(Message("user", (Text(section.text),)))
-        )
-    most = sum(min(tokens, full.get(zone, OTHER_ZONE) + 64) for zone, tokens in wanted.items())
-    return max(0, most - sum(item.after for item in items))
+    return replace(budget, zones=tuple(Zone(zone.name, max(zone.tokens, full.get(zone.name, 0))) for zone in budget.zones))
 
 
 def _system(system: tuple[Message, ...], texts: list[str], separator: str) -> tuple[Message, ...]:

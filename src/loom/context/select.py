@@ -13,7 +13,19 @@ from loom.budget.zones import DEFAULTS, Budget, left_for_history
 from loom.context.caches import SHARED, Caches
 from loom.context.cover import cover
 from loom.context.epochs import Epoch, EpochEnds, Renewal, hash_of
-from loom.context.gate import POINT, SMALLEST_SHARE, Fitted, Room, Work, costs_of, cut_of_point, fit, marker_for, stays
+from loom.context.gate import (
+    POINT,
+    SMALLEST_SHARE,
+    Fitted,
+    Room,
+    Work,
+    costs_of,
+    cut_of_point,
+    find_windows,
+    fit,
+    marker_for,
+    stays,
+)
 from loom.context.handles import SAMPLE, Archive
 from loom.context.ladder import RUNGS, Ladder, Scene, Threshold, View, spared, whole
 from loom.context.outlook import Outlook, Prices, Standing, calls_to_come, weigh
@@ -21,6 +33,7 @@ from loom.context.places import EVERYWHERE, Places, answers_of
 from loom.context.policy import Policy
 from loom.context.report import LEFT_OUT, Item, Piece
 from loom.context.strategies import choose
+from loom.context.system_messages import newest_of_kinds
 from loom.context.told import Told, lay_summaries, told_first
 from loom.conversation.message import Media, Message, Text, Tool
 from loom.conversation.turns import Span, exchanges, turns
@@ -45,6 +58,7 @@ class Setup(Struct, frozen=True, kw_only=True):
     room: Room
     set_aside: int
     beside: int = 0  # by the policy's own counter, what stands beside history
+    larger: int = 0  # the same at a window where no section has to be cut for its sake
     places: Places = EVERYWHERE
     caches: Caches = SHARED
     document: bool = False
@@ -79,9 +93,12 @@ def select(history: tuple[Message, ...], setup: Setup, previous: Epoch | Renewal
             return _go_on(history, setup, previous, head_hash, expected)
     if previous.archive is not None:  # covers that stand keep their handles
         setup.archive.add(previous.archive)
-    begun = replace(_refilled(setup), floor=previous.floor)
+    begun = replace(_refilled(setup), floor=max(previous.floor, _without_older_half(history, setup, previous.before)))
     begun = _sooner(history, begun) if previous.early else begun
-    return Selected(_choose(history, begun, previous.before, previous.told), previous.number, previous.reason, expected)
+    fitted = _choose(history, begun, previous.before, previous.told)
+    if covered(previous.before):
+        fitted = replace(fitted, pieces=_return_later(fitted.pieces, history, setup))
+    return Selected(fitted, previous.number, previous.reason, expected)
 
 
 def _go_on(history: tuple[Message, ...], setup: Setup, previous: Epoch, head_hash: str, expected: Outlook) -> Selected:
@@ -102,8 +119,55 @@ def _go_on(history: tuple[Message, ...], setup: Setup, previous: Epoch, head_has
         raise EpochEnds(why, previous.seen, early=True)
     if previous.archive is not None:
         setup.archive.add(previous.archive)
-    fitted = Fitted((*pieces, *fresh), tokens, _dropped(pieces, setup.places))
+    shown = _return_later(pieces, history, setup) if fresh else tuple(pieces)
+    fitted = Fitted((*shown, *fresh), tokens, _dropped(pieces, setup.places))
     return Selected(fitted, previous.number, "continued", expected)
+
+
+def _return_later(pieces: Sequence[Piece], history: tuple[Message, ...], setup: Setup) -> tuple[Piece, ...]:
+    """The pieces with the windows at which what was cut returns now: what came since outranks it."""
+    if all(item.action == "kept" for piece in pieces for item in piece.items):
+        return tuple(pieces)
+    setup = _refilled(setup)
+    setup = replace(setup, room=replace(setup.room, told=_told_share(setup.policy)))
+    ranked = _rank(history, setup, 0)
+    chosen_at = _chosen_at(history, setup, ranked)
+    windows = find_windows(_work(history, setup), ranked.order, chosen_at, ranked.spans, setup.pins)
+    at = [window for span, window in zip(ranked.spans, windows, strict=True) for _ in range(len(span))]
+    return tuple(
+        replace(
+            piece,
+            items=tuple(
+                item if item.action == "kept" else replace(item, returns_at=max(at[piece.span.start : piece.span.stop]))
+                for item in piece.items
+            ),
+        )
+        for piece in pieces
+    )
+
+
+def _without_older_half(history: tuple[Message, ...], setup: Setup, before: Sequence[Piece]) -> int:
+    """Where the newer half begins of the turns that the last request showed, once they take more than the formula leaves; else 0.
+
+    So much goes at once that the next requests only grow. Of one turn, which is the active one, half of its exchanges go.
+    """
+    if setup.formula is None or not before:
+        return 0
+    pieces = [piece if piece.messages else _revived(piece, history) for piece in before]
+    stop = pieces[-1].span.stop
+    counted = own_tokens(pieces, _own_counter(setup)) + sum(map(_own_counter(setup).count_message, history[stop:]))
+    if counted <= setup.formula:
+        return 0
+    begin = max((piece.span.stop for piece in pieces if piece.items[0].action in LEFT_OUT), default=0)
+    starts = [n for n in range(begin, len(history)) if history[n].role == "user"]
+    if len(starts) < 2:
+        starts = [span.start for span in exchanges(history) if span.start >= begin]
+    return starts[len(starts) // 2]
+
+
+def _told_share(policy: Policy) -> float:
+    """What telling lines may take at most of the room, in a call that is its own as in an epoch."""
+    return max(policy.once, policy.covers) if policy.cover else 0.0
 
 
 def _check_stands(history: tuple[Message, ...], setup: Setup, previous: Epoch, head_hash: str) -> None:
@@ -336,7 +400,7 @@ def _uncovered(pieces: Sequence[Piece], scene: Scene, pins: Sequence[int]) -> li
 
 def _returning(view: View, history: Sequence[Message], setup: Setup, own: Counter, steps: Ladder) -> View:
     """The view with the window at which each thing would stand whole again: where the lowest rung is not reached, and all fits."""
-    by_ladder = ceil((setup.beside + _said(history, setup, own)) / steps.steps[0].above) + 1
+    by_ladder = ceil((setup.larger + _said(history, setup, own)) / steps.steps[0].above) + 1
     inside = setup.room.beside + sum(costs_of(history, setup.places, setup.counter))
     back = max(by_ladder, ceil(inside / (1 - setup.room.margin)) + setup.room.reserve + 1)
     return tuple(
@@ -435,7 +499,7 @@ def _fill_beside_covers(history: tuple[Message, ...], setup: Setup, untold: Setu
     They do not where that would not help: where goal, request or pins are cut in any case.
     """
     most, covers = setup.room.tokens, planned
-    verbatim = _verbatim(setup.policy, most)
+    verbatim = max(_verbatim(setup.policy, most), _spared_by_floor(history, setup))
     for _ in range(_TRIES):
         tokens = most - cost_of(covers.standing) - covers.tokens
         refill = 1.0 if covers.once else min(1.0, verbatim / max(tokens, 1))
@@ -465,6 +529,17 @@ def _fill_beside_covers(history: tuple[Message, ...], setup: Setup, untold: Setu
     if covers.once and covers.tokens - used >= max(SMALLEST_SHARE, covers.tokens // 2):  # lines that are few leave room to messages
         return _fill_beside_covers(history, setup, untold, replace(covers, tokens=used), yields)
     return Fitted(pieces, cost_of(pieces), _dropped(pieces, setup.places))
+
+
+def _spared_by_floor(history: tuple[Message, ...], setup: Setup) -> int:
+    """What all takes that stands behind the floor, and what must be in before it: after an overflow that stays as it is."""
+    if not setup.floor:
+        return 0
+    costs = costs_of(history, setup.places, setup.counter)
+    before = [n for n in stays(_work(history, setup), setup.pins) if n < setup.floor]
+    longest = Message("user", (Text(marker_for(setup.policy, max(len(history), setup.places.end) + 1000, SAMPLE)),))
+    markers = (len(before) + 3) * (setup.counter.count_message(longest) + 4)
+    return sum(costs[setup.floor :]) + sum(costs[n] for n in before) + markers
 
 
 def _cut_of(fitted: Fitted) -> int:
@@ -563,19 +638,26 @@ def _fill(history: tuple[Message, ...], setup: Setup, start: int) -> Fitted:
         together = [named for group in together if (named := [unit for unit in group if spans[unit].start >= setup.floor])]
         others = {unit for group in together for unit in group}
         order = [*(unit for group in together for unit in group), *(unit for unit in order if unit not in others)]
-    chosen_at = [0] * len(spans)
-    if own is not setup.counter:
-        # The strategy would take a unit where all that it ranks before, and itself, fit what it may fill, by its own counter.
-        used = own.count_text(setup.policy.marker) + setup.set_aside
-        for group in ranked.picked:
-            used += ranked.sizes[group]
-            for unit in ranked.groups[group]:
-                chosen_at[unit] = used
-    work = _work(history, setup)
+    work, chosen_at = _work(history, setup), _chosen_at(history, setup, ranked)
     if setup.formula is not None:
-        chosen_at = _whole_at(history, setup, [ranked.groups[group] for group in ranked.picked], spans)
         return _fit_turns(work, replace(ranked, order=order, together=together), chosen_at, setup, own)
     return fit(work, order, sum(map(len, together)), chosen_at, spans, setup.pins)
+
+
+def _chosen_at(history: tuple[Message, ...], setup: Setup, ranked: _Ranked) -> list[int]:
+    """The window at which the strategy itself would choose each unit; 0 where it counts as the gate does."""
+    chosen_at, own = [0] * len(ranked.spans), _own_counter(setup)
+    if setup.formula is not None:
+        return _whole_at(history, setup, [ranked.groups[group] for group in ranked.picked], ranked.spans)
+    if own is setup.counter:
+        return chosen_at
+    # The strategy would take a unit where all that it ranks before, and itself, fit what it may fill, by its own counter.
+    used = own.count_text(setup.policy.marker) + setup.set_aside
+    for group in ranked.picked:
+        used += ranked.sizes[group]
+        for unit in ranked.groups[group]:
+            chosen_at[unit] = used
+    return chosen_at
 
 
 def _available(setup: Setup, own: Counter) -> int:
@@ -589,7 +671,7 @@ def _available(setup: Setup, own: Counter) -> int:
 
 def _whole_at(history: tuple[Message, ...], setup: Setup, groups: Sequence[Sequence[int]], spans: Sequence[Span]) -> list[int]:
     """The window at which each unit is in with all of its turn, by the policy's own counter and by the best one."""
-    must = stays(_work(history, setup), setup.pins)
+    must = {*stays(_work(history, setup), setup.pins), *newest_of_kinds(history)}
     points = {n for n, span in enumerate(spans) if n == len(spans) - 1 or any(at in must for at in range(span.start, span.stop))}
     longest = Message("user", (Text(marker_for(setup.policy, max(len(history), setup.places.end) + 1000, SAMPLE)),))
     made = [0] * len(spans)
@@ -619,6 +701,7 @@ def _fit_turns(work: Work, ranked: _Ranked, chosen_at: list[int], setup: Setup, 
     """What the gate lets in of whole turns, in no more than the formula leaves by the policy's own counter.
 
     A turn that the gate would tear is left out. Only the active turn may be cut: between its exchanges, then inside the newest.
+    System messages go before goal and request are cut.
     """
     assert setup.formula is not None
     groups, room = ranked.together, work.room
@@ -638,6 +721,8 @@ def _fit_turns(work: Work, ranked: _Ranked, chosen_at: list[int], setup: Setup, 
             return fitted
         elif kept > 1:
             groups = _lighter(groups, tokens - setup.formula, ranked.weights)
+        elif work.reminders:
+            work = replace(work, reminders=False)
         else:
             share = min(0.97, max(setup.formula, 0) / tokens)
             room = replace(room, tokens=int(min(room.tokens, fitted.tokens) * share))

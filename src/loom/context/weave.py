@@ -25,7 +25,7 @@ from loom.context.places import EVERYWHERE, Places
 from loom.context.policy import Policy
 from loom.context.policy import policy as find_policy
 from loom.context.report import LEFT_OUT, Item, Piece, Report
-from loom.context.sections import OTHER_ZONE, Section, gives_way, growth, has_no_map, is_memory, place, widen_tail
+from loom.context.sections import OTHER_ZONE, Section, gives_way, has_no_map, is_memory, place, unscale, widen_tail
 from loom.context.select import Selected, Setup, filled_by, seed_counter, select, set_aside
 from loom.conversation.canonical import to_json, to_sendable
 from loom.conversation.checked import MAX_NUMBER
@@ -274,13 +274,20 @@ def _build(
             f"{f' and {margin:.0%} margin' if margin else ''}); "
             "shorten them, lower the reserve or choose a model with a larger window"
         )
-    larger = beside + growth(asked, section_items, sizes, counter)
+    ahead = (*placed, *tail)
+    fuller = ahead
+    if any(item.action != "kept" for item in section_items):
+        made = place(asked, conversation, chosen, unscale(budget, sizes), counter, archive, sizes)
+        fuller = (*made[0], *tail[: bool(wish.ending)], *made[1])
+    larger = beside + max(0, sum(map(counter.count_message, fuller)) - sum(map(counter.count_message, ahead)))
     head_hash = _hash(
         to_json([chosen.name, model or "", wish.ratio]) + to_lines(placed) + "".join(map(_tool_text, conversation.tools))
     )
     free = usable - beside
     room = Room(tokens=free - min(wish.ahead, free // 4), refill=1.0, beside=larger, reserve=reserve, margin=margin)
-    fills = filled_by(chosen, budget, wish.asked_window, (*placed, *tail), conversation.tools)
+    fills = filled_by(chosen, budget, wish.asked_window, ahead, conversation.tools)
+    own = seed_counter(chosen.counter) if chosen.counter != "best" else counter
+    own_beside, own_larger = sum(map(own.count_message, ahead)), sum(map(own.count_message, fuller))
     setup = Setup(
         policy=chosen,
         budget=budget,
@@ -289,10 +296,11 @@ def _build(
         archive=archive,
         pins=pinned,
         room=room,
-        set_aside=set_aside(chosen, measured, sizes, reserve, fills, wish.asked_window),
+        set_aside=set_aside(chosen, measured, sizes, reserve, fills, wish.asked_window) + max(0, own_larger - own_beside),
         fills=fills,
         formula=fills if chosen.strategy == "whole_turns" else None,
-        beside=sum(map(seed_counter(chosen.counter).count_message, (*placed, *tail))) if chosen.strategy == "ladder" else 0,
+        beside=own_beside if chosen.strategy == "ladder" else 0,
+        larger=max(own_beside, own_larger),
         places=places,
         caches=wish.caches,
         document=wish.document,
