@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from loom import CannotFit, Conflict, Context, Event, Loom, LoomError, Message, Session, Text
+from loom import CannotFit, Conflict, Context, Conversation, Event, Loom, LoomError, Message, Session, Text
+from loom.context.policy import policy as find_policy
 from loom.conversation.canonical import to_json
 from loom.stores.database import open_database
 from loom.stores.doctor import examine
@@ -400,3 +402,71 @@ def test_a_store_in_which_system_messages_are_kept_beside_nodes_opens_and_goes_o
 
 def system_text(context: Context) -> str:
     return "\n".join(message.text for message in context.conversation.system)
+
+
+def test_a_session_remembers_its_policy_across_calls_and_restarts(address: str) -> None:
+    mine = replace(find_policy("turns"), name="mine", summarize_past=7)
+    with Loom.open(address) as loom:
+        session = loom.new("talk")
+        assert prepare(session, "Why?").report.policy == session.policy.name == "default"
+        assert prepare(session, policy="turns").report.policy == "turns"
+        assert prepare(session).report.policy == "turns"
+        assert prepare(session, policy="window", preview=True).report.policy == "window"
+        assert prepare(session, policy="window", at=session.cursor.id).report.policy == "window"
+        assert session.policy.name == "turns", "who only looks changes nothing"
+        with pytest.raises(CannotFit):
+            prepare(session, policy="tree", window=5, reserve_output=1)
+        assert session.policy.name == "turns", "nothing was sent by that"
+        fork, other = session.fork(), loom.new("other")
+        prepare(other, "What?", policy=mine)
+    with Loom.open(address) as loom:
+        assert prepare(loom.session(session.id)).report.policy == "turns"
+        assert prepare(loom.session(fork.id)).report.policy == "turns"
+        assert loom.session(other.id).policy == mine
+        assert prepare(loom.session(other.id)).report.policy == "mine"
+        assert prepare(loom.session(session.id).carry_on(), "Go on.").report.policy == "turns"
+        assert prepare(loom.session(fork.id), policy="default").report.policy == "default"
+        assert prepare(loom.session(fork.id)).report.policy == "default"
+        assert list(examine(loom.store)) == []
+
+
+def test_a_policy_that_travels_with_a_session_is_remembered_there(tmp_path: Path) -> None:
+    with Loom.open(tmp_path / "one.db") as one, Loom.open(tmp_path / "two.db") as two:
+        session = one.new("talk")
+        prepare(session, "Why?", policy="turns")
+        two.import_lines(session.export())
+        assert prepare(two.session(session.id)).report.policy == "turns"
+
+
+def test_a_policy_that_nobody_knows_any_more_is_named_with_the_way_out(loom: Loom) -> None:
+    session = loom.new("talk")
+    prepare(session, "Why?")
+    loom.store.states.put(session.row.key, "policy", {"": '"of_another_version"'}, 1)
+    with pytest.raises(LoomError, match=rf"session {session.id} remembers .*'of_another_version'.*prepare\(policy="):
+        prepare(session)
+    assert prepare(session, policy="turns").report.policy == "turns"
+    assert prepare(session).report.policy == "turns"
+
+
+def test_after_a_restart_work_behind_the_scenes_goes_by_the_policy_of_the_session(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    class Summariser:
+        async def answer(self, request: Conversation) -> Message:
+            asked.append(request.messages[-1].text)
+            return Message("assistant", (Text("They counted."),))
+
+    async def play() -> None:
+        with Loom.open(tmp_path / "loom.db", model=Summariser()) as loom:
+            session = loom.new("talk")
+            session.append("Count.")
+            await session.prepare(policy="turns", model="gpt-4o")
+            for n in range(24):
+                session.append({"role": "user" if n % 2 else "assistant", "content": f"{n}"})
+            name = session.id
+        with Loom.open(tmp_path / "loom.db", model=Summariser()) as loom:
+            loom.session(name).absorb(answer("a1", "24"))
+            await loom.settle()
+
+    asyncio.run(play())
+    assert asked, "turns sums up what is past 20 messages, default would have waited"

@@ -235,7 +235,7 @@ class Rig:
             "messages": told(["hello"], [{"role": "user", "content": "first"}]),
             "window": told(None, 8_000),
             "reserve_output": told(None, 500),
-            "policy": told("default", "turns"),
+            "policy": told(None, "default", "turns"),
             "sections": told((), [("memory", "remember")]),
             "pins": told((), [self.nodes[0].id] if cls is Session else [self.first.id]),
             "overrides": told(None),
@@ -276,8 +276,8 @@ WRITES = {
 }
 READS = {
     Session: {
-        *("conversation", "cursor", "drafted", "export", "id", "recall", "recall_shown", "refresh", "response", "resume", "search"),
-        *("summary", "versions", "working"),
+        *("conversation", "cursor", "drafted", "export", "id", "policy", "recall", "recall_shown", "refresh", "response", "resume"),
+        *("search", "summary", "versions", "working"),
     },
     LoomTree: {
         *("below", "children", "ends", "head", "history", "id", "marks", "node", "path", "position", "preferences", "read"),

@@ -64,9 +64,9 @@ class Asked(Struct, frozen=True, kw_only=True):
             chosen = read_policy(Path(self.policy).read_text(encoding="utf-8"))
         if self.tree is not None:
             return iter([self._tree(self.tree, chosen, overrides)]), False
-        usual = chosen or "default"
         if self.session is not None:
-            return iter([self._session(self.session, usual, overrides)]), False
+            return iter([self._session(self.session, chosen, overrides)]), False
+        usual = chosen or "default"
         assert self.file is not None
         runs, several = read_several(self.file)
         return ((_subject(run), self._run(run, usual, overrides)) for run in runs), several
@@ -111,14 +111,14 @@ class Asked(Struct, frozen=True, kw_only=True):
                 raise CannotFit(f"run #{run.number}: {error}") from None
             raise
 
-    def _session(self, name: str, policy: str | Policy, overrides: Any) -> tuple[Subject, Context]:
+    def _session(self, name: str, policy: str | Policy | None, overrides: Any) -> tuple[Subject, Context]:
         with self.where.open() as loom:
             session = loom.session(name)
             asked = session.prepare(
                 model=self.model,
                 window=self.window,
                 reserve_output=self.reserve,
-                policy=policy,
+                policy=policy,  # none: the one that the session remembers
                 pins=self.pins,
                 overrides=overrides,
                 zones=self._zones,
@@ -232,7 +232,8 @@ def weaving(command: Callable[..., None]) -> Callable[..., None]:
             click.option("--reserve", type=int, help="Tokens of it kept for the answer; the policy's by default."),
             click.option(
                 "--policy",
-                help="What decides: a name of loom policy list, or a .toml; default, and of a tree as loom tree set says.",
+                help="What decides: a name of loom policy list, or a .toml; by default the session's last one, "
+                "what loom tree set says of a tree, else default.",
             ),
             click.option("--map-tokens", type=int, help="Tokens that the map may take (max_repo_map_tokens); 2048 by default."),
         )

@@ -1,7 +1,9 @@
-"""What a session has at hand beside what was said: working state, a handoff, what it recalled, and what providers refused."""
+"""What a session has at hand beside what was said: its policy, working state, a handoff, what it recalled, what was refused."""
 
 import msgspec
 
+from loom.context.policy import Policy, policies
+from loom.context.policy import policy as find_policy
 from loom.context.renewal import Handoff
 from loom.context.working import EMPTY, Working
 from loom.conversation.canonical import from_json, to_json
@@ -47,6 +49,24 @@ class Mind:
     def keep_handed(self, handed: Handoff, hidden: str) -> None:
         self._put("handoff", {"": to_json(handed)})
         self._put("handoff_hidden", {"": to_json(hidden) if hidden else None})
+
+    @property
+    def policy(self) -> Policy | None:
+        """The policy of the last request that named one; None where none did."""
+        kept = self._all("policy").get("")
+        return find_policy(msgspec.convert(from_json(kept), str | Policy)) if kept else None
+
+    def keep_policy(self, chosen: Policy) -> None:
+        """Remember a policy: by its name if it ships, so that it is the same one in later versions, else all of it."""
+        named = chosen.name if policies().get(chosen.name) == chosen else chosen
+        kept = to_json(named)
+        if self._all("policy").get("") != kept:
+            self._put("policy", {"": kept})
+
+    def copy_policy(self, other: "Mind") -> None:
+        """Remember what another session remembers."""
+        if kept := other._all("policy").get(""):
+            self._put("policy", {"": kept})
 
     def most(self, model: str) -> int:
         """How many tokens, uncorrected, may be sent to a model since it refused more; 0 where it never did."""

@@ -55,6 +55,7 @@ from loom.stores.summaries import joined
 if TYPE_CHECKING:
     from loom.project.maps import Sight
 
+DEFAULT = "default"  # the policy of a session for which nobody named one
 _TOLD = 400  # messages at the end of a path from which a handoff is made
 _RECENT = 64  # nodes among which an answer is looked for that was written already
 _MEMORY_ROOM = 64  # tokens more than an agent's memory takes, so that it stands as it is
@@ -70,6 +71,7 @@ class _Look(Struct, frozen=True):
     at: str | None
     overflow: Overflow | None = None
     sight: "Sight | None" = None
+    named: bool = True  # whether the caller says which policy
 
 
 class Resumed(Struct, frozen=True):
@@ -104,7 +106,7 @@ class Session(Written):
         model: str | None = None,
         window: int | None = None,
         reserve_output: int | None = None,
-        policy: str | Policy = "default",
+        policy: str | Policy | None = None,
         sections: Iterable[Section | tuple[str, str]] = (),
         pins: Sequence[str] = (),
         overrides: Overrides | None = None,
@@ -119,13 +121,14 @@ class Session(Written):
         """The request to send now; `request`, if given, is appended first, unless it stands last already: a retry asks once.
 
         Only what the window needs is read. It continues the epoch of the last one where that still fits, also after a restart.
+        Without a `policy` it is the one that was named last, else `default`.
         `pins` name nodes that must stay, `include` annotations to be read. `sources` are what the answer is made from beside the
         path: references and instructions. A `preview` leaves the epoch as it is; `at` is one of the path to another node.
         `overflow` is the error by which a provider refused the last request as too long: this one is shorter, and so are all after.
         `project` is a folder with code: a map of what matters in it stands in the system text, as it was when the epoch began, and
         what this request needs beyond that in the tail. The zone `repo_map` says how large it may be.
         """
-        wish = check_wish(model, window, reserve_output, policy, sections, overrides, 1.0, zones)
+        wish = check_wish(model, window, reserve_output, DEFAULT if policy is None else policy, sections, overrides, 1.0, zones)
         wish = replace(wish, caches=self._home.caches)
         refusal = read_overflow(overflow) if overflow is not None else None
         if overflow is not None and refusal is None:
@@ -134,12 +137,14 @@ class Session(Written):
             ) from (overflow if isinstance(overflow, BaseException) else None)
         pinned, included = _names("pins", pins), _names("include", include)
         check_flag("preview", preview)
-        look = _Look(pinned, check_sources(sources), included, preview or at is not None, at, refusal)
+        look = _Look(pinned, check_sources(sources), included, preview or at is not None, at, refusal, named=policy is not None)
         return await self.run_off_loop(lambda: self._append_and_prepare(request, wish, look, project))
 
     def _append_and_prepare(
         self, request: Given | None, wish: Wish, look: "_Look", project: "str | PathLike[str] | None"
     ) -> Context:
+        if not look.named:
+            wish = replace(wish, policy=self.policy)
         budget_for(wish, self.row.head)  # what is amiss is said before anything is written
         if project is not None:
             check_project(project)
@@ -227,6 +232,8 @@ class Session(Written):
         if shown:
             left = context.report.usable - context.report.input_tokens
             self.keep_working(measured(state, context.report.pressure, left))
+        if look.named and not self._guest:
+            self._mind.keep_policy(wish.policy)
         before, self._last = self._last, replace(last, view=replace(last.view, session=self.row.key))
         self._wish = wish
         self._keep_request(Request(path.end.id, look.sources, last.model, last.counted))
@@ -333,11 +340,20 @@ class Session(Written):
         return tuple(one.name for one in self._store.summaries.on_path(self.row, self.path, hidden)) == planned.behind
 
     @property
+    def policy(self) -> Policy:
+        """The policy that decides where `prepare` names none: the one named last, also before a restart, else `default`."""
+        try:
+            return self._mind.policy or find_policy(DEFAULT)
+        except (ChoiceError, ValueError) as error:
+            told = f"the policy that session {self.id} remembers cannot be used: {error}; name another with prepare(policy=…)"
+            raise ChoiceError(told) from None
+
+    @property
     def _policy(self) -> Policy:
-        return self._wish.policy if self._wish else find_policy("default")
+        return self._wish.policy if self._wish else self.policy
 
     def _planned(self, when: When) -> Plan | None:
-        wish = self._wish or check_wish(None, None, None, "default", (), None, 1.0, None)
+        wish = self._wish or check_wish(None, None, None, self.policy, (), None, 1.0, None)
         return plan(self._store, self.row, self.path, wish, self._manner(self.path, _NOTHING), when)
 
     def undo(self) -> int:
@@ -634,6 +650,7 @@ class Session(Written):
     # The same off the event loop (`loom.engine.threads`)
 
     aabsorb = async_form(absorb)
+    apolicy = async_value(policy)
     arecall = async_form(recall)
     arecall_shown = async_form(recall_shown)
     aresume = async_form(resume)

@@ -204,6 +204,7 @@ class Written:
         made = type(self)(self._home, row, node)
         for name, version in self.versions().items():  # the same path is read the same way
             made._mind.keep_text("version", name, version)
+        made._mind.copy_policy(self._mind)
         return made.told("forked", origin=self.id)
 
     def switch(self, to: str) -> Self:
@@ -237,7 +238,7 @@ class Written:
         return self.told("changed")
 
     def carry_on(self) -> Self:
-        """Put this session away and begin a fresh one with its system text, tools and model, called `Continue: TITLE`."""
+        """Put this session away and begin a fresh one with its system text, tools, model and policy, called `Continue: TITLE`."""
         self.change(archived=True)
         row = self._store.sessions.create(
             replace(self._home.scope, agent=self.row.agent),
@@ -247,7 +248,9 @@ class Written:
             head=self.row.head,
             origin=self.id,
         )
-        return type(self)(self._home, row).told("created", origin=self.id)
+        made = type(self)(self._home, row)
+        made._mind.copy_policy(self._mind)
+        return made.told("created", origin=self.id)
 
     def purge(self) -> tuple[int, int]:
         """Take away for good what only this session holds: how many messages went, and how many stay because others hold them.

@@ -9,11 +9,13 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
+from loom.context.policy import Policy
 from loom.context.renewal import Handoff
 from loom.context.working import Working
 from loom.conversation.canonical import from_json
 from loom.conversation.identity import is_node_id
 from loom.conversation.tree import Source
+from loom.errors import ChoiceError
 from loom.stores.purge import FOLDERS, PURGING
 
 REQUEST = "request"
@@ -95,6 +97,7 @@ KINDS = {
     "handoff": _Kind(Handoff, _unnamed),
     "handoff_hidden": _Kind(str, _unnamed),
     "overflow": _Kind(Annotated[int, Meta(ge=1, le=_LARGEST)], lambda name: "\0" not in name),
+    "policy": _Kind(str | Policy, _unnamed),
     "recalled": _Kind(Annotated[int, Meta(ge=-1, le=_LARGEST)], is_node_id, lambda name, value: (name,)),
     "seen": _Kind(_Digits, _unnamed),
     "joined": _Kind(bool, _unnamed),
@@ -119,7 +122,10 @@ def read_state(kind: str, name: str, data: str) -> tuple[Any, tuple[str, ...]]:
     for number in _numbers(value):
         if abs(number) > _LARGEST:
             raise ValueError(f"the number {number!r:.40} is too large")
-    held = msgspec.convert(value, about.held)
+    try:
+        held = msgspec.convert(value, about.held)
+    except ChoiceError as error:  # a value that checks itself
+        raise ValueError(str(error)) from None
     return held, about.nodes(name, held)
 
 
