@@ -23,7 +23,7 @@ from one_shot import ROOT, SHARED, WORK, Peer, environment, report_of
 
 Row = dict[str, Any]
 TRANSCRIPT = "replay_1200"
-POLICIES = ("default", "window", "turns", "tree")
+POLICIES = ("default", "window", "turns", "tree", "partitions")
 COLUMNS = ("over", "torn", "goal", "tokens", "cacheable", "uncached", "re-cache", "recall", "ms")
 
 

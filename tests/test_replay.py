@@ -1,10 +1,11 @@
 """Replay: a transcript played call by call, judged by what is sent, told as figures, a picture and request bodies."""
 
+import asyncio
 import json
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,13 +14,14 @@ import pytest
 from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
-from loom import Context, Conversation, LoomError, Media, Message, Text, read_runs
+from loom import Context, Conversation, Loom, LoomError, Media, Message, Text, read_runs
 from loom.budget.models import Figures as Prices
 from loom.cli.main import cli
+from loom.context.policy import policies
 from loom.context.weave import gate_counter
 from loom.dialects import dialect
 from loom.engine import measures
-from loom.engine.replay import Call, replay
+from loom.engine.replay import BEGAN, Call, replay
 from tests.shared import AGENTS, SHARED, needs_shared
 
 FIGURES = {
@@ -103,6 +105,22 @@ def test_before_every_message_of_the_model_there_is_a_call_with_everything_befor
     cuts = [n for n, message in enumerate(messages) if message["role"] == "assistant"]
     assert [call.message + 1 for call in played.calls] == cuts, "the system text is no message of the history"
     assert seen == [messages[:cut] for cut in cuts]
+
+
+@pytest.mark.parametrize("policy", list(policies()))
+def test_a_replay_sends_what_a_session_sends(policy: str, tmp_path: Path) -> None:
+    given = conversation(session(40))
+    sent: list[Any] = []
+    replay(given, [policy], window=2_000, reserve_output=0, sent=lambda _, __, context: sent.append(context.openai()["messages"]))
+    ticks, ids = count(BEGAN), count()
+    with Loom.open(tmp_path / "store.db", now=lambda: next(ticks), fresh_id=lambda: f"{next(ids):032x}") as home:
+        kept = home.new(system="You are careful.")
+        appended = 0
+        for cut, wanted in zip([n for n, each in enumerate(given.messages) if each.role == "assistant"], sent, strict=True):
+            kept.append(*given.messages[appended:cut])
+            appended = cut
+            context = asyncio.run(kept.prepare(model="gpt-4o", window=2_000, reserve_output=0, policy=policy))
+            assert context.openai()["messages"] == wanted, cut
 
 
 def test_what_always_fits_is_sent_once_and_read_from_the_cache_ever_after() -> None:

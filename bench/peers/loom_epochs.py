@@ -1,28 +1,41 @@
-"""Loom: weave, each call continuing the epoch of the last; a variant for each policy."""
+"""Loom: a session in memory that is appended to and asked call by call; a variant for each policy."""
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from timed import Message, run
 
-from loom import Context, dialect, weave
+from loom import Context, Loom, Session, dialect
 from loom.context.policy import policies
 
-_last: dict[str, Context] = {}
+_runner = asyncio.Runner()
+
+
+class _Kept:
+    """The session of one policy, and how much of the transcript it has."""
+
+    def __init__(self) -> None:
+        self.loom = Loom.open(":memory:")
+        self.session: Session = self.loom.new()
+        self.appended = 0
+
+    async def prepare(self, messages: list[Message], budget: int, policy: str) -> Context:
+        given = dialect("openai").parse({"messages": messages[self.appended :]})
+        await self.session.aappend(*given.system, *given.messages)
+        self.appended = len(messages)
+        return await self.session.prepare(model="gpt-4o", window=budget, reserve_output=0, policy=policy)
+
+
+_kept: dict[str, _Kept] = {}
 
 
 def woven(messages: list[Message], budget: int, *, policy: str) -> Callable[[], Any]:
-    given = dialect("openai").parse({"messages": messages})
-    previous = _last.get(policy)
-    if previous is not None and len(previous.report.history) > len(given.messages):
-        previous = None
-
-    def call() -> Context:
-        _last[policy] = weave(given, model="gpt-4o", window=budget, reserve_output=0, policy=policy, previous=previous)
-        return _last[policy]
-
-    return call
+    kept = _kept.get(policy)
+    if kept is None or kept.appended >= len(messages):
+        kept = _kept[policy] = _Kept()
+    return lambda: _runner.run(kept.prepare(messages, budget, policy))
 
 
 def chat(made: Context | list[Message]) -> list[Message]:

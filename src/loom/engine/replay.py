@@ -1,10 +1,13 @@
 """Replay: a transcript played call by call, as its agent would have made the calls, and what each policy made of it.
 
-Before every message of the model there was a call with everything before it. Each call continues the epoch of the last one, and
-its request is judged by what is sent, as chat messages, whatever its report says.
+Before every message of the model there was a call with everything before it. A session in memory is asked for it, as an agent's
+would be, and its request is judged by what is sent, as chat messages, whatever its report says.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from time import perf_counter
 from typing import Any
 
@@ -16,9 +19,10 @@ from loom.budget.models import model as find_model
 from loom.context.policy import Policy
 from loom.context.policy import policy as find_policy
 from loom.context.report import Report
-from loom.context.weave import Context, gate_counter, weave
+from loom.context.weave import Context, gate_counter
 from loom.conversation.message import Conversation, Media, Message, ToolResult
 from loom.dialects.openai import render_messages
+from loom.engine.loom import Loom
 from loom.engine.measures import (
     LEAST_GOLD,
     Chat,
@@ -37,6 +41,7 @@ from loom.errors import CannotFit, ChoiceError
 FIRST_CUT, CUTS_APART = 100, 80  # messages at which look-ahead recall is measured
 
 Sent = Callable[[str, int, Context], None]
+BEGAN = 1_700_000_000_000  # milliseconds: the clock of a replay begins here, and goes on by one at each look
 USUAL = "gpt-4o"  # whose window, tokenizer and prices are meant where nobody names a model
 
 
@@ -206,35 +211,8 @@ def replay(
 
 
 def _play(transcript: _Transcript, policy: Policy, wishes: _Wishes, sent: Sent | None) -> Played:
-    conversation, scale = transcript.conversation, transcript.scale
-    calls: list[Call] = []
-    last: Report | None = None
-    before: list[_Weighed] = []
-    seen = 0
-    for number, cut in enumerate(transcript.cuts):
-        given = replace(conversation, messages=conversation.messages[:cut])
-        start = perf_counter()
-        try:
-            context = weave(
-                given,
-                model=wishes.model,
-                window=wishes.window,
-                reserve_output=wishes.reserve,
-                policy=policy,
-                previous=last,
-                overrides=wishes.overrides,
-            )
-        except CannotFit as error:
-            calls.append(Call(message=cut, refused=str(error)))
-            continue
-        seconds = perf_counter() - start
-        sending = [scale(message) for message in (*context.conversation.system, *context.conversation.messages)]
-        call = _judge(transcript, cut, context, sending, before)
-        renewed = last is not None and context.report.epoch != last.epoch
-        calls.append(replace(call, new=transcript.new(seen, cut), renewed=renewed, seconds=seconds))
-        if sent is not None:
-            sent(policy.name, number, context)
-        last, before, seen = context.report, sending, cut
+    with ThreadPoolExecutor(1) as thread:  # who calls may have an event loop of their own
+        calls, last = thread.submit(asyncio.run, _play_calls(transcript, policy, wishes, sent)).result()
     return Played(
         policy=policy.name,
         model=wishes.model or "",
@@ -244,6 +222,44 @@ def _play(transcript: _Transcript, policy: Policy, wishes: _Wishes, sent: Sent |
         calls=tuple(calls),
         figures=_figures(calls, last, find_model(wishes.model, wishes.overrides)),
     )
+
+
+async def _play_calls(
+    transcript: _Transcript, policy: Policy, wishes: _Wishes, sent: Sent | None
+) -> tuple[list[Call], Report | None]:
+    conversation, scale = transcript.conversation, transcript.scale
+    calls: list[Call] = []
+    last: Report | None = None
+    before: list[_Weighed] = []
+    appended = seen = 0
+    clock, ids = count(BEGAN), count()
+    with Loom.open(":memory:", now=lambda: next(clock), fresh_id=lambda: f"{next(ids):032x}") as loom:
+        session = loom.new(tools=conversation.tools)
+        session.append(*conversation.system)
+        for number, cut in enumerate(transcript.cuts):
+            start = perf_counter()
+            await session.aappend(*conversation.messages[appended:cut])
+            appended = cut
+            try:
+                context = await session.prepare(
+                    model=wishes.model,
+                    window=wishes.window,
+                    reserve_output=wishes.reserve,
+                    policy=policy,
+                    overrides=wishes.overrides,
+                )
+            except CannotFit as error:
+                calls.append(Call(message=cut, refused=str(error)))
+                continue
+            seconds = perf_counter() - start
+            sending = [scale(message) for message in (*context.conversation.system, *context.conversation.messages)]
+            call = _judge(transcript, cut, context, sending, before)
+            renewed = last is not None and context.report.epoch != last.epoch
+            calls.append(replace(call, new=transcript.new(seen, cut), renewed=renewed, seconds=seconds))
+            if sent is not None:
+                sent(policy.name, number, context)
+            last, before, seen = context.report, sending, cut
+    return calls, last
 
 
 def _judge(transcript: _Transcript, cut: int, context: Context, sending: Sequence[_Weighed], before: Sequence[_Weighed]) -> Call:
