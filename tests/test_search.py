@@ -323,4 +323,4 @@ def test_a_path_of_twenty_thousand_messages_takes_seconds_at_most(loom: Loom) ->
     began = time.perf_counter()
     assert places(found(loom, session, "message 12345"))[0] == 12_345
     assert len(found(loom, session, "the loom 织机 is", limit=50)) == 50
-    assert time.perf_counter() - began < 10
+    assert time.perf_counter() - began < 60  # a quadratic search would take an hour
