@@ -78,3 +78,27 @@ def test_what_is_protected_is_never_given_up() -> None:
     sections = [Section("rules", "RULE " * 200), Section("memory", "ALPHA " * 200)]
     with pytest.raises(CannotFit):
         weave(ASKED, system="You are careful. " * 40, window=300, reserve_output=0, sections=sections, model="gpt-4o")
+
+
+OF_PARTITIONS = [
+    Section("skills", "cloth " * 400, relevance=0.9),
+    Section("memory", "weave " * 400, relevance=0.1),
+    Section("summary", "told " * 400, relevance=0.9),
+    Section("skills", "thread " * 400, relevance=0.2),
+]
+
+
+@pytest.mark.parametrize("policy", [name for name in policies() if policies()[name].strategy != "whole_turns"])
+@pytest.mark.parametrize(("words", "gone"), [(14_000, ()), (14_950, (2, 3)), (15_350, (2, 3, 0)), (15_750, (2, 3, 0, 1))])
+def test_summaries_give_way_before_skills_and_skills_before_memory(policy: str, words: int, gone: tuple[int, ...]) -> None:
+    asked = [{"role": "user", "content": "Fix the login. " + "slow " * words}]
+    context = weave(asked, window=16_000, reserve_output=0, sections=OF_PARTITIONS, model="gpt-4o", policy=policy)
+    assert context.report.given_up == gone
+
+
+def test_skills_that_leave_no_room_for_the_request_are_left_out_with_their_handles() -> None:
+    skills = [Section("skills", f"Skill {n}: " + "knit " * 100) for n in range(3)]
+    prompt, zones = "You are careful. " * 100, {"skills": 20_000}
+    context = weave(ASKED, system=prompt, window=650, reserve_output=0, sections=skills, zones=zones, model="gpt-4o")
+    gone = [item for item in context.report.items if item.rule == "no room beside history"]
+    assert [context.recall(item.handles[0]) for item in gone] == [skill.text for skill in skills]

@@ -17,6 +17,7 @@ from loom.conversation.message import Conversation, Message, Text
 FRAME = 8  # tokens for what joins a section to its neighbours
 TAIL = ("working", "operational_memory", "loom_context", "map_update")  # zones that change with every call, whatever the policy
 MAP_ORIGIN = "project"  # the section that is the map of a project; an empty one is a map for which there was no room
+GIVING_WAY = ("history", "skill", "memory")  # partitions whose sections may be left out, the first to go first
 _SLACK = 10  # one part in so many of a window is not given to the tail
 OTHER_ZONE = 2048  # what a zone may take that neither the seed nor the policy names
 
@@ -24,7 +25,7 @@ OTHER_ZONE = 2048  # what a zone may take that neither the seed nor the policy n
 class Section(Checked, frozen=True):
     """One piece of context ready to place: the zone it belongs to, its text, where it came from, and how much it matters.
 
-    Where there is no room for all of memory, the less relevant goes first.
+    Where there is no room for all of a partition, the less relevant goes first.
     """
 
     zone: str
@@ -33,9 +34,9 @@ class Section(Checked, frozen=True):
     relevance: float = 0.5
 
 
-def is_memory(zone: str) -> bool:
-    """Whether what is in a zone may give way: memory and summaries do."""
-    return partition_of(zone) in ("memory", "history") and zone not in TAIL
+def can_give_way(zone: str) -> bool:
+    """Whether what is in a zone may be left out where there is no room: summaries, skills and memory may."""
+    return partition_of(zone) in GIVING_WAY and zone not in TAIL
 
 
 def has_no_map(sections: Sequence[Section]) -> bool:
@@ -44,9 +45,16 @@ def has_no_map(sections: Sequence[Section]) -> bool:
 
 
 def gives_way(sections: Sequence[Section], given_up: Collection[int]) -> int | None:
-    """What goes next where messages have nothing left to give: of memory and summaries the least relevant; of equals the last."""
-    left = [n for n, section in enumerate(sections) if n not in given_up and section.text.strip() and is_memory(section.zone)]
-    return min(left, key=lambda n: (round(sections[n].relevance, 6), -n), default=None)
+    """What goes next where messages have nothing left to give: summaries, then skills, then memory.
+
+    Of one partition it is the least relevant, of equals the last.
+    """
+    left = [n for n, section in enumerate(sections) if n not in given_up and section.text.strip() and can_give_way(section.zone)]
+
+    def protection(n: int) -> tuple[int, float, int]:
+        return GIVING_WAY.index(partition_of(sections[n].zone)), round(sections[n].relevance, 6), -n
+
+    return min(left, key=protection, default=None)
 
 
 def widen_tail(budget: Budget, sections: Sequence[Section], conversation: Conversation, counter: Counter, usable: int) -> Budget:

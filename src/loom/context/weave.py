@@ -25,7 +25,7 @@ from loom.context.places import EVERYWHERE, Places
 from loom.context.policy import Policy
 from loom.context.policy import policy as find_policy
 from loom.context.report import LEFT_OUT, Item, Piece, Report
-from loom.context.sections import OTHER_ZONE, Section, gives_way, has_no_map, is_memory, place, unscale, widen_tail
+from loom.context.sections import OTHER_ZONE, Section, can_give_way, gives_way, has_no_map, place, unscale, widen_tail
 from loom.context.select import Selected, Setup, filled_by, seed_counter, select, set_aside
 from loom.conversation.canonical import to_json, to_sendable
 from loom.conversation.checked import MAX_NUMBER
@@ -169,7 +169,7 @@ def build(
     """Weave one request from values that were checked.
 
     `places` tells where the messages of a stored history stand, and `fetch` brings back what was left out of it. Where history has
-    nothing left to give but goal and request, memory does: a section at a time, the least relevant first.
+    nothing left to give but goal and request, sections do, one at a time: summaries, then skills, then memory.
     """
     if isinstance(previous, Epoch):
         try:
@@ -212,9 +212,9 @@ def go_on(
 
 
 def _is_short(report: Report) -> bool:
-    """Whether goal, request or a pin is cut in an epoch that begins, and what memory takes would be enough for it."""
+    """Whether goal, request or a pin is cut in an epoch that begins, and what sections take that may go would be enough for it."""
     cut = cut_of_point(report.items)
-    return 0 < cut <= sum(item.after for item in report.items if item.place.startswith("sections[") and is_memory(item.zone))
+    return 0 < cut <= sum(item.after for item in report.items if item.place.startswith("sections[") and can_give_way(item.zone))
 
 
 def _build(
