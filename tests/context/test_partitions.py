@@ -1,6 +1,7 @@
 """Partitions: what is less protected gives way first, and what is protected never does."""
 
 import pytest
+from msgspec.structs import replace
 
 from loom import CannotFit, Section, weave
 from loom.context.partitions import PARTITIONS, partition_of
@@ -102,3 +103,21 @@ def test_skills_that_leave_no_room_for_the_request_are_left_out_with_their_handl
     context = weave(ASKED, system=prompt, window=650, reserve_output=0, sections=skills, zones=zones, model="gpt-4o")
     gone = [item for item in context.report.items if item.rule == "no room beside history"]
     assert [context.recall(item.handles[0]) for item in gone] == [skill.text for skill in skills]
+
+
+WHOLE = replace(policies()["tree"], name="whole", strategy="stop_at_limit")
+
+
+@pytest.mark.parametrize("zone", ["memory", "working", "skills", "rules", "of my own"])
+def test_stop_at_limit_keeps_a_section_larger_than_its_zone_where_there_is_room(zone: str) -> None:
+    text = "loom " * 6_000
+    context = weave(ASKED, window=16_000, reserve_output=0, sections=[(zone, text)], model="gpt-4o", policy=WHOLE)
+    assert text in str(context.openai())
+    assert [item.action for item in context.report.items if item.place == "sections[0]"] == ["kept"]
+    assert context.report.zones[zone]["used"] <= context.report.zones[zone]["budget"]
+
+
+@pytest.mark.parametrize("words", [6_900, 9_000])
+def test_stop_at_limit_refuses_a_section_for_which_there_is_no_room_and_names_it(words: int) -> None:
+    with pytest.raises(CannotFit, match=r"sections in memory take [69],\d{3} tokens, and the zone has [\d,]+: shorten them"):
+        weave(ASKED, window=7_000, reserve_output=0, sections=[("memory", "loom " * words)], model="gpt-4o", policy=WHOLE)

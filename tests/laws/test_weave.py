@@ -60,6 +60,15 @@ cases = st.tuples(
 )
 
 
+large_sections = st.lists(
+    st.tuples(
+        st.sampled_from(["rules", "memory", "skills", "knowledge", "working", "of my own"]),
+        st.tuples(our.texts, st.sampled_from([1, 40, 1000])).map(lambda made: made[0] * made[1]),
+    ),
+    max_size=2,
+)
+
+
 def woven(conversation: Conversation, window: int, policy: str | Policy, **options: Any) -> Context | None:
     """A context, or none where it cannot fit, which must be said with numbers."""
     try:
@@ -138,16 +147,22 @@ def test_the_newest_exchange_is_whole_where_it_fits_beside_goal_and_request(case
 
 
 @settings(max_examples=examples(150))
-@given(case=cases, counter=st.sampled_from(["tree", "best"]))
-def test_stop_at_limit_cuts_nothing_or_says_that_it_cannot_fit(case: tuple[Conversation, int, int, str], counter: str) -> None:
+@given(case=cases, counter=st.sampled_from(["tree", "best"]), sections=large_sections)
+def test_stop_at_limit_cuts_nothing_or_says_that_it_cannot_fit(
+    case: tuple[Conversation, int, int, str], counter: str, sections: list[tuple[str, str]]
+) -> None:
     conversation, words, window, policy = case
     given_ = longer(conversation, words)
     chosen = policies()["tree" if policy == "partitions" else policy]
     chosen = replace(chosen, name="whole", strategy="stop_at_limit", counter=counter)
-    context = woven(given_, window, chosen)
+    context = woven(given_, window, chosen, sections=sections)
     if context is not None:
         assert not context.report.truncated
-        assert context.conversation.messages == repair(given_).conversation.messages
+        assert all(item.action == "kept" for item in context.report.items if item.place.startswith("sections["))
+        sent = "\n".join(message.text for message in (*context.conversation.system, *context.conversation.messages))
+        assert all(text in sent for _, text in sections)
+        history = repair(given_).conversation.messages
+        assert context.conversation.messages[: len(history)] == history
 
 
 @settings(max_examples=examples(150))

@@ -483,3 +483,15 @@ def test_skills_of_a_session_give_way_before_its_memory(loom: Loom) -> None:
     session.append(Message("assistant", (Text("I look."),)))
     grown = prepare(session, window=16_000, reserve_output=0, sections=sections)
     assert (grown.report.epoch_reason, grown.report.given_up) == ("continued", (2, 0))
+
+
+def test_a_session_that_stops_at_the_limit_shows_sections_whole_or_refuses_with_their_numbers(loom: Loom) -> None:
+    whole = replace(find_policy("tree"), name="whole", strategy="stop_at_limit")
+    session = loom.new(model="gpt-4o")
+    session.append("Fix the login. " + "slow " * 500)
+    memory = "loom " * 3_000
+    context = prepare(session, window=5_000, reserve_output=0, sections=[("memory", memory)], policy=whole)
+    assert memory in system_text(context)
+    session.append(Message("assistant", (Text("done " * 2_000),)), "Go on.")
+    with pytest.raises(CannotFit, match=r"stop_at_limit refuses to cut.*sections in memory take 3,\d{3} tokens, and the zone has"):
+        prepare(session, window=5_000, reserve_output=0, sections=[("memory", memory)], policy=whole)

@@ -84,6 +84,34 @@ def widen_tail(budget: Budget, sections: Sequence[Section], conversation: Conver
     return replace(budget, zones=tuple(Zone(name, tokens) for name, tokens in sizes.items()))
 
 
+def widen_whole(budget: Budget, sections: Sequence[Section], counter: Counter) -> Budget:
+    """The budget with zones large enough for all of their sections; history pays for them."""
+    sizes = {zone.name: zone.tokens for zone in budget.zones}
+    for zone, (needed, size) in _needed_by_zone(budget, sections, counter).items():
+        if needed > size:
+            sizes[zone] = needed
+            sizes["history"] = max(sizes["history"] - (needed - size), 0)
+    return replace(budget, zones=tuple(Zone(name, tokens) for name, tokens in sizes.items()))
+
+
+def describe_large(budget: Budget, sections: Sequence[Section], counter: Counter) -> str:
+    """The zones whose sections take more than these have, with the numbers."""
+    found = _needed_by_zone(budget, sections, counter).items()
+    return ", ".join(
+        f"sections in {zone} take {needed:,} tokens, and the zone has {size:,}" for zone, (needed, size) in found if needed > size
+    )
+
+
+def _needed_by_zone(budget: Budget, sections: Sequence[Section], counter: Counter) -> dict[str, tuple[int, int]]:
+    """For each zone with sections, the tokens that these take whole, and those that the zone has."""
+    sizes = {zone.name: zone.tokens for zone in budget.zones}
+    made: dict[str, tuple[int, int]] = {}
+    for section in sections:
+        needed, size = made.get(section.zone, (0, sizes.get(section.zone, OTHER_ZONE)))
+        made[section.zone] = (needed + counter.count_text(section.text) + FRAME, size)
+    return made
+
+
 def place(
     sections: list[Section],
     conversation: Conversation,

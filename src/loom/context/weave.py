@@ -25,7 +25,18 @@ from loom.context.places import EVERYWHERE, Places
 from loom.context.policy import Policy
 from loom.context.policy import policy as find_policy
 from loom.context.report import LEFT_OUT, Item, Piece, Report
-from loom.context.sections import OTHER_ZONE, Section, can_give_way, gives_way, has_no_map, place, unscale, widen_tail
+from loom.context.sections import (
+    OTHER_ZONE,
+    Section,
+    can_give_way,
+    describe_large,
+    gives_way,
+    has_no_map,
+    place,
+    unscale,
+    widen_tail,
+    widen_whole,
+)
 from loom.context.select import Selected, Setup, filled_by, seed_counter, select, set_aside
 from loom.conversation.canonical import to_json, to_sendable
 from loom.conversation.checked import MAX_NUMBER
@@ -177,7 +188,14 @@ def build(
         except EpochEnds as ends:
             previous = begin_after(previous, ends)
     if wish.policy.strategy == "stop_at_limit":  # nothing gives way
-        return _build(given, wish, pins, previous, places, fetch, ())
+        try:
+            return _build(given, wish, pins, previous, places, fetch, ())
+        except CannotFit as error:
+            counter = gate_counter(wish.model or given.model or None, wish.ratio)
+            large = describe_large(budget_for(wish, given), wish.sections, counter)
+            if not large:
+                raise
+            raise CannotFit(f"{error}; {large}: shorten them") from None
     given_up: list[int] = []
     whole = None
     while True:
@@ -254,7 +272,10 @@ def _build(
         archive = Archive(before=previous.archive if isinstance(previous, Epoch) else None)
 
     usable = int(budget.usable * (1 - margin))
-    budget = widen_tail(budget, [s for n, s in enumerate(asked) if n not in given_up], conversation, counter, usable)
+    if chosen.strategy == "stop_at_limit":
+        budget = widen_whole(budget, asked, counter)
+    else:
+        budget = widen_tail(budget, [s for n, s in enumerate(asked) if n not in given_up], conversation, counter, usable)
     placed, tail, section_items, needs = place(asked, conversation, chosen, budget, counter, archive, sizes, given_up)
     unfed = {zone.name: 0 for zone in budget.zones if zone.name not in ("history", "reserved_output")}
     measured = flow(budget, unfed | needs)
