@@ -58,7 +58,7 @@ def test_it_tells_all_that_is_needed_to_go_on() -> None:
         "## Progress Summary\nthe cause is found",
         "## Produced Artifacts\n- tests/test_login.py",
         "## Open Tasks\n- write a test\n- fix it",
-        "## Dashboard\n- rho: ",
+        "## Dashboard\n- goal_progress: the cause is found",
         "## Current Plan\n1. write a test\n2. fix it",
         "! 1 call was never answered: ",
         '→ bash {"command":"make test"}',

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from loom import Conversation, Loom, Message, Session, Text, ToolCall, ToolResult, weave
 from loom.context.handles import to_lines
 from loom.context.weave import gate_counter
-from loom.context.working import EMPTY, PLAN, SCRATCHPAD
+from loom.context.working import EMPTY, PLAN, SCRATCHPAD, Incident, happen
 from loom.conversation.canonical import to_json
 from loom.dialects import WIRES
 from loom.dialects.given import parse_tool
@@ -71,7 +71,7 @@ def keep(session: Session, text: str, handle: str = "~aaaaaaaaaaaa") -> str:
 
 
 def test_the_tools_are_strict_and_every_provider_takes_them() -> None:
-    assert [tool.name for tool in tools()] == ["recall", "search_context", "set_working_state"]
+    assert [tool.name for tool in tools()] == ["recall", "search_context", "set_working_state", "acknowledge_event"]
     assert set(RECALLED) < {tool.name for tool in tools()}
     for tool in tools():
         schema = json.loads(tool.schema)
@@ -208,13 +208,32 @@ def test_a_model_keeps_its_own_assessment(session: Session) -> None:
     )
 
 
+def test_a_model_acknowledges_the_events_that_it_dealt_with(session: Session) -> None:
+    for n in range(3):
+        event = Incident(event_id=f"ci:{n}", type="ci", summary=f"build {n} broke", urgency="high" if n else "normal")
+        session.keep_working(happen(session.working, event))
+    told = done(session, "acknowledge_event", {"event": " ci:1 ", "decision": "The test was wrong."})
+    assert told == "Acknowledged. 2 pending events are left."
+    state = session.working
+    assert [event.event_id for event in state.pending_events] == ["ci:0", "ci:2"]
+    assert [event.event_id for event in state.active_risks] == ["ci:2"]
+    assert state.recent_event_decisions == ("The test was wrong.",)
+    assert not state.dashboard.interrupt_requested
+    done(session, "acknowledge_event", {"event": "ci:0", "decision": ""})
+    assert session.working.recent_event_decisions == ("The test was wrong.", "done")
+    wrong = refused(session, "acknowledge_event", '{"event":"ci:9","decision":"x"}')
+    assert wrong == "there is no pending event 'ci:9'; there are ci:2"
+    done(session, "acknowledge_event", {"event": "ci:2", "decision": "fixed"})
+    assert "there is none at all" in refused(session, "acknowledge_event", '{"event":"ci:2","decision":"x"}')
+
+
 # What a model gets wrong
 
 
 @pytest.mark.parametrize(
     ("name", "arguments", "told"),
     [
-        ("recal", "{}", "'recal' is none of Loom's tools; they are recall, search_context, set_working_state"),
+        ("recal", "{}", "'recal' is none of Loom's tools; they are recall, search_context, set_working_state, acknowledge_event"),
         ("recall", "", "Object missing required field `handle`; it takes a JSON object with handle, from (optional), tokens (opt"),
         ("recall", '{"handle":', "that is not JSON"),
         ("recall", "[1]", "Expected `object`, got `array`"),
@@ -229,6 +248,7 @@ def test_a_model_keeps_its_own_assessment(session: Session) -> None:
         ("search_context", '{"query":" "}', "a search needs words to look for"),
         ("search_context", '{"query":"a","limit":51}', "Expected `int` <= 50"),
         ("set_working_state", "{}", "nothing to keep; give progress, plan or scratchpad"),
+        ("acknowledge_event", '{"event":"e1"}', "Object missing required field `decision`"),
         ("set_working_state", '{"plan":"one"}', "Expected `array | null`, got `str` - at `$.plan`"),
     ],
 )

@@ -1,6 +1,10 @@
 """Working state as seed 001 has it: its parts, what happens to them, how it reads, and that it stays small."""
 
 import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +14,7 @@ from loom import Loom, Message, Text, ToolCall, ToolResult
 from loom.budget.counting import Counter
 from loom.budget.profiles import profile
 from loom.context import working as w
+from loom.context.policy import policies
 from loom.context.working import EMPTY, Evidence, Incident, Working, render
 from loom.errors import ChoiceError
 from tests.shared import examples
@@ -132,7 +137,7 @@ def test_a_sessions_working_state_stands_at_the_end_and_is_kept() -> None:
         assert len(asyncio.run(session.prepare()).conversation.messages) == 1, "without one nothing is shown"
         session.keep_working(w.assess(session.working, progress="begun", plan=["read"]))
         first = asyncio.run(session.prepare(window=10_000, reserve_output=1000))
-        assert first.conversation.messages[-1].text.startswith("## Dashboard\n- rho: 0.00")
+        assert first.conversation.messages[-1].text.startswith("## Dashboard\n- goal_progress: begun"), "nothing is measured yet"
         again = loom.session(session.id)
         assert again.working.dashboard.rho == round(first.report.pressure, 2)
         assert again.working.dashboard.token_budget == 9000 - first.report.input_tokens
@@ -149,6 +154,81 @@ def test_the_preset_always_shows_its_dashboard() -> None:
         assert isinstance(session.working, Working)
 
 
+@pytest.mark.parametrize("policy", list(policies()))
+def test_there_is_one_pressure_and_it_is_not_told_before_it_is_measured(policy: str, tmp_path: Path) -> None:
+    with Loom.open(tmp_path / "loom.db") as loom:
+        session = loom.new(model="gpt-4o")
+        session.keep_working(w.assess(EMPTY, progress="begun"))
+        before = None
+        for number in range(12):
+            session.append(f"Request {number}.", {"role": "assistant", "content": "word " * 400})
+            context = asyncio.run(session.prepare("Go on.", policy=policy, window=6000, reserve_output=500))
+            board, told = session.working.dashboard, context.conversation.messages[-1].text
+            assert board.rho == round(context.report.pressure, 2)
+            assert board.token_budget == context.report.usable - context.report.input_tokens
+            if before is None:
+                assert "rho" not in told
+                assert "token_budget" not in told
+            else:
+                assert f"- rho: {before.rho:.2f}\n- token_budget: {before.token_budget}\n" in told
+            before = board
+    for file in tmp_path.rglob("working_state.json"):
+        assert json.loads(file.read_text())["dashboard"]["token_budget"] > 0
+
+
+def test_the_pressure_of_the_ladder_is_the_one_that_the_report_tells() -> None:
+    """Seed 001: four characters a token, of the whole window."""
+    with Loom.open(":memory:") as loom:
+        session = loom.new(model="gpt-4o", system="You are careful.")
+        for number in range(20):
+            session.append(f"Request {number}.", {"role": "assistant", "content": "word " * 200})
+            context = asyncio.run(session.prepare("Go on.", policy="partitions", window=8000, reserve_output=500))
+            counted = sum(len(message["content"]) // 4 for message in context.openai()["messages"])
+            assert context.report.pressure == pytest.approx(counted / 8000, abs=0.001)
+
+
+def test_what_a_model_has_not_acknowledged_is_named_and_goes_together() -> None:
+    state = EMPTY
+    for number in range(12):
+        state = w.happen(state, Incident(event_id=f"e{number}", type="ci", summary=f"build {number}", urgency="high"))
+    shown = render(state)
+    for event in (*state.pending_events, *state.active_risks):
+        assert f"({event.event_id})" in shown, "what is shown can be acknowledged"
+    for event in state.pending_events:
+        state = w.acknowledge(state, event.event_id, "fixed")
+    assert (state.pending_events, state.active_risks) == ((), ())
+
+
+WIRES_OF_RESULTS: dict[str, Callable[[str, bool], list[Any]]] = {
+    "openai": lambda text, wrong: [
+        {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "run", "arguments": "{}"}}]},
+        {"role": "tool", "tool_call_id": "c", "content": text},
+    ],
+    "anthropic": lambda text, wrong: [
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "run", "input": {}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": text, "is_error": wrong}]},
+    ],
+    "responses": lambda text, wrong: [
+        {"type": "function_call", "call_id": "c", "name": "run", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": text},
+    ],
+}
+
+
+@pytest.mark.parametrize("wire", list(WIRES_OF_RESULTS))
+def test_errors_of_tools_are_counted_on_every_wire_and_fall_when_work_succeeds(wire: str) -> None:
+    made = WIRES_OF_RESULTS[wire]
+    with Loom.open(":memory:") as loom:
+        session = loom.new()
+        session.append("Fix it.")
+        session.keep_working(w.assess(EMPTY, progress="begun"))
+        seen = []
+        for text in ("Error: no such file", "Traceback (most recent call last):\n  …", "3 passed", "ok", "ok", "Error: again"):
+            session.append(*made(text, text.startswith(("Error", "Traceback"))))
+            seen.append(session.working.dashboard.error_count)
+        assert seen == [1, 2, 1, 0, 0, 1]
+
+
 def test_errors_of_tools_are_counted_until_the_next_request() -> None:
     def failing(number: int, wrong: bool) -> list[Message]:
         call = ToolCall(f"c{number}", "run", "{}")
@@ -160,8 +240,8 @@ def test_errors_of_tools_are_counted_until_the_next_request() -> None:
         assert session.working == EMPTY, "nobody asked for working state"
         session.keep_working(w.assess(EMPTY, progress="begun"))
         session.append(*failing(2, True))
-        session.append(*failing(3, False))
-        session.append(*failing(4, True))
+        session.append(*failing(3, False), *failing(4, True))
+        session.append(*failing(5, True))
         assert session.working.dashboard.error_count == 2
         session.append("Go on.")
         assert session.working.dashboard.error_count == 0

@@ -193,6 +193,11 @@ class _Seen:
             del self.files[next(iter(self.files))]
 
 
+def has_failed(result: ToolResult) -> bool:
+    """Whether a result tells of an error: by its mark, or by its words, because not every wire has a mark."""
+    return result.error or _failed("\n".join(part.text for part in result.parts if isinstance(part, Text)))
+
+
 def _failed(text: str) -> bool:
     ends = text[-_HEAD:] if text.startswith("{") else ""  # JSON tells the exit code behind the output
     return bool(_FAILED.match(text[:_HEAD]) or _EXIT.search(text[:_HEAD]) or _EXIT.search(ends))

@@ -25,13 +25,14 @@ LINE, SCRATCHPAD = 400, 4000  # characters of one entry, and of the scratchpad
 
 
 class Dashboard(Checked, frozen=True, kw_only=True, omit_defaults=True):
-    """`rho` is context pressure, `token_budget` what is left of it, `goal_progress` the model's own assessment.
+    """`rho` is the pressure of the last request, `token_budget` what it left free; None before the first one.
 
-    `error_count` are recent errors, `depth` how deep in sub-agents this is, `last_hb_ts` the last heartbeat (milliseconds, UTC).
+    `goal_progress` is the model's own assessment, `error_count` are recent errors, `depth` is how deep in sub-agents this is,
+    `last_hb_ts` the last heartbeat (milliseconds, UTC).
     """
 
     rho: float = 0.0
-    token_budget: int = 0
+    token_budget: int | None = None
     goal_progress: str = ""
     error_count: int = 0
     depth: int = 0
@@ -103,6 +104,12 @@ def erred(working: Working, errors: int = 1) -> Working:
     return replace(working, dashboard=replace(working.dashboard, error_count=count))
 
 
+def succeed(working: Working, times: int = 1) -> Working:
+    """That something went well, so many times: as many errors are no longer recent."""
+    count = max(working.dashboard.error_count - times, 0)
+    return replace(working, dashboard=replace(working.dashboard, error_count=count))
+
+
 def beat(working: Working, at: int) -> Working:
     """A sign of life from outside."""
     return replace(working, dashboard=replace(working.dashboard, last_hb_ts=at))
@@ -153,13 +160,24 @@ def _urgency(event: Incident) -> int:
 
 
 def acknowledge(working: Working, event_id: str, decision: str) -> Working:
-    """The agent has dealt with an event: it and its risk go, what was decided stays, and the interrupt ends."""
-    if not any(event.event_id == event_id for event in (*working.pending_events, *working.active_risks)):
-        raise ChoiceError(f"there is no pending event {shorten(event_id)!r}; there are {len(working.pending_events)}")
+    """The agent has dealt with an event: it and its risk go, what was decided stays, and the interrupt ends.
+
+    With one that tells of several go the risks of all of them.
+    """
+    found = [event for event in (*working.pending_events, *working.active_risks) if event.event_id == event_id]
+    if not found:
+        there = dict.fromkeys(event.event_id for event in (*working.pending_events, *working.active_risks))
+        names = f"; there are {', '.join(shorten(name, 80) for name in there)}" if there else "; there is none at all"
+        raise ChoiceError(f"there is no pending event {shorten(event_id)!r}{names}")
+    pending = tuple(event for event in working.pending_events if event.event_id != event_id)
+    left = {event.event_id for event in pending}
+    told = {event.type for event in found if event.count > 1}
     made = replace(
         working,
-        pending_events=tuple(event for event in working.pending_events if event.event_id != event_id),
-        active_risks=tuple(event for event in working.active_risks if event.event_id != event_id),
+        pending_events=pending,
+        active_risks=tuple(
+            risk for risk in working.active_risks if risk.event_id != event_id and (risk.type not in told or risk.event_id in left)
+        ),
         recent_event_decisions=(*working.recent_event_decisions, _line(decision))[-DECISIONS:],
     )
     return interrupt(made, False)
@@ -199,13 +217,16 @@ def _line(text: str) -> str:
 
 def render(working: Working) -> str:
     """The working state as the model reads it; "" where there is none."""
-    if working == EMPTY:
-        return ""
+    return "" if working == EMPTY else render_dashboard(working)
+
+
+def render_dashboard(working: Working) -> str:
+    """The same also where there is nothing in it yet. What was not measured yet is not told."""
     board = working.dashboard
+    measures = [f"- rho: {board.rho:.2f}", f"- token_budget: {board.token_budget}"] if board.token_budget is not None else []
     lines = [
         "## Dashboard",
-        f"- rho: {board.rho:.2f}",
-        f"- token_budget: {board.token_budget}",
+        *measures,
         f"- goal_progress: {board.goal_progress or '(not assessed)'}",
         f"- error_count: {board.error_count}",
         f"- depth: {board.depth}",
@@ -214,11 +235,12 @@ def render(working: Working) -> str:
         lines.append(f"- last_hb_ts: {board.last_hb_ts}")
     if board.interrupt_requested:
         lines.append("⚠️ **INTERRUPT REQUESTED**")
+    pending = {event.event_id for event in working.pending_events}
     best = sorted(working.evidence_packs, key=lambda each: each.score, reverse=True)[:EVIDENCE]
     sections: tuple[tuple[str, list[str]], ...] = (
         ("Current Plan", [f"{n}. {step}" for n, step in enumerate(working.plan, 1)]),
-        ("Pending Events", [f"{_told(event)} ({event.event_id})" for event in working.pending_events]),
-        ("Active Risks", list(map(_told, working.active_risks))),
+        ("Pending Events", list(map(_named, working.pending_events))),
+        ("Active Risks", [_told(risk) if risk.event_id in pending else _named(risk) for risk in working.active_risks]),
         ("Recent Decisions on Events", [f"- {decision}" for decision in working.recent_event_decisions]),
         ("Active Questions", [f"- {question}" for question in working.active_questions]),
         ("Knowledge Evidence", [f"- {each.title or each.source}: {' '.join(each.content.split())}" for each in best]),
@@ -233,3 +255,8 @@ def render(working: Working) -> str:
 
 def _told(event: Incident) -> str:
     return f"- [{event.urgency}] {event.summary or event.type}"
+
+
+def _named(event: Incident) -> str:
+    """The event with the id by which it is acknowledged."""
+    return f"{_told(event)} ({event.event_id})"

@@ -19,7 +19,7 @@ from loom.context.renewal import Handoff, open_calls, to_system_prompt
 from loom.context.report import Report
 from loom.context.sections import Section
 from loom.context.weave import Context, Wish, budget_for, check_wish, gate_counter
-from loom.context.working import EMPTY, Working, measured, render
+from loom.context.working import EMPTY, Working, measured, render_dashboard
 from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json
 from loom.conversation.checked import check_flag, check_text
@@ -179,7 +179,7 @@ class Session(Written):
         state = EMPTY if self._guest else self.working
         shown = state != EMPTY or wish.policy.strategy == "ladder"
         if shown:
-            text = render(state) or render(measured(state, 0.0, 1))
+            text = render_dashboard(state)
             zone = {"working": gate_counter(None).count_text(text) + _MEMORY_ROOM}
             wish = replace(wish, sections=(*wish.sections, Section("working", text)), zones=zone | dict(wish.zones))
         if wish.window is None and manner.agent and manner.agent.window:
@@ -210,7 +210,7 @@ class Session(Written):
             raise (_cannot_shrink(refused_at, f": {error}") if look.overflow else error) from None
         renewed = context.report.renewed and not look.preview and not self._guest
         if renewed:
-            handed = self._handoff(path, measured(state, context.report.pressure, 0), handed)
+            handed = self._handoff(path, _measure(state, context.report), handed)
             context, last = made(handed, context.report.epoch_reason)
         cuts, inherited = cuts_of(context, last.reading, self._marked)
         if look.preview:
@@ -224,14 +224,13 @@ class Session(Written):
         self._store.views.save(self.row, last.view, cuts, inherited, self._home.now())
         self._marked |= dict.fromkeys(inherited, 0) | {handle: hash(cut) for handle, (cut, _) in cuts.items()}
         if renewed and handed:
-            self._keep_handoff(path, handed, measured(state, context.report.pressure, 0))
+            self._keep_handoff(path, handed, _measure(state, context.report))
         if last.note:
             self._store.summaries.add(self.row, self.path[last.note.stop - 1], last.note, manner.now)
         if manner.agent and manner.agent.loom_aware:
             self._store.states.put(self.row.key, "seen", {"": to_json(str(manner.now))}, manner.now)
         if shown:
-            left = context.report.usable - context.report.input_tokens
-            self.keep_working(measured(state, context.report.pressure, left))
+            self.keep_working(_measure(state, context.report))
         if look.named and not self._guest:
             self._mind.keep_policy(wish.policy)
         before, self._last = self._last, replace(last, view=replace(last.view, session=self.row.key))
@@ -711,6 +710,11 @@ def _hidden_names(path: Path, bears: Bearing) -> str:
     if len(bears.path) < len(path):
         names.append(f"pruned behind {bears.path.end.id if bears.path.end else 'nothing'}")
     return to_json(names) if names else ""
+
+
+def _measure(state: Working, report: Report) -> Working:
+    """The working state with what a request was measured at: the pressure that its report tells, and what it left free."""
+    return measured(state, report.pressure, report.usable - report.input_tokens)
 
 
 def _handing(wish: Wish, handed: Handoff | None) -> Wish:

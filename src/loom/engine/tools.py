@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 
 from loom.context.handles import SAMPLE
 from loom.context.weave import gate_counter
-from loom.context.working import PLAN, SCRATCHPAD, Working, assess
+from loom.context.working import PLAN, SCRATCHPAD, Working, acknowledge, assess
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import Message, Text, Tool, ToolCall, ToolResult
 from loom.engine.search import ECHOES, LIMIT, Hit
@@ -48,6 +48,11 @@ class _SearchContext(Struct, frozen=True, forbid_unknown_fields=True):
     limit: Annotated[int, Meta(ge=1, le=_HITS, description=f"How many hits at most; {LIMIT} by default.")] | None = None
 
 
+class _AcknowledgeEvent(Struct, frozen=True, forbid_unknown_fields=True):
+    event: Annotated[str, Meta(description="The id of the event: it is in brackets at the end of its line.")]
+    decision: Annotated[str, Meta(description="What you did or decided about it, in one line.")]
+
+
 class _SetWorkingState(Struct, frozen=True, forbid_unknown_fields=True):
     progress: Annotated[str, Meta(description="How far the goal is reached, in one line.")] | None = None
     plan: Annotated[tuple[str, ...], Meta(description="The steps ahead; replaces the plan.")] | None = None
@@ -66,6 +71,10 @@ _TOOLS: dict[str, tuple[type[Struct], str]] = {
     "set_working_state": (
         _SetWorkingState,
         "Keep your own assessment up to date: how far you are, your plan, a scratchpad. You see it in every turn.",
+    ),
+    "acknowledge_event": (
+        _AcknowledgeEvent,
+        "Say that you dealt with a pending event of your working state. It and its risk are taken off the list.",
     ),
 }
 _Given = TypeVar("_Given", bound=Struct)
@@ -128,6 +137,8 @@ def _does(session: Remembers, call: ToolCall) -> str:
             return _search(session, _given(call, _SearchContext))
         case "set_working_state":
             return _keep(session, _given(call, _SetWorkingState))
+        case "acknowledge_event":
+            return _acknowledge(session, _given(call, _AcknowledgeEvent))
         case _:
             raise ChoiceError(f"{shorten(call.name)!r} is none of Loom's tools; they are {', '.join(_TOOLS)}")
 
@@ -195,3 +206,9 @@ def _keep(session: Remembers, asked: _SetWorkingState) -> str:
     if asked.scratchpad and len(asked.scratchpad) > SCRATCHPAD:
         cut.append(f"the first {SCRATCHPAD:,} characters of {len(asked.scratchpad):,} of the scratchpad")
     return f"Kept, but only {' and '.join(cut)}." if cut else "Kept."
+
+
+def _acknowledge(session: Remembers, asked: _AcknowledgeEvent) -> str:
+    made = session.keep_working(acknowledge(session.working, asked.event.strip(), asked.decision.strip() or "done"))
+    pending = len(made.pending_events)
+    return f"Acknowledged. {pending} pending {'event is' if pending == 1 else 'events are'} left."

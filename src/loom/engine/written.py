@@ -6,9 +6,10 @@ from typing import Any, Literal, Self, TypeVar
 
 from msgspec.structs import replace
 
+from loom.context.renewal import has_failed
 from loom.context.system_messages import SYSTEM_ROLES
 from loom.context.weave import gate_counter, gather
-from loom.context.working import EMPTY, Working, erred
+from loom.context.working import EMPTY, Working, erred, succeed
 from loom.conversation.checked import check_flag, check_number, check_text
 from loom.conversation.message import Conversation, Message, Text, Tool
 from loom.conversation.names import flatten
@@ -103,13 +104,20 @@ class Written:
         return self._store.trees.head(self.row.tree).head.mode == "buffer"
 
     def _count_errors(self, said: Sequence[Message]) -> None:
-        """Results that tell of an error are counted in the working state, where there is one; a new request begins anew."""
-        asked = any(message.role == "user" for message in said)
-        errors = sum(result.error for message in said for result in message.results)
-        if (asked or errors) and (state := self.working) != EMPTY:
-            counted = erred(erred(state, 0) if asked else state, errors) if errors else erred(state, 0)
-            if counted != state:
-                self.keep_working(counted)
+        """Results that tell of an error are counted in the working state, where there is one.
+
+        Each that does not takes one of them back, and a new request begins at 0.
+        """
+        if not any(message.role == "user" or message.results for message in said) or (state := self.working) == EMPTY:
+            return
+        counted = state
+        for message in said:
+            if message.role == "user":
+                counted = erred(counted, 0)
+            for result in message.results:
+                counted = erred(counted) if has_failed(result) else succeed(counted)
+        if counted != state:
+            self.keep_working(counted)
 
     def graft(
         self,
