@@ -67,7 +67,7 @@ def test_the_agent_of_the_readme_runs(tmp_path: Path) -> None:
     pytest.importorskip("openai")
     code = readme_block("loom.Loom.aopen")
     assert len([line for line in code.splitlines() if line]) <= 30
-    with ScriptedServer([Say(calls=(("read_page", {"page": 3}),)), Say("It was 3017.")], window=1_100) as server:
+    with ScriptedServer([Say(calls=(("read_page", {"page": 3}),)), Say("It was 3017.")], window=1_250) as server:
         printed = run_python("-c", code, cwd=tmp_path, OPENAI_BASE_URL=server.openai_url, OPENAI_API_KEY="none")
     assert printed == "It was 3017.\n"
     assert server.refused
