@@ -62,6 +62,12 @@ def test_the_first_example_of_the_readme_runs(tmp_path: Path) -> None:
     assert "messages[1] kept" in run_python("-c", readme_block("loom.weave"), cwd=tmp_path)
 
 
+def test_the_program_of_the_page_on_sessions_runs(tmp_path: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "sessions.md").read_text(), re.DOTALL)
+    [program] = [block for block in blocks if "asyncio.run(" in block]
+    assert run_python("-c", program, cwd=tmp_path) == "The login fails after an hour. Why?\nr2\n"
+
+
 def test_the_agent_of_the_readme_runs(tmp_path: Path) -> None:
     """The provider refuses the request with the whole page in it, and takes a shorter one."""
     pytest.importorskip("openai")

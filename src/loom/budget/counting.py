@@ -20,6 +20,7 @@ from loom.budget.media import PLACEHOLDER_TOKENS, media_tokens
 from loom.budget.profiles import SEEDS, Characters, Estimated, Exact, Profile, profile_for
 from loom.budget.tokenizers import tokenizer
 from loom.conversation.canonical import from_json, to_json
+from loom.conversation.checked import checks_arguments
 from loom.conversation.message import Carried, Media, Message, Opaque, Part, Reasoning, Text, Tool, ToolCall, ToolResult
 
 # Enough for the longest sessions in use to be counted twice for the price of once.
@@ -295,16 +296,19 @@ def _extenders() -> re.Pattern[str]:
 _turns = Counter(SEEDS["turns"], remember=1)
 
 
+@checks_arguments
 def estimate_message_tokens(message: Message | Mapping[str, Any]) -> int:
     """Seed 002's estimate of one message: 2.5 characters a token, 12 characters of frame, 256 tokens a media item."""
     return _message_tokens(as_message(message), _turns.profile, _turns.count_text)
 
 
+@checks_arguments
 def estimate_tool_defs_tokens(tools: Iterable[Tool | Mapping[str, Any]]) -> int:
     """Seed 002's estimate of tool definitions."""
     return _turns.count_tools(map(as_tool, tools))
 
 
+@checks_arguments
 def is_over_context_budget(
     context_window: int,
     messages: Iterable[Message | Mapping[str, Any]],

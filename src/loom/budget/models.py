@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from loom.budget.tokenizers import encoding_for
+from loom.conversation.checked import checks_arguments
 from loom.errors import ChoiceError, describe
 
 # Seed 000's answer for a model nobody knows.
@@ -97,6 +98,7 @@ def wire_name(name: str) -> str:
     return own if is_notation else name
 
 
+@checks_arguments
 def model_limit(name: str | None, overrides: Overrides | None = None) -> int:
     """The window of a model in tokens; 128,000 where it is unknown."""
     return model(name, overrides).window

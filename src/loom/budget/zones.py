@@ -7,6 +7,7 @@ from msgspec import Struct, structs
 
 from loom.budget.models import Overrides
 from loom.budget.models import model as find_model
+from loom.conversation.checked import checks_arguments
 from loom.errors import ChoiceError, describe
 
 # Seed 000's zones. What is left of the window is history.
@@ -128,6 +129,7 @@ class Budget(Struct, frozen=True, kw_only=True):
 Mapping.register(Budget)
 
 
+@checks_arguments
 def allocate_budget(model: str | None = None, **options: Unpack[BudgetOptions]) -> Budget:
     """Divide a model's window: fixed zones as set or by default, the rest to history.
 

@@ -315,8 +315,11 @@ def _rank(units: list[_Unit], order: list[int], must: set[int], marker: int, roo
     total = sum(unit.cost for unit in units)
     for position, n in enumerate(order):
         used += units[n].cost
-        filled = position > len(must) and refill < 1  # only a share is filled with these, unless all fits
-        needs = marker + together if n in must else min(ceil(used / refill) + 1, total) if filled else used
+        needs = used
+        if n in must:
+            needs = marker + together
+        elif position > len(must) and refill < 1:  # only a share is filled with these, unless all fits
+            needs = min(ceil(used / refill) + 1, total) if refill > 0 else total
         # Where all of it fits nothing has to be told.
         units[n].needs = min(ceil(needs / (1 - room.told)) + 1, max(total, needs)) if room.told else needs
 

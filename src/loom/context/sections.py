@@ -1,6 +1,6 @@
 """Sections: pieces of context from outside the conversation, each within its zone, in the system text or in the tail."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -8,11 +8,12 @@ from loom.budget.counting import Counter
 from loom.budget.zones import DEFAULTS, Budget, Zone, flow
 from loom.context.cut import shrink_text
 from loom.context.handles import Archive
-from loom.context.partitions import partition_of
+from loom.context.partitions import PARTITIONS, partition_of
 from loom.context.policy import Policy
 from loom.context.report import Item
-from loom.conversation.checked import Checked
+from loom.conversation.checked import Checked, is_one_slip, to_snake_case
 from loom.conversation.message import Conversation, Message, Text
+from loom.errors import ChoiceError
 
 FRAME = 8  # tokens for what joins a section to its neighbours
 TAIL = ("working", "operational_memory", "loom_context", "map_update")  # zones that change with every call, whatever the policy
@@ -32,6 +33,32 @@ class Section(Checked, frozen=True):
     text: str
     origin: str = ""
     relevance: float = 0.5
+
+
+def zone_names(chosen: Policy) -> frozenset[str]:
+    """The zones that something is said of: by the window's division, partitions, the policy, or the tail."""
+    named = [*DEFAULTS, *TAIL, *chosen.zones, *chosen.system, *chosen.tail, "history"]
+    return frozenset(named).union(*(zones for zones, _ in PARTITIONS.values()))
+
+
+def check_zone(what: str, zone: str, chosen: Policy) -> None:
+    """Refuse the name of a zone that is a slip of a known one; any other is a zone of the caller's own."""
+    known = zone_names(chosen)
+    if zone in known:
+        return
+    right = next((name for name in sorted(known) if to_snake_case(zone) == name or is_one_slip(zone, name)), "")
+    if right:
+        raise ChoiceError(f"{what}: no zone is named {zone!r}; the nearest is {right!r}, and a zone of your own needs another name")
+
+
+def note_unused_zones(zones: Iterable[str], sections: Sequence[Section], chosen: Policy) -> list[str]:
+    """A line for each zone that was given a size, that nobody knows, and that nothing was placed in."""
+    used = {section.zone for section in sections}
+    return [
+        f"zone {zone!r} is not known and holds nothing: no section names it"
+        for zone in zones
+        if zone not in used | zone_names(chosen)
+    ]
 
 
 def can_give_way(zone: str) -> bool:

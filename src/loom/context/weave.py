@@ -29,9 +29,11 @@ from loom.context.sections import (
     OTHER_ZONE,
     Section,
     can_give_way,
+    check_zone,
     describe_large,
     gives_way,
     has_no_map,
+    note_unused_zones,
     place,
     unscale,
     widen_tail,
@@ -39,7 +41,7 @@ from loom.context.sections import (
 )
 from loom.context.select import Selected, Setup, filled_by, seed_counter, select, set_aside
 from loom.conversation.canonical import to_json, to_sendable
-from loom.conversation.checked import MAX_NUMBER
+from loom.conversation.checked import MAX_NUMBER, check_text
 from loom.conversation.message import Carried, Conversation, Message, Text, Tool, ToolCall, ToolResult
 from loom.conversation.turns import Span, in_flight
 from loom.dialects import dialect
@@ -353,6 +355,7 @@ def _build(
     )
     notes = [*told, *(what for _, what in changed)]
     notes += note_unknown_blocks(woven.messages)
+    notes += note_unused_zones(wish.zones, asked, chosen)
     if has_no_map(asked):
         notes.append(
             f"no map: no file of the project fits in its zone of {budget['repo_map']:,} tokens; enlarge the zone or the window"
@@ -500,6 +503,7 @@ def check_wish(
             raise ChoiceError(f"{name} must be a number of tokens from 0 on, found {describe(tokens)}")
     if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not 0.25 <= ratio <= 4:
         raise ChoiceError(f"ratio must be a number from 0.25 to 4, found {describe(ratio)}; 1 leaves counts as they are")
+    chosen = find_policy(policy)
     if zones is not None and (not isinstance(zones, Mapping) or {"history", "reserved_output"} & set(zones)):
         raise ChoiceError("zones must map names to tokens; history is what they leave, and reserve_output sets the reserve")
     if not isinstance(sections, Iterable) or isinstance(sections, str | Mapping):
@@ -515,8 +519,13 @@ def check_wish(
                 raise ChoiceError(f"sections[{n}] must be a Section or (zone, text), found {describe(given)}")
         if found[-1].zone in ("history", "reserved_output"):
             raise ChoiceError(f"sections[{n}]: nothing can be placed in {found[-1].zone}; give messages, or another zone")
+        check_zone(f"sections[{n}].zone", found[-1].zone, chosen)
+    for zone in zones or ():
+        check_zone("zones", check_text("the name of a zone", zone), chosen)
+    if overrides is not None and not isinstance(overrides, Mapping):
+        raise ChoiceError(f"overrides must be a mapping of models to figures, found {describe(overrides)}")
     return Wish(
-        policy=find_policy(policy),
+        policy=chosen,
         model=model,
         window=window,
         reserve_output=reserve_output,

@@ -2,14 +2,19 @@
 
 A type says by its annotations what its fields hold. Where a field holds something else, the error names the field, what was found
 and what is right; of a misspelt name it also says the nearest. Lists become tuples, and a name may be written in camel case.
+Functions say by their annotations what they take (`checks_arguments`), and refuse anything else in the same way.
 """
 
 import re
-from collections.abc import Mapping
+import typing
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, wraps
+from inspect import Parameter, signature
+from itertools import chain
 from math import isfinite
-from typing import Any, NoReturn, Self, TypeVar
+from types import NoneType, UnionType
+from typing import Any, NoReturn, ParamSpec, Self, TypeVar
 
 from msgspec import Struct, inspect, structs
 
@@ -18,6 +23,9 @@ from loom.errors import ChoiceError, describe, shorten
 MAX_NUMBER = 2**63 - 1  # what both databases and JSON can hold
 _SHOWN_CHOICES = 12
 _Name = TypeVar("_Name", bound=str)
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_LISTS = (Iterable, Sequence, Collection, list)
 _HUMP = re.compile("(?<=[a-z0-9])[A-Z]")
 
 
@@ -35,7 +43,11 @@ class Checked(Struct, frozen=True):
         if not isinstance(given, Mapping):
             raise ChoiceError(f"expected {cls.__name__} or a mapping with its fields, found {describe(given)}")
         names = cls.__struct_fields__
-        return cls(**{choose(f"a field of {cls.__name__}", name, names): value for name, value in given.items()})
+        fields = {choose(f"a field of {cls.__name__}", name, names): value for name, value in given.items()}
+        missing = [field.name for field in structs.fields(cls) if field.required and field.name not in fields]
+        if missing:
+            raise ChoiceError(f"{cls.__name__} needs {', '.join(missing)}, found {describe(dict(given))}")
+        return cls(**fields)
 
 
 class Misfit(Exception):
@@ -63,6 +75,98 @@ def choose(what: str, given: object, choices: tuple[_Name, ...]) -> _Name:
         return choices[choices.index(_choice(given, choices))]
     except Misfit as misfit:
         _refuse(what, misfit)
+
+
+def checks_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """The function, which now refuses arguments that are not what its annotations say before it does anything."""
+    by_place = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    names = tuple(name for name, each in signature(function).parameters.items() if each.kind in by_place)
+
+    @wraps(function)
+    def checked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        hints = _hints(function)
+        for name, value in chain(zip(names, args, strict=False), kwargs.items()):
+            if name in hints and not _takes(hints[name], value):
+                raise ChoiceError(f"{name} must be {_describe_hint(hints[name])}, found {describe(value)}")
+        return function(*args, **kwargs)
+
+    return checked
+
+
+@cache
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    return {name: hint for name, hint in typing.get_type_hints(function).items() if name != "return"}
+
+
+def _takes(hint: Any, value: Any) -> bool:
+    """Whether a value is what an annotation of a parameter says."""
+    kind, inner = typing.get_origin(hint) or hint, typing.get_args(hint)
+    if kind in (typing.Union, UnionType):
+        return any(_takes(each, value) for each in inner)
+    if kind is int:
+        return type(value) is int and -MAX_NUMBER <= value <= MAX_NUMBER
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if kind is Callable:
+        return callable(value)
+    if kind in _LISTS:
+        return _takes_list(kind, inner, value)
+    if kind is tuple and inner and inner[-1] is not ...:
+        fits = isinstance(value, tuple) and len(value) == len(inner)
+        return fits and all(_takes(each, part) for each, part in zip(inner, value, strict=True))
+    if kind is Mapping:
+        return isinstance(value, Mapping) and all(_takes(inner[0], key) and _takes(inner[1], each) for key, each in value.items())
+    if getattr(kind, "_is_protocol", False):
+        return not isinstance(value, type) and all(callable(getattr(value, name, None)) for name in _verbs_of(kind))
+    return isinstance(value, kind) if isinstance(kind, type) and kind is not Any else True
+
+
+def _takes_list(kind: Any, inner: tuple[Any, ...], value: Any) -> bool:
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, kind):
+        return False
+    if not isinstance(value, list | tuple) or not inner:  # a generator would be used up by a look
+        return True
+    # Histories are long and of few types, so one of each type is looked at.
+    return all(_takes(inner[0], each) for each in dict(zip(map(type, value), value, strict=True)).values())
+
+
+def _verbs_of(protocol: type) -> list[str]:
+    return [name for name, value in vars(protocol).items() if not name.startswith("_") and callable(value)]
+
+
+def _describe_hint(hint: Any) -> str:
+    """What an annotation says, in words."""
+    kind, inner = typing.get_origin(hint) or hint, typing.get_args(hint)
+    if kind in (typing.Union, UnionType):
+        return " or ".join(dict.fromkeys(_describe_hint(each) for each in inner if each is not NoneType))
+    if kind is tuple and inner:
+        return f"({', '.join(_describe_hint(each) for each in inner)})"
+    if kind in _LISTS:
+        return f"a list in which each is {_describe_hint(inner[0])}" if inner else "a list"
+    if getattr(kind, "_is_protocol", False):
+        return f"an object with {' and '.join(_verbs_of(kind))}"
+    name = getattr(kind, "__name__", str(kind))
+    return _WORDS.get(name) or _name_with_article(name)
+
+
+_WORDS = {
+    "str": "a text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "Callable": "a function",
+    "Mapping": "a mapping",
+    "PathLike": "a path",
+}
+
+
+def is_one_slip(given: str, name: str) -> bool:
+    """Whether one letter is wrong, missing or too many, or two neighbours changed places."""
+    same = next((n for n, (a, b) in enumerate(zip(given, name, strict=False)) if a != b), min(len(given), len(name)))
+    given, name = given[same:], name[same:]
+    while given and name and given[-1] == name[-1]:
+        given, name = given[:-1], name[:-1]
+    return max(len(given), len(name)) <= 1 or (len(given) == 2 and given == name[::-1])
 
 
 def to_snake_case(name: str) -> str:

@@ -7,17 +7,18 @@ Every value checks its fields when it is made. Histories are made of many, so ea
 as usual, and goes through its fields one by one only where it is not.
 """
 
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from loom.conversation.canonical import from_json
-from loom.conversation.checked import Checked, check_fields
+from loom.conversation.checked import Checked, check_fields, is_one_slip
 from loom.errors import ChoiceError, describe
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 ROLES: tuple[Role, ...] = get_args(Role)
 Wire = Literal["openai", "responses", "anthropic"]
+WIRE_NAMES: tuple[Wire, ...] = get_args(Wire)
 
 
 class Carried(Struct, frozen=True, omit_defaults=True):
@@ -87,6 +88,8 @@ class Reasoning(Struct, frozen=True, tag="reasoning", omit_defaults=True):
             self.carried is not None and type(self.carried) is not Carried
         ):
             check_fields(self)
+        if self.origin not in WIRE_NAMES and (right := next((name for name in WIRE_NAMES if is_one_slip(self.origin, name)), "")):
+            raise ChoiceError(f"Reasoning.origin: expected the wire that wrote it (the nearest is {right}), found {self.origin!r}")
 
 
 class ToolCall(Struct, frozen=True, tag="call", omit_defaults=True):
@@ -195,6 +198,8 @@ class Tool(Checked, frozen=True, omit_defaults=True):
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if not self.name.strip():
+            raise ChoiceError("Tool.name: expected the name of a tool, found a text without letters")
         if self.schema and not is_json(self.schema):
             raise ChoiceError(f"Tool.schema: expected the JSON text of a schema, found {describe(self.schema)}")
 
@@ -209,7 +214,7 @@ class Conversation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     system: tuple[Message, ...] = ()
     tools: tuple[Tool, ...] = ()
     model: str = ""
-    max_output: int | None = None
+    max_output: Annotated[int, Meta(ge=1)] | None = None
     settings: Carried | None = None
 
     def __post_init__(self) -> None:

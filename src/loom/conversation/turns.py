@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from loom.conversation.checked import checks_arguments
 from loom.conversation.message import Message, ToolCall, ToolResult
 
 
@@ -22,6 +23,7 @@ class Span(Struct, frozen=True):
         return self.stop - self.start
 
 
+@checks_arguments
 def exchanges(history: Sequence[Message]) -> list[Span]:
     """The history as spans that must stay whole, in order and without gaps.
 
@@ -48,6 +50,7 @@ def exchanges(history: Sequence[Message]) -> list[Span]:
     return spans
 
 
+@checks_arguments
 def turns(history: Sequence[Message]) -> list[Span]:
     """The turns in order; what stands before the first user message is a turn of its own."""
     if not history:
@@ -58,11 +61,13 @@ def turns(history: Sequence[Message]) -> list[Span]:
     return [Span(start, stop) for start, stop in zip(starts, [*starts[1:], len(history)], strict=True)]
 
 
+@checks_arguments
 def parse_turn_boundaries(history: Sequence[Message | Mapping[str, Any]]) -> list[int]:
     """The index at which each turn starts: the user messages. Takes messages or chat dictionaries."""
     return [index for index, message in enumerate(history) if _starts_turn(message)]
 
 
+@checks_arguments
 def find_safe_boundary(history: Sequence[Message | Mapping[str, Any]], target: int) -> int:
     """The cut nearest to `target` that tears no turn: the last turn start at or before it, else the first after it, else 0."""
     if target <= 0:

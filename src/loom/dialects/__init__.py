@@ -1,5 +1,6 @@
 """Wire JSON both ways, and the rules of each wire."""
 
+from loom.conversation.checked import checks_arguments
 from loom.dialects import anthropic, document, openai, responses
 from loom.dialects.wire import Dialect
 from loom.errors import ChoiceError
@@ -8,6 +9,7 @@ DIALECTS: dict[str, Dialect] = {d.name: d for d in (openai.DIALECT, responses.DI
 WIRES: tuple[Dialect, ...] = tuple(d for d in DIALECTS.values() if d.name != "document")
 
 
+@checks_arguments
 def dialect(name: str) -> Dialect:
     if name not in DIALECTS:
         raise ChoiceError(f"unknown dialect {name!r}; choose one of {', '.join(DIALECTS)}")

@@ -37,6 +37,13 @@ def parse_answer(response: Any, choice: int = 0) -> Answer:
             raise WireError("response.role", "assistant", response.role)
         return Answer(messages=(response,))
     wire = _plain(response)
+    try:
+        return _parse_wire(wire, choice)
+    except TypeError as error:  # a field that JSON cannot hold
+        raise WireError("response", "values that JSON can hold", str(error)) from None
+
+
+def _parse_wire(wire: dict[str, Any], choice: int) -> Answer:
     told = wire.get("usage")
     usage: dict[str, Any] = told if isinstance(told, dict) else {}
     if isinstance(wire.get("choices"), list):

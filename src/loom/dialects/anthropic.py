@@ -39,6 +39,7 @@ from loom.dialects.wire import (
     finish,
     foreign,
     foreign_to_tool,
+    is_limit,
     is_plain,
     opaque,
     parse_content,
@@ -63,7 +64,7 @@ def parse(wire: Any) -> Conversation:
     body = expect_object(wire, "request")
     fields = without(body, "messages", "system", "model", "tools", "max_tokens")
     limit = body.get("max_tokens")
-    if "max_tokens" in body and not isinstance(limit, int):
+    if "max_tokens" in body and not is_limit(limit):
         fields["max_tokens"], limit = limit, None
     model, tools = take_head(body, fields, parse_tool)
     system: tuple[Message, ...] = ()
@@ -210,8 +211,10 @@ def _parse_media(block: Json) -> Media | Opaque:
 def parse_tool(wire: Json, place: str) -> Tool:
     name = expect_text(wire.get("name"), f"{place}.name")
     kind = wire.get("type", "custom")
-    if kind != "custom" or "input_schema" not in wire:
-        return Tool(name, kind=str(kind) if kind != "custom" else "server", carried=carry(NAME, wire))
+    if kind != "custom" or "input_schema" not in wire or not name.strip():
+        return Tool(
+            name if name.strip() else "unnamed", kind=str(kind) if kind != "custom" else "server", carried=carry(NAME, wire)
+        )
     fields = without(wire, "name", "type", "description", "input_schema")
     description, form = wire.get("description", ""), ["typed"] if "type" in wire else []
     if not isinstance(description, str):

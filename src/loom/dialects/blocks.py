@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from loom.conversation.canonical import from_json
-from loom.conversation.message import Message, Opaque, ToolResult
+from loom.conversation.checked import is_one_slip
+from loom.conversation.message import WIRE_NAMES, Message, Opaque, ToolResult
 from loom.dialects.wire import Json, opaque
 from loom.errors import WireError
 
@@ -52,16 +53,7 @@ def nearest_type(kind: str) -> str:
         return _BY_LETTERS[letters]
     if any(letter.isdigit() for letter in kind):  # versions differ by a digit, and each is right
         return ""
-    return next((name for name in sorted(BLOCK_TYPES) if _is_one_slip(kind, name)), "")
-
-
-def _is_one_slip(given: str, name: str) -> bool:
-    """Whether one letter is wrong, missing or too many, or two neighbours changed places."""
-    same = next((n for n, (a, b) in enumerate(zip(given, name, strict=False)) if a != b), min(len(given), len(name)))
-    given, name = given[same:], name[same:]
-    while given and name and given[-1] == name[-1]:
-        given, name = given[:-1], name[:-1]
-    return max(len(given), len(name)) <= 1 or (len(given) == 2 and given == name[::-1])
+    return next((name for name in sorted(BLOCK_TYPES) if is_one_slip(kind, name)), "")
 
 
 def note_unknown_blocks(messages: Iterable[Message]) -> list[str]:
@@ -72,16 +64,21 @@ def note_unknown_blocks(messages: Iterable[Message]) -> list[str]:
             for piece in part.parts if isinstance(part, ToolResult) else (part,):
                 if isinstance(piece, Opaque) and (kind := _type_of(piece)) and kind not in BLOCK_TYPES:
                     found.setdefault(piece.wire, Counter())[kind] += 1
-    return [
-        f"{kinds.total()} {'block' if kinds.total() == 1 else 'blocks'} of a type that Loom does not know "
-        f"({', '.join(f'{count} {kind}' for kind, count in sorted(kinds.items()))}): "
-        f"the {wire} wire gets {'it' if kinds.total() == 1 else 'them'} as given, other wires do not"
-        for wire, kinds in found.items()
-    ]
+    return [_note_kinds(wire, kinds) for wire, kinds in found.items()]
+
+
+def _note_kinds(wire: str, kinds: Counter[str]) -> str:
+    one = kinds.total() == 1
+    names = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+    who = f"only the {wire} wire gets {'it' if one else 'them'}" if wire in WIRE_NAMES else "no wire gets what it cannot name"
+    return f"{kinds.total()} {'block' if one else 'blocks'} of a type that Loom does not know ({names}): {who}"
 
 
 def _type_of(piece: Opaque) -> str:
-    block = from_json(piece.json)
-    inner = block.get("part", block) if piece.form else block
+    try:
+        block = from_json(piece.json)
+    except ValueError:  # what is wrong with it is said where it is written
+        return ""
+    inner = block.get("part", block) if piece.form and isinstance(block, dict) else block
     kind = inner.get("type") if isinstance(inner, dict) else None
     return kind if isinstance(kind, str) else ""

@@ -11,7 +11,7 @@ from loom.dialects.answers import parse_answer
 from loom.dialects.parsed import Parsed, ParsedList, ParsedLists, take_in
 from loom.dialects.plain import to_plain
 from loom.dialects.responses_rules import CALLS, KIND_OF_OUTPUT
-from loom.dialects.wire import expect_object
+from loom.dialects.wire import Json, expect_object
 from loom.errors import WireError
 
 _ANTHROPIC_BLOCKS = {
@@ -162,6 +162,8 @@ def _parse_rest(values: Sequence[Any], known: ParsedList, lists: ParsedLists | N
                 results.append(messages)
             if lists is not None and grows:
                 grows = take_in(known, value, results[-1], lists.size)
+    except TypeError as error:  # a field that JSON cannot hold
+        raise WireError(f"messages[{len(results)}]", "values that JSON can hold", str(error)) from None
     finally:
         if lists is not None:
             lists.put(known)
@@ -188,6 +190,13 @@ def parse_tool(value: Tool | Mapping[str, Any], place: str) -> Tool:
     if isinstance(value, Tool):
         return value
     wire = expect_object(to_plain(value), place)
+    try:
+        return _parse_tool(wire, place)
+    except TypeError as error:  # a field that JSON cannot hold
+        raise WireError(place, "values that JSON can hold", str(error)) from None
+
+
+def _parse_tool(wire: Json, place: str) -> Tool:
     if "input_schema" in wire or "type" not in wire:
         return anthropic.parse_tool(wire, place)
     if wire["type"] == "function" and isinstance(wire.get("name"), str):

@@ -34,6 +34,7 @@ from loom.dialects.wire import (
     finish,
     foreign,
     foreign_to_tool,
+    is_limit,
     is_plain,
     opaque,
     parse_content,
@@ -59,9 +60,9 @@ def parse(wire: Any) -> Conversation:
     fields = without(body, "messages", "model", "tools", "max_completion_tokens", "max_tokens")
     form = []
     limit = body.get("max_completion_tokens")
-    if "max_completion_tokens" in body and not isinstance(limit, int):
+    if "max_completion_tokens" in body and not is_limit(limit):
         fields["max_completion_tokens"], limit = limit, None
-    if limit is None and isinstance(body.get("max_tokens"), int):
+    if limit is None and is_limit(body.get("max_tokens")):
         limit = body["max_tokens"]
         form.append("max_tokens")
     elif "max_tokens" in body:
@@ -281,9 +282,11 @@ def parse_tool(wire: Json, place: str) -> Tool:
         raise WireError(place, "a tool with a type", wire)
     inner = dict(wire[kind]) if isinstance(wire.get(kind), dict) else {}
     name = inner.pop("name", None)
-    if kind != "function" or not isinstance(name, str):
+    if kind != "function" or not isinstance(name, str) or not name.strip():
         return Tool(
-            name if isinstance(name, str) else kind, kind=kind if kind != "function" else "unnamed", carried=carry(NAME, wire)
+            name if isinstance(name, str) and name.strip() else kind,
+            kind=kind if kind != "function" else "unnamed",
+            carried=carry(NAME, wire),
         )
     description, form = "", []
     if isinstance(inner.get("description"), str):

@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from loom.conversation.checked import checks_arguments
 from loom.conversation.growing import Recent, message_bytes
 from loom.conversation.message import Conversation, Media, Message, Part, Text, ToolCall, ToolResult
 from loom.dialects.answer_fields import has_answer_fields
@@ -39,6 +40,7 @@ class Repaired(Struct, frozen=True):
     origins: Sequence[int] = ()
 
 
+@checks_arguments
 def repair(conversation: Conversation | Iterable[Any], seen: "Seen | None" = None) -> Repaired:
     """Mend a history, also one given as a list of messages in any wire's form or as objects of an SDK.
 
@@ -64,6 +66,7 @@ def _as_conversation(messages: Iterable[Any]) -> Conversation:
     return Conversation(messages=tuple(parsed[lead:]), system=tuple(parsed[:lead]))
 
 
+@checks_arguments
 def restore_ids(conversation: Conversation, ids: dict[str, str]) -> Conversation:
     """The conversation with mapped call ids as they were before the repair that gave `ids`."""
 

@@ -41,6 +41,7 @@ from loom.dialects.wire import (
     finish,
     foreign,
     foreign_to_tool,
+    is_limit,
     is_plain,
     opaque,
     parse_content,
@@ -80,7 +81,7 @@ def parse(wire: Any) -> Conversation:
     elif "instructions" in body:
         fields["instructions"] = body["instructions"]
     limit = body.get("max_output_tokens")
-    if "max_output_tokens" in body and not isinstance(limit, int):
+    if "max_output_tokens" in body and not is_limit(limit):
         fields["max_output_tokens"], limit = limit, None
     model, tools = take_head(body, fields, parse_tool)
     return Conversation(
@@ -287,7 +288,7 @@ def _parse_output(item: Json, kind: str, place: str) -> ToolResult:
 
 def parse_tool(wire: Json, place: str) -> Tool:
     match wire:
-        case {"type": "function", "name": str(name), **rest}:
+        case {"type": "function", "name": str(name), **rest} if name.strip():
             form = [f"no-{key}" for key in ("strict", "parameters") if key not in wire]
             description = rest.pop("description", "") if isinstance(rest.get("description", ""), str) else ""
             if not description and "description" in wire and "description" not in rest:
@@ -298,7 +299,9 @@ def parse_tool(wire: Json, place: str) -> Tool:
             schema = "" if given is None else to_json(given)
             return Tool(name, description, schema, carried=carry(NAME, rest, form))
         case {"type": str(kind)}:
-            return Tool(wire["name"] if isinstance(wire.get("name"), str) else kind, kind=kind, carried=carry(NAME, wire))
+            given = wire.get("name")
+            name = given if isinstance(given, str) and given.strip() else kind
+            return Tool(name, kind="unnamed" if kind == "function" else kind, carried=carry(NAME, wire))
     raise WireError(place, "a tool with a type", wire)
 
 

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from loom.conversation.canonical import from_json, to_json, to_sendable
+from loom.conversation.checked import MAX_NUMBER
 from loom.conversation.message import Carried, Conversation, Media, Message, Opaque, Part, Text, Tool
 from loom.errors import WireError
 
@@ -179,6 +180,11 @@ def expect_text(value: Any, place: str) -> str:
     if not isinstance(value, str):
         raise WireError(place, "a text", value)
     return value
+
+
+def is_limit(value: Any) -> bool:
+    """Whether a value can be how many tokens an answer may take."""
+    return type(value) is int and 1 <= value <= MAX_NUMBER
 
 
 def take_head(body: Json, fields: Json, parse_tool: Callable[[Json, str], Tool]) -> tuple[str, tuple[Tool, ...]]:

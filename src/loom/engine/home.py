@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from loom.context.caches import Caches
 from loom.conversation.agents import Agent
+from loom.conversation.checked import checks_arguments
 from loom.engine.answered import Order
 from loom.engine.aware import Result
 from loom.engine.snapshots import Snapshots
@@ -81,6 +82,7 @@ class Home:
         future.add_done_callback(lambda _: [each() for each in left])
         return await asyncio.shield(future)
 
+    @checks_arguments
     def listen(self, listener: Callable[[Event], None]) -> None:
         """Call this with every event from now on."""
         self._listeners.append(listener)

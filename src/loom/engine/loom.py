@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from loom.context.system_messages import SYSTEM_ROLES
 from loom.conversation.agents import Agent
-from loom.conversation.checked import check_flag
+from loom.conversation.checked import check_flag, checks_arguments
 from loom.conversation.message import Message, Tool
 from loom.conversation.tree import Preferences, Tree, TreeHead
 from loom.engine.answered import Acted
@@ -70,6 +70,7 @@ class Loom(Home):
         super().__init__(store, scope, now, fresh_id, model, snapshots, carry_out=carry_out)
 
     @classmethod
+    @checks_arguments
     def open(
         cls,
         url: "str | PathLike[str] | None" = None,
@@ -113,6 +114,7 @@ class Loom(Home):
         """The session of this id, or the one whose id begins so."""
         return Session(self, self.store.sessions.get(self.scope, name))
 
+    @checks_arguments
     def sessions(self, *, archived: bool = False, limit: int = 0) -> list[SessionRow]:
         """The sessions in scope, the one used last first."""
         return self.store.sessions.listed(self.scope, ("archived",) if archived else ("active", "importing"), limit)
@@ -153,6 +155,7 @@ class Loom(Home):
         """The tree of this id, or the one whose id begins so. A session's tree has the session's id, unless it was forked."""
         return LoomTree(self, self.store.trees.get(self.scope, name))
 
+    @checks_arguments
     def trees(self, limit: int = 0) -> list[Listed]:
         """The trees in scope, the one used last first."""
         return self.store.trees.listed(self.scope, limit)
@@ -198,10 +201,12 @@ class Loom(Home):
         check_flag("all_projects", all_projects)
         self.store.settings.keep_preferences(self.scope, preferences, self.now(), all_projects)
 
+    @checks_arguments
     def recall(self, handle: str) -> str:
         """What was left out under this handle in any session in scope."""
         return self.store.views.recall_any(self.scope, handle)
 
+    @checks_arguments
     def export(self, *, everywhere: bool = False) -> Iterator[str]:
         """All sessions in scope as JSON lines; `everywhere`, those of every tenant and project."""
         return export_all(self.store, self.scope, everywhere)

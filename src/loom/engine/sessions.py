@@ -22,7 +22,7 @@ from loom.context.weave import Context, Wish, budget_for, check_wish, gate_count
 from loom.context.working import EMPTY, Working, measured, render_dashboard
 from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json
-from loom.conversation.checked import check_flag, check_text
+from loom.conversation.checked import check_flag, check_text, checks_arguments
 from loom.conversation.identity import node_id
 from loom.conversation.message import Message, ToolCall
 from loom.conversation.tree import Source
@@ -282,6 +282,7 @@ class Session(Written):
         self._store.summaries.add(self.row, planned.end, summed(planned, text, GIVEN), self._home.now())
         self.told("compressed", path="given", reason="written by a person", messages=planned.stop)
 
+    @checks_arguments
     async def summarize(self, model: Model | None = None) -> str:
         """Sum up what was said, all but the last messages, with a model: this one, or the one that the store was opened with.
 
@@ -367,6 +368,7 @@ class Session(Written):
         self.told("compressed", path="undone", reason="undone", epoch=number)
         return number
 
+    @checks_arguments
     def search(self, query: str, limit: int = LIMIT) -> list[Hit]:
         """Search what of this session its last request does not show; each hit has a handle to recall."""
         bears = self._manner(self.path, _NOTHING).bears(self.path)
@@ -628,6 +630,7 @@ class Session(Written):
         calls = any(call.id for message in said for call in message.calls)
         return (stands_last or calls) and raw in self._store.sessions.records(self.row, node, "response")
 
+    @checks_arguments
     def recall(self, handle: str) -> str:
         """What was left out under this handle: the text of a part, or the messages of a span as canonical JSON lines.
 
@@ -635,12 +638,12 @@ class Session(Written):
         """
         return self._store.views.recall(self.row, self.path, handle)
 
+    @checks_arguments
     def recall_shown(self, handle: str, *, plain: bool = False) -> tuple[str, int]:
         """The same for a model: without messages that are excluded or pruned by now, and how many these are.
 
         `plain` writes messages as a text to read, each under the role that speaks, and not as JSON lines.
         """
-        check_flag("plain", plain)
         bears = self._bears(self.path)
         depths = [depth for depth, why in bears.hidden.items() if why == "excluded"]
         hidden = {seq for seq, _, _ in names_at(bears.path, depths).values()}

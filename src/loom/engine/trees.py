@@ -14,7 +14,7 @@ from loom.context.sections import Section
 from loom.context.weave import Context
 from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json
-from loom.conversation.checked import check_flag, check_number, check_text, choose
+from loom.conversation.checked import check_flag, check_number, check_text, checks_arguments, choose
 from loom.conversation.identity import node_id
 from loom.conversation.message import ROLES, Message, Role, Text
 from loom.conversation.names import flatten
@@ -355,6 +355,7 @@ class LoomTree:
 
     # Looking
 
+    @checks_arguments
     def marks(self, node: Node) -> Marks:
         """What holds of a node."""
         return self._store.trees.marks(self.stored.row.key, [node.seq]).get(node.seq, Marks())
@@ -367,6 +368,7 @@ class LoomTree:
         """The whole tree without what is said in it."""
         return self._store.trees.twigs(self.stored.row.key)
 
+    @checks_arguments
     def read(self, seqs: Sequence[int]) -> dict[int, Node]:
         """Nodes with what they say."""
         return self._store.trees.read(self.stored.row.key, seqs)
@@ -391,6 +393,7 @@ class LoomTree:
         parents = {twig.parent for twig in live}
         return [twig.key for twig in live if twig.key not in parents]
 
+    @checks_arguments
     def below(self, node: Node) -> list[int]:
         """A node and all that hangs on it, at any depth."""
         found = {node.seq}
@@ -399,6 +402,7 @@ class LoomTree:
                 found.add(twig.key)
         return sorted(found)
 
+    @checks_arguments
     def path(self, at: str | None = None, *, agent: str | None = None, last: int = 50) -> tuple[list[Step], int]:
         """The last steps of the path to a node as it is read, and how many nodes the path has."""
         end = self.position(agent) if at is None else self.node(at)

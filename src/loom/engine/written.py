@@ -10,7 +10,7 @@ from loom.context.renewal import has_failed
 from loom.context.system_messages import SYSTEM_ROLES
 from loom.context.weave import gate_counter, gather
 from loom.context.working import EMPTY, Working, erred, succeed
-from loom.conversation.checked import check_flag, check_number, check_text
+from loom.conversation.checked import check_flag, check_number, check_text, checks_arguments
 from loom.conversation.message import Conversation, Message, Text, Tool
 from loom.conversation.names import flatten
 from loom.dialects.given import parse_given
@@ -119,6 +119,7 @@ class Written:
         if counted != state:
             self.keep_working(counted)
 
+    @checks_arguments
     def graft(
         self,
         message: Message,

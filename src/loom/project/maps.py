@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from loom.budget.tokenizers import tokenizer
 from loom.budget.zones import DEFAULTS
 from loom.conversation.canonical import to_json
+from loom.conversation.checked import checks_arguments
 from loom.errors import ChoiceError, describe
 from loom.project.entries import Entry
 from loom.project.grammars import HAS_GRAMMARS, NO_GRAMMARS
@@ -186,10 +187,16 @@ def project_map(
         raise ChoiceError(f"a map takes at least 1 token, found {describe(tokens)}")
     if not isinstance(query, str):
         raise ChoiceError(f"the query must be a text, found {describe(query)}")
-    if isinstance(touched, str) or not all(isinstance(one, str) for one in touched):
+    if isinstance(touched, str) or not isinstance(touched, Iterable) or not all(isinstance(one, str) for one in touched):
         raise ChoiceError(f"touched must be a list of paths and names, found {describe(touched)}")
+    _check_means(count, cache, progress)
     asked = Asked(query=query, touched=tuple(touched))
     return _opened(root, cache).map(asked, tokens, count or tokenizer("o200k_base"), progress)
+
+
+@checks_arguments
+def _check_means(count: Callable[[str], int] | None, cache: Path | None, progress: Callable[[int, int], None] | None) -> None:
+    """Refuse what cannot count, hold an index or be told of progress."""
 
 
 def read_anew(root: "str | PathLike[str]", progress: Progress | None = None) -> int:
@@ -218,7 +225,7 @@ def find_root(root: "str | PathLike[str]") -> Path:
     folder = Path(os.path.expanduser(root))
     try:
         found = folder.is_dir()
-    except ValueError:  # no system has such a name
+    except (ValueError, OSError):  # no system has such a name
         found = False
     if not found:
         raise ChoiceError(f"{root} is no folder; give the root of a project")

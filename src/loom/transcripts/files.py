@@ -30,14 +30,21 @@ def locate(spec: str) -> tuple[Path, int | None]:
     """The file a FILE or FILE#N names, and N. A name that itself holds a # is taken as it is."""
     path, chosen = Path(spec), None
     head, mark, number = spec.rpartition("#")
-    if mark and number.isdecimal() and not path.exists():
+    if mark and number.isdecimal() and not _exists(path):
         path, chosen = Path(head), int(number)
     if str(path) == "-":
         return _spool(sys.stdin.buffer), chosen
-    if path.is_fifo() or path.is_char_device():
+    if _exists(path) and (path.is_fifo() or path.is_char_device()):
         with path.open("rb") as pipe:
             return _spool(pipe), chosen
     return path, chosen
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # no system has such a name
+        return False
 
 
 class _Spooled(type(Path())):  # type: ignore[misc]

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 from itertools import islice
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
+from loom.conversation.checked import checks_arguments
 from loom.dialects import given, responses
 from loom.errors import ChoiceError, TranscriptError, WireError, describe
 from loom.transcripts import benchmarks, chat, claude_code, codex, files, pi
@@ -19,9 +21,10 @@ LOOKED_FOR = (
 _ANSWER_BLOCKS = {"text", "thinking", "redacted_thinking", "tool_use", "server_tool_use", "web_search_tool_result"}
 
 
-def read_runs(spec: str) -> Iterator[Run]:
+@checks_arguments
+def read_runs(spec: "str | PathLike[str]") -> Iterator[Run]:
     """The runs of FILE, or the one that FILE#N names (from 0)."""
-    path, number = files.locate(spec)
+    path, number = files.locate(fspath(spec))
     start = files.inspect(path)
     if start[:1] not in "{[":
         raise _unknown(path, f"it begins with {start[:20]!r}")

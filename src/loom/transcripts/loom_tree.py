@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from loom.conversation.canonical import from_json, to_json
-from loom.conversation.checked import to_snake_case
+from loom.conversation.checked import checks_arguments, to_snake_case
 from loom.conversation.message import Carried, Message, Opaque, Reasoning, ToolCall, ToolResult
 from loom.conversation.tree import TRUNCATIONS, Preferences, Tree
 from loom.dialects.answers import check_kept_answer
@@ -24,6 +24,7 @@ _WITHOUT_CHOICES = 1  # a version that says the same of a tree in which no versi
 _LATEST = 2**63  # what a database can hold
 
 
+@checks_arguments
 def write_trees(trees: Iterable[Tree]) -> Iterator[str]:
     """A line for each tree, each a document of its own."""
     for tree in trees:

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from os import fspath
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, to_builtins
 
+from loom.conversation.checked import checks_arguments
 from loom.conversation.message import Message, Text
 from loom.conversation.tree import Tree
 from loom.dialects.wire import Json, carry
@@ -47,9 +48,10 @@ KINDS = tuple(
 )
 
 
-def read_trees(spec: str) -> Iterator[Tree]:
+@checks_arguments
+def read_trees(spec: "str | PathLike[str]") -> Iterator[Tree]:
     """The trees of FILE, or the one that FILE#N names (from 0). A transcript without branches gives trees without them."""
-    path, number = files.locate(spec)
+    path, number = files.locate(fspath(spec))
     found = _trees(files.unpacked(path))
     if number is None:
         yield from found
