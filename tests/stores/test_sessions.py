@@ -234,7 +234,7 @@ def test_a_listener_that_fails_undoes_nothing(loom: Loom) -> None:
 def test_a_store_is_named_by_a_path_too(tmp_path: Path) -> None:
     with Loom.open(tmp_path / "made" / "here.db") as loom:
         assert loom.sessions() == []
-    with pytest.raises(LoomError, match="named by a path"):
+    with pytest.raises(LoomError, match="url must be a text or a path, found 5"):
         Loom.open(5)  # type: ignore[arg-type]
 
 

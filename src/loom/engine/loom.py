@@ -88,8 +88,6 @@ class Loom(Home):
         Nothing of another tenant or project is ever seen; with an agent named, no session of other agents. A `model` sums up long
         sessions after their turns. `snapshots` is the folder for the working state of windows that begin anew; beside the file.
         """
-        if url is not None and not isinstance(url, str | PathLike):
-            raise ChoiceError(f"a store is named by a path or an address, found {describe(url)}")
         scope, store = Scope(tenant, project, agent), Store(None if url is None else fspath(url))
         beside = folder_beside(store.database)
         folder = Path(snapshots) if snapshots is not None else beside
