@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from loom.conversation.canonical import from_json
-from loom.errors import TranscriptError
+from loom.errors import TranscriptError, shorten
 
 MAX_DOCUMENT = 64 * 2**20
 MAX_UNPACKED = 16 * MAX_DOCUMENT  # of a packed file, which may hold a thousand times its own size
 SAMPLE = 100  # lines looked at to tell a format
 _PEEK = 2**16
+_MAX_NAME_CHARS = 300  # of a path in an error
 
 
 def locate(spec: str) -> tuple[Path, int | None]:
@@ -102,7 +103,7 @@ def inspect(path: Path) -> str:
     except FileNotFoundError:
         raise TranscriptError(f"{path} does not exist") from None
     except OSError as error:
-        raise TranscriptError(f"{path} cannot be read: {error.strerror or error}") from None
+        raise TranscriptError(f"{shorten(str(path), _MAX_NAME_CHARS)} cannot be read: {error.strerror or error}") from None
     if not start.strip():
         raise TranscriptError(f"{path} is empty")
     for mark, name in ((codecs.BOM_UTF32_LE, "UTF-32"), (codecs.BOM_UTF16_LE, "UTF-16"), (codecs.BOM_UTF16_BE, "UTF-16")):
