@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from loom import CannotFit, Message, Text, weave
+from loom import CannotFit, Message, Text, ToolCall, ToolResult, weave
 from loom.context.policy import policies, policy
-from loom.context.system_messages import kind_of
+from loom.context.system_messages import kind_of, order_behind_results
 from tests.shared import examples
 
 LEADING = "You are careful. Never delete a table."
@@ -112,3 +112,15 @@ def test_of_each_kind_the_newest_is_sent(kinds: list[str], window: int, name: st
     sent = [message["content"] for message in weave(messages, model="gpt-4o", window=window, policy=name).openai()["messages"]]
     for text in newest.values():
         assert text in sent
+
+
+def test_a_system_message_between_a_call_and_its_results_comes_after_them_and_no_other_moves() -> None:
+    calls = Message("assistant", (ToolCall("a", "bash", "{}"), ToolCall("b", "bash", "{}")))
+    note = Message("system", (Text("Reminder: be brief"),))
+    result = Message("tool", (ToolResult("a", (Text("done"),)),))
+    user, answer = Message("user", (Text("go on"),)), Message("assistant", (Text("yes"),))
+    assert order_behind_results([user, note, calls, note, result, note, result, note, answer, note, user]) == [
+        0, 1, 2, 4, 6, 3, 5, 7, 8, 9, 10,
+    ]  # fmt: skip
+    assert order_behind_results([answer, note, result, calls, note]) == [0, 1, 2, 3, 4]
+    assert order_behind_results([]) == []

@@ -3,8 +3,7 @@
 Set aside are the letters of handles, which have the same length but not always as many tokens, so here all handles are made of
 digits, of which the tokenizer takes three at a time; the first request, which in a session leaves room to grow as every epoch does;
 and old history that a session does not read because nothing of it can stand in the window: where more than three windows come at
-once, what a pin brings back from there, and what was dropped in a small window and is covered later. Where a system message stands
-between a call and its result, repair changes the order of the history, and covers of the last epoch do not stand.
+once, what a pin brings back from there, and what was dropped in a small window and is covered later.
 """
 
 import asyncio
@@ -31,6 +30,7 @@ from loom.context.epochs import Epoch, EpochEnds, Renewal, begin_after, epoch_of
 from loom.context.handles import LENGTH, SAMPLE, mint, to_lines
 from loom.context.places import Places, Spot
 from loom.context.policy import policies
+from loom.context.system_messages import order_behind_results
 from loom.context.told import Told
 from loom.context.weave import Context, Wish, build, go_on
 from loom.conversation.turns import Span
@@ -162,11 +162,13 @@ class Stateless:
     def _read(self, step: Step) -> tuple[tuple[Message, ...], list[int], Places]:
         """The messages as a policy reads them, where the pins are in them, and the places of all."""
         messages = self.messages[: step.length]
-        places = Places(tuple(Spot(n, n + 1, ((f"{n}", f"{n}"),)) for n in range(len(messages))))
+        order = order_behind_results(messages)
+        messages = tuple(messages[n] for n in order)
+        places = Places(tuple(Spot(at, at + 1, ((f"{n}", f"{n}"),)) for at, n in enumerate(order)))
         if self.policy.merge:
             messages, places = joined(messages, places, merge)
         starts = [spot.start for spot in places.spots]
-        return messages, [bisect_right(starts, pin) - 1 for pin in step.pins], places
+        return messages, [bisect_right(starts, order.index(pin)) - 1 for pin in step.pins], places
 
     def _standing(self, told: tuple[Told, ...]) -> Epoch:
         assert self.last is not None
@@ -204,8 +206,10 @@ def facts(context: Context | None) -> Any:
     if context is None:
         return None
     report = context.report
-    # What is whole may be so for several reasons, and the report names one of them.
-    items = [(i.place, i.action, i.rule if i.action != "kept" else "", i.before, i.after) for i in report.items]
+    # What is whole may be so for several reasons, and the report names one of them. What is not read is not repaired.
+    items = [
+        (i.place, i.action, i.rule if i.action != "kept" else "", i.before, i.after) for i in report.items if i.action != "repaired"
+    ]
     return {
         "epoch": (report.epoch, _FIGURE.sub("N", report.epoch_reason), report.renewed),
         "items": items,
@@ -261,15 +265,15 @@ def worked(steps: int, words: int) -> Conversation:
 
 
 def reminded(conversation: Conversation) -> Conversation:
-    """The conversation with a system message behind every request and every third result, of one kind each, and one of its own."""
+    """The conversation with system messages of two kinds behind requests, results and calls, and one of its own kind."""
     said: list[Message] = []
     for n, message in enumerate(conversation.messages):
         said.append(message)
         if message.role == "user":
             said.append(Message("system", (Text(f"Rules for part {n}: never push, and ask before you remove page_{n}."),)))
-        if n % 6 == 2 and message.role != "assistant":
+        if n % 6 == 2:
             said.append(Message("developer", (Text(f"Reminder {n}: mind the tests."),)))
-        if n == 4:
+        if n == 5:
             said.append(Message("system", (Text("The user went to lunch."),)))
     return replace(conversation, messages=tuple(said))
 
@@ -302,9 +306,19 @@ def test_a_long_session_with_system_messages_inside_is_the_stateless_run(
     assert any(context and context.report.epoch > 0 for context in made)
 
 
+def without_marks(conversation: Conversation) -> Conversation:
+    """The conversation without cache marks: repair limits them by all of a history, also by what a session does not read."""
+    messages = [
+        replace(message, parts=tuple(replace(part, carried=None) if isinstance(part, Text) else part for part in message.parts))
+        for message in conversation.messages
+    ]
+    return replace(conversation, messages=tuple(messages))
+
+
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
     conversation = longer(draw(our.conversations(our.histories(8))), draw(st.sampled_from([0, 5, 30, 60])))
+    conversation = without_marks(conversation)
     steps: list[Step] = []
     pins: tuple[int, ...] = ()
     sections = tuple(draw(st.lists(st.tuples(st.sampled_from(["rules", "memory", "knowledge", "skills"]), our.words), max_size=2)))

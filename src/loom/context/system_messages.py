@@ -7,7 +7,7 @@ digit or punctuation mark.
 import re
 from collections.abc import Sequence
 
-from loom.conversation.message import Message
+from loom.conversation.message import Message, ToolCall
 
 SYSTEM_ROLES = ("system", "developer")
 _KIND_WORDS = 4
@@ -30,3 +30,20 @@ def newest_of_kinds(history: Sequence[Message]) -> list[int]:
         if history[index].role in SYSTEM_ROLES:
             found.setdefault(kind_of(history[index]), index)
     return list(found.values())
+
+
+def order_behind_results(messages: Sequence[Message]) -> list[int]:
+    """The places of messages in the order that wires demand: a system message between a call and its results comes after these."""
+    order: list[int] = []
+    waiting: list[int] = []
+    is_calling = False
+    for index, message in enumerate(messages):
+        if message.role == "tool":
+            order.append(index)
+        elif is_calling and message.role in SYSTEM_ROLES:
+            waiting.append(index)
+        else:
+            order += [*waiting, index]
+            waiting = []
+            is_calling = any(isinstance(part, ToolCall) for part in message.parts)
+    return order + waiting

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from loom.context.assembly import BETWEEN, as_text, headed, merge
 from loom.context.places import Places
 from loom.context.policy import Policy, policy
+from loom.context.system_messages import order_behind_results
 from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Conversation, Message, Text
@@ -66,8 +67,15 @@ def assemble(manner: Manner, reading: Reading, bears: Bearing, as_of: int, mergi
         message = said(node)
         return headed(message, above[node.seq]) if node.seq in above and message.role in ("user", "assistant") else message
 
-    messages, places = lay(reading, bears, write)
+    messages, places = _move_behind_results(*lay(reading, bears, write))
     return Assembled(*joined(messages, places, merge)) if merging else Assembled(messages, places)
+
+
+def _move_behind_results(messages: tuple[Message, ...], places: Places) -> tuple[tuple[Message, ...], Places]:
+    """The messages in the order that wires demand. Places count on in that order, so that an epoch knows them again."""
+    order = order_behind_results(messages)
+    spots = tuple(replace(places.spots[n], start=spot.start, stop=spot.stop) for n, spot in zip(order, places.spots, strict=True))
+    return tuple(messages[n] for n in order), replace(places, spots=spots)
 
 
 def _shown(reading: Reading, bears: Bearing) -> Iterable[Node]:

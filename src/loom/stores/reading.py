@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.context.places import Places, Spot, Stretch, stand_in
-from loom.context.system_messages import SYSTEM_ROLES
+from loom.context.system_messages import SYSTEM_ROLES, order_behind_results
 from loom.conversation.message import Message, Text
 from loom.conversation.turns import exchanges
 from loom.stores.path import Node, Path
@@ -172,12 +172,14 @@ def _with_known(spots: Sequence[Spot], read: Sequence[Node], known: Sequence[Kno
     made = list(spots)
     starts = [spot.start for spot in spots]
     depths = [node.depth for node in read]
+    messages = [said(node) for node in read]
+    messages = [messages[n] for n in order_behind_results(messages)]  # as requests show them, and count them
     for start, stop, stretch in known:
         inside = range(bisect_left(starts, start), bisect_left(starts, stop))
         holes = [n for n in inside if made[n].unread]
         if len(holes) != 1 or made[holes[0]].start < start or made[holes[0]].stop > stop:
             continue
-        again = [said(node) for node in read[bisect_left(depths, start) : bisect_left(depths, stop)]]
+        again = messages[bisect_left(depths, start) : bisect_left(depths, stop)]
         left = Stretch(
             max(stretch.messages - len(again), 1),
             max(stretch.tokens - sum(map(count, again)), 1),
