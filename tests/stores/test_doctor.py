@@ -452,9 +452,12 @@ def test_a_text_that_is_no_text_is_gone_around(tmp_path: Path) -> None:
     full(path)
     spoil(path, path.read_bytes().index(b"message 200 word"), b"\xff")
     store = Store(str(path))
+    with store.database.read() as reader:
+        [(name, tree)] = reader.all("SELECT n.local, t.id FROM nodes n JOIN trees t ON t.key = n.tree WHERE n.depth = 200")
     problems = list(examine(store))
     store.close()
-    assert [problem.place for problem in problems] == ["nodes behind 200 up to 201"]
+    assert [problem.place for problem in problems] == [f"node {name} of tree {tree} in default/default"]
+    assert problems[0].what == "its body cannot be read: the bytes are not UTF-8"
 
 
 def test_a_value_of_another_kind_is_told(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from loom.transcripts import files
 from loom.transcripts.formats import read_runs
 
 BAR = 24
+DAMAGED = 1  # status of an export that had to leave something out
 PAUSE = 0.1  # seconds between two drawings
 
 
@@ -38,10 +39,16 @@ def export_command(loom: Loom, name: str | None, every: bool, everywhere: bool, 
     """
     if (name is not None) + every + everywhere != 1:
         raise ChoiceError("name one session to export, or give --all or --everywhere")
-    lines = loom.export(everywhere=everywhere) if name is None else loom.session(name).export()
+    missed: list[str] = []
+    lines = loom.export(name, everywhere=everywhere, missed=missed)
     with open_output(output) as out:
         for line in lines:
             out.write(line + "\n")
+    for what in missed:
+        say(f"left out, because it is damaged: {one_line(what, 200)}", err=True)
+    if missed:
+        say(f"{plural(len(missed), 'thing')} could not be exported; the rest can be imported. loom doctor says more", err=True)
+        raise SystemExit(DAMAGED)
 
 
 @click.command("import", context_settings={"ignore_unknown_options": True})  # -#N names a run of standard input

@@ -9,12 +9,10 @@ from contextlib import suppress
 from importlib.resources import files
 from typing import TypeVar
 
-import msgspec
 from msgspec import Struct
 
 from loom.context.sections import Section
 from loom.conversation.agents import PERMISSIONS, Agent
-from loom.conversation.canonical import from_json
 from loom.conversation.names import flatten
 from loom.errors import ChoiceError
 from loom.stores.bearing import kept_back, marked_in
@@ -25,7 +23,9 @@ from loom.stores.states import Action as Action
 from loom.stores.states import Pin as Pin
 from loom.stores.states import Result as Result
 from loom.stores.states import Stash as Stash
+from loom.stores.states import read_state
 from loom.stores.store import Store
+from loom.stores.stored import UNREADABLE, damaged
 from loom.stores.trees import Kin, StoredTree
 
 TRACED = 10  # actions that are shown
@@ -42,9 +42,18 @@ class Memory(Struct, frozen=True):
     actions: dict[str, Action]
 
 
+def _read(kind: str, name: str, data: str, held: type[_T]) -> _T:
+    try:
+        value = read_state(kind, name, data)[0]
+    except UNREADABLE:
+        raise damaged(f"the {kind} {name}") from None
+    assert isinstance(value, held)
+    return value
+
+
 def memory_of(store: Store, session: int) -> Memory:
     def read(kind: str, held: type[_T]) -> dict[str, _T]:
-        return {name: msgspec.convert(from_json(data), held) for name, data in store.states.all(session, kind).items()}
+        return {name: _read(kind, name, data, held) for name, data in store.states.all(session, kind).items()}
 
     return Memory(read("pin", Pin), read("stash", Stash), read("result", Result), read("action", Action))
 

@@ -16,7 +16,7 @@ from loom.context.assembly import as_text
 from loom.context.cut import shrink_text
 from loom.context.weave import gate_counter
 from loom.conversation.agents import Agent
-from loom.conversation.canonical import from_json, to_json
+from loom.conversation.canonical import to_json
 from loom.conversation.commands import SPECS, TREE_DEPTH, Code, Command, Mistake, Thought, help_text, quoted, told
 from loom.conversation.message import Message, Text
 from loom.conversation.names import flatten
@@ -47,6 +47,8 @@ from loom.stores.bearing import bearing
 from loom.stores.marks import Marks
 from loom.stores.path import Node
 from loom.stores.reading import said
+from loom.stores.states import Digits
+from loom.stores.stored import read_stored
 from loom.stores.trees import Kin, StoredTree
 from loom.stores.views import text_at
 
@@ -85,7 +87,7 @@ class _Hand:
         self._shows: dict[str, None] = {}  # the nodes whose words the command that is carried out shows
         self._actions: list[Action] = []
         seen = home.store.states.all(session.row.key, "seen").get("")
-        self._seen = int(from_json(seen)) if seen else None
+        self._seen = int(read_stored(seen, Digits, "when the agent last looked")) if seen else None
         self._at = at  # where the agent knows itself to stand
 
     def tell_unsaid(self, conflict: Conflict) -> Result:

@@ -29,7 +29,7 @@ from loom.engine.tree_exchange import export_tree, import_tree
 from loom.engine.trees import LoomTree, make_tree
 from loom.engine.written import given_head, parsed
 from loom.errors import ChoiceError, describe
-from loom.stores.exchange import Imported, export_all, import_lines
+from loom.stores.exchange import Imported, export_all, export_session, import_lines
 from loom.stores.path import Node
 from loom.stores.sessions import Scope, SessionRow, check_name
 from loom.stores.snapshots import folder_beside
@@ -205,9 +205,14 @@ class Loom(Home):
         return self.store.views.recall_any(self.scope, handle)
 
     @checks_arguments
-    def export(self, *, everywhere: bool = False) -> Iterator[str]:
-        """All sessions in scope as JSON lines; `everywhere`, those of every tenant and project."""
-        return export_all(self.store, self.scope, everywhere)
+    def export(self, session: str | None = None, *, everywhere: bool = False, missed: list[str] | None = None) -> Iterator[str]:
+        """All sessions in scope as JSON lines, or one by its id; `everywhere`, those of every tenant and project.
+
+        What is damaged is left out and named in `missed`; without that list, in an error after the last line.
+        """
+        if session is not None:
+            return export_session(self.store, *self.store.sessions.find(self.scope, session), missed)
+        return export_all(self.store, self.scope, everywhere, missed)
 
     def import_lines(
         self, lines: Iterable[str], *, everywhere: bool = False, progress: Callable[[int], None] | None = None

@@ -1,16 +1,17 @@
 """What a session has at hand beside what was said: its policy, working state, a handoff, what it recalled, what was refused."""
 
-import msgspec
+from typing import Any
 
 from loom.context.policy import Policy, policies
 from loom.context.policy import policy as find_policy
 from loom.context.renewal import Handoff
 from loom.context.working import EMPTY, Working
-from loom.conversation.canonical import from_json, to_json
+from loom.conversation.canonical import to_json
 from loom.conversation.checked import check_text
 from loom.engine.home import Home
 from loom.stores.sessions import check_name
 from loom.stores.states import REQUEST, Request
+from loom.stores.stored import UNREADABLE, decode_stored, read_stored
 
 
 class Mind:
@@ -28,7 +29,7 @@ class Mind:
     @property
     def working(self) -> Working:
         kept = self._all("working").get("")
-        return msgspec.convert(from_json(kept), Working) if kept else EMPTY
+        return read_stored(kept, Working, "the working state of the session") if kept else EMPTY
 
     def keep_working(self, working: Working) -> None:
         working = Working.of(working)
@@ -38,13 +39,13 @@ class Mind:
     def handed(self) -> Handoff | None:
         """The handoff with which the window last began anew."""
         kept = self._all("handoff").get("")
-        return msgspec.convert(from_json(kept), Handoff) if kept else None
+        return read_stored(kept, Handoff, "the handoff of the session") if kept else None
 
     @property
     def hidden_from_handed(self) -> str:
         """What was hidden when that handoff was made."""
         kept = self._all("handoff_hidden").get("")
-        return str(from_json(kept)) if kept else ""
+        return read_stored(kept, str, "what was hidden from the handoff") if kept else ""
 
     def keep_handed(self, handed: Handoff, hidden: str) -> None:
         self._put("handoff", {"": to_json(handed)})
@@ -54,7 +55,8 @@ class Mind:
     def policy(self) -> Policy | None:
         """The policy of the last request that named one; None where none did."""
         kept = self._all("policy").get("")
-        return find_policy(msgspec.convert(from_json(kept), str | Policy)) if kept else None
+        held: Any = str | Policy
+        return find_policy(read_stored(kept, held, "the policy of the session")) if kept else None
 
     def keep_policy(self, chosen: Policy) -> None:
         """Remember a policy: by its name if it ships, so that it is the same one in later versions, else all of it."""
@@ -71,7 +73,7 @@ class Mind:
     def most(self, model: str) -> int:
         """How many tokens, uncorrected, may be sent to a model since it refused more; 0 where it never did."""
         kept = self._all("overflow").get(model)
-        return int(from_json(kept)) if kept else 0
+        return read_stored(kept, int, "what a provider refused") if kept else 0
 
     def keep_most(self, model: str, tokens: int) -> None:
         self._put("overflow", {model: to_json(tokens)})
@@ -81,7 +83,7 @@ class Mind:
 
     def recalled(self, newest: int) -> list[str]:
         """The nodes that were recalled in the newest epoch: they stand in the next one too."""
-        return [name for name, epoch in self._all("recalled").items() if newest <= int(from_json(epoch))]
+        return [name for name, epoch in self._all("recalled").items() if newest <= read_stored(epoch, int, "what was recalled")]
 
     def keep_recalled(self, node: str, epoch: int) -> None:
         """One more, and those of earlier epochs are forgotten."""
@@ -94,8 +96,8 @@ class Mind:
         """The last request, where it outlives the object that made it; None where that cannot be read any more."""
         kept = self._all(REQUEST).get("")
         try:
-            return msgspec.convert(from_json(kept), Request) if kept else None
-        except (ValueError, msgspec.ValidationError):
+            return decode_stored(kept, Request) if kept else None
+        except UNREADABLE:
             return None
 
     def keep_request(self, request: Request | None) -> None:
@@ -103,7 +105,7 @@ class Mind:
 
     def texts(self, kind: str) -> dict[str, str]:
         """Texts by name: versions that were chosen, what is not committed yet."""
-        return {name: str(from_json(data)) for name, data in self._all(kind).items()}
+        return {name: read_stored(data, str, f"the {kind} of the session") for name, data in self._all(kind).items()}
 
     def keep_text(self, kind: str, name: str, text: str) -> None:
         check_text(f"the {kind} of a session", text)

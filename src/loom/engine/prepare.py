@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -23,7 +22,6 @@ from loom.context.select import seed_counter
 from loom.context.summaries import with_note
 from loom.context.told import Told
 from loom.context.weave import Context, Wish, budget_for, build, gate_counter, go_on, text_counter
-from loom.conversation.canonical import from_json
 from loom.conversation.message import Message
 from loom.conversation.turns import Span, exchanges, newer_half
 from loom.engine.assemble import Assembled, Manner, assemble, head_of, shape_of
@@ -35,8 +33,9 @@ from loom.stores.path import Node, Path
 from loom.stores.reading import Known, Reading, holes_of, newest_reminders, read_on, read_ranges, read_same, read_window
 from loom.stores.sessions import Aside, SessionRow
 from loom.stores.store import Store
+from loom.stores.stored import read_stored
 from loom.stores.summaries import Summary, joined, name_of
-from loom.stores.views import Cuts, View
+from loom.stores.views import Cuts, Newest, View
 
 if TYPE_CHECKING:
     from loom.project.maps import Sight
@@ -45,6 +44,7 @@ Standing = tuple[Piece, int, int]  # a piece of the last epoch, and where on the
 GIVEN = "a person"  # who wrote a summary that no program made
 _OPENING = 60  # characters by which a summary is known in a request
 UNDONE = "the last epoch was undone, and the one before it goes on"
+DAMAGED_VIEW = "what the store kept of the last request is damaged"
 _ALL = 1 << 62  # further than any path goes
 _SURELY_TOO_MUCH = 3  # windows of new text; no tokenizer counts so much less than another
 
@@ -95,7 +95,8 @@ def prepare(
         usable = budget_for(wish, given).usable
         pins = [pin for pin in pins if pin.depth < len(now)]  # what is pruned by now is not in any request
         pins += [pin for pin in bears.pins if pin not in pins]
-        view = last.view if last else store.views.newest(row, now)
+        newest = Newest(last.view) if last else store.views.find_newest(row, now)
+        view = newest.view
         summaries = store.summaries.on_path(row, now, bears.hidden)
         given_by = next((one.name for one in reversed(summaries) if one.by == GIVEN), "")
         ends = None
@@ -158,6 +159,8 @@ def prepare(
     asked = with_map(_with_summary(wish, text), given, made, sight, begins=True)
     messages, pinned = replace(given, messages=assembled.messages), _pinned(pins, assembled)
     context = build(messages, asked, pinned, begins, assembled.places, fetch)
+    if newest.is_damaged:
+        context = _with_damage(context, reason)
     began = _remember(context, reading, wish, model, None)
     kept = replace(
         began.view, as_of=manner.now, shape=shape_of(bears), told=text, map=as_shown(made, context.report), given=given_by
@@ -172,6 +175,13 @@ def _with_asides(wish: Wish, asides: Sequence[Aside]) -> Wish:
         return wish
     text = wish.policy.separator.join(aside.message.text for aside in asides)
     return replace(wish, sections=(*wish.sections, Section("system_messages", text, "system messages")))
+
+
+def _with_damage(context: Context, usual: str) -> Context:
+    """The context whose report says that its epoch began because a view is damaged, and what else there was beside the usual."""
+    reason = context.report.epoch_reason
+    why = DAMAGED_VIEW if reason == usual else f"{DAMAGED_VIEW}; {reason}"
+    return replace(context, report=replace(context.report, epoch_reason=why))
 
 
 def _with_summary(wish: Wish, text: str) -> Wish:
@@ -274,7 +284,7 @@ def _told(context: Context, bears: Bearing, sight: "Sight | None") -> Context:
 
 def calibration(row: SessionRow) -> Calibration:
     """What the session has learnt of how its models count."""
-    return msgspec.convert(from_json(row.calibration), Calibration) if row.calibration else Calibration()
+    return read_stored(row.calibration, Calibration, f"the calibration of session {row.id}") if row.calibration else Calibration()
 
 
 def ratio_of(row: SessionRow, model: str) -> float:

@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from loom.budget.counting import Counter
 from loom.context.weave import gate_counter
-from loom.conversation.canonical import from_json
 from loom.conversation.identity import node_id
 from loom.conversation.tree import NO_FLAGS, NO_PREFERENCES, Chosen, Link, Source, Tree, TreeHead, TreeNode
 from loom.dialects.answers import check_kept_answer
@@ -21,6 +20,7 @@ from loom.stores.path import Node
 from loom.stores.reading import said
 from loom.stores.sessions import SessionRow
 from loom.stores.store import Store
+from loom.stores.stored import damaged, read_stored
 from loom.stores.trees import StoredTree
 
 _NODES = 1000  # in one transaction: between two of them other writers have their turn
@@ -195,7 +195,7 @@ def export_tree(store: Store, stored: StoredTree) -> Tree:
         model=head.model,
         created=stored.created,
         carried=head.carried,
-        chosen=tuple(Chosen(there.name(name), there.name(str(from_json(data)))) for name, data in sorted(chosen.items())),
+        chosen=tuple(Chosen(there.name(name), there.name(_version(data))) for name, data in sorted(chosen.items())),
     )
     while (wrong := made.wrong_choice()) is not None:  # what no reader could make anything of stays behind
         made = replace(made, chosen=(*made.chosen[:wrong], *made.chosen[wrong + 1 :]))
@@ -215,7 +215,7 @@ def _told(
     return TreeNode(
         id=names[node.seq],
         message=message,
-        parent=names[node.parent] if node.parent is not None else "",
+        parent=_parent(node, names),
         author=mark.origin.author or (agent if agent != message.author else ""),
         edge=mark.hung.edge,
         sources=tuple(_sources(mark.sources, there)),
@@ -225,6 +225,16 @@ def _told(
         created=node.created,
         response=responses.get(node.seq, ""),
     )
+
+
+def _version(data: str) -> str:
+    return read_stored(data, str, "which version is chosen")
+
+
+def _parent(node: Node, names: dict[int, str]) -> str:
+    if node.parent is not None and node.parent not in names:
+        raise damaged(f"the node that {node.local} comes after")
+    return names[node.parent] if node.parent is not None else ""
 
 
 def _sources(sources: Iterable[Source], there: _There) -> Iterator[Source]:

@@ -277,9 +277,13 @@ class Written:
             raise Unfinished(self.id, tuple(remains))
         return gone, kept
 
-    def export(self) -> Iterator[str]:
-        """The session as JSON lines, to be imported anywhere with the same ids."""
-        return export_session(self._store, self.row)
+    @checks_arguments
+    def export(self, missed: list[str] | None = None) -> Iterator[str]:
+        """The session as JSON lines, to be imported anywhere with the same ids.
+
+        What is damaged is left out and named in `missed`; without that list, in an error after the last line.
+        """
+        return export_session(self._store, self.row.tree.key, self.row.key, missed)
 
     def conversation(self) -> Conversation:
         """All of it: every message in its place, system messages too."""

@@ -7,25 +7,26 @@ import msgspec
 from msgspec import Struct
 
 from loom.budget.calibration import Calibration
-from loom.conversation.canonical import from_json, to_json
+from loom.conversation.canonical import to_json
 from loom.conversation.identity import is_local, is_node_id, match_key, node_id, root_key
 from loom.conversation.message import Conversation, Message
-from loom.errors import ChoiceError
 from loom.stores import marks
-from loom.stores.database import Reader, Row
+from loom.stores.database import Garbled, Reader, Row
 from loom.stores.nodes import plain
 from loom.stores.path import named, to_message
-from loom.stores.proof import NOT_MADE, check_record, check_view, is_spent, spent_on, wrong_with_handle
+from loom.stores.proof import NOT_MADE, check_record, is_spent, spent_on, unknown_markers, wrong_with_handle
 from loom.stores.sessions import Aside, Status, Usage
-from loom.stores.views import Kept, View, digest_of, handles_of
+from loom.stores.stored import UNREADABLE as UNREADABLE
+from loom.stores.stored import Damaged, decode_stored, read_rows
+from loom.stores.views import Kept, View, check_view, digest_of
 
 COPY = "restore the store from a copy, or export what can be read and import it into a new store"
 _ANEW = "export the project and import it into a new store: this is worked out anew there"
 _AGAIN = "restore the store from a copy, or import the session again, from an export or its transcript, into another project"
 _PURGE = "if it is not needed, purge the session; else restore the store from a copy"
+NOT_UTF_8 = "the bytes are not UTF-8"
 _LONG = 3_600_000  # milliseconds after which an import is no longer under way
 _PAGE = 200
-UNREADABLE = (ValueError, TypeError, AttributeError, LookupError, msgspec.MsgspecError, ChoiceError)
 _T = TypeVar("_T")
 
 Wrong = tuple[str, str]  # what, and the remedy
@@ -54,10 +55,24 @@ class Table(Struct, frozen=True):
 
 
 def _wrong_with(look: Callable[[Reader, _T], Iterator[Wrong]], reader: Reader, row: _T) -> Iterator[Wrong]:
+    garbled = garbled_in(row)
+    if garbled:
+        yield f"its {', '.join(garbled)} cannot be read: {NOT_UTF_8}", COPY
+        return
     try:
         yield from look(reader, row)
-    except UNREADABLE as error:  # a value of another kind than its column's
+    except (*UNREADABLE, Damaged) as error:  # a value of another kind than its column's
         yield f"its row makes no sense: {error}", COPY
+
+
+def _notes_on(look: Callable[[Reader, _T], Iterator[Wrong]], reader: Reader, row: _T) -> Iterator[Wrong]:
+    return iter(()) if garbled_in(row) else _wrong_with(look, reader, row)
+
+
+def garbled_in(row: object) -> list[str]:
+    """The columns of a row whose text is not UTF-8."""
+    fields = msgspec.structs.asdict(row) if isinstance(row, Struct) else {}
+    return [name for name, value in fields.items() if isinstance(value, Garbled)]
 
 
 # ── nodes ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -175,6 +190,7 @@ class _RecordRow(Struct, frozen=True):
     tree: int
     node: int
     kind: str
+    name: str
     session: int
     author: str
     data: str | None
@@ -193,7 +209,7 @@ def _look_at_record(reader: Reader, values: Row, _: int) -> Iterator[Problem]:
     place = _place(row.tenant, row.project, row.tree_id or row.tree, f"{row.kind} of node {row.local or row.node}")
     for what, remedy in _wrong_with(_record, reader, row):
         yield Problem(place, what, remedy)
-    for what, remedy in _wrong_with(_named_by_record, reader, row):
+    for what, remedy in _notes_on(_named_by_record, reader, row):
         yield Problem(place, what, remedy, note=True)
 
 
@@ -254,9 +270,11 @@ class _SessionRow(Struct, frozen=True):
     id: str
     tenant: str
     project: str
+    agent: str
     title: str
     model: str
     status: str
+    origin: str
     cursor: int | None
     head: str
     asides: str
@@ -342,6 +360,7 @@ class _ViewRow(Struct, frozen=True):
     end: int | None
     depth: int | None
     digest: str
+    hash: str
 
 
 _DEEPEST = 2**53
@@ -372,9 +391,7 @@ def _view(reader: Reader, row: _ViewRow) -> Iterator[Wrong]:
         check_view(view, row.epoch, row.depth if row.depth is not None else _DEEPEST)
     except ValueError as error:
         yield f"it cannot be used: {error}", drop
-    marked = sorted(handles_of(view))
-    sql = "SELECT handle FROM handles WHERE tree = $1 AND handle IN {each:2}"
-    missing = set(marked) - {handle for (handle,) in reader.all(sql, row.tree, to_json(marked))}
+    missing = unknown_markers(reader, row.tree, view)
     if missing:
         yield f"what its marker {min(missing)} stands for is not known", drop
 
@@ -397,7 +414,7 @@ def _look_at_handle(reader: Reader, values: Row, _: int) -> Iterator[Problem]:
     place = _place(row.tenant, row.project, row.tree_id or row.tree, f"handle {row.handle}")
     for what, remedy in _wrong_with(_handle, reader, row):
         yield Problem(place, what, remedy)
-    for what, remedy in _wrong_with(_foreign, reader, row):
+    for what, remedy in _notes_on(_foreign, reader, row):
         yield Problem(place, what, remedy, note=True)
 
 
@@ -416,7 +433,7 @@ def _handle(reader: Reader, row: _HandleRow) -> Iterator[Wrong]:
     stretches = [stretch for stretch in kept.nodes if not _is_foreign(stretch)]
     ends = sorted({name for stretch in stretches for name in stretch})
     sql = f"SELECT n.id, n.seq, n.depth, n.body FROM {named('id')}"
-    found = {name: rest for name, *rest in reader.all(sql, row.tree, to_json(ends))} if ends else {}
+    found = {name: rest for name, *rest in read_rows(reader, sql, row.tree, to_json(ends))} if ends else {}
     if kept.at and reader.one("SELECT 1 FROM nodes WHERE tree = $1 AND id = $2", row.tree, kept.at) is None:
         yield f"it was left out at the node {kept.at}, which is not there", _AGAIN
     for first, last in stretches:
@@ -450,7 +467,8 @@ def _elsewhere(reader: Reader, row: _HandleRow, kept: Kept) -> Iterator[tuple[st
     """The nodes of other trees that a handle stands for, and what is said there, where they are here."""
     for whole in sorted({name for stretch in kept.nodes if _is_foreign(stretch) for name in stretch}):
         tree, _, name = whole.rpartition("/")
-        yield whole, reader.one(_THERE, row.tenant, row.project, tree, name)
+        found = read_rows(reader, _THERE, row.tenant, row.project, tree, name)
+        yield whole, found[0] if found else None
 
 
 _THERE = """SELECT n.body FROM trees t JOIN nodes n ON n.tree = t.key
@@ -473,7 +491,7 @@ def cleared(table: str, columns: str, row: str) -> str:
 
 
 def decoder(kind: type[_T]) -> Callable[[str], _T]:
-    return lambda text: msgspec.convert(from_json(text), kind)
+    return lambda text: decode_stored(text, kind)
 
 
 def read(decode: Callable[[str], _T], text: str) -> _T | None:
@@ -498,15 +516,15 @@ _IN_ORDER = {  # in which each database keeps its nodes
         f"SELECT n.tree, n.seq, {_NODE} WHERE (n.tree, n.seq) > ($1, $2) ORDER BY n.tree, n.seq LIMIT $3",
     ),
 }
-_RECORDS = """SELECT r.seq, r.tree, r.node, r.kind, r.session, r.author, r.data, t.tenant, t.project, t.id, n.local,
+_RECORDS = """SELECT r.seq, r.tree, r.node, r.kind, r.name, r.session, r.author, r.data, t.tenant, t.project, t.id, n.local,
     CASE WHEN n.body IS NULL THEN 1 ELSE 0 END, s.key, s.status, n.depth FROM records r LEFT JOIN trees t ON t.key = r.tree
     LEFT JOIN nodes n ON n.tree = r.tree AND n.seq = r.node LEFT JOIN sessions s ON s.key = r.session AND s.tree = r.tree
     WHERE r.seq > $1 ORDER BY r.seq LIMIT $2"""
-_SESSIONS = """SELECT s.key, s.id, s.tenant, s.project, s.title, s.model, s.status, s.cursor, s.head, s.asides, s.prompt,
-    s.completion, s.cached, s.cost, s.calibration, s.updated, s.tree, t.tenant, t.project, n.seq FROM sessions s
+_SESSIONS = """SELECT s.key, s.id, s.tenant, s.project, s.agent, s.title, s.model, s.status, s.origin, s.cursor, s.head,
+    s.asides, s.prompt, s.completion, s.cached, s.cost, s.calibration, s.updated, s.tree, t.tenant, t.project, n.seq FROM sessions s
     LEFT JOIN trees t ON t.key = s.tree LEFT JOIN nodes n ON n.tree = s.tree AND n.seq = s.cursor
     WHERE s.key > $1 ORDER BY s.key LIMIT $2"""
-_VIEWS = """SELECT v.session, v.epoch, v.node, v.data, s.id, s.status, s.tenant, s.project, s.tree, n.seq, n.depth, v.digest
+_VIEWS = """SELECT v.session, v.epoch, v.node, v.data, s.id, s.status, s.tenant, s.project, s.tree, n.seq, n.depth, v.digest, v.hash
     FROM views v LEFT JOIN sessions s ON s.key = v.session LEFT JOIN nodes n ON n.tree = s.tree AND n.seq = v.node
     WHERE (v.session, v.epoch) > ($1, $2) ORDER BY v.session, v.epoch LIMIT $3"""
 _HANDLES = """SELECT h.tree, h.handle, h.session, h.kind, h.data, t.tenant, t.project, t.id, s.id, s.status FROM handles h

@@ -8,11 +8,12 @@ from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json
 from loom.conversation.tree import TreeHead
 from loom.stores import settings
-from loom.stores.checkup import COPY, UNREADABLE, Problem, Table, cleared, decoder, read
+from loom.stores.checkup import COPY, NOT_UTF_8, UNREADABLE, Problem, Table, cleared, decoder, read
 from loom.stores.database import Reader, Row
 from loom.stores.purge import FOLDERS, PURGING
 from loom.stores.snapshots import is_inside
 from loom.stores.states import KINDS, LOCAL, read_state
+from loom.stores.stored import is_garbled
 
 _ANEW = "settle it anew, or take it away by hand: DELETE FROM settings, then the project is as if it were not settled"
 
@@ -21,7 +22,9 @@ def _look_at_tree(_: Reader, values: Row, __: int) -> Iterator[Problem]:
     key, tenant, project, name, title, data, sessions, living = values
     head = read(decoder(TreeHead), data)
     place = f"tree {name} in {tenant}/{project}"
-    if head is None:
+    if is_garbled((tenant, project, name, title)):
+        yield Problem(place, f"its id, its title or its project cannot be read: {NOT_UTF_8}", COPY)
+    elif head is None:
         yield Problem(place, "what it says of itself cannot be read", COPY)
     elif sessions and not living and (title or head != TreeHead(mode=head.mode)):
         nothing = f"title = '', data = '{to_json(TreeHead(mode=head.mode))}'"
@@ -30,9 +33,9 @@ def _look_at_tree(_: Reader, values: Row, __: int) -> Iterator[Problem]:
 
 
 def _look_at_setting(_: Reader, values: Row, __: int) -> Iterator[Problem]:
-    tenant, project, kind, name, data = values
+    tenant, project, kind, name, data, _ = values
     held: Any = settings.KINDS.get(kind, object)
-    settled = read(decoder(held), data)
+    settled = None if is_garbled(values) else read(decoder(held), data)
     if settled is None or (isinstance(settled, Agent) and settled.name != name):
         yield Problem(_place(kind, name, f"in {tenant}/{project}"), "what is settled cannot be read", _ANEW)
 
@@ -41,6 +44,9 @@ def _look_at_state(own: Path | None, reader: Reader, values: Row) -> Iterator[Pr
     session, kind, name, data, identity, status, tenant, project, tree = values
     place = _place(kind, name, f"of session {identity} in {tenant}/{project}" if identity else f"of session {session}")
     drop = f"take it away by hand: DELETE FROM states WHERE session = {session}"
+    if is_garbled((kind, name, data)):
+        yield Problem(place, f"what the session has at hand cannot be read: {NOT_UTF_8}", drop)
+        return
     if identity is None:
         yield Problem(place, "its session is not there", drop)
     elif kind == PURGING and status == "purged":
@@ -73,7 +79,7 @@ def _place(kind: str, name: str, where: str) -> str:
 _TREES = """SELECT t.key, t.tenant, t.project, t.id, t.title, t.data, (SELECT count(*) FROM sessions s WHERE s.tree = t.key),
     (SELECT count(*) FROM sessions s WHERE s.tree = t.key AND s.status <> 'purged')
     FROM trees t WHERE t.key > $1 ORDER BY t.key LIMIT $2"""
-_SETTINGS = """SELECT tenant, project, kind, name, data FROM settings WHERE (tenant, project, kind, name) > ($1, $2, $3, $4)
+_SETTINGS = """SELECT tenant, project, kind, name, data, author FROM settings WHERE (tenant, project, kind, name) > ($1, $2, $3, $4)
     ORDER BY tenant, project, kind, name LIMIT $5"""
 _STATES = """SELECT x.session, x.kind, x.name, x.data, s.id, s.status, s.tenant, s.project, s.tree FROM states x
     LEFT JOIN sessions s ON s.key = x.session WHERE (x.session, x.kind, x.name) > ($1, $2, $3)

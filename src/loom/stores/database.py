@@ -30,10 +30,36 @@ _TOKEN = re.compile(r"\{(\w+)(?::(\d+))?\}")
 Row = tuple[Any, ...]
 
 
+class Garbled:
+    """A text in a row that is not UTF-8. As a string it shows what can be read of it. No JSON holds it, and no column."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def __str__(self) -> str:
+        return self._data.decode(errors="replace")
+
+    def __repr__(self) -> str:
+        return repr(str(self))
+
+
+def text_of(data: bytes) -> str | Garbled:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return Garbled(data)
+
+
 class Reader(Protocol):
-    """Statements inside one transaction. The first that fails ends it: whatever comes after it fails too."""
+    """Statements inside one transaction. The first that fails ends it: whatever comes after it fails too.
+
+    But a text that is not UTF-8 ends nothing: `all` and `one` fail, and whoever goes around it may read on.
+    """
 
     def all(self, sql: str, *values: Any) -> list[Row]: ...
+
+    def all_garbled(self, sql: str, *values: Any) -> list[Row]:
+        """The rows of a statement of which `all` could not read a text: each such text is Garbled."""
 
     def one(self, sql: str, *values: Any) -> Row | None:
         """The first row, if there is one."""

@@ -14,6 +14,7 @@ from loom.stores.checkup import Problem as Problem
 from loom.stores.checkup_settled import settled
 from loom.stores.snapshots import folder_beside
 from loom.stores.store import Store
+from loom.stores.stored import go_on_after, read_rows
 
 _PAGE = 200
 _PATIENCE = 1000  # rows that cannot be read, one behind the other, before larger steps are taken to find one that can
@@ -46,11 +47,11 @@ class Examination(Iterator[Problem]):
         """What is wrong with the rows of a table. What cannot be read is told of, and gone around."""
         self.looked[table.kind] = 0
         start: Place | None = table.start
-        limit, failures, lost, why = _PAGE, 0, table.start, ""
+        limit, failures, lost, why, skipped = _PAGE, 0, table.start, "", 0
         while start is not None:
             try:
                 with self._database.read() as reader:
-                    rows = reader.all(table.sql, *start, limit)
+                    rows = read_rows(reader, f"{table.sql} OFFSET ${len(start) + 2}", *start, limit, skipped)
                     found = [problem for row in rows for problem in table.look(reader, row, self._now)]
             except StoreError as error:
                 self._still_there()
@@ -59,14 +60,14 @@ class Examination(Iterator[Problem]):
                 else:
                     lost, why = (lost, why) if failures else (start, str(error))
                     failures += 1
-                    start = _behind(table, start, failures)
+                    start, skipped = _behind(table, start, failures), 0
                 continue
             if failures:
                 yield _unreadable(table, lost, start, why)
                 failures = 0
             yield from found
             self.looked[table.kind] += len(rows)
-            start = rows[-1][: len(start)] if len(rows) == limit else None
+            start, skipped = go_on_after(rows, start, skipped) if len(rows) == limit else (None, 0)
             limit = _PAGE
         if failures:
             yield _unreadable(table, lost, None, why)

@@ -7,18 +7,16 @@ trees) stays behind, and is missed by nobody.
 In: see intake.py.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import merge
 from itertools import groupby, islice
 from typing import Any, TypeVar
 
 import msgspec
 
-from loom.budget.calibration import Calibration
-from loom.conversation.canonical import from_json, to_json
-from loom.conversation.message import Conversation
+from loom.conversation.canonical import to_json
 from loom.conversation.tree import TreeHead
-from loom.errors import StoreError
+from loom.errors import LoomError
 from loom.stores import nodes
 from loom.stores.bearing import bearing
 from loom.stores.database import Reader, Row
@@ -35,20 +33,18 @@ from loom.stores.lines import (
     NodeLine,
     SessionLine,
     SettingLine,
-    State,
     TreeLine,
-    ViewLine,
 )
 from loom.stores.lines import is_export as is_export
 from loom.stores.nodes import TreeRow
-from loom.stores.path import BY_SEQ, CHUNK, Opened, Path, ancestor, meeting, stands
-from loom.stores.sessions import Aside, Scope, SessionRow, Usage
-from loom.stores.settings import states_of
-from loom.stores.states import LOCAL
+from loom.stores.path import BY_SEQ, CHUNK, Node, Opened, Path, ancestor, meeting, stands
+from loom.stores.salvage import LeftOut, Salvage, sound_setting
+from loom.stores.sessions import Aside, Scope
+from loom.stores.states import Pin
 from loom.stores.store import Store
-from loom.stores.views import TRIED, Kept, Reach, View, handles_of, origin_of
+from loom.stores.stored import PAGE, UNREADABLE, decode_stored, is_damage, is_garbled, read_paged, read_rows
+from loom.stores.views import TRIED, Kept, Reach, handles_of, origin_of, read_view
 
-_PAGE = 200  # rows read at once
 _FEW = 20_000  # names of nodes held at once
 _T = TypeVar("_T")
 
@@ -56,39 +52,53 @@ _T = TypeVar("_T")
 _IN_ORDER = {"sqlite": "nodes NOT INDEXED", "postgres": "nodes"}
 
 
-def export_session(store: Store, row: SessionRow) -> Iterator[str]:
-    """A session as lines: the nodes of its path, and every node that it wrote."""
+def export_session(store: Store, tree: int, session: int, missed: list[str] | None = None) -> Iterator[str]:
+    """A session as lines: the nodes of its path, and every node that it wrote.
+
+    What is damaged is left out, and named in `missed`; without that, it is told in an error after the last line.
+    """
+    left_out = LeftOut(missed)
     with store.database.read() as reader:
         yield to_json(First(WHAT, VERSION))
-        yield from _told((), [_Alone(store, reader, row.tree.key, row.key)], False)
+        yield from _told((), [_Alone(store, reader, tree, left_out, session)], False)
+    left_out.check()
 
 
-def export_all(store: Store, scope: Scope, everywhere: bool = False) -> Iterator[str]:
-    """All sessions in scope as lines, and what is settled there; everywhere, those of every tenant and project."""
+def export_all(store: Store, scope: Scope, everywhere: bool = False, missed: list[str] | None = None) -> Iterator[str]:
+    """All sessions in scope as lines, and what is settled there; everywhere, those of every tenant and project.
+
+    What is damaged is left out, and named in `missed`; without that, it is told in an error after the last line.
+    """
     scope = Scope() if everywhere else scope
+    left_out = LeftOut(missed)
     with store.database.read() as reader:
         yield to_json(First(WHAT, VERSION, everywhere))
-        yield from _told(_settings(reader, scope, everywhere), _parts(store, reader, scope, everywhere), everywhere)
+        settled = (line for line in _settings(reader, scope, everywhere, left_out) if sound_setting(line, left_out))
+        yield from _told(settled, _parts(store, reader, scope, everywhere, left_out), everywhere)
+    left_out.check()
 
 
-def _settings(reader: Reader, scope: Scope, everywhere: bool) -> Iterator[SettingLine]:
+def _settings(reader: Reader, scope: Scope, everywhere: bool, left_out: LeftOut) -> Iterator[SettingLine]:
     """What projects settle. With an agent named, nothing of other agents."""
-    projects = reader.all(_PROJECTS) if everywhere else [(scope.tenant, scope.project)]
+    projects = read_rows(reader, _PROJECTS) if everywhere else [(scope.tenant, scope.project)]
     for tenant, project in projects:
-        for kind, name, data, author, updated in reader.all(_SETTINGS, tenant, project, scope.agent):
+        if is_garbled((tenant, project)):
+            left_out.add(f"what project {tenant}/{project} settles")
+            continue
+        for kind, name, data, author, updated in read_rows(reader, _SETTINGS, tenant, project, scope.agent):
             where = (tenant, project) if everywhere else ("", "")
             yield SettingLine(kind=kind, name=name, tenant=where[0], project=where[1], data=data, author=author, updated=updated)
 
 
-def _parts(store: Store, reader: Reader, scope: Scope, everywhere: bool) -> Iterator["_Whole"]:
+def _parts(store: Store, reader: Reader, scope: Scope, everywhere: bool, left_out: LeftOut) -> Iterator["_Whole"]:
     tenant, project = ("", "") if everywhere else (scope.tenant, scope.project)
-    for (tree,) in _paged(reader, _TREES, 0, tenant, project):
-        held = reader.all("SELECT key, agent FROM sessions WHERE tree = $1 ORDER BY key", tree)
+    for (tree,) in read_paged(reader, _TREES, (0,), tenant, project):
+        held = read_rows(reader, "SELECT key, agent FROM sessions WHERE tree = $1 ORDER BY key", tree)
         wanted = [key for key, agent in held if scope.agent in ("", agent)]
         if held and len(wanted) == len(held):
-            yield _Whole(store, reader, tree)
+            yield _Whole(store, reader, tree, left_out)
         else:
-            yield from (_Alone(store, reader, tree, key) for key in wanted)
+            yield from (_Alone(store, reader, tree, left_out, key) for key in wanted)
 
 
 def _told(settings: Iterable[SettingLine], parts: Iterable["_Whole"], everywhere: bool) -> Iterator[str]:
@@ -109,18 +119,19 @@ _SETTINGS = """SELECT kind, name, data, author, updated FROM settings
     WHERE tenant = $1 AND project = $2 AND ($3 = '' OR kind <> 'agent' OR name = $3) ORDER BY kind {binary}, name {binary}"""
 _STATES = "SELECT kind, name, data, updated FROM states WHERE session = $1 ORDER BY kind {binary}, name {binary}"
 _TREES = f"""SELECT key FROM trees WHERE key > $1 AND ($2 = '' OR tenant = $2) AND ($3 = '' OR project = $3)
-    ORDER BY key LIMIT {_PAGE}"""
-_SESSIONS = f"""SELECT s.key, s.id, s.agent, s.title, s.status, s.origin, n.id, s.head, s.asides, s.calibration, s.created,
-    s.updated, s.prompt, s.completion, s.cached, s.cost FROM sessions s LEFT JOIN nodes n ON n.tree = s.tree AND n.seq = s.cursor
-    WHERE s.key > $1 AND s.tree = $2 AND (s.key = $3 OR $3 = 0) ORDER BY s.key LIMIT {_PAGE}"""
-_NODES = f"""SELECT n.seq, n.id, p.id, n.local, n.session, n.body, n.generation, n.role, n.tokens, n.created
+    ORDER BY key LIMIT {PAGE}"""
+_SESSIONS = f"""SELECT s.key, s.id, s.agent, s.title, s.status, s.origin, s.cursor, s.head, s.asides, s.calibration, s.created,
+    s.updated, s.prompt, s.completion, s.cached, s.cost FROM sessions s
+    WHERE s.key > $1 AND s.tree = $2 AND (s.key = $3 OR $3 = 0) ORDER BY s.key LIMIT {PAGE}"""
+_NODES = f"""SELECT n.seq, n.id, p.id, n.local, n.session, n.body, n.generation, n.role, n.tokens, n.created,
+    n.parent, n.depth
     FROM {BY_SEQ.replace(" WHERE", " LEFT JOIN nodes p ON p.tree = n.tree AND p.seq = n.parent WHERE")} ORDER BY n.seq"""
 _RECORDS = """SELECT node, kind, name, session, author, data, created FROM records WHERE tree = $1 AND node IN {each_int:2}
     ORDER BY node, seq"""
 _HANDLES = f"""SELECT handle, session, kind, data, created FROM handles WHERE (handle, session) > ($1, $2) AND tree = $3
-    ORDER BY handle, session LIMIT {_PAGE}"""
-_VIEWS = f"""SELECT v.epoch, v.session, n.id, v.seen, v.hash, v.data, v.created, n.seq, n.depth FROM views v
-    JOIN nodes n ON n.tree = $2 AND n.seq = v.node WHERE v.epoch > $1 AND v.session = $3 ORDER BY v.epoch LIMIT {_PAGE}"""
+    ORDER BY handle, session LIMIT {PAGE}"""
+_VIEWS = f"""SELECT v.epoch, v.session, n.id, v.seen, v.hash, v.data, v.created, n.seq, n.depth, v.digest FROM views v
+    JOIN nodes n ON n.tree = $2 AND n.seq = v.node WHERE v.epoch > $1 AND v.session = $3 ORDER BY v.epoch LIMIT {PAGE}"""
 
 
 class _Whole:
@@ -129,8 +140,9 @@ class _Whole:
     alone = 0
     nodes = 0
 
-    def __init__(self, store: Store, reader: Reader, tree: int) -> None:
+    def __init__(self, store: Store, reader: Reader, tree: int, left_out: LeftOut) -> None:
         self._database, self._reader, self._tree = store.database, reader, tree
+        self._sound = Salvage(reader, tree, left_out, self.alone != 0)
         self._names: dict[int, str | None] = {}
 
     @property
@@ -138,20 +150,43 @@ class _Whole:
         return len(self._names)
 
     def lines(self, everywhere: bool) -> Iterator[str]:
-        yield to_json(self._tree_line(everywhere))
-        for row in _paged(self._reader, _SESSIONS, 0, self._tree, self.alone):
-            line = self._session_line(row)
-            self._names[row[0]] = line.id if self._names else None
-            yield to_json(line)
+        tree = self._sound.tree(self._tree_line(everywhere))
+        for page in self._pages():
+            self._sound.look_at(read_rows(self._reader, _NODES, self._tree, str(page)))
+        sessions = self._session_lines() if tree else []
+        if tree is None or not sessions:
+            return
+        yield to_json(tree)
+        yield from map(to_json, sessions)
+        for page in self._pages():
+            for line in self._node_lines(page):
+                self.nodes += 1
+                yield to_json(line)
+        names = tuple(line.id for line in sessions)
+        handles = (self._sound.handle(line, names) for line in map(self._handle_line, self._handles()) if line)
+        yield from (to_json(line) for line in handles if line)
+        ids = dict(zip(self._names, names, strict=True))
+        views = (self._sound.view(row, self._by(row[1]), ids.get(row[1], names[0])) for row in self._views())
+        yield from (to_json(line) for line in views if line)
+
+    def _pages(self) -> Iterator[list[int]]:
         seqs = self._seqs()
-        while page := list(islice(seqs, _PAGE)):
-            yield from map(to_json, self._node_lines(page))
-            self.nodes += len(page)
-        yield from (to_json(self._handle_line(row)) for row in self._handles())
-        yield from (to_json(self._view_line(row)) for row in self._views())
+        while page := list(islice(seqs, PAGE)):
+            yield page
+
+    def _session_lines(self) -> list[SessionLine]:
+        """Its sessions; those that are left out are as if they were not in the tree."""
+        found: list[SessionLine] = []
+        for row in read_paged(self._reader, _SESSIONS, (0,), self._tree, self.alone):
+            line = self._sound.session(row, read_rows(self._reader, _STATES, row[0]))
+            if line is not None:
+                self._names[row[0]] = line.id if self._names else None
+                found.append(line)
+        return found
 
     def _by(self, session: int) -> str | None:
-        return self._names.get(session, NOBODY)
+        """Who wrote something. What a session wrote that is left out is the first one's: somebody has to take it away."""
+        return self._names.get(session)
 
     # What there is to write, by the order of names in this store: an import gives new names in the order of the lines.
 
@@ -160,14 +195,11 @@ class _Whole:
         return self._written(0)
 
     def _handles(self) -> Iterator[Row]:
-        start: tuple[str, int] = ("", 0)
-        while rows := self._reader.all(_HANDLES, *start, self._tree):
-            yield from rows
-            start = rows[-1][:2]
+        return read_paged(self._reader, _HANDLES, ("", 0), self._tree)
 
     def _views(self) -> Iterator[Row]:
         for session in self._names:
-            yield from _paged(self._reader, _VIEWS, -1, self._tree, session)
+            yield from read_paged(self._reader, _VIEWS, (-1,), self._tree, session)
 
     def _written(self, session: int) -> Iterator[int]:
         """The nodes of the tree that a session wrote, or all of them."""
@@ -179,51 +211,32 @@ class _Whole:
             yield from (seq for (seq,) in self._reader.all(sql, self._tree, session))
             return
         sql = f"""SELECT seq FROM {_IN_ORDER[self._database.name]} WHERE seq > $1 AND seq <= $2 AND tree = $3
-            AND (session = $4 OR $4 = 0) ORDER BY seq LIMIT {_PAGE}"""
-        yield from (seq for (seq,) in _paged(self._reader, sql, first - 1, last, self._tree, session))
+            AND (session = $4 OR $4 = 0) ORDER BY seq LIMIT {PAGE}"""
+        yield from (seq for (seq,) in read_paged(self._reader, sql, (first - 1,), last, self._tree, session))
 
     # Lines
 
     def _tree_line(self, everywhere: bool) -> TreeLine:
-        row = self._reader.one("SELECT tenant, project, id, title, data, created FROM trees WHERE key = $1", self._tree)
-        assert row is not None
+        sql = "SELECT tenant, project, id, title, data, created FROM trees WHERE key = $1"
+        [row] = read_rows(self._reader, sql, self._tree)
         tenant, project = row[:2] if everywhere else ("", "")
         return TreeLine(id=row[2], tenant=tenant, project=project, title=row[3], data=row[4], created=row[5])
 
-    def _session_line(self, row: Row) -> SessionLine:
-        what = f"session {row[1]}"
-        return SessionLine(
-            id=row[1],
-            agent=row[2],
-            title=row[3],
-            status=row[4],
-            origin=row[5],
-            cursor=row[6] or "",
-            head=self._decoded(row[7], Conversation, what),
-            asides=self._decoded(row[8], tuple[Aside, ...], what),
-            calibration=self._decoded(row[9], Calibration, what) if row[9] else None,
-            states=tuple(
-                State(kind=kind, name=name, data=data, updated=updated)
-                for kind, name, data, updated in self._reader.all(_STATES, row[0])
-                if kind not in LOCAL
-            ),
-            created=row[10],
-            updated=row[11],
-            usage=Usage(*row[12:]),
-        )
-
     def _node_lines(self, page: list[int]) -> Iterator[NodeLine]:
         beside: dict[int, list[Beside]] = {}
-        for node, kind, name, session, author, data, created in self._reader.all(_RECORDS, self._tree, str(page)):
+        page = [seq for seq in page if self._sound.is_sound(seq)]
+        records = read_rows(self._reader, _RECORDS, self._tree, str(page))
+        for node, kind, name, session, author, data, created in records:
             by = self._names.get(session, NOBODY)
             record = Beside(kind=kind, name=name, by=by, author=author, data=data, created=created)
             beside.setdefault(node, []).append(record)
-        for seq, identity, after, local, session, body, generation, role, tokens, created in self._reader.all(
-            _NODES, self._tree, str(page)
-        ):
+        rows = read_rows(self._reader, _NODES, self._tree, str(page))
+        for seq, identity, after, local, session, body, generation, role, tokens, created, _, depth in rows:
+            if not self._sound.is_sound(seq):
+                continue
             said: Any = None if body is None else msgspec.Raw(body.encode())  # as it is stored; nothing is read on its way out
             gone = body is None
-            yield NodeLine(
+            line = NodeLine(
                 id=identity,
                 after=after or "",
                 local=local,
@@ -235,38 +248,56 @@ class _Whole:
                 created=created,
                 records=tuple(beside.get(seq, ())),
             )
+            yield self._sound.node(line, depth)
 
-    def _handle_line(self, row: Row) -> HandleLine:
+    def _handle_line(self, row: Row) -> HandleLine | None:
         handle, session, kind, data, created = row
-        return HandleLine(handle=handle, by=self._by(session), kind=kind, kept=self._kept(handle, data), created=created)
-
-    def _view_line(self, row: Row) -> ViewLine:
-        epoch, session, node, seen, digest, data, created = row[:7]
-        view = self._decoded(data, View, f"epoch {epoch} of a session")
-        return ViewLine(epoch=epoch, by=self._by(session), node=node, seen=seen, hash=digest, view=view, created=created)
+        kept = self._sound.kept(handle, data)
+        if kept is None and data is not None:
+            return None
+        return HandleLine(handle=handle, by=self._by(session), kind=kind, kept=kept, created=created)
 
     def _kept(self, handle: str, data: str | None) -> Kept | None:
-        return self._decoded(data, Kept, f"handle {handle}") if data is not None else None
+        return self._decoded(data, Kept) if data is not None else None
 
-    def _decoded(self, text: str, kind: type[_T], what: str) -> _T:
+    @staticmethod
+    def _decoded(text: str, kind: type[_T]) -> _T | None:
+        """None where it is damaged; it is left out where it would be written."""
         try:
-            return msgspec.convert(from_json(text), kind)
-        except (ValueError, msgspec.ValidationError):
-            raise self._damaged(what) from None
-
-    def _damaged(self, what: str) -> StoreError:
-        return StoreError(f"{self._database.address}: {what} is damaged and cannot be exported; loom doctor says more")
+            return decode_stored(text, kind)
+        except UNREADABLE:
+            return None
 
 
 class _Alone(_Whole):
     """One session of a tree, without the others."""
 
-    def __init__(self, store: Store, reader: Reader, tree: int, session: int) -> None:
-        super().__init__(store, reader, tree)
+    def __init__(self, store: Store, reader: Reader, tree: int, left_out: LeftOut, session: int) -> None:
         self.alone = session
-        row = reader.one("SELECT cursor, asides FROM sessions WHERE key = $1", session)
-        cursor, self._asides = row or (None, "[]")
-        self._end = nodes.get(reader, tree, cursor) if cursor is not None else None
+        super().__init__(store, reader, tree, left_out)
+        rows = read_rows(reader, "SELECT cursor, asides FROM sessions WHERE key = $1", session)
+        self._cursor, self._asides = rows[0] if rows else (None, "[]")
+        self._end = self._last_sound(self._cursor)
+
+    def _last_sound(self, seq: int | None) -> Node | None:
+        """The node at which the session stands, or the last before it that can be read."""
+        while seq is not None:
+            place = self._or_damaged(nodes.place, self._reader, self._tree, seq)
+            if place is not None:
+                return place
+            row = self._reader.one("SELECT parent FROM nodes WHERE tree = $1 AND seq = $2 AND parent < seq", self._tree, seq)
+            seq = row[0] if row else None
+        return None
+
+    @staticmethod
+    def _or_damaged(read: Callable[..., _T], *values: Any) -> _T | None:
+        """What is read; none where it is damaged: it is left out where it would be written."""
+        try:
+            return read(*values)
+        except LoomError as error:
+            if not is_damage(error):
+                raise
+            return None
 
     def _by(self, session: int) -> str | None:
         """Whatever comes along is its own from now on: somebody has to take it away when the session is purged."""
@@ -275,42 +306,52 @@ class _Alone(_Whole):
     def _seqs(self) -> Iterator[int]:
         if self._reader.one("SELECT 1 FROM nodes WHERE tree = $1 AND session <> $2 LIMIT 1", self._tree, self.alone) is None:
             return self._written(0)
-        found = merge(self._path(), self._written(self.alone), sorted(self._stood_on()))
+        standing = {self._cursor} if self._cursor is not None else set[int]()
+        found = merge(self._path(), self._written(self.alone), sorted(self._stood_on() | standing))
         return (seq for seq, _ in groupby(found))
 
     def _path(self) -> Iterator[int]:
         for start in range(0, self._end.depth + 1 if self._end else 0, CHUNK):
             assert self._end is not None
-            last = ancestor(self._reader, self._tree, self._end.seq, min(start + CHUNK - 1, self._end.depth))
-            yield from reversed([seq for seq, _ in self._reader.all(_UP, self._tree, last, start)])
+            last = self._above(self._end, min(start + CHUNK - 1, self._end.depth))
+            # Where the way up is damaged, all that is left of it is one stretch.
+            yield from sorted(seq for seq, _ in self._reader.all(_UP, self._tree, last or self._end.seq, start))
+            if last is None:
+                return
+
+    def _above(self, end: Node, depth: int) -> int | None:
+        """The node above another at a depth; none where the way there is damaged."""
+        return self._or_damaged(ancestor, self._reader, self._tree, end.seq, depth)
 
     def _stood_on(self) -> set[int]:
         """Nodes of others beside the path, on which this session wrote, which it reads or refers to, and all above them."""
-        asides = self._decoded(self._asides, tuple[Aside, ...], "a session")
+        asides = self._decoded(self._asides, tuple[Aside, ...]) or ()
         ids = {aside.after for aside in asides} | self._beside() | self._at_hand()
         for handle, session, _, data, _ in self._handles():
             if kept := self._kept(handle, data):
                 ids.update(last for _, last in kept.nodes if session == self.alone or not self._passes(last))
         found: set[int] = set()
         for (seq,) in self._reader.all(_STOOD_ON, self._tree, self.alone, to_json(sorted(ids))):
-            node = nodes.get(self._reader, self._tree, seq)
-            shared = meeting(self._reader, self._tree, node, self._end) if self._end else -1
-            for at, session in self._reader.all(_UP, self._tree, seq, shared + 1) if node.depth > shared else ():
+            shared, depth = self._or_damaged(self._meeting, seq) or (-1, 0)
+            for at, session in self._reader.all(_UP, self._tree, seq, shared + 1) if depth > shared else ():
                 if session == self.alone or at in found:
                     break
                 found.add(at)
         return found
 
+    def _meeting(self, seq: int) -> tuple[int, int]:
+        """The depth of the last node on the path that is above another one or is it, and the depth of that."""
+        node = nodes.place(self._reader, self._tree, seq)
+        return meeting(self._reader, self._tree, node, self._end) if self._end else -1, node.depth
+
     def _beside(self) -> set[str]:
         """What is read beside the path: remarks, what nodes were made from, and versions of nodes; also one that is excluded."""
-        row = self._reader.one("SELECT key, tenant, project, id, data FROM trees WHERE key = $1", self._tree)
-        assert row is not None
-        mode = self._decoded(row[4], TreeHead, "a tree").mode
-        path = Path(Opened(self._reader), self._tree, self._end)
-        try:
-            bears = bearing(path, TreeRow(*row[:4]), mode, self._chosen())
-        except (ValueError, msgspec.ValidationError):
-            raise self._damaged("what is said of a node") from None
+        [row] = read_rows(self._reader, "SELECT key, tenant, project, id, data FROM trees WHERE key = $1", self._tree)
+        mode = (self._decoded(row[4], TreeHead) or TreeHead()).mode
+        path, tree = Path(Opened(self._reader), self._tree, self._end), TreeRow(*row[:4])
+        bears = None if is_garbled(row[:4]) else self._or_damaged(bearing, path, tree, mode, self._chosen())
+        if bears is None:
+            return set()
         extras = [extra for of in (bears.before, bears.behind) for several in of.values() for extra in several]
         read = [*bears.instructions, *(extra.node for extra in extras if not extra.tree)]
         return {node.id for node in read} | (self._versions() if mode == "buffer" else set())
@@ -320,47 +361,56 @@ class _Alone(_Whole):
         if end is None:
             return set()
         found = self._reader.all(_VERSIONS, self._tree, end.depth)
-        above = {depth: ancestor(self._reader, self._tree, end.seq, depth - 1) if depth else None for _, _, depth in found}
+        above = {depth: self._above(end, depth - 1) if depth else None for _, _, depth in found}
         return {name for name, parent, depth in found if parent == above[depth]}
 
     def _at_hand(self) -> set[str]:
         """The nodes that the session has in view, wherever they stand, and the versions that it chose."""
-        pins = states_of(self._reader, self.alone, "pin").values()
-        return {*(self._decoded(data, dict[str, Any], "a pin").get("node", "") for data in pins), *self._chosen().values()}
+        held = (self._decoded(data, Pin) for _, data in self._states("pin"))
+        return {*(pin.node for pin in held if pin), *self._chosen().values()}
 
     def _chosen(self) -> dict[str, str]:
-        chosen = states_of(self._reader, self.alone, "version")
-        return {name: self._decoded(data, str, "the choice of a version") for name, data in chosen.items()}
+        read = ((name, self._decoded(data, str)) for name, data in self._states("version"))
+        return {name: version for name, version in read if version is not None}
+
+    def _states(self, kind: str) -> list[Row]:
+        found = read_rows(self._reader, "SELECT name, data FROM states WHERE session = $1 AND kind = $2", self.alone, kind)
+        return [row for row in found if not is_garbled(row)]
 
     def _handles(self) -> Iterator[Row]:
         """What the session may bring back, as `recall` has it: of each handle its own record, else one of others."""
-        marked = {handle for row in self._views() for handle in handles_of(self._view_line(row).view)}
+        views = (read_view(row[5], row[9], row[0], row[8]) for row in self._views())
+        marked = {handle for view in views if view for handle in handles_of(view)}
         reach = Reach(self._reader, self._tree, self.alone, self._end)
         for handle, several in groupby(super()._handles(), key=lambda row: row[0]):
             found = sorted(several, key=lambda row: (row[3] is None, row[1] != self.alone))
             for row in found:
                 kept = self._kept(handle, row[3])
-                if row[1] == self.alone or handle in marked or (kept and reach.holds(handle, kept)):
+                if row[1] == self.alone or handle in marked or self._is_reached(reach, handle, kept):
                     yield row
                     break
 
+    def _is_reached(self, reach: Reach, handle: str, kept: Kept | None) -> bool:
+        return kept is not None and bool(self._or_damaged(reach.holds, handle, kept))
+
     def _passes(self, name: str) -> bool:
-        return stands(self._reader, self._tree, self._end, name)
+        return bool(self._or_damaged(stands, self._reader, self._tree, self._end, name))
 
     def _views(self) -> Iterator[Row]:
         key: int | None = self.alone
         while key is not None:
             if self._reader.one("SELECT 1 FROM views WHERE session = $1 LIMIT 1", key) is not None:
-                found = _paged(self._reader, _VIEWS, -1, self._tree, key)
+                found = read_paged(self._reader, _VIEWS, (-1,), self._tree, key)
                 return found if key == self.alone else self._inherited(found)
             key = origin_of(self._reader, self._tree, key)
         return iter(())
 
     def _inherited(self, rows: Iterator[Row]) -> Iterator[Row]:
-        for *row, seq, depth in list(rows)[-TRIED:]:
+        for row in list(rows)[-TRIED:]:
+            seq, depth = row[7:9]
             end = self._end
-            if end and depth <= end.depth and ancestor(self._reader, self._tree, end.seq, depth) == seq:
-                yield (*row, seq, depth)
+            if end and depth <= end.depth and self._above(end, depth) == seq:
+                yield row
 
 
 # Where a session wrote behind nodes of others, and what else of theirs it refers to.
@@ -378,13 +428,3 @@ _UP = """WITH RECURSIVE w (seq, parent, depth, session) AS (
     SELECT p.seq, p.parent, p.depth, p.session FROM w JOIN nodes p ON p.tree = $1 AND p.seq = w.parent
     WHERE w.depth > $3 AND p.depth < w.depth)
     SELECT seq, session FROM w ORDER BY depth DESC"""
-
-
-def _paged(reader: Reader, sql: str, start: Any, *values: Any) -> Iterator[Row]:
-    """The rows of a statement that goes on behind $1, which is the first of its columns."""
-    while True:
-        rows = reader.all(sql, start, *values)
-        yield from rows
-        if len(rows) < _PAGE:
-            return
-        start = rows[-1][0]

@@ -51,7 +51,6 @@ from loom.stores.proof import (
     SPEAKERS,
     check_message,
     check_record,
-    check_view,
     is_spent,
     spent_on,
     wrong_with_handle,
@@ -59,7 +58,7 @@ from loom.stores.proof import (
 from loom.stores.sessions import Aside, Scope, Usage, check_name
 from loom.stores.states import LOCAL, read_state
 from loom.stores.store import Store
-from loom.stores.views import PUT_HANDLE, digest_of
+from loom.stores.views import PUT_HANDLE, check_view, digest_of
 
 _LINES = 1000  # in one transaction: between two of them other writers have their turn
 _MOST_TOKENS = 2**53
@@ -304,7 +303,7 @@ class _Section:
                 raise TranscriptError(f"line {number}: {error}") from None
             if line.id in self.coming:
                 raise TranscriptError(f"line {number}: session {line.id} comes twice")
-            _check_session(number, line)
+            check_session(number, line)
             self.coming[line.id] = self._session(writer, number, line)
 
     def _planted(self, writer: Writer) -> int:
@@ -563,7 +562,7 @@ def _decoded(number: int, what: str, data: str, kind: Any) -> object:
         raise TranscriptError(f"line {number}: {what} cannot be read: {error}") from None
 
 
-def _check_session(number: int, line: SessionLine) -> None:
+def check_session(number: int, line: SessionLine) -> None:
     """That a session is one that this store could have written."""
     head = line.head
     words = (line.states, line.asides, line.cursor, line.title, line.calibration, head.system, head.tools, head.settings)
@@ -610,7 +609,7 @@ def _hung(line: NodeLine) -> tuple[str, str, str]:
     """How a node hangs in its tree, and what it was edited from."""
     for record in line.records:
         if record.kind == "edge" and record.data is not None:
-            with suppress(ValueError, msgspec.ValidationError):  # told of where the record is proved
+            with suppress(StoreError):  # told of where the record is proved
                 hung: marks.Hung = marks.read_data("edge", record.data)
                 return hung.edge, hung.edited_from, hung.first
     return "continuation", "", ""

@@ -22,6 +22,7 @@ VERSION = 2
 WHAT = "sessions"
 NOBODY = ""  # as `by`: a session that is not in the file
 Whole = Annotated[int, Meta(ge=0, le=2**53)]  # what both databases can hold, and some sums of it
+Tokens = Annotated[int, Meta(ge=0, le=2**40)]
 Moment = Annotated[int, Meta(ge=0, le=253_402_300_799_999)]  # milliseconds, up to the end of the year 9999
 
 
@@ -107,7 +108,7 @@ class NodeLine(_Line, frozen=True, kw_only=True, tag="node"):
     body: Message | None = None
     generation: str = ""
     role: Role | Literal[""] = ""
-    tokens: Annotated[int, Meta(ge=0, le=2**40)] = 0
+    tokens: Tokens = 0
     created: Moment
     records: tuple[Beside, ...] = ()
 

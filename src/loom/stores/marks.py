@@ -11,10 +11,11 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from loom.conversation.canonical import from_json, to_json
+from loom.conversation.canonical import to_json
 from loom.conversation.checked import Checked, check_fields
 from loom.conversation.tree import Edge, Flags, Link, Source
 from loom.stores.database import Reader, Row, Writer
+from loom.stores.stored import read_stored
 
 Flag = Literal["bookmarked", "pruned", "excluded", "pinned", "included"]
 _EDGES, _FLAGS = frozenset(get_args(Edge)), frozenset(get_args(Flag))
@@ -103,7 +104,7 @@ def read_data(kind: str, data: str) -> Any:
     try:
         return _DECODERS[kind].decode(data)
     except (msgspec.DecodeError, UnicodeError):  # halves of surrogate pairs
-        return msgspec.convert(from_json(data), KINDS[kind])
+        return read_stored(data, KINDS[kind], f"the {kind} of a node")
 
 
 def marks_of(reader: Reader, tree: int, nodes: Iterable[int], until: int | None = None) -> list[Mark]:

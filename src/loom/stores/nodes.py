@@ -15,6 +15,7 @@ from loom.conversation.names import is_one_line
 from loom.errors import ChoiceError, describe, shorten
 from loom.stores.database import Reader, Row, Writer
 from loom.stores.path import COLUMNS, OF_N, TREE, Node, named, to_node
+from loom.stores.stored import damaged
 
 LONGEST_NAME = 200
 _NO_LETTERS = ("Cc", "Cs", "Zl", "Zp")  # controls, halves of pairs, breaks of lines; joiners are letters to many scripts
@@ -60,6 +61,14 @@ def get(reader: Reader, tree: int, seq: int) -> Node:
     row = reader.one(f"SELECT {COLUMNS} FROM nodes WHERE tree = {TREE} AND seq = $2", tree, seq)
     if row is None:
         raise ChoiceError(f"the store has no node {seq} in tree {tree}; run loom doctor")
+    return to_node(row)
+
+
+def place(reader: Reader, tree: int, seq: int) -> Node:
+    """Where a node stands, without what it says."""
+    row = reader.one(f"SELECT {_BODILESS} FROM nodes n WHERE n.tree = {TREE} AND n.seq = $2", tree, seq)
+    if row is None:
+        raise damaged(f"node {seq} of tree {tree}")
     return to_node(row)
 
 
@@ -203,7 +212,8 @@ class _Above:
         self._seen: dict[int, tuple[int, int]] = {}
 
     def learn(self, node: Node) -> None:
-        assert node.jump is not None
+        if node.jump is None:
+            raise damaged(f"the row of node {node.local}")
         self._seen[node.seq] = (node.depth, node.jump)
 
     def jump(self, parent: Node) -> int:
@@ -217,7 +227,8 @@ class _Above:
     def _at(self, seq: int) -> tuple[int, int]:
         if seq not in self._seen:
             row = self._reader.one(f"SELECT depth, jump FROM nodes WHERE tree = {TREE} AND seq = $2", self._tree, seq)
-            assert row is not None
+            if row is None or row[0] is None or row[1] is None:
+                raise damaged(f"the path above node {seq} of tree {self._tree}")
             self._seen[seq] = (row[0], row[1])
         return self._seen[seq]
 

@@ -15,12 +15,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Protocol, overload
 
-import msgspec
 from msgspec import Struct
 
-from loom.conversation.canonical import from_json
 from loom.conversation.message import Message
 from loom.stores.database import Reader, Row
+from loom.stores.stored import UNREADABLE, damaged, decode_stored
 
 CHUNK = 1000  # nodes read at once when a whole path is read
 COLUMNS = "seq, id, local, parent, jump, depth, goal, request, role, body, generation, tokens, total, session, created"
@@ -36,7 +35,6 @@ def named(column: str, kind: str = "each", most: int = 1_000_000_000) -> str:
 
 
 BY_SEQ = named("seq", "each_int")
-_decode = msgspec.json.Decoder(Message).decode
 
 
 class Node(Struct, frozen=True):
@@ -60,16 +58,33 @@ class Node(Struct, frozen=True):
 
 
 def to_node(row: Row) -> Node:
+    if tuple(map(type, row)) not in _SOUND:
+        _check_row(row)
+    if row[5] < 0:
+        raise damaged(f"the row of node {row[2]}")
     values = list(row)
-    values[9] = to_message(row[9]) if row[9] is not None else None
+    try:
+        values[9] = to_message(row[9]) if row[9] is not None else None
+    except UNREADABLE:
+        raise damaged(f"message {row[2]}") from None
     return Node(*values)
 
 
+# What the columns of a node hold; each way in which some of them may hold nothing is learnt when it is first seen.
+_TYPES = (int, str, str, int, int, int, int, int, str, str, str, int, int, int, int)
+_MAY_BE_NONE = frozenset({3, 4, 6, 7, 9})
+_SOUND: set[tuple[type, ...]] = set()
+
+
+def _check_row(row: Row) -> None:
+    for at, (value, kind) in enumerate(zip(row, _TYPES, strict=True)):
+        if type(value) is not kind and not (value is None and at in _MAY_BE_NONE):
+            raise damaged(f"the row of node {row[2]}")
+    _SOUND.add(tuple(map(type, row)))
+
+
 def to_message(body: str) -> Message:
-    try:
-        return _decode(body)
-    except (msgspec.DecodeError, UnicodeError):  # halves of surrogate pairs
-        return msgspec.convert(from_json(body), Message)
+    return decode_stored(body, Message)
 
 
 class Readable(Protocol):
@@ -129,7 +144,7 @@ class Path:
         with self.database.read() as reader:
             found = reader.all(_STRETCH, self.tree, self.end.seq, stop - 1, start)
         if len(found) != stop - start:
-            raise IndexError(f"the path has {len(self)} nodes, and {len(found)} were found of {start} to {stop}")
+            raise damaged(f"the path to node {self.end.local}")
         return _in_order(found)
 
     def tail(self, tokens: int, start: int = 0) -> list[Node]:
@@ -188,7 +203,10 @@ class Path:
     def nodes(self, seqs: list[int]) -> list[Node]:
         """Nodes by their names, whatever path they are on, in the order of their depth."""
         with self.database.read() as reader:
-            return _in_order(reader.all(f"SELECT {OF_N} FROM {BY_SEQ}", self.tree, str(seqs)))
+            found = _in_order(reader.all(f"SELECT {OF_N} FROM {BY_SEQ}", self.tree, str(seqs)))
+        if {node.seq for node in found} != set(seqs):
+            raise damaged(f"a node that is named in tree {self.tree}")
+        return found
 
 
 class _Snapshot(Path):
@@ -279,7 +297,7 @@ def ancestor(reader: Reader, tree: int, seq: int, depth: int) -> int:
     """The ancestor at this depth; the node itself where it stands there."""
     row = reader.one(_ANCESTOR, tree, seq, depth)
     if row is None:
-        raise IndexError(f"no ancestor at depth {depth}")
+        raise damaged(f"the path to node {seq} of tree {tree}")
     return int(row[0])
 
 

@@ -17,7 +17,7 @@ from urllib.parse import parse_qs
 import asyncpg
 
 from loom.errors import StoreError, shorten
-from loom.stores.database import Reader, Row, Writer, busy_seconds, filled
+from loom.stores.database import Reader, Row, Writer, busy_seconds, filled, text_of
 
 MAX_CONNECTIONS = 8
 _CONNECT_SECONDS = 10
@@ -33,6 +33,7 @@ _TOKENS = {
     "node_key": "BIGINT NOT NULL",
     "node_tail": ", PRIMARY KEY (tree, seq)",
 }
+_TEXTS = ("text", "varchar", "bpchar", "name")  # types of PostgreSQL that hold texts
 _SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 # The store is all that lies in the schema which the address leads to.
@@ -229,6 +230,15 @@ class _Statements:
         record = self._run(self._connection.fetchrow, sql, *values)
         return None if record is None else tuple(record)
 
+    def all_garbled(self, sql: str, *values: Any) -> list[Row]:
+        attributes = self._run(self._connection.prepare, sql).get_attributes()
+        is_text = [attribute.type.name in _TEXTS for attribute in attributes]
+        columns = [f"textsend(c{n})" if text else f"c{n}" for n, text in enumerate(is_text)]
+        names = ", ".join(f"c{n}" for n, _ in enumerate(is_text))
+        found = self.all(f"WITH found ({names}) AS ({sql}) SELECT {', '.join(columns)} FROM found", *values)
+        pairs = (zip(is_text, row, strict=True) for row in found)
+        return [tuple(text_of(value) if text and value is not None else value for text, value in row) for row in pairs]
+
     def many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
         # Gathered here: the caller's generator must not run on the loop's thread.
         self._run(self._connection.executemany, sql, list(rows))
@@ -242,9 +252,12 @@ class _Statements:
         try:
             return self._loop.wait_for(self._loop.run(self._connection, method, _spelled(sql), *values))
         except Exception as error:
-            # The server refuses whatever follows in this transaction, and would answer a commit by undoing everything.
-            self.failure = self._database.told(error)
-            raise self.failure from error
+            told = self._database.told(error)
+            # The server refuses whatever follows in this transaction, and would answer a commit by undoing everything. A text
+            # that cannot be read is only met here, when the server has sent it.
+            if not isinstance(error, UnicodeDecodeError):
+                self.failure = told
+            raise told from error
 
 
 class PostgresDatabase:
@@ -379,7 +392,7 @@ def _told(error: Exception, busy: float) -> str:
             return "is read-only here: it can be read, not changed. Connect to the server that takes writes"
         case asyncpg.InsufficientPrivilegeError():
             return f"does not let this user do that ({_line(error)}); grant the right, or connect as its owner"
-        case asyncpg.DataCorruptedError() | asyncpg.IndexCorruptedError():
+        case asyncpg.DataCorruptedError() | asyncpg.IndexCorruptedError() | UnicodeDecodeError():
             return (
                 f"is damaged ({_line(error)}): restore it from a copy, or save what can still be read with `loom session export`; "
                 "`loom doctor` says more"

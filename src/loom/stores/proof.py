@@ -1,27 +1,24 @@
-"""What must be true of what others say of a store: messages, records, views and handles. Imports and the doctor prove it here.
+"""What must be true of what others say of a store: messages, records and handles. Imports and the doctor prove it here.
 
-A handle is made from content and place, so it is made again and compared. A view is a cache of numbers: they must fit its path.
+A handle is made from content and place, so it is made again and compared.
 """
 
-from collections.abc import Iterator
-from itertools import pairwise
-from math import isclose, isfinite
-
-import msgspec
+from collections.abc import Callable, Iterator
+from math import isclose
 
 from loom.context.handles import mint, texts_of
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import Carried, Message, Opaque, Reasoning, ToolCall, ToolResult
 from loom.stores import marks
-from loom.stores.database import Reader
+from loom.stores.database import Reader, Row
 from loom.stores.path import ancestor, named, to_message
 from loom.stores.sessions import Usage
+from loom.stores.stored import UNREADABLE, decode_stored, read_rows
 from loom.stores.summaries import Summary
-from loom.stores.views import Kept, View, names
+from loom.stores.views import Kept, View, handles_of, names
 
 SPEAKERS = ("user", "assistant", "tool")
 _SECTIONS, _PARTS, _INNER = 200, 64, 16  # places from which older versions made handles without keeping them
-_HIGHEST_RATIO = 100.0
 NOT_MADE = "it is not the handle of what it stands for"
 
 
@@ -55,13 +52,13 @@ def _check_carried(carried: Carried | None) -> None:
 def check_record(kind: str, name: str, data: str, depth: int) -> None:
     """Raises ValueError where this cannot stand beside a node of this depth."""
     if kind in marks.KINDS:
-        msgspec.convert(from_json(data), marks.KINDS[kind])
+        decode_stored(data, marks.KINDS[kind])
     elif kind == "usage":
-        msgspec.convert(from_json(data), Usage)
+        decode_stored(data, Usage)
     elif kind == "summary":
-        check_summary(msgspec.convert(from_json(data), Summary), depth)
+        check_summary(decode_stored(data, Summary), depth)
     elif kind == "digest":
-        msgspec.convert(from_json(data), str)
+        decode_stored(data, str)
     (kind + name + data).encode()  # half of a surrogate pair is held by neither database
     if "\0" in kind + name + data:
         raise ValueError("no database keeps a zero")
@@ -78,16 +75,21 @@ def check_summary(summary: Summary, depth: int) -> None:
 # What was used
 
 
-def spent_on(reader: Reader, tree: int, session: int) -> Usage | None:
-    """What the answers of a session sum up to; none where some were purged or cannot be read."""
+def spent_on(reader: Reader, tree: int, session: int, is_sound: Callable[[Row], bool] | None = None) -> Usage | None:
+    """What the answers of a session sum up to; none where some were purged or cannot be read.
+
+    With `is_sound`, which looks at the node, kind, name, author, data and time of a record, only sound ones count.
+    """
     spent = Usage()
     last = 0
-    while rows := reader.all(_USAGE, tree, session, last, _PAGE):
+    while rows := read_rows(reader, _USAGE, tree, session, last, _PAGE):
         last = rows[-1][0]
-        for _, data in rows:
+        for _, *record in rows:
+            if is_sound and not is_sound(tuple(record)):
+                continue
             try:
-                one = msgspec.convert(from_json(data), Usage)
-            except (ValueError, TypeError, msgspec.ValidationError):
+                one = decode_stored(record[_DATA], Usage)
+            except UNREADABLE:
                 return None
             spent = Usage(
                 spent.prompt + one.prompt, spent.completion + one.completion, spent.cached + one.cached, spent.cost + one.cost
@@ -96,41 +98,17 @@ def spent_on(reader: Reader, tree: int, session: int) -> Usage | None:
 
 
 def is_spent(usage: Usage, spent: Usage) -> bool:
+    if not isinstance(usage.cost, int | float):
+        return False
     sums = (usage.prompt, usage.completion, usage.cached) == (spent.prompt, spent.completion, spent.cached)
     return sums and isclose(usage.cost, spent.cost, rel_tol=1e-9, abs_tol=1e-9)
 
 
 _PAGE = 200
-_USAGE = """SELECT seq, data FROM records WHERE tree = $1 AND session = $2 AND kind = 'usage' AND seq > $3 ORDER BY seq LIMIT $4"""
-
-
-# Views
-
-
-def check_view(view: View, epoch: int, depth: int) -> None:
-    """Raises ValueError where a view cannot be one of a path that ends at this depth."""
-    if view.epoch.number != epoch or view.epoch.history is not None or not view.epoch.policy:
-        raise ValueError("its epoch is another")
-    if not (isfinite(view.ratio) and 0 < view.ratio <= _HIGHEST_RATIO) or view.total < 0 or view.of < -1 or view.as_of < 0:
-        raise ValueError("its numbers are none that are counted")
-    _check_stretches(view.ranges, depth + 1)
-    if not view.ranges or len(view.positions) not in (0, len(view.epoch.pieces)):  # older versions did not know where
-        raise ValueError("it does not say where its pieces stand")
-    _check_stretches(view.positions, depth + 1)
-    for piece in view.epoch.pieces:
-        if not piece.items or not 0 <= piece.span.start < piece.span.stop:
-            raise ValueError("one of its pieces is empty")
-    for before, after in pairwise(view.epoch.pieces):
-        if before.span.stop != after.span.start:
-            raise ValueError("its pieces do not follow each other")
-
-
-def _check_stretches(stretches: tuple[tuple[int, int], ...], length: int) -> None:
-    begin = 0
-    for start, stop in stretches:
-        if not 0 <= start < stop <= length or start < begin:
-            raise ValueError(f"a stretch from {start} to {stop} is not on its path")
-        begin = start
+_DATA = 4  # the column of what a record says, after its key
+_USAGE = """SELECT seq, node, kind, name, author, data, created FROM records r
+    WHERE tree = $1 AND session = $2 AND kind = 'usage' AND seq > $3
+    AND EXISTS (SELECT 1 FROM nodes n WHERE n.tree = r.tree AND n.seq = r.node) ORDER BY seq LIMIT $4"""
 
 
 # Handles
@@ -149,7 +127,7 @@ def wrong_with_handle(reader: Reader, tree: int, handle: str, kind: str, kept: K
     text = None
     if kept.place is not None:
         message = _message(reader, tree, kept.nodes[0][0])
-        if message is None:  # purged, or in a tree that is not here: there is nothing that it could bring back
+        if message is None:  # purged, damaged, or in a tree that is not here: there is nothing that it could bring back
             return ""
         text = dict(texts_of(message)).get(kept.place)
         if text is None:
@@ -157,6 +135,13 @@ def wrong_with_handle(reader: Reader, tree: int, handle: str, kind: str, kept: K
     if names(handle, kept, text) or (not kept.minted_at and _was_made(handle, kept, text, sessions)):
         return ""
     return NOT_MADE
+
+
+def unknown_markers(reader: Reader, tree: int, view: View) -> set[str]:
+    """The handles in the markers of a view of which nothing is kept in its tree."""
+    marked = sorted(handles_of(view))
+    sql = "SELECT handle FROM handles WHERE tree = $1 AND handle IN {each:2}"
+    return set(marked) - {handle for (handle,) in reader.all(sql, tree, to_json(marked))}
 
 
 def _was_made(handle: str, kept: Kept, text: str | None, sessions: tuple[str, ...]) -> bool:
@@ -208,5 +193,8 @@ def _message(reader: Reader, tree: int, name: str) -> Message | None:
     if other:
         sql = """SELECT n.body FROM trees t JOIN trees o ON o.tenant = t.tenant AND o.project = t.project AND o.id = $3
             JOIN nodes n ON n.tree = o.key AND n.id = $2 WHERE t.key = $1"""
-    row = reader.one(sql, tree, name, *([other] if other else []))
-    return to_message(row[0]) if row and row[0] is not None else None
+    rows = read_rows(reader, sql, tree, name, *([other] if other else []))
+    try:
+        return to_message(rows[0][0]) if rows and rows[0][0] is not None else None
+    except UNREADABLE:
+        return None

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-import msgspec
 from msgspec.structs import replace
 
 from loom.conversation.canonical import from_json, to_json
@@ -11,6 +10,7 @@ from loom.stores.database import Reader, Writer
 from loom.stores.marks import KINDS
 from loom.stores.nodes import TreeRow
 from loom.stores.path import BY_SEQ, TREE
+from loom.stores.stored import UNREADABLE, decode_stored
 
 
 def held_by(reader: Reader, tree: int, ends: Sequence[int], own: Mapping[int, int]) -> set[int]:
@@ -40,7 +40,7 @@ _UPWARD = f"""WITH RECURSIVE w (tree, seq, parent, depth, n) AS (
     SELECT * FROM (SELECT tree, seq, parent, depth, 1 FROM nodes WHERE tree = {TREE} AND seq = $2 LIMIT 1) f
     UNION ALL
     SELECT p.tree, p.seq, p.parent, p.depth, w.n + 1 FROM w CROSS JOIN nodes p
-    WHERE p.tree = w.tree AND p.seq = w.parent AND w.n < 2000 AND p.depth >= $3)
+    WHERE p.tree = w.tree AND p.seq = w.parent AND p.depth < w.depth AND w.n < 2000 AND p.depth >= $3)
     SELECT seq, parent FROM w ORDER BY n"""
 
 
@@ -95,8 +95,8 @@ def _take_summaries(writer: Writer, tree: int, session: int) -> dict[int, int]:
 
 def _unlabelled(kind: str, data: str) -> str | None:
     try:
-        return to_json(replace(msgspec.convert(from_json(data), KINDS[kind]), label=""))
-    except (ValueError, msgspec.ValidationError):  # damaged; what words are in it nobody knows
+        return to_json(replace(decode_stored(data, KINDS[kind]), label=""))
+    except UNREADABLE:  # damaged; what words are in it nobody knows
         return None
 
 
@@ -107,9 +107,12 @@ def _take_texts(writer: Writer, tree: TreeRow, session: int, gone: Mapping[int, 
     writer.many(clear, [(tree.key, handle, session) for handle, data in own if data is not None and not _names_nodes(data)])
     ids = {name for (name,) in writer.all(f"SELECT n.id FROM {BY_SEQ}", tree.key, str(list(gone)))} if gone else set()
     for key, handle, by, data in writer.all(_TEXTS, tree.tenant, tree.project) if ids else ():
-        held = from_json(data)
-        named = [name.rpartition("/") for stretch in held.get("nodes", ()) for name in stretch]
-        named += [name.rpartition("/") for name in held.get("shows", ())]
+        try:
+            held = from_json(data)
+            named = [name.rpartition("/") for stretch in held.get("nodes", ()) for name in stretch]
+            named += [name.rpartition("/") for name in held.get("shows", ())]
+        except UNREADABLE:  # what words are in it nobody knows
+            named = [(tree.id, "/", name) for name in ids]
         if any(name in ids and (other == tree.id or (not other and key == tree.key)) for other, _, name in named):
             writer.all(clear, key, handle, by)
 
@@ -118,7 +121,7 @@ def _names_nodes(data: str) -> bool:
     """Whether a text that was kept came from nodes: it goes when they go, for others may have its marker too."""
     try:
         return bool(from_json(data).get("nodes"))
-    except (ValueError, AttributeError):  # damaged; what words are in it nobody knows
+    except UNREADABLE:  # damaged; what words are in it nobody knows
         return False
 
 
@@ -148,7 +151,7 @@ def _take_head(writer: Writer, tree: int) -> None:
     """Take away what a tree says of itself, but for its mode; all of its sessions are purged."""
     row = writer.one("SELECT data FROM trees WHERE key = $1", tree)
     try:
-        mode = msgspec.convert(from_json(row[0] if row else "{}"), TreeHead).mode
-    except (ValueError, msgspec.ValidationError):
+        mode = decode_stored(row[0] if row else "{}", TreeHead).mode
+    except UNREADABLE:
         mode = "dialogue"
     writer.all("UPDATE trees SET title = '', data = $2 WHERE key = $1", tree, to_json(TreeHead(mode=mode)))

@@ -4,21 +4,20 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from loom.context.system_messages import kind_of
-from loom.conversation.canonical import from_json, to_json
+from loom.conversation.canonical import to_json
 from loom.conversation.message import Conversation, Message, check_carried
 from loom.conversation.tree import TreeHead
 from loom.errors import ChoiceError, Conflict, shorten
 from loom.stores import nodes
 from loom.stores.database import Database, Reader, Row, Writer
-from loom.stores.lenient import read_each
 from loom.stores.nodes import LONGEST_NAME, Draft, TreeRow, plain
 from loom.stores.path import Node, Path, ancestor, meeting, stands
 from loom.stores.purge import held_by, take_words
+from loom.stores.stored import damaged, is_garbled, read_each, read_rows, read_stored
 from loom.stores.together import TAKES_PART, bring_along, join
 
 Status = Literal["active", "archived", "importing", "purged"]
@@ -92,6 +91,7 @@ _COLUMNS = (
 )
 _OF_S = ", ".join(f"s.{name}" for name in _COLUMNS.split(", "))
 _FROM = f"SELECT {_OF_S}, t.key, t.tenant, t.project, t.id FROM sessions s JOIN trees t ON t.key = s.tree"
+_TREE_KEY = 17  # the column of the tree's key in it
 _SCOPED = "s.tenant = $1 AND s.project = $2 AND ($3 = '' OR s.agent = $3)"
 
 
@@ -100,15 +100,15 @@ def _to_row(row: Row, tree: TreeRow | None = None) -> SessionRow:
     return SessionRow(
         key=row[0],
         id=row[1],
-        tree=tree or TreeRow(*row[17:]),
+        tree=tree or TreeRow(*row[_TREE_KEY:]),
         agent=row[2],
         title=row[3],
         model=row[4],
         status=row[5],
         origin=row[6],
         cursor=row[7],
-        head=_head(row[8]),
-        asides=msgspec.convert(from_json(row[9]), tuple[Aside, ...]),
+        head=_head(row[8], row[1]),
+        asides=_asides(row[9], row[1]),
         usage=Usage(*row[10:14]),
         calibration=row[14],
         created=row[15],
@@ -117,9 +117,13 @@ def _to_row(row: Row, tree: TreeRow | None = None) -> SessionRow:
 
 
 @lru_cache(maxsize=64)
-def _head(text: str) -> Conversation:
+def _head(text: str, session: str) -> Conversation:
     """Read again with every change of a session, and almost always the same; tools can be long."""
-    return msgspec.convert(from_json(text), Conversation)
+    return read_stored(text, Conversation, f"the system text of session {session}")
+
+
+def _asides(text: str, session: str) -> tuple[Aside, ...]:
+    return read_stored(text, tuple[Aside, ...], f"the system messages in session {session}")
 
 
 def check_alive(row: SessionRow, status: str) -> None:
@@ -269,10 +273,17 @@ class Sessions:
         with self._database.read() as reader:
             return _one(reader, scope, name)
 
+    def find(self, scope: Scope, name: str) -> tuple[int, int]:
+        """The keys of the tree and of the session of this id, or of the one that begins so, whatever is damaged in it."""
+        with self._database.read() as reader:
+            row = _find(reader, scope, name)
+            return row[_TREE_KEY], row[0]
+
     def listed(self, scope: Scope, statuses: Sequence[Status] = ("active",), limit: int = 0) -> list[SessionRow]:
         """The sessions in scope, the one used last first."""
         with self._database.read() as reader:
-            found = reader.all(
+            found = read_rows(
+                reader,
                 f"{_FROM} WHERE {_SCOPED} AND s.status IN {{each:4}} ORDER BY s.updated DESC, s.key DESC LIMIT $5",
                 scope.tenant,
                 scope.project,
@@ -331,7 +342,7 @@ class Sessions:
             held, beside = lock(writer, row, importing)
             made, known = nodes.append(writer, row.tree, after, drafts, row.key, now)
             places = [after.id if after else "", *(node.id for node in made)]
-            system = msgspec.convert(from_json(beside), tuple[Aside, ...])
+            system = _asides(beside, row.id)
             fresh = [Aside(places[index], message) for index, message in asides]
             check_carried(*(message for _, message in asides))
             if move and held != (after.seq if after else None):
@@ -561,24 +572,35 @@ _LEFT = """SELECT n.seq, n.depth FROM nodes n JOIN sessions s ON s.key = n.sessi
 
 
 def _one(reader: Reader, scope: Scope, name: str) -> SessionRow:
+    row = _find(reader, scope, name)
+    if is_garbled(row):
+        raise damaged(f"session {row[1]}")
+    return _to_row(row)
+
+
+def _find(reader: Reader, scope: Scope, name: str) -> Row:
     check_name("session's id", name)
     scoped = (scope.tenant, scope.project, scope.agent)
-    rows = reader.all(f"{_FROM} WHERE {_SCOPED} AND s.id = $4", *scoped, name)
+    rows = read_rows(reader, f"{_FROM} WHERE {_SCOPED} AND s.id = $4", *scoped, name)
     if not rows and len(name) >= 4:
-        rows = reader.all(f"{_FROM} WHERE {_SCOPED} AND s.id >= $4 AND s.id < $5 LIMIT 3", *scoped, name, name + "\uffff")
+        sql = f"{_FROM} WHERE {_SCOPED} AND s.id >= $4 AND s.id < $5 LIMIT 3"
+        rows = read_rows(reader, sql, *scoped, name, name + "\uffff")
     if not rows:
         whose = f" of agent {scope.agent}" if scope.agent else ""
         raise ChoiceError(
             f"there is no session {shorten(name)!r}{whose} in project {scope.project!r}; loom session list shows them"
         )
     if len(rows) > 1:
-        raise ChoiceError(f"{shorten(name)!r} begins several sessions ({', '.join(row[1] for row in rows)}); give more letters")
-    return _to_row(rows[0])
+        raise ChoiceError(
+            f"{shorten(name)!r} begins several sessions ({', '.join(str(row[1]) for row in rows)}); give more letters"
+        )
+    return rows[0]
 
 
 def by_key(reader: Reader, key: int) -> SessionRow:
     row = reader.one(f"{_FROM} WHERE s.key = $1", key)
-    assert row is not None
+    if row is None:
+        raise damaged(f"session {key}")
     return _to_row(row)
 
 

@@ -8,11 +8,12 @@ from loom.conversation.canonical import to_json
 from loom.conversation.tree import Preferences
 from loom.errors import ChoiceError, shorten
 from loom.stores.database import Database, Reader, Writer
-from loom.stores.lenient import read_each, read_preferences, read_setting
 from loom.stores.sessions import Scope, check_name, lock_alive
+from loom.stores.stored import read_each, read_preferences, read_rows, read_stored
 
 # What each kind of setting holds. The doctor reads them too.
 KINDS = {"agent": Agent, "preferences": Preferences}
+_KEEP_AGAIN = "loom doctor says more, and setting it again mends it"
 EVERY_PROJECT = ""  # as the project of a setting: it holds in all of the tenant's; no project has this name
 
 
@@ -25,7 +26,8 @@ class Settings:
     def agent(self, scope: Scope, name: str) -> Agent | None:
         """The agent of this name, where it was made known."""
         data = self._data(scope.tenant, scope.project, "agent", name)
-        return None if data is None else read_setting(data, Agent, f"agent {name!r} of project {scope.project!r}")
+        what = f"agent {name!r} of project {scope.project!r}"
+        return None if data is None else read_stored(data, Agent, what, _KEEP_AGAIN)
 
     def known_agent(self, scope: Scope, name: str) -> Agent:
         found = self.agent(scope, name)
@@ -36,8 +38,8 @@ class Settings:
     def agents(self, scope: Scope) -> list[Agent]:
         with self._database.read() as reader:
             sql = "SELECT data, name FROM settings WHERE tenant = $1 AND project = $2 AND kind = 'agent' ORDER BY name"
-            found = reader.all(sql, scope.tenant, scope.project)
-        return read_each(found, lambda row: read_setting(row[0], Agent, ""), lambda row: f"agent {row[1]!r}")
+            found = read_rows(reader, sql, scope.tenant, scope.project)
+        return read_each(found, lambda row: read_stored(row[0], Agent, ""), lambda row: f"agent {row[1]!r}")
 
     def keep_agent(self, scope: Scope, agent: "Agent | Mapping[str, Any]", now: int) -> Agent:
         agent = Agent.of(agent)

@@ -17,7 +17,7 @@ from typing import Any
 import apsw
 
 from loom.errors import StoreError
-from loom.stores.database import Reader, Row, Writer, busy_seconds, filled
+from loom.stores.database import Reader, Row, Writer, busy_seconds, filled, text_of
 
 MEMORY = ":memory:"
 _IDLE = 8  # connections kept for the next reader
@@ -32,6 +32,7 @@ _TOKENS = {
     "node_key": "INTEGER PRIMARY KEY",
     "node_tail": "",
 }
+_AS_BYTES = "typeof({name}) = 'text', CASE typeof({name}) WHEN 'text' THEN CAST({name} AS BLOB) ELSE {name} END"
 _PARAMETER = re.compile(r"\$(\d+)")
 
 # What a value may do wrong on its way into a statement: half a surrogate pair, a number past 64 bits. On its way out: no UTF-8.
@@ -58,6 +59,15 @@ def _spelled(sql: str) -> str:
     return _PARAMETER.sub(r"?\1", filled(sql, _TOKENS))
 
 
+@contextmanager
+def _ended(cursor: apsw.Cursor) -> Iterator[None]:
+    """A statement that is left half read keeps its snapshot, and with it the log."""
+    try:
+        yield
+    finally:
+        cursor.close(True)
+
+
 class _Statements:
     """What runs inside one transaction."""
 
@@ -70,7 +80,9 @@ class _Statements:
     def all(self, sql: str, *values: Any) -> list[Row]:
         spelled = self._ready(sql)
         try:
-            return self._connection.execute(spelled, values).fetchall()
+            cursor = self._connection.execute(spelled, values)
+            with _ended(cursor):
+                return cursor.fetchall()
         except _REFUSED as error:
             raise self._failed(error) from error
 
@@ -78,11 +90,24 @@ class _Statements:
         spelled = self._ready(sql)
         try:
             cursor = self._connection.execute(spelled, values)
-            row: Row | None = cursor.fetchone()
-            cursor.close(True)
+            with _ended(cursor):
+                row: Row | None = cursor.fetchone()
             return row
         except _REFUSED as error:
             raise self._failed(error) from error
+
+    def all_garbled(self, sql: str, *values: Any) -> list[Row]:
+        spelled = self._ready(sql)
+        try:
+            cursor = self._connection.execute(spelled, values)
+            with _ended(cursor):
+                names = [f"c{number}" for number, _ in enumerate(cursor.get_description())]
+            columns = ", ".join(_AS_BYTES.format(name=name) for name in names)
+            found = self.all(f"WITH found ({', '.join(names)}) AS ({spelled}) SELECT {columns} FROM found", *values)
+        except _REFUSED as error:
+            raise self._failed(error) from error
+        pairs = (zip(row[::2], row[1::2], strict=True) for row in found)
+        return [tuple(text_of(value) if is_text else value for is_text, value in row) for row in pairs]
 
     def many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
         spelled = self._ready(sql)
@@ -103,9 +128,12 @@ class _Statements:
         return _spelled(sql)
 
     def _failed(self, error: Exception) -> StoreError:
-        # SQLite undoes the whole transaction on some errors, and would then commit each later statement by itself.
-        self.failure = self._database.told(error)
-        return self.failure
+        told = self._database.told(error)
+        # SQLite undoes the whole transaction on some errors, and would then commit each later statement by itself. A text that
+        # cannot be read is no such error, and who goes around it may read on.
+        if not isinstance(error, UnicodeDecodeError):
+            self.failure = told
+        return told
 
 
 class _Connections:

@@ -91,7 +91,7 @@ def _anything(name: str) -> bool:
 
 
 _Number = Annotated[int, Meta(ge=0, le=_LARGEST)]
-_Digits = Annotated[str, Meta(pattern="^[0-9]{1,15}$")]
+Digits = Annotated[str, Meta(pattern="^[0-9]{1,15}$")]
 KINDS = {
     "working": _Kind(Working, _unnamed),
     "handoff": _Kind(Handoff, _unnamed),
@@ -99,7 +99,7 @@ KINDS = {
     "overflow": _Kind(Annotated[int, Meta(ge=1, le=_LARGEST)], lambda name: "\0" not in name),
     "policy": _Kind(str | Policy, _unnamed),
     "recalled": _Kind(Annotated[int, Meta(ge=-1, le=_LARGEST)], is_node_id, lambda name, value: (name,)),
-    "seen": _Kind(_Digits, _unnamed),
+    "seen": _Kind(Digits, _unnamed),
     "joined": _Kind(bool, _unnamed),
     REQUEST: _Kind(Request, _unnamed, lambda name, value: (value.node,) if value.node else ()),
     "buffer": _Kind(str, _unnamed),

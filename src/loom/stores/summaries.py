@@ -6,14 +6,14 @@ They are never changed. One that was undone has a record that says so, and is no
 from collections.abc import Collection
 from hashlib import blake2b
 
-import msgspec
 from msgspec.structs import replace
 
-from loom.conversation.canonical import from_json, to_json
+from loom.conversation.canonical import to_json
 from loom.conversation.checked import Checked
 from loom.stores.database import Database, Reader
 from loom.stores.path import Node, Path
 from loom.stores.sessions import SessionRow, lock_alive
+from loom.stores.stored import read_stored
 from loom.stores.views import origin_of
 
 _RECENT = 512  # summaries of a tree that are looked through for those of a path
@@ -54,7 +54,7 @@ class Summaries:
             found = reader.all(_NEWEST, row.tree.key, str(_family(reader, row)))
             chain: list[Summary] = []
             for node, depth, name, data in found:
-                summary = replace(msgspec.convert(from_json(data), Summary), name=name)
+                summary = replace(read_stored(data, Summary, f"a summary in session {row.id}"), name=name)
                 if summary.stop != (chain[0].start if chain else summary.stop) or not path.holds(node, depth):
                     continue
                 if {at for at in hidden if summary.start <= at < summary.stop} != set(summary.hidden):
@@ -74,7 +74,7 @@ class Summaries:
         """What models said of large ones among these nodes, by their keys."""
         with self._database.read() as reader:
             found = reader.all(_DIGESTS, row.tree.key, str([node.seq for node in nodes])) if nodes else []
-            return {node: str(from_json(data)) for node, data in found}
+            return {node: read_stored(data, str, "what a model said of a message") for node, data in found}
 
     def retire(self, row: SessionRow, since: int, now: int) -> int:
         """Let no summary stand any more that this session wrote at a time or later; how many there were."""

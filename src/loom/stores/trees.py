@@ -4,22 +4,21 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from loom.conversation.canonical import from_json, to_json
+from loom.conversation.canonical import to_json
 from loom.conversation.outline import Twig
 from loom.conversation.tree import TreeHead
 from loom.errors import ChoiceError, shorten
 from loom.stores import nodes
 from loom.stores.bearing import kept_back, marked_in
 from loom.stores.database import Database, Reader, Row
-from loom.stores.lenient import UNREADABLE, read_each, read_head
-from loom.stores.marks import Mark, Marks, marks_in, marks_of, summed
+from loom.stores.marks import Hung, Mark, Marks, marks_in, marks_of, summed
 from loom.stores.nodes import TreeRow
 from loom.stores.path import BY_SEQ, OF_N, TREE, Node, Opened, Path, named, to_node
 from loom.stores.sessions import Scope, check_name
+from loom.stores.stored import damaged, read_each, read_head, read_rows, read_stored
 
 _COLUMNS = "t.key, t.tenant, t.project, t.id, t.title, t.data, t.created"
 _SCOPED = """t.tenant = $1 AND t.project = $2
@@ -51,21 +50,18 @@ class Kin(Struct, frozen=True):
 
 
 @lru_cache(maxsize=256)
-def _head(text: str) -> TreeHead:
-    return msgspec.convert(from_json(text), TreeHead)
+def _head(text: str, tree: str) -> TreeHead:
+    return read_head(text, tree)
 
 
 def _to_tree(row: Row) -> StoredTree:
-    try:
-        head = _head(row[5])
-    except UNREADABLE:
-        head = read_head(row[5], row[3])
-    return StoredTree(TreeRow(*row[:4]), row[4], head, row[6])
+    return StoredTree(TreeRow(*row[:4]), row[4], _head(row[5], row[3]), row[6])
 
 
 def tree_of(reader: Reader, tree: TreeRow) -> StoredTree:
     row = reader.one(f"SELECT {_COLUMNS} FROM trees t WHERE t.key = $1", tree.key)
-    assert row is not None
+    if row is None:
+        raise damaged(f"tree {tree.id}")
     return _to_tree(row)
 
 
@@ -103,7 +99,8 @@ class Trees:
     def listed(self, scope: Scope, limit: int = 0) -> list[Listed]:
         """The trees in scope that hold anything or were made as trees, the one used last first."""
         with self._database.read() as reader:
-            found = reader.all(
+            found = read_rows(
+                reader,
                 f"""SELECT {_COLUMNS}, (SELECT count(*) FROM nodes n WHERE n.tree = t.key),
                     (SELECT max(s.updated) FROM sessions s WHERE s.tree = t.key) AS used FROM trees t
                     WHERE {_SCOPED} AND EXISTS (SELECT 1 FROM sessions s WHERE s.tree = t.key AND s.status <> 'purged')
@@ -189,7 +186,7 @@ class Trees:
             )
         counted: dict[int, dict[str, int]] = {}
         for parent, data, count in found:
-            edge = from_json(data).get("edge", "continuation") if data else "continuation"
+            edge = read_stored(data, Hung, "how a node hangs in its tree").edge if data else "continuation"
             of = counted.setdefault(parent, {})
             of[edge] = of.get(edge, 0) + count
         return {seq: Kin(of.get("continuation", 0), of.get("annotation", 0)) for seq, of in counted.items()}

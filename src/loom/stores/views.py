@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from hashlib import blake2b
+from itertools import pairwise
+from math import isfinite
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -12,16 +13,18 @@ from loom.context.epochs import Epoch
 from loom.context.handles import Cut, mint, texts_of, to_lines
 from loom.context.places import Stretch
 from loom.context.report import Piece
-from loom.conversation.canonical import from_json, to_json
+from loom.conversation.canonical import to_json
 from loom.conversation.message import Message
-from loom.errors import ChoiceError, shorten
+from loom.errors import ChoiceError, StoreError, shorten
 from loom.stores import nodes
 from loom.stores.bearing import marked_in, why_kept_back
-from loom.stores.database import Database, Reader, Writer
+from loom.stores.database import Database, Reader, Row, Writer
 from loom.stores.path import CHUNK, Node, Opened, Path, stands
 from loom.stores.sessions import Scope, SessionRow, check_alive, lock_alive
+from loom.stores.stored import UNREADABLE, damaged, decode_stored, is_text_damaged, read_stored
 
 KEPT = 64  # epochs of a session whose views are kept, for undoing them
+_HIGHEST_RATIO = 100.0
 TRIED = 16  # epochs of a session that are tried for one that stands on a path
 _GENERATIONS = 64  # of forks without a request of their own that are gone through to find one
 
@@ -71,6 +74,13 @@ class View(Struct, frozen=True, kw_only=True):
     shown: tuple[str, ...] = ()  # those of them that its requests show
     of: int = -1  # the epoch that this one brings back
     undone: bool = False  # and no request has told so yet
+
+
+class Newest(Struct, frozen=True):
+    """The newest view of a path, where there is one that can be read."""
+
+    view: View | None
+    is_damaged: bool = False
 
 
 class Kept(Struct, frozen=True, omit_defaults=True):
@@ -123,16 +133,27 @@ class Views:
 
     def newest(self, row: SessionRow, path: Path) -> View | None:
         """The newest view whose whole span is on this path: the session's own, else one of the session that it was forked from."""
+        return self.find_newest(row, path).view
+
+    def find_newest(self, row: SessionRow, path: Path) -> "Newest":
+        """The same, and whether there was one that is damaged."""
         with path.database.read() as reader:
             for tried in range(TRIED):
-                found = reader.one(_NEWEST, row.key, row.tree.key, tried)
+                try:
+                    found = reader.one(_NEWEST, row.key, row.tree.key, tried)
+                except StoreError as error:
+                    if is_text_damaged(error):
+                        return Newest(None, is_damaged=True)
+                    raise
                 if found is None:
-                    return None
-                session, node, depth, seen, digest, data = found
+                    break
+                session, node, depth, seen, digest, data, epoch, check = found
                 if path.holds(node, depth):
-                    view = msgspec.convert(from_json(data), View)
-                    return replace(view, node=node, session=session, epoch=replace(view.epoch, seen=seen, hash=digest))
-        return None
+                    view = read_view(data, check, epoch, depth)
+                    if view is None:
+                        return Newest(None, is_damaged=True)
+                    return Newest(replace(view, node=node, session=session, epoch=replace(view.epoch, seen=seen, hash=digest)))
+        return Newest(None)
 
     def is_newest(self, row: SessionRow, view: View | None, path: Path) -> bool:
         """Whether this is how far the session's requests went; another program may have gone on with it. A purged one ends here."""
@@ -151,11 +172,18 @@ class Views:
         """Let the epoch before the newest one stand again, as one more; its number, and when it first began."""
         with self._database.write() as writer:
             lock_alive(writer, row.key)
-            kept = writer.all("SELECT epoch, node, seen, hash, data, created FROM views WHERE session = $1 ORDER BY epoch", row.key)
-            views = {number: msgspec.convert(from_json(data), View) for number, _, _, _, data, _ in kept}
+            found = writer.all(_EVERY_VIEW, row.key, row.tree.key)
+            readable = ((one[:6], read_view(one[4], one[7], one[0], one[6])) for one in found)
+            kept, views = [], dict[int, View]()
+            for one, view in readable:
+                if view is not None:
+                    kept.append(one)
+                    views[one[0]] = view
             if not views:
                 raise ChoiceError(f"session {row.id} has made no request of its own yet, so there is no epoch to undo")
-            newest = max(views)
+            newest = max(one[0] for one in found)
+            if newest not in views:
+                raise damaged(f"the newest epoch of session {row.id}")
             standing = views[newest].of if views[newest].of >= 0 else newest
             before = [one for one in kept if one[0] < standing and views[one[0]].of < 0]
             if not before:
@@ -316,19 +344,68 @@ class Reach:
         """Where the session's last request ended, and the handles in its markers."""
         if not self._looked:
             self._looked = True
-            found = self._reader.one(_LAST_VIEW, self._session)
-            if found is not None:
-                view = msgspec.convert(from_json(found[1]), View)
+            found = _one_or_none(self._reader, _LAST_VIEW, self._session, self._tree)
+            view = read_view(found[1], found[2], found[3], found[4]) if found is not None else None
+            if found is not None and view is not None:
                 self._last = nodes.get(self._reader, self._tree, found[0]), frozenset(handles_of(view))
         return self._last
 
 
-_LAST_VIEW = "SELECT node, data FROM views WHERE session = $1 ORDER BY epoch DESC LIMIT 1"
+_LAST_VIEW = """SELECT v.node, v.data, v.digest, v.epoch, n.depth FROM views v JOIN nodes n ON n.tree = $2 AND n.seq = v.node
+    WHERE v.session = $1 ORDER BY v.epoch DESC LIMIT 1"""
 
 
 def digest_of(data: str) -> str:
     """By what a view is known to be as it was written."""
     return blake2b(data.encode(errors="surrogatepass"), digest_size=12, person=b"view").hexdigest()
+
+
+def read_view(data: object, digest: str, epoch: int, depth: int) -> View | None:
+    """A view as it was written; none where it is damaged: it is only a cache, and the next request begins an epoch."""
+    try:
+        if not isinstance(data, str) or (digest and digest_of(data) != digest):
+            return None
+        view = decode_stored(data, View)
+        check_view(view, epoch, depth)
+    except UNREADABLE:
+        return None
+    return view
+
+
+def _one_or_none(reader: Reader, sql: str, *values: Any) -> Row | None:
+    """A view's row; none where its text is damaged."""
+    try:
+        return reader.one(sql, *values)
+    except StoreError as error:
+        if is_text_damaged(error):
+            return None
+        raise
+
+
+def check_view(view: View, epoch: int, depth: int) -> None:
+    """Raises ValueError where a view cannot be one of a path that ends at this depth."""
+    if view.epoch.number != epoch or view.epoch.history is not None or not view.epoch.policy:
+        raise ValueError("its epoch is another")
+    if not (isfinite(view.ratio) and 0 < view.ratio <= _HIGHEST_RATIO) or view.total < 0 or view.of < -1 or view.as_of < 0:
+        raise ValueError("its numbers are none that are counted")
+    _check_stretches(view.ranges, depth + 1)
+    if not view.ranges or len(view.positions) not in (0, len(view.epoch.pieces)):  # older versions did not know where
+        raise ValueError("it does not say where its pieces stand")
+    _check_stretches(view.positions, depth + 1)
+    for piece in view.epoch.pieces:
+        if not piece.items or not 0 <= piece.span.start < piece.span.stop:
+            raise ValueError("one of its pieces is empty")
+    for before, after in pairwise(view.epoch.pieces):
+        if before.span.stop != after.span.start:
+            raise ValueError("its pieces do not follow each other")
+
+
+def _check_stretches(stretches: tuple[tuple[int, int], ...], length: int) -> None:
+    begin = 0
+    for start, stop in stretches:
+        if not 0 <= start < stop <= length or start < begin:
+            raise ValueError(f"a stretch from {start} to {stop} is not on its path")
+        begin = start
 
 
 def handles_of(view: View) -> set[str]:
@@ -393,7 +470,7 @@ _NEWEST = f"""WITH RECURSIVE o (key, tenant, project, origin, tree, age) AS (
         SELECT s.key, s.tenant, s.project, s.origin, s.tree, o.age + 1 FROM o CROSS JOIN sessions s
         WHERE s.tenant = o.tenant AND s.project = o.project AND s.id = o.origin AND s.tree = $2 AND s.key < o.key
         AND o.age < {_GENERATIONS} AND (SELECT v.session FROM views v WHERE v.session = o.key LIMIT 1) IS NULL)
-    SELECT v.session, v.node, n.depth, v.seen, v.hash, v.data FROM o CROSS JOIN views v CROSS JOIN nodes n
+    SELECT v.session, v.node, n.depth, v.seen, v.hash, v.data, v.epoch, v.digest FROM o CROSS JOIN views v CROSS JOIN nodes n
     WHERE v.session = o.key AND n.tree = o.tree AND n.seq = v.node ORDER BY o.age, v.epoch DESC LIMIT 1 OFFSET $3"""
 
 
@@ -408,6 +485,8 @@ def origin_of(reader: Reader, tree: int, session: int) -> int | None:
     return found[0] if found else None
 
 
+_EVERY_VIEW = """SELECT v.epoch, v.node, v.seen, v.hash, v.data, v.created, n.depth, v.digest FROM views v
+    JOIN nodes n ON n.tree = $2 AND n.seq = v.node WHERE v.session = $1 ORDER BY v.epoch"""
 _STANDING = """SELECT s.status, v.epoch, v.node, v.seen FROM sessions s LEFT JOIN views v ON v.session = s.key
     WHERE s.key = $1 ORDER BY v.epoch DESC LIMIT 1"""
 
@@ -427,7 +506,7 @@ def _kept(cut: Cut, node: Node | None) -> Kept:
 
 
 def _read(data: str) -> Kept:
-    return msgspec.convert(from_json(data), Kept)
+    return read_stored(data, Kept, "what a handle stands for")
 
 
 def _resolve(

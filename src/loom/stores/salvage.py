@@ -1,0 +1,341 @@
+"""What of a damaged tree can be exported: whatever an import will prove. What cannot is named and left out.
+
+A node goes with all behind it; a session then stands at the last node before that. What else names such a node goes too.
+"""
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable
+from typing import Any, TypeVar, get_args
+
+import msgspec
+from msgspec.structs import replace
+
+from loom.budget.calibration import Calibration
+from loom.conversation.agents import Agent
+from loom.conversation.canonical import to_json
+from loom.conversation.identity import is_local, is_node_id, node_id
+from loom.conversation.message import ROLES, Conversation
+from loom.conversation.tree import TreeHead
+from loom.errors import StoreError, TranscriptError
+from loom.stores import settings
+from loom.stores.database import Reader, Row
+from loom.stores.intake import check_session
+from loom.stores.lines import (
+    Beside,
+    HandleLine,
+    Moment,
+    NodeLine,
+    SessionLine,
+    SettingLine,
+    State,
+    Tokens,
+    TreeLine,
+    ViewLine,
+    read_line,
+)
+from loom.stores.nodes import plain
+from loom.stores.path import to_message
+from loom.stores.proof import check_message, check_record, is_spent, spent_on, unknown_markers, wrong_with_handle
+from loom.stores.sessions import Aside, Status, Usage, check_name
+from loom.stores.states import LOCAL, read_state
+from loom.stores.stored import UNREADABLE, Damaged, decode_stored
+from loom.stores.views import Kept, handles_of, read_view
+
+_T = TypeVar("_T")
+_REFUSED = (*UNREADABLE, TranscriptError)
+_NAMED = 5  # things left out that an error names
+
+
+class LeftOut:
+    """What could not be exported, in the order in which it was met."""
+
+    def __init__(self, things: list[str] | None = None) -> None:
+        self._silent = things is not None  # whoever gave the list looks at it
+        self.things: list[str] = [] if things is None else things
+
+    def add(self, what: str) -> None:
+        self.things.append(what)
+
+    def check(self) -> None:
+        """Raises where something was left out."""
+        if self.things and not self._silent:
+            more = f" and {len(self.things) - _NAMED} more" if len(self.things) > _NAMED else ""
+            raise StoreError(
+                f"the store is damaged, and {len(self.things)} of its things could not be exported: "
+                f"{'; '.join(self.things[:_NAMED])}{more}. The rest was written and can be imported; loom doctor says more"
+            )
+
+
+def _can_be_read(line: object) -> bool:
+    """Whether an import can read a line."""
+    try:
+        _read_again(line)
+    except _REFUSED:
+        return False
+    return True
+
+
+def _read_again(line: object) -> None:
+    """As an import reads it."""
+    found = read_line(0, to_json(line))
+    if isinstance(found, SessionLine):
+        check_session(0, found)
+    if isinstance(found, SessionLine | TreeLine):
+        check_name("id", found.id)
+        check_name("title", found.title)
+        if not found.id:
+            raise ValueError("it has no id")
+
+
+def sound_setting(line: SettingLine, left_out: LeftOut) -> bool:
+    """Whether a setting can be read; it is left out else."""
+    try:
+        _read_again(line)
+        held: Any = settings.KINDS.get(line.kind, Any)
+        settled = decode_stored(line.data, held)
+        if isinstance(settled, Agent) and settled.name != line.name:
+            raise ValueError("it is another agent")
+    except _REFUSED:
+        left_out.add(f"the {line.kind} {line.name}".rstrip())
+        return False
+    return True
+
+
+def _is_number(value: object, kind: Any) -> bool:
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+class _Seqs:
+    """Keys of nodes, met in their order: eight bytes each, for a part of a tree may be long."""
+
+    def __init__(self) -> None:
+        self._found = array("q")
+
+    def add(self, seq: int) -> None:
+        if not self._found or seq > self._found[-1]:
+            self._found.append(seq)
+
+    def __contains__(self, seq: int) -> bool:
+        at = bisect_left(self._found, seq)
+        return at < len(self._found) and self._found[at] == seq
+
+
+def _can_be_written(record: Beside, depth: int) -> bool:
+    """Whether an import can read a record that stands beside a node of this depth."""
+    try:
+        if record.data is not None:
+            check_record(record.kind, record.name, record.data, depth)
+        msgspec.convert(msgspec.to_builtins(record), Beside)
+    except UNREADABLE:
+        return False
+    return True
+
+
+class Salvage:
+    """What is sound of one tree."""
+
+    def __init__(self, reader: Reader, tree: int, left_out: LeftOut, is_part: bool) -> None:
+        self._reader, self._tree, self._left_out = reader, tree, left_out
+        self._looked_at = _Seqs() if is_part else None  # where not all of the nodes are exported, those that are
+        self._id = ""
+        self._bad: set[int] = set()  # nodes that are left out
+        self._bad_handles: set[str] = set()
+
+    def tree(self, line: TreeLine) -> TreeLine | None:
+        self._id = line.id
+        try:
+            decode_stored(line.data, TreeHead)
+        except UNREADABLE:
+            self._left_out.add(f"what tree {line.id} says of itself")
+            line = replace(line, data="{}")
+        return self._or_none(replace(line, title=self._text(line.title, f"the title of tree {line.id}")), f"tree {line.id}")
+
+    def _text(self, text: Any, what: str) -> str:
+        """A text that can be shown, whatever became of it."""
+        if isinstance(text, str) and plain(text) == text:
+            return text
+        self._left_out.add(what)
+        return plain(str(text))
+
+    # Nodes
+
+    def look_at(self, rows: Iterable[Row]) -> None:
+        """Find the nodes of a page that cannot be proved, and those behind them; parents come before their children."""
+        for row in rows:
+            seq, name, after, local, _, body, generation, role, tokens, _, parent, _ = row
+            why = "what it comes after is left out"
+            if parent is None or (after is not None and parent < seq and self.is_sound(parent)):
+                why = self._wrong_with_node(name, after, local, body, generation, role)
+                why = why or ("" if body is not None or _is_number(tokens, Tokens) else "its tokens cannot be")
+            if why:
+                self._bad.add(seq)
+                self._left_out.add(f"node {local} of tree {self._id} ({why})")
+            elif self._looked_at is not None:
+                self._looked_at.add(seq)
+
+    def _wrong_with_node(self, name: str, after: str | None, local: str, body: str | None, generation: str, role: str) -> str:
+        try:
+            if not is_local(local, name) or plain(generation) != generation:
+                return "its name is not its own"
+            if body is None:
+                return "" if is_node_id(name) and role in ROLES else "it is neither a message nor a purged one"
+            message = to_message(body)
+            check_message(message)
+            if message.role not in ROLES or node_id(self._id, after or "", message, generation) != name:
+                return "it is not what its id says"
+        except UNREADABLE:
+            return "it cannot be read"
+        return ""
+
+    def is_sound(self, seq: int) -> bool:
+        """Whether a node is exported."""
+        return seq not in self._bad and (self._looked_at is None or seq in self._looked_at)
+
+    def node(self, line: NodeLine, depth: int) -> NodeLine:
+        """A node with those records beside it that can be read."""
+        kept = tuple(record for record in line.records if self._is_sound_record(line, record, depth))
+        if len(kept) == len(line.records) and _is_number(line.created, Moment):
+            return line
+        return replace(line, records=kept, created=self._moment(line.created, f"when node {line.local} was written"))
+
+    def _is_sound_record(self, line: NodeLine, record: Beside, depth: int) -> bool:
+        if not _can_be_written(record, depth):
+            self._left_out.add(f"the {record.kind} of node {line.local}")
+            return False
+        return line.body is not None or record.data is None or record.kind == "edge"
+
+    # Sessions
+
+    def session(self, row: Row, states: Iterable[Row]) -> SessionLine | None:
+        """A session as far as it can be read."""
+        key, name = row[:2]
+        what = f"session {name}"
+        head = self._read(row[7], Conversation, f"the system text of {what}") or Conversation(messages=())
+        asides = self._read(row[8], tuple[Aside, ...], f"the system messages in {what}") or ()
+        line = SessionLine(
+            id=self._text(name, f"the id of {what}"),
+            agent=self._text(row[2], f"the agent of {what}"),
+            title=self._text(row[3], f"the title of {what}"),
+            status=self._status(row[4], what),
+            origin=self._text(row[5], f"the origin of {what}"),
+            cursor=self._standing(row[6], what),
+            head=head,
+            asides=tuple(aside for aside in asides if not aside.after or self._is_here(aside.after)),
+            calibration=self._read(row[9], Calibration, f"the calibration of {what}") if row[9] else None,
+            states=tuple(state for state in self._states(states, what)),
+            created=self._moment(row[10], f"when {what} began"),
+            updated=self._moment(row[11], f"when {what} was last used"),
+            usage=self._usage(key, Usage(*row[12:16]), what),
+        )
+        return self._or_none(line, what)
+
+    def _moment(self, moment: Any, what: str) -> int:
+        if _is_number(moment, Moment):
+            return int(moment)
+        self._left_out.add(what)
+        return 0
+
+    def _status(self, status: Any, what: str) -> Any:
+        if status in get_args(Status):
+            return status
+        self._left_out.add(f"the status of {what}")
+        return "active"
+
+    def _standing(self, seq: int | None, what: str) -> str:
+        """The node at which a session stands, or the last before it that is not left out."""
+        while seq is not None and not self.is_sound(seq):
+            row = self._reader.one("SELECT parent FROM nodes WHERE tree = $1 AND seq = $2 AND parent < seq", self._tree, seq)
+            seq = row[0] if row else None
+        if seq is None:
+            return ""
+        row = self._reader.one("SELECT id FROM nodes WHERE tree = $1 AND seq = $2", self._tree, seq)
+        if row is None:
+            self._left_out.add(f"the node at which {what} stands")
+        return row[0] if row else ""
+
+    def _states(self, rows: Iterable[Row], what: str) -> Iterable[State]:
+        for kind, name, data, updated in rows:
+            if kind in LOCAL:
+                continue
+            try:
+                sound = all(map(self._is_here, read_state(kind, name, data)[1]))
+            except UNREADABLE:
+                sound = False
+            if sound:
+                yield State(kind=kind, name=name, data=data, updated=updated)
+            else:
+                self._left_out.add(f"the {kind} {name} of {what}")
+
+    def _is_here(self, name: str) -> bool:
+        """Whether a node is in the tree and is exported."""
+        row = self._reader.one("SELECT seq FROM nodes WHERE tree = $1 AND id = $2", self._tree, name)
+        return row is not None and self.is_sound(row[0])
+
+    def _usage(self, session: int, usage: Usage, what: str) -> Usage:
+        spent = spent_on(self._reader, self._tree, session, self._is_sound_usage)
+        if spent is None or is_spent(usage, spent):
+            return usage
+        self._left_out.add(f"what {what} used, beyond what its answers say")
+        return spent
+
+    def _is_sound_usage(self, row: Row) -> bool:
+        node, kind, name, author, data, created = row
+        record = Beside(kind=kind, name=name, author=author, data=data, created=created)
+        return self.is_sound(node) and _can_be_written(record, 0)
+
+    # Handles and views
+
+    def handle(self, line: HandleLine, sessions: tuple[str, ...]) -> HandleLine | None:
+        wrong = line.kept is not None and self._is_wrong(line, line.kept, sessions)
+        if wrong or not _can_be_read(line):
+            self._leave_out_handle(line.handle)
+            return None
+        return line
+
+    def _is_wrong(self, line: HandleLine, kept: Kept, sessions: tuple[str, ...]) -> bool:
+        named = {name for stretch in kept.nodes for name in stretch if "/" not in name} | ({kept.at} if kept.at else set())
+        if not all(map(self._is_here, named)):
+            return True
+        try:
+            return bool(wrong_with_handle(self._reader, self._tree, line.handle, line.kind, kept, sessions))
+        except Damaged:  # the way from one of its nodes to another
+            return True
+
+    def kept(self, handle: str, data: str | None) -> Kept | None:
+        try:
+            return decode_stored(data, Kept) if data is not None else None
+        except UNREADABLE:
+            self._leave_out_handle(handle)
+            return None
+
+    def _leave_out_handle(self, handle: str) -> None:
+        self._bad_handles.add(handle)
+        self._left_out.add(f"handle {handle}")
+
+    def view(self, row: Row, by: str | None, session: str) -> ViewLine | None:
+        epoch, _, node, seen, digest, data, created, seq, depth, check = row
+        what = f"epoch {epoch} of session {session}"
+        view = read_view(data, check, epoch, depth) if self.is_sound(seq) else None
+        if view is None or handles_of(view) & self._bad_handles or unknown_markers(self._reader, self._tree, view):
+            self._left_out.add(what)
+            return None
+        line = ViewLine(epoch=epoch, by=by, node=node, seen=seen, hash=digest, view=view, created=created)
+        return self._or_none(line, what)
+
+    def _read(self, text: Any, kind: type[_T], what: str) -> _T | None:
+        try:
+            return decode_stored(text, kind)
+        except UNREADABLE:
+            self._left_out.add(what)
+            return None
+
+    def _or_none(self, line: _T, what: str) -> _T | None:
+        if _can_be_read(line):
+            return line
+        self._left_out.add(what)
+        return None
