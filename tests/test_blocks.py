@@ -117,9 +117,12 @@ def test_nulls_of_answers_that_no_request_takes_are_not_sent_back() -> None:
     thought = {"type": "reasoning", "id": "rs_1", "summary": [], "content": None, "encrypted_content": "x", "status": None}
     call = {"type": "function_call", "id": None, "call_id": "c1", "name": "find", "arguments": "{}", "namespace": None}
     output = {"type": "function_call_output", "call_id": "c1", "output": "found", "created_by": None}
-    items = weave([USER, thought, call, output, USER], window=20_000).responses()["input"]
+    part = {"type": "output_text", "text": "there", "annotations": [], "logprobs": None}
+    said = {"type": "message", "id": "m1", "role": "assistant", "content": [part], "status": "completed"}
+    items = weave([USER, thought, call, output, said, USER], window=20_000).responses()["input"]
     assert items[1] == {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x"}
     assert items[2] == {"type": "function_call", "call_id": "c1", "name": "find", "arguments": "{}"}
     assert items[3] == {"type": "function_call_output", "call_id": "c1", "output": "found"}
+    assert items[4] == said | {"content": [{"type": "output_text", "text": "there", "annotations": []}]}
     found = dialect("responses").check({"model": "gpt-5", "input": [USER, thought, call, output, USER]})
     assert {finding.place for finding in found if finding.rule == "null-field"} >= {"input[1].content", "input[2].id"}

@@ -74,7 +74,7 @@ ITEM_FIELDS = {
     ),
 }
 REASONING_FIELDS = {"content": ("null-field", True)}
-PART_FIELDS = {"parsed": ("parsed-field", False)}
+PART_FIELDS = {"parsed": ("parsed-field", False), "logprobs": ("null-field", True)}
 _find = finder(RULES)
 
 

@@ -99,7 +99,8 @@ def finder(rules: Mapping[str, Rule]) -> Callable[[str, str, str], Finding]:
 def answer_fields_in(wire: Mapping[str, Any], table: Mapping[str, tuple[str, bool]]) -> Iterator[tuple[str, str]]:
     """The fields of an object that only answers have, and the rule that each breaks; some only where they are empty."""
     for name, (rule, only_empty) in table.items():
-        if name in wire and (not only_empty or wire[name] in (None, [])):
+        empty: tuple[Any, ...] = (None,) if rule == "null-field" else (None, [])
+        if name in wire and (not only_empty or wire[name] in empty):
             yield name, rule
 
 
