@@ -26,6 +26,15 @@ def test_a_mistyped_command_is_answered_with_the_nearest_one(given: list[str], m
     assert f"did you mean '{meant}'?" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("given", "meant"), [(["weave", "x", "--windw", "3"], "--window"), (["show", "x", "--lst", "3"], "--last")]
+)
+def test_a_mistyped_option_is_answered_with_the_nearest_one(given: list[str], meant: str) -> None:
+    done = loom(*given)
+    assert done.returncode == 2
+    assert f"No such option '{given[2]}'. Did you mean '{meant}'?" in done.stderr
+
+
 def test_a_command_that_is_like_no_other_is_answered_with_all() -> None:
     assert "it is one of list, show" in loom("policy", "qqq").stderr
 

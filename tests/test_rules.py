@@ -79,6 +79,7 @@ BROKEN: dict[str, dict[str, Any]] = {
         "no-messages": chat(),
         "arguments-text": chat(USER, chat_call("a", arguments={}), chat_result("a")),
         "unknown-role": chat({"role": "wizard", "content": "x"}),
+        "name-form": chat(USER | {"name": "Mary Ann"}),
         "parsed-field": chat(USER, chat_call("a", parsed_arguments={}), chat_result("a")),
         "empty-calls": chat(USER, {"role": "assistant", "content": "hi", "tool_calls": []}),
         "null-call": chat(USER, {"role": "assistant", "content": "hi", "function_call": None}),

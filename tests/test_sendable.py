@@ -61,3 +61,19 @@ def test_halves_that_belong_together_become_their_sign_and_sound_texts_stay() ->
     [message] = repair([{"role": "user", "content": "\ud83e\uddf5 and 🧵"}]).conversation.messages
     assert message.text == "🧵 and 🧵"
     assert repair([{"role": "user", "content": "🧵 织机"}]).changes == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "sent"), [("Mary Ann\nX", "Mary_Ann_X"), ("代码员/主", "代码员_主"), ("x" * 100, "x" * 64), ("ok-1", "ok-1")]
+)
+def test_who_speaks_is_named_as_the_server_takes_it(name: str, sent: str) -> None:
+    context = weave([{"role": "user", "content": "hi", "name": name}], model="gpt-4o")
+    [message] = context.openai()["messages"]
+    assert message["name"] == sent
+    assert (name == sent) == (not [item for item in context.report.items if item.action == "repaired"])
+    assert dialect("openai").check(context.openai()) == []
+    with Loom.open(":memory:") as loom:
+        session = loom.new(model="gpt-4o")
+        session.append(Message("user", (Text("hi"),), author=" ".join(name.split())))
+        [message] = asyncio.run(session.prepare()).openai()["messages"]
+    assert message["name"] == sent

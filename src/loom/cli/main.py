@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from loom.cli.groups import Group
+from loom.cli.groups import Group, name_unknown_option
 from loom.cli.terminal import clean
 from loom.errors import LoomError, UnreadableWarning, shorten
 
@@ -53,6 +53,9 @@ class _Group(Group):
                 warnings.simplefilter("always", UnreadableWarning)
                 warnings.showwarning = _show_warning
                 return super().invoke(ctx)
+        except click.UsageError as error:
+            name_unknown_option(error)
+            raise
         except LoomError as error:
             raise _Failure(str(error)) from None
         except RecursionError:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from loom.conversation.canonical import is_sendable, to_sendable
 from loom.conversation.message import Carried, Media, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 from loom.dialects.answer_fields import drop_answer_fields
-from loom.dialects.openai_rules import MAX_CALLS, MAX_ID
+from loom.dialects.openai_rules import MAX_CALLS, MAX_ID, is_author, to_author
 from loom.dialects.wire import carried_fields, carried_form, carry, remember
 from loom.errors import shorten
 
@@ -108,7 +108,7 @@ class Mender:
 
     def mend_parts(self, index: int, message: Message) -> Message:
         """The message without what no wire, or not every wire, takes: blank texts, reasoning that leads to nothing."""
-        message = self._drop_answer_fields(index, message)
+        message = self._respell_author(index, self._drop_answer_fields(index, message))
         kept: list[Part] = []
         leads = {"openai": False, "responses": False, "anthropic": False}  # whether something to see follows, on each wire
         for given in reversed(message.parts):
@@ -155,6 +155,13 @@ class Mender:
             return message
         self._note("surrogate", index, f"wrote U+FFFD for half of a surrogate pair in a message of the {message.role}")
         return replace(message, parts=tuple(map(_sendable_part, message.parts)), author=to_sendable(message.author))
+
+    def _respell_author(self, index: int, message: Message) -> Message:
+        if not message.author or is_author(message.author):
+            return message
+        author = to_author(message.author)
+        self._note("name-form", index, f"wrote the name {shorten(message.author)!r} as {author!r}")
+        return replace(message, author=author)
 
     def _drop_answer_fields(self, index: int, message: Message) -> Message:
         message, dropped = drop_answer_fields(message)

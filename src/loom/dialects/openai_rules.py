@@ -6,11 +6,14 @@ from typing import Any, get_args
 
 from loom.conversation.message import Role
 from loom.dialects.wire import Finding, Json, Rule, answer_fields_in, expect_list, expect_object, finder, remember
+from loom.errors import shorten
 
 MAX_ID = 40
 MAX_CALLS = 128
 ROLES = {*get_args(Role), "function"}
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+MAX_AUTHOR_CHARS = 64
+_NOT_IN_AUTHORS = re.compile(r"[\s<|\\/>]+")
 
 RULES = {
     "unanswered-call": Rule(
@@ -50,6 +53,12 @@ RULES = {
         "use one of these roles",
         "openai SDK types",
     ),
+    "name-form": Rule(
+        "error",
+        f"the name of who speaks has at most {MAX_AUTHOR_CHARS} characters, no white space and none of < | \\ / >",
+        "write the name with underscores; `loom convert --repair` does",
+        "langchain#35054, semantic-kernel#9340, fastagency#74",
+    ),
     "parsed-field": Rule(
         "error",
         "a message has no fields that only the SDK adds",
@@ -81,6 +90,16 @@ ANSWER_FIELDS = {
 CALL_FIELDS = {"index": ("answer-field", False)}
 FUNCTION_FIELDS = {"parsed_arguments": ("parsed-field", False)}
 _find = finder(RULES)
+
+
+def is_author(name: str) -> bool:
+    """Whether a message may carry this name of who speaks."""
+    return 0 < len(name) <= MAX_AUTHOR_CHARS and _NOT_IN_AUTHORS.search(name) is None
+
+
+def to_author(name: str) -> str:
+    """The name as a message may carry it."""
+    return _NOT_IN_AUTHORS.sub("_", name)[:MAX_AUTHOR_CHARS]
 
 
 def check(wire: Any) -> list[Finding]:
@@ -123,6 +142,9 @@ def check_messages(messages: Iterable[Any]) -> Iterator[Finding]:
         if role == "function" and not legacy:
             yield _find("orphan-result", place, "no function_call just before")
         legacy = isinstance(message.get("function_call"), dict)
+        name = message.get("name")
+        if role != "tool" and isinstance(name, str) and not is_author(name):
+            yield _find("name-form", f"{place}.name", shorten(repr(name)))
         yield from _check_content(message, place)
         if role == "assistant":
             yield from _check_answer_fields(message, place)

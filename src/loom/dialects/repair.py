@@ -19,7 +19,7 @@ from loom.conversation.message import Conversation, Media, Message, Part, Text, 
 from loom.dialects.answer_fields import has_answer_fields
 from loom.dialects.given import parse_given
 from loom.dialects.mender import ID, UNANSWERED, Change, Held, Mender, is_sendable_message
-from loom.dialects.openai_rules import MAX_CALLS
+from loom.dialects.openai_rules import MAX_CALLS, is_author
 from loom.dialects.plain import is_sdk_object
 from loom.dialects.settings_repair import marks_in, mend_settings
 from loom.errors import ChoiceError, describe
@@ -208,7 +208,7 @@ def sound_calls(messages: Iterable[Message], before: Set[str] = frozenset()) -> 
     waiting: set[str] = set()
     used: set[str] = set()
     for message in messages:
-        if not is_sendable_message(message):
+        if not is_sendable_message(message) or (message.author and not is_author(message.author)):
             return None
         if message.role == "tool":
             for part in message.parts:
