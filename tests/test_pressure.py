@@ -742,3 +742,29 @@ def test_what_a_model_says_of_large_results_is_shown_or_not_asked_for(store: Cal
     assert unseen == digests[len(digests) - len(unseen) :], "only the newest wait"
     assert len(unseen) <= 2
     loom.close()
+
+
+@pytest.mark.parametrize("policy", ["default", "window", "turns", "tree"])
+def test_in_a_session_free_room_flows_to_sections_and_epochs_still_stand(loom: Loom, policy: str) -> None:
+    session = loom.new("long", system="You are careful.")
+    sections = [("memory", "fact " * 8000), ("working", "step " * 3000)]
+    before: Context | None = None
+    epochs = []
+    for n in range(30):
+        session.append(*turn(n)[:-1])
+        context = prepared(session, policy=policy, window=20_000, model="gpt-4o", sections=sections)
+        report = context.report
+        assert report.input_tokens <= report.usable
+        memory = report.zones["memory"]["used"]
+        if before is None:
+            assert memory > (6000 if policy == "turns" else 8000), "all of it is there while there is room"
+        elif report.epoch_reason == "continued":
+            shown = before.conversation.messages[: len(before.conversation.messages) - before.tail]
+            assert context.conversation.system == before.conversation.system
+            assert context.conversation.messages[: len(shown)] == shown
+        else:
+            assert memory == before.report.zones["memory"]["used"] or memory <= report.usable * 0.7
+            epochs.append(report.epoch)
+        session.append(turn(n)[-1])
+        before = context
+    assert 0 < len(epochs) < 10

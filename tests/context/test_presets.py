@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from loom import (
     CannotFit,
+    Context,
     ContextWindow,
     LoomError,
     Message,
@@ -561,10 +562,32 @@ def test_the_limit_that_is_sent_fits_the_window_and_the_model() -> None:
     assert weave([user("go")], model="gpt-4-turbo", policy="turns").report.reserved_output == 4096
 
 
-def test_sections_never_overflow_their_zone() -> None:
-    report = weave([user("go")], model="gpt-4o", sections=[("memory", "word " * 100)] * 200).report
+def test_sections_never_overflow_a_zone_that_the_caller_sized() -> None:
+    sections, zones = [("memory", "word " * 100)] * 200, {"memory": 2048}
+    report = weave([user("go")], model="gpt-4o", sections=sections, zones=zones).report
     assert report.zones["memory"]["used"] <= 2048
     assert {item.action for item in report.items if item.zone == "memory"} == {"kept", "shrunk", "dropped"}
+
+
+@pytest.mark.parametrize("zone", ["memory", "working", "rules", "notes"])
+@pytest.mark.parametrize("name", list(policies()))
+def test_what_a_window_has_free_flows_to_sections_that_need_it(zone: str, name: str) -> None:
+    context = weave([user("go")], model="gpt-4o", policy=name, sections=[(zone, "fact " * 9000)])
+    [item] = [item for item in context.report.items if item.zone == zone]
+    assert (item.action, item.before) == ("kept", 9001)
+    assert context.report.zones[zone] == {"budget": item.after, "used": item.after}
+
+
+@pytest.mark.parametrize("name", list(policies()))
+def test_history_gives_nothing_to_sections_that_are_larger_than_their_zone(name: str) -> None:
+    long = [user(f"{n}: " + "word " * 300) for n in range(60)]
+    options: Any = {"model": "gpt-4o", "window": 16_000, "policy": name}
+    large, usual = (weave(long, sections=[("memory", "fact " * n)], **options) for n in (9000, 2030))
+    assert kept_places(usual) <= kept_places(large)
+
+
+def kept_places(context: Context) -> set[str]:
+    return {item.place for item in context.report.items if item.zone == "history" and item.action == "kept"}
 
 
 @pytest.mark.parametrize(

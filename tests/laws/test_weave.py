@@ -228,6 +228,55 @@ def test_what_was_left_out_returns_at_the_window_that_the_report_names(case: tup
             assert {f"messages[{n}]" for n in range(int(start), int(stop or int(start) + 1))} <= places, item
 
 
+SECTION_FRAME = 8  # tokens that a section takes beside its text
+
+
+def leaves_room(context: Context, text: str, lacking: int) -> bool:
+    """Whether a request has room for so many tokens more of a section, also by the policy's own counter."""
+    report, sent = context.report, context.conversation
+    if lacking > report.usable - report.margin - report.input_tokens:
+        return False
+    if report.policy == "turns":
+        more = (*sent.system, *sent.messages, Message("user", (Text(text),)))
+        return not is_over_context_budget(report.window, more, sent.tools, report.reserved_output)
+    if report.policy == "partitions":
+        return report.pressure + len(text) / 4 / report.window < 0.7
+    return not report.dropped  # what a strategy leaves out by a counter of its own is no room
+
+
+@settings(max_examples=examples(80), deadline=None)
+@given(
+    turns=st.integers(1, 12),
+    words=st.sampled_from([3, 60, 400]),
+    sections=st.lists(
+        st.tuples(st.sampled_from(["memory", "working", "rules", "knowledge", "notes"]), st.sampled_from([30, 1500, 6000])),
+        min_size=1,
+        max_size=4,
+    ),
+    window=st.sampled_from([3000, 16_000, 50_000]),
+    policy=st.sampled_from(POLICIES),
+    model=st.sampled_from(["gpt-4o", "claude-sonnet-4-5"]),
+)
+def test_no_section_is_cut_while_the_request_has_room_for_the_whole_of_it(
+    turns: int, words: int, sections: list[tuple[str, int]], window: int, policy: str, model: str
+) -> None:
+    said = [{"role": ("user", "assistant")[n % 2], "content": f"{n}: " + "word " * words} for n in range(2 * turns - 1)]
+    given_ = [(zone, f"section {n}: " + "fact " * size) for n, (zone, size) in enumerate(sections)]
+    try:
+        context = weave(said, model=model, window=window, policy=policy, sections=given_)
+        plain = weave(said, model=model, window=window, policy=policy, sections=[(zone, text[:2000]) for zone, text in given_])
+    except CannotFit:
+        return
+    assert context.report.input_tokens <= context.report.usable
+    for n, (_, text) in enumerate(given_):
+        [item] = [item for item in context.report.items if item.place == f"sections[{n}]"]
+        if item.action != "kept":
+            assert not leaves_room(context, text, item.before + SECTION_FRAME - item.after), item
+    kept = {item.place for item in plain.report.items if item.zone == "history" and item.action == "kept"}
+    if plain.report.input_tokens + 4 * 2048 < plain.report.usable:
+        assert kept <= {item.place for item in context.report.items if item.action == "kept"}, "history does not pay for it"
+
+
 @settings(max_examples=examples(100))
 @given(history=our.histories(max_turns=6), extra=our.histories(max_turns=3), window=st.sampled_from([600, 1500, 8000]))
 def test_law_5_an_epoch_continues_the_previous_request(history: list[Message], extra: list[Message], window: int) -> None:

@@ -31,6 +31,7 @@ class Epoch(Struct, frozen=True, kw_only=True):
     hash: str = ""
     archive: Archive | None = None
     given_up: tuple[int, ...] = ()  # sections for which there was no room
+    widened: dict[str, int] = {}  # zones of the system text that have some of what was free when it began
     told: tuple[Told, ...] = ()  # summaries that there are, for the epoch that may begin
 
 
@@ -106,6 +107,7 @@ def epoch_of(report: Report) -> Epoch:
         history=report.history,
         archive=report.archive,
         given_up=report.given_up,
+        widened=report.widened,
     )
 
 

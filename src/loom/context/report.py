@@ -75,6 +75,8 @@ class Report(Struct, frozen=True, kw_only=True):
     archive: Archive | None = None
     places: Places = EVERYWHERE
     given_up: tuple[int, ...] = ()
+    widened: dict[str, int] = {}  # zones of the system text that have some of what was free when the epoch began
+    own_room: int | None = None  # what may still come in before history gives way, by the policy's own counter
 
     @property
     def usable(self) -> int:
@@ -89,6 +91,6 @@ class Report(Struct, frozen=True, kw_only=True):
 
     def as_dict(self) -> dict[str, Any]:
         """The report as JSON has it."""
-        hidden = ("pieces", "head_hash", "history", "pins", "archive", "places", "items", "given_up", "rho")
+        hidden = ("pieces", "head_hash", "history", "pins", "archive", "places", "items", "given_up", "rho", "widened", "own_room")
         told = {name: getattr(self, name) for name in self.__struct_fields__ if name not in hidden}
         return told | {"outlook": asdict(self.outlook), "pressure": self.pressure, "items": [asdict(item) for item in self.items]}

@@ -1,7 +1,9 @@
 """Sections: pieces of context from outside the conversation, each within its zone, in the system text or in the tail."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from math import ceil
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.budget.counting import Counter
@@ -19,7 +21,8 @@ FRAME = 8  # tokens for what joins a section to its neighbours
 TAIL = ("working", "operational_memory", "loom_context", "map_update")  # zones that change with every call, whatever the policy
 MAP_ORIGIN = "project"  # the section that is the map of a project; an empty one is a map for which there was no room
 GIVING_WAY = ("history", "skill", "memory")  # partitions whose sections may be left out, the first to go first
-_SLACK = 10  # one part in so many of a window is not given to the tail
+OWN_SHARE, OWN_MARKERS = 0.97, 64  # of what a policy's own counter leaves, what is given away; and its tokens for markers
+MIN_WIDENED = 200  # tokens; for less a section that stays cut is not shown anew
 OTHER_ZONE = 2048  # what a zone may take that neither the seed nor the policy names
 
 
@@ -84,31 +87,77 @@ def gives_way(sections: Sequence[Section], given_up: Collection[int]) -> int | N
     return min(left, key=protection, default=None)
 
 
-def widen_tail(budget: Budget, sections: Sequence[Section], conversation: Conversation, counter: Counter, usable: int) -> Budget:
-    """The budget with what is free in the window given to zones of the tail that need more than their share.
+class Free(Struct, frozen=True, kw_only=True):
+    """What a request leaves free, and for which zones: tokens, and what the policy's `own` counter may still count if it has a say.
 
-    The tail changes with every call, so what it takes now it gives back when history needs it. A tenth stays free for that.
+    `fixed` tells how large zones may become whose size the caller set, or the seed of the policy.
     """
+
+    tokens: int
+    counter: Counter
+    own_tokens: int | None
+    own: Counter | None
+    zones: frozenset[str]
+    fixed: Mapping[str, int]
+
+
+class _Cut(Struct):
+    """A zone in which a section was cut: all its texts, the tokens that they have, and how relevant the best of what was cut is."""
+
+    zone: str
+    texts: list[str]
+    used: int
+    relevance: float
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        return self.zone not in TAIL, -self.relevance
+
+
+def _find_cut(sections: Sequence[Section], items: Sequence[Item], zones: Collection[str]) -> list[_Cut]:
+    """The zones, of these, in which a section was cut: the tail first, then what is most relevant."""
+    found: dict[str, _Cut] = {}
+    cut: set[str] = set()
+    for section, item in zip(sections, items, strict=True):
+        if item.rule != "its zone" or section.zone not in zones:
+            continue
+        about = found.setdefault(section.zone, _Cut(section.zone, [], 0, 0.0))
+        about.texts.append(section.text)
+        about.used += item.after
+        if item.action != "kept":
+            cut.add(section.zone)
+            about.relevance = max(about.relevance, section.relevance)
+    return sorted((found[zone] for zone in cut), key=lambda about: (about.rank, about.zone))
+
+
+def widen_zones(sections: Sequence[Section], items: Sequence[Item], free: Free) -> dict[str, int]:
+    """The zones in which a section was cut, each as large as what is free allows."""
+    left = free.tokens
+    own_left = int((free.own_tokens or 0) * OWN_SHARE) - OWN_MARKERS
+    made: dict[str, int] = {}
+    for cut in _find_cut(sections, items, free.zones):
+        needed = sum(map(free.counter.count_text, cut.texts)) + FRAME * len(cut.texts)
+        lacking = min(needed, free.fixed.get(cut.zone, needed)) - cut.used
+        more = min(lacking, left)
+        if free.own is not None:
+            share = max(sum(map(free.own.count_text, cut.texts)) / max(needed, 1), 0.01)
+            more = min(more, int(own_left / share))
+            own_left -= ceil(max(more, 0) * share)
+        if more > 0 and (more == lacking or more >= MIN_WIDENED):
+            made[cut.zone] = cut.used + more
+            left -= more
+    return made
+
+
+def widen(budget: Budget, widened: Mapping[str, int], chosen: Policy) -> Budget:
+    """The budget with zones as large as they became; history pays, unless its zone stands whatever the others take."""
     sizes = {zone.name: zone.tokens for zone in budget.zones}
-    wanted: dict[str, int] = {}
-    beside = 0
-    for section in sections:
-        tokens = counter.count_text(section.text) + FRAME
-        beside += min(tokens, sizes.get(section.zone, OTHER_ZONE))
-        if section.zone in TAIL and section.zone in sizes:
-            wanted[section.zone] = wanted.get(section.zone, 0) + tokens
-    short = {zone: tokens - sizes[zone] for zone, tokens in wanted.items() if tokens > sizes[zone]}
-    if not short:
-        return budget
-    beside += sum(map(counter.count_message, (*conversation.system, *conversation.messages)))
-    beside += counter.count_tools(conversation.tools) + counter.count_settings(conversation.settings)
-    free = max(usable - beside - budget.window // _SLACK, 0)
-    for zone, lacking in short.items():
-        more = min(lacking, free)
-        sizes[zone] += more
-        sizes["history"] = max(sizes["history"] - more, 0)
-        free -= more
-    return replace(budget, zones=tuple(Zone(name, tokens) for name, tokens in sizes.items()))
+    for zone, tokens in widened.items():
+        more = max(tokens - sizes.get(zone, OTHER_ZONE), 0)
+        sizes[zone] = sizes.get(zone, OTHER_ZONE) + more
+        if chosen.history != "zone":
+            sizes["history"] = max(sizes["history"] - more, 0)
+    return replace(budget, zones=tuple(Zone(name, tokens) for name, tokens in sizes.items())) if widened else budget
 
 
 def widen_whole(budget: Budget, sections: Sequence[Section], counter: Counter) -> Budget:

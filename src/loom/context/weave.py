@@ -1,6 +1,6 @@
 """`weave`: from everything the agent has, the one request that fits, is whole and keeps the point; with the reasons."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from math import ceil
@@ -13,7 +13,7 @@ from loom.budget.counting import Counter
 from loom.budget.models import Overrides, wire_name
 from loom.budget.models import model as find_model
 from loom.budget.profiles import Exact, profile_for
-from loom.budget.zones import Budget, BudgetOptions, allocate_budget, flow
+from loom.budget.zones import DEFAULTS, Budget, BudgetOptions, allocate_budget, flow
 from loom.context.assembly import BETWEEN
 from loom.context.caches import SHARED, Caches
 from loom.context.epochs import Epoch, EpochEnds, Renewal, begin_after, epoch_of, mended
@@ -27,6 +27,8 @@ from loom.context.policy import policy as find_policy
 from loom.context.report import LEFT_OUT, Item, Piece, Report
 from loom.context.sections import (
     OTHER_ZONE,
+    TAIL,
+    Free,
     Section,
     can_give_way,
     check_zone,
@@ -36,10 +38,11 @@ from loom.context.sections import (
     note_unused_zones,
     place,
     unscale,
-    widen_tail,
+    widen,
     widen_whole,
+    widen_zones,
 )
-from loom.context.select import Selected, Setup, filled_by, seed_counter, select, set_aside
+from loom.context.select import Selected, Setup, filled_by, own_tokens, seed_counter, select, set_aside
 from loom.conversation.canonical import to_json, to_sendable
 from loom.conversation.checked import MAX_NUMBER, check_text
 from loom.conversation.message import Carried, Conversation, Message, Text, Tool, ToolCall, ToolResult
@@ -54,6 +57,8 @@ from loom.dialects.settings_repair import has_marks, limit_unstreamed, mend_sett
 from loom.errors import CannotFit, ChoiceError, describe
 
 STAND_IN = "o200k_base"  # counts for models whose own tokenizer is not public, with the policy's margin
+EPOCH_GROWTH = 0.3  # of what is usable: what sections leave free for the calls of an epoch that begins
+MAX_WIDENINGS = 3  # times that free room is given to sections of one request
 UNSURE = 0.25  # by how much more a provider may count than the stand-in, before an answer may take what the window leaves
 
 
@@ -137,6 +142,7 @@ class Wish(Struct, frozen=True, kw_only=True):
     digests: Mapping[str, str] = {}  # what a model said of large texts, by the text
     taken: frozenset[str] = frozenset()  # handles that stand for something else in the store
     bare: bool = False  # whether system text alone is a request
+    widened: Mapping[str, int] = {}  # zones that have some of what was free in the window, and their tokens
     ahead: int = 0  # tokens that an epoch leaves free when it begins, for what its tail will say later
     caches: Caches = SHARED
 
@@ -189,20 +195,34 @@ def build(
             return go_on(given, wish, pins, previous, places, fetch)
         except EpochEnds as ends:
             previous = begin_after(previous, ends)
+    begins = previous
+
+    def weave_with(wish: Wish, given_up: Sequence[int]) -> Context:
+        return _build(given, wish, pins, begins, places, fetch, given_up)
+
     if wish.policy.strategy == "stop_at_limit":  # nothing gives way
         try:
-            return _build(given, wish, pins, previous, places, fetch, ())
+            return weave_with(wish, ())
         except CannotFit as error:
             counter = gate_counter(wish.model or given.model or None, wish.ratio)
             large = describe_large(budget_for(wish, given), wish.sections, counter)
             if not large:
                 raise
             raise CannotFit(f"{error}; {large}: shorten them") from None
+    context = _build_giving_way(wish, weave_with)
+    # Once an epoch had to end, the next one leaves room to grow.
+    later = isinstance(begins, Renewal) and begins.number > 0
+    growth = wish.ahead + int(context.report.usable * EPOCH_GROWTH) if later else wish.ahead
+    return _widen_sections(context, wish, weave_with, growth, {section.zone for section in wish.sections})
+
+
+def _build_giving_way(wish: Wish, weave_with: Callable[[Wish, Sequence[int]], Context]) -> Context:
+    """Weave, and let sections go while goal and request are cut for want of what they take."""
     given_up: list[int] = []
     whole = None
     while True:
         try:
-            context = _build(given, wish, pins, previous, places, fetch, given_up)
+            context = weave_with(wish, given_up)
             if not _is_short(context.report):
                 return context
             whole = whole or context
@@ -216,6 +236,49 @@ def build(
         given_up.append(least)
 
 
+def _widen_sections(
+    context: Context, wish: Wish, weave_with: Callable[[Wish, Sequence[int]], Context], growth: int, zones: Collection[str]
+) -> Context:
+    """Give what a request leaves free, but for `growth`, to sections of these zones that were cut; history loses nothing by it."""
+    for _ in range(MAX_WIDENINGS):
+        report = context.report
+        items = [item for item in report.items if item.place.startswith("sections[")]
+        if not any(item.action != "kept" and item.rule == "its zone" for item in items):
+            return context
+        found = widen_zones(wish.sections, items, _free_room(report, wish, growth, zones))
+        wider = {zone: tokens for zone, tokens in found.items() if tokens > wish.widened.get(zone, 0)}
+        if not wider:
+            return context
+        wish = replace(wish, widened={**wish.widened, **wider})
+        try:
+            made = weave_with(wish, report.given_up)
+        except (CannotFit, EpochEnds):
+            return context
+        if not _keeps_as_much(made.report, report):
+            return context
+        context = made
+    return context
+
+
+def _free_room(report: Report, wish: Wish, growth: int, zones: Collection[str]) -> Free:
+    """What a request leaves free for these zones."""
+    chosen = wish.policy
+    return Free(
+        tokens=report.usable - report.margin - report.input_tokens - growth,
+        counter=gate_counter(report.model or None, wish.ratio),
+        own_tokens=report.own_room - growth if report.own_room is not None else None,
+        own=seed_counter(chosen.counter) if report.own_room is not None else None,
+        zones=frozenset(zones),
+        fixed=(DEFAULTS if chosen.history == "zone" else {}) | dict(wish.zones),
+    )
+
+
+def _keeps_as_much(report: Report, before: Report) -> bool:
+    """Whether all that a request kept of the history is kept by another."""
+    kept = {item.place for item in report.items if item.zone == "history" and item.action == "kept"}
+    return all(item.place in kept for item in before.items if item.zone == "history" and item.action == "kept")
+
+
 def go_on(
     given: Conversation,
     wish: Wish,
@@ -225,10 +288,17 @@ def go_on(
     fetch: Callable[[str], str] | None = None,
 ) -> Context:
     """The next request of an epoch: the last one without its tail, plus what is new. Where it cannot go on, EpochEnds says why."""
+    wish = replace(wish, widened=epoch.widened)
+
+    def weave_with(wish: Wish, given_up: Sequence[int]) -> Context:
+        return _build(given, wish, pins, epoch, places, fetch, given_up)
+
     try:
-        return _build(given, wish, pins, epoch, places, fetch, epoch.given_up)
+        context = weave_with(wish, epoch.given_up)
     except CannotFit:
         raise EpochEnds("what stands beside the history leaves no room for it", epoch.seen) from None
+    # What stands in the system text stays as it is while an epoch goes on.
+    return _widen_sections(context, wish, weave_with, 0, (*wish.policy.tail, *TAIL))
 
 
 def _is_short(report: Report) -> bool:
@@ -274,10 +344,11 @@ def _build(
         archive = Archive(before=previous.archive if isinstance(previous, Epoch) else None)
 
     usable = int(budget.usable * (1 - margin))
+    allocated = budget
     if chosen.strategy == "stop_at_limit":
         budget = widen_whole(budget, asked, counter)
     else:
-        budget = widen_tail(budget, [s for n, s in enumerate(asked) if n not in given_up], conversation, counter, usable)
+        budget = widen(budget, wish.widened, chosen)
     placed, tail, section_items, needs = place(asked, conversation, chosen, budget, counter, archive, sizes, given_up)
     unfed = {zone.name: 0 for zone in budget.zones if zone.name not in ("history", "reserved_output")}
     measured = flow(budget, unfed | needs)
@@ -300,7 +371,7 @@ def _build(
     ahead = (*placed, *tail)
     fuller = ahead
     if any(item.action != "kept" for item in section_items):
-        made = place(asked, conversation, chosen, unscale(budget, sizes), counter, archive, sizes)
+        made = place(asked, conversation, chosen, unscale(allocated, sizes), counter, archive, sizes)
         fuller = (*made[0], *tail[: bool(wish.ending)], *made[1])
     larger = beside + max(0, sum(map(counter.count_message, fuller)) - sum(map(counter.count_message, ahead)))
     head_hash = _hash(
@@ -395,8 +466,19 @@ def _build(
         archive=archive,
         places=places,
         given_up=tuple(given_up),
+        widened={zone: tokens for zone, tokens in wish.widened.items() if zone not in (*chosen.tail, *TAIL)},
+        own_room=_own_room(setup, selected),
     )
     return Context(woven, report, archive, len(tail), wish.document, bool(wish.answer or given.max_output))
+
+
+def _own_room(setup: Setup, selected: Selected) -> int | None:
+    """By the policy's own counter, what may still come in beside history; None where that counter has no say."""
+    if setup.formula is not None:
+        return setup.formula - own_tokens(selected.fitted.pieces, seed_counter(setup.policy.counter))
+    if selected.rho is not None:
+        return int((min(setup.policy.ladder.values()) - selected.rho) * setup.budget.window)
+    return None
 
 
 def _select(history: tuple[Message, ...], setup: Setup, previous: Epoch | Renewal | None, head_hash: str) -> Selected:
