@@ -99,6 +99,7 @@ class Free(Struct, frozen=True, kw_only=True):
     own: Counter | None
     zones: frozenset[str]
     fixed: Mapping[str, int]
+    slack: int  # tokens that what cannot stand whole leaves free
 
 
 class _Cut(Struct):
@@ -130,6 +131,11 @@ def _find_cut(sections: Sequence[Section], items: Sequence[Item], zones: Collect
     return sorted((found[zone] for zone in cut), key=lambda about: (about.rank, about.zone))
 
 
+def _own_share(cut: _Cut, needed: int, free: Free) -> float:
+    """How much the policy's own counter counts for a token of these texts; 0 where it has no say."""
+    return max(sum(map(free.own.count_text, cut.texts)) / max(needed, 1), 0.01) if free.own else 0.0
+
+
 def widen_zones(sections: Sequence[Section], items: Sequence[Item], free: Free) -> dict[str, int]:
     """The zones in which a section was cut, each as large as what is free allows."""
     left = free.tokens
@@ -138,12 +144,12 @@ def widen_zones(sections: Sequence[Section], items: Sequence[Item], free: Free) 
     for cut in _find_cut(sections, items, free.zones):
         needed = sum(map(free.counter.count_text, cut.texts)) + FRAME * len(cut.texts)
         lacking = min(needed, free.fixed.get(cut.zone, needed)) - cut.used
-        more = min(lacking, left)
-        if free.own is not None:
-            share = max(sum(map(free.own.count_text, cut.texts)) / max(needed, 1), 0.01)
-            more = min(more, int(own_left / share))
-            own_left -= ceil(max(more, 0) * share)
+        share = _own_share(cut, needed, free)
+        more = min(lacking, left, int(own_left / share)) if share else min(lacking, left)
+        if more < lacking:  # what stays cut in any case leaves room for the next message
+            more -= free.slack
         if more > 0 and (more == lacking or more >= MIN_WIDENED):
+            own_left -= ceil(more * share)
             made[cut.zone] = cut.used + more
             left -= more
     return made

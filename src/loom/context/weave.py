@@ -58,6 +58,7 @@ from loom.errors import CannotFit, ChoiceError, describe
 
 STAND_IN = "o200k_base"  # counts for models whose own tokenizer is not public, with the policy's margin
 EPOCH_GROWTH = 0.3  # of what is usable: what sections leave free for the calls of an epoch that begins
+SECTION_SLACK = 0.1  # of what is usable: what sections leave free that cannot stand whole
 MAX_WIDENINGS = 3  # times that free room is given to sections of one request
 UNSURE = 0.25  # by how much more a provider may count than the stand-in, before an answer may take what the window leaves
 
@@ -270,6 +271,7 @@ def _free_room(report: Report, wish: Wish, growth: int, zones: Collection[str]) 
         own=seed_counter(chosen.counter) if report.own_room is not None else None,
         zones=frozenset(zones),
         fixed=(DEFAULTS if chosen.history == "zone" else {}) | dict(wish.zones),
+        slack=int(report.usable * SECTION_SLACK),
     )
 
 

@@ -13,7 +13,7 @@ from loom.budget import models
 from loom.budget.calibration import observe
 from loom.budget.models import Overrides
 from loom.context.handles import to_lines
-from loom.context.policy import Policy
+from loom.context.policy import Policy, policies
 from loom.context.policy import policy as find_policy
 from loom.context.renewal import Handoff, open_calls, to_system_prompt
 from loom.context.report import Report
@@ -359,11 +359,15 @@ class Session(Written):
     def undo(self) -> int:
         """Let the epoch before this one stand again where it still fits, and no summary that was made since; its new number.
 
+        Its policy decides again, if it is one that ships.
         What providers refused is forgotten too: requests may be as long again as the window allows.
         """
         self._mind.forget_most()
         number, began = self._store.views.undo(self.row, self.path, self._home.now())
         self._store.summaries.retire(self.row, began, self._home.now())
+        view = self._store.views.newest(self.row, self.path)
+        if view and view.epoch.policy in policies():
+            self._mind.keep_policy(find_policy(view.epoch.policy))
         self._last = None
         self.told("compressed", path="undone", reason="undone", epoch=number)
         return number
