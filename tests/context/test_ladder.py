@@ -116,6 +116,23 @@ def test_micro_names_results_that_came_before_and_previews_others() -> None:
     assert [m.results[0].call_id for p in view for m in p.messages if m.role == "tool"] == ["c1", "c2", "c3", "c4"]
 
 
+def test_what_was_cut_before_is_cut_again_with_the_handle_of_the_original() -> None:
+    long = "a line of a log\n" * 300
+    history = [said("user", "go"), *step(1, long), *step(2, long), said("assistant", long), said("user", "on")]
+    s = scene(history)
+    snipped = ladder.snip(whole(s), s)
+    assert all(len(text) < 2100 for text in texts(snipped))
+    view = ladder.micro(snipped, s)
+    assert texts(view)[1].startswith(f"[tool result cached: {len(long)} chars] a line of a log | a line")
+    assert texts(view)[2].startswith("[cached read result from c1]")
+    for text in texts(view)[1:4]:
+        handle = text[text.rindex("~") :].rstrip(")")
+        assert s.archive.recall(handle) == long
+    shorter = ladder.snip(snipped, s, 500)
+    assert texts(shorter)[3].startswith(long[:500] + f"\n[...snipped {len(long) - 500} chars]")
+    assert ladder.snip(shorter, s, 500) == shorter
+
+
 def test_micro_leaves_what_the_model_has_not_read() -> None:
     s = scene([said("user", "go"), *step(1, "word " * 400)])
     assert ladder.micro(whole(s), s) == whole(s)

@@ -105,14 +105,21 @@ def snip(view: View, scene: Scene, limit: int = SNIP) -> View:
     own = _handles_by_index(view)
 
     def shorter(text: str, index: int, path: str) -> str:
-        if len(text) <= limit or (_SNIPPED.search(text, max(0, len(text) - 80)) and _ends_with_one_of(text, own[index])):
+        if len(text) <= limit:
             return text
-        return f"{text[:limit]}\n[...snipped {len(text) - limit} chars] (recall {scene.archive.keep_part(index, path, text)})"
+        cut_before = _SNIPPED.search(text, max(0, len(text) - 80))
+        if cut_before and _ends_with_one_of(text, own[index]):
+            left, gone, handle = cut_before.start(), int(cut_before[1]), cut_before[2]
+        else:
+            left, gone, handle = len(text), 0, scene.archive.keep_part(index, path, text)
+        if left <= limit:
+            return text
+        return f"{text[:limit]}\n[...snipped {gone + left - limit} chars] (recall {handle})"
 
     return tuple(_rewritten(piece, scene, "snip", shorter) for piece in view)
 
 
-_SNIPPED = re.compile(r"\n\[\.\.\.snipped \d+ chars\] \(recall ~[a-z2-7]{12}\)$")
+_SNIPPED = re.compile(r"\n\[\.\.\.snipped (\d+) chars\] \(recall (~[a-z2-7]{12})\)$")
 
 
 def _handles_by_index(view: View) -> dict[int, tuple[str, ...]]:
@@ -132,10 +139,11 @@ def micro(view: View, scene: Scene) -> View:
     called: set[str] = set()
 
     def smaller(result: ToolResult, index: int, number: int) -> ToolResult:
-        text = "\n".join(part.text for part in result.parts if isinstance(part, Text))
-        is_cached = text.startswith(_CACHED) and _ends_with_one_of(text, own[index])
-        if not text or any(isinstance(part, Media | Opaque) for part in result.parts) or is_cached:
+        shown = _text_of(result)
+        is_cached = shown.startswith(_CACHED) and _ends_with_one_of(shown, own[index])
+        if not shown or any(isinstance(part, Media | Opaque) for part in result.parts) or is_cached:
             return result
+        text = _original(scene, index, number, shown)
         first = seen.setdefault((result.name, text), result.call_id)
         again = first != result.call_id or result.call_id in called
         called.add(result.call_id)
@@ -147,7 +155,7 @@ def micro(view: View, scene: Scene) -> View:
         else:
             preview = " | ".join(line.strip() for line in text.splitlines() if line.strip())[:PREVIEW]
             made = f"[tool result cached: {len(text)} chars] {preview} (recall {handle})"
-        return replace(result, parts=(Text(made),)) if len(made) < len(text) else result
+        return replace(result, parts=(Text(made),)) if len(made) < len(shown) else result
 
     def one(piece: Piece) -> Piece:
         made = []
@@ -163,6 +171,18 @@ def micro(view: View, scene: Scene) -> View:
 
 
 _CACHED = ("[cached ", "[tool result cached: ")
+
+
+def _text_of(result: ToolResult) -> str:
+    return "\n".join(part.text for part in result.parts if isinstance(part, Text))
+
+
+def _original(scene: Scene, index: int, number: int, shown: str) -> str:
+    """The text of a result as it came, which an earlier rung may have cut; what is shown of it where it was not read."""
+    if scene.places.unread(index) or number >= len(scene.history[index].parts):
+        return shown
+    result = scene.history[index].parts[number]
+    return _text_of(result) if isinstance(result, ToolResult) else shown
 
 
 def collapse(view: View, scene: Scene) -> View:
