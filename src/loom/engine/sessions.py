@@ -282,13 +282,13 @@ class Session(Written):
         self._store.summaries.add(self.row, planned.end, summed(planned, text, GIVEN), self._home.now())
         self.told("compressed", path="given", reason="written by a person", messages=planned.stop)
 
-    @checks_arguments
     async def summarize(self, model: Model | None = None) -> str:
         """Sum up what was said, all but the last messages, with a model: this one, or the one that the store was opened with.
 
         The text, or "" where there was nothing to sum up. Without a model it is made of beginnings. What is written meanwhile is
         not touched by it.
         """
+        _check_model(model)
         planned = await self.run_off_loop(lambda: self._planned(when="now"))
         return await self._sum_up(planned, model or self._home.model, "asked") if planned else ""
 
@@ -699,6 +699,11 @@ def check_sources(given: object) -> tuple[Source, ...]:
     if not isinstance(given, list | tuple) or not all(isinstance(source, Source) for source in given):
         raise ChoiceError(f"sources are a list of Source values, found {describe(given)}")
     return tuple(given)
+
+
+@checks_arguments
+def _check_model(model: Model | None) -> None:
+    """Refuse what cannot answer."""
 
 
 def _cannot_shrink(refused_at: int, why: str) -> CannotFit:
