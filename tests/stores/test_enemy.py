@@ -5,7 +5,7 @@ import json
 import random
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,16 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from loom import Loom, LoomError, Message, Session, Text
 from loom.context.handles import mint
 from loom.conversation.agents import Agent
 from loom.conversation.identity import node_id
+from loom.conversation.tree import Chosen, Flags, Source, TreeHead, TreeNode
 from loom.engine.aware import memory_of, memory_text
-from loom.errors import TranscriptError
+from loom.engine.trees import LoomTree
+from loom.errors import Diverged, StoreError, TranscriptError
 from loom.stores.doctor import examine
 from loom.stores.path import to_message
 from tests.shared import examples
@@ -404,3 +407,85 @@ def test_what_was_refused_leaves_nothing_on_a_tree_that_others_use(victim: Loom)
     with pytest.raises(LoomError, match=r"line \d+"):
         victim.import_lines(counted(lines))
     assert [select(victim.store.database, f"SELECT count(*) FROM {table}") for table in tables] == before
+
+
+# ── a tree's own form ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def shown_by(tree: LoomTree) -> str:
+    return json.dumps(asyncio.run(tree.prepare(preview=True)).openai(), sort_keys=True)
+
+
+@pytest.fixture
+def mine(address: str) -> Any:
+    with open_loom(address) as loom:
+        tree = loom.new_tree("Mine", head=TreeHead(model="gpt-4o"))
+        tree.say("my question")
+        tree.say("my answer", role="assistant")
+        tree.annotate(tree.session().path[0].id, "a remark that nobody reads")
+        tree.say("thanks")
+        yield loom, tree
+
+
+@pytest.mark.parametrize("flag", ["excluded", "pruned", "included", "pinned", "bookmarked"])
+def test_a_tree_file_puts_no_flag_on_a_message_that_is_here(mine: tuple[Loom, LoomTree], flag: str) -> None:
+    loom, talk = mine
+    before = shown_by(talk)
+    file = loom.export_tree(talk.id)
+    loom.import_tree(replace(file, nodes=tuple(replace(node, flags=Flags(**{flag: True})) for node in file.nodes)))
+    assert loom.export_tree(talk.id) == file
+    assert shown_by(talk) == before
+
+
+def test_a_remark_that_a_tree_file_brings_is_not_read(mine: tuple[Loom, LoomTree]) -> None:
+    loom, talk = mine
+    before = shown_by(talk)
+    file = loom.export_tree(talk.id)
+    said = Message("user", (Text("a stranger's remark"),))
+    remark = TreeNode(id="zz", message=said, parent=file.nodes[1].id, edge="annotation", flags=Flags(included=True))
+    branch = TreeNode(id="yy", message=said, parent=file.nodes[1].id, sources=(Source(file.nodes[0].id, "instruction"),))
+    loom.import_tree(replace(file, nodes=(*file.nodes, remark, branch)))
+    brought = {node.id: node for node in loom.export_tree(talk.id).nodes}
+    assert len(brought) == len(file.nodes) + 2, "they came in"
+    assert brought["zz"].flags == Flags()
+    assert shown_by(talk) == before
+
+
+def test_a_version_that_a_tree_file_brings_of_a_message_that_is_here_is_refused(address: str) -> None:
+    with open_loom(address) as loom:
+        letter = loom.new_tree("Letter", head=TreeHead(mode="buffer"))
+        first = letter.say("Dear Anna, ")
+        letter.edit(first.id, "Hello Anna, ")
+        file = loom.export_tree(letter.id)
+        said = Message("assistant", (Text("Dear thief, "),))
+        version = TreeNode(id="zz", message=said, edge="version", edited_from=file.nodes[0].id)
+        with pytest.raises(Diverged, match="another version of a message that others here read"):
+            loom.import_tree(replace(file, nodes=(*file.nodes, version)))
+        assert loom.export_tree(letter.id) == file
+        chosen = replace(file, chosen=(Chosen(file.nodes[0].id, file.nodes[0].id),))
+        loom.import_tree(chosen)
+        assert loom.export_tree(letter.id) == file, "and no version is chosen for who is here"
+
+
+def test_a_remark_is_not_read_either_where_its_import_was_interrupted(victim: Loom, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = exported(victim)
+    before = read_all(victim, [lines[2]["id"]])
+    be_other_sessions(lines, random.Random(0), 1.0)
+    at, node = next((n, line) for n, line in enumerate(lines) if line.get("line") == "node")
+    name = node_id(lines[1]["id"], node["id"], Message("user", (Text("a remark"),)))
+    edge = {"kind": "edge", "data": '{"edge":"annotation"}', "created": 1}
+    included = {"kind": "flag", "name": "000000", "data": '{"flag":"included","on":true}', "created": 1}
+    body = {"role": "user", "parts": [{"type": "text", "text": "a remark"}]}
+    remark = {"line": "node", "id": name, "after": node["id"], "local": name[2:9], "body": body, "created": 1}
+    lines.insert(at + 1, remark | {"records": [edge, included]})
+    monkeypatch.setattr("loom.stores.intake._LINES", at + 2)
+
+    def cut_short() -> Iterator[str]:
+        yield from counted(lines)[: at + 4]
+        raise StoreError("the disk is full")
+
+    with pytest.raises(StoreError, match="the disk is full"):
+        victim.import_lines(cut_short())
+    assert [row.status for row in victim.sessions()].count("importing") == 1
+    victim.import_lines(counted(lines))
+    assert read_all(victim, list(before)[:1]) == before

@@ -83,22 +83,29 @@ def test_brought_again_a_tree_gets_what_is_new(loom: Loom) -> None:
     assert loom.export_tree("t").current == "n2", "where somebody stands stays"
 
 
-def test_brought_again_a_tree_gets_marks_of_which_nothing_was_said_here(loom: Loom) -> None:
+def test_brought_again_a_tree_gets_nothing_said_of_what_is_here(loom: Loom) -> None:
     nodes = line(3)
-    tree, _ = loom.import_tree(Tree(id="t", nodes=tuple(nodes)))
-    here = loom.export_tree("t").nodes
-    first = tree.node(loom.store.trees.children(tree.stored.row.key, None)[0].id)
-    tree.bookmark(first.id, "mine")
-    tree.bookmark(first.id, on=False)
+    loom.import_tree(Tree(id="t", nodes=tuple(nodes)))
+    here = loom.export_tree("t")
     marked = (
-        replace(nodes[0], flags=Flags(bookmarked=True, label="theirs")),
+        replace(nodes[0], flags=Flags(bookmarked=True, label="theirs", pinned=True)),
         replace(nodes[1], flags=Flags(excluded=True)),
-        nodes[2],
+        replace(nodes[2], flags=Flags(pruned=True)),
     )
     loom.import_tree(Tree(id="t", nodes=marked, links=(Link("n0", "n2", "", "see"),)))
-    told_of = loom.export_tree("t")
-    assert [node.flags for node in told_of.nodes] == [here[0].flags, Flags(excluded=True), here[2].flags]
-    assert told_of.links == (Link("n0", "n2", "", "see"),)
+    assert loom.export_tree("t") == here
+
+
+def test_new_branches_come_with_all_that_is_said_of_them(loom: Loom) -> None:
+    loom.import_tree(Tree(id="t", nodes=tuple(line(3)), current="n2"))
+    branch = line(1200, 10, "n1")
+    remark = TreeNode(id="r", message=Message("user", (Text("hm"),)), parent="n11", edge="annotation", flags=Flags(included=True))
+    marked = [replace(branch[0], flags=Flags(excluded=True)), *branch[1:], remark]
+    loom.import_tree(Tree(id="t", nodes=(*line(3), *marked), links=(Link("n1100", "n0", "", "see"),), current="n11"))
+    brought = {node.id: node for node in loom.export_tree("t").nodes}
+    assert (brought["n10"].flags, brought["r"].flags) == (Flags(excluded=True), Flags(included=True))
+    assert loom.export_tree("t").links == (Link("n1100", "n0", "", "see"),)
+    assert loom.export_tree("t").current == "n2"
 
 
 def test_an_import_that_was_killed_goes_on(loom: Loom, monkeypatch: pytest.MonkeyPatch) -> None:

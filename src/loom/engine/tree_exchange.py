@@ -15,6 +15,7 @@ from loom.engine.home import Home
 from loom.engine.written import one_line
 from loom.errors import ChoiceError, StoreError, shorten
 from loom.stores.marks import Hung, Marks, Origin, Said, Tied, flags_as_marks
+from loom.stores.newcomers import Newcomers
 from loom.stores.nodes import Planned, plain
 from loom.stores.path import Node
 from loom.stores.reading import said
@@ -59,7 +60,10 @@ class _There(Struct, frozen=True):
 
 
 def import_tree(home: Home, tree: Tree) -> tuple[StoredTree, int]:
-    """Write a tree as one of the project; how many nodes were new. Where it cannot be written to its end, nothing of it stays."""
+    """Write a tree as one of the project; how many nodes were new. Where it cannot be written to its end, nothing of it stays.
+
+    A tree that is here already gets new branches; what is here is not changed, and nothing comes in that its path would read.
+    """
     _check(tree)
     store, scope = home.store, replace(home.scope, agent="")
     name = _free_name(home, tree)
@@ -80,7 +84,7 @@ def import_tree(home: Home, tree: Tree) -> tuple[StoredTree, int]:
             made=tree.created,
         )
     try:
-        made = _plant(home, row, tree)
+        made = _plant(home, row, tree, Newcomers({row.key} if begun else set()))
         if begun:
             store.sessions.change(row, now=home.now(), status="active")
     except BaseException:
@@ -142,9 +146,11 @@ def _coming(tree: Tree, name: str) -> Iterator[_Coming]:
         yield _Coming(node, identity, above, generation)
 
 
-def _plant(home: Home, row: SessionRow, tree: Tree) -> int:
+def _plant(home: Home, row: SessionRow, tree: Tree, newcomers: Newcomers) -> int:
     coming = list(_coming(tree, row.tree.id))
     there = _There(tree.id, {each.node.id: each.id for each in coming})
+    versions = {each.id: there.name(each.node.edited_from) for each in coming if each.node.edge == "version"}
+    home.store.growth.check_versions(row, versions, newcomers)
     count = Counter(gate_counter(None).profile, remember=_NODES).count_message
     made = 0
     for start in range(0, len(coming), _NODES):
@@ -152,13 +158,13 @@ def _plant(home: Home, row: SessionRow, tree: Tree) -> int:
         planned = [_planned(each, row.key, count(each.node.message)) for each in batch]
         marks = {each.id: list(each.marks(there)) for each in batch}
         responses = {each.id: each.node.response for each in batch if each.node.response}
-        made += home.store.growth.plant(row, planned, marks, home.now(), responses)
+        made += home.store.growth.plant(row, planned, marks, home.now(), responses, newcomers)
     links: dict[str, list[Said]] = {}
     for link in tree.links:
         tied = Tied(there.name(link.target, link.tree), link.tree, link.label)
         links.setdefault(there.name(link.source), []).append(tied)
     chosen = {there.name(choice.node): there.name(choice.version) for choice in tree.chosen}
-    home.store.growth.settle(row, links, there.name(tree.current) if tree.current else "", home.now(), chosen)
+    home.store.growth.settle(row, links, there.name(tree.current) if tree.current else "", home.now(), chosen, newcomers)
     return made
 
 

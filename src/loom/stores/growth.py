@@ -1,12 +1,13 @@
 """How a tree grows beside the path of one session: nodes behind any node, whole trees from elsewhere, and what is said of nodes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from loom.conversation.canonical import to_json
-from loom.errors import Conflict
+from loom.errors import Conflict, Diverged
 from loom.stores import nodes
 from loom.stores.database import Database, Reader
-from loom.stores.marks import Said, Tied, Turned, marks_of, write_marks
+from loom.stores.marks import Hung, Said, Tied, Turned, kind_of, marks_of, write_marks
+from loom.stores.newcomers import FIND_PLACES, Newcomers, Place
 from loom.stores.nodes import Draft, Planned, plant
 from loom.stores.path import TREE, Node, named
 from loom.stores.sessions import SessionRow, by_key, conflict, lock, write_beside
@@ -64,6 +65,18 @@ class Growth:
             write_marks(writer, row.tree.key, row.key, row.agent, now, marks)
             writer.all("UPDATE sessions SET updated = $2 WHERE key = $1", row.key, now)
 
+    def check_versions(self, row: SessionRow, versions: Mapping[str, str], newcomers: Newcomers) -> None:
+        """That no new version of a tree from elsewhere stands for a message that was here before: by its id, what it is one of."""
+        with self._database.read() as reader:
+            found = _places(reader, row, [*versions, *versions.values()])
+        for name, original in versions.items():
+            if name not in found and not newcomers.may_stand_for("version", [found.get(original)]):
+                raise Diverged(
+                    row.id,
+                    f"tree {row.tree.id} is here already, and {name} of the file is another version of a message that others here "
+                    "read. What is here was not changed; import the file into another project",
+                )
+
     def plant(
         self,
         row: SessionRow,
@@ -71,21 +84,28 @@ class Growth:
         marks: Mapping[str, Sequence[Said]],
         now: int,
         responses: Mapping[str, str],
+        newcomers: Newcomers,
     ) -> int:
         """Write those of these nodes that are not there yet, with what is said of them by id; how many they were.
 
-        Of those that are there, flags and links come in of which nothing was said here yet, and `responses` where none is kept.
+        Nothing is said of what was there before this import, and nothing that would be read there: newcomers.py has the rule.
         """
         with self._database.write() as writer:
             lock(writer, row)
-            here: dict[str, int] = dict(writer.all(_HERE, row.tree.key, to_json([plan.id for plan in planned])))
+            here = _places(writer, row, [name for plan in planned for name in (plan.id, plan.after) if name])
             made = plant(writer, row.tree, [plan for plan in planned if plan.id not in here])
-            told = [(node.seq, mark) for node in made for mark in marks.get(node.id, ())]
-            told += _unsaid(writer, row.tree.key, {here[name]: marks.get(name, ()) for name in here})
+            seqs = {node.id: node.seq for node in made}
+            taken = {
+                plan.id: list(_may_say(newcomers, marks.get(plan.id, ()), here.get(plan.id), here.get(plan.after)))
+                for plan in planned
+            }
+            told = [(seqs[name], mark) for name, several in taken.items() if name in seqs for mark in several]
+            told += _unsaid(writer, row.tree.key, {here[name].seq: several for name, several in taken.items() if name in here})
             write_marks(writer, row.tree.key, row.key, row.agent, now, told)
-            if responses:
-                for seq, name in writer.all(_LIVING, row.tree.key, to_json(list(responses))):
-                    write_beside(writer, row, seq, [("response", responses[name])], now)
+            own = {name: text for name, text in responses.items() if not newcomers.are_guests_at(here.get(name))}
+            for seq, name in writer.all(_LIVING, row.tree.key, to_json(list(own))) if own else ():
+                write_beside(writer, row, seq, [("response", own[name])], now)
+            newcomers.nodes.update(seqs.values())
             return len(made)
 
     def settle(
@@ -95,26 +115,42 @@ class Growth:
         cursor: str,
         now: int,
         chosen: Mapping[str, str],
+        newcomers: Newcomers,
     ) -> None:
-        """What can be said of a tree once all of it is there: links, and where its own session stands if it stands nowhere.
+        """What can be said of a tree once all of it is there: links of its new nodes.
 
-        Versions are `chosen` at nodes where that session has not chosen one itself.
+        Where its own session comes with it, also at which node that stands and which versions it chose.
         """
         tree = row.tree.key
         with self._database.write() as writer:
             held, _ = lock(writer, row)
-            seqs: dict[str, int] = dict(writer.all(_HERE, tree, to_json([*marks, cursor])))
-            told = _unsaid(writer, tree, {seqs[name]: several for name, several in marks.items()})
+            found = _places(writer, row, [*marks, *([cursor] if cursor else [])])
+            told = _unsaid(
+                writer,
+                tree,
+                {found[name].seq: several for name, several in marks.items() if not newcomers.are_guests_at(found[name])},
+            )
             write_marks(writer, tree, row.key, row.agent, now, told)
-            if held is None and cursor in seqs:
-                writer.all("UPDATE sessions SET cursor = $2, updated = $3 WHERE key = $1", row.key, seqs[cursor], now)
+            if row.key not in newcomers.sessions:
+                return
+            if held is None and cursor in found:
+                writer.all("UPDATE sessions SET cursor = $2, updated = $3 WHERE key = $1", row.key, found[cursor].seq, now)
             writer.many(_CHOOSE, [(row.key, node, to_json(version), now) for node, version in chosen.items()])
+
+
+def _places(reader: Reader, row: SessionRow, names: Sequence[str]) -> dict[str, Place]:
+    return {name: Place(*place) for name, *place in reader.all(FIND_PLACES, row.tree.key, to_json(names))}
+
+
+def _may_say(newcomers: Newcomers, marks: Sequence[Said], place: Place | None, above: Place | None) -> Iterator[Said]:
+    """Those of these marks of a node that are taken."""
+    edge = next((mark.edge for mark in marks if isinstance(mark, Hung)), "continuation")
+    return (mark for mark in marks if newcomers.may_say(kind_of(mark), place, edge, above))
 
 
 _LIVING = f"SELECT n.seq, n.id FROM {named('id')} AND n.body IS NOT NULL"
 _CHOOSE = """INSERT INTO states (session, kind, name, data, updated) VALUES ($1, 'version', $2, $3, $4)
     ON CONFLICT (session, kind, name) DO NOTHING"""
-_HERE = f"SELECT n.id, n.seq FROM {named('id')}"
 
 
 def _unsaid(reader: Reader, tree: int, marks: Mapping[int, Sequence[Said]]) -> list[tuple[int, Said]]:

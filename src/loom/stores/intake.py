@@ -45,8 +45,9 @@ from loom.stores.lines import (
     read_first,
     read_line,
 )
+from loom.stores.newcomers import FIND_PLACES, Newcomers, Place
 from loom.stores.nodes import Planned, TreeRow, plain, plant
-from loom.stores.path import named, stands
+from loom.stores.path import stands
 from loom.stores.proof import (
     SPEAKERS,
     check_message,
@@ -270,15 +271,6 @@ class _Coming(Struct):
         )
 
 
-class _Place(Struct, frozen=True):
-    """Where a node stands that is here, whether its words are gone, and who wrote it."""
-
-    seq: int
-    depth: int
-    gone: int
-    session: int
-
-
 class _Section:
     """A tree, and the sessions that come with it."""
 
@@ -287,6 +279,7 @@ class _Section:
         self._tree = TreeRow(0, scope.tenant, scope.project, line.id)
         self.coming: dict[str, _Coming] = {}
         self.begun: set[int] = set()
+        self._newcomers = Newcomers(set())
         self._shared = False  # whether the tree has sessions that are not from this file
         self._left_out: set[str] = set()
 
@@ -359,6 +352,7 @@ class _Section:
         made = writer.one(_SESSION, self._scope.tenant, self._scope.project, line.id)
         assert made is not None
         coming.key = made[0]
+        self._newcomers.sessions.add(coming.key)
         self.begun.add(self._tree.key)
         self._at_hand(writer, coming.key, states)
         return coming
@@ -390,7 +384,7 @@ class _Section:
     def stand(self, writer: Writer, coming: _Coming) -> tuple[int | None, int]:
         """Where a session stands at last. All that it names must have come."""
         wanted = [*coming.places, coming.cursor] if coming.cursor else [*coming.places]
-        found = {row[0]: row[1:] for row in writer.all(_PLACES, self._tree.key, to_json(wanted))} if wanted else {}
+        found = {row[0]: row[1:] for row in writer.all(FIND_PLACES, self._tree.key, to_json(wanted))} if wanted else {}
         for name in wanted:
             if name not in found:
                 raise TranscriptError(f"line {coming.number}: session {coming.id} names the node {name}, which is not in the file")
@@ -415,7 +409,7 @@ class _Section:
     def nodes(self, writer: Writer, numbered: Sequence[tuple[int, NodeLine]]) -> None:
         writer.one("SELECT key FROM trees WHERE key = $1 {lock}", self._tree.key)
         names = {name for _, line in numbered for name in (line.id, line.after, *_hung(line)[1:])} - {""}
-        found = {row[0]: _Place(*row[1:]) for row in writer.all(_PLACES, self._tree.key, to_json(sorted(names)))}
+        found = {row[0]: Place(*row[1:]) for row in writer.all(FIND_PLACES, self._tree.key, to_json(sorted(names)))}
         planned: dict[str, Planned] = {}
         for number, line in numbered:
             _verify(number, line, self._tree.id)
@@ -436,11 +430,9 @@ class _Section:
         records: list[tuple[bool, Row]] = []
         for number, line in numbered:
             if line.id not in self._left_out:
-                new = line.id in planned
-                remark = new and _hung(line)[0] == "annotation" and self._is_others(found.get(line.after))
-                fresh = new or not self._is_others(found.get(line.id))
-                told = self._records(number, line, places[line.id], new)
-                records += [(fresh and not (remark and row[2] == "flag"), row) for row in told]
+                place, edge, above = found.get(line.id), _hung(line)[0], found.get(line.after)
+                told = self._records(number, line, places[line.id], line.id in planned)
+                records += [(self._newcomers.may_say(row[2], place, edge, above), row) for row in told]
         writer.many(_RECORD, [row for fresh, row in records if fresh])
         writer.many(_OWNED, [(*row[:5], row[7]) for fresh, row in records if not fresh])
 
@@ -453,23 +445,18 @@ class _Section:
         role = line.role if line.body is None else line.body.role
         return Planned(line.id, line.after, role, line.body, line.generation, tokens, whose.key, line.created, line.local)
 
-    def _is_others(self, place: "_Place | None") -> bool:
-        """Whether a node was here before this file, which may have been read in part and then interrupted."""
-        ours = {coming.key for coming in self.coming.values() if not coming.here}
-        return place is not None and place.session not in ours
-
-    def _is_left_out(self, line: NodeLine, found: "dict[str, _Place]") -> bool:
+    def _is_left_out(self, line: NodeLine, found: dict[str, Place]) -> bool:
         """Whether a node is one without words behind what others here have said: nobody could write what is said there next."""
         if line.body is not None or line.id in found:
             return False
         if not line.after:
             return self._shared
-        return line.after in self._left_out or self._is_others(found.get(line.after))
+        return line.after in self._left_out or self._newcomers.are_guests_at(found.get(line.after))
 
-    def _check_edge(self, number: int, line: NodeLine, found: "dict[str, _Place]") -> None:
+    def _check_edge(self, number: int, line: NodeLine, found: dict[str, Place]) -> None:
         """That no new version stands for what others here have said: they would read it in its place."""
         edge, *originals = _hung(line)
-        if edge == "version" and any(self._is_others(found.get(name)) for name in originals):
+        if not self._newcomers.may_stand_for(edge, map(found.get, originals)):
             raise self._whose(number, None).diverged(number, f"{line.local} is another version of a message that others here read")
 
     def _records(self, number: int, line: NodeLine, place: tuple[int, int], new: bool) -> Iterator[Row]:
@@ -498,8 +485,8 @@ class _Section:
         writer.many(PUT_HANDLE, rows)
 
     def views(self, writer: Writer, numbered: Sequence[tuple[int, ViewLine]]) -> None:
-        places = writer.all(_PLACES, self._tree.key, to_json([line.node for _, line in numbered]))
-        found = {row[0]: _Place(*row[1:]) for row in places}
+        places = writer.all(FIND_PLACES, self._tree.key, to_json([line.node for _, line in numbered]))
+        found = {row[0]: Place(*row[1:]) for row in places}
         rows: list[Row] = []
         for number, line in numbered:
             place = found.get(line.node)
@@ -535,7 +522,6 @@ _BEGIN = """INSERT INTO sessions (tenant, project, id, tree, agent, title, model
     head = excluded.head, asides = excluded.asides, prompt = excluded.prompt, completion = excluded.completion,
     cached = excluded.cached, cost = excluded.cost, calibration = excluded.calibration, created = excluded.created,
     updated = excluded.updated"""
-_PLACES = f"SELECT n.id, n.seq, n.depth, CASE WHEN n.body IS NULL THEN 1 ELSE 0 END, n.session FROM {named('id')}"
 # A record that came along with another session is given to its own when that comes.
 _RECORD = """INSERT INTO records (tree, node, kind, name, session, author, data, created) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
     ON CONFLICT (tree, node, kind, name) DO UPDATE SET session = excluded.session

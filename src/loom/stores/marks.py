@@ -160,8 +160,7 @@ def write_marks(writer: Writer, tree: int, session: int, author: str, now: int, 
     }
     rows: list[Row] = []
     for node, data in marks:
-        kind = next((kind for kind, held in KINDS.items() if held is type(data)), "sources")
-        name = ""
+        kind, name = kind_of(data), ""
         if kind in ("flag", "link"):
             number = counted.get((node, kind), 0)
             counted[node, kind] = number + 1
@@ -172,6 +171,11 @@ def write_marks(writer: Writer, tree: int, session: int, author: str, now: int, 
             ON CONFLICT (tree, node, kind, name) DO NOTHING""",
         rows,
     )
+
+
+def kind_of(data: Said) -> str:
+    """As what kind of record a thing is written down."""
+    return next((kind for kind, held in KINDS.items() if held is type(data)), "sources")
 
 
 def flags_as_marks(flags: Flags) -> list[Turned]:
