@@ -142,7 +142,7 @@ class _Whole:
 
     def __init__(self, store: Store, reader: Reader, tree: int, left_out: LeftOut) -> None:
         self._database, self._reader, self._tree = store.database, reader, tree
-        self._sound = Salvage(reader, tree, left_out, self.alone != 0)
+        self._sound = Salvage(reader, tree, left_out)
         self._names: dict[int, str | None] = {}
 
     @property

@@ -111,7 +111,7 @@ def _is_number(value: object, kind: Any) -> bool:
 
 
 class _Seqs:
-    """Keys of nodes, met in their order: eight bytes each, for a part of a tree may be long."""
+    """Keys of nodes, met in their order: eight bytes each, for a tree may be large."""
 
     def __init__(self) -> None:
         self._found = array("q")
@@ -139,11 +139,10 @@ def _can_be_written(record: Beside, depth: int) -> bool:
 class Salvage:
     """What is sound of one tree."""
 
-    def __init__(self, reader: Reader, tree: int, left_out: LeftOut, is_part: bool) -> None:
+    def __init__(self, reader: Reader, tree: int, left_out: LeftOut) -> None:
         self._reader, self._tree, self._left_out = reader, tree, left_out
-        self._looked_at = _Seqs() if is_part else None  # where not all of the nodes are exported, those that are
+        self._exported = _Seqs()  # not all nodes of the tree where a session goes alone or an index is damaged
         self._id = ""
-        self._bad: set[int] = set()  # nodes that are left out
         self._bad_handles: set[str] = set()
 
     def tree(self, line: TreeLine) -> TreeLine | None:
@@ -173,10 +172,9 @@ class Salvage:
                 why = self._wrong_with_node(name, after, local, body, generation, role)
                 why = why or ("" if body is not None or _is_number(tokens, Tokens) else "its tokens cannot be")
             if why:
-                self._bad.add(seq)
                 self._left_out.add(f"node {local} of tree {self._id} ({why})")
-            elif self._looked_at is not None:
-                self._looked_at.add(seq)
+            else:
+                self._exported.add(seq)
 
     def _wrong_with_node(self, name: str, after: str | None, local: str, body: str | None, generation: str, role: str) -> str:
         try:
@@ -194,7 +192,7 @@ class Salvage:
 
     def is_sound(self, seq: int) -> bool:
         """Whether a node is exported."""
-        return seq not in self._bad and (self._looked_at is None or seq in self._looked_at)
+        return seq in self._exported
 
     def node(self, line: NodeLine, depth: int) -> NodeLine:
         """A node with those records beside it that can be read."""
