@@ -25,6 +25,7 @@ from loom.engine.trees import LoomTree
 from loom.errors import Diverged, StoreError, TranscriptError
 from loom.stores.doctor import examine
 from loom.stores.path import to_message
+from loom.stores.views import digest_of
 from tests.shared import examples
 from tests.stores.history import live, open_loom, select
 
@@ -108,7 +109,7 @@ def change_a_field(lines: Lines, chance: random.Random) -> None:
 
 
 def change_a_number(lines: Lines, chance: random.Random) -> None:
-    line = chance.choice([*of_kind(lines, "view"), *of_kind(lines, "session")])
+    line = chance.choice([*of_kind(lines, "handle"), *of_kind(lines, "session")])
     numbers = [path for path in places(line) if isinstance(get(line, path), int)]
     put(line, chance.choice(numbers), chance.choice([-1, 0, 1, 2, 7, 10**6, 2**53 + 1]))
 
@@ -135,7 +136,7 @@ def drop_a_line(lines: Lines, chance: random.Random) -> None:
 
 def swap_two_values(lines: Lines, chance: random.Random) -> None:
     """Of two lines of a kind, the same field."""
-    kind = chance.choice(["session", "node", "handle", "view", "tree"])
+    kind = chance.choice(["session", "node", "handle", "tree"])
     several = of_kind(lines, kind)
     one, other = chance.choice(several), chance.choice(several)
     key = chance.choice(sorted(set(one) & set(other)))
@@ -407,6 +408,104 @@ def test_what_was_refused_leaves_nothing_on_a_tree_that_others_use(victim: Loom)
     with pytest.raises(LoomError, match=r"line \d+"):
         victim.import_lines(counted(lines))
     assert [select(victim.store.database, f"SELECT count(*) FROM {table}") for table in tables] == before
+
+
+def test_what_a_file_says_of_a_last_request_is_not_sent(victim: Loom) -> None:
+    """Views of older files, with words that no node has."""
+    lines = exported(victim)
+    assert of_kind(lines, "view") == [], "nothing would prove one"
+    [(data,)] = select(victim.store.database, "SELECT data FROM views")
+    view = json.loads(data)
+    invented = [{"role": role, "parts": [{"type": "text", "text": "EVIL"}]} for role in ("user", "assistant", "system")]
+    for piece in view["epoch"]["pieces"]:
+        piece["messages"] = [*piece["messages"], *invented]
+    node = of_kind(lines, "node")[-1]["id"]
+    lines.insert(-1, {"line": "view", "epoch": 0, "node": node, "seen": 12, "hash": "x", "view": view, "created": 1})
+    with open_loom(":memory:", salt="elsewhere") as other:
+        other.import_lines(counted(lines))
+        context = asyncio.run(other.session(lines[2]["id"]).prepare(window=1500, reserve_output=100))
+        assert "EVIL" not in json.dumps(context.openai())
+        assert (context.report.epoch, context.report.epoch_reason) == (0, "the first request on this path")
+        assert [problem for problem in examine(other.store) if not problem.note] == []
+
+
+@pytest.mark.parametrize(
+    ("role", "whole", "found"),
+    [("user", True, "stand whole, and are not those of the nodes there"), ("system", False, "a system message from 1 to")],
+)
+def test_the_doctor_finds_what_a_view_would_send_that_nobody_said(victim: Loom, role: str, whole: bool, found: str) -> None:
+    [(data,)] = select(victim.store.database, "SELECT data FROM views")
+    view = json.loads(data)
+    pieces = view["epoch"]["pieces"]
+    piece = next(one for one in pieces if (not one["messages"]) == whole)
+    piece["messages"] = [*piece["messages"], {"role": role, "parts": [{"type": "text", "text": "EVIL"}]}]
+    with victim.store.database.write() as writer:
+        writer.all("UPDATE views SET data = $1, digest = $2", json.dumps(view), digest_of(json.dumps(view)))
+    [problem] = examine(victim.store)
+    assert found in problem.what
+    assert "DELETE FROM views" in problem.remedy
+
+
+def test_what_a_last_request_shows_is_recalled_after_an_import(victim: Loom) -> None:
+    """Also where another session keeps it, and where the session went to another branch since."""
+    session = victim.session(victim.sessions()[0].id)
+    context = asyncio.run(session.prepare(window=1500, reserve_output=100))
+    shown = {handle for item in context.report.items for handle in item.handles}
+    assert shown
+    fork = session.fork()
+    asyncio.run(fork.prepare(window=1500, reserve_output=100))
+    with victim.store.database.write() as writer:  # as older versions left it: only the first session keeps them
+        writer.all("DELETE FROM handles WHERE session = $1", fork.row.key)
+    fork.switch(fork.path[0].id)
+    before = {handle: fork.recall(handle) for handle in shown}
+    for lines in (victim.export(), fork.export()):
+        with open_loom(":memory:", salt="elsewhere") as other:
+            other.import_lines(lines)
+            assert {handle: other.session(fork.id).recall(handle) for handle in shown} == before
+
+
+def test_a_session_cannot_come_to_stand_on_what_others_said(victim: Loom) -> None:
+    lines = exported(victim)
+    be_other_sessions(lines, random.Random(0), 1.0)
+    nodes = of_kind(lines, "node")
+    for left in ([], nodes[:1], nodes[:-1], nodes[1:]):
+        part = [*lines[:3], *left]
+        with pytest.raises(TranscriptError, match=r"line \d+: .*which is not in the file"):
+            victim.import_lines(counted(part))
+    assert len(victim.sessions()) == 1
+    handles = [line for line in of_kind(lines, "handle") if line["kind"] == "span"]
+    alone = [*lines[:2], {key: value for key, value in lines[2].items() if key != "cursor"}, *handles]
+    with pytest.raises(TranscriptError, match=r"line 4: handle .* cannot be proved: .*which is not in the file"):
+        victim.import_lines(counted(alone))
+    victim.import_lines(counted(lines))
+    assert len(victim.sessions()) == 2
+
+
+def test_a_session_that_was_exported_while_it_came_in_is_active_when_it_is_in(victim: Loom) -> None:
+    lines = exported(victim)
+    lines[2]["status"] = "importing"
+    with open_loom(":memory:", salt="elsewhere") as other:
+        other.import_lines(counted(lines))
+        assert [row.status for row in other.sessions()] == ["active"]
+        other.session(lines[2]["id"]).append("on we go")
+
+
+def test_a_record_that_was_renamed_is_named_by_its_line(victim: Loom) -> None:
+    session = victim.session(victim.sessions()[0].id)
+    for word in ("one", "two"):
+        message = {"role": "assistant", "content": word}
+        session.absorb({"choices": [{"message": message}], "usage": {"prompt_tokens": 5, "completion_tokens": 2}})
+        session.append("go on")
+    lines = exported(victim)
+    used = [n for n, line in enumerate(lines, 1) for one in line.get("records", ()) if one["kind"] == "usage"]
+    with open_loom(":memory:", salt="elsewhere") as other:
+        changed = json.loads(json.dumps(lines))
+        next(one for one in changed[used[0] - 1]["records"] if one["kind"] == "usage")["kind"] = "usages"
+        with pytest.raises(TranscriptError, match=rf"line {used[0]}: a record is of the kind 'usages'"):
+            other.import_lines(counted(changed))
+        lines[2]["usage"]["prompt"] += 1
+        with pytest.raises(TranscriptError, match=rf"line 3: .*\(2 of them, in line {used[0]} to line {used[1]}\)"):
+            other.import_lines(counted(lines))
 
 
 # ── a tree's own form ────────────────────────────────────────────────────────────────────────────────────────────────────

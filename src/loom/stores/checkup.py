@@ -10,10 +10,10 @@ from loom.budget.calibration import Calibration
 from loom.conversation.canonical import to_json
 from loom.conversation.identity import is_local, is_node_id, match_key, node_id, root_key
 from loom.conversation.message import Conversation, Message
-from loom.stores import marks
+from loom.stores import marks, nodes
 from loom.stores.database import Garbled, Reader, Row
 from loom.stores.nodes import plain
-from loom.stores.path import named, to_message
+from loom.stores.path import Opened, Path, named, to_message
 from loom.stores.proof import NOT_MADE, check_record, is_spent, spent_on, unknown_markers, wrong_with_handle
 from loom.stores.sessions import Aside, Status, Usage
 from loom.stores.stored import UNREADABLE as UNREADABLE
@@ -394,6 +394,24 @@ def _view(reader: Reader, row: _ViewRow) -> Iterator[Wrong]:
     missing = unknown_markers(reader, row.tree, view)
     if missing:
         yield f"what its marker {min(missing)} stands for is not known", drop
+    if row.end is not None:
+        yield from ((what, drop) for what in _invented(reader, row.tree, row.end, view))
+
+
+def _invented(reader: Reader, tree: int, end: int, view: View) -> Iterator[str]:
+    """What a view would send that nobody said. Most pieces are not looked at: what stands whole has no words in a view."""
+    path: Path | None = None
+    for piece, (start, stop) in zip(view.epoch.pieces, view.positions, strict=False):
+        whole = bool(piece.messages) and all(item.action == "kept" for item in piece.items)
+        system = any(message.role == "system" for message in piece.messages)
+        if not whole and not system:
+            continue
+        path = path or Path(Opened(reader), tree, nodes.get(reader, tree, end))
+        said = [node.message for node in path[start:stop]]
+        if whole and list(piece.messages) != said:
+            yield f"its messages from {start} to {stop} stand whole, and are not those of the nodes there"
+        elif system and not any(message and message.role == "system" for message in said):
+            yield f"it has a system message from {start} to {stop}, and no node there is one"
 
 
 class _HandleRow(Struct, frozen=True):

@@ -2,8 +2,8 @@
 
 Out: one snapshot is read. What a project settles comes first. A tree is written once with all of its sessions. A session without
 the others of its tree is written with its path, all that it wrote, what that stands on, and what it can reach: what is read beside
-its path, views it goes on from, handles it can recall. What else it names (what a node was edited from, where a link leads, other
-trees) stays behind, and is missed by nobody.
+its path, handles it can recall. Views are caches that nothing proves, and are not written. What else it names (what a node was
+edited from, where a link leads, other trees) stays behind, and is missed by nobody.
 In: see intake.py.
 """
 
@@ -130,6 +130,9 @@ _RECORDS = """SELECT node, kind, name, session, author, data, created FROM recor
     ORDER BY node, seq"""
 _HANDLES = f"""SELECT handle, session, kind, data, created FROM handles WHERE (handle, session) > ($1, $2) AND tree = $3
     ORDER BY handle, session LIMIT {PAGE}"""
+_OWN_HANDLES = "SELECT handle FROM handles WHERE tree = $1 AND session = $2 AND handle IN {each:3}"
+_LAST_VIEW = """SELECT v.data, v.digest, v.epoch, n.depth FROM views v JOIN nodes n ON n.tree = $2 AND n.seq = v.node
+    WHERE v.session = $1 ORDER BY v.epoch DESC LIMIT 1"""
 _VIEWS = f"""SELECT v.epoch, v.session, n.id, v.seen, v.hash, v.data, v.created, n.seq, n.depth, v.digest FROM views v
     JOIN nodes n ON n.tree = $2 AND n.seq = v.node WHERE v.epoch > $1 AND v.session = $3 ORDER BY v.epoch LIMIT {PAGE}"""
 
@@ -165,9 +168,6 @@ class _Whole:
         names = tuple(line.id for line in sessions)
         handles = (self._sound.handle(line, names) for line in map(self._handle_line, self._handles()) if line)
         yield from (to_json(line) for line in handles if line)
-        ids = dict(zip(self._names, names, strict=True))
-        views = (self._sound.view(row, self._by(row[1]), ids.get(row[1], names[0])) for row in self._views())
-        yield from (to_json(line) for line in views if line)
 
     def _pages(self) -> Iterator[list[int]]:
         seqs = self._seqs()
@@ -195,11 +195,29 @@ class _Whole:
         return self._written(0)
 
     def _handles(self) -> Iterator[Row]:
+        """What sessions may bring back. What one can only because its last request shows it, is its own from now on."""
+        shown = self._shown()
+        for handle, several in groupby(self._kept_handles(), key=lambda row: row[0]):
+            found = list(several)
+            held = next((row for row in found if row[3] is not None), None)
+            if held is not None and handle in shown:
+                found += [(handle, session, *held[2:]) for session in shown[handle]]
+            yield from sorted(found, key=lambda row: row[1])
+
+    def _kept_handles(self) -> Iterator[Row]:
         return read_paged(self._reader, _HANDLES, ("", 0), self._tree)
 
-    def _views(self) -> Iterator[Row]:
+    def _shown(self) -> dict[str, list[int]]:
+        """Of handles in the last requests of sessions, those sessions that do not keep them themselves."""
+        shown: dict[str, list[int]] = {}
         for session in self._names:
-            yield from read_paged(self._reader, _VIEWS, (-1,), self._tree, session)
+            row = next(iter(read_rows(self._reader, _LAST_VIEW, session, self._tree)), None)
+            view = read_view(*row) if row else None
+            marked = sorted(handles_of(view)) if view else []
+            own = self._reader.all(_OWN_HANDLES, self._tree, session, to_json(marked)) if marked else ()
+            for handle in set(marked) - {name for (name,) in own}:
+                shown.setdefault(handle, []).append(session)
+        return shown
 
     def _written(self, session: int) -> Iterator[int]:
         """The nodes of the tree that a session wrote, or all of them."""
@@ -329,7 +347,8 @@ class _Alone(_Whole):
         ids = {aside.after for aside in asides} | self._beside() | self._at_hand()
         for handle, session, _, data, _ in self._handles():
             if kept := self._kept(handle, data):
-                ids.update(last for _, last in kept.nodes if session == self.alone or not self._passes(last))
+                named = [*(last for _, last in kept.nodes), *([kept.at] if kept.at else [])]
+                ids.update(name for name in named if session == self.alone or not self._passes(name))
         found: set[int] = set()
         for (seq,) in self._reader.all(_STOOD_ON, self._tree, self.alone, to_json(sorted(ids))):
             shared, depth = self._or_damaged(self._meeting, seq) or (-1, 0)
@@ -382,7 +401,7 @@ class _Alone(_Whole):
         views = (read_view(row[5], row[9], row[0], row[8]) for row in self._views())
         marked = {handle for view in views if view for handle in handles_of(view)}
         reach = Reach(self._reader, self._tree, self.alone, self._end)
-        for handle, several in groupby(super()._handles(), key=lambda row: row[0]):
+        for handle, several in groupby(self._kept_handles(), key=lambda row: row[0]):
             found = sorted(several, key=lambda row: (row[3] is None, row[1] != self.alone))
             for row in found:
                 kept = self._kept(handle, row[3])

@@ -1,11 +1,12 @@
 """Exported sessions brought into a store, some lines at a time.
 
 Rules: what a file says is proved or refused by its line. Every node's id and every handle is made again and must be what its line
-says; views, records and what a session has at hand are read by their types. Until the last line is in, the sessions have the status
-`importing`; where a line is bad they are taken back. A session that is here already is never changed, and a file that says more
-of it than is here is refused. What was purged here stays purged. Nothing comes in that others here would read: of a node that was
-here nothing new is said, a tree stays as it is described here, and what a project settles comes in with the last line, only where
-nobody here is at work under it. What belongs to one store (folders of snapshots) stays behind.
+says; records and what a session has at hand are read by their types, and views, which nothing proves, stay behind. A file holds the
+path of every session in it: nobody comes to stand on what others here have said. Until the last line is in, the sessions have the
+status `importing`; where a line is bad they are taken back. A session that is here already is never changed, and a file that says
+more of it than is here is refused. What was purged here stays purged. Nothing comes in that others here would read: of a node that
+was here nothing new is said (newcomers.py), a tree stays as it is described here, and what a project settles comes in with the last
+line, only where nobody here is at work under it. What belongs to one store (folders of snapshots) stays behind.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,6 +32,7 @@ from loom.stores import marks, nodes, settings
 from loom.stores.database import Row, Writer
 from loom.stores.lines import (
     NOBODY,
+    REFUSED,
     Beside,
     EndLine,
     First,
@@ -45,10 +47,11 @@ from loom.stores.lines import (
     read_first,
     read_line,
 )
-from loom.stores.newcomers import FIND_PLACES, Newcomers, Place
+from loom.stores.newcomers import FIND_PLACES, Keys, Newcomers, Place
 from loom.stores.nodes import Planned, TreeRow, plain, plant
 from loom.stores.path import stands
 from loom.stores.proof import (
+    KINDS,
     SPEAKERS,
     check_message,
     check_record,
@@ -59,7 +62,7 @@ from loom.stores.proof import (
 from loom.stores.sessions import Aside, Scope, Usage, check_name
 from loom.stores.states import LOCAL, read_state
 from loom.stores.store import Store
-from loom.stores.views import PUT_HANDLE, check_view, digest_of
+from loom.stores.views import PUT_HANDLE, Kept
 
 _LINES = 1000  # in one transaction: between two of them other writers have their turn
 _MOST_TOKENS = 2**53
@@ -262,6 +265,16 @@ class _Coming(Struct):
     places: tuple[str, ...]
     updated: int
     new: int = 0
+    answers: int = 0  # records of what it used, and the first and last line that has one
+    answered: tuple[int, int] = (0, 0)
+    unknown: tuple[int, str] = (0, "")  # the first record of a kind that nobody knows: its line and its kind
+
+    def count_record(self, number: int, kind: str) -> None:
+        if kind == "usage":
+            self.answers += 1
+            self.answered = (self.answered[0] or number, number)
+        elif kind not in KINDS and not self.unknown[0]:
+            self.unknown = (number, kind)
 
     def diverged(self, number: int, why: str) -> Diverged:
         return Diverged(
@@ -280,6 +293,7 @@ class _Section:
         self.coming: dict[str, _Coming] = {}
         self.begun: set[int] = set()
         self._newcomers = Newcomers(set())
+        self._held = Keys()  # nodes that were here before and that the file holds too
         self._shared = False  # whether the tree has sessions that are not from this file
         self._left_out: set[str] = set()
 
@@ -321,7 +335,9 @@ class _Section:
         agent = self._scope.agent or line.agent
         places = tuple(aside.after for aside in line.asides if aside.after)
         states, named = _states(number, line)
-        coming = _Coming(number, line.id, 0, False, line.status, line.cursor, (*places, *named), line.updated)
+        # One that was exported while it was still coming in has come in whole when this file has.
+        status = "active" if line.status == "importing" else line.status
+        coming = _Coming(number, line.id, 0, False, status, line.cursor, (*places, *named), line.updated)
         found = writer.one(_SESSION, self._scope.tenant, self._scope.project, line.id)
         if found and found[1] != "importing":
             coming.key, coming.here = found[0], True
@@ -384,14 +400,23 @@ class _Section:
     def stand(self, writer: Writer, coming: _Coming) -> tuple[int | None, int]:
         """Where a session stands at last. All that it names must have come."""
         wanted = [*coming.places, coming.cursor] if coming.cursor else [*coming.places]
-        found = {row[0]: row[1:] for row in writer.all(FIND_PLACES, self._tree.key, to_json(wanted))} if wanted else {}
+        found = self._find(writer, wanted)
         for name in wanted:
-            if name not in found:
+            if not self._is_in_file(found.get(name)):
                 raise TranscriptError(f"line {coming.number}: session {coming.id} names the node {name}, which is not in the file")
         if not coming.here and coming.status != "purged":
             self._check_usage(writer, coming)
-        seq, depth = found[coming.cursor][:2] if coming.cursor else (None, -1)
-        return seq, depth
+        if not coming.cursor:
+            return None, -1
+        return found[coming.cursor].seq, found[coming.cursor].depth
+
+    def _find(self, writer: Writer, names: Sequence[str]) -> dict[str, Place]:
+        rows = writer.all(FIND_PLACES, self._tree.key, to_json(names)) if names else ()
+        return {name: Place(*place) for name, *place in rows}
+
+    def _is_in_file(self, place: Place | None) -> bool:
+        """Whether a node came with the file, and with it all above it."""
+        return place is not None and (place.seq in self._held or not self._newcomers.are_guests_at(place))
 
     def _check_usage(self, writer: Writer, coming: _Coming) -> None:
         """That a session used what its answers say."""
@@ -399,9 +424,11 @@ class _Section:
         spent = spent_on(writer, self._tree.key, coming.key)
         assert row is not None
         if spent is not None and not is_spent(Usage(*row), spent):
+            number, kind = coming.unknown
+            whose = f"line {number}: a record is of the kind {shorten(kind)!r}, which nobody knows, and" if number else ""
             raise TranscriptError(
-                f"line {coming.number}: session {coming.id} says that it used {row[0]} + {row[1]} tokens, "
-                f"and its answers sum up to {spent.prompt} + {spent.completion}"
+                f"{whose or f'line {coming.number}:'} session {coming.id} says that it used {row[0]} + {row[1]} tokens, "
+                f"and its answers sum up to {spent.prompt} + {spent.completion} ({_told_of(coming)})"
             )
 
     # What belongs to them
@@ -409,20 +436,22 @@ class _Section:
     def nodes(self, writer: Writer, numbered: Sequence[tuple[int, NodeLine]]) -> None:
         writer.one("SELECT key FROM trees WHERE key = $1 {lock}", self._tree.key)
         names = {name for _, line in numbered for name in (line.id, line.after, *_hung(line)[1:])} - {""}
-        found = {row[0]: Place(*row[1:]) for row in writer.all(FIND_PLACES, self._tree.key, to_json(sorted(names)))}
+        found = self._find(writer, sorted(names))
         planned: dict[str, Planned] = {}
         for number, line in numbered:
             _verify(number, line, self._tree.id)
             if self._is_left_out(line, found):
                 self._left_out.add(line.id)
                 continue
-            if line.after and line.after not in found and line.after not in planned:
+            if line.after and line.after not in planned and not self._is_in_file(found.get(line.after)):
                 raise TranscriptError(f"line {number}: node {line.id} comes after {line.after}, which is not in the file before it")
             if line.id in found and found[line.id].gone and line.body is not None:
                 raise ChoiceError(
                     f"line {number}: message {line.local} was purged here, and a purge is final; import it into another project"
                 )
-            if line.id not in found and line.id not in planned:
+            if line.id in found:
+                self._held.add(found[line.id].seq)
+            elif line.id not in planned:
                 self._check_edge(number, line, found)
                 planned[line.id] = self._plan(number, line)
         places = {name: (place.seq, place.depth) for name, place in found.items()}
@@ -466,17 +495,19 @@ class _Section:
                 what = f"the {shorten(record.kind)} of node {line.local}"
                 _proved(number, what, check_record, record.kind, record.name, record.data, place[1])
             if record.data is not None or new:
-                key = 0 if record.by == NOBODY else self._whose(number, record.by).key
+                whose = None if record.by == NOBODY else self._whose(number, record.by)
+                if whose:
+                    whose.count_record(number, record.kind)
+                key = whose.key if whose else 0
                 yield (self._tree.key, place[0], record.kind, record.name, key, record.author, record.data, record.created)
 
     def handles(self, writer: Writer, numbered: Sequence[tuple[int, HandleLine]]) -> None:
         rows: list[Row] = []
+        found = self._find(writer, sorted({name for _, line in numbered for name in _named(line.kept)}))
         for number, line in numbered:
             whose = self._whose(number, line.by)
-            if line.kept is None:
-                why = "" if line.kind == "text" and is_handle(line.handle) else "what it stands for is missing"
-            else:
-                why = wrong_with_handle(writer, self._tree.key, line.handle, line.kind, line.kept, tuple(self.coming))
+            strange = [name for name in _named(line.kept) if name in found and not self._is_in_file(found[name])]
+            why = f"it stands for the node {strange[0]}, which is not in the file" if strange else self._wrong_with(writer, line)
             if why:
                 raise TranscriptError(f"line {number}: handle {shorten(line.handle)} cannot be proved: {why}")
             if not whose.here:
@@ -484,20 +515,17 @@ class _Section:
                 rows.append((self._tree.key, line.handle, whose.key, line.kind, kept, line.created))
         writer.many(PUT_HANDLE, rows)
 
+    def _wrong_with(self, writer: Writer, line: HandleLine) -> str:
+        if line.kept is None:
+            return "" if line.kind == "text" and is_handle(line.handle) else "what it stands for is missing"
+        try:
+            (line.handle + line.kept.minted_at).encode()  # half of a surrogate pair is in no place, and in no handle
+            return wrong_with_handle(writer, self._tree.key, line.handle, line.kind, line.kept, tuple(self.coming))
+        except REFUSED as error:
+            return f"what it stands for cannot be read: {error}"
+
     def views(self, writer: Writer, numbered: Sequence[tuple[int, ViewLine]]) -> None:
-        places = writer.all(FIND_PLACES, self._tree.key, to_json([line.node for _, line in numbered]))
-        found = {row[0]: Place(*row[1:]) for row in places}
-        rows: list[Row] = []
-        for number, line in numbered:
-            place = found.get(line.node)
-            if place is None:
-                raise TranscriptError(f"line {number}: a view ends at the node {line.node}, which is not in the file")
-            whose = self._whose(number, line.by)
-            _proved(number, "a view", check_view, line.view, line.epoch, place.depth)
-            if not whose.here:
-                data = to_json(line.view)
-                rows.append((whose.key, line.epoch, place.seq, line.seen, line.hash, data, line.created, digest_of(data)))
-        writer.many(_VIEW, rows)
+        """Nothing proves what a view says, and it would be sent: the first request after an import begins an epoch instead."""
 
     def _whose(self, number: int, by: str | None) -> _Coming:
         if by is None:
@@ -528,9 +556,6 @@ _RECORD = """INSERT INTO records (tree, node, kind, name, session, author, data,
     WHERE records.session = 0 AND records.created = excluded.created"""
 _OWNED = """UPDATE records SET session = $5
     WHERE tree = $1 AND node = $2 AND kind = $3 AND name = $4 AND session = 0 AND created = $6"""
-_VIEW = """INSERT INTO views (session, epoch, node, seen, hash, data, created, digest) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
-    ON CONFLICT (session, epoch) DO UPDATE SET node = excluded.node, seen = excluded.seen, hash = excluded.hash,
-    data = excluded.data, created = excluded.created, digest = excluded.digest"""
 
 
 def _check(what: str, name: str) -> None:
@@ -544,7 +569,7 @@ def _decoded(number: int, what: str, data: str, kind: Any) -> object:
     try:
         data.encode()  # half of a surrogate pair is held by neither database
         return msgspec.convert(from_json(data), kind)
-    except (ValueError, msgspec.ValidationError, ChoiceError) as error:
+    except REFUSED as error:
         raise TranscriptError(f"line {number}: {what} cannot be read: {error}") from None
 
 
@@ -570,7 +595,7 @@ def check_session(number: int, line: SessionLine) -> None:
 def _proved(number: int, what: str, check: Callable[..., None], *given: object) -> None:
     try:
         check(*given)
-    except (ValueError, msgspec.ValidationError, ChoiceError) as error:
+    except REFUSED as error:
         raise TranscriptError(f"line {number}: {what} cannot be read: {error}") from None
 
 
@@ -584,11 +609,40 @@ def _states(number: int, line: SessionLine) -> tuple[list[State], list[str]]:
         try:
             (state.name + state.data).encode()  # half of a surrogate pair is held by neither database
             named += read_state(state.kind, state.name, state.data)[1]
-        except (ValueError, msgspec.ValidationError) as error:
+        except REFUSED as error:
             raise TranscriptError(
                 f"line {number}: the {shorten(state.kind)} that session {line.id} has at hand cannot be read: {error}"
             ) from None
-    return states, named
+    newest = max((int(state.data) for state in states if state.kind == "recalled"), default=0)
+    return list(begin_epochs_anew(states, newest)), named
+
+
+def _told_of(coming: _Coming) -> str:
+    """Where a file says what a session used."""
+    if not coming.answers:
+        return "no line tells of one"
+    first, last = coming.answered
+    return f"{coming.answers} of them, in line {first}" + (f" to line {last}" if last > first else "")
+
+
+def begin_epochs_anew(states: Iterable[State], newest: int) -> Iterator[State]:
+    """What a session has at hand where its epochs are counted anew, for no view comes along.
+
+    What was recalled in the newest epoch stands in the next one too.
+    """
+    for state in states:
+        if state.kind != "recalled":
+            yield state
+        elif int(state.data) >= newest:
+            yield replace(state, data="-1")
+
+
+def _named(kept: Kept | None) -> list[str]:
+    """The nodes of its own tree that a handle names."""
+    if kept is None:
+        return []
+    named = [name for stretch in kept.nodes for name in stretch if "/" not in name]
+    return [*named, kept.at] if kept.at else named
 
 
 def _hung(line: NodeLine) -> tuple[str, str, str]:

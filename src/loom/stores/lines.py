@@ -1,9 +1,10 @@
 """What the lines of an exported file say.
 
 The first line says what the file is and the version of these rules. Then come the settings of its projects, and sections: a tree,
-its sessions, its nodes (parents before children), its handles, the views of its sessions. The last line says how many of them there
-were, so that a file that was cut short is known. `by` names the session of the section that something belongs to; left out, it is
-the first of them. Version 1 had no settings and no states; its files are read as they are.
+its sessions, its nodes (parents before children), its handles. The last line says how many of them there were, so that a file that
+was cut short is known. `by` names the session of the section that something belongs to; left out, it is
+the first of them. Version 1 had no settings and no states; its files are read as they are. Older files have views of their sessions
+behind the handles; these are caches that nothing proves, and stay behind.
 """
 
 from typing import Annotated, Literal
@@ -14,9 +15,9 @@ from msgspec import Meta, Struct
 from loom.budget.calibration import Calibration
 from loom.conversation.canonical import from_json
 from loom.conversation.message import Conversation, Message, Role
-from loom.errors import TranscriptError, describe
+from loom.errors import ChoiceError, TranscriptError, describe
 from loom.stores.sessions import Aside, Status, Usage
-from loom.stores.views import Kept, View
+from loom.stores.views import Kept
 
 VERSION = 2
 WHAT = "sessions"
@@ -121,14 +122,8 @@ class HandleLine(_Line, frozen=True, kw_only=True, tag="handle"):
     created: Moment
 
 
-class ViewLine(_Line, frozen=True, kw_only=True, tag="view"):
-    epoch: Whole
-    by: str | None = None
-    node: str
-    seen: Whole
-    hash: str
-    view: View
-    created: Moment
+class ViewLine(_Line, frozen=True, kw_only=True, tag="view", forbid_unknown_fields=False):
+    """What stood for what in a request. Older versions wrote it; nothing proves what it says, so nobody reads it any more."""
 
 
 class EndLine(_Line, frozen=True, kw_only=True, tag="end"):
@@ -139,6 +134,8 @@ class EndLine(_Line, frozen=True, kw_only=True, tag="end"):
     lines: int
 
 
+# What reading a value from elsewhere may raise.
+REFUSED = (ValueError, RecursionError, msgspec.ValidationError, ChoiceError)
 Line = SettingLine | TreeLine | SessionLine | NodeLine | HandleLine | ViewLine | EndLine
 _decode = msgspec.json.Decoder(Line).decode
 
@@ -147,7 +144,7 @@ def is_export(first_line: str) -> bool:
     """Whether a file that begins with this line is one of ours, of whatever version."""
     try:
         found = from_json(first_line.lstrip("\ufeff"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return isinstance(found, dict) and found.get("loom") == WHAT
 
@@ -180,10 +177,12 @@ def read_line(number: int, text: str) -> Line:
                 raise ValueError(f"expected an object, found {describe(value)}") from None
             line = msgspec.convert(value, Line)
         return line
-    except (msgspec.ValidationError, ValueError) as error:
+    except REFUSED as error:
         raise TranscriptError(f"line {number}: {_reason(error)}") from None
 
 
 def _reason(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply to be read"
     reason = str(error).replace("`", "'")
     return reason[:1].lower() + reason[1:]

@@ -45,3 +45,21 @@ class Newcomers(Struct, frozen=True):
     def may_stand_for(self, edge: str, originals: Iterable[Place | None]) -> bool:
         """Whether a new node may hang so in the tree: as a version it would be read in the place of these."""
         return edge != "version" or not any(map(self.are_guests_at, originals))
+
+
+class Keys:
+    """Keys of nodes: a bit each, for a file may hold a long path."""
+
+    def __init__(self) -> None:
+        self._pages: dict[int, int] = {}
+
+    def add(self, key: int) -> None:
+        page, bit = divmod(key, _BITS)
+        self._pages[page] = self._pages.get(page, 0) | 1 << bit
+
+    def __contains__(self, key: int) -> bool:
+        page, bit = divmod(key, _BITS)
+        return bool(self._pages.get(page, 0) >> bit & 1)
+
+
+_BITS = 1024

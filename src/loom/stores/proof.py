@@ -22,6 +22,9 @@ _SECTIONS, _PARTS, _INNER = 200, 64, 16  # places from which older versions made
 NOT_MADE = "it is not the handle of what it stands for"
 
 
+KINDS = frozenset({*marks.KINDS, "usage", "summary", "digest", "response"})  # of records that this version reads; others stay
+
+
 # Messages and records
 
 

@@ -20,7 +20,7 @@ from loom.conversation.tree import TreeHead
 from loom.errors import StoreError, TranscriptError
 from loom.stores import settings
 from loom.stores.database import Reader, Row
-from loom.stores.intake import check_session
+from loom.stores.intake import begin_epochs_anew, check_session
 from loom.stores.lines import (
     Beside,
     HandleLine,
@@ -31,16 +31,15 @@ from loom.stores.lines import (
     State,
     Tokens,
     TreeLine,
-    ViewLine,
     read_line,
 )
 from loom.stores.nodes import plain
 from loom.stores.path import to_message
-from loom.stores.proof import check_message, check_record, is_spent, spent_on, unknown_markers, wrong_with_handle
+from loom.stores.proof import check_message, check_record, is_spent, spent_on, wrong_with_handle
 from loom.stores.sessions import Aside, Status, Usage, check_name
 from loom.stores.states import LOCAL, read_state
 from loom.stores.stored import UNREADABLE, Damaged, decode_stored
-from loom.stores.views import Kept, handles_of, read_view
+from loom.stores.views import Kept
 
 _T = TypeVar("_T")
 _REFUSED = (*UNREADABLE, TranscriptError)
@@ -143,7 +142,6 @@ class Salvage:
         self._reader, self._tree, self._left_out = reader, tree, left_out
         self._exported = _Seqs()  # not all nodes of the tree where a session goes alone or an index is damaged
         self._id = ""
-        self._bad_handles: set[str] = set()
 
     def tree(self, line: TreeLine) -> TreeLine | None:
         self._id = line.id
@@ -225,7 +223,7 @@ class Salvage:
             head=head,
             asides=tuple(aside for aside in asides if not aside.after or self._is_here(aside.after)),
             calibration=self._read(row[9], Calibration, f"the calibration of {what}") if row[9] else None,
-            states=tuple(state for state in self._states(states, what)),
+            states=tuple(begin_epochs_anew(self._states(states, what), self._newest_epoch(key))),
             created=self._moment(row[10], f"when {what} began"),
             updated=self._moment(row[11], f"when {what} was last used"),
             usage=self._usage(key, Usage(*row[12:16]), what),
@@ -269,6 +267,10 @@ class Salvage:
             else:
                 self._left_out.add(f"the {kind} {name} of {what}")
 
+    def _newest_epoch(self, session: int) -> int:
+        row = self._reader.one("SELECT max(epoch) FROM views WHERE session = $1", session)
+        return row[0] if row and row[0] is not None else -1
+
     def _is_here(self, name: str) -> bool:
         """Whether a node is in the tree and is exported."""
         row = self._reader.one("SELECT seq FROM nodes WHERE tree = $1 AND id = $2", self._tree, name)
@@ -286,12 +288,12 @@ class Salvage:
         record = Beside(kind=kind, name=name, author=author, data=data, created=created)
         return self.is_sound(node) and _can_be_written(record, 0)
 
-    # Handles and views
+    # Handles
 
     def handle(self, line: HandleLine, sessions: tuple[str, ...]) -> HandleLine | None:
         wrong = line.kept is not None and self._is_wrong(line, line.kept, sessions)
         if wrong or not _can_be_read(line):
-            self._leave_out_handle(line.handle)
+            self._left_out.add(f"handle {line.handle}")
             return None
         return line
 
@@ -308,22 +310,8 @@ class Salvage:
         try:
             return decode_stored(data, Kept) if data is not None else None
         except UNREADABLE:
-            self._leave_out_handle(handle)
+            self._left_out.add(f"handle {handle}")
             return None
-
-    def _leave_out_handle(self, handle: str) -> None:
-        self._bad_handles.add(handle)
-        self._left_out.add(f"handle {handle}")
-
-    def view(self, row: Row, by: str | None, session: str) -> ViewLine | None:
-        epoch, _, node, seen, digest, data, created, seq, depth, check = row
-        what = f"epoch {epoch} of session {session}"
-        view = read_view(data, check, epoch, depth) if self.is_sound(seq) else None
-        if view is None or handles_of(view) & self._bad_handles or unknown_markers(self._reader, self._tree, view):
-            self._left_out.add(what)
-            return None
-        line = ViewLine(epoch=epoch, by=by, node=node, seen=seen, hash=digest, view=view, created=created)
-        return self._or_none(line, what)
 
     def _read(self, text: Any, kind: type[_T], what: str) -> _T | None:
         try:
