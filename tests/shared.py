@@ -17,5 +17,5 @@ EXAMPLES = int(os.environ.get("LOOM_FUZZ", "0"))
 
 
 def examples(usual: int) -> int:
-    """How many random cases to try: two thirds of the usual number, so that `make test` is quick, or what `make fuzz` asks for."""
-    return EXAMPLES or max(4, usual * 2 // 3)
+    """How many random cases to try: half of the usual number, so that `make test` is quick, or what `make fuzz` asks for."""
+    return EXAMPLES or max(4, usual // 2)

@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from typing import Any
 
 from timed import Message, run
 
 from loom import Context, Loom, Session, dialect
 from loom.context.policy import policies
+from loom.engine.replay import BEGAN
 
 _runner = asyncio.Runner()
 
@@ -17,7 +19,8 @@ class _Kept:
     """The session of one policy, and how much of the transcript it has."""
 
     def __init__(self) -> None:
-        self.loom = Loom.open(":memory:")
+        clock, ids = count(BEGAN), count()  # so that handles, and with them all figures, are the same in each run
+        self.loom = Loom.open(":memory:", now=lambda: next(clock), fresh_id=lambda: f"{next(ids):032x}")
         self.session: Session = self.loom.new()
         self.appended = 0
 
