@@ -47,7 +47,7 @@ def shrink_messages(
 
 def smallest(messages: tuple[Message, ...], first: int, counter: Counter, archive: Archive, tokens: int = 0) -> tuple[Message, ...]:
     """The messages as small as they can be made, or as small as they need to be to fit so many tokens."""
-    bare = tuple(_joined(_without_closed(m, first + n, archive)) for n, m in enumerate(messages))
+    bare = tuple(_without_closed(m, first + n, archive) for n, m in enumerate(messages))
     return _to_level(bare, tokens, first, counter, archive)
 
 
@@ -168,13 +168,17 @@ def _shorter(value: Any, limit: int, handle: str) -> Any:
 
 
 def _without_closed(message: Message, index: int, archive: Archive) -> Message:
-    """Without reasoning and opaque pieces, which cannot be cut; the message as it was stands behind a marker."""
+    """Without reasoning and opaque pieces, which cannot be cut; the message as it was stands behind a marker. Texts are one.
+
+    The marker is a text of its own: it is none of the words that a handle gives back.
+    """
     carried = _without_details(message.carried)
     if carried is message.carried and not any(isinstance(part, Reasoning | Opaque) for part in message.parts):
-        return message
+        return _joined(message)
     marker = Text(f"[reasoning left out; recall {archive.keep_part(index, '', to_json(message))}]")
     open_parts = tuple(part for part in message.parts if not isinstance(part, Reasoning | Opaque))
-    return replace(message, parts=(marker, *open_parts), carried=carried)
+    joined = _joined(replace(message, parts=open_parts, carried=carried))
+    return replace(joined, parts=(marker, *joined.parts))
 
 
 def _without_details(carried: Carried | None) -> Carried | None:
