@@ -33,6 +33,7 @@ class Server:
             raise
         self.data: Path = self.wheel.pgdata
         self.made = 0
+        self._empty: list[str] = []
 
     def url(self, database: str = "postgres", user: str = "postgres:") -> str:
         return str(self.wheel.get_uri(database)).replace("//postgres:@", f"//{user}@")
@@ -52,9 +53,18 @@ class Server:
         return asyncio.run(run())
 
     def new_database(self) -> str:
+        """An empty database. Emptying one takes a tenth of the time of making one."""
+        if self._empty:
+            return self._empty.pop()
         self.made += 1
         self.run(f"CREATE DATABASE test_{self.made}")
         return f"test_{self.made}"
+
+    def give_back(self, name: str) -> None:
+        """Empty a database for the next test."""
+        others = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        self.run(f"SELECT pg_terminate_backend(pid) {others}", "DROP SCHEMA public CASCADE", "CREATE SCHEMA public", database=name)
+        self._empty.append(name)
 
     def kill(self) -> None:
         """As a crash would end it: nothing is finished, nobody is asked."""
@@ -102,7 +112,7 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     server: Server = request.getfixturevalue("server")
     name = server.new_database()
     yield server.url(name)
-    server.run(f"DROP DATABASE {name} WITH (FORCE)")
+    server.give_back(name)
 
 
 @pytest.fixture
@@ -135,4 +145,4 @@ def lively(server: Server) -> Iterator[tuple[Server, Database]]:
     migrate(opened, TABLES)
     yield server, opened
     opened.close()
-    server.run(f"DROP DATABASE {name} WITH (FORCE)")
+    server.give_back(name)
