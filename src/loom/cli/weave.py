@@ -49,6 +49,7 @@ class Stretch(Struct):
 def stretches(report: Report) -> Iterator[Stretch]:
     """The history in stretches: kept messages in a row are one, what was cut or left out is told each by itself."""
     last: Stretch | None = None
+    windows = {item.place: item.returns_at for item in report.items if item.zone == "history" and item.action != "hidden"}
     for span, item in _entries(report):
         if last is not None and last.action == item.action == "kept" and last.rule == item.rule:
             last.span = Span(last.span.start, span.stop)
@@ -59,7 +60,7 @@ def stretches(report: Report) -> Iterator[Stretch]:
         if last is not None:
             yield last
         messages = sum(map(report.places.count, range(span.start, span.stop)))
-        last = Stretch(span, messages, item.action, item.rule, item.before, item.after, item.handles, item.returns_at)
+        last = Stretch(span, messages, item.action, item.rule, item.before, item.after, item.handles, windows[item.place])
     if last is not None:
         yield last
 

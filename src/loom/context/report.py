@@ -1,9 +1,11 @@
 """What was done and why: a line for every item in a request and every span left out of it."""
 
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any, Literal
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from loom.context.handles import Archive
 from loom.context.outlook import Outlook
@@ -15,6 +17,7 @@ Action = Literal["kept", "shrunk", "covered", "dropped", "repaired", "hidden"]
 
 
 LEFT_OUT: tuple[Action, ...] = ("dropped", "covered")  # what is not in the request itself; of what is covered, some lines are
+CUT: tuple[Action, ...] = (*LEFT_OUT, "shrunk")
 
 
 class Item(Struct, frozen=True, omit_defaults=True):
@@ -41,6 +44,20 @@ class Piece(Struct, frozen=True):
     items: tuple[Item, ...]
 
 
+class Returns:
+    """The windows at which what was cut in an epoch that goes on would stand whole again, by place.
+
+    What came since is shown before it. To find them takes as long as to begin an epoch, so they are found when somebody asks.
+    """
+
+    def __init__(self, find: Callable[[], Mapping[str, int]]) -> None:
+        self._find = find
+
+    @cached_property
+    def windows(self) -> Mapping[str, int]:
+        return self._find()
+
+
 class Report(Struct, frozen=True, kw_only=True):
     """`prefix` is what a provider can cache: tools, system and history, without the tail. `margin` is kept free on purpose.
 
@@ -55,7 +72,7 @@ class Report(Struct, frozen=True, kw_only=True):
     input_tokens: int
     margin: int = 0
     zones: dict[str, dict[str, int]]
-    items: tuple[Item, ...]
+    lines: tuple[Item, ...]  # the items, as they were when the epoch began
     dropped: int
     truncated: bool
     prefix_tokens: int
@@ -76,7 +93,19 @@ class Report(Struct, frozen=True, kw_only=True):
     places: Places = EVERYWHERE
     given_up: tuple[int, ...] = ()
     widened: dict[str, int] = {}  # zones of the system text that have some of what was free when the epoch began
+    returns: Returns | None = None
     own_room: int | None = None  # what may still come in before history gives way, by the policy's own counter
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        """A line for every item in the request and every span left out of it."""
+        if self.returns is None:
+            return self.lines
+        windows = self.returns.windows
+        return tuple(
+            replace(line, returns_at=windows[line.place]) if line.action in CUT and line.place in windows else line
+            for line in self.lines
+        )
 
     @property
     def usable(self) -> int:
@@ -91,6 +120,21 @@ class Report(Struct, frozen=True, kw_only=True):
 
     def as_dict(self) -> dict[str, Any]:
         """The report as JSON has it."""
-        hidden = ("pieces", "head_hash", "history", "pins", "archive", "places", "items", "given_up", "rho", "widened", "own_room")
-        told = {name: getattr(self, name) for name in self.__struct_fields__ if name not in hidden}
+        told = {name: getattr(self, name) for name in self.__struct_fields__ if name not in _NOT_TOLD}
         return told | {"outlook": asdict(self.outlook), "pressure": self.pressure, "items": [asdict(item) for item in self.items]}
+
+
+_NOT_TOLD = {
+    "lines",
+    "pieces",
+    "head_hash",
+    "history",
+    "pins",
+    "archive",
+    "places",
+    "given_up",
+    "rho",
+    "widened",
+    "returns",
+    "own_room",
+}

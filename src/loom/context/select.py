@@ -31,7 +31,7 @@ from loom.context.ladder import RUNGS, Ladder, Scene, Threshold, View, spared, w
 from loom.context.outlook import Outlook, Prices, Standing, calls_to_come, weigh
 from loom.context.places import EVERYWHERE, Places, answers_of
 from loom.context.policy import Policy
-from loom.context.report import LEFT_OUT, Item, Piece
+from loom.context.report import LEFT_OUT, Item, Piece, Returns
 from loom.context.strategies import choose
 from loom.context.system_messages import newest_of_kinds
 from loom.context.told import Told, lay_summaries, told_first
@@ -79,6 +79,7 @@ class Selected(Struct, frozen=True):
     outlook: Outlook
     renewed: bool = False
     rho: float | None = None  # by which a ladder was climbed, as it is now
+    returns: Returns | None = None
 
 
 def select(history: tuple[Message, ...], setup: Setup, previous: Epoch | Renewal | None, head_hash: str) -> Selected:
@@ -97,7 +98,7 @@ def select(history: tuple[Message, ...], setup: Setup, previous: Epoch | Renewal
     begun = _sooner(history, begun) if previous.early else begun
     fitted = _choose(history, begun, previous.before, previous.told)
     if covered(previous.before):
-        fitted = replace(fitted, pieces=_return_later(fitted.pieces, history, setup))
+        return Selected(fitted, previous.number, previous.reason, expected, returns=_returns(fitted.pieces, history, setup))
     return Selected(fitted, previous.number, previous.reason, expected)
 
 
@@ -119,31 +120,24 @@ def _go_on(history: tuple[Message, ...], setup: Setup, previous: Epoch, head_has
         raise EpochEnds(why, previous.seen, early=True)
     if previous.archive is not None:
         setup.archive.add(previous.archive)
-    shown = _return_later(pieces, history, setup) if fresh else tuple(pieces)
-    fitted = Fitted((*shown, *fresh), tokens, _dropped(pieces, setup.places))
-    return Selected(fitted, previous.number, "continued", expected)
+    fitted = Fitted((*pieces, *fresh), tokens, _dropped(pieces, setup.places))
+    return Selected(fitted, previous.number, "continued", expected, returns=_returns(pieces, history, setup))
 
 
-def _return_later(pieces: Sequence[Piece], history: tuple[Message, ...], setup: Setup) -> tuple[Piece, ...]:
-    """The pieces with the windows at which what was cut returns now: what came since outranks it."""
-    if all(item.action == "kept" for piece in pieces for item in piece.items):
-        return tuple(pieces)
+def _returns(pieces: Sequence[Piece], history: tuple[Message, ...], setup: Setup) -> Returns | None:
+    """The windows at which what was cut returns now, where anything was."""
+    cut = [(piece.span, item.place) for piece in pieces for item in piece.items if item.action != "kept"]
+    return Returns(lambda: _find_windows(cut, history, setup)) if cut else None
+
+
+def _find_windows(cut: Sequence[tuple[Span, str]], history: tuple[Message, ...], setup: Setup) -> dict[str, int]:
     setup = _refilled(setup)
     setup = replace(setup, room=replace(setup.room, told=_told_share(setup.policy)))
     ranked = _rank(history, setup, 0)
     chosen_at = _chosen_at(history, setup, ranked)
     windows = find_windows(_work(history, setup), ranked.order, chosen_at, ranked.spans, setup.pins)
     at = [window for span, window in zip(ranked.spans, windows, strict=True) for _ in range(len(span))]
-    return tuple(
-        replace(
-            piece,
-            items=tuple(
-                item if item.action == "kept" else replace(item, returns_at=max(at[piece.span.start : piece.span.stop]))
-                for item in piece.items
-            ),
-        )
-        for piece in pieces
-    )
+    return {place: max(at[span.start : span.stop]) for span, place in cut}
 
 
 def _without_older_half(history: tuple[Message, ...], setup: Setup, before: Sequence[Piece]) -> int:

@@ -24,7 +24,7 @@ from loom.context.outlook import Outlook, prices_of
 from loom.context.places import EVERYWHERE, Places
 from loom.context.policy import Policy
 from loom.context.policy import policy as find_policy
-from loom.context.report import LEFT_OUT, Item, Piece, Report
+from loom.context.report import CUT, LEFT_OUT, Item, Piece, Report
 from loom.context.sections import (
     OTHER_ZONE,
     TAIL,
@@ -117,7 +117,7 @@ class Context(Struct, frozen=True):
         """The conversation as it is sent: its markers name `recall` only where the request declares that tool."""
         if self.has_commands or declares_recall(self.conversation):
             return self.conversation
-        return without_tool(self.conversation, {handle for item in self.report.items for handle in item.handles})
+        return without_tool(self.conversation, {handle for item in self.report.lines for handle in item.handles})
 
 
 class Wish(Struct, frozen=True, kw_only=True):
@@ -243,7 +243,7 @@ def _widen_sections(
     """Give what a request leaves free, but for `growth`, to sections of these zones that were cut; history loses nothing by it."""
     for _ in range(MAX_WIDENINGS):
         report = context.report
-        items = [item for item in report.items if item.place.startswith("sections[")]
+        items = [item for item in report.lines if item.place.startswith("sections[")]
         if not any(item.action != "kept" and item.rule == "its zone" for item in items):
             return context
         found = widen_zones(wish.sections, items, _free_room(report, wish, growth, zones))
@@ -277,8 +277,8 @@ def _free_room(report: Report, wish: Wish, growth: int, zones: Collection[str]) 
 
 def _keeps_as_much(report: Report, before: Report) -> bool:
     """Whether all that a request kept of the history is kept by another."""
-    kept = {item.place for item in report.items if item.zone == "history" and item.action == "kept"}
-    return all(item.place in kept for item in before.items if item.zone == "history" and item.action == "kept")
+    kept = {item.place for item in report.lines if item.zone == "history" and item.action == "kept"}
+    return all(item.place in kept for item in before.lines if item.zone == "history" and item.action == "kept")
 
 
 def go_on(
@@ -305,8 +305,8 @@ def go_on(
 
 def _is_short(report: Report) -> bool:
     """Whether goal, request or a pin is cut in an epoch that begins, and what sections take that may go would be enough for it."""
-    cut = cut_of_point(report.items)
-    return 0 < cut <= sum(item.after for item in report.items if item.place.startswith("sections[") and can_give_way(item.zone))
+    cut = cut_of_point(report.lines)
+    return 0 < cut <= sum(item.after for item in report.lines if item.place.startswith("sections[") and can_give_way(item.zone))
 
 
 def _build(
@@ -461,6 +461,7 @@ def _build(
         outlook=selected.outlook,
         renewed=selected.renewed,
         rho=selected.rho,
+        returns=selected.returns,
         ids=repaired.ids,
         head_hash=head_hash,
         history=conversation.messages,
@@ -726,9 +727,9 @@ def _report(
         reserved_output=budget.reserved_output,
         input_tokens=0,
         zones=zones,
-        items=items,
+        lines=items,
         dropped=fitted.dropped,
-        truncated=any(item.action in (*LEFT_OUT, "shrunk") for item in items),
+        truncated=any(item.action in CUT for item in items),
         prefix_tokens=0,
         prefix_hash="",
         epoch=0,

@@ -73,7 +73,7 @@ def one_map(wish: Wish, given: Conversation, project: "str | PathLike[str]") -> 
 
 def as_shown(made: Mapped | None, report: Report) -> Mapped | None:
     """A map with the symbols that a request shows of it: none where there was no room for it."""
-    stands = next((item.action == "kept" for item in reversed(report.items) if item.zone == "repo_map"), False)
+    stands = next((item.action == "kept" for item in reversed(report.lines) if item.zone == "repo_map"), False)
     return made if made is None or stands else replace(made, files={})
 
 

@@ -278,7 +278,7 @@ def _told(context: Context, bears: Bearing, sight: "Sight | None") -> Context:
     if not bears.hidden and not notes:
         return context
     hidden = [Item(f"messages[{depth}]", "history", "hidden", why, 0, 0) for depth, why in sorted(bears.hidden.items())]
-    report = replace(context.report, items=(*context.report.items, *hidden), notes=(*context.report.notes, *notes))
+    report = replace(context.report, lines=(*context.report.lines, *hidden), notes=(*context.report.notes, *notes))
     return replace(context, report=report)
 
 
@@ -301,7 +301,7 @@ def cuts_of(context: Context, reading: Reading, known: Mapping[str, int]) -> tup
     archive = context.archive
     assert isinstance(archive, PathArchive)
     nodes = {node.id: node for node in reading.nodes}
-    named = {handle for item in context.report.items for handle in item.handles}
+    named = {handle for item in context.report.lines for handle in item.handles}
     made = sorted(h for h in named if h in archive.cuts and known.get(h) != hash(archive.cuts[h]))
     cuts = {h: (cut := archive.cuts[h], nodes.get(cut.nodes[0][0]) if cut.kind == "part" else None) for h in made}
     return cuts, {handle for handle in named if handle not in archive.cuts and handle not in known}
