@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 export LOOM_SHARED ?= ../shared
 
-.PHONY: demo test test-all lint fuzz bench scale models clean
+.PHONY: demo test test-all lint house fuzz bench scale models clean
 .DEFAULT_GOAL := test
 
 $(VENV)/core: pyproject.toml constraints.txt
@@ -33,6 +33,10 @@ lint: $(VENV)/test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# How clear the code is, beside what we want.
+house: $(VENV)/test
+	$(BIN)/python scripts/house.py --list
 
 fuzz: $(VENV)/test
 	LOOM_FUZZ=$${LOOM_FUZZ:-2000} $(BIN)/python -m pytest -n 2 -m '' tests/laws
