@@ -37,7 +37,7 @@ from typing import Any, TypeVar
 import apsw
 
 from loom import Context, Loom, Session
-from loom.context.weave import gate_counter
+from loom.budget.counting import gate_counter
 
 SMALL = 1000
 MIDDLE = 10_000

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from loom import CannotFit, Context, Event, Loom, LoomError, Message, Session, Text, ToolCall, ToolResult, dialect
+from loom.budget.counting import gate_counter
 from loom.context.gate import handles_in
-from loom.context.weave import gate_counter
 from loom.context.working import assess
 from loom.conversation.message import Conversation
 from loom.engine.summing import DIGEST

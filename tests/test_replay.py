@@ -15,10 +15,10 @@ from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
 from loom import Context, Conversation, Loom, LoomError, Media, Message, Text, read_runs
+from loom.budget.counting import gate_counter
 from loom.budget.models import Figures as Prices
 from loom.cli.main import cli
 from loom.context.policy import policies
-from loom.context.weave import gate_counter
 from loom.dialects import dialect
 from loom.engine import measures
 from loom.engine.replay import BEGAN, Call, replay

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loom import Conversation, Message, Text, ToolCall, ToolResult
-from loom.context.handles import mint
+from loom.budget.counting import gate_counter
 from loom.context.summaries import EMERGENCY, OMITTED, SHORTENED, merge_prompt, summary_prompt, system_prompt, told
-from loom.context.weave import gate_counter
 from loom.conversation.commands import parse_commands
+from loom.conversation.handles import mint
 from loom.dialects import dialect
 from loom.engine.summarize import Ask, Made, summarize
 from loom.errors import ChoiceError

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loom import Conversation, Loom, Message, Session, Text, ToolCall, ToolResult, weave
-from loom.context.handles import to_lines
-from loom.context.weave import gate_counter
+from loom.budget.counting import gate_counter
 from loom.context.working import EMPTY, PLAN, SCRATCHPAD, Incident, happen
 from loom.conversation.canonical import to_json
+from loom.conversation.handles import to_lines
 from loom.dialects import WIRES
 from loom.dialects.given import parse_tool
 from loom.engine.tools import RECALL_TOKENS, RECALLED, carry_out, tools

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from loom import Context, Loom, weave
 from loom.context.caches import SHARED
 from loom.context.cover import Indexes, cover
-from loom.context.handles import to_lines
 from loom.context.policy import policy
 from loom.context.report import LEFT_OUT
 from loom.conversation.growing import Recent
+from loom.conversation.handles import to_lines
 from loom.conversation.message import Message, Text
 from loom.errors import ChoiceError
 from loom.stores.doctor import examine

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from loom.budget.counting import Counter
 from loom.budget.profiles import profile
 from loom.context import ladder
-from loom.context.handles import Archive, to_lines
+from loom.context.handles import Archive
 from loom.context.ladder import RUNGS, Ladder, Scene, Threshold, View, score, spared, whole, words
+from loom.conversation.handles import to_lines
 from loom.conversation.message import Conversation, Message, Text, ToolCall, ToolResult
 from loom.conversation.turns import exchanges
 from loom.dialects import WIRES

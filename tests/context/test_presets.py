@@ -24,13 +24,12 @@ from loom import (
     is_over_context_budget,
     weave,
 )
-from loom.budget.counting import Counter
+from loom.budget.counting import Counter, gate_counter
 from loom.budget.profiles import profile
 from loom.context import ladder
 from loom.context.gate import handles_in
 from loom.context.policy import policies, policy, read_policy
 from loom.context.strategies import recent, truncate_middle
-from loom.context.weave import gate_counter
 from tests.shared import ROOT
 
 

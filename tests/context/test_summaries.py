@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loom import Media, Message, Reasoning, Text, ToolCall, ToolResult, exchanges, find_safe_boundary
+from loom.budget.counting import gate_counter
 from loom.context import summaries
-from loom.context.handles import mint
 from loom.context.summaries import (
     EMERGENCY,
     OMITTED,
@@ -27,8 +27,8 @@ from loom.context.summaries import (
     told,
     with_note,
 )
-from loom.context.weave import gate_counter
 from loom.conversation.commands import parse_commands
+from loom.conversation.handles import mint
 from loom.conversation.message import Opaque
 from loom.conversation.turns import in_flight, parse_turn_boundaries
 from tests import strategies

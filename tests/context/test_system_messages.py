@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from loom import CannotFit, Message, Text, ToolCall, ToolResult, weave
 from loom.context.policy import policies, policy
-from loom.context.system_messages import kind_of, order_behind_results
+from loom.conversation.system_messages import kind_of, order_behind_results
 from tests.shared import examples
 
 LEADING = "You are careful. Never delete a table."

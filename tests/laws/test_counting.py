@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loom import weave
-from loom.budget.counting import Counter, counter_for
+from loom.budget.counting import Counter, counter_for, gate_counter
 from loom.budget.tokenizers import tokenizer
-from loom.context.weave import gate_counter
 from loom.conversation.message import Conversation, Message
 from loom.dialects import DIALECTS
 from loom.memory.tokenizer import TokenCounter

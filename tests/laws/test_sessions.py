@@ -27,12 +27,12 @@ from loom import CannotFit, Conversation, Loom, Message, Text, ToolCall, ToolRes
 from loom.context import handles
 from loom.context.assembly import merge
 from loom.context.epochs import Epoch, EpochEnds, Renewal, begin_after, epoch_of
-from loom.context.handles import LENGTH, SAMPLE, mint, to_lines
 from loom.context.places import Places, Spot
 from loom.context.policy import policies
-from loom.context.system_messages import order_behind_results
 from loom.context.told import Told
 from loom.context.weave import Context, Wish, build, go_on
+from loom.conversation.handles import LENGTH, SAMPLE, mint, to_lines
+from loom.conversation.system_messages import order_behind_results
 from loom.conversation.turns import Span
 from loom.engine import prepare as preparing
 from loom.errors import ChoiceError

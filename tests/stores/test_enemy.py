@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from loom import Loom, LoomError, Message, Session, Text
-from loom.context.handles import mint
 from loom.conversation.agents import Agent
+from loom.conversation.handles import mint
 from loom.conversation.identity import node_id
 from loom.conversation.tree import Chosen, Flags, Source, TreeHead, TreeNode
 from loom.engine.aware import memory_of, memory_text

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from loom import Context, Loom, Message, Reasoning, Session, Text, ToolCall, ToolResult, weave
-from loom.context import handles as naming
 from loom.context.handles import Archive
+from loom.conversation import handles as naming
 from loom.conversation.canonical import from_json
 from loom.errors import ChoiceError
 from loom.stores import views
@@ -268,7 +268,9 @@ def test_a_handle_that_stands_for_something_else_in_the_store_is_not_given_out_a
     loom: Loom, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mint = naming.mint
-    monkeypatch.setattr(naming, "mint", lambda place, content: mint(place, content)[:2])  # one letter: clashes are certain
+    monkeypatch.setattr(
+        "loom.context.handles.mint", lambda place, content: mint(place, content)[:2]
+    )  # one letter: clashes are certain
     session = talk(loom)
     known: dict[str, str] = {}
     for n in range(12):

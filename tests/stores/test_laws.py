@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from loom import CannotFit, Conversation, Loom, LoomError, Message, Session, Text, ToolCall, dialect, read_runs
+from loom.budget.counting import gate_counter
 from loom.context.epochs import Renewal
-from loom.context.handles import to_lines
 from loom.context.policy import Policy, policies
 from loom.context.report import LEFT_OUT, Item
-from loom.context.weave import Context, build, check_wish, gate_counter
+from loom.context.weave import Context, build, check_wish
 from loom.conversation.canonical import to_json
+from loom.conversation.handles import to_lines
 from loom.dialects.repair import repair
 from loom.errors import ChoiceError
 from loom.providers.scripted import ScriptedModel

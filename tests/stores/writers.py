@@ -13,7 +13,7 @@ import time
 from hashlib import sha256
 
 from loom import Conflict, Loom
-from loom.context.weave import gate_counter
+from loom.budget.counting import gate_counter
 
 
 def digest(text: str) -> str:

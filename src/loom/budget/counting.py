@@ -8,10 +8,12 @@ reads. Trigger and cutter use the same counter: what one finds too long the othe
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from itertools import islice
 from math import ceil
 from typing import Any, assert_never
+
+from msgspec.structs import replace
 
 from loom.budget.chat import as_message, as_tool
 from loom.budget.estimate import estimate_tokens
@@ -25,6 +27,7 @@ from loom.conversation.message import Carried, Media, Message, Opaque, Part, Rea
 
 # Enough for the longest sessions in use to be counted twice for the price of once.
 REMEMBERED = 131_072
+STAND_IN = "o200k_base"  # counts for models whose own tokenizer is not public, with the policy's margin
 
 
 class Counter:
@@ -291,6 +294,21 @@ def _extenders() -> re.Pattern[str]:
         "|\u200d[^\\s\\w]?|\u200c|\r(?=\n)"
         "|(?<=[\U0001f1e6-\U0001f1ff])[\U0001f1e6-\U0001f1ff](?=(?:[\U0001f1e6-\U0001f1ff]{2})*(?![\U0001f1e6-\U0001f1ff]))"
     )
+
+
+@lru_cache(maxsize=16)
+def gate_counter(model: str | None, ratio: float = 1.0) -> Counter:
+    """The best counter for a model, kept, so that no message is counted twice."""
+    made = profile_for(model)
+    if not isinstance(made.text, Exact):
+        made = replace(made, text=Exact(STAND_IN), name=STAND_IN)
+    return Counter(made, ratio=ratio)
+
+
+@lru_cache(maxsize=16)
+def text_counter(model: str | None, ratio: float = 1.0) -> Counter:
+    """The best counter for the nodes of a document, which have no frames: they become one message."""
+    return Counter(replace(gate_counter(model, ratio).profile, per_message=0), ratio=ratio)
 
 
 _turns = Counter(SEEDS["turns"], remember=1)

@@ -9,13 +9,13 @@ from typing import Any, Unpack
 import click
 from msgspec import Struct, to_builtins
 
+from loom.budget.counting import gate_counter
 from loom.budget.models import model as find_model
 from loom.budget.zones import MESSAGE_TOKENS, BudgetOptions, allocate_budget, messages_that_fit
 from loom.cli.models import user_overrides
 from loom.cli.show import look
 from loom.cli.table import print_table
 from loom.cli.terminal import COLOURS, bar, clean, dim, note, one_line, plural, say, say_dim, style, width
-from loom.context.weave import gate_counter
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Message, Text
 from loom.transcripts.formats import read_runs

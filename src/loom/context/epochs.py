@@ -8,9 +8,10 @@ from itertools import pairwise
 from msgspec import Struct
 from msgspec.structs import replace
 
-from loom.context.handles import Archive, to_lines
+from loom.context.handles import Archive
 from loom.context.report import LEFT_OUT, Piece, Report
 from loom.context.told import Told
+from loom.conversation.handles import to_lines
 from loom.conversation.message import Message
 from loom.conversation.turns import Span
 

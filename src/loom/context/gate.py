@@ -19,14 +19,15 @@ from math import ceil
 from msgspec import Struct
 
 from loom.budget.counting import Counter
-from loom.context.handles import LENGTH, SAMPLE, Archive
+from loom.context.handles import Archive
 from loom.context.places import Places
 from loom.context.policy import Policy
 from loom.context.report import Item, Piece
 from loom.context.shrink import shrink_messages, smallest
 from loom.context.strategies import refuse_to_cut
-from loom.context.system_messages import SYSTEM_ROLES, newest_of_kinds
+from loom.conversation.handles import LENGTH, SAMPLE
 from loom.conversation.message import Message, Text, ToolCall, ToolResult
+from loom.conversation.system_messages import SYSTEM_ROLES, newest_of_kinds
 from loom.conversation.turns import Span
 from loom.errors import CannotFit
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 
 from msgspec.structs import replace
 
-from loom.context.handles import LENGTH
+from loom.conversation.handles import LENGTH
 from loom.conversation.message import Conversation, Message, Part, Text, ToolResult
 
 RECALL = "recall"

@@ -26,16 +26,17 @@ from loom.context.gate import (
     marker_for,
     stays,
 )
-from loom.context.handles import SAMPLE, Archive
+from loom.context.handles import Archive
 from loom.context.ladder import RUNGS, Ladder, Scene, Threshold, View, spared, whole
 from loom.context.outlook import Outlook, Prices, Standing, calls_to_come, weigh
 from loom.context.places import EVERYWHERE, Places, answers_of
 from loom.context.policy import Policy
 from loom.context.report import LEFT_OUT, Item, Piece, Returns
 from loom.context.strategies import choose
-from loom.context.system_messages import newest_of_kinds
 from loom.context.told import Told, lay_summaries, told_first
+from loom.conversation.handles import SAMPLE
 from loom.conversation.message import Media, Message, Text, Tool
+from loom.conversation.system_messages import newest_of_kinds
 from loom.conversation.turns import Span, exchanges, turns
 from loom.errors import CannotFit
 

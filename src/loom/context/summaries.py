@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from loom.budget.chat import as_message
 from loom.budget.counting import graphemes
-from loom.context.handles import LENGTH
+from loom.conversation.handles import LENGTH
 from loom.conversation.message import Media, Message, Opaque, Reasoning, Text, ToolCall, ToolResult
 from loom.conversation.turns import exchanges, find_safe_boundary, in_flight, parse_turn_boundaries
 from loom.errors import shorten

@@ -1,7 +1,6 @@
 """`weave`: from everything the agent has, the one request that fits, is whole and keeps the point; with the reasons."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import lru_cache
 from hashlib import blake2b
 from math import ceil
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from loom.budget.counting import Counter
+from loom.budget.counting import STAND_IN, Counter, gate_counter, text_counter
 from loom.budget.models import Overrides, wire_name
 from loom.budget.models import model as find_model
 from loom.budget.profiles import Exact, profile_for
@@ -18,7 +17,7 @@ from loom.context.assembly import BETWEEN
 from loom.context.caches import SHARED, Caches
 from loom.context.epochs import Epoch, EpochEnds, Renewal, begin_after, epoch_of, mended
 from loom.context.gate import Fitted, Room, cut_of_point
-from loom.context.handles import Archive, PathArchive, to_lines
+from loom.context.handles import Archive, PathArchive
 from loom.context.markers import declares_recall, without_tool
 from loom.context.outlook import Outlook, prices_of
 from loom.context.places import EVERYWHERE, Places
@@ -45,6 +44,7 @@ from loom.context.sections import (
 from loom.context.select import Selected, Setup, filled_by, own_tokens, seed_counter, select, set_aside
 from loom.conversation.canonical import to_json, to_sendable
 from loom.conversation.checked import MAX_NUMBER, check_text
+from loom.conversation.handles import to_lines
 from loom.conversation.message import Carried, Conversation, Message, Text, Tool, ToolCall, ToolResult
 from loom.conversation.turns import Span, in_flight
 from loom.dialects import dialect
@@ -56,7 +56,6 @@ from loom.dialects.settings import thinking_tokens
 from loom.dialects.settings_repair import has_marks, limit_unstreamed, mend_settings
 from loom.errors import CannotFit, ChoiceError, describe
 
-STAND_IN = "o200k_base"  # counts for models whose own tokenizer is not public, with the policy's margin
 EPOCH_GROWTH = 0.3  # of what is usable: what sections leave free for the calls of an epoch that begins
 SECTION_SLACK = 0.1  # of what is usable: what sections leave free that cannot stand whole
 MAX_WIDENINGS = 3  # times that free room is given to sections of one request
@@ -505,21 +504,6 @@ def _written(pieces: Sequence[Piece], ending: str) -> Message:
         around = "\n" if piece.items[0].action in LEFT_OUT else ""
         texts += [f"{around}{message.text}{around}" for message in piece.messages]
     return Message("user", (Text("".join((*texts, ending))),))
-
-
-@lru_cache(maxsize=16)
-def text_counter(model: str | None, ratio: float = 1.0) -> Counter:
-    """The best counter for the nodes of a document, which have no frames: they become one message."""
-    return Counter(replace(gate_counter(model, ratio).profile, per_message=0), ratio=ratio)
-
-
-@lru_cache(maxsize=16)
-def gate_counter(model: str | None, ratio: float = 1.0) -> Counter:
-    """The best counter for a model, kept, so that no message is counted twice."""
-    made = profile_for(model)
-    if not isinstance(made.text, Exact):
-        made = replace(made, text=Exact(STAND_IN), name=STAND_IN)
-    return Counter(made, ratio=ratio)
 
 
 def gather(

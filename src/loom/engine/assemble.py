@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from loom.context.assembly import BETWEEN, as_text, headed, merge
 from loom.context.places import Places
 from loom.context.policy import Policy, policy
-from loom.context.system_messages import order_behind_results
 from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Conversation, Message, Text
+from loom.conversation.system_messages import order_behind_results
 from loom.conversation.tree import Preferences, Source
 from loom.stores.bearing import Bearing, bearing, joined, lay
 from loom.stores.path import Node, Path

@@ -12,9 +12,9 @@ from typing import ClassVar
 
 from msgspec import structs
 
+from loom.budget.counting import gate_counter
 from loom.context.assembly import as_text
 from loom.context.cut import shrink_text
-from loom.context.weave import gate_counter
 from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json
 from loom.conversation.commands import SPECS, TREE_DEPTH, Code, Command, Mistake, Thought, help_text, quoted, told

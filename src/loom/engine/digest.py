@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from loom.context.handles import SAMPLE
-from loom.context.weave import gate_counter
+from loom.budget.counting import gate_counter
+from loom.conversation.handles import SAMPLE
 from loom.conversation.names import flatten
 from loom.errors import ChoiceError, shorten
 from loom.stores.bearing import Bearing, names_at

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
-from loom.budget.counting import Counter
-from loom.context.system_messages import SYSTEM_ROLES
-from loom.context.weave import gate_counter
+from loom.budget.counting import Counter, gate_counter
 from loom.conversation.message import Message
+from loom.conversation.system_messages import SYSTEM_ROLES
 from loom.engine.loom import Loom
 from loom.engine.sessions import Session
 from loom.engine.written import one_line, title_of

@@ -13,10 +13,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from loom.context.system_messages import SYSTEM_ROLES
 from loom.conversation.agents import Agent
 from loom.conversation.checked import check_flag, checks_arguments
 from loom.conversation.message import Message, Tool
+from loom.conversation.system_messages import SYSTEM_ROLES
 from loom.conversation.tree import Preferences, Tree, TreeHead
 from loom.engine.answered import Acted
 from loom.engine.commands import carry_out

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from loom.budget.counting import gate_counter
 from loom.context.report import Report
 from loom.context.sections import FRAME, MAP_ORIGIN, Section
-from loom.context.weave import Wish, budget_for, gate_counter
+from loom.context.weave import Wish, budget_for
 from loom.conversation.message import Conversation
 from loom.stores.path import Path
 from loom.stores.views import Mapped

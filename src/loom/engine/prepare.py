@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.budget.calibration import Calibration
-from loom.budget.counting import Counter
+from loom.budget.counting import Counter, gate_counter, text_counter
 from loom.budget.profiles import Exact, profile_for
 from loom.context.epochs import EpochEnds, Renewal, epoch_of, hash_of
 from loom.context.gate import costs_of
@@ -21,7 +21,7 @@ from loom.context.sections import Section
 from loom.context.select import seed_counter
 from loom.context.summaries import with_note
 from loom.context.told import Told
-from loom.context.weave import Context, Wish, budget_for, build, gate_counter, go_on, text_counter
+from loom.context.weave import Context, Wish, budget_for, build, go_on
 from loom.conversation.message import Message
 from loom.conversation.turns import Span, exchanges, newer_half
 from loom.engine.assemble import Assembled, Manner, assemble, head_of, shape_of

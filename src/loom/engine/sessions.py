@@ -11,18 +11,19 @@ from msgspec.structs import replace
 
 from loom.budget import models
 from loom.budget.calibration import observe
+from loom.budget.counting import gate_counter
 from loom.budget.models import Overrides
-from loom.context.handles import to_lines
 from loom.context.policy import Policy, policies
 from loom.context.policy import policy as find_policy
 from loom.context.renewal import Handoff, open_calls, to_system_prompt
 from loom.context.report import Report
 from loom.context.sections import Section
-from loom.context.weave import Context, Wish, budget_for, check_wish, gate_counter
+from loom.context.weave import Context, Wish, budget_for, check_wish
 from loom.context.working import EMPTY, Working, measured, render_dashboard
 from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json
 from loom.conversation.checked import check_flag, check_text, checks_arguments
+from loom.conversation.handles import to_lines
 from loom.conversation.identity import node_id
 from loom.conversation.message import Message, ToolCall
 from loom.conversation.tree import Source

@@ -5,6 +5,7 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
+from loom.budget.counting import gate_counter
 from loom.context.summaries import (
     Notes,
     apart,
@@ -17,7 +18,6 @@ from loom.context.summaries import (
     system_prompt,
     told,
 )
-from loom.context.weave import gate_counter
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Carried, Conversation, Message, Text
 from loom.errors import ChoiceError, shorten

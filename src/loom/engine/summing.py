@@ -5,9 +5,10 @@ from typing import Literal
 
 from msgspec import Struct
 
+from loom.budget.counting import gate_counter
 from loom.context.select import seed_counter
 from loom.context.summaries import Limits, due
-from loom.context.weave import Wish, budget_for, gate_counter
+from loom.context.weave import Wish, budget_for
 from loom.conversation.message import Message, Text, ToolResult
 from loom.engine.assemble import Manner, head_of
 from loom.engine.summarize import Ask

@@ -11,10 +11,10 @@ from typing import Annotated, Any, Protocol, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from loom.context.handles import SAMPLE
-from loom.context.weave import gate_counter
+from loom.budget.counting import gate_counter
 from loom.context.working import PLAN, SCRATCHPAD, Working, acknowledge, assess
 from loom.conversation.canonical import from_json, to_json
+from loom.conversation.handles import SAMPLE
 from loom.conversation.message import Message, Text, Tool, ToolCall, ToolResult
 from loom.engine.search import ECHOES, LIMIT, Hit
 from loom.errors import ChoiceError, shorten

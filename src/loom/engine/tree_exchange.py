@@ -6,8 +6,7 @@ from contextlib import suppress
 from msgspec import Struct
 from msgspec.structs import replace
 
-from loom.budget.counting import Counter
-from loom.context.weave import gate_counter
+from loom.budget.counting import Counter, gate_counter
 from loom.conversation.identity import node_id
 from loom.conversation.tree import NO_FLAGS, NO_PREFERENCES, Chosen, Link, Source, Tree, TreeHead, TreeNode
 from loom.dialects.answers import check_kept_answer

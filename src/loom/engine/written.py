@@ -6,13 +6,14 @@ from typing import Any, Literal, Self, TypeVar
 
 from msgspec.structs import replace
 
+from loom.budget.counting import gate_counter
 from loom.context.renewal import has_failed
-from loom.context.system_messages import SYSTEM_ROLES
-from loom.context.weave import gate_counter, gather
+from loom.context.weave import gather
 from loom.context.working import EMPTY, Working, erred, succeed
 from loom.conversation.checked import check_flag, check_number, check_text, checks_arguments
 from loom.conversation.message import Conversation, Message, Text, Tool
 from loom.conversation.names import flatten
+from loom.conversation.system_messages import SYSTEM_ROLES
 from loom.dialects.given import parse_given
 from loom.dialects.plain import is_sdk_object
 from loom.engine.home import Happened, Home

@@ -19,11 +19,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.budget.calibration import HIGHEST, LOWEST
-from loom.budget.counting import Counter
-from loom.context.handles import is_handle
-from loom.context.weave import gate_counter
+from loom.budget.counting import Counter, gate_counter
 from loom.conversation.agents import Agent
 from loom.conversation.canonical import from_json, to_json
+from loom.conversation.handles import is_handle
 from loom.conversation.identity import is_local, is_node_id, node_id
 from loom.conversation.message import ROLES, Message
 from loom.conversation.tree import TreeHead

@@ -7,11 +7,11 @@ from unicodedata import category
 
 from msgspec import Struct
 
-from loom.context.system_messages import SYSTEM_ROLES, kind_of
 from loom.conversation.canonical import to_json
 from loom.conversation.identity import VERSION, local_ids, lost_key, match_key, node_id, root_key
 from loom.conversation.message import Message, check_carried
 from loom.conversation.names import is_one_line
+from loom.conversation.system_messages import SYSTEM_ROLES, kind_of
 from loom.errors import ChoiceError, describe, shorten
 from loom.stores.database import Reader, Row, Writer
 from loom.stores.path import COLUMNS, OF_N, TREE, Node, named, to_node

@@ -6,8 +6,8 @@ A handle is made from content and place, so it is made again and compared.
 from collections.abc import Callable, Iterator
 from math import isclose
 
-from loom.context.handles import mint, texts_of
 from loom.conversation.canonical import from_json, to_json
+from loom.conversation.handles import mint, texts_of
 from loom.conversation.message import Carried, Message, Opaque, Reasoning, ToolCall, ToolResult
 from loom.stores import marks
 from loom.stores.database import Reader, Row

@@ -9,8 +9,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.context.places import Places, Spot, Stretch, stand_in
-from loom.context.system_messages import SYSTEM_ROLES, order_behind_results
 from loom.conversation.message import Message, Text
+from loom.conversation.system_messages import SYSTEM_ROLES, order_behind_results
 from loom.conversation.turns import exchanges
 from loom.stores.path import Node, Path
 

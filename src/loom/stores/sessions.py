@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from loom.context.system_messages import kind_of
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Conversation, Message, check_carried
+from loom.conversation.system_messages import kind_of
 from loom.conversation.tree import TreeHead
 from loom.errors import ChoiceError, Conflict, shorten
 from loom.stores import nodes

@@ -10,10 +10,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.context.epochs import Epoch
-from loom.context.handles import Cut, mint, texts_of, to_lines
+from loom.context.handles import Cut
 from loom.context.places import Stretch
 from loom.context.report import Piece
 from loom.conversation.canonical import to_json
+from loom.conversation.handles import mint, texts_of, to_lines
 from loom.conversation.message import Message
 from loom.errors import ChoiceError, StoreError, shorten
 from loom.stores import nodes
