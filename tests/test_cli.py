@@ -1,4 +1,4 @@
-"""The command, run as its users run it: another process, no terminal."""
+"""The command: argv in, text out. Where a terminal or a stream matters it is another process."""
 
 import json
 import os
@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from loom.cli.main import cli
 from loom.dialects import WIRES, dialect
 from tests.shared import AGENTS, FIXTURES, needs_shared
 
@@ -26,7 +28,8 @@ BROKEN = {
 }
 
 
-def loom(*arguments: str | Path, given: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+def loom_process(*arguments: str | Path, given: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    """What the command does in a process of its own."""
     return subprocess.run(
         [*LOOM, *map(str, arguments)],
         capture_output=True,
@@ -38,11 +41,26 @@ def loom(*arguments: str | Path, given: str | None = None, **environment: str) -
     )
 
 
+def loom(*arguments: str | Path, given: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    """What the command does in this process, which starts at once."""
+    words = list(map(str, arguments))
+    done = CliRunner().invoke(cli, words, input=given, prog_name="loom", env=environment)
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return subprocess.CompletedProcess(words, done.exit_code, done.stdout, done.stderr)
+
+
 @pytest.fixture
 def broken(tmp_path: Path) -> Path:
     path = tmp_path / "broken.json"
     path.write_text(json.dumps(BROKEN))
     return path
+
+
+def test_the_command_does_the_same_in_a_process_of_its_own(broken: Path) -> None:
+    here, there = loom("check", broken), loom_process("check", broken)
+    assert (here.returncode, here.stdout, here.stderr) == (there.returncode, there.stdout, there.stderr)
+    assert here.returncode == 1
 
 
 def test_check_finds_errors_and_ends_with_status_1(broken: Path) -> None:

@@ -24,7 +24,7 @@ from loom.conversation.message import Message, Text, ToolCall, ToolResult
 from loom.engine.loom import Loom
 from tests.shared import FIXTURES
 from tests.stores.conftest import Server
-from tests.test_cli import loom as in_a_process
+from tests.test_cli import loom_process as in_a_process
 
 PARALLEL = FIXTURES / "cc_parallel_thinking.jsonl"
 ROW = {

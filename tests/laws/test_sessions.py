@@ -285,7 +285,7 @@ def steps_of(conversation: Conversation, restarts: int = 0, **what: Any) -> tupl
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize(("window", "restarts"), [(1_200, 3), (2_000, 0), (4_000, 5)])
+@pytest.mark.parametrize(("window", "restarts"), [(1_200, 3), pytest.param(2_000, 0, marks=pytest.mark.long), (4_000, 5)])
 def test_a_long_session_is_the_stateless_run_with_and_without_restarts(
     policy: str, window: int, restarts: int, tmp_path: Path
 ) -> None:

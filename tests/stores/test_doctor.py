@@ -26,7 +26,7 @@ def loom(address: str) -> Iterator[Loom]:
         yield loom
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long), 3])
 def test_a_store_that_has_only_lived_is_well(loom: Loom, address: str, seed: int) -> None:
     sessions = live(loom, seed, 100, purges=3)
     with open_loom(address, project="whole") as whole, open_loom(address, project="single") as single:
