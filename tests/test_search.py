@@ -16,8 +16,8 @@ from loom.context.ladder import words
 from loom.conversation.handles import to_lines
 from loom.engine.search import LONGEST, PASSAGE, Hit, matches, search, shown_in
 from loom.errors import ChoiceError
-from loom.stores.bearing import Bearing, bearing
 from loom.stores.doctor import examine
+from loom.stores.overlay import Overlay, read_overlay
 from tests.shared import examples
 from tests.stores.conftest import address, server  # noqa: F401
 
@@ -31,8 +31,8 @@ def loom() -> Iterator[Loom]:
 def found(loom: Loom, session: Session, query: Any, **options: Any) -> list[Hit]:
     """What is found on the path of a session, without what is hidden from it."""
     tree = loom.store.trees.head(session.row.tree)
-    bears = bearing(session.path, tree.row, tree.head.mode, session.versions())
-    return search(loom.store, session.row, bears, query, **({"now": 1} | options))
+    overlay = read_overlay(session.path, tree.row, tree.head.mode, session.versions())
+    return search(loom.store, session.row, overlay, query, **({"now": 1} | options))
 
 
 def places(hits: list[Hit]) -> list[int]:
@@ -162,8 +162,8 @@ def test_what_is_hidden_never_shows_up(loom: Loom) -> None:
     assert places(search(loom.store, tree.session().row, _bare(tree, {0}), "heddle", now=1, limit=1, shown={4, 3, 2})) == [1]
 
 
-def _bare(tree: LoomTree, hidden: set[int]) -> Bearing:
-    return Bearing(path=tree.session().path, hidden=dict.fromkeys(hidden, "excluded"))
+def _bare(tree: LoomTree, hidden: set[int]) -> Overlay:
+    return Overlay(path=tree.session().path, hidden=dict.fromkeys(hidden, "excluded"))
 
 
 def test_other_sessions_and_branches_are_never_searched(loom: Loom) -> None:
@@ -194,7 +194,7 @@ def test_what_was_purged_is_not_found(loom: Loom) -> None:
     assert found(loom, loom.session(session.id), "branch") == []
     path = session.path
     session.purge()
-    assert search(loom.store, session.row, Bearing(path=path), "heddle", now=1) == []
+    assert search(loom.store, session.row, Overlay(path=path), "heddle", now=1) == []
 
 
 def test_of_a_document_the_version_that_stands_is_searched(loom: Loom) -> None:

@@ -25,7 +25,6 @@ from msgspec.structs import replace
 
 from loom import CannotFit, Conversation, Loom, Message, Text, ToolCall, ToolResult
 from loom.context import handles
-from loom.context.assembly import merge
 from loom.context.epochs import Epoch, EpochEnds, Renewal, begin_after, epoch_of
 from loom.context.places import Places, Spot
 from loom.context.policy import policies
@@ -35,8 +34,8 @@ from loom.conversation.handles import LENGTH, SAMPLE, mint, to_lines
 from loom.conversation.system_messages import order_behind_results
 from loom.conversation.turns import Span
 from loom.engine import prepare as preparing
+from loom.engine.reading import join_neighbours, merge
 from loom.errors import ChoiceError
-from loom.stores.bearing import joined
 from tests import strategies as our
 from tests.laws.test_weave import longer
 from tests.shared import examples
@@ -166,7 +165,7 @@ class Stateless:
         messages = tuple(messages[n] for n in order)
         places = Places(tuple(Spot(at, at + 1, ((f"{n}", f"{n}"),)) for at, n in enumerate(order)))
         if self.policy.merge:
-            messages, places = joined(messages, places, merge)
+            messages, places = join_neighbours(messages, places, merge)
         starts = [spot.start for spot in places.spots]
         return messages, [bisect_right(starts, order.index(pin)) - 1 for pin in step.pins], places
 

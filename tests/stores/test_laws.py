@@ -24,10 +24,10 @@ from loom.context.weave import Context, build, check_wish
 from loom.conversation.canonical import to_json
 from loom.conversation.handles import to_lines
 from loom.dialects.repair import repair
+from loom.engine.reading import read_ranges
 from loom.errors import ChoiceError
 from loom.providers.scripted import ScriptedModel
 from loom.stores.doctor import examine
-from loom.stores.reading import read_ranges
 from tests import strategies as our
 from tests.laws.test_weave import longer
 from tests.shared import AGENTS, examples, needs_shared

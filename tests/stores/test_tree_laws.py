@@ -18,8 +18,7 @@ from loom import CannotFit, Context, Loom
 from loom.conversation.agents import Agent
 from loom.conversation.tree import Mode, Source, TreeHead
 from loom.dialects import dialect
-from loom.engine.assemble import preferred
-from loom.engine.trees import LoomTree
+from loom.engine.trees import LoomTree, preferred_policy
 from loom.errors import ChoiceError
 from loom.stores.doctor import examine
 from loom.stores.sessions import Scope
@@ -293,7 +292,7 @@ def test_in_a_small_window_the_laws_hold(looms: Any, mode: Mode, done: list[tupl
     from loom.conversation.tree import Preferences
 
     grove = grown(looms, mode, done)
-    policy = preferred(Preferences("rolling_window")) if chosen == "rolling_window" else chosen
+    policy = preferred_policy(Preferences("rolling_window")) if chosen == "rolling_window" else chosen
     for name in list(grove.leaves)[-3:]:
         expected, system = grove.expected(name)
         wishes = {"at": name, "window": window, "reserve_output": 50, "policy": policy}

@@ -9,7 +9,7 @@ from loom import CannotFit, Loom, Media, Message, Text, ToolCall, ToolResult
 from loom.context.policy import policy
 from loom.conversation.agents import PERMISSIONS, Agent
 from loom.conversation.tree import Preferences, Source, TreeHead
-from loom.engine.assemble import preferred
+from loom.engine.trees import preferred_policy
 from loom.errors import ChoiceError
 from tests.trees.making import buffer, dialogue, system, told, woven
 
@@ -532,7 +532,7 @@ def test_token_estimation_usage_is_recorded_after_generation(loom: Loom) -> None
 
 def test_user_preferences_defaults_are_as_printed(loom: Loom) -> None:
     tree, _ = dialogue(loom, ["one"])
-    held = preferred(tree.preferences)
+    held = preferred_policy(tree.preferences)
     assert (held.strategy, held.minimum_recent_nodes, held.reserve) == ("truncate_middle", 4, 1024)
     assert held == policy("tree")
 

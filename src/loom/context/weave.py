@@ -13,7 +13,6 @@ from loom.budget.models import Overrides, wire_name
 from loom.budget.models import model as find_model
 from loom.budget.profiles import Exact, profile_for
 from loom.budget.zones import DEFAULTS, Budget, BudgetOptions, allocate_budget, flow
-from loom.context.assembly import BETWEEN
 from loom.context.caches import SHARED, Caches
 from loom.context.epochs import Epoch, EpochEnds, Renewal, begin_after, epoch_of, mended
 from loom.context.gate import Fitted, Room, cut_of_point
@@ -94,7 +93,7 @@ class Context(Struct, frozen=True):
     def document(self) -> str:
         """The request as one text; what was woven as a document is that document."""
         if self.is_document:
-            return to_sendable(BETWEEN.join(message.text for message in (*self.sent.system, *self.sent.messages)))
+            return to_sendable("\n\n".join(message.text for message in (*self.sent.system, *self.sent.messages)))
         text: str = dialect("document").render(self.sent).wire
         return text
 

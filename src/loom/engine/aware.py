@@ -15,8 +15,8 @@ from loom.context.sections import Section
 from loom.conversation.agents import PERMISSIONS, Agent
 from loom.conversation.names import flatten
 from loom.errors import ChoiceError
-from loom.stores.bearing import kept_back, marked_in
 from loom.stores.marks import Marks
+from loom.stores.overlay import kept_back, marked_in
 from loom.stores.path import Node, Opened, Path
 from loom.stores.sessions import SessionRow
 from loom.stores.states import Action as Action

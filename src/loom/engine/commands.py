@@ -13,7 +13,6 @@ from typing import ClassVar
 from msgspec import structs
 
 from loom.budget.counting import gate_counter
-from loom.context.assembly import as_text
 from loom.context.cut import shrink_text
 from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json
@@ -40,13 +39,13 @@ from loom.engine.aware import (
 from loom.engine.digest import digest, digested
 from loom.engine.home import Home
 from loom.engine.picture import picture, words
+from loom.engine.reading import as_text, message_of
 from loom.engine.sessions import Session
 from loom.engine.trees import LoomTree, make_tree
 from loom.errors import ChoiceError, Conflict, shorten
-from loom.stores.bearing import bearing
 from loom.stores.marks import Marks
+from loom.stores.overlay import read_overlay
 from loom.stores.path import Node
-from loom.stores.reading import said
 from loom.stores.states import Digits
 from loom.stores.stored import read_stored
 from loom.stores.trees import Kin, StoredTree
@@ -244,9 +243,9 @@ class _Hand:
         path = self._store.trees.path(tree.key, end)
         if not path.holds(begin.seq, begin.depth):
             raise _Refused("NOT_FOUND", f"node {begin.local} is not on the path to {end.local}", "→ tree shows what is behind what")
-        bears = bearing(path, tree, self._tree.head.mode, {})
-        text, handles = digest(bears, begin.depth, f"{self._session.id} {begin.id} {end.id}")
-        self._shows |= dict.fromkeys(digested(bears, begin.depth))
+        overlay = read_overlay(path, tree, self._tree.head.mode, {})
+        text, handles = digest(overlay, begin.depth, f"{self._session.id} {begin.id} {end.id}")
+        self._shows |= dict.fromkeys(digested(overlay, begin.depth))
         self._store.views.keep(self._session.row, handles, self._home.now())
         return text
 
@@ -339,7 +338,7 @@ class _Hand:
         document = self._document(command.words[0])
         steps, _ = document.path(agent="", last=1_000_000)
         shown = [step.node for step in steps if not step.hidden]
-        text = "".join(as_text(said(node)).text for node in shown)
+        text = "".join(as_text(message_of(node)).text for node in shown)
         parts = ", ".join(f"[{node.local}]" for node in shown[:_FOUND]) + (" …" if len(shown) > _FOUND else "")
         lead = f'"{document.title}", {len(shown)} {"part" if len(shown) == 1 else "parts"}: {parts}\n---\n'
         return lead + self._paged(text, command, f"→ read {quoted(command.words[0])}")
@@ -408,14 +407,14 @@ class _Hand:
         for node in found[:_FOUND]:
             mark = marks.get(node.seq, Marks())
             more = connections(mark, Kin())
-            text = f"({hidden[node.seq]})" if node.seq in hidden else words(said(node), _WORDS)
+            text = f"({hidden[node.seq]})" if node.seq in hidden else words(message_of(node), _WORDS)
             self._shows |= {} if node.seq in hidden else {node.id: None}
             lines.append(f"[{node.local}] {author_of(node, mark, agents)}{f' ({more})' if more else ''}: {text}")
         return [*lines, f"and {count - _FOUND if count > _FOUND + 1 else 'more'} more"] if count > _FOUND else lines
 
     def _words(self, node: Node) -> str:
         self._shows[node.id] = None
-        return _text(said(node))
+        return _text(message_of(node))
 
     def _hidden(self, nodes: Sequence[Node]) -> dict[int, str]:
         """Those of these nodes whose words this agent is not to see, and why; a person may see all."""

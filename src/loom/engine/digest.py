@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from loom.budget.counting import gate_counter
 from loom.conversation.handles import SAMPLE
 from loom.conversation.names import flatten
+from loom.engine.reading import message_of
 from loom.errors import ChoiceError, shorten
-from loom.stores.bearing import Bearing, names_at
+from loom.stores.overlay import Overlay, names_at
 from loom.stores.path import Node
-from loom.stores.reading import said
 from loom.stores.views import Kept, span_at
 
 TOKENS, LEAST = 400, 120  # that a digest takes at most, and that it may be asked to
@@ -18,19 +18,19 @@ _READ = 32  # messages at each end that are looked at
 Handles = list[tuple[str, Kept]]
 
 
-def digest(bears: Bearing, start: int, place: str, tokens: int = TOKENS) -> tuple[str, Handles]:
+def digest(overlay: Overlay, start: int, place: str, tokens: int = TOKENS) -> tuple[str, Handles]:
     """What a path holds from a depth on, and what its handles stand for; `place` is where it will stand."""
-    path, hidden = bears.path, bears.hidden
+    path, hidden = overlay.path, overlay.hidden
     if len(path) <= start:
         raise ChoiceError("there is nothing to sum up: the other branch has no messages of its own")
-    shown = _looked_at(bears, start)
+    shown = _looked_at(overlay, start)
     if not shown:
         raise ChoiceError("there is nothing to sum up: all messages of the other branch are excluded")
     count = gate_counter(None).count_text
-    versions = {depth: extra.node for depth, extra in bears.versions.items()}
+    versions = {depth: version.node for depth, version in overlay.versions.items()}
     lines = [(depth, _line(versions.get(depth) or path[depth])) for depth in shown]
     total = len(path) - start - sum(depth >= start for depth in hidden)
-    whole, all_of_it = span_at(f"branch {place}", _stretches(bears, start, len(path)))
+    whole, all_of_it = span_at(f"branch {place}", _stretches(overlay, start, len(path)))
     handles: Handles = [(whole, all_of_it)]
     noun = "message" if total == 1 else "messages"
     head = f"[{total:,} {noun} of the branch to {path[len(path) - 1].local}; handle {whole} brings them back]"
@@ -41,23 +41,25 @@ def digest(bears: Bearing, start: int, place: str, tokens: int = TOKENS) -> tupl
     room -= count(_marker(9_999_999, SAMPLE))
     first, last = _ends(sizes, room)
     begin, end = lines[first - 1][0] + 1 if first else start, lines[len(lines) - last][0] if last else len(path)
-    middle, between = span_at(f"between {place}", _stretches(bears, begin, end))
+    middle, between = span_at(f"between {place}", _stretches(overlay, begin, end))
     handles.append((middle, between))
     marker = _marker(total - first - last, middle)
     shown_lines = [*(line for _, line in lines[:first]), marker, *(line for _, line in lines[len(lines) - last :])]
     return "\n".join((head, *shown_lines)), handles
 
 
-def digested(bears: Bearing, start: int) -> list[str]:
+def digested(overlay: Overlay, start: int) -> list[str]:
     """The nodes whose words may be in a digest."""
-    nodes = (bears.versions[depth].node if depth in bears.versions else bears.path[depth] for depth in _looked_at(bears, start))
+    versions = overlay.versions
+    places = _looked_at(overlay, start)
+    nodes = (versions[at].node if at in versions else overlay.path[at] for at in places)
     return [node.id for node in nodes]
 
 
-def _looked_at(bears: Bearing, start: int) -> list[int]:
-    length = len(bears.path)
+def _looked_at(overlay: Overlay, start: int) -> list[int]:
+    length = len(overlay.path)
     ends = (range(start, min(start + _READ, length)), range(max(start + _READ, length - _READ), length))
-    return [depth for stretch in ends for depth in stretch if depth not in bears.hidden]
+    return [depth for stretch in ends for depth in stretch if depth not in overlay.hidden]
 
 
 def _ends(sizes: Sequence[int], room: int) -> tuple[int, int]:
@@ -74,7 +76,7 @@ def _ends(sizes: Sequence[int], room: int) -> tuple[int, int]:
 
 
 def _line(node: Node) -> str:
-    message = said(node)
+    message = message_of(node)
     text = " ".join(message.text.split()) or ", ".join(f"→ {flatten(call.name)}" for call in message.calls) or "(no words)"
     return f"- [{node.local}] {flatten(message.author) or message.role}: {shorten(text, _LINE)}"
 
@@ -83,14 +85,14 @@ def _marker(count: int, handle: str) -> str:
     return f"[{count:,} more between; handle {handle}]"
 
 
-def _stretches(bears: Bearing, start: int, stop: int) -> tuple[tuple[str, str], ...]:
+def _stretches(overlay: Overlay, start: int, stop: int) -> tuple[tuple[str, str], ...]:
     """A part of a path as it is read, as stretches: without what is hidden in it, and with the versions that stand."""
-    edges = sorted(depth for depth in {*bears.hidden, *bears.versions} if start <= depth < stop)
+    edges = sorted(depth for depth in {*overlay.hidden, *overlay.versions} if start <= depth < stop)
     bounds = list(zip([start, *(depth + 1 for depth in edges)], [*edges, stop], strict=True))
-    known = names_at(bears.path, {place for a, b in bounds if a < b for place in (a, b - 1)})
+    known = names_at(overlay.path, {place for a, b in bounds if a < b for place in (a, b - 1)})
     nodes: list[tuple[str, str]] = []
     for a, b in bounds:
         nodes += [(known[a][1], known[b - 1][1])] if a < b else []
-        if b in bears.versions and b < stop:
-            nodes.append((bears.versions[b].node.id, bears.versions[b].node.id))
+        if b in overlay.versions and b < stop:
+            nodes.append((overlay.versions[b].node.id, overlay.versions[b].node.id))
     return tuple(nodes)

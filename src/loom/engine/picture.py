@@ -3,10 +3,10 @@
 from loom.conversation.message import Message
 from loom.conversation.names import flatten
 from loom.conversation.outline import Line, outline
+from loom.engine.reading import message_of
 from loom.engine.trees import LoomTree
 from loom.errors import shorten
 from loom.stores.path import Node
-from loom.stores.reading import said
 
 _WORDS = 60  # letters of what a node says
 _LINES = 60
@@ -33,7 +33,7 @@ def _drawn(line: Line, read: dict[int, Node]) -> str:
     flags = [name for name in ("bookmarked", "excluded", "pinned") if getattr(twig.flags, name)] + ["pruned"] * twig.pruned
     told, here = f" ({', '.join(flags)})" if flags else "", "*" if line.here else ""
     head = f"{line.lead}[{twig.local}]{here} {twig.role}{told}"
-    return f"{head}: {words(said(read[twig.key]), _WORDS)}" if twig.key in read else head
+    return f"{head}: {words(message_of(read[twig.key]), _WORDS)}" if twig.key in read else head
 
 
 def words(message: Message, most: int) -> str:

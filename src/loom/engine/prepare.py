@@ -24,13 +24,26 @@ from loom.context.told import Told
 from loom.context.weave import Context, Wish, budget_for, build, go_on
 from loom.conversation.message import Message
 from loom.conversation.turns import Span, exchanges, newer_half
-from loom.engine.assemble import Assembled, Manner, assemble, head_of, shape_of
 from loom.engine.mapping import as_shown, drawn, with_map
+from loom.engine.reading import (
+    Assembled,
+    Known,
+    Reading,
+    ReadingStyle,
+    assemble,
+    head_of,
+    holes_of,
+    newest_reminders,
+    read_on,
+    read_ranges,
+    read_same,
+    read_window,
+    shape_of,
+)
 from loom.engine.summing import digests_of
 from loom.errors import CannotFit
-from loom.stores.bearing import Bearing
+from loom.stores.overlay import Overlay
 from loom.stores.path import Node, Path
-from loom.stores.reading import Known, Reading, holes_of, newest_reminders, read_on, read_ranges, read_same, read_window
 from loom.stores.sessions import Aside, SessionRow
 from loom.stores.store import Store
 from loom.stores.stored import read_stored
@@ -64,7 +77,7 @@ def prepare(
     row: SessionRow,
     path: Path,
     wish: Wish,
-    manner: Manner,
+    style: ReadingStyle,
     pins: Sequence[Node],
     last: Prepared | None,
     fetch: Callable[[str], str],
@@ -81,23 +94,23 @@ def prepare(
     with path.snapshot() as now:
         if not store.views.is_newest(row, last.view if last else None, now):
             last = None
-        bears = manner.bears(now)
-        if len(bears.path) < len(now):
+        overlay = style.overlay(now)
+        if len(overlay.path) < len(now):
             reason = "what is pruned changed"
-        now = bears.path
+        now = overlay.path
         if now.end is None:
-            raise CannotFit(f"there is nothing to send: {'; '.join(bears.notes)}; restore it, or stand at another node")
-        given = head_of(row, manner, bears, store.sessions.on_path(row, now) if manner.document else row.asides)
+            raise CannotFit(f"there is nothing to send: {'; '.join(overlay.notes)}; restore it, or stand at another node")
+        given = head_of(row, style, overlay, store.sessions.on_path(row, now) if style.document else row.asides)
         model = wish.model or given.model
-        wish = replace(wish, document=manner.document, ending=manner.buffer)
-        if not manner.document:
+        wish = replace(wish, document=style.document, ending=style.buffer)
+        if not style.document:
             wish = _with_asides(wish, store.sessions.newest_asides(row, now))
         usable = budget_for(wish, given).usable
         pins = [pin for pin in pins if pin.depth < len(now)]  # what is pruned by now is not in any request
-        pins += [pin for pin in bears.pins if pin not in pins]
+        pins += [pin for pin in overlay.pins if pin not in pins]
         newest = Newest(last.view) if last else store.views.find_newest(row, now)
         view = newest.view
-        summaries = store.summaries.on_path(row, now, bears.hidden)
+        summaries = store.summaries.on_path(row, now, overlay.hidden)
         given_by = next((one.name for one in reversed(summaries) if one.by == GIVEN), "")
         ends = None
         try:
@@ -111,37 +124,37 @@ def prepare(
                 raise EpochEnds("there is another summary", _ALL)
             if view and view.map and sight and view.map.project != sight.root:
                 raise EpochEnds("another project is mapped", _ALL)
-            reading = _read_again(now, view, last, usable, pins, shape_of(bears)) if view else None
+            reading = _read_again(now, view, last, usable, pins, shape_of(overlay)) if view else None
         except EpochEnds as found:
             ends = found
         told = summaries if wish.policy.summary == "cover" or wish.policy.summary_replaces else []
-        anew = None if reading else _read_anew(store, row, bears, wish, model, usable, pins, view, told, overflowed)
+        anew = None if reading else _read_anew(store, row, overlay, wish, model, usable, pins, view, told, overflowed)
         whole = now
     if view and reading:
         try:
             wish = replace(wish, ratio=view.ratio)
             asked = with_map(_with_summary(wish, view.told), given, view.map, sight)
-            assembled = assemble(manner, reading, bears, view.as_of, wish.policy.merge)
+            assembled = assemble(style, reading, overlay, view.as_of, wish.policy.merge)
             messages, pinned = replace(given, messages=assembled.messages), _pinned(pins, assembled)
             context = go_on(messages, asked, pinned, view.epoch, assembled.places, fetch)
             if view.undone:
                 context = replace(context, report=replace(context.report, epoch_reason=UNDONE))
                 view = replace(view, undone=False, session=0)
-            return _told(context, bears, sight), _remember(context, reading, wish, model, view)
+            return _told(context, overlay, sight), _remember(context, reading, wish, model, view)
         except EpochEnds as found:
             ends = found
-    bears = replace(bears, path=Path(path.database, path.tree, whole.end))
+    overlay = replace(overlay, path=Path(path.database, path.tree, whole.end))
     if anew is None:
-        with bears.path.snapshot() as now:
-            anew = _read_anew(store, row, replace(bears, path=now), wish, model, usable, pins, view, told, overflowed)
+        with overlay.path.snapshot() as now:
+            anew = _read_anew(store, row, replace(overlay, path=now), wish, model, usable, pins, view, told, overflowed)
     wish, number, reading = anew
     number = max(number, view.epoch.number if view else -1) + 1
     wish = replace(wish, digests=digests_of(store, row, reading.nodes))
-    assembled = assemble(manner, reading, bears, manner.now, wish.policy.merge)
+    assembled = assemble(style, reading, overlay, style.now, wish.policy.merge)
     floor, note = _half(_shown(view), assembled, wish.policy.strategy) if overflowed else 0, None
     if overflowed and wish.policy.summary != "cover" and wish.policy.strategy != "ladder":
         note = _noted(summaries, assembled, floor)
-        note = replace(note, name=name_of(note, manner.now))
+        note = replace(note, name=name_of(note, style.now))
         summaries = [note]
     if wish.policy.summary_replaces and summaries:
         floor = max(floor, _first_after(assembled, summaries[-1].stop))
@@ -149,7 +162,7 @@ def prepare(
     begins = Renewal(
         number,
         str(ends) if ends else reason,
-        before=_placed(_standing(view, wish, shape_of(bears), ends), assembled),
+        before=_placed(_standing(view, wish, shape_of(overlay), ends), assembled),
         told=_summed(summaries, assembled, wish.policy) if wish.policy.summary != "system" else (),
         floor=floor,
         early=ends is not None and ends.early,
@@ -163,10 +176,10 @@ def prepare(
         context = _with_damage(context, reason)
     began = _remember(context, reading, wish, model, None)
     kept = replace(
-        began.view, as_of=manner.now, shape=shape_of(bears), told=text, map=as_shown(made, context.report), given=given_by
+        began.view, as_of=style.now, shape=shape_of(overlay), told=text, map=as_shown(made, context.report), given=given_by
     )
     kept = replace(kept, summaries=_names(summaries), shown=_shown_summaries(summaries, context))
-    return _told(context, bears, sight), replace(began, view=kept, note=note)
+    return _told(context, overlay, sight), replace(began, view=kept, note=note)
 
 
 def _with_asides(wish: Wish, asides: Sequence[Aside]) -> Wish:
@@ -266,18 +279,18 @@ def _last_exchange(messages: Sequence[Message]) -> tuple[int, int]:
     return last.start, last.stop
 
 
-def prepare_ending(row: SessionRow, path: Path, wish: Wish, manner: Manner, fetch: Callable[[str], str]) -> Context:
+def prepare_ending(row: SessionRow, path: Path, wish: Wish, style: ReadingStyle, fetch: Callable[[str], str]) -> Context:
     """The request of a document of which nothing is committed yet."""
-    given = head_of(row, manner, manner.bears(path), ())
-    return build(given, replace(wish, document=True, ending=manner.buffer), (), None, EVERYWHERE, fetch)
+    given = head_of(row, style, style.overlay(path), ())
+    return build(given, replace(wish, document=True, ending=style.buffer), (), None, EVERYWHERE, fetch)
 
 
-def _told(context: Context, bears: Bearing, sight: "Sight | None") -> Context:
+def _told(context: Context, overlay: Overlay, sight: "Sight | None") -> Context:
     """The context with a line in its report for each thing that was kept from it, and what else is to be known."""
-    notes = (*bears.notes, *(sight.notes if sight else ()))
-    if not bears.hidden and not notes:
+    notes = (*overlay.notes, *(sight.notes if sight else ()))
+    if not overlay.hidden and not notes:
         return context
-    hidden = [Item(f"messages[{depth}]", "history", "hidden", why, 0, 0) for depth, why in sorted(bears.hidden.items())]
+    hidden = [Item(f"messages[{depth}]", "history", "hidden", why, 0, 0) for depth, why in sorted(overlay.hidden.items())]
     report = replace(context.report, lines=(*context.report.lines, *hidden), notes=(*context.report.notes, *notes))
     return replace(context, report=report)
 
@@ -325,7 +338,7 @@ def _read_again(path: Path, view: View, last: Prepared | None, usable: int, pins
 def _read_anew(
     store: Store,
     row: SessionRow,
-    bears: Bearing,
+    overlay: Overlay,
     wish: Wish,
     model: str,
     usable: int,
@@ -338,17 +351,17 @@ def _read_anew(
 
     That is what the window can hold, and what the last epoch showed; of what that left out, what is known of it.
     """
-    path = bears.path
+    path = overlay.path
     wish = replace(wish, ratio=ratio_of(row, model))
     count, own = counters(wish, model)
-    left = _known(view, wish) if view and view.shape == shape_of(bears) else ()
+    left = _known(view, wish) if view and view.shape == shape_of(overlay) else ()
     edges = {edge for start, stop, _ in left for edge in (start, stop)}
     also = [(at, at + 1) for one in told for at in (one.start, one.stop) if at not in edges]
-    also += _showing(view, path, usable) if (view and view.shape == shape_of(bears)) or overflowed else []
+    also += _showing(view, path, usable) if (view and view.shape == shape_of(overlay)) or overflowed else []
     if not wish.document:
-        pins = [*pins, *newest_reminders(path, bears.hidden, wish.policy.system_messages == "keep")]
+        pins = [*pins, *newest_reminders(path, overlay.hidden, wish.policy.system_messages == "keep")]
     from_start = wish.policy.strategy == "truncate_middle"
-    ranges = read_window(path, usable, pins, from_start, count.count_message, bears.hidden, also)
+    ranges = read_window(path, usable, pins, from_start, count.count_message, overlay.hidden, also)
     reading = read_ranges(path, ranges, count.count_message, left, own.count_message)
     return wish, store.views.epoch(row, path), reading
 

@@ -21,7 +21,7 @@ from loom.context.ladder import words
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import Media, Message, Opaque, Reasoning, Text, ToolCall, ToolResult
 from loom.errors import ChoiceError, describe, shorten
-from loom.stores.bearing import Bearing
+from loom.stores.overlay import Overlay
 from loom.stores.path import Node
 from loom.stores.sessions import SessionRow
 from loom.stores.store import Store
@@ -69,7 +69,7 @@ Found = tuple[int, int, int]  # where a term begins and ends in a text, and its 
 def search(
     store: Store,
     row: SessionRow,
-    bears: Bearing,
+    overlay: Overlay,
     query: str,
     *,
     now: int,
@@ -78,7 +78,7 @@ def search(
 ) -> list[Hit]:
     """The messages of a path that say most of a query, best first and of equals the newer, without those at the places `shown`.
 
-    `bears` is the path with what bears on it: what is hidden from it never shows up. Handles are kept for the session `row`.
+    `overlay` is the path with what bears on it: what is hidden from it never shows up. Handles are kept for the session `row`.
     """
     wanted = _parsed(query)
     if limit < 1:
@@ -86,9 +86,9 @@ def search(
     shown, count, length = frozenset(shown), 0, 0
     postings: list[_Posting] = []
     asked: set[str] = set()
-    for node in bears.path:
-        read, _ = _standing(bears, node)
-        if read.message is None or node.depth in bears.hidden:
+    for node in overlay.path:
+        read, _ = _standing(overlay, node)
+        if read.message is None or node.depth in overlay.hidden:
             continue
         echo = _is_echo(read.message, asked)
         if node.depth in shown:
@@ -103,7 +103,7 @@ def search(
     hits: list[Hit] = []
     kept: list[tuple[str, Kept]] = []
     for score, depth in nsmallest(limit, scored, key=lambda one: (-one[0], -one[1])):
-        read, name = _standing(bears, node := bears.path[depth])
+        read, name = _standing(overlay, node := overlay.path[depth])
         if read.message is None:  # purged just now
             continue
         # Made as the handle of a marker for this message alone would be.
@@ -177,9 +177,9 @@ _NAMING = re.compile(r"[A-Za-z0-9_]")
 # What a message says
 
 
-def _standing(bears: Bearing, node: Node) -> tuple[Node, str]:
+def _standing(overlay: Overlay, node: Node) -> tuple[Node, str]:
     """What is read where this node stands: itself, or a version of it; and the name of that."""
-    version = bears.versions.get(node.depth)
+    version = overlay.versions.get(node.depth)
     return (version.node, version.name) if version else (node, node.id)
 
 

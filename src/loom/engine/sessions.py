@@ -31,13 +31,13 @@ from loom.dialects.answers import Answer, parse_answer
 from loom.dialects.document import to_plain_text
 from loom.dialects.given import parse_call
 from loom.engine.answered import Acted, Order, digest_of, take_out_commands
-from loom.engine.assemble import Manner
 from loom.engine.aware import addendum, blocks, headers_from
 from loom.engine.home import Home
 from loom.engine.mapping import check_project, look_along
 from loom.engine.prepare import GIVEN, Prepared, calibration, cuts_of, prepare, prepare_ending, ratio_of
 from loom.engine.pressure import hand_over, moment, refused, within
 from loom.engine.purging import keep_snapshot
+from loom.engine.reading import ReadingStyle
 from loom.engine.search import LIMIT, Hit, search, shown_in
 from loom.engine.summarize import Ask, Made, Model, summarize
 from loom.engine.summing import BY_MODEL, DIGEST, Plan, When, plan, summed, undigested, with_digests
@@ -46,8 +46,8 @@ from loom.engine.tools import RECALLED, carry_out, is_own_call
 from loom.engine.written import Given, Written, parsed
 from loom.errors import CannotFit, ChoiceError, Conflict, StoreError, describe, shorten
 from loom.providers.overflow import Overflow, error_text, read_overflow
-from loom.stores.bearing import Bearing, names_at
 from loom.stores.nodes import plain
+from loom.stores.overlay import Overlay, names_at
 from loom.stores.path import Node, Path
 from loom.stores.sessions import SessionRow, Usage, check_alive
 from loom.stores.states import Request
@@ -167,14 +167,14 @@ class Session(Written):
     def _prepare(self, wish: Wish, look: "_Look") -> Context:
         check_alive(self.row, self.row.status)
         path = self._path_to(look.at)
-        manner = self._manner(path, look)
-        if path.end is None and not manner.buffer:
+        style = self._style(path, look)
+        if path.end is None and not style.buffer:
             raise ChoiceError(f"session {self.id} has no messages yet; append one first")
-        if path.end is None or (manner.buffer and manner.bears(path).path.end is None):
-            return prepare_ending(self.row, path, wish, manner, self.recall)
+        if path.end is None or (style.buffer and style.overlay(path).path.end is None):
+            return prepare_ending(self.row, path, wish, style, self.recall)
         refused_at = self._counted(wish, look) if look.overflow else 0
-        if manner.agent and manner.agent.loom_aware and (manner.agent.kind == "model" or not manner.document):
-            told = blocks(self._store, self._whose, manner.tree, manner.agent, path, manner.now)
+        if style.agent and style.agent.loom_aware and (style.agent.kind == "model" or not style.document):
+            told = blocks(self._store, self._whose, style.tree, style.agent, path, style.now)
             zone = {"operational_memory": gate_counter(None).count_text(told[0].text) + _MEMORY_ROOM}
             wish = replace(wish, sections=(*wish.sections, *told), zones=zone | dict(wish.zones))
         state = EMPTY if self._guest else self.working
@@ -183,11 +183,11 @@ class Session(Written):
             text = render_dashboard(state)
             zone = {"working": gate_counter(None).count_text(text) + _MEMORY_ROOM}
             wish = replace(wish, sections=(*wish.sections, Section("working", text)), zones=zone | dict(wish.zones))
-        if wish.window is None and manner.agent and manner.agent.window:
-            wish = replace(wish, window=manner.agent.window)
+        if wish.window is None and style.agent and style.agent.window:
+            wish = replace(wish, window=style.agent.window)
         wish = self._within(wish, look, refused_at)
         if wish.policy.cold < 1:
-            cold, busy = moment(path, manner.now)
+            cold, busy = moment(path, style.now)
             wish = replace(wish, cold=cold, busy=busy)
         handed = self._handed(path, state, look) if wish.policy.renew and not self._guest else None
         pinned = [self._on_path(path, name) for name in look.pins]
@@ -198,11 +198,11 @@ class Session(Written):
             overflowed = look.overflow is not None
             while True:
                 context, prepared = prepare(
-                    self._store, self.row, path, given, manner, pinned, last, self.recall, overflowed, renewing, look.sight
+                    self._store, self.row, path, given, style, pinned, last, self.recall, overflowed, renewing, look.sight
                 )
                 clashes = self._store.views.clashes(self.row, cuts_of(context, prepared.reading, self._marked)[0])
                 if not clashes:
-                    return replace(context, has_commands=bool(manner.addendum)), prepared
+                    return replace(context, has_commands=bool(style.addendum)), prepared
                 given = replace(given, taken=given.taken | clashes)
 
         try:
@@ -227,9 +227,9 @@ class Session(Written):
         if renewed and handed:
             self._keep_handoff(path, handed, _measure(state, context.report))
         if last.note:
-            self._store.summaries.add(self.row, self.path[last.note.stop - 1], last.note, manner.now)
-        if manner.agent and manner.agent.loom_aware:
-            self._store.states.put(self.row.key, "seen", {"": to_json(str(manner.now))}, manner.now)
+            self._store.summaries.add(self.row, self.path[last.note.stop - 1], last.note, style.now)
+        if style.agent and style.agent.loom_aware:
+            self._store.states.put(self.row.key, "seen", {"": to_json(str(style.now))}, style.now)
         if shown:
             self.keep_working(_measure(state, context.report))
         if look.named and not self._guest:
@@ -269,7 +269,9 @@ class Session(Written):
     @property
     def summary(self) -> str:
         """What summaries tell of this session's path; they stand in its requests once there is no room for all of it."""
-        return joined(self._store.summaries.on_path(self.row, self.path, self._manner(self.path, _NOTHING).bears(self.path).hidden))
+        return joined(
+            self._store.summaries.on_path(self.row, self.path, self._style(self.path, _NOTHING).overlay(self.path).hidden)
+        )
 
     def set_summary(self, text: str) -> None:
         """Let these words stand for what was said, all but the last messages; "" for no summary at all."""
@@ -299,7 +301,7 @@ class Session(Written):
         well = planned is None or bool(await self._sum_up(planned, self._home.model, "background"))
         if not self._policy.digests:
             return well
-        for node in await self.run_off_loop(lambda: undigested(self._store, self.row, self._bears(self.path))):
+        for node in await self.run_off_loop(lambda: undigested(self._store, self.row, self._overlay(self.path))):
             assert node.message is not None
             made = await summarize(self._home.model, Ask(messages=(node.message,), tokens=DIGEST))
             if made.by == "model":
@@ -337,7 +339,7 @@ class Session(Written):
 
     def _is_newest(self, planned: Plan) -> bool:
         """Whether nobody wrote a summary, or took one back, since this one was planned."""
-        hidden = self._manner(self.path, _NOTHING).bears(self.path).hidden
+        hidden = self._overlay(self.path).hidden
         return tuple(one.name for one in self._store.summaries.on_path(self.row, self.path, hidden)) == planned.behind
 
     @property
@@ -355,7 +357,7 @@ class Session(Written):
 
     def _planned(self, when: When) -> Plan | None:
         wish = self._wish or check_wish(None, None, None, self.policy, (), None, 1.0, None)
-        return plan(self._store, self.row, self.path, wish, self._manner(self.path, _NOTHING), when)
+        return plan(self._store, self.row, self.path, wish, self._style(self.path, _NOTHING), when)
 
     def undo(self) -> int:
         """Let the epoch before this one stand again where it still fits, and no summary that was made since; its new number.
@@ -376,9 +378,9 @@ class Session(Written):
     @checks_arguments
     def search(self, query: str, limit: int = LIMIT) -> list[Hit]:
         """Search what of this session its last request does not show; each hit has a handle to recall."""
-        bears = self._manner(self.path, _NOTHING).bears(self.path)
+        overlay = self._overlay(self.path)
         shown = shown_in(self._store.views.newest(self.row, self.path), len(self.path))
-        return search(self._store, self.row, bears, query, now=self._home.now(), limit=limit, shown=shown)
+        return search(self._store, self.row, overlay, query, now=self._home.now(), limit=limit, shown=shown)
 
     def use(self, call: Any) -> Node | None:
         """Carry out a call of one of Loom's own tools, and write its result behind the cursor. What was recalled stays a while.
@@ -419,13 +421,13 @@ class Session(Written):
         nodes = [self._node(name) for name in self._mind.recalled(self._store.views.epoch(self.row, path))]
         return [node for node in nodes if node.message and path.holds(node.seq, node.depth)]
 
-    def _bears(self, path: Path) -> Bearing:
-        """What bears on a path for this session."""
-        return self._manner(path, _NOTHING).bears(path)
+    def _overlay(self, path: Path) -> Overlay:
+        """What is hidden from a path for this session, and what comes in."""
+        return self._style(path, _NOTHING).overlay(path)
 
     def _handed(self, path: Path, state: Working, look: "_Look") -> Handoff | None:
         """The handoff with which the window last began anew; made again where what is hidden has changed since."""
-        handed, hidden = self._mind.handed, _hidden_names(path, self._bears(path))
+        handed, hidden = self._mind.handed, _hidden_names(path, self._overlay(path))
         if handed is None or hidden == self._mind.hidden_from_handed:
             return handed
         again = self._handoff(path, state, None)
@@ -435,8 +437,8 @@ class Session(Written):
         return again
 
     def _handoff(self, path: Path, state: Working, before: Handoff | None) -> Handoff:
-        bears = self._bears(path)
-        path, hidden = bears.path, bears.hidden
+        overlay = self._overlay(path)
+        path, hidden = overlay.path, overlay.hidden
         shown = [node for node in path[-_TOLD:] if node.message and node.depth not in hidden]
         goals = path.nodes([path.end.goal]) if path.end and path.end.goal is not None else []
         goals = [node for node in goals if node.depth not in hidden] or [node for node in shown if node.role == "user"]
@@ -444,7 +446,7 @@ class Session(Written):
         return hand_over(state, goal, [node.message for node in shown if node.message], before, self._home.now())
 
     def _keep_handoff(self, path: Path, handed: Handoff, state: Working) -> None:
-        self._mind.keep_handed(handed, _hidden_names(path, self._bears(path)))
+        self._mind.keep_handed(handed, _hidden_names(path, self._overlay(path)))
         if self._home.snapshots:
             try:
                 keep_snapshot(self._store, self.row, self._home.snapshots, state, handed)
@@ -467,13 +469,13 @@ class Session(Written):
         """The row whose states are this session's; a guest has none."""
         return replace(self.row, key=0, id="") if self._guest else self.row
 
-    def _manner(self, path: Path, look: "_Look") -> Manner:
+    def _style(self, path: Path, look: "_Look") -> ReadingStyle:
         """How this session reads its tree."""
         store, row = self._store, self.row
         tree = store.trees.head(row.tree)
         agent = store.settings.agent(self._home.scope, row.agent) if row.agent else None
         aware = agent is not None and agent.loom_aware and tree.head.mode == "dialogue"
-        return Manner(
+        return ReadingStyle(
             tree=tree,
             now=self._home.now(),
             agent=agent,
@@ -649,9 +651,9 @@ class Session(Written):
 
         `plain` writes messages as a text to read, each under the role that speaks, and not as JSON lines.
         """
-        bears = self._bears(self.path)
-        depths = [depth for depth, why in bears.hidden.items() if why == "excluded"]
-        hidden = {seq for seq, _, _ in names_at(bears.path, depths).values()}
+        overlay = self._overlay(self.path)
+        depths = [depth for depth, why in overlay.hidden.items() if why == "excluded"]
+        hidden = {seq for seq, _, _ in names_at(overlay.path, depths).values()}
         return self._store.views.recall_shown(self.row, self.path, handle, hidden, to_plain_text if plain else to_lines)
 
     # The same off the event loop (`loom.engine.threads`)
@@ -717,11 +719,11 @@ def _cannot_shrink(refused_at: int, why: str) -> CannotFit:
 _NOTHING = _Look((), (), (), True, None)
 
 
-def _hidden_names(path: Path, bears: Bearing) -> str:
+def _hidden_names(path: Path, overlay: Overlay) -> str:
     """The nodes of a path that are hidden, and the last one before what is pruned; "" where all is shown."""
-    names = sorted(name for _, name, _ in names_at(bears.path, bears.hidden).values())
-    if len(bears.path) < len(path):
-        names.append(f"pruned behind {bears.path.end.id if bears.path.end else 'nothing'}")
+    names = sorted(name for _, name, _ in names_at(overlay.path, overlay.hidden).values())
+    if len(overlay.path) < len(path):
+        names.append(f"pruned behind {overlay.path.end.id if overlay.path.end else 'nothing'}")
     return to_json(names) if names else ""
 
 

@@ -10,11 +10,10 @@ from loom.context.select import seed_counter
 from loom.context.summaries import Limits, due
 from loom.context.weave import Wish, budget_for
 from loom.conversation.message import Message, Text, ToolResult
-from loom.engine.assemble import Manner, head_of
+from loom.engine.reading import ReadingStyle, head_of, message_of
 from loom.engine.summarize import Ask
-from loom.stores.bearing import Bearing
+from loom.stores.overlay import Overlay
 from loom.stores.path import Node, Path
-from loom.stores.reading import said
 from loom.stores.sessions import SessionRow
 from loom.stores.store import Store
 from loom.stores.summaries import Summary, joined
@@ -46,13 +45,13 @@ class Plan(Struct, frozen=True, kw_only=True):
 When = Literal["due", "now", "whole"]
 
 
-def plan(store: Store, row: SessionRow, path: Path, wish: Wish, manner: Manner, when: When) -> Plan | None:
+def plan(store: Store, row: SessionRow, path: Path, wish: Wish, style: ReadingStyle, when: When) -> Plan | None:
     """What is to be summed up: if anything is `due`, or `now` in any case, or the `whole` path, also what was summed up before."""
     chosen = wish.policy
     with path.snapshot() as whole:
-        bears = manner.bears(whole)
-        whole, hidden = bears.path, bears.hidden
-        if whole.end is None or manner.document:
+        overlay = style.overlay(whole)
+        whole, hidden = overlay.path, overlay.hidden
+        if whole.end is None or style.document:
             return None
         chain = store.summaries.on_path(row, whole, hidden)
         done = chain[-1].stop if chain else 0
@@ -60,7 +59,7 @@ def plan(store: Store, row: SessionRow, path: Path, wish: Wish, manner: Manner, 
             return None  # another one would make it worthless
         stretch = whole[-MOST:] if when == "whole" else whole[done : done + MOST]
         nodes = [node for node in stretch if node.depth not in hidden and node.message]
-        given = head_of(row, manner, bears, row.asides)
+        given = head_of(row, style, overlay, row.asides)
         digests = store.summaries.digests(row, [node for node in nodes if _is_large(node)])
     best = gate_counter(wish.model or given.model or None)
     own = best if chosen.counter == "best" else seed_counter(chosen.counter)
@@ -68,7 +67,7 @@ def plan(store: Store, row: SessionRow, path: Path, wish: Wish, manner: Manner, 
     beside += sum(own.count_text(section.text) for section in wish.sections)
     budget = budget_for(wish, given)
     room = max(budget.history if chosen.history == "zone" else budget.usable - beside, 1)
-    messages: list[Message] = [said(node) for node in nodes]
+    messages: list[Message] = [message_of(node) for node in nodes]
     limits = Limits(
         messages=chosen.summarize_past,
         above=chosen.summarize_above if when == "due" else 1e-9,
@@ -109,17 +108,17 @@ def _is_shown(store: Store, row: SessionRow, path: Path, newest: Summary) -> boo
     return newest.by != BY_MODEL or (view is not None and newest.name in view.shown)
 
 
-def undigested(store: Store, row: SessionRow, bears: Bearing) -> list[Node]:
+def undigested(store: Store, row: SessionRow, overlay: Overlay) -> list[Node]:
     """Large results among the newest messages of which no model has said anything yet, and the next summary can show it.
 
     What is hidden no model is asked about.
     """
-    chain = store.summaries.on_path(row, bears.path, bears.hidden)
+    chain = store.summaries.on_path(row, overlay.path, overlay.hidden)
     done = chain[-1].stop if chain else 0
-    untold = [node for node in bears.path[max(done, len(bears.path) - MOST) :] if node.depth not in bears.hidden]
+    untold = [node for node in overlay.path[max(done, len(overlay.path) - MOST) :] if node.depth not in overlay.hidden]
     large = [node for node in untold if _is_large(node)]
     known = store.summaries.digests(row, large)
-    newest = [node for node in large if node.seq not in known and node.depth >= len(bears.path) - NEW]
+    newest = [node for node in large if node.seq not in known and node.depth >= len(overlay.path) - NEW]
     return newest[: max(0, WAITING - len(known))]
 
 

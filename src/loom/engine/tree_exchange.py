@@ -11,13 +11,13 @@ from loom.conversation.identity import node_id
 from loom.conversation.tree import NO_FLAGS, NO_PREFERENCES, Chosen, Link, Source, Tree, TreeHead, TreeNode
 from loom.dialects.answers import check_kept_answer
 from loom.engine.home import Home
+from loom.engine.reading import message_of
 from loom.engine.written import one_line
 from loom.errors import ChoiceError, StoreError, shorten
 from loom.stores.marks import Hung, Marks, Origin, Said, Tied, flags_as_marks
 from loom.stores.newcomers import Newcomers
 from loom.stores.nodes import Planned, plain
 from loom.stores.path import Node
-from loom.stores.reading import said
 from loom.stores.sessions import SessionRow
 from loom.stores.store import Store
 from loom.stores.stored import damaged, read_stored
@@ -215,7 +215,7 @@ def _told(
     there: _There,
     responses: dict[int, str],
 ) -> TreeNode:
-    message = said(node)
+    message = message_of(node)
     agent = agents.get(node.session, "")
     return TreeNode(
         id=names[node.seq],

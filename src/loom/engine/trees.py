@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from loom.budget.models import Overrides
 from loom.context.policy import Policy
+from loom.context.policy import policy as find_policy
 from loom.context.sections import Section
 from loom.context.weave import Context
 from loom.conversation.agents import Agent
@@ -22,15 +23,14 @@ from loom.conversation.outline import Twig
 from loom.conversation.tree import Preferences, Source, TreeHead
 from loom.dialects.answers import Answer, parse_answer
 from loom.engine.answered import Acted, take_out_commands
-from loom.engine.assemble import preferred
 from loom.engine.digest import LEAST, TOKENS, digest
 from loom.engine.home import Home
 from loom.engine.sessions import Session, check_sources
 from loom.engine.threads import async_form, async_value
 from loom.engine.written import Given, one_message
 from loom.errors import ChoiceError, Conflict
-from loom.stores.bearing import bearing
 from loom.stores.marks import Flag, Hung, Mark, Marks, Tied, Turned
+from loom.stores.overlay import Insertion, Overlay, read_overlay
 from loom.stores.path import Node, Path, meeting
 from loom.stores.sessions import SessionRow, check_name
 from loom.stores.trees import StoredTree
@@ -285,9 +285,9 @@ class LoomTree:
             shared = meeting(reader, tree.key, end, other) + 1
         if shared > other.depth:
             raise ChoiceError(f"node {other.local} is on the path to {end.local} already; name the end of another branch")
-        bears = bearing(self._path(other), tree, self.head.mode, session.versions())
+        overlay = read_overlay(self._path(other), tree, self.head.mode, session.versions())
         place = f"{end.id} {other.id}"
-        text, handles = digest(bears, shared, place, *([tokens] if tokens else []))
+        text, handles = digest(overlay, shared, place, *([tokens] if tokens else []))
         lead = {"merged": "What another branch found:", "left": "What was found on the branch that was left:"}[how]
         text = f"{lead}\n{text}" if self.head.mode == "dialogue" else f"\n{lead}\n{text}\n"
         message = self._message(text, session, None)
@@ -407,20 +407,11 @@ class LoomTree:
         """The last steps of the path to a node as it is read, and how many nodes the path has."""
         end = self.position(agent) if at is None else self.node(at)
         whole = self._store.trees.path(self.stored.row.key, end)
-        bears = bearing(whole, self.stored.row, self.head.mode, self._looking(agent).versions())
-        nodes = whole[max(0, len(whole) - last) :]
-        extras = [extra for of in (bears.before, bears.behind) for several in of.values() for extra in several]
-        extras += bears.versions.values()
-        marks = self._store.trees.marks(self.stored.row.key, [*(n.seq for n in nodes), *(e.node.seq for e in extras if not e.tree)])
-        steps: list[Step] = []
-        for node in nodes:
-            steps += [Step(e.node, marks.get(e.node.seq, Marks()), "", e.beside, e.tree) for e in bears.before.get(node.depth, ())]
-            why = "pruned" if node.depth >= len(bears.path) else bears.hidden.get(node.depth, "")
-            version = bears.versions.get(node.depth)
-            shown = version.node if version else node
-            steps.append(Step(shown, marks.get(shown.seq, Marks()), why, "version" if version else ""))
-            steps += [Step(e.node, marks.get(e.node.seq, Marks()), "", e.beside) for e in bears.behind.get(node.depth, ())]
-        return steps, len(whole)
+        overlay = read_overlay(whole, self.stored.row, self.head.mode, self._looking(agent).versions())
+        entries = [(node, entry) for node in whole[max(0, len(whole) - last) :] for entry in overlay.entries(node.depth)]
+        shown = [node.seq if entry is None else entry.node.seq for node, entry in entries if entry is None or not entry.tree]
+        marks = self._store.trees.marks(self.stored.row.key, shown)
+        return [_step(overlay, node, entry, marks) for node, entry in entries], len(whole)
 
     async def prepare(
         self,
@@ -448,7 +439,7 @@ class LoomTree:
         """
         session, at = await self.run_off_loop(lambda: self._choose_session(at, agent, preview))
         if policy is None:
-            policy = await self.run_off_loop(lambda: preferred(self.preferences))
+            policy = await self.run_off_loop(lambda: preferred_policy(self.preferences))
         return await session.prepare(
             request,
             model=model,
@@ -590,7 +581,7 @@ class LoomTree:
         if node is None:
             return ""
         whole = self._path(node)
-        live = bearing(whole, self.stored.row, "dialogue", {}).path
+        live = read_overlay(whole, self.stored.row, "dialogue", {}).path
         return whole[len(live)].local if len(live) < len(whole) else ""
 
     def _check_live(self, node: Node | None) -> None:
@@ -598,6 +589,30 @@ class LoomTree:
         if node is not None and (pruned := self._pruned_at(node)):
             told = "is pruned" if pruned == node.local else f"was pruned with {pruned}"
             raise ChoiceError(f"node {node.local} {told}, and nothing behind it is read; restore {pruned}, or go to another node")
+
+
+def _step(overlay: Overlay, node: Node, entry: Insertion | None, marks: Mapping[int, Marks]) -> Step:
+    """What is read at the place of a node: the node itself, or what comes in there."""
+    hidden = "pruned" if node.depth >= len(overlay.path) else overlay.hidden.get(node.depth, "")
+    if entry is None:
+        return Step(node, marks.get(node.seq, Marks()), hidden)
+    if entry.kind != "version":
+        hidden = ""
+    return Step(entry.node, marks.get(entry.node.seq, Marks()), hidden, entry.kind, entry.tree)
+
+
+def preferred_policy(preferences: Preferences) -> Policy:
+    """The policy `tree` with these preferences."""
+    usual = find_policy("tree")
+    made = replace(
+        usual,
+        strategy=preferences.truncation_strategy or usual.strategy,
+        minimum_recent_nodes=preferences.minimum_recent_nodes or usual.minimum_recent_nodes,
+        reserve=usual.reserve if preferences.token_buffer is None else preferences.token_buffer,
+    )
+    if made == usual:
+        return usual
+    return replace(made, name=f"tree {made.strategy} {made.minimum_recent_nodes} {made.reserve}")
 
 
 def _rewritten(node: Node, old: Message, text: str, role: Role | None, author: str) -> Message:

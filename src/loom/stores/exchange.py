@@ -18,7 +18,6 @@ from loom.conversation.canonical import to_json
 from loom.conversation.tree import TreeHead
 from loom.errors import LoomError
 from loom.stores import nodes
-from loom.stores.bearing import bearing
 from loom.stores.database import Reader, Row
 from loom.stores.intake import Imported as Imported
 from loom.stores.intake import import_lines as import_lines
@@ -37,6 +36,7 @@ from loom.stores.lines import (
 )
 from loom.stores.lines import is_export as is_export
 from loom.stores.nodes import TreeRow
+from loom.stores.overlay import read_overlay
 from loom.stores.path import BY_SEQ, CHUNK, Node, Opened, Path, ancestor, meeting, stands
 from loom.stores.salvage import LeftOut, Salvage, sound_setting
 from loom.stores.sessions import Aside, Scope
@@ -368,11 +368,10 @@ class _Alone(_Whole):
         [row] = read_rows(self._reader, "SELECT key, tenant, project, id, data FROM trees WHERE key = $1", self._tree)
         mode = (self._decoded(row[4], TreeHead) or TreeHead()).mode
         path, tree = Path(Opened(self._reader), self._tree, self._end), TreeRow(*row[:4])
-        bears = None if is_garbled(row[:4]) else self._or_damaged(bearing, path, tree, mode, self._chosen())
-        if bears is None:
+        overlay = None if is_garbled(row[:4]) else self._or_damaged(read_overlay, path, tree, mode, self._chosen())
+        if overlay is None:
             return set()
-        extras = [extra for of in (bears.before, bears.behind) for several in of.values() for extra in several]
-        read = [*bears.instructions, *(extra.node for extra in extras if not extra.tree)]
+        read = [*overlay.instructions, *(insertion.node for insertion in overlay.insertions() if not insertion.tree)]
         return {node.id for node in read} | (self._versions() if mode == "buffer" else set())
 
     def _versions(self) -> set[str]:

@@ -12,10 +12,10 @@ from loom.conversation.outline import Twig
 from loom.conversation.tree import TreeHead
 from loom.errors import ChoiceError, shorten
 from loom.stores import nodes
-from loom.stores.bearing import kept_back, marked_in
 from loom.stores.database import Database, Reader, Row
 from loom.stores.marks import Hung, Mark, Marks, marks_in, marks_of, summed
 from loom.stores.nodes import TreeRow
+from loom.stores.overlay import kept_back, marked_in
 from loom.stores.path import BY_SEQ, OF_N, TREE, Node, Opened, Path, named, to_node
 from loom.stores.sessions import Scope, check_name
 from loom.stores.stored import damaged, read_each, read_head, read_rows, read_stored

@@ -18,8 +18,8 @@ from loom.conversation.handles import mint, texts_of, to_lines
 from loom.conversation.message import Message
 from loom.errors import ChoiceError, StoreError, shorten
 from loom.stores import nodes
-from loom.stores.bearing import marked_in, why_kept_back
 from loom.stores.database import Database, Reader, Row, Writer
+from loom.stores.overlay import marked_in, why_kept_back
 from loom.stores.path import CHUNK, Node, Opened, Path, stands
 from loom.stores.sessions import Scope, SessionRow, check_alive, lock_alive
 from loom.stores.stored import UNREADABLE, damaged, decode_stored, is_text_damaged, read_stored

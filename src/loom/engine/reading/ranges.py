@@ -101,7 +101,7 @@ class _Filler:
         self._spared = {position for start, stop in spared for position in range(start, stop)} | set(hidden)
 
     def tokens(self, nodes: Iterable[Node]) -> int:
-        return sum(self._count(said(node)) for node in nodes if node.depth not in self._spared)
+        return sum(self._count(message_of(node)) for node in nodes if node.depth not in self._spared)
 
 
 def read_ranges(
@@ -123,11 +123,11 @@ def read_ranges(
             messages.append(stand_in(spots[-1]))
         inside = [node for node in found if start <= node.depth < stop]
         spots += map(_spot, inside)
-        messages += map(said, inside)
+        messages += map(message_of, inside)
         read += inside
         end = stop
     if count is not None and len(spots) > len(read):
-        factor = sum(count(said(node)) for node in read) / max(sum(node.tokens for node in read), 1)
+        factor = sum(count(message_of(node)) for node in read) / max(sum(node.tokens for node in read), 1)
         spots = [replace(spot, tokens=ceil(spot.tokens * factor)) if spot.unread else spot for spot in spots]
         spots = _with_known(spots, read, known, count, own or count)
     return Reading(tuple(messages), Places(tuple(spots)), tuple(ranges), tuple(read))
@@ -172,7 +172,7 @@ def _with_known(spots: Sequence[Spot], read: Sequence[Node], known: Sequence[Kno
     made = list(spots)
     starts = [spot.start for spot in spots]
     depths = [node.depth for node in read]
-    messages = [said(node) for node in read]
+    messages = [message_of(node) for node in read]
     messages = [messages[n] for n in order_behind_results(messages)]  # as requests show them, and count them
     for start, stop, stretch in known:
         inside = range(bisect_left(starts, start), bisect_left(starts, stop))
@@ -198,7 +198,7 @@ def read_on(reading: Reading, path: Path) -> Reading | None:
         return None
     spots = (_spot(node) for node in fresh)
     return Reading(
-        (*reading.messages, *map(said, fresh)),
+        (*reading.messages, *map(message_of, fresh)),
         Places((*reading.places.spots, *spots)),
         (*reading.ranges[:-1], (reading.ranges[-1][0], len(path))),
         (*reading.nodes, *fresh),
@@ -209,7 +209,7 @@ def _spot(node: Node) -> Spot:
     return Spot(node.depth, node.depth + 1, ((node.id, node.id),))
 
 
-def said(node: Node) -> Message:
+def message_of(node: Node) -> Message:
     """What a node says; of a purged one, that it was."""
     return node.message or Message("user", (Text("[a message was purged here]"),))
 

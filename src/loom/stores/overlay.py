@@ -1,14 +1,9 @@
-"""What of a tree bears on a path: what is hidden from it, what comes in beside it, which version stands for a node, and pins."""
+"""What records say of a path: which nodes are hidden, what comes in, which version replaces a node, and pins."""
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from math import ceil
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from loom.context.places import Places, Spot, stand_in
-from loom.conversation.message import Message
 from loom.conversation.tree import Mode, Source
 from loom.errors import ChoiceError
 from loom.stores import nodes
@@ -16,19 +11,15 @@ from loom.stores.database import Reader
 from loom.stores.marks import Marks, Turned, read_mark, summed
 from loom.stores.nodes import TreeRow
 from loom.stores.path import TREE, Node, Opened, Path
-from loom.stores.reading import Reading
 
-_FEW = 24  # places on a path that are looked up one by one before all of it is walked
-
-Write = Callable[[Node], Message]
-Join = Callable[[Message, Message], Message | None]  # none where they stay apart
+MAX_SINGLE_LOOKUPS = 24  # places on a path that are looked up one by one; for more the path is walked
 
 
-class Extra(Struct, frozen=True):
-    """A node that is read though it is not on the path: why, and its tree where that is another."""
+class Insertion(Struct, frozen=True):
+    """A node that is read and is not on the path. `kind` says as what; `tree` names its tree if that is another one."""
 
     node: Node
-    beside: str
+    kind: str
     tree: str = ""
 
     @property
@@ -36,17 +27,32 @@ class Extra(Struct, frozen=True):
         return f"{self.tree}/{self.node.id}" if self.tree else self.node.id
 
 
-class Bearing(Struct, frozen=True, kw_only=True):
-    """By depth: what is hidden and why, versions, what is read before and behind a node. `path` ends before what is pruned."""
+class Overlay(Struct, frozen=True, kw_only=True):
+    """What is hidden and why, versions, and what is read before and after a node, each by depth.
+
+    `path` ends before the first node that is pruned.
+    """
 
     path: Path
     hidden: dict[int, str] = {}
-    versions: dict[int, Extra] = {}
-    before: dict[int, list[Extra]] = {}
-    behind: dict[int, list[Extra]] = {}
+    versions: dict[int, Insertion] = {}
+    before: dict[int, list[Insertion]] = {}
+    after: dict[int, list[Insertion]] = {}
     instructions: tuple[Node, ...] = ()
     pins: tuple[Node, ...] = ()
     notes: tuple[str, ...] = ()
+
+    def entries(self, depth: int) -> Iterator[Insertion | None]:
+        """What is read at a place, in order. None is the node itself; it may be hidden."""
+        yield from self.before.get(depth, ())
+        yield self.versions.get(depth)
+        yield from self.after.get(depth, ())
+
+    def insertions(self) -> Iterator[Insertion]:
+        """What is read before and after nodes of the path."""
+        for by_depth in (self.before, self.after):
+            for several in by_depth.values():
+                yield from several
 
 
 class _Marked(Struct, frozen=True):
@@ -58,25 +64,25 @@ class _Marked(Struct, frozen=True):
     withdrawn: bool = False  # a remark that was read, until somebody excluded it
 
 
-def bearing(
+def read_overlay(
     path: Path,
     tree: TreeRow,
     mode: Mode,
     chosen: Mapping[str, str],
     sources: Sequence[Source] = (),
     include: Collection[str] = (),
-) -> Bearing:
-    """What bears on this path. `chosen` says which version stands for which node, `sources` what the next node is made from.
+) -> Overlay:
+    """The overlay of a path. `chosen` says which version replaces which node, `sources` what the next node is made from.
 
-    `include` names annotations that are read this once.
+    `include` names annotations that this request reads.
     """
     with path.database.read() as reader:
         marked = marked_in(reader, path.tree)
         if path.end is None or not (marked or sources):
-            return Bearing(path=path)
+            return Overlay(path=path)
         path, pruned = _unpruned(path, marked.values())
         if path.end is None:
-            return Bearing(path=path, notes=(f"from node {pruned} on, all of the path is pruned",) if pruned else ())
+            return Overlay(path=path, notes=(f"from node {pruned} on, all of the path is pruned",) if pruned else ())
         notes = [f"the path is read up to the node before {pruned}, which is pruned"] if pruned else []
         on = _on_path(path, marked.values())
         hidden = {
@@ -90,12 +96,12 @@ def bearing(
                 made.take(mark.marks.sources, mark.depth)
         made.take(sources, len(path))
         versions, gone = _versions(path, marked.values(), chosen) if mode == "buffer" else ({}, set[int]())
-        return Bearing(
+        return Overlay(
             path=path,
             hidden=hidden | dict.fromkeys(gone, "excluded"),
             versions={depth: version for depth, version in versions.items() if depth not in hidden},
             before=made.before,
-            behind=_annotations(path, marked.values(), include),
+            after=_annotations(path, marked.values(), include),
             instructions=tuple(made.instructions),
             pins=tuple(path.nodes([mark.seq for mark in on if mark.marks.flags.pinned and mark.depth not in hidden])),
             notes=tuple(notes),
@@ -103,7 +109,7 @@ def bearing(
 
 
 def marked_in(reader: Reader, tree: int) -> dict[int, _Marked]:
-    """The nodes of a tree of which something is said that bears on paths."""
+    """The nodes of a tree with marks that change how a path is read."""
     found = reader.all(_SHAPING, tree)
     read = [read_mark((row[0], *row[4:8])) for row in found]
     marks = summed(read)
@@ -158,21 +164,21 @@ def _on_path(path: Path, marked: Iterable[_Marked]) -> list[_Marked]:
     return [mark for mark in found if mark.depth in at and at[mark.depth][0] == mark.seq]
 
 
-def _annotations(path: Path, marked: Iterable[_Marked], include: Collection[str]) -> dict[int, list[Extra]]:
-    """Annotations of nodes on the path that are to be read, each behind its node."""
+def _annotations(path: Path, marked: Iterable[_Marked], include: Collection[str]) -> dict[int, list[Insertion]]:
+    """Annotations of nodes on the path that are read, each after its node."""
     wanted = [mark for mark in marked if mark.marks.hung.edge == "annotation" and _included(mark, include)]
     wanted = [mark for mark in wanted if not (mark.marks.flags.excluded or mark.marks.flags.pruned)]
     at = names_at(path, {mark.depth - 1 for mark in wanted} | {mark.depth for mark in wanted})
-    behind: dict[int, list[Extra]] = {}
+    after: dict[int, list[Insertion]] = {}
     read = {node.seq: node for node in path.nodes([mark.seq for mark in wanted])} if wanted else {}
     for mark in sorted(wanted, key=lambda mark: mark.seq):
         # One that stands on the path itself is read there.
         if at.get(mark.depth - 1, (None,))[0] == mark.parent and at.get(mark.depth, (None,))[0] != mark.seq:
-            behind.setdefault(mark.depth - 1, []).append(Extra(read[mark.seq], "annotation"))
-    return behind
+            after.setdefault(mark.depth - 1, []).append(Insertion(read[mark.seq], "annotation"))
+    return after
 
 
-def _versions(path: Path, marked: Iterable[_Marked], chosen: Mapping[str, str]) -> tuple[dict[int, Extra], set[int]]:
+def _versions(path: Path, marked: Iterable[_Marked], chosen: Mapping[str, str]) -> tuple[dict[int, Insertion], set[int]]:
     """Which version stands for a node of the path: the one that was chosen, else the latest edit that is not pruned.
 
     Where that is excluded, nothing stands there.
@@ -196,7 +202,7 @@ def _versions(path: Path, marked: Iterable[_Marked], chosen: Mapping[str, str]) 
             standing[depth] = of_node.get(chosen.get(name, ""), list(of_node.values())[-1])
     gone = {depth for depth, mark in standing.items() if mark.marks.flags.excluded}
     read = {node.seq: node for node in path.nodes([mark.seq for mark in standing.values()])} if standing else {}
-    return {depth: Extra(read[mark.seq], "version") for depth, mark in standing.items() if depth not in gone}, gone
+    return {depth: Insertion(read[mark.seq], "version") for depth, mark in standing.items() if depth not in gone}, gone
 
 
 class _Sources:
@@ -206,7 +212,7 @@ class _Sources:
         self, reader: Reader, tree: TreeRow, path: Path, hidden: dict[int, str], marked: Mapping[int, _Marked], notes: list[str]
     ) -> None:
         self._reader, self._tree, self._path, self._hidden, self._marked, self._notes = reader, tree, path, hidden, marked, notes
-        self.before: dict[int, list[Extra]] = {}
+        self.before: dict[int, list[Insertion]] = {}
         self.instructions: list[Node] = []
         self._taken: set[str] = set()
 
@@ -215,9 +221,9 @@ class _Sources:
         for role in ("instruction", "context"):
             for source in sources:
                 if source.role == role:
-                    self._one(source, max(depth - 1, 0))
+                    self._take_one(source, max(depth - 1, 0))
 
-    def _one(self, source: Source, depth: int) -> None:
+    def _take_one(self, source: Source, depth: int) -> None:
         foreign = source.tree if source.tree != self._tree.id else ""
         key = self._tree.key
         if foreign:
@@ -233,14 +239,14 @@ class _Sources:
         if why:
             self._notes.append(f"the {source.role} {node.local} is {why} and was left out")
             return
-        extra = Extra(node, source.role, foreign)
-        if extra.name in self._taken:
+        insertion = Insertion(node, source.role, foreign)
+        if insertion.name in self._taken:
             return
-        self._taken.add(extra.name)
+        self._taken.add(insertion.name)
         if source.role == "instruction":
             self.instructions.append(node)
         elif foreign or not (self._path.holds(node.seq, node.depth) and node.depth not in self._hidden):
-            self.before.setdefault(depth, []).append(extra)
+            self.before.setdefault(depth, []).append(insertion)
 
 
 _TREE_KEY = "SELECT key FROM trees WHERE tenant = $1 AND project = $2 AND id = $3"
@@ -251,7 +257,7 @@ def names_at(path: Path, depths: Collection[int]) -> dict[int, tuple[int, str, i
     wanted = {depth for depth in depths if 0 <= depth < len(path)}
     if not wanted or path.end is None:
         return {}
-    if len(wanted) <= _FEW:
+    if len(wanted) <= MAX_SINGLE_LOOKUPS:
         read = [path[depth] for depth in wanted]
         return {node.depth: (node.seq, node.id, node.total) for node in read}
     with path.database.read() as reader:
@@ -265,86 +271,3 @@ _WALK = f"""WITH RECURSIVE w (tree, seq, id, parent, depth, total) AS (
         SELECT n.tree, n.seq, n.id, n.parent, n.depth, n.total FROM w CROSS JOIN nodes n
         WHERE n.tree = w.tree AND n.seq = w.parent AND n.depth < w.depth AND w.depth > $3)
     SELECT seq, id, depth, total FROM w"""
-
-
-def lay(reading: Reading, bears: Bearing, write: Write) -> tuple[tuple[Message, ...], Places]:
-    """The messages of a path as they are read, each as `write` says it, with what comes in and without what is hidden."""
-    laid = _Laid(bears, write)
-    nodes_at = {node.depth: node for node in reading.nodes}
-    special = sorted({*bears.hidden, *bears.versions, *bears.before, *bears.behind})
-    for spot, message in zip(reading.places.spots, reading.messages, strict=True):
-        inside = special[bisect_left(special, spot.start) : bisect_right(special, spot.stop - 1)]
-        if not spot.unread:
-            laid.at(spot.start, nodes_at[spot.start].id, spot, write(nodes_at[spot.start]))
-        elif inside:
-            laid.apart(spot, inside)
-        else:
-            laid.add(spot, message)
-    for extra in bears.before.get(len(bears.path), ()) if not len(bears.path) else ():
-        laid.extra(extra, 0, "")
-    return tuple(laid.messages), Places(tuple(laid.spots), frozenset(bears.hidden))
-
-
-class _Laid:
-    def __init__(self, bears: Bearing, write: Write) -> None:
-        self._bears, self._write = bears, write
-        self.messages: list[Message] = []
-        self.spots: list[Spot] = []
-
-    def add(self, spot: Spot, message: Message) -> None:
-        self.spots.append(spot)
-        self.messages.append(message)
-
-    def extra(self, extra: Extra, depth: int, at: str, unread: bool = False) -> None:
-        tokens = max(extra.node.tokens, 1) if unread else 0
-        spot = Spot(depth, depth + 1, ((extra.name, extra.name),), tokens, extra.beside, at)
-        self.add(spot, stand_in(spot) if unread else self._write(extra.node))
-
-    def at(self, depth: int, name: str, spot: Spot | None, message: Message | None, unread: bool = False) -> None:
-        """What is read at a place: references, the node or the version that stands for it, annotations."""
-        bears = self._bears
-        for extra in bears.before.get(depth, ()):
-            self.extra(extra, depth, name, unread)
-        if depth in bears.versions:
-            self.extra(bears.versions[depth], depth, name, unread)
-        elif depth not in bears.hidden and spot is not None and message is not None:
-            self.add(spot, message)
-        for extra in bears.behind.get(depth, ()):
-            self.extra(extra, depth, name, unread)
-
-    def apart(self, spot: Spot, special: Sequence[int]) -> None:
-        """A stretch that was not read, in parts: those between the places where something bears on it, and these."""
-        edges = {place for depth in special for place in (depth - 1, depth, depth + 1)}
-        known = names_at(self._bears.path, edges | {spot.start - 1, spot.start, spot.stop - 1})
-        total = {depth: tokens for depth, (_, _, tokens) in known.items()} | {-1: 0}
-        scale = spot.tokens / max(total[spot.stop - 1] - total[spot.start - 1], 1)
-
-        def unread(start: int, stop: int) -> Spot:
-            tokens = max(ceil((total[stop - 1] - total[start - 1]) * scale), 1)
-            return Spot(start, stop, ((known[start][1], known[stop - 1][1]),), tokens)
-
-        begin = spot.start
-        for depth in (*special, spot.stop):
-            if begin < depth:
-                between = unread(begin, depth)
-                self.add(between, stand_in(between))
-            if depth < spot.stop:
-                alone = unread(depth, depth + 1)
-                self.at(depth, known[depth][1], alone, stand_in(alone), unread=True)
-            begin = depth + 1
-
-
-def joined(messages: Sequence[Message], places: Places, join: Join) -> tuple[tuple[Message, ...], Places]:
-    """Neighbours that `join` makes one message of, with one place for both."""
-    made: list[Message] = []
-    spots: list[Spot] = []
-    for message, spot in zip(messages, places.spots, strict=True):
-        one = join(made[-1], message) if made and not spot.unread and not spots[-1].unread else None
-        if one is None:
-            made.append(message)
-            spots.append(spot)
-            continue
-        made[-1] = one
-        before = spots[-1]
-        spots[-1] = Spot(before.start, spot.stop, (*before.nodes, *spot.nodes), 0, before.beside and spot.beside, spot.anchor)
-    return tuple(made), replace(places, spots=tuple(spots))

@@ -1,0 +1,42 @@
+"""A tree is read here: which part of a path a window needs, with what records say of it, as messages in their places.
+
+ranges.py   which stretches of a path are read, and what stands in for the others
+layout.py   messages in their places, with what comes in and without what is hidden
+wording.py  the words of a message: with a header, joined with its neighbour, or as text without roles
+style.py    how a session reads its tree, and the step from what was read to what is sent
+"""
+
+from loom.engine.reading.layout import join_neighbours
+from loom.engine.reading.ranges import (
+    Known,
+    Reading,
+    holes_of,
+    message_of,
+    newest_reminders,
+    read_on,
+    read_ranges,
+    read_same,
+    read_window,
+)
+from loom.engine.reading.style import Assembled, ReadingStyle, assemble, head_of, shape_of
+from loom.engine.reading.wording import as_text, merge
+
+__all__ = [
+    "Assembled",
+    "Known",
+    "Reading",
+    "ReadingStyle",
+    "as_text",
+    "assemble",
+    "head_of",
+    "holes_of",
+    "join_neighbours",
+    "merge",
+    "message_of",
+    "newest_reminders",
+    "read_on",
+    "read_ranges",
+    "read_same",
+    "read_window",
+    "shape_of",
+]
