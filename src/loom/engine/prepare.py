@@ -48,7 +48,8 @@ from loom.stores.sessions import Aside, SessionRow
 from loom.stores.store import Store
 from loom.stores.stored import read_stored
 from loom.stores.summaries import Summary, joined, name_of
-from loom.stores.views import Cuts, Newest, View
+from loom.stores.view_record import View
+from loom.stores.views import Cuts, Newest
 
 if TYPE_CHECKING:
     from loom.project.maps import Sight

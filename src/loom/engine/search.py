@@ -25,7 +25,8 @@ from loom.stores.overlay import Overlay
 from loom.stores.path import Node
 from loom.stores.sessions import SessionRow
 from loom.stores.store import Store
-from loom.stores.views import Kept, View, span_at
+from loom.stores.view_record import View
+from loom.stores.views import Kept, span_at
 
 LIMIT = 10  # hits, where nobody says how many
 LONGEST = 500  # characters of a query

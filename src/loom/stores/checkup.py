@@ -18,7 +18,8 @@ from loom.stores.proof import NOT_MADE, check_record, is_spent, spent_on, unknow
 from loom.stores.sessions import Aside, Status, Usage
 from loom.stores.stored import UNREADABLE as UNREADABLE
 from loom.stores.stored import Damaged, decode_stored, read_rows
-from loom.stores.views import Kept, View, check_view, digest_of
+from loom.stores.view_record import View, decode_view
+from loom.stores.views import Kept, check_view, digest_of
 
 COPY = "restore the store from a copy, or export what can be read and import it into a new store"
 _ANEW = "export the project and import it into a new store: this is worked out anew there"
@@ -383,7 +384,7 @@ def _view(reader: Reader, row: _ViewRow) -> Iterator[Wrong]:
         yield "its session was purged, and it is still there", drop
     if row.end is None:
         yield f"the node that it goes up to, {row.node}, is not in the tree", drop
-    view = read(decoder(View), row.data)
+    view = read(decode_view, row.data)
     if view is None or view.epoch.number != row.epoch or (row.digest and digest_of(row.data) != row.digest):
         yield "it cannot be read", drop
         return

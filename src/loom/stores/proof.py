@@ -15,7 +15,8 @@ from loom.stores.path import ancestor, named, to_message
 from loom.stores.sessions import Usage
 from loom.stores.stored import UNREADABLE, decode_stored, read_rows
 from loom.stores.summaries import Summary
-from loom.stores.views import Kept, View, handles_of, names
+from loom.stores.view_record import View
+from loom.stores.views import Kept, handles_of, names
 
 SPEAKERS = ("user", "assistant", "tool")
 _SECTIONS, _PARTS, _INNER = 200, 64, 16  # places from which older versions made handles without keeping them

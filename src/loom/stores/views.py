@@ -9,10 +9,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from loom.context.epochs import Epoch
 from loom.context.handles import Cut
-from loom.context.places import Stretch
-from loom.context.report import Piece
 from loom.conversation.canonical import to_json
 from loom.conversation.handles import mint, texts_of, to_lines
 from loom.conversation.message import Message
@@ -22,7 +19,8 @@ from loom.stores.database import Database, Reader, Row, Writer
 from loom.stores.overlay import marked_in, why_kept_back
 from loom.stores.path import CHUNK, Node, Opened, Path, stands
 from loom.stores.sessions import Scope, SessionRow, check_alive, lock_alive
-from loom.stores.stored import UNREADABLE, damaged, decode_stored, is_text_damaged, read_stored
+from loom.stores.stored import UNREADABLE, damaged, is_text_damaged, read_stored
+from loom.stores.view_record import View, decode_view, encode_view
 
 KEPT = 64  # epochs of a session whose views are kept, for undoing them
 _HIGHEST_RATIO = 100.0
@@ -41,40 +39,6 @@ _SHARE_HANDLES = """INSERT INTO handles (tree, handle, session, kind, data, crea
 
 
 Cuts = Mapping[str, tuple[Cut, Node | None]]  # what was cut, by handle, with the node that it was cut from
-
-
-class Mapped(Struct, frozen=True):
-    """The map of a project in the system text of an epoch, as it was when that began.
-
-    `files` are those that it shows, with the names under each, and how what has such a name was declared, as a digest.
-    """
-
-    project: str
-    text: str
-    files: dict[str, dict[str, str]]
-
-
-class View(Struct, frozen=True, kw_only=True):
-    """One version of what stands for what: an epoch, and which stretches of the path were read for it."""
-
-    epoch: Epoch
-    ranges: tuple[tuple[int, int], ...]
-    ratio: float
-    total: int  # tokens of the path when the epoch began, as the store counts them
-    node: int = 0
-    session: int = 0
-    as_of: int = 0  # when the epoch began: ages and counts in its headers are those of then
-    shape: str = ""  # what was hidden and what came in beside the path
-    positions: tuple[tuple[int, int], ...] = ()  # of the epoch's pieces, where on the path each stands
-    left: tuple[tuple[int, int, Stretch], ...] = ()  # stretches of the path that it left out, and what is known of them
-    holes: tuple[tuple[int, int, int, Stretch | None], ...] = ()  # between the ranges, what is said of stretches that were not read
-    told: str = ""  # summaries in its system text
-    map: Mapped | None = None
-    given: str = ""  # the newest summary that a person wrote, by its name
-    summaries: tuple[str, ...] = ()  # those that there were when it began, by their names
-    shown: tuple[str, ...] = ()  # those of them that its requests show
-    of: int = -1  # the epoch that this one brings back
-    undone: bool = False  # and no request has told so yet
 
 
 class Newest(Struct, frozen=True):
@@ -236,10 +200,7 @@ class Views:
     @staticmethod
     def _save_view(writer: Writer, row: SessionRow, view: View, now: int) -> None:
         epoch = view.epoch
-        # What stands as it is need not be written twice, and what only grows is in the columns.
-        pieces = tuple(_bare(piece) for piece in epoch.pieces)
-        lasting = replace(view, node=0, session=0, epoch=replace(epoch, pieces=pieces, history=None, archive=None, hash="", seen=0))
-        data = to_json(lasting)
+        data = encode_view(view)
         writer.all(
             """INSERT INTO views (session, epoch, node, seen, hash, data, created, digest)
                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
@@ -366,7 +327,7 @@ def read_view(data: object, digest: str, epoch: int, depth: int) -> View | None:
     try:
         if not isinstance(data, str) or (digest and digest_of(data) != digest):
             return None
-        view = decode_stored(data, View)
+        view = decode_view(data)
         check_view(view, epoch, depth)
     except UNREADABLE:
         return None
@@ -385,7 +346,7 @@ def _one_or_none(reader: Reader, sql: str, *values: Any) -> Row | None:
 
 def check_view(view: View, epoch: int, depth: int) -> None:
     """Raises ValueError where a view cannot be one of a path that ends at this depth."""
-    if view.epoch.number != epoch or view.epoch.history is not None or not view.epoch.policy:
+    if view.epoch.number != epoch or not view.epoch.policy:
         raise ValueError("its epoch is another")
     if not (isfinite(view.ratio) and 0 < view.ratio <= _HIGHEST_RATIO) or view.total < 0 or view.of < -1 or view.as_of < 0:
         raise ValueError("its numbers are none that are counted")
@@ -490,10 +451,6 @@ _EVERY_VIEW = """SELECT v.epoch, v.node, v.seen, v.hash, v.data, v.created, n.de
     JOIN nodes n ON n.tree = $2 AND n.seq = v.node WHERE v.session = $1 ORDER BY v.epoch"""
 _STANDING = """SELECT s.status, v.epoch, v.node, v.seen FROM sessions s LEFT JOIN views v ON v.session = s.key
     WHERE s.key = $1 ORDER BY v.epoch DESC LIMIT 1"""
-
-
-def _bare(piece: Piece) -> Piece:
-    return replace(piece, messages=()) if all(item.action == "kept" for item in piece.items) else piece
 
 
 def _kept(cut: Cut, node: Node | None) -> Kept:

@@ -1,0 +1,103 @@
+"""What is stored of a last request: the names in it stay, older records are read, later ones begin an epoch."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from loom.context.report import Item
+from loom.context.weave import Context
+from loom.engine.sessions import Session
+from loom.stores.doctor import examine
+from loom.stores.view_record import VIEW_VERSION, decode_view, encode_view
+from loom.stores.views import digest_of
+from tests.stores.history import open_loom, select
+
+WINDOW = {"window": 900, "reserve_output": 100, "model": "gpt-4o"}
+
+
+def ask(session: Session) -> Context:
+    return asyncio.run(session.prepare(**WINDOW))
+
+
+def fill(session: Session) -> None:
+    for n in range(40):
+        session.append({"role": "user", "content": f"Question {n} about page_{n}.md. " * 5})
+        session.append({"role": "assistant", "content": f"Answer {n}: see page_{n}.md. " * 5})
+
+
+def rewrite(loom: Any, change: Any) -> None:
+    """Change what is stored of the newest request, as another version of this program would have written it."""
+    rows = select(loom.store.database, "SELECT session, epoch, data FROM views")
+    with loom.store.database.write() as writer:
+        for session, epoch, data in rows:
+            record = json.loads(data)
+            change(record)
+            made = json.dumps(record)
+            sql = "UPDATE views SET data = $1, digest = $2 WHERE session = $3 AND epoch = $4"
+            writer.all(sql, made, digest_of(made), session, epoch)
+
+
+def be_unversioned(record: dict[str, Any]) -> None:
+    """As it was before there were versions: the values in memory, field by field."""
+    del record["version"]
+    record |= {"node": 0, "session": 0}
+    record["epoch"] |= {"seen": 0, "history": None, "hash": "", "archive": None, "told": []}
+
+
+def be_later(record: dict[str, Any]) -> None:
+    record["version"] = VIEW_VERSION + 1
+
+
+def test_the_names_in_a_record_stay(address: str) -> None:
+    with open_loom(address) as loom:
+        session = loom.new()
+        fill(session)
+        ask(session)
+        [(data,)] = select(loom.store.database, "SELECT data FROM views")
+    record = json.loads(data)
+    assert record["version"] == 1
+    assert sorted(record) == [
+        "as_of", "epoch", "given", "holes", "left", "map", "of", "positions", "ranges", "ratio", "shape", "shown", "summaries",
+        "told", "total", "undone", "version",
+    ]  # fmt: skip
+    epoch = record["epoch"]
+    assert sorted(epoch) == ["given_up", "head_hash", "number", "pieces", "pins", "policy", "widened"]
+    cut = next(piece for piece in epoch["pieces"] if piece["messages"])
+    assert sorted(cut) == ["items", "messages", "span"]
+    assert sorted(cut["span"]) == ["start", "stop"]
+    assert set(cut["items"][0]) == set(Item.__struct_fields__)
+    assert sorted(record["left"][0][2]) == ["answers", "exchanges", "messages", "own", "tokens"]
+    assert encode_view(decode_view(data)) == data
+
+
+def test_a_view_without_a_version_goes_on(address: str) -> None:
+    with open_loom(address) as loom:
+        session = loom.new()
+        fill(session)
+        before = ask(session)
+        rewrite(loom, be_unversioned)
+        name = session.id
+    with open_loom(address, salt="later") as loom:
+        after = ask(loom.session(name))
+        assert after.report.epoch_reason == "continued"
+        assert after.openai() == before.openai()
+        assert [problem for problem in examine(loom.store) if not problem.note] == []
+
+
+@pytest.mark.parametrize("change", [be_later, lambda record: record.update(epoch={}), lambda record: record.pop("ranges")])
+def test_a_view_that_cannot_be_read_begins_an_epoch(address: str, change: Any) -> None:
+    with open_loom(address) as loom:
+        session = loom.new()
+        fill(session)
+        before = ask(session)
+        rewrite(loom, change)
+        [problem] = [problem for problem in examine(loom.store) if not problem.note]
+        assert (problem.what, "DELETE FROM views" in problem.remedy) == ("it cannot be read", True)
+        name = session.id
+    with open_loom(address, salt="later") as loom:
+        after = ask(loom.session(name))
+        assert (after.report.epoch, after.report.epoch_reason) == (1, "what the store kept of the last request is damaged")
+        assert after.openai() == before.openai()
+        assert ask(loom.session(name)).report.epoch_reason == "continued"
