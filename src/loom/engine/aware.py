@@ -19,11 +19,11 @@ from loom.stores.marks import Marks
 from loom.stores.overlay import kept_back, marked_in
 from loom.stores.path import Node, Opened, Path
 from loom.stores.sessions import SessionRow
+from loom.stores.states import STORE_KINDS, read_state
 from loom.stores.states import Action as Action
 from loom.stores.states import Pin as Pin
 from loom.stores.states import Result as Result
 from loom.stores.states import Stash as Stash
-from loom.stores.states import read_state
 from loom.stores.store import Store
 from loom.stores.stored import UNREADABLE, damaged
 from loom.stores.trees import Kin, StoredTree
@@ -44,7 +44,7 @@ class Memory(Struct, frozen=True):
 
 def _read(kind: str, name: str, data: str, held: type[_T]) -> _T:
     try:
-        value = read_state(kind, name, data)[0]
+        value = read_state(STORE_KINDS, kind, name, data)[0]
     except UNREADABLE:
         raise damaged(f"the {kind} {name}") from None
     assert isinstance(value, held)

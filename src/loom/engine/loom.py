@@ -21,6 +21,7 @@ from loom.conversation.tree import Preferences, Tree, TreeHead
 from loom.engine.answered import Acted
 from loom.engine.commands import carry_out
 from loom.engine.home import Home
+from loom.engine.mind import STATE_KINDS
 from loom.engine.sessions import Session
 from loom.engine.snapshots import Snapshots
 from loom.engine.summarize import Model
@@ -88,7 +89,7 @@ class Loom(Home):
         Nothing of another tenant or project is ever seen; with an agent named, no session of other agents. A `model` sums up long
         sessions after their turns. `snapshots` is the folder for the working state of windows that begin anew; beside the file.
         """
-        scope, store = Scope(tenant, project, agent), Store(None if url is None else fspath(url))
+        scope, store = Scope(tenant, project, agent), Store(None if url is None else fspath(url), STATE_KINDS)
         beside = folder_beside(store.database)
         folder = Path(snapshots) if snapshots is not None else beside
         kept = Snapshots(folder, scope, alone=Path(os.path.realpath(folder)) == beside) if folder else None

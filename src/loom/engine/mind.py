@@ -10,8 +10,15 @@ from loom.conversation.canonical import to_json
 from loom.conversation.checked import check_text
 from loom.engine.home import Home
 from loom.stores.sessions import check_name
-from loom.stores.states import REQUEST, Request
+from loom.stores.states import REQUEST, STORE_KINDS, Request, StateKind, StateKinds, is_unnamed
 from loom.stores.stored import UNREADABLE, decode_stored, read_stored
+
+STATE_KINDS: StateKinds = {
+    **STORE_KINDS,
+    "working": StateKind(Working, is_unnamed),
+    "handoff": StateKind(Handoff, is_unnamed),
+    "policy": StateKind(str | Policy, is_unnamed),
+}
 
 
 class Mind:

@@ -12,7 +12,7 @@ from loom.stores.checkup import COPY, NOT_UTF_8, UNREADABLE, Problem, Table, cle
 from loom.stores.database import Reader, Row
 from loom.stores.purge import FOLDERS, PURGING
 from loom.stores.snapshots import is_inside
-from loom.stores.states import KINDS, LOCAL, read_state
+from loom.stores.states import LOCAL, StateKinds, read_state
 from loom.stores.stored import is_garbled
 
 _ANEW = "settle it anew, or take it away by hand: DELETE FROM settings, then the project is as if it were not settled"
@@ -40,7 +40,7 @@ def _look_at_setting(_: Reader, values: Row, __: int) -> Iterator[Problem]:
         yield Problem(_place(kind, name, f"in {tenant}/{project}"), "what is settled cannot be read", _ANEW)
 
 
-def _look_at_state(own: Path | None, reader: Reader, values: Row) -> Iterator[Problem]:
+def _look_at_state(kinds: StateKinds, own: Path | None, reader: Reader, values: Row) -> Iterator[Problem]:
     session, kind, name, data, identity, status, tenant, project, tree = values
     place = _place(kind, name, f"of session {identity} in {tenant}/{project}" if identity else f"of session {session}")
     drop = f"take it away by hand: DELETE FROM states WHERE session = {session}"
@@ -57,16 +57,17 @@ def _look_at_state(own: Path | None, reader: Reader, values: Row) -> Iterator[Pr
         yield Problem(place, what, f"look what is there; then {drop} AND kind = '{kind}'")
     elif status == "purged" and kind != FOLDERS:
         yield Problem(place, "its session was purged, and it is still there", f"{drop}; then VACUUM")
-    if kind in KINDS or kind not in LOCAL:
-        yield from _wrong_with_state(reader, tree, place, (kind, name, data), f"{drop} AND kind = '{kind}'")
+    if kind in kinds or kind not in LOCAL:
+        remedy = f"{drop} AND kind = '{kind}'"
+        try:
+            _, named = read_state(kinds, kind, name, data)
+        except UNREADABLE as error:
+            yield Problem(place, f"what the session has at hand cannot be read: {error}", remedy)
+        else:
+            yield from _missing_nodes(reader, tree, place, named, remedy)
 
 
-def _wrong_with_state(reader: Reader, tree: int, place: str, state: tuple[str, str, str], remedy: str) -> Iterator[Problem]:
-    try:
-        _, named = read_state(*state)
-    except UNREADABLE as error:
-        yield Problem(place, f"what the session has at hand cannot be read: {error}", remedy)
-        return
+def _missing_nodes(reader: Reader, tree: int, place: str, named: tuple[str, ...], remedy: str) -> Iterator[Problem]:
     for node in named:
         if reader.one("SELECT 1 FROM nodes WHERE tree = $1 AND id = $2", tree, node) is None:
             yield Problem(place, f"it names the node {node}, which is not there", remedy)
@@ -86,10 +87,10 @@ _STATES = """SELECT x.session, x.kind, x.name, x.data, s.id, s.status, s.tenant,
     ORDER BY x.session, x.kind, x.name LIMIT $4"""
 
 
-def settled(own: Path | None) -> tuple[Table, ...]:
-    """What else there is to look at in a store; `own` is the folder to which only it writes snapshots."""
+def settled(own: Path | None, kinds: StateKinds) -> tuple[Table, ...]:
+    """What else there is to look at in a store. `own` is the folder to which only it writes snapshots."""
     return (
         Table("trees", (0,), _TREES, _look_at_tree),
         Table("settings", ("", "", "", ""), _SETTINGS, _look_at_setting),
-        Table("states", (0, "", ""), _STATES, lambda reader, values, _: _look_at_state(own, reader, values)),
+        Table("states", (0, "", ""), _STATES, lambda reader, values, _: _look_at_state(kinds, own, reader, values)),
     )

@@ -27,7 +27,7 @@ class Examination(Iterator[Problem]):
     """The problems of a store, found while one asks for them; `looked` counts what was looked at so far, by kind."""
 
     def __init__(self, store: Store, now: int) -> None:
-        self._database, self._now = store.database, now
+        self._database, self._now, self._state_kinds = store.database, now, store.state_kinds
         self.looked: dict[str, int] = {}
         self._problems = self._all()
 
@@ -40,7 +40,7 @@ class Examination(Iterator[Problem]):
                 yield Problem(self._database.address, line, COPY)
         except StoreError as error:
             yield Problem(self._database.address, f"the database cannot look at itself: {error}", COPY)
-        for table in (*tables(self._database.name), *settled(folder_beside(self._database))):
+        for table in (*tables(self._database.name), *settled(folder_beside(self._database), self._state_kinds)):
             yield from self._each(table)
 
     def _each(self, table: Table) -> Iterator[Problem]:

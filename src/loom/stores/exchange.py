@@ -145,7 +145,7 @@ class _Whole:
 
     def __init__(self, store: Store, reader: Reader, tree: int, left_out: LeftOut) -> None:
         self._database, self._reader, self._tree = store.database, reader, tree
-        self._sound = Salvage(reader, tree, left_out)
+        self._sound = Salvage(reader, tree, left_out, store.state_kinds)
         self._names: dict[int, str | None] = {}
 
     @property

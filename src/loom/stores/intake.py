@@ -59,7 +59,7 @@ from loom.stores.proof import (
     wrong_with_handle,
 )
 from loom.stores.sessions import Aside, Scope, Usage, check_name
-from loom.stores.states import LOCAL, read_state
+from loom.stores.states import LOCAL, StateKinds, read_state
 from loom.stores.store import Store
 from loom.stores.views import PUT_HANDLE, Kept
 
@@ -95,7 +95,7 @@ def import_lines(
     try:
         intake: _Intake | None = None
         for first, batch in _batches(lines):
-            intake = intake or _Intake(first, scope, everywhere, now)
+            intake = intake or _Intake(first, scope, everywhere, now, store.state_kinds)
             with store.database.write() as writer:
                 intake.take(writer, batch)
             begun |= intake.begun
@@ -139,12 +139,12 @@ def _batches(lines: Iterable[str]) -> Iterator[tuple[First, list[tuple[int, Line
 class _Intake:
     """How far a file has come in."""
 
-    def __init__(self, first: First, scope: Scope, everywhere: bool, now: int) -> None:
+    def __init__(self, first: First, scope: Scope, everywhere: bool, now: int, state_kinds: StateKinds) -> None:
         if first.everywhere and not everywhere:
             raise ChoiceError(
                 "line 1: the file holds every tenant and project of a store; import it everywhere, not into one project"
             )
-        self._first, self._scope, self._now = first, scope, now
+        self._first, self._scope, self._now, self._state_kinds = first, scope, now, state_kinds
         # A counter that forgets: the usual one would remember more messages than should be held at once.
         self._count = Counter(gate_counter(None).profile, remember=_LINES).count_message
         self._section: _Section | None = None
@@ -221,7 +221,7 @@ class _Intake:
         except ChoiceError as error:
             raise TranscriptError(f"line {number}: {error}") from None
         _decoded(number, f"what tree {line.id} says of itself", line.data, TreeHead)
-        return _Section(line, scope, self._now, self._count)
+        return _Section(line, scope, self._now, self._count, self._state_kinds)
 
     def _close(self, writer: Writer, number: int) -> None:
         if self._section is None:
@@ -286,8 +286,9 @@ class _Coming(Struct):
 class _Section:
     """A tree, and the sessions that come with it."""
 
-    def __init__(self, line: TreeLine, scope: Scope, now: int, count: Callable[[Message], int]) -> None:
+    def __init__(self, line: TreeLine, scope: Scope, now: int, count: Callable[[Message], int], state_kinds: StateKinds) -> None:
         self._line, self._scope, self._now, self._count = line, scope, now, count
+        self._state_kinds = state_kinds
         self._tree = TreeRow(0, scope.tenant, scope.project, line.id)
         self.coming: dict[str, _Coming] = {}
         self.begun: set[int] = set()
@@ -333,7 +334,7 @@ class _Section:
     def _session(self, writer: Writer, number: int, line: SessionLine) -> _Coming:
         agent = self._scope.agent or line.agent
         places = tuple(aside.after for aside in line.asides if aside.after)
-        states, named = _states(number, line)
+        states, named = _states(self._state_kinds, number, line)
         # One that was exported while it was still coming in has come in whole when this file has.
         status = "active" if line.status == "importing" else line.status
         coming = _Coming(number, line.id, 0, False, status, line.cursor, (*places, *named), line.updated)
@@ -598,7 +599,7 @@ def _proved(number: int, what: str, check: Callable[..., None], *given: object) 
         raise TranscriptError(f"line {number}: {what} cannot be read: {error}") from None
 
 
-def _states(number: int, line: SessionLine) -> tuple[list[State], list[str]]:
+def _states(kinds: StateKinds, number: int, line: SessionLine) -> tuple[list[State], list[str]]:
     """What a session has at hand, and the nodes that it names. What belongs to one store only is left behind."""
     states = [state for state in line.states if state.kind not in LOCAL]
     if len({(state.kind, state.name) for state in states}) < len(states):
@@ -607,7 +608,7 @@ def _states(number: int, line: SessionLine) -> tuple[list[State], list[str]]:
     for state in states:
         try:
             (state.name + state.data).encode()  # half of a surrogate pair is held by neither database
-            named += read_state(state.kind, state.name, state.data)[1]
+            named += read_state(kinds, state.kind, state.name, state.data)[1]
         except REFUSED as error:
             raise TranscriptError(
                 f"line {number}: the {shorten(state.kind)} that session {line.id} has at hand cannot be read: {error}"

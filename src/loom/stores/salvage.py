@@ -37,7 +37,7 @@ from loom.stores.nodes import plain
 from loom.stores.path import to_message
 from loom.stores.proof import check_message, check_record, is_spent, spent_on, wrong_with_handle
 from loom.stores.sessions import Aside, Status, Usage, check_name
-from loom.stores.states import LOCAL, read_state
+from loom.stores.states import LOCAL, StateKinds, read_state
 from loom.stores.stored import UNREADABLE, Damaged, decode_stored
 from loom.stores.views import Kept
 
@@ -138,8 +138,8 @@ def _can_be_written(record: Beside, depth: int) -> bool:
 class Salvage:
     """What is sound of one tree."""
 
-    def __init__(self, reader: Reader, tree: int, left_out: LeftOut) -> None:
-        self._reader, self._tree, self._left_out = reader, tree, left_out
+    def __init__(self, reader: Reader, tree: int, left_out: LeftOut, state_kinds: StateKinds) -> None:
+        self._reader, self._tree, self._left_out, self._state_kinds = reader, tree, left_out, state_kinds
         self._exported = _Seqs()  # not all nodes of the tree where a session goes alone or an index is damaged
         self._id = ""
 
@@ -259,7 +259,7 @@ class Salvage:
             if kind in LOCAL:
                 continue
             try:
-                sound = all(map(self._is_here, read_state(kind, name, data)[1]))
+                sound = all(map(self._is_here, read_state(self._state_kinds, kind, name, data)[1]))
             except UNREADABLE:
                 sound = False
             if sound:

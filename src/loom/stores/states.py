@@ -1,17 +1,15 @@
-"""What a session may have at hand beside what was said, each kind with its type. Imports and the doctor prove it by this table.
+"""What a session may have at hand besides what was said, each kind with its type. Imports and the doctor check it by a table.
 
+STORE_KINDS are those whose types the store knows. Whoever opens a store adds kinds of the rooms above.
 Some kinds belong to one store: they are in no export, and a file that brings one along is read without it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
 
-from loom.context.policy import Policy
-from loom.context.renewal import Handoff
-from loom.context.working import Working
 from loom.conversation.canonical import from_json
 from loom.conversation.identity import is_node_id
 from loom.conversation.tree import Source
@@ -70,7 +68,7 @@ class Request(Struct, frozen=True, omit_defaults=True):
     choices: tuple[int, ...] = ()
 
 
-class _Kind(Struct, frozen=True):
+class StateKind(Struct, frozen=True):
     """The type of a kind of state, what its name must be like, and which nodes it names."""
 
     held: Any
@@ -78,7 +76,8 @@ class _Kind(Struct, frozen=True):
     nodes: Callable[[str, Any], tuple[str, ...]] = lambda name, value: ()
 
 
-def _unnamed(name: str) -> bool:
+def is_unnamed(name: str) -> bool:
+    """Whether a state is the only one of its kind."""
     return not name
 
 
@@ -92,28 +91,26 @@ def _anything(name: str) -> bool:
 
 _Number = Annotated[int, Meta(ge=0, le=_LARGEST)]
 Digits = Annotated[str, Meta(pattern="^[0-9]{1,15}$")]
-KINDS = {
-    "working": _Kind(Working, _unnamed),
-    "handoff": _Kind(Handoff, _unnamed),
-    "handoff_hidden": _Kind(str, _unnamed),
-    "overflow": _Kind(Annotated[int, Meta(ge=1, le=_LARGEST)], lambda name: "\0" not in name),
-    "policy": _Kind(str | Policy, _unnamed),
-    "recalled": _Kind(Annotated[int, Meta(ge=-1, le=_LARGEST)], is_node_id, lambda name, value: (name,)),
-    "seen": _Kind(Digits, _unnamed),
-    "joined": _Kind(bool, _unnamed),
-    REQUEST: _Kind(Request, _unnamed, lambda name, value: (value.node,) if value.node else ()),
-    "buffer": _Kind(str, _unnamed),
-    "version": _Kind(str, is_node_id, lambda name, value: (value,)),
-    "pin": _Kind(Pin, _anything, lambda name, value: (value.node,) if value.node else ()),
-    "stash": _Kind(Stash, _anything),
-    "result": _Kind(Result, _numbered),
-    "action": _Kind(Action, _numbered),
+StateKinds = Mapping[str, StateKind]
+STORE_KINDS: StateKinds = {
+    "handoff_hidden": StateKind(str, is_unnamed),
+    "overflow": StateKind(Annotated[int, Meta(ge=1, le=_LARGEST)], lambda name: "\0" not in name),
+    "recalled": StateKind(Annotated[int, Meta(ge=-1, le=_LARGEST)], is_node_id, lambda name, value: (name,)),
+    "seen": StateKind(Digits, is_unnamed),
+    "joined": StateKind(bool, is_unnamed),
+    REQUEST: StateKind(Request, is_unnamed, lambda name, value: (value.node,) if value.node else ()),
+    "buffer": StateKind(str, is_unnamed),
+    "version": StateKind(str, is_node_id, lambda name, value: (value,)),
+    "pin": StateKind(Pin, _anything, lambda name, value: (value.node,) if value.node else ()),
+    "stash": StateKind(Stash, _anything),
+    "result": StateKind(Result, _numbered),
+    "action": StateKind(Action, _numbered),
 }
 
 
-def read_state(kind: str, name: str, data: str) -> tuple[Any, tuple[str, ...]]:
-    """What a state holds, and the nodes that it names; raises ValueError where it is none."""
-    about = KINDS.get(kind)
+def read_state(kinds: StateKinds, kind: str, name: str, data: str) -> tuple[Any, tuple[str, ...]]:
+    """What a state holds, and the nodes that it names. Raises ValueError if it is not a state of one of these kinds."""
+    about = kinds.get(kind)
     if about is None:
         raise ValueError(f"there is no kind of state {kind!r}")
     if not about.named(name):

@@ -7,15 +7,17 @@ from loom.stores.schema import MIGRATIONS
 from loom.stores.sessions import Sessions
 from loom.stores.settings import Settings, States
 from loom.stores.snapshots import WrittenSnapshots
+from loom.stores.states import STORE_KINDS, StateKinds
 from loom.stores.summaries import Summaries
 from loom.stores.trees import Trees
 from loom.stores.views import Views
 
 
 class Store:
-    """One database, opened and brought to the newest version."""
+    """One database, opened and brought to the newest version. `state_kinds` is what its sessions may have at hand."""
 
-    def __init__(self, url: str | None = None) -> None:
+    def __init__(self, url: str | None = None, state_kinds: StateKinds = STORE_KINDS) -> None:
+        self.state_kinds = state_kinds
         self.database: Database = open_database(url or default_address())
         try:
             migrate(self.database, MIGRATIONS)
