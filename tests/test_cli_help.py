@@ -2,13 +2,17 @@
 
 import json
 import os
+import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from loom import Loom
+from loom.cli.main import cli
 from loom.cli.terminal import columns_of
 from tests.shared import FIXTURES
 from tests.test_cli import LOOM, loom
@@ -122,3 +126,43 @@ def test_kept_things_say_what_they_are() -> None:
         assert repr(opened) == "<Loom :memory:, tenant acme, project default>"
         assert repr(session) == f"<Session {session.id} 'Fix the login', 1 message>"
         assert repr(opened.new_tree("Ideas")).endswith("'Ideas', dialogue>")
+
+
+def every_command(command: click.Command = cli, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    yield words
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None
+            yield from every_command(found, (*words, name))
+
+
+def help_of(words: tuple[str, ...]) -> str:
+    done = CliRunner().invoke(cli, [*words, "--help"], prog_name="loom", env={"COLUMNS": "80"})
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.mark.parametrize("words", list(every_command()), ids=" ".join)
+def test_every_help_fits_eighty_columns_and_every_option_is_explained(
+    words: tuple[str, ...],
+) -> None:
+    text = help_of(words)
+    assert not [line for line in text.splitlines() if columns_of(line) > 80]
+    listed = text.partition("Commands:\n")[2]
+    assert "..." not in listed, "a first sentence that is cut off says nothing"
+    bare = re.findall(r"^  (-[^ ].*?)(?:\n  -|\Z)", text.partition("Options:\n")[2], re.M | re.S)
+    assert all("  " in option or "\n" in option for option in bare), bare
+
+
+FIGURES = (
+    r"\b(anew|behind|beside|mended?|told|tells?|put away|so many|letters|stands?|just so)\b"
+    r"|\bis no \w|\bwire\b|[Ss]eed\b|\bnone where\b"
+)
+
+
+@pytest.mark.parametrize("words", list(every_command()), ids=" ".join)
+def test_helps_use_the_common_word(words: tuple[str, ...]) -> None:
+    found = re.search(FIGURES, help_of(words))
+    assert not found, found and found[0]

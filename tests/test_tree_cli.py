@@ -798,7 +798,7 @@ def test_demo_draws_a_tree_and_lets_an_agent_act_on_it() -> None:
     shown = run("demo")
     assert "dialogue · 6 nodes · 2 branches · depth 4" in shown
     assert "✗ NOT_FOUND: there is no node 'nope'" in shown
-    assert "✓ what the agent read before stands as it stood" in shown
+    assert "✓ what the agent read before is unchanged" in shown
 
 
 def test_preferences_for_all_projects_hold_where_neither_project_nor_tree_says_otherwise() -> None:

@@ -1,4 +1,6 @@
-"""What `loom weave` and `loom explain` are asked for: a transcript, a kept session or a kept tree, and how to weave it."""
+"""What `loom weave` and `loom explain` are asked for: a transcript, a kept session or a kept tree,
+and how to weave it.
+"""
 
 import asyncio
 import os
@@ -72,7 +74,11 @@ class Asked(Struct, frozen=True, kw_only=True):
         return ((_subject(run), self._run(run, usual, overrides)) for run in runs), several
 
     def _check(self) -> None:
-        for option, value in (("--at", self.at), ("--include", self.include), ("--source", self.sources)):
+        for option, value in (
+            ("--at", self.at),
+            ("--include", self.include),
+            ("--source", self.sources),
+        ):
             if value and self.tree is None:
                 raise ChoiceError(f"{option} names a node of a tree; give --tree TREE with it")
         given = {"FILE": self.file, "--session": self.session, "--tree": self.tree}
@@ -81,11 +87,20 @@ class Asked(Struct, frozen=True, kw_only=True):
             too_many = f", not both {' and '.join(named)}" if named else ""
             raise ChoiceError(f"give a FILE or --session ID or --tree TREE{too_many}")
         if self.map_tokens is not None and self.project is None:
-            raise ChoiceError("--map-tokens says how large the map of a project may be; give --project PATH with it")
+            raise ChoiceError(
+                "--map-tokens says how large the map of a project may be; give --project PATH "
+                "with it"
+            )
         if self.map_tokens is not None and self.map_tokens < 1:
-            raise ChoiceError(f"--map-tokens {self.map_tokens} leaves no room for a map; give at least 1, or leave --project out")
+            raise ChoiceError(
+                f"--map-tokens {self.map_tokens} leaves no room for a map; give at least 1, or "
+                "leave --project out"
+            )
         if self.pins and self.file is not None:
-            raise ChoiceError("--pin names a message of a session or a tree; give --session ID or --tree TREE instead of a FILE")
+            raise ChoiceError(
+                "--pin names a message of a session or a tree; give --session ID or --tree TREE "
+                "instead of a FILE"
+            )
 
     @property
     def _zones(self) -> dict[str, int]:
@@ -93,7 +108,9 @@ class Asked(Struct, frozen=True, kw_only=True):
 
     def _run(self, run: Run, policy: str | Policy, overrides: Any) -> Context:
         given = run.conversation()
-        wish = check_wish(self.model, self.window, self.reserve, policy, (), overrides, 1.0, self._zones)
+        wish = check_wish(
+            self.model, self.window, self.reserve, policy, (), overrides, 1.0, self._zones
+        )
         sections = one_map(wish, given, self.project) if self.project else []
         try:
             return weave_request(
@@ -111,7 +128,9 @@ class Asked(Struct, frozen=True, kw_only=True):
                 raise CannotFit(f"run #{run.number}: {error}") from None
             raise
 
-    def _session(self, name: str, policy: str | Policy | None, overrides: Any) -> tuple[Subject, Context]:
+    def _session(
+        self, name: str, policy: str | Policy | None, overrides: Any
+    ) -> tuple[Subject, Context]:
         with self.where.open() as loom:
             session = loom.session(name)
             asked = session.prepare(
@@ -125,10 +144,14 @@ class Asked(Struct, frozen=True, kw_only=True):
                 project=self.project,
                 preview=True,  # who looks must not disturb the agent that works
             )
-            subject = Subject(session.row.title, f"session {session.id}", _wire_of(session.row, self.model))
+            subject = Subject(
+                session.row.title, f"session {session.id}", _wire_of(session.row, self.model)
+            )
             return subject, asyncio.run(asked)
 
-    def _tree(self, name: str, policy: str | Policy | None, overrides: Any) -> tuple[Subject, Context]:
+    def _tree(
+        self, name: str, policy: str | Policy | None, overrides: Any
+    ) -> tuple[Subject, Context]:
         with self.where.open() as loom:
             tree = loom.tree(name)
             asked = tree.prepare(
@@ -147,12 +170,18 @@ class Asked(Struct, frozen=True, kw_only=True):
             )
             context = asyncio.run(asked)
             buffer = tree.head.mode == "buffer"
-            wire = "document" if buffer else _wire_of(tree.session().row, self.model or context.report.model)
+            wire = (
+                "document"
+                if buffer
+                else _wire_of(tree.session().row, self.model or context.report.model)
+            )
             return Subject(tree.title, f"tree {tree.id}", wire), context
 
 
 def _subject(run: Run) -> Subject:
-    return Subject(f"#{run.number} {run.name}" if run.number or run.name else "", run.format, run.wire)
+    return Subject(
+        f"#{run.number} {run.name}" if run.number or run.name else "", run.format, run.wire
+    )
 
 
 def _wire_of(row: SessionRow, model: str | None) -> str:
@@ -163,9 +192,15 @@ def _wire_of(row: SessionRow, model: str | None) -> str:
 
 
 def _project(where: Where, file: str | None) -> tuple[Where, Path | None]:
-    """Whose things are meant, and the folder with code. Of a session a plain name is the project that it belongs to."""
+    """Whose things are meant, and the folder with code.
+
+    Of a session a plain name is the project that it belongs to.
+    """
     given = where.project
-    if click.get_current_context().get_parameter_source("project") is not ParameterSource.COMMANDLINE:
+    if (
+        click.get_current_context().get_parameter_source("project")
+        is not ParameterSource.COMMANDLINE
+    ):
         return where, None
     if file is None and os.sep not in given and not given.startswith((".", "~")):
         return where, None
@@ -211,31 +246,79 @@ def weaving(command: Callable[..., None]) -> Callable[..., None]:
         )
         command(asked=asked, **given)
 
-    made = scoped(run, "A folder with code, whose map goes in; of a session or a tree also a project's name (a folder has a /).")
+    made = scoped(
+        run,
+        "Folder of code: a map of it goes into the request. With --session or --tree, a name "
+        "without / is the project that holds it.",
+    )
     for option in reversed(
         (
             click.argument("file", required=False),
-            click.option("--session", metavar="ID", help="A kept session, instead of a FILE; only looked at."),
-            click.option("--tree", metavar="TREE", help="A kept tree, instead of a FILE, as --agent reads it; only looked at."),
-            click.option("--at", metavar="NODE", help="The path to this node of the tree; by default to where --agent stands."),
-            click.option("--pin", "pins", metavar="NODE", multiple=True, help="A node of either that must stay; several."),
-            click.option("--include", metavar="NODE", multiple=True, help="An annotation of it to be read this once; several."),
+            click.option(
+                "--session",
+                metavar="ID",
+                help="Use a stored session instead of FILE. It is not changed.",
+            ),
+            click.option(
+                "--tree",
+                metavar="TREE",
+                help="Use a stored tree instead of FILE, as --agent reads it. It is not changed.",
+            ),
+            click.option(
+                "--at",
+                metavar="NODE",
+                help="Read the tree up to this node (default: the current node).",
+            ),
+            click.option(
+                "--pin",
+                "pins",
+                metavar="NODE",
+                multiple=True,
+                help="Keep this node of the session or tree (repeatable).",
+            ),
+            click.option(
+                "--include",
+                metavar="NODE",
+                multiple=True,
+                help="Read this annotation of the tree, this time only (repeatable).",
+            ),
             click.option(
                 "--source",
                 "sources",
                 metavar="ROLE:NODE",
                 multiple=True,
-                help="What the answer is made from, as loom tree say has it; several.",
+                help="Node that the answer is based on, as in `loom tree say` (repeatable).",
             ),
-            click.option("--model", help="The model to weave for; what the transcript names by default."),
-            click.option("--window", type=int, help="The whole window in tokens; the model's by default."),
-            click.option("--reserve", type=int, help="Tokens of it kept for the answer; the policy's by default."),
+            click.option(
+                "--model",
+                metavar="NAME",
+                help="Model that gets the request (default: the one named in the input).",
+            ),
+            click.option(
+                "--window",
+                type=int,
+                metavar="TOKENS",
+                help="Size of the whole window (default: the model's window).",
+            ),
+            click.option(
+                "--reserve",
+                type=int,
+                metavar="TOKENS",
+                help="Part of the window reserved for the answer (default: as the policy says).",
+            ),
             click.option(
                 "--policy",
-                help="What decides: a name of loom policy list, or a .toml; by default the session's last one, "
-                "what loom tree set says of a tree, else default.",
+                metavar="NAME",
+                help="Policy name or TOML file (see `loom policy list`). Default: the policy that "
+                "the session used last, "
+                "or the preferences of the tree, or `default`.",
             ),
-            click.option("--map-tokens", type=int, help="Tokens that the map may take (max_repo_map_tokens); 2048 by default."),
+            click.option(
+                "--map-tokens",
+                type=int,
+                metavar="TOKENS",
+                help="Largest size of the map of --project (default: 2048).",
+            ),
         )
     ):
         made = option(made)

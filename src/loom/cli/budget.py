@@ -15,7 +15,19 @@ from loom.budget.zones import MESSAGE_TOKENS, BudgetOptions, allocate_budget, me
 from loom.cli.models import user_overrides
 from loom.cli.show import look
 from loom.cli.table import print_table
-from loom.cli.terminal import COLOURS, bar, clean, dim, note, one_line, plural, say, say_dim, style, width
+from loom.cli.terminal import (
+    COLOURS,
+    bar,
+    clean,
+    dim,
+    note,
+    one_line,
+    plural,
+    say,
+    say_dim,
+    style,
+    width,
+)
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Message, Text
 from loom.transcripts.formats import read_runs
@@ -28,16 +40,37 @@ ZONE_COLOURS = {"history": "green", "reserved_output": "yellow", "free": "white"
 
 @click.command()
 @click.argument("model")
-@click.option("--reserved-output", type=int, help="Tokens kept for the answer.")
-@click.option("--max-repo-map-tokens", type=int, help="Tokens of the map of the repository.")
-@click.option("--max-decision-tokens", type=int, help="Tokens of decisions.")
-@click.option("--system-prompt", type=int, help="Tokens of the system text.")
-@click.option("--tool-definitions", type=int, help="Tokens of the tools.")
-@click.option("--window", type=int, help="The whole window; the model's by default.")
-@click.option("--max-tokens", type=int, help="The legacy limit: it stands for the window, and no zones are set aside.")
-@click.option("--json", "as_json", is_flag=True, help="Print zone and tokens, and the total, as JSON.")
+@click.option(
+    "--reserved-output", type=int, metavar="TOKENS", help="Tokens reserved for the answer."
+)
+@click.option(
+    "--max-repo-map-tokens",
+    type=int,
+    metavar="TOKENS",
+    help="Tokens for the map of the repository.",
+)
+@click.option("--max-decision-tokens", type=int, metavar="TOKENS", help="Tokens for decisions.")
+@click.option("--system-prompt", type=int, metavar="TOKENS", help="Tokens for the system text.")
+@click.option(
+    "--tool-definitions", type=int, metavar="TOKENS", help="Tokens for the tool definitions."
+)
+@click.option(
+    "--window",
+    type=int,
+    metavar="TOKENS",
+    help="Size of the whole window (default: the model's window).",
+)
+@click.option(
+    "--max-tokens",
+    type=int,
+    metavar="TOKENS",
+    help="Legacy limit: the window is this number, and there are no zones except history.",
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the tokens of each zone and the total as JSON."
+)
 def budget(model: str, as_json: bool, **given: Unpack[BudgetOptions]) -> None:
-    """Divide a model's window into zones."""
+    """Show how the window of a model is divided into zones."""
     options: BudgetOptions = {"overrides": user_overrides()}
     options |= {name: value for name, value in given.items() if value is not None}  # type: ignore[typeddict-item]
     divided = allocate_budget(model, **options)
@@ -57,7 +90,12 @@ def print_zone(name: str, tokens: int, window: int) -> None:
     """A zone on one line: its tokens, and its share of the window as a bar."""
     share = tokens / window if window else 0.0
     drawn = bar(share, BAR) or ("▏" if tokens else "")
-    say(f"  {clean(name):<17}{tokens:>10,} {share:>6.1%}  {style(drawn, fg=ZONE_COLOURS.get(name, 'blue'))}".rstrip())
+    say(
+        (
+            f"  {clean(name):<17}{tokens:>10,} {share:>6.1%}  "
+            f"{style(drawn, fg=ZONE_COLOURS.get(name, 'blue'))}"
+        ).rstrip()
+    )
 
 
 def read_several(file: str) -> tuple[Iterator[Run], bool]:
@@ -68,7 +106,9 @@ def read_several(file: str) -> tuple[Iterator[Run], bool]:
 
 
 class ToolUse(Struct):
-    """What a tool takes of a run: how often it was called, and the tokens of its calls and of its results."""
+    """What a tool takes of a run: how often it was called, and the tokens of its calls and of its
+    results.
+    """
 
     calls: int = 0
     call_tokens: int = 0
@@ -80,7 +120,9 @@ class ToolUse(Struct):
 
 
 class Large(Struct, order=True):
-    """One of the largest messages: its tokens and its place, who speaks, the tools that it calls or answers, how it begins."""
+    """One of the largest messages: its tokens and its place, who speaks, the tools that it calls
+    or answers, how it begins.
+    """
 
     tokens: int
     message: int
@@ -90,7 +132,10 @@ class Large(Struct, order=True):
 
 
 class Counted(Struct):
-    """What one run takes. `exact` is false where another tokenizer stands in for one that is not public."""
+    """What one run takes.
+
+    `exact` is false where another tokenizer stands in for one that is not public.
+    """
 
     run: int
     name: str
@@ -121,7 +166,10 @@ def count_run(run: Run, model: str | None, window: int, exact: bool, largest: in
             heappush(found, Large(tokens, place, message.role, ", ".join(names), begins))
             if len(found) > largest:
                 heappop(found)
-    system, tools = sum(map(counter.count_message, run.head.system)), counter.count_tools(run.head.tools)
+    system, tools = (
+        sum(map(counter.count_message, run.head.system)),
+        counter.count_tools(run.head.tools),
+    )
     total = system + tools + sum(by_role.values()) + counter.profile.per_list
     return Counted(
         run=run.number,
@@ -141,7 +189,10 @@ def count_run(run: Run, model: str | None, window: int, exact: bool, largest: in
 
 
 class ToolUses:
-    """What each tool takes, message by message. A result is its call's, and where that is not known, its own name's."""
+    """What each tool takes, message by message.
+
+    A result is its call's, and where that is not known, its own name's.
+    """
 
     def __init__(self, count: Callable[[str], int]) -> None:
         self.found: dict[str, ToolUse] = {}
@@ -160,21 +211,38 @@ class ToolUses:
         for result in message.results:
             name = self._names.get(result.call_id) or result.name or "unknown"
             use = self.found.setdefault(name, ToolUse())
-            use.result_tokens += sum(self._count(part.text) for part in result.parts if isinstance(part, Text))
+            use.result_tokens += sum(
+                self._count(part.text) for part in result.parts if isinstance(part, Text)
+            )
             names.append(name)
         return list(dict.fromkeys(names))
 
 
 @click.command()
 @click.argument("file")
-@click.option("--model", help="The model to count for; what the transcript names by default.")
-@click.option("--by", type=click.Choice(["role", "tool"]), default="role", help="What to add up: roles, or tools by name.")
-@click.option("--largest", type=click.IntRange(min=0), default=0, metavar="N", help="Show the N largest messages too.")
+@click.option(
+    "--model", metavar="NAME", help="Model to count for (default: the one named in the transcript)."
+)
+@click.option(
+    "--by",
+    type=click.Choice(["role", "tool"]),
+    default="role",
+    show_default=True,
+    help="Add up the tokens of each role or of each tool.",
+)
+@click.option(
+    "--largest",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Also show the N largest messages.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as JSON.")
 def count(file: str, model: str | None, by: str, largest: int, as_json: bool) -> None:
-    """Count the tokens of a transcript, and show what takes most of them.
+    """Count the tokens of a transcript, and show what uses the most.
 
-    Adds up system text, tools and messages by role; with --by tool, the calls and results of each tool.
+    By default, it shows the tokens of the system text, the tools and each role.
+    With --by tool, it shows the calls and results of each tool.
     """
     overrides = user_overrides()
     reports: list[dict[str, Any]] = []
@@ -183,13 +251,20 @@ def count(file: str, model: str | None, by: str, largest: int, as_json: bool) ->
         say(dim(f"several runs: count one as {clean(file)}#N"))
     for run in runs:
         named = find_model(model or run.head.model or None, overrides)
-        counted = count_run(run, model or run.head.model or None, named.window, bool(named.encoding), largest)
+        counted = count_run(
+            run, model or run.head.model or None, named.window, bool(named.encoding), largest
+        )
         if as_json:
             reports.append(to_builtins(counted))
         elif several:
             name = one_line(counted.name, 40)
             drawn = style(bar(counted.total / counted.window, BAR), fg="blue")
-            say(f"#{counted.run:<5} {name + ' ' if name else ''}{counted.total:>9,} tokens  {drawn}".rstrip())
+            say(
+                (
+                    f"#{counted.run:<5} {name + ' ' if name else ''}{counted.total:>9,} tokens  "
+                    f"{drawn}"
+                ).rstrip()
+            )
         else:
             print_counted(counted, by)
     if as_json:
@@ -197,20 +272,39 @@ def count(file: str, model: str | None, by: str, largest: int, as_json: bool) ->
 
 
 def print_counted(counted: Counted, by: str) -> None:
-    title = f"{one_line(f'#{counted.run} {counted.name}', 60)}: " if counted.run or counted.name else ""
-    say(f"{title}{style(f'{counted.total:,} tokens', bold=True)}, {counted.total / counted.window:.1%} of {counted.window:,}")
-    how = f"counted by {counted.counter}" if counted.exact else f"{counted.counter} stands in: no public tokenizer"
+    title = (
+        f"{one_line(f'#{counted.run} {counted.name}', 60)}: " if counted.run or counted.name else ""
+    )
+    say(
+        f"{title}{style(f'{counted.total:,} tokens', bold=True)}, "
+        f"{counted.total / counted.window:.1%} of {counted.window:,}"
+    )
+    how = (
+        f"counted by {counted.counter}"
+        if counted.exact
+        else f"{counted.counter} stands in: no public tokenizer"
+    )
     say_dim(f"{counted.format}, {counted.model or 'no model named'}, {how}")
     if by == "tool":
         _print_uses(counted)
     else:
-        for name, tokens in (("system", counted.system), ("tools", counted.tools), *counted.messages.items()):
+        for name, tokens in (
+            ("system", counted.system),
+            ("tools", counted.tools),
+            *counted.messages.items(),
+        ):
             share = tokens / (counted.total or 1)
-            say(f"  {name:<10}{tokens:>10,} {share:>6.1%}  {style(bar(share, BAR), fg=COLOURS.get(name, 'blue'))}".rstrip())
+            say(
+                (
+                    f"  {name:<10}{tokens:>10,} {share:>6.1%}  "
+                    f"{style(bar(share, BAR), fg=COLOURS.get(name, 'blue'))}"
+                ).rstrip()
+            )
     for large in counted.largest:
         lead = f"  {large.tokens:>9,}  message {large.message:<6} {large.role:<9} "
         what = f"{large.tools}: {large.begins}" if large.tools else large.begins
-        say(f"{style(lead, fg=COLOURS.get(large.role, 'blue'))}{one_line(what, width() - len(lead))}")
+        shown = style(lead, fg=COLOURS.get(large.role, "blue"))
+        say(f"{shown}{one_line(what, width() - len(lead))}")
 
 
 def _print_uses(counted: Counted) -> None:
@@ -220,7 +314,13 @@ def _print_uses(counted: Counted) -> None:
         return
     names = ["tool", "calls", "call tokens", "result tokens", "share"]
     rows = [
-        [name, f"{use.calls:,}", f"{use.call_tokens:,}", f"{use.result_tokens:,}", f"{use.tokens / (counted.total or 1):.1%}"]
+        [
+            name,
+            f"{use.calls:,}",
+            f"{use.call_tokens:,}",
+            f"{use.result_tokens:,}",
+            f"{use.tokens / (counted.total or 1):.1%}",
+        ]
         for name, use in counted.by_tool.items()
     ]
     print_table(names, rows, cut=0, right=(1, 2, 3, 4))

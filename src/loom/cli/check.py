@@ -23,7 +23,9 @@ _UNSENT = {"no-model", "no-tools", "no-max-tokens"}
 
 
 class Several(list[Any]):
-    """A list that keeps its first entries and counts the rest, so that a file of any size is reported in bounded memory."""
+    """A list that keeps its first entries and counts the rest, so that a file of any size is
+    reported in bounded memory.
+    """
 
     more = 0
 
@@ -43,7 +45,9 @@ class Several(list[Any]):
 
 
 class Tally(list[Loss]):
-    """A list of losses that holds none: it counts how often each was met, and keeps the place of the first."""
+    """A list of losses that holds none: it counts how often each was met, and keeps the place of
+    the first.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +67,10 @@ class Tally(list[Loss]):
         return self
 
     def report(self) -> list[dict[str, Any]]:
-        return [{"what": what, "times": times, "first": place} for what, (place, times) in self.found.items()]
+        return [
+            {"what": what, "times": times, "first": place}
+            for what, (place, times) in self.found.items()
+        ]
 
 
 class Checked(Struct):
@@ -93,7 +100,9 @@ def check_run(run: Run, wire: Dialect) -> Checked:
 
     found: Iterable[Finding]
     if run.streams:
-        found = wire.check_messages(wire.render_messages(chain(_leading(run, wire), counted()), losses))
+        found = wire.check_messages(
+            wire.render_messages(chain(_leading(run, wire), counted()), losses)
+        )
     else:
         rendered = wire.render(replace(run.head, messages=tuple(counted())))
         losses += rendered.losses
@@ -106,13 +115,19 @@ def check_run(run: Run, wire: Dialect) -> Checked:
         findings.append(finding)
     if run.streams and count == 0 and "no-messages" in wire.rules:
         rule = wire.rules["no-messages"]
-        findings.append(Finding("no-messages", rule.level, wire.messages_key, rule.demands, rule.way_out))
+        findings.append(
+            Finding("no-messages", rule.level, wire.messages_key, rule.demands, rule.way_out)
+        )
         errors += 1
-    return Checked(run.number, run.name, run.format, wire.name, count, errors, warnings, findings, losses)
+    return Checked(
+        run.number, run.name, run.format, wire.name, count, errors, warnings, findings, losses
+    )
 
 
 def _leading(run: Run, wire: Dialect) -> tuple[Message, ...]:
-    """The system messages that are messages or items on this wire, so that places are counted as they will be sent."""
+    """The system messages that are messages or items on this wire, so that places are counted as
+    they will be sent.
+    """
     if wire.name == "openai":
         return run.head.system
     return run.head.system[1:] if wire.name == "responses" else ()
@@ -120,12 +135,18 @@ def _leading(run: Run, wire: Dialect) -> tuple[Message, ...]:
 
 @click.command()
 @click.argument("file")
-@click.option("--dialect", "name", type=click.Choice(list(DIALECTS)), help="The wire to check against; the file's own by default.")
+@click.option(
+    "--dialect",
+    "name",
+    type=click.Choice(list(DIALECTS)),
+    help="Dialect (API format) to check against (default: the dialect of the file).",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def check(file: str, name: str | None, as_json: bool) -> None:
-    """Tell what is wrong with a transcript, and what to do about it.
+    """Check a transcript for errors, and show how to fix each one.
 
-    Ends with status 1 if there is an error, 0 if there are none or only warnings.
+    The exit status is 1 if there is an error. It is 0 if there are
+    only warnings, or no findings.
     """
     errors = 0
     reports = []
@@ -151,9 +172,14 @@ def to_report(checked: Checked) -> dict[str, Any]:
 
 def print_checked(checked: Checked) -> None:
     title = f"#{checked.run} {checked.name}".rstrip() if checked.run or checked.name else ""
-    about = f"{checked.format}, {plural(checked.messages, 'message')}, as {DIALECTS[checked.dialect].title}"
+    about = (
+        f"{checked.format}, {plural(checked.messages, 'message')}, as "
+        f"{DIALECTS[checked.dialect].title}"
+    )
     verdict = (
-        style(plural(checked.errors, "error"), fg="red", bold=True) if checked.errors else style("no errors", fg="green", bold=True)
+        style(plural(checked.errors, "error"), fg="red", bold=True)
+        if checked.errors
+        else style("no errors", fg="green", bold=True)
     ) + (f", {plural(checked.warnings, 'warning')}" if checked.warnings else "")
     say(f"{title + ': ' if title else ''}{verdict} {dim('(' + about + ')')}")
     by_rule: dict[str, list[Finding]] = {}
@@ -162,10 +188,18 @@ def print_checked(checked: Checked) -> None:
     for rule, found in sorted(by_rule.items(), key=lambda item: item[1][0].level):
         colour = "red" if found[0].level == "error" else "yellow"
         demands, _, _ = found[0].text.partition(": ")
-        say(f"  {style('✗' if colour == 'red' else '!', fg=colour, bold=True)} {style(rule, fg=colour)} ×{len(found)}: {demands}")
+        say(
+            f"  {style('✗' if colour == 'red' else '!', fg=colour, bold=True)} "
+            f"{style(rule, fg=colour)} ×{len(found)}: {demands}"
+        )
         for finding in found[:5]:
             detail = finding.text[len(demands) + 2 :]
-            say(f"      {finding.place}  {dim(one_line(detail, terminal.width() - 10 - len(finding.place)))}".rstrip())
+            say(
+                (
+                    f"      {finding.place}  "
+                    f"{dim(one_line(detail, terminal.width() - 10 - len(finding.place)))}"
+                ).rstrip()
+            )
         if len(found) > 5:
             say(dim(f"      and {len(found) - 5:,} more (all with --json)"))
         say(f"      {style('→', fg='green')} {found[0].way_out}")

@@ -46,7 +46,11 @@ def convert_run(run: Run, wire: Dialect, mend: bool, out: TextIO) -> Converted:
     if mend and not run.streams:
         mended = repair(run.conversation())
         changes += mended.changes
-        head, messages, ids = replace(mended.conversation, messages=()), iter(mended.conversation.messages), mended.ids
+        head, messages, ids = (
+            replace(mended.conversation, messages=()),
+            iter(mended.conversation.messages),
+            mended.ids,
+        )
     elif mend:
         mender = Mender()
         mender.changes = changes
@@ -55,9 +59,15 @@ def convert_run(run: Run, wire: Dialect, mend: bool, out: TextIO) -> Converted:
         messages, ids = mend_marks_as_they_pass(mender.mend(messages), marks), mender.ids
     count = _write(wire, head, messages, losses, out)
     if run.wire == "openai" and run.head.system:  # there the system messages are messages too
-        changes[:] = [replace(c, message=c.message + len(run.head.system)) if c.message >= 0 else c for c in changes]
+        changes[:] = [
+            replace(c, message=c.message + len(run.head.system)) if c.message >= 0 else c
+            for c in changes
+        ]
     if mend and count == 0:
-        raise TranscriptError(f"run #{run.number}: nothing is left to send: {plural(len(changes), 'change')} took everything away")
+        raise TranscriptError(
+            f"run #{run.number}: nothing is left to send: {plural(len(changes), 'change')} took "
+            "everything away"
+        )
     return Converted(run.number, run.name, count, changes, losses, ids)
 
 
@@ -72,7 +82,9 @@ class _Noted(list[tuple[str, str]]):
         self._changes.append(Change(change[0], -1, change[1]))
 
 
-def _write(wire: Dialect, head: Any, messages: Iterator[Message], losses: Tally, out: TextIO) -> int:
+def _write(
+    wire: Dialect, head: Any, messages: Iterator[Message], losses: Tally, out: TextIO
+) -> int:
     count = 0
 
     def counted() -> Iterator[Message]:
@@ -118,7 +130,9 @@ def open_output(path: Path | None) -> AbstractContextManager[TextIO]:
 def _whole_file(path: Path) -> Iterator[TextIO]:
     """A file that appears only when all of it is written, with the rights it had."""
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask()
-    with NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False) as held:
+    with NamedTemporaryFile(
+        "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
+    ) as held:
         try:
             yield held  # type: ignore[misc]  # the wrapper has all of a text stream
             held.flush()
@@ -138,16 +152,32 @@ def _umask() -> int:
 
 @click.command()
 @click.argument("file")
-@click.option("--to", "name", type=click.Choice(list(DIALECTS)), required=True, help="The dialect to write.")
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Where to write; standard output by default.")
-@click.option("--repair", "mend", is_flag=True, help="Mend what no wire would accept, and report each change.")
 @click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON object: the request (unless -o takes it), changes and losses."
+    "--to",
+    "name",
+    type=click.Choice(list(DIALECTS)),
+    required=True,
+    help="Dialect (API format) to write.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File to write (default: standard output).",
+)
+@click.option(
+    "--repair", "mend", is_flag=True, help="Repair what no API accepts, and report each change."
+)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print the request (without -o), the changes and the losses as one JSON object.",
 )
 def convert(file: str, name: str, output: Path | None, mend: bool, as_json: bool) -> None:
-    """Write a transcript as a request of another provider.
+    """Convert a transcript to the request format of a provider.
 
-    The request goes to standard output or -o; what could not be kept, and what was mended, is told beside it.
+    Standard error reports what the dialect cannot express and what was repaired.
     """
     wire, runs = dialect(name), read_runs(file)
     output = None if output == STANDARD_OUTPUT else output
@@ -210,13 +240,21 @@ def to_report(converted: Converted) -> dict[str, Any]:
 
 def _tell(converted: Converted, wire: Dialect) -> None:
     """The changes and losses of one run, on standard error."""
-    where = f"#{converted.run} {converted.name}".strip() + ": " if converted.run or converted.name else ""
+    where = (
+        f"#{converted.run} {converted.name}".strip() + ": "
+        if converted.run or converted.name
+        else ""
+    )
     say(f"{where}{plural(converted.messages, 'message')} as {wire.title}", err=True)
     for change in converted.changes:
         tell_change(change, 0, err=True)
     for what, (_, times) in converted.losses.found.items():
         count = f" ×{times:,}" if times > 1 else ""
-        say(f"  {style('–', fg='yellow')} {dim('not kept:')} {one_line(what, terminal.width() - 20)}{count}", err=True)
+        say(
+            f"  {style('–', fg='yellow')} {dim('not kept:')} "
+            f"{one_line(what, terminal.width() - 20)}{count}",
+            err=True,
+        )
     more = converted.changes.more if isinstance(converted.changes, Several) else 0
     if more:
         say(dim(f"  and {more:,} more changes"), err=True)
@@ -226,4 +264,8 @@ def tell_change(change: Change, leading: int, err: bool = False) -> None:
     """One change on one line; `leading` system messages are counted with the history."""
     place = f"message {change.message + leading}" if change.message >= 0 else "request"
     lead = f"{change.rule} {place}: "
-    say(f"  {style('✓', fg='green')} {style(lead, fg='green')}{one_line(change.what, terminal.width() - len(lead) - 5)}", err=err)
+    say(
+        f"  {style('✓', fg='green')} "
+        f"{style(lead, fg='green')}{one_line(change.what, terminal.width() - len(lead) - 5)}",
+        err=err,
+    )

@@ -1,4 +1,6 @@
-"""`loom demo`: a broken transcript mended, a long session in a shrinking window, one kept, one that branches, and a map."""
+"""`loom demo`: a broken transcript mended, a long session in a shrinking window, one kept, one
+that branches, and a map.
+"""
 
 import asyncio
 import sys
@@ -32,7 +34,8 @@ from loom.transcripts.runs import whole
 
 WINDOWS = (128_000, 32_000, 8_000, 2_000)
 KEPT = 8_000  # the window of the session that is kept
-# On a terminal the window shrinks before the eyes of the reader: so many weavings between two steps, two seconds in all.
+# On a terminal the window shrinks before the eyes of the reader: so many weavings between two
+# steps, two seconds in all.
 FRAMES, PAUSE = 10, 0.05
 MAP, REQUEST = 160, "the marker for a gap names the wrong window"
 TORN = ("unanswered-call", "orphan-result", "duplicate-result")
@@ -40,9 +43,10 @@ TORN = ("unanswered-call", "orphan-result", "duplicate-result")
 
 @click.command()
 def demo() -> None:
-    """Show Loom at work.
+    """Show what Loom does, on built-in examples.
 
-    On a broken transcript, on one that is too long, on a session that is kept, on one that branches, and on its own code.
+    The demo repairs a broken transcript, shortens a long one, stores a session, branches a
+    conversation, and maps Loom's own code.
     """
     failed = _mend() + _shrink() + _keep() + _branch() + _map()
     say()
@@ -53,7 +57,9 @@ def demo() -> None:
 
 def _mend() -> int:
     """The first act; returns how many errors are left, which is none."""
-    wire, conversation = parse_request(from_json(resources.files("loom.cli").joinpath("data/broken.json").read_bytes()))
+    wire, conversation = parse_request(
+        from_json(resources.files("loom.cli").joinpath("data/broken.json").read_bytes())
+    )
     run = whole(0, "OpenAI chat JSON", wire, conversation)
     columns = terminal.width()
 
@@ -77,7 +83,11 @@ def _mend() -> int:
     for target in WIRES:
         checked: Checked = check_run(whole(0, "mended", target.name, mended.conversation), target)
         failed += checked.errors
-        verdict = style("✗ " + plural(checked.errors, "error"), fg="red") if checked.errors else style("✓ no errors", fg="green")
+        verdict = (
+            style("✗ " + plural(checked.errors, "error"), fg="red")
+            if checked.errors
+            else style("✓ no errors", fg="green")
+        )
         say(f"  {target.title:<26} {verdict}")
     say()
     say(dim("No word of the user or the model was changed."))
@@ -93,14 +103,21 @@ def _shrink() -> int:
     size = f"{plural(len(session.messages), 'message')}, {whole_tokens:,} tokens"
     _step(5, "A long session, and a window that shrinks", "loom weave session.json --window N")
     say(f"  {size}: {dim(terminal.one_line(GOAL, terminal.width() - len(size) - 4))}\n")
-    say(dim(f"  {'window':>8} {'tokens':>8}  {'':<{columns}}  {'kept':>5} {'cut':>4} {'out':>5}  torn pairs  goal"))
+    say(
+        dim(
+            f"  {'window':>8} {'tokens':>8}  {'':<{columns}}  {'kept':>5} {'cut':>4} {'out':>5}  "
+            "torn pairs  goal"
+        )
+    )
     failed = 0
     context = weave(session, window=WINDOWS[0])
     for before, window in zip((WINDOWS[0], *WINDOWS), WINDOWS, strict=False):
         for frame in range(FRAMES if live else 0):
             between = round(before * (window / before) ** (frame / FRAMES))
             click.echo(
-                "\r" + _line(weave(session, window=between), whole_tokens, columns)[0], nl=False, color=terminal.wants_colour()
+                "\r" + _line(weave(session, window=between), whole_tokens, columns)[0],
+                nl=False,
+                color=terminal.wants_colour(),
             )
             time.sleep(PAUSE)
         context = weave(session, window=window)
@@ -110,14 +127,27 @@ def _shrink() -> int:
 
     gap = next(item for item in context.report.items if item.action in LEFT_OUT)
     [handle] = gap.handles
-    _step(6, "Nothing is gone: what was left out comes back by its handle", f"context.recall('{handle}')")
-    recalled = [msgspec.json.decode(line, type=Message) for line in context.recall(handle).splitlines()]
+    _step(
+        6,
+        "Nothing is gone: what was left out comes back by its handle",
+        f"context.recall('{handle}')",
+    )
+    recalled = [
+        msgspec.json.decode(line, type=Message) for line in context.recall(handle).splitlines()
+    ]
     for message in recalled[:4]:
         print_message(message, terminal.width(), full=False)
     start = session.messages.index(recalled[0])
     same = tuple(recalled) == session.messages[start : start + len(recalled)]
-    verdict = style("✓ the same as the original", fg="green") if same else style("✗ not the original", fg="red")
-    say(f"{'':>11}{dim(f'and {len(recalled) - 4:,} more messages, {gap.before:,} tokens:')} {verdict}")
+    verdict = (
+        style("✓ the same as the original", fg="green")
+        if same
+        else style("✗ not the original", fg="red")
+    )
+    say(
+        f"{'':>11}{dim(f'and {len(recalled) - 4:,} more messages, {gap.before:,} tokens:')} "
+        f"{verdict}"
+    )
     return failed + (not same)
 
 
@@ -129,13 +159,19 @@ def _keep() -> int:
     def tell(what: str, so: bool, promise: str) -> None:
         nonlocal failed
         failed += not so
-        say(f"  {what:<31} {style(f'✓ {promise}', fg='green') if so else style(f'✗ not {promise}', fg='red')}")
+        say(
+            f"  {what:<31} "
+            f"{style(f'✓ {promise}', fg='green') if so else style(f'✗ not {promise}', fg='red')}"
+        )
 
     with TemporaryDirectory(prefix="loom-demo-") as folder:
         address = str(Path(folder) / "loom.db")
         with Loom.open(address, fresh_id=lambda: "payments") as loom:
             session = loom.new(
-                "Charged twice", model=conversation.model, system=conversation.system[0].text, tools=conversation.tools
+                "Charged twice",
+                model=conversation.model,
+                system=conversation.system[0].text,
+                tools=conversation.tools,
             )
             session.append(*conversation.messages)
             before = asyncio.run(session.prepare(window=KEPT))
@@ -146,13 +182,29 @@ def _keep() -> int:
         with Loom.open(address) as loom:
             session = loom.session("payments")
             after = asyncio.run(session.prepare(window=KEPT))
-            tell("the request after the restart", to_json(after.openai()) == to_json(before.openai()), "the same, byte for byte")
+            tell(
+                "the request after the restart",
+                to_json(after.openai()) == to_json(before.openai()),
+                "the same, byte for byte",
+            )
             [handle] = next(item.handles for item in before.report.items if item.action in LEFT_OUT)
-            recalled = tuple(msgspec.json.decode(line, type=Message) for line in loom.recall(handle).splitlines())
+            recalled = tuple(
+                msgspec.json.decode(line, type=Message) for line in loom.recall(handle).splitlines()
+            )
             same = recalled == conversation.messages[1 : 1 + len(recalled)]
-            tell(f"loom recall {handle}", same, f"{plural(len(recalled), 'message')}, the same as the original")
-            grown = asyncio.run(session.prepare("Thank you. Write a line for the changelog.", window=KEPT)).openai()["messages"]
-            tell("the next request", grown[:-1] == after.openai()["messages"], "the last one plus what is new")
+            tell(
+                f"loom recall {handle}",
+                same,
+                f"{plural(len(recalled), 'message')}, the same as the original",
+            )
+            grown = asyncio.run(
+                session.prepare("Thank you. Write a line for the changelog.", window=KEPT)
+            ).openai()["messages"]
+            tell(
+                "the next request",
+                grown[:-1] == after.openai()["messages"],
+                "the last one plus what is new",
+            )
             branch = session.fork(at=session.path[0].id)
             shared = [node.message for node in branch.path] == [conversation.messages[0]]
             tell("loom session fork payments", shared, "the same beginning, and nothing copied")
@@ -172,9 +224,18 @@ def _map() -> int:
     """The fifth act; returns how many promises were broken, which is none."""
     from loom.project.maps import project_map  # here, because grammars and numpy take long to load
 
-    _step(10, "A map of the code that a request will touch", f"loom map src/loom --tokens {MAP} --query '{REQUEST}'")
-    with TemporaryDirectory(prefix="loom-demo-") as folder, resources.as_file(resources.files("loom")) as code:
-        made = project_map(code, REQUEST, tokens=MAP, cache=Path(folder), progress=terminal.reading())
+    _step(
+        10,
+        "A map of the code that a request will touch",
+        f"loom map src/loom --tokens {MAP} --query '{REQUEST}'",
+    )
+    with (
+        TemporaryDirectory(prefix="loom-demo-") as folder,
+        resources.as_file(resources.files("loom")) as code,
+    ):
+        made = project_map(
+            code, REQUEST, tokens=MAP, cache=Path(folder), progress=terminal.reading()
+        )
     print_map(made)
     return made.tokens > MAP
 
@@ -189,12 +250,17 @@ def _line(context: Context, whole_tokens: int, columns: int) -> tuple[str, int]:
     goal = any(GOAL in message.text for message in context.conversation.messages)
     drawn = bar(report.input_tokens / whole_tokens, columns)
     line = (
-        f"  {report.window:>8,} {report.input_tokens:>8,}  {style(f'{drawn:<{columns}}', fg='blue')}  "
-        f"{done['kept']:>5,} {done['shrunk']:>4,} {done['dropped'] + done['covered']:>5,}  {torn:>10}  "
+        f"  {report.window:>8,} {report.input_tokens:>8,}  "
+        f"{style(f'{drawn:<{columns}}', fg='blue')}  "
+        f"{done['kept']:>5,} {done['shrunk']:>4,} {done['dropped'] + done['covered']:>5,}  "
+        f"{torn:>10}  "
         f"{style('kept', fg='green') if goal else style('lost', fg='red')}"
     )
     return line, torn + (not goal)
 
 
 def _step(number: int, title: str, command: str) -> None:
-    say(f"\n{style(f' {number} ', bg='blue', fg='white', bold=True)} {style(title, bold=True)}  {dim('$ ' + command)}\n")
+    say(
+        f"\n{style(f' {number} ', bg='blue', fg='white', bold=True)} {style(title, bold=True)}  "
+        f"{dim('$ ' + command)}\n"
+    )

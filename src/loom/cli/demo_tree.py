@@ -1,4 +1,4 @@
-"""The fourth act of the demo: a conversation that branches, and an agent that finds its way in it."""
+"""The fourth part of the demo: a conversation that branches, and an agent that works in it."""
 
 import asyncio
 
@@ -12,11 +12,18 @@ from loom.engine.trees import LoomTree
 
 def grown(loom: Loom) -> LoomTree:
     """A talk in which a question was asked again in other words, and an answer was marked."""
-    tree = loom.new_tree("Retries", head=TreeHead(system_context="You are a careful engineer."), identity="retries")
+    tree = loom.new_tree(
+        "Retries", head=TreeHead(system_context="You are a careful engineer."), identity="retries"
+    )
     tree.say("Why does a retry charge twice?")
-    found = tree.say("The key of a request is made anew for each attempt, so the second one is not known.", role="assistant")
+    found = tree.say(
+        "The key of a request is made anew for each attempt, so the second one is not known.",
+        role="assistant",
+    )
     asked = tree.say("Make the key from the order.")
-    wrong = tree.say("Done: the key is a hash of the order. But an order may be paid in parts.", role="assistant")
+    wrong = tree.say(
+        "Done: the key is a hash of the order. But an order may be paid in parts.", role="assistant"
+    )
     tree.edit(asked.id, "Keep the key of the first attempt.")
     tree.say("Done: it is stored with the attempt, and a test proves it.", role="assistant")
     tree.bookmark(found.id, "the cause")
@@ -32,12 +39,15 @@ def branch(loom: Loom) -> None:
 
 
 def wander(loom: Loom) -> int:
-    """Let a scripted agent act on the tree; returns how many promises were broken, which is none."""
+    """Let a scripted agent act on the tree; return the number of broken promises: 0."""
     tree = loom.tree("retries")
     first = tree.session().path[0].local
     loom.keep_agent(Agent(name="reviewer", permissions=("loom_aware", "loom_write")))
     before = asyncio.run(tree.prepare(agent="reviewer"))
-    answer = f"""The test should pay in parts too.\n→ search "parts"\n→ annotate {first} "see ticket 4711"\n→ view nope"""
+    answer = (
+        'The test should pay in parts too.\n→ search "parts"\n'
+        f'→ annotate {first} "see ticket 4711"\n→ view nope'
+    )
     acted = loom.act(tree.id, answer, agent="reviewer")
     say(f"  {style('reviewer', fg='green')}  {acted.said}")
     for result in acted.results:
@@ -45,7 +55,15 @@ def wander(loom: Loom) -> int:
         for line in result.text.splitlines():
             say(f"              {style(line, fg='red') if result.failed else dim(line)}")
     after = asyncio.run(tree.prepare(agent="reviewer"))
-    stable = after.conversation.messages[: len(before.conversation.messages) - 1] == before.conversation.messages[:-1]
-    told = "✓ what the agent read before stands as it stood; results and its place in the tree come behind it"
-    say(f"\n  {style(told, fg='green') if stable else style('✗ what the agent had read has moved', fg='red')}")
+    stable = (
+        after.conversation.messages[: len(before.conversation.messages) - 1]
+        == before.conversation.messages[:-1]
+    )
+    if stable:
+        verdict = style(
+            "✓ what the agent read before is unchanged; the new results follow it", fg="green"
+        )
+    else:
+        verdict = style("✗ what the agent read before has changed", fg="red")
+    say(f"\n  {verdict}")
     return not stable

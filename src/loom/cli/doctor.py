@@ -13,17 +13,23 @@ from loom.conversation.canonical import to_json
 from loom.engine.loom import Loom
 from loom.stores.doctor import Problem, examine
 
-SHOWN, PLACES = 20, 5  # kinds of problems that a person is told, and places of each; all are counted
+SHOWN, PLACES = (
+    20,
+    5,
+)  # kinds of problems that a person is told, and places of each; all are counted
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print what was looked at, and the problems, as one JSON object.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the counts and the problems as one JSON object."
+)
 @in_store()
 def doctor(loom: Loom, as_json: bool) -> None:
-    """Look whether a store is whole.
+    """Check a store for damage.
 
-    Every tenant and project is looked at, and nothing is changed.
-    Ends with status 0 if all is well, 1 if anything is wrong, 2 if the store cannot be opened.
+    The check covers every tenant and project, and changes nothing.
+    The exit status is 0 if the store is sound, 1 if there is a problem, and 2 if the store cannot
+    be opened.
     """
     database = loom.store.database
     found = examine(loom.store)
@@ -34,27 +40,46 @@ def doctor(loom: Loom, as_json: bool) -> None:
         wrong += not problem.note
         problems.append(problem)
     if as_json:
-        told = {"store": database.address, "bytes": database.size(), "looked": found.looked, "wrong": wrong, "notes": notes}
+        told = {
+            "store": database.address,
+            "bytes": database.size(),
+            "looked": found.looked,
+            "wrong": wrong,
+            "notes": notes,
+        }
         say(to_json(told | {"problems": [asdict(problem) for problem in problems]}))
     else:
         say(f"{style(database.address, bold=True)} {dim(f'{amount(database.size())}B')}")
-        looked = ", ".join(plural(count, kind.removesuffix("s"), kind) for kind, count in found.looked.items() if count)
+        looked = ", ".join(
+            plural(count, kind.removesuffix("s"), kind)
+            for kind, count in found.looked.items()
+            if count
+        )
         say(f"  looked at {looked or 'nothing: it is empty'}")
         by_what: dict[tuple[bool, str, str], list[str]] = {}
         for problem in problems:
-            by_what.setdefault((problem.note, problem.what, problem.remedy), []).append(problem.place)
+            by_what.setdefault((problem.note, problem.what, problem.remedy), []).append(
+                problem.place
+            )
         for (is_note, what, remedy), places in islice(by_what.items(), SHOWN):
             _print_problem(is_note, what, remedy, places)
         if len(by_what) > SHOWN or wrong + notes > len(problems):
             say(dim("  and more; --json has the first thousand, and all are counted"))
-        say(style(f"  ✗ {plural(wrong, 'problem')}", fg="red") if wrong else style("  ✓ all is well", fg="green"))
+        say(
+            style(f"  ✗ {plural(wrong, 'problem')}", fg="red")
+            if wrong
+            else style("  ✓ all is well", fg="green")
+        )
     if wrong:
         raise SystemExit(1)
 
 
 def _print_problem(is_note: bool, what: str, remedy: str, places: list[str]) -> None:
     mark, colour = ("!", "yellow") if is_note else ("✗", "red")
-    say(f"  {style(mark, fg=colour, bold=True)} {clean(what)}{f' ×{len(places):,}' if len(places) > 1 else ''}")
+    say(
+        f"  {style(mark, fg=colour, bold=True)} "
+        f"{clean(what)}{f' ×{len(places):,}' if len(places) > 1 else ''}"
+    )
     for place in places[:PLACES]:
         say(dim(f"      {one_line(place, terminal.width() - 6)}"))
     if len(places) > PLACES:

@@ -1,4 +1,6 @@
-"""`loom session export` and `loom session import`: sessions that move, and transcripts that become sessions."""
+"""`loom session export` and `loom session import`: sessions that move, and transcripts that become
+sessions.
+"""
 
 import sys
 import time
@@ -28,14 +30,21 @@ PAUSE = 0.1  # seconds between two drawings
 
 @click.command("export")
 @click.argument("name", metavar="[ID]", required=False)
-@click.option("--all", "every", is_flag=True, help="All sessions of the project.")
-@click.option("--everywhere", is_flag=True, help="All sessions of every tenant and project.")
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Where to write; standard output by default.")
+@click.option("--all", "every", is_flag=True, help="Export all sessions of the project.")
+@click.option("--everywhere", is_flag=True, help="Export all sessions of every tenant and project.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File to write (default: standard output).",
+)
 @in_store()
-def export_command(loom: Loom, name: str | None, every: bool, everywhere: bool, output: Path | None) -> None:
-    """Write sessions as JSON lines for another store.
+def export_command(
+    loom: Loom, name: str | None, every: bool, everywhere: bool, output: Path | None
+) -> None:
+    """Export sessions as JSON lines, to import them into another store.
 
-    All ids are kept. A file appears whole or not at all.
+    All ids stay the same. The file is written completely, or not at all.
     """
     if (name is not None) + every + everywhere != 1:
         raise ChoiceError("name one session to export, or give --all or --everywhere")
@@ -47,43 +56,73 @@ def export_command(loom: Loom, name: str | None, every: bool, everywhere: bool, 
     for what in missed:
         say(f"left out, because it is damaged: {one_line(what, 200)}", err=True)
     if missed:
-        say(f"{plural(len(missed), 'thing')} could not be exported; the rest can be imported. loom doctor says more", err=True)
+        say(
+            f"{plural(len(missed), 'thing')} could not be exported; the rest can be imported. "
+            "loom doctor says more",
+            err=True,
+        )
         raise SystemExit(DAMAGED)
 
 
-@click.command("import", context_settings={"ignore_unknown_options": True})  # -#N names a run of standard input
+@click.command(
+    "import", context_settings={"ignore_unknown_options": True}
+)  # -#N names a run of standard input
 @click.argument("file")
-@click.option("--everywhere", is_flag=True, help="Each session of an export to the tenant and project that it came from.")
-@click.option("--json", "as_json", is_flag=True, help="Print the sessions and how many messages each has as JSON.")
+@click.option(
+    "--everywhere",
+    is_flag=True,
+    help="Put each session of an export into the tenant and project that it came from.",
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print each session and its number of messages as JSON."
+)
 @scoped
 def import_command(where: Where, file: str, everywhere: bool, as_json: bool) -> None:
-    """Bring exported sessions or any transcript into the store.
+    """Import exported sessions, or any transcript, into the store.
 
-    What `export` wrote comes with the same ids; of a transcript each run becomes a session.
-    FILE#N brings one run of a file with several; - is standard input.
+    Sessions from `loom session export` keep their ids. Each run of a transcript becomes a session.
+    FILE#N imports run N of a file with several runs. A single - is standard input.
     """
     path, number = files.locate(file)
     files.inspect(path)
     exported = is_export(_first_line(path))
     if exported and number is not None:
-        raise ChoiceError(f"{path} is an export and is brought in whole; #{number} names a run of a transcript")
+        raise ChoiceError(
+            f"{path} is an export and is brought in whole; #{number} names a run of a transcript"
+        )
     if everywhere and not exported:
-        raise ChoiceError(f"{path} is a transcript, which comes from no project; --everywhere is for what export wrote")
+        raise ChoiceError(
+            f"{path} is a transcript, which comes from no project; --everywhere is for what "
+            "export wrote"
+        )
     done: list[dict[str, Any]] = []
     with where.open(make=True) as loom:
-        for one in _exported(loom, path, everywhere) if exported else _transcript(loom, path, number):
+        for one in (
+            _exported(loom, path, everywhere) if exported else _transcript(loom, path, number)
+        ):
             done.append({"session": one.session, "messages": one.messages})
             if not as_json:
-                known = dim(f", {plural(one.messages - one.new, 'was', 'were')} there already") if one.new < one.messages else ""
-                title = one_line(loom.session(one.session).row.title, max(terminal.width() - 40, 20)) if not everywhere else ""
-                say(f"{style(one.session, fg='blue')}{plural(one.messages, 'message'):>15}{known}  {title}".rstrip())
+                known = (
+                    dim(f", {plural(one.messages - one.new, 'was', 'were')} there already")
+                    if one.new < one.messages
+                    else ""
+                )
+                title = (
+                    one_line(loom.session(one.session).row.title, max(terminal.width() - 40, 20))
+                    if not everywhere
+                    else ""
+                )
+                size = f"{plural(one.messages, 'message'):>15}{known}"
+                say(f"{style(one.session, fg='blue')}{size}  {title}".rstrip())
     if as_json:
         say(to_json(done[0] if len(done) == 1 else done))
 
 
 def _exported(loom: Loom, path: Path, everywhere: bool) -> list[Imported]:
     with Progress(path.stat().st_size) as progress:
-        return loom.import_lines(progress.reading(path), everywhere=everywhere, progress=progress.tell)
+        return loom.import_lines(
+            progress.reading(path), everywhere=everywhere, progress=progress.tell
+        )
 
 
 def _transcript(loom: Loom, path: Path, number: int | None) -> Iterator[Imported]:
@@ -99,7 +138,9 @@ def _first_line(path: Path) -> str:
 
 
 class Progress:
-    """How far an import is, drawn on standard error while it runs, and only where that is a terminal."""
+    """How far an import is, drawn on standard error while it runs, and only where that is a
+    terminal.
+    """
 
     def __init__(self, size: int = 0) -> None:
         self._size, self._read, self._drawn = size, 0, 0.0
@@ -112,14 +153,21 @@ class Progress:
             try:
                 yield line.decode()
             except UnicodeDecodeError as error:
-                raise TranscriptError(f"{path}, line {number}: not UTF-8 at byte {error.start}; export it again") from None
+                raise TranscriptError(
+                    f"{path}, line {number}: not UTF-8 at byte {error.start}; export it again"
+                ) from None
 
     def tell(self, messages: int) -> None:
         if not self._shown or time.monotonic() < self._drawn + PAUSE:
             return
         self._drawn = time.monotonic()
         share = f"{bar(self._read / self._size, BAR):<{BAR}}  " if self._size else ""
-        click.echo(f"\r{style(share, fg='blue')}{plural(messages, 'message')}", nl=False, err=True, color=wants_colour())
+        click.echo(
+            f"\r{style(share, fg='blue')}{plural(messages, 'message')}",
+            nl=False,
+            err=True,
+            color=wants_colour(),
+        )
 
     def __enter__(self) -> "Progress":
         return self

@@ -1,4 +1,4 @@
-"""What a command is given to write, on the line or on standard input, and what that is made from."""
+"""Read the text that a command gets as an argument or on standard input, and its sources."""
 
 import sys
 from typing import get_args
@@ -10,14 +10,19 @@ from loom.errors import ChoiceError, shorten
 
 
 def given_text(given: str | None, verb: str, blank: bool = False) -> str:
-    """The text, or standard input for `-` and for none, without its last line break. It says something, unless `blank` will do."""
+    """The text, or standard input for `-` and for none, without its last line break.
+
+    It says something, unless `blank` will do.
+    """
     if given is None and sys.stdin.isatty():
         raise ChoiceError(f"there is nothing to {verb}; give TEXT, or - for standard input")
     if given in (None, "-"):
         try:
             given = sys.stdin.buffer.read().decode("utf-8-sig")
         except UnicodeDecodeError as error:
-            raise ChoiceError(f"standard input is not UTF-8: byte {error.start}; save it as UTF-8") from None
+            raise ChoiceError(
+                f"standard input is not UTF-8: byte {error.start}; save it as UTF-8"
+            ) from None
         given = given.removesuffix("\n").removesuffix("\r")  # which shells and editors add
     if not blank and (not given or not given.strip()):
         raise ChoiceError(f"there is nothing to {verb}: the text is blank")
@@ -33,7 +38,10 @@ def parse_source(loom: Loom, tree: LoomTree, given: str) -> Source:
     known: tuple[SourceRole, ...] = get_args(SourceRole)
     found = next((each for each in known if each == role), None)
     if found is None or not name:
-        raise ChoiceError(f"--source takes ROLE:NODE or ROLE:TREE/NODE, ROLE one of {', '.join(known)}; found {shorten(given)!r}")
+        raise ChoiceError(
+            f"--source takes ROLE:NODE or ROLE:TREE/NODE, ROLE one of {', '.join(known)}; found "
+            f"{shorten(given)!r}"
+        )
     where, _, node = name.rpartition("/")
     other = loom.tree(where) if where else tree
     return Source(other.node(node).id, found, other.id if other.id != tree.id else "")

@@ -27,10 +27,24 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     click.echo(f"loom: {clean(' '.join(str(message).split()))}", err=True)
 
 
-# Where each command is, so that only what is called is loaded. A command and its module have one name, or both are given.
+# Where each command is, so that only what is called is loaded. A command and its module have one
+# name, or both are given.
 _TRANSCRIPT = ("check", "convert", "show", "weave", "weave:explain", "replay", "budget:count")
-_OTHERS = ("session", "tree", "map:map_command", "recall", "doctor", "budget", "models", "policy", "demo")
-_HOMES = {place.rpartition(":")[2].removesuffix("_command"): place for place in sorted((*_TRANSCRIPT, *_OTHERS))}
+_OTHERS = (
+    "session",
+    "tree",
+    "map:map_command",
+    "recall",
+    "doctor",
+    "budget",
+    "models",
+    "policy",
+    "demo",
+)
+_HOMES = {
+    place.rpartition(":")[2].removesuffix("_command"): place
+    for place in sorted((*_TRANSCRIPT, *_OTHERS))
+}
 
 
 class _Group(Group):
@@ -44,7 +58,9 @@ class _Group(Group):
         module, _, name = place.partition(":")
         command: click.Command = getattr(import_module(f"loom.cli.{module}"), name or module)
         if place in _TRANSCRIPT:
-            command.context_settings["ignore_unknown_options"] = True  # -#N names a run of standard input
+            command.context_settings["ignore_unknown_options"] = (
+                True  # -#N names a run of standard input
+            )
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -74,8 +90,9 @@ class _Group(Group):
 def cli() -> None:
     """Loom decides what a language model sees.
 
-    FILE is a transcript of any kind Loom knows, found from its content; FILE#N names one run (from 0) of a file that
-    holds several; - is standard input.
+    FILE is a transcript in any format that Loom knows. The format is detected.
+    FILE#N is run N of a file with several runs, counted from 0.
+    A single - is standard input.
     """
 
 

@@ -23,17 +23,43 @@ PAUSE = 0.5  # seconds between two looks
 
 @click.command("map")
 @click.argument("path", metavar="[PATH]", default=".", type=click.Path(path_type=Path))
-@click.option("--tokens", type=click.IntRange(min=1), default=DEFAULTS["repo_map"], show_default=True, help="How large it may be.")
-@click.option("--query", metavar="TEXT", help="The request that it is for.")
-@click.option("--query-file", type=click.Path(path_type=Path), help="A file with the request; - is standard input.")
-@click.option("--watch", is_flag=True, help="Print it again whenever a file changes, until interrupted.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object: the map, its tokens and its files.")
-def map_command(path: Path, tokens: int, query: str | None, query_file: Path | None, watch: bool, as_json: bool) -> None:
-    """Show which files and definitions of a project matter.
+@click.option(
+    "--tokens",
+    type=click.IntRange(min=1),
+    default=DEFAULTS["repo_map"],
+    show_default=True,
+    metavar="N",
+    help="Largest size of the map, in tokens.",
+)
+@click.option("--query", metavar="TEXT", help="Request that the map is for.")
+@click.option(
+    "--query-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="File with the request; - is standard input.",
+)
+@click.option(
+    "--watch", is_flag=True, help="Print the map again whenever a file changes. Stop with Ctrl-C."
+)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print the map, its tokens and its files as one JSON object.",
+)
+def map_command(
+    path: Path, tokens: int, query: str | None, query_file: Path | None, watch: bool, as_json: bool
+) -> None:
+    """Show the files and definitions of a project that matter most.
 
-    For a request, or without one what matters most in the project at PATH. The index is kept in the user's cache folder.
+    With --query or --query-file, the map shows what matters for that request.
+    PATH is the folder of the project (default: the current folder). Its index is stored in your
+    cache folder.
     """
-    from loom.project.maps import notes, project_map  # here, because grammars and numpy take long to load
+    from loom.project.maps import (
+        notes,
+        project_map,
+    )  # here, because grammars and numpy take long to load
 
     text = _query(query, query_file)
     last: Map | None = None
@@ -42,7 +68,15 @@ def map_command(path: Path, tokens: int, query: str | None, query_file: Path | N
             made = project_map(path, text, tokens=tokens, progress=reading())
             if made != last:
                 if as_json:
-                    say(to_json({"map": made.text, "tokens": made.tokens, "files": to_builtins(made.files)}))
+                    say(
+                        to_json(
+                            {
+                                "map": made.text,
+                                "tokens": made.tokens,
+                                "files": to_builtins(made.files),
+                            }
+                        )
+                    )
                 else:
                     print_map(made)
                 for told in notes(path):
@@ -61,7 +95,9 @@ def _query(query: str | None, file: Path | None) -> str:
     try:
         held = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
     except OSError as error:
-        raise ChoiceError(f"{file} cannot be read: {error.strerror}; give a file with the request") from None
+        raise ChoiceError(
+            f"{file} cannot be read: {error.strerror}; give a file with the request"
+        ) from None
     return held.decode(errors="replace")
 
 
@@ -70,7 +106,10 @@ def print_map(made: "Map") -> None:
         relevance = next((name for name in COLOURS if line.endswith(f"(relevance: {name})")), None)
         if line.startswith("### ") and relevance:
             head = line.removesuffix(f" (relevance: {relevance})")
-            say(f"{style(clean(head), bold=True)} {style(f'(relevance: {relevance})', fg=COLOURS[relevance])}")
+            say(
+                f"{style(clean(head), bold=True)} "
+                f"{style(f'(relevance: {relevance})', fg=COLOURS[relevance])}"
+            )
         else:
             say(clean(line))
     # To the terminal, and not into a file that is to hold the map.

@@ -1,4 +1,6 @@
-"""`loom models`: what is known of models; and the user's own figures, which win over what Loom knows."""
+"""`loom models`: what is known of models; and the user's own figures, which win over what Loom
+knows.
+"""
 
 import os
 from pathlib import Path
@@ -7,7 +9,14 @@ from typing import Any
 import click
 from msgspec.structs import asdict
 
-from loom.budget.models import OVERRIDES_FILE, OVERRIDES_VARIABLE, Figures, Model, find, read_overrides
+from loom.budget.models import (
+    OVERRIDES_FILE,
+    OVERRIDES_VARIABLE,
+    Figures,
+    Model,
+    find,
+    read_overrides,
+)
 from loom.budget.models import model as find_model
 from loom.cli.terminal import clean, dim, plural, say, style
 from loom.conversation.canonical import to_json
@@ -17,31 +26,50 @@ SHOWN = 40  # names listed; the rest is counted
 
 
 def user_overrides() -> dict[str, Figures]:
-    """The figures of the file that the variable names, else of the one in the user's configuration; none if there is none."""
+    """The figures of the file that the variable names, else of the one in the user's
+    configuration; none if there is none.
+    """
     named = os.environ.get(OVERRIDES_VARIABLE)
     home = os.environ.get("XDG_CONFIG_HOME")
-    path = Path(named) if named else (Path(home) if home else Path.home() / ".config") / OVERRIDES_FILE
+    path = (
+        Path(named) if named else (Path(home) if home else Path.home() / ".config") / OVERRIDES_FILE
+    )
     if not named and not path.is_file():
         return {}
     try:
         return read_overrides(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:
-        raise ChoiceError(f"{path}: not UTF-8 at byte {error.start}; write it anew as UTF-8") from None
+        raise ChoiceError(
+            f"{path}: not UTF-8 at byte {error.start}; write it anew as UTF-8"
+        ) from None
     except ChoiceError as error:
         raise ChoiceError(f"{path}: {error}") from None
 
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print the figures and names as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the figures and the names as JSON.")
 def models(name: str | None, as_json: bool) -> None:
-    """Tell a model's window, largest answer, prices and tokenizer, or which names contain NAME."""
+    """Show the window, prices and tokenizer of a model.
+
+    If no model has this NAME, the models whose names contain it are listed.
+    Without NAME, the number of known models is shown.
+    """
     overrides = user_overrides()
     if name is None:
         count = len(find("", overrides))
-        say(to_json({"models": count, "overrides": len(overrides)}) if as_json else f"{plural(count, 'model')} known")
+        say(
+            to_json({"models": count, "overrides": len(overrides)})
+            if as_json
+            else f"{plural(count, 'model')} known"
+        )
         if not as_json:
-            say(dim(f"{plural(len(overrides), 'of them is', 'of them are')} yours; ask with loom models NAME, or a part of a name"))
+            say(
+                dim(
+                    f"{plural(len(overrides), 'of them is', 'of them are')} yours; ask with loom "
+                    "models NAME, or a part of a name"
+                )
+            )
         return
     found, names = find_model(name, overrides), find(name, overrides)
     if as_json:
@@ -49,13 +77,19 @@ def models(name: str | None, as_json: bool) -> None:
     elif found.known:
         print_model(found)
     elif names:
-        say(f"no model is called {clean(name)}; {plural(len(names), 'name contains', 'names contain')} it:")
+        say(
+            f"no model is called {clean(name)}; "
+            f"{plural(len(names), 'name contains', 'names contain')} it:"
+        )
         for other in names[:SHOWN]:
             say(f"  {clean(other)}")
         if len(names) > SHOWN:
             say(dim(f"  and {len(names) - SHOWN:,} more"))
     else:
-        say(f"no model is called {clean(name)}, and no name contains it; its window is taken to be {found.window:,} tokens")
+        say(
+            f"no model is called {clean(name)}, and no name contains it; its window is taken to "
+            f"be {found.window:,} tokens"
+        )
 
 
 def to_report(found: Model, names: tuple[str, ...]) -> dict[str, Any]:

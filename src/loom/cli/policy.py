@@ -12,15 +12,27 @@ from loom.conversation.canonical import to_json
 
 @click.group(cls=Group)
 def policy() -> None:
-    """List the policies that decide what goes into a request, or show one."""
+    """List or show policies: the rules for what goes into a request."""
 
 
 @policy.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print names and what each does as JSON.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print the name and the description of each policy as JSON.",
+)
 def list_policies(as_json: bool) -> None:
-    """List the policies."""
+    """List all policies, with a description of each."""
     if as_json:
-        say(to_json([{"name": one.name, "about": one.about, "strategy": one.strategy} for one in policies().values()]))
+        say(
+            to_json(
+                [
+                    {"name": one.name, "about": one.about, "strategy": one.strategy}
+                    for one in policies().values()
+                ]
+            )
+        )
         return
     for one in policies().values():
         say(f"{style(one.name, bold=True)} {dim(one.strategy)}")
@@ -30,7 +42,9 @@ def list_policies(as_json: bool) -> None:
 
 @policy.command("show")
 @click.argument("name")
-@click.option("--json", "as_json", is_flag=True, help="Print every field, the defaults too, as JSON.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print every field as JSON, including the defaults."
+)
 def show_policy(name: str, as_json: bool) -> None:
-    """Show a policy as the TOML that ships."""
+    """Show a policy as TOML."""
     say(to_json(to_builtins(find_policy(name))) if as_json else policy_text(name).rstrip())

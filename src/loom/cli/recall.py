@@ -14,31 +14,59 @@ from loom.errors import ChoiceError, shorten
 
 @click.command()
 @click.argument("handle", required=False)
-@click.option("--session", "name", metavar="ID", help="Look in this session only.")
-@click.option("--search", "query", metavar="TEXT", help='Look for this in what a session no longer sends; "a phrase" just so.')
-@click.option("--limit", type=click.IntRange(min=1), help=f"Of --search: how many messages at most; {LIMIT} by default.")
-@click.option("--json", "as_json", is_flag=True, help="Of --search: print a JSON list.")
+@click.option("--session", "name", metavar="ID", help="Look only in this session.")
+@click.option(
+    "--search",
+    "query",
+    metavar="TEXT",
+    help='Search the messages that were left out of requests. Quote "a phrase" to match it '
+    "exactly.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help=f"With --search, show at most N messages (default: {LIMIT}).",
+)
+@click.option("--json", "as_json", is_flag=True, help="With --search, print a JSON list.")
 @in_store()
-def recall(loom: Loom, handle: str | None, name: str | None, query: str | None, limit: int | None, as_json: bool) -> None:
-    """Write what a HANDLE stands for, and nothing else.
+def recall(
+    loom: Loom,
+    handle: str | None,
+    name: str | None,
+    query: str | None,
+    limit: int | None,
+    as_json: bool,
+) -> None:
+    """Print what a request left out, by its HANDLE.
 
-    Of a span of messages it is one message a line, as canonical JSON. The ~ may be left out: some shells take it for a folder.
+    A HANDLE is the name in a marker, such as ~q7zx3wk5vj2p. You may omit the ~, because some shells
+    expand it.
+    A shortened text is printed as it was. Messages are printed as JSON, one in each line.
 
-    With --search and --session, find handles by what their messages say: handle, place on the path, who speaks, and a passage.
+    With --session and --search, find handles by the text of the messages.
+    Each result shows the handle, the position in the session, the role and a passage.
     """
     if (handle is None) == (query is None):
-        raise ChoiceError(f"name a HANDLE, or what to look for with --search TEXT{'' if handle is None else ', not both'}")
+        raise ChoiceError(
+            "name a HANDLE, or what to look for with --search "
+            f"TEXT{'' if handle is None else ', not both'}"
+        )
     if query is not None:
         if name is None:
             raise ChoiceError("--search looks in one session; name it with --session ID")
         _print(loom.session(name).search(query, limit or LIMIT), query, as_json)
         return
     if limit is not None or as_json:
-        raise ChoiceError(f"{'--json' if as_json else '--limit'} goes with --search; a HANDLE gives back the text itself")
+        raise ChoiceError(
+            f"{'--json' if as_json else '--limit'} goes with --search; a HANDLE gives back the "
+            "text itself"
+        )
     assert handle is not None
     handle = handle if handle.startswith("~") else f"~{handle}"
     text = loom.session(name).recall(handle) if name is not None else loom.recall(handle)
-    # Bytes: no line end is translated, and half a character that a program left is written as it was.
+    # Bytes: no line end is translated, and half a character that a program left is written as it
+    # was.
     sys.stdout.buffer.write(text.encode(errors="surrogatepass"))
 
 
@@ -52,7 +80,10 @@ def _print(hits: list[Hit], query: str, as_json: bool) -> None:
     roles = max((len(hit.role) for hit in hits), default=0)
     for hit in hits:
         who = style(f"{hit.role:<{roles}}", fg=COLOURS[hit.role])
-        say(f"{style(hit.handle, fg='blue')}  {hit.place:>{places}}  {who}  {_bold(query, hit.text)}")
+        say(
+            f"{style(hit.handle, fg='blue')}  {hit.place:>{places}}  {who}  "
+            f"{_bold(query, hit.text)}"
+        )
 
 
 def _bold(query: str, text: str) -> str:

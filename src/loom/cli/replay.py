@@ -24,25 +24,61 @@ UNTOLD = "–"
 
 @click.command()
 @click.argument("file")
-@click.option("--window", type=int, help="The whole window in tokens; the model's by default.")
-@click.option("--reserve", type=int, help="Tokens of it kept for the answer; the policy's by default.")
-@click.option("--policy", "names", default="default", help="What decides, one or several: A,B,…; each a name or a .toml file.")
-@click.option("--model", help="The model to weave for; what the transcript names by default, else gpt-4o.")
-@click.option("--dump", type=click.Path(file_okay=False, path_type=Path), help="A folder for the request bodies, NNNN.json each.")
+@click.option(
+    "--window",
+    type=int,
+    metavar="TOKENS",
+    help="Size of the whole window (default: the model's window).",
+)
+@click.option(
+    "--reserve",
+    type=int,
+    metavar="TOKENS",
+    help="Part of the window reserved for the answer (default: as the policy says).",
+)
+@click.option(
+    "--policy",
+    "names",
+    default="default",
+    metavar="NAMES",
+    help="Policies to compare, as A,B,…; each is a name or a TOML file (see `loom policy list`).",
+)
+@click.option(
+    "--model",
+    metavar="NAME",
+    help="Model that gets the requests (default: the one named in the transcript, or gpt-4o).",
+)
+@click.option(
+    "--dump",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for the requests. Each is written as NNNN.json.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def replay(
-    file: str, window: int | None, reserve: int | None, names: str, model: str | None, dump: Path | None, as_json: bool
+    file: str,
+    window: int | None,
+    reserve: int | None,
+    names: str,
+    model: str | None,
+    dump: Path | None,
+    as_json: bool,
 ) -> None:
-    """Play a transcript call by call, as its agent would have made the calls, and measure what each policy sends.
+    """Replay a transcript call by call, and measure policies on it.
 
-    Before every message of the model there was a call with everything before it.
+    Each message of the model was the answer to a call. For each call, the request is built again
+    from the messages before it.
     """
     overrides, policies = user_overrides(), _policies(names)
     runs, several = read_several(file)
     told: list[dict[str, Any]] = []
     sums: dict[str, list[Figures]] = {}
     if several and not as_json:
-        say(dim(f"several runs: replay one as {clean(file)}#N; the three figures are calls over budget, torn, without their goal"))
+        say(
+            dim(
+                f"several runs: replay one as {clean(file)}#N; the three figures are calls over "
+                "budget, torn, without their goal"
+            )
+        )
     for run in runs:
         folder = dump / str(run.number) if dump and several else dump
         dumped = _Dump(folder, len(policies) > 1) if folder else None
@@ -74,9 +110,14 @@ def replay(
 def _policies(names: str) -> list[str | Policy]:
     found: list[str | Policy] = []
     for name in filter(None, map(str.strip, names.split(","))):
-        found.append(read_policy(Path(name).read_text(encoding="utf-8")) if name.endswith(".toml") else name)
+        found.append(
+            read_policy(Path(name).read_text(encoding="utf-8")) if name.endswith(".toml") else name
+        )
     if not found:
-        raise ChoiceError("--policy names none; give a name of loom policy list, or several with commas between them")
+        raise ChoiceError(
+            "--policy names none; give a name of loom policy list, or several with commas between "
+            "them"
+        )
     return found
 
 
@@ -89,7 +130,9 @@ class _Dump:
 
     def __call__(self, policy: str, number: int, context: Context) -> None:
         if self._several and (policy in ("", ".", "..") or Path(policy).name != policy):
-            raise ChoiceError(f"the policy {policy!r} cannot name a folder; rename it, or replay it alone")
+            raise ChoiceError(
+                f"the policy {policy!r} cannot name a folder; rename it, or replay it alone"
+            )
         home = self._folder / policy if self._several else self._folder
         home.mkdir(parents=True, exist_ok=True)
         name = f"{number:04}.json"
@@ -99,15 +142,24 @@ class _Dump:
     def tell_of_others(self) -> None:
         """What an earlier replay left would be taken for ours."""
         for home, names in self._written.items():
-            others = sum(path.stem.isdecimal() and path.name not in names for path in home.glob("*.json"))
+            others = sum(
+                path.stem.isdecimal() and path.name not in names for path in home.glob("*.json")
+            )
             if others:
-                say(f"loom: {clean(str(home))} holds {plural(others, 'request')} of another replay too", err=True)
+                say(
+                    f"loom: {clean(str(home))} holds {plural(others, 'request')} of another "
+                    "replay too",
+                    err=True,
+                )
 
 
 def _as_dict(file: str, played: dict[str, Played]) -> dict[str, Any]:
     """The object that --json prints; window and reserve are null where the policies differ."""
     first = next(iter(played.values()))
-    windows, reserves = {each.window for each in played.values()}, {each.reserve for each in played.values()}
+    windows, reserves = (
+        {each.window for each in played.values()},
+        {each.reserve for each in played.values()},
+    )
     return {
         "file": file,
         "window": first.window if len(windows) == 1 else None,
@@ -134,18 +186,28 @@ def _print_picture(run: Run, played: dict[str, Played]) -> None:
         say(f"  {style(name, fg='blue')}{' ' * (wide - columns_of(name))}  {heights}")
         if marks.strip():
             say(f"  {' ' * wide}  {marks}".rstrip())
-    say(dim(f"  {' ' * wide}  tokens of each call; ▴ a new epoch{', ✗ something wrong' if _any_bad(played) else ''}"))
+    say(
+        dim(
+            f"  {' ' * wide}  tokens of each call; ▴ a new "
+            f"epoch{', ✗ something wrong' if _any_bad(played) else ''}"
+        )
+    )
     say()
     _print_figures(played)
     for name, each in played.items():
         if each.figures.refused:
             call = next(call for call in each.calls if call.refused)
             refused = plural(each.figures.refused, "call")
-            note(f"{name} refused {refused}, first the one before message {call.message}: {call.refused}")
+            note(
+                f"{name} refused {refused}, first the one before message {call.message}: "
+                f"{call.refused}"
+            )
 
 
 def _strip(played: Played, columns: int) -> tuple[str, str]:
-    """The calls from left to right, each column as high as its largest request, and below what happened there."""
+    """The calls from left to right, each column as high as its largest request, and below what
+    happened there.
+    """
     calls = played.calls
     columns = min(columns, len(calls))
     most = max(played.figures.usable or 1, *(call.tokens for call in calls), 1)
@@ -167,7 +229,10 @@ def _any_bad(played: dict[str, Played]) -> bool:
 def _print_figures(played: dict[str, Played]) -> None:
     """A column for each policy, a row for each figure."""
     rows: list[tuple[str, Callable[[Figures], str]]] = [
-        ("over / torn / goal lost", lambda f: f"{f.over_budget:,} / {f.torn_pairs:,} / {f.goal_missing:,}"),
+        (
+            "over / torn / goal lost",
+            lambda f: f"{f.over_budget:,} / {f.torn_pairs:,} / {f.goal_missing:,}",
+        ),
         ("refused", lambda f: f"{f.refused:,}"),
         ("usable tokens", lambda f: _number(f.usable)),
         ("mean tokens", lambda f: _number(f.mean_tokens)),
@@ -184,18 +249,31 @@ def _print_figures(played: dict[str, Played]) -> None:
     figures = [each.figures for each in played.values()]
     told = [(label, [write(each) for each in figures]) for label, write in rows]
     told = [(label, cells) for label, cells in told if any(cell != UNTOLD for cell in cells)]
-    wide = [max(columns_of(name), *(len(cells[n]) for _, cells in told)) for n, name in enumerate(played)]
-    names = "  ".join(f"{' ' * (w - columns_of(name))}{name}" for name, w in zip(played, wide, strict=True))
+    wide = [
+        max(columns_of(name), *(len(cells[n]) for _, cells in told))
+        for n, name in enumerate(played)
+    ]
+    names = "  ".join(
+        f"{' ' * (w - columns_of(name))}{name}" for name, w in zip(played, wide, strict=True)
+    )
     if len(played) > 1:
         say(f"  {'':<23}  {style(names, fg='blue')}")
     for label, cells in told:
-        drawn = [_coloured(label, each, f"{cell:>{w}}") for each, cell, w in zip(figures, cells, wide, strict=True)]
+        drawn = [
+            _coloured(label, each, f"{cell:>{w}}")
+            for each, cell, w in zip(figures, cells, wide, strict=True)
+        ]
         say(f"  {label:<23}  {'  '.join(drawn)}")
 
 
 def _coloured(label: str, figures: Figures, cell: str) -> str:
     if label.startswith("over"):
-        return style(cell, fg="red" if figures.over_budget or figures.torn_pairs or figures.goal_missing else "green")
+        return style(
+            cell,
+            fg="red"
+            if figures.over_budget or figures.torn_pairs or figures.goal_missing
+            else "green",
+        )
     if label == "refused":
         return style(cell, fg="red" if figures.refused else "green")
     return cell
@@ -205,18 +283,34 @@ def _print_lines(run: Run, played: dict[str, Played]) -> None:
     """One of several runs, a line for each policy."""
     for name, each in played.items():
         figures = each.figures
-        lead = f"{f'#{run.number}':<6}{one_line(run.name, 24) + ' ' if run.name else ''}{name + ' ' if len(played) > 1 else ''}"
-        told = f"{_number(figures.mean_tokens)} tokens, {_number(figures.cacheable_share, '.0%')} cacheable, "
-        told += f"re-cache {_number(figures.recache_factor, '.2f')}, {plural(figures.epochs, 'epoch')}"
+        lead = f"{f'#{run.number}':<6}"
+        if run.name:
+            lead += one_line(run.name, 24) + " "
+        if len(played) > 1:
+            lead += f"{name} "
+        told = (
+            f"{_number(figures.mean_tokens)} tokens, {_number(figures.cacheable_share, '.0%')} "
+            "cacheable, "
+        )
+        told += (
+            f"re-cache {_number(figures.recache_factor, '.2f')}, {plural(figures.epochs, 'epoch')}"
+        )
         say(f"{clean(lead)}{_verdict([figures])}  {dim(told)}")
 
 
 def _verdict(figures: Sequence[Figures]) -> str:
     """How many calls, and how many of them are over budget, torn, or without their goal."""
-    wrong = [sum(f.over_budget for f in figures), sum(f.torn_pairs for f in figures), sum(f.goal_missing for f in figures)]
+    wrong = [
+        sum(f.over_budget for f in figures),
+        sum(f.torn_pairs for f in figures),
+        sum(f.goal_missing for f in figures),
+    ]
     refused = sum(f.refused for f in figures)
     told = style(" / ".join(f"{count:,}" for count in wrong), fg="red" if any(wrong) else "green")
-    return f"{plural(sum(f.calls for f in figures), 'call')}  {told}{style(f', {refused:,} refused', fg='red') if refused else ''}"
+    return (
+        f"{plural(sum(f.calls for f in figures), 'call')}  "
+        f"{told}{style(f', {refused:,} refused', fg='red') if refused else ''}"
+    )
 
 
 def _number(value: float | None, form: str = ",.0f") -> str:

@@ -1,4 +1,7 @@
-"""`loom session`: sessions that are kept. Make, find, read, go on with, branch, put away and take away for good."""
+"""`loom session`: sessions that are kept.
+
+Make, find, read, go on with, branch, put away and take away for good.
+"""
 
 import sys
 from itertools import islice
@@ -18,7 +21,19 @@ from loom.cli.session_resume import resume
 from loom.cli.session_working import working
 from loom.cli.show import look
 from loom.cli.store import Where, in_store, scoped
-from loom.cli.terminal import COLOURS, age, amount, clean, columns_of, dim, fitted, one_line, plural, say, style
+from loom.cli.terminal import (
+    COLOURS,
+    age,
+    amount,
+    clean,
+    columns_of,
+    dim,
+    fitted,
+    one_line,
+    plural,
+    say,
+    style,
+)
 from loom.conversation.canonical import to_json
 from loom.conversation.identity import SHORTEST
 from loom.conversation.message import Message
@@ -39,10 +54,10 @@ STATUS_COLOURS = {"active": "green", "importing": "yellow", "purged": "red"}
 
 @click.group(cls=Group)
 def session() -> None:
-    """Keep sessions in a store, find them again and go on with them.
+    """Store sessions, find them and continue them.
 
-    ID is the id of a session, or as many letters of its beginning as no other has (at least 4). NODE is the id of a message,
-    as `show` prints it.
+    ID is the id of a session, or its first characters: at least 4, and enough to be unique.
+    NODE is the id of a message, as `loom session show` prints it.
     """
 
 
@@ -50,12 +65,19 @@ def session() -> None:
 
 
 @session.command("list")
-@click.option("--archived", is_flag=True, help="Those that were put away, instead of the others.")
-@click.option("--limit", type=click.IntRange(min=1), help="So many at most; all by default.")
-@click.option("--json", "as_json", is_flag=True, help="Print a list of objects as JSON.")
+@click.option(
+    "--archived", is_flag=True, help="List the archived sessions instead of the active ones."
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="List at most N sessions (default: all).",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
 @scoped
 def list_sessions(where: Where, archived: bool, limit: int | None, as_json: bool) -> None:
-    """List the sessions of a project, the one used last first."""
+    """List the sessions of a project, the most recently used first."""
     if where.absent():
         _print_list([], {}, 0, where, archived, as_json)
         return
@@ -65,7 +87,12 @@ def list_sessions(where: Where, archived: bool, limit: int | None, as_json: bool
 
 
 def _print_list(
-    rows: list[SessionRow], sizes: dict[int, tuple[int, int]], now: int, where: Where, archived: bool, as_json: bool
+    rows: list[SessionRow],
+    sizes: dict[int, tuple[int, int]],
+    now: int,
+    where: Where,
+    archived: bool,
+    as_json: bool,
 ) -> None:
     if as_json:
         say(to_json([to_report(row, *sizes.get(row.key, (0, 0))) for row in rows]))
@@ -73,7 +100,10 @@ def _print_list(
     if not rows:
         whose = f" of agent {clean(where.agent)}" if where.agent else ""
         put_away = " that were put away" if archived else ""
-        say(f"no sessions{put_away}{whose} in project {clean(where.project)}" + dim("; loom session new TITLE makes one"))
+        say(
+            f"no sessions{put_away}{whose} in project {clean(where.project)}"
+            + dim("; loom session new TITLE makes one")
+        )
         return
     letters = _enough([row.id for row in rows])
     shown = [
@@ -93,13 +123,22 @@ def _print_list(
     wide[1] = min(wide[1], max(12, terminal.width() - sum(wide) + wide[1] - 2 * (len(names) - 1)))
 
     def line(cells: tuple[str, ...]) -> list[str]:
-        return [f"{c:>{w}}" if n in (2, 3, 5) else fitted(c, w) for n, (c, w) in enumerate(zip(cells, wide, strict=True))]
+        return [
+            f"{c:>{w}}" if n in (2, 3, 5) else fitted(c, w)
+            for n, (c, w) in enumerate(zip(cells, wide, strict=True))
+        ]
 
     say(dim("  ".join(line(names)).rstrip()))
     for cells in shown:
         identity, title, messages, used, model, last, status = line(cells)
-        looks = style(status.rstrip(), fg=STATUS_COLOURS.get(cells[-1]), dim=cells[-1] == "archived")
-        say("  ".join((style(identity, fg="blue"), clean(title), messages, used, dim(model), last, looks)))
+        looks = style(
+            status.rstrip(), fg=STATUS_COLOURS.get(cells[-1]), dim=cells[-1] == "archived"
+        )
+        say(
+            "  ".join(
+                (style(identity, fg="blue"), clean(title), messages, used, dim(model), last, looks)
+            )
+        )
 
 
 def _enough(ids: list[str]) -> int:
@@ -111,7 +150,10 @@ def _enough(ids: list[str]) -> int:
 
 
 def to_report(row: SessionRow, messages: int, tokens: int) -> dict[str, Any]:
-    """A session as JSON has it. `tokens` are those of what was said, `usage` is what providers reported."""
+    """A session as JSON has it.
+
+    `tokens` are those of what was said, `usage` is what providers reported.
+    """
     return {
         "id": row.id,
         "title": row.title,
@@ -132,22 +174,47 @@ def to_report(row: SessionRow, messages: int, tokens: int) -> dict[str, Any]:
 
 @session.command("show")
 @click.argument("name", metavar="ID")
-@click.option("--last", type=click.IntRange(min=0), default=LAST, show_default=True, help="So many messages, the newest.")
-@click.option("--json", "as_json", is_flag=True, help="Print the session and its last messages as one JSON object.")
+@click.option(
+    "--last",
+    type=click.IntRange(min=0),
+    default=LAST,
+    show_default=True,
+    metavar="N",
+    help="Show the newest N messages.",
+)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print the session and its last messages as one JSON object.",
+)
 @in_store()
 def show_session(loom: Loom, name: str, last: int, as_json: bool) -> None:
-    """Show a session, and its last messages with their ids."""
+    """Show a session and its last messages, with their ids."""
     found = loom.session(name)
     row, path = found.row, found.path
-    system = (*row.head.system, *(aside.message for aside in loom.store.sessions.on_path(row, path)))
+    system = (
+        *row.head.system,
+        *(aside.message for aside in loom.store.sessions.on_path(row, path)),
+    )
     nodes = path[max(len(path) - last, 0) :]
     if as_json:
-        said = {"cursor": found.cursor.local if found.cursor else None, "system": [m.text for m in system]}
-        tools = {"tools": [tool.name for tool in row.head.tools], "last": [_node_report(node) for node in nodes]}
+        said = {
+            "cursor": found.cursor.local if found.cursor else None,
+            "system": [m.text for m in system],
+        }
+        tools = {
+            "tools": [tool.name for tool in row.head.tools],
+            "last": [_node_report(node) for node in nodes],
+        }
         say(to_json(to_report(row, len(path), path.end.total if path.end else 0) | said | tools))
         return
     _print_about(loom, found)
-    told, now, letters = "", loom.now(), 2 + max((len(node.local) for node in nodes), default=SHORTEST)
+    told, now, letters = (
+        "",
+        loom.now(),
+        2 + max((len(node.local) for node in nodes), default=SHORTEST),
+    )
     for message in system[:SYSTEM]:
         _print_line("", message, "", letters)
     if len(system) > SYSTEM:
@@ -164,25 +231,45 @@ def show_session(loom: Loom, name: str, last: int, as_json: bool) -> None:
 def _node_report(node: Node) -> dict[str, Any]:
     said = to_builtins(node.message) if node.message else None
     return {
-        "id": node.id, "local": node.local, "role": node.role, "tokens": node.tokens, "created": node.created, "message": said
-    }  # fmt: skip
+        "id": node.id,
+        "local": node.local,
+        "role": node.role,
+        "tokens": node.tokens,
+        "created": node.created,
+        "message": said,
+    }
 
 
 def _print_about(loom: Loom, found: Session) -> None:
     row, path, now = found.row, found.path, loom.now()
     say(f"{style(row.title or '(no title)', bold=True)}  {style(row.id, fg='blue')}")
-    usage, cached = row.usage, f" ({row.usage.cached / row.usage.prompt:.0%} from a cache)" if row.usage.cached else ""
-    used = f"{usage.prompt:,} tokens read{cached}, {usage.completion:,} written, ${usage.cost:,.4f}" if usage.prompt else ""
+    usage, cached = (
+        row.usage,
+        f" ({row.usage.cached / row.usage.prompt:.0%} from a cache)" if row.usage.cached else "",
+    )
+    used = (
+        f"{usage.prompt:,} tokens read{cached}, {usage.completion:,} written, ${usage.cost:,.4f}"
+        if usage.prompt
+        else ""
+    )
     whose = f"{row.tree.project}{f', agent {row.agent}' if row.agent else ''}"
     whose += f", tenant {row.tree.tenant}" if row.tree.tenant != "default" else ""
-    said = f"{plural(len(path), 'message')}, {path.end.total:,} tokens" if path.end else "no messages yet"
+    said = (
+        f"{plural(len(path), 'message')}, {path.end.total:,} tokens"
+        if path.end
+        else "no messages yet"
+    )
     for what, value in (
         ("status", style(row.status, fg=STATUS_COLOURS.get(row.status))),
         ("project", clean(whose)),
         ("tree", clean(row.tree.id)),
         ("from", clean(row.origin)),
         ("model", clean(row.model)),
-        ("tools", clean(", ".join(tool.name for tool in row.head.tools[:8])) + (" …" if len(row.head.tools) > 8 else "")),
+        (
+            "tools",
+            clean(", ".join(tool.name for tool in row.head.tools[:8]))
+            + (" …" if len(row.head.tools) > 8 else ""),
+        ),
         ("holds", said),
         ("used", used),
         ("last used", f"{age(row.updated, now)}{dim(f', made {age(row.created, now)}')}"),
@@ -193,9 +280,15 @@ def _print_about(loom: Loom, found: Session) -> None:
 
 
 def _print_line(local: str, said: Message | str, when: str, letters: int) -> None:
-    """A message: its id, who spoke and when, and how each part begins. Of a purged one only the role is known."""
+    """A message: its id, who spoke and when, and how each part begins.
+
+    Of a purged one only the role is known.
+    """
     role = said if isinstance(said, str) else said.role
-    lead = f"{style(f'{local:<{letters}}', fg='blue')}{style(f'{role:>9}', fg=COLOURS.get(role))}  {dim(f'{when:>8}')}  "
+    lead = (
+        f"{style(f'{local:<{letters}}', fg='blue')}{style(f'{role:>9}', fg=COLOURS.get(role))} "
+        f" {dim(f'{when:>8}')}  "
+    )
     if isinstance(said, str) or not said.parts:
         say(lead + dim("(purged)" if isinstance(said, str) else "(empty)"))
         return
@@ -210,18 +303,32 @@ def _print_line(local: str, said: Message | str, when: str, letters: int) -> Non
 
 @session.command("new")
 @click.argument("title", default="")
-@click.option("--model", default="", help="The model that it is for.")
-@click.option("--system", help="The system text.")
-@click.option("--system-file", type=click.Path(dir_okay=False, path_type=Path), help="A file with the system text.")
-@click.option("--tools", type=click.Path(dir_okay=False, path_type=Path), help="A JSON file with a list of tools, of any wire.")
+@click.option("--model", default="", metavar="NAME", help="Model that the session is for.")
+@click.option("--system", metavar="TEXT", help="System text.")
+@click.option(
+    "--system-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File with the system text.",
+)
+@click.option(
+    "--tools",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="JSON file with a list of tools, in the format of any API.",
+)
 @click.option("--json", "as_json", is_flag=True, help='Print {"session": ID}.')
 @in_store(make=True)
 def new_session(
-    loom: Loom, title: str, model: str, system: str | None, system_file: Path | None, tools: Path | None, as_json: bool
+    loom: Loom,
+    title: str,
+    model: str,
+    system: str | None,
+    system_file: Path | None,
+    tools: Path | None,
+    as_json: bool,
 ) -> None:
-    """Begin a session, and print its id.
+    """Create a session, and print its id.
 
-    Without a TITLE its first request will name it.
+    Without TITLE, the first request becomes the title.
     """
     if system is not None and system_file is not None:
         raise ChoiceError("give the system text with --system or with --system-file, not both")
@@ -242,20 +349,48 @@ def _tools(path: Path) -> Any:
 @session.command("append")
 @click.argument("name", metavar="ID")
 @click.argument("text", required=False)
-@click.option("--role", type=click.Choice(["user", "assistant", "system"]), help="Who says TEXT; user by default.")
-@click.option("--file", help="Messages of a transcript, in any format that Loom reads.")
-@click.option("--after", metavar="NODE", help="Only if the session stands there; '' is its beginning.")
-@click.option("--json", "as_json", is_flag=True, help="Print the session and the ids as JSON.")
+@click.option(
+    "--role",
+    type=click.Choice(["user", "assistant", "system"]),
+    help="Role of the message (default: user).",
+)
+@click.option(
+    "--file",
+    metavar="FILE",
+    help="Append the messages of a transcript, in any format that Loom knows.",
+)
+@click.option(
+    "--after",
+    metavar="NODE",
+    help="Append only if the session is at this node; '' is its beginning.",
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the ids of the session and the messages as JSON."
+)
 @in_store()
-def append(loom: Loom, name: str, text: str | None, role: str | None, file: str | None, after: str | None, as_json: bool) -> None:
-    """Append a message, and print its id.
+def append(
+    loom: Loom,
+    name: str,
+    text: str | None,
+    role: str | None,
+    file: str | None,
+    after: str | None,
+    as_json: bool,
+) -> None:
+    """Append a message to a session, and print its id.
 
-    TEXT is what is said; - or nothing is standard input.
-    Writing the same again --after the same node writes nothing and prints the same ids, so a retry is safe.
+    Without TEXT, or with -, the text is read from standard input.
+    A retry is safe: the same text --after the same node is stored once, and has the same id.
     """
     if file is not None and (text is not None or role is not None):
-        raise ChoiceError("give TEXT (with --role) or --file, not both; a file says itself who speaks")
-    said = _messages(file) if file is not None else [{"role": role or "user", "content": given_text(text, "append")}]
+        raise ChoiceError(
+            "give TEXT (with --role) or --file, not both; a file says itself who speaks"
+        )
+    said = (
+        _messages(file)
+        if file is not None
+        else [{"role": role or "user", "content": given_text(text, "append")}]
+    )
     found = loom.session(name)
     nodes = found.append(*said, after=after)
     if as_json:
@@ -269,7 +404,9 @@ def append(loom: Loom, name: str, text: str | None, role: str | None, file: str 
 def _messages(file: str) -> list[Given]:
     runs = list(islice(read_runs(file), 2))
     if len(runs) > 1:
-        raise ChoiceError(f"{file} has several runs; name one as {file}#N, or bring all with loom session import")
+        raise ChoiceError(
+            f"{file} has several runs; name one as {file}#N, or bring all with loom session import"
+        )
     return [*runs[0].head.system, *runs[0].messages()]
 
 
@@ -278,13 +415,20 @@ def _messages(file: str) -> list[Given]:
 
 @session.command()
 @click.argument("name", metavar="ID")
-@click.option("--at", metavar="NODE", help="The last message that both share; the newest by default.")
-@click.option("--title", default="", help="What to call it; by default as the first.")
+@click.option(
+    "--at", metavar="NODE", help="Last message that both sessions share (default: the newest)."
+)
+@click.option(
+    "--title",
+    default="",
+    metavar="TEXT",
+    help="Title of the new session (default: the same title).",
+)
 @in_store()
 def fork(loom: Loom, name: str, at: str | None, title: str) -> None:
-    """Branch off a second session, and print its id.
+    """Create a second session that shares the messages so far.
 
-    It begins with what this one has said; nothing is copied.
+    Prints the id of the new session. No message is copied.
     """
     say(loom.session(name).fork(at, title).id)
 
@@ -296,19 +440,26 @@ def fork(loom: Loom, name: str, at: str | None, title: str) -> None:
 def switch(loom: Loom, name: str, node: str) -> None:
     """Move a session to another message of its tree.
 
-    That may be back, or to another branch; nothing is lost.
+    This can be an earlier message or one on another branch. Nothing is deleted.
     """
     found = loom.session(name).switch(node)
-    _tell(found, f"stands at {found.cursor.local if found.cursor else 'its beginning'}, {plural(len(found.path), 'message')}")
+    _tell(
+        found,
+        f"stands at {found.cursor.local if found.cursor else 'its beginning'}, "
+        f"{plural(len(found.path), 'message')}",
+    )
 
 
 @session.command()
 @click.argument("name", metavar="ID")
-@click.option("--undo", is_flag=True, help="Take it back.")
+@click.option("--undo", is_flag=True, help="Make the session active again.")
 @in_store()
 def archive(loom: Loom, name: str, undo: bool) -> None:
-    """Put a session away; everything stays."""
-    _tell(loom.session(name).change(archived=not undo), "is active again" if undo else "is put away; --undo takes it back")
+    """Archive a session. Nothing is deleted."""
+    _tell(
+        loom.session(name).change(archived=not undo),
+        "is active again" if undo else "is put away; --undo takes it back",
+    )
 
 
 @session.command()
@@ -316,7 +467,7 @@ def archive(loom: Loom, name: str, undo: bool) -> None:
 @click.argument("title")
 @in_store()
 def rename(loom: Loom, name: str, title: str) -> None:
-    """Give a session another title."""
+    """Change the title of a session."""
     found = loom.session(name).change(title=title)
     _tell(found, f"is called {found.row.title or '(no title)'}")
 
@@ -325,42 +476,62 @@ def rename(loom: Loom, name: str, title: str) -> None:
 @click.argument("name", metavar="ID")
 @in_store()
 def continue_session(loom: Loom, name: str) -> None:
-    """Put a session away, go on in a fresh one, and print its id.
+    """Archive a session, and continue in a new one.
 
-    The fresh one is called "Continue: TITLE" and has the same system text, tools and model.
+    Prints the id of the new session. Its title is "Continue: TITLE". The system text, tools and
+    model are the same.
     """
     say(loom.session(name).carry_on().id)
 
 
 @session.command()
 @click.argument("name", metavar="ID")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @in_store()
 def purge(loom: Loom, name: str, yes: bool) -> None:
-    """Take away for good what only this session holds.
+    """Delete a session for good.
 
-    What other sessions hold too stays with them.
+    Messages that other sessions share are not deleted.
     """
     found = loom.session(name)
     if not yes:
         _ask(found)
     named = loom.store.snapshots.unproven(found.row)
     gone, kept = found.purge()
-    stay = f", {plural(kept, 'stays', 'stay')} because other sessions hold {'it' if kept == 1 else 'them'}" if kept else ""
+    stay = (
+        f", {plural(kept, 'stays', 'stay')} because other sessions hold "
+        f"{'it' if kept == 1 else 'them'}"
+        if kept
+        else ""
+    )
     say(f"{style(found.id, fg='blue')} was purged: {plural(gone, 'message')} gone for good{stay}")
     for folder in named:
-        say(f"{one_line(folder, 200)} was left as it is: this store cannot prove that it wrote snapshots there", err=True)
+        say(
+            f"{one_line(folder, 200)} was left as it is: this store cannot prove that it wrote "
+            "snapshots there",
+            err=True,
+        )
 
 
 def _ask(found: Session) -> None:
     """What cannot be undone is asked for by name: who types it has looked at it."""
     letters = found.id[:ASKED]
     if not sys.stdin.isatty():
-        raise ChoiceError(f"a purge cannot be undone, and there is no terminal to ask; repeat with --yes to purge {found.id}")
+        raise ChoiceError(
+            "a purge cannot be undone, and there is no terminal to ask; repeat with --yes to "
+            f"purge {found.id}"
+        )
     title = one_line(found.row.title or "(no title)", terminal.width() - 20)
-    say(f"{style(title, bold=True)}  {style(found.id, fg='blue')}  {plural(len(found.path), 'message')}", err=True)
+    say(
+        f"{style(title, bold=True)}  {style(found.id, fg='blue')}  "
+        f"{plural(len(found.path), 'message')}",
+        err=True,
+    )
     say("This takes away for good what no other session holds.", err=True)
-    if click.prompt(f"Type {letters} to go on", default="", show_default=False, err=True).strip() != letters:
+    if (
+        click.prompt(f"Type {letters} to go on", default="", show_default=False, err=True).strip()
+        != letters
+    ):
         raise ChoiceError(f"nothing was purged: that is not {letters}")
 
 

@@ -1,4 +1,6 @@
-"""`loom session summary` and `loom session undo`: what tells of a long session in a few words, and the way back from an epoch."""
+"""`loom session summary` and `loom session undo`: what tells of a long session in a few words, and
+the way back from an epoch.
+"""
 
 import click
 
@@ -12,14 +14,19 @@ from loom.errors import ChoiceError
 
 @click.command("summary")
 @click.argument("name", metavar="ID")
-@click.option("--set", "text", metavar="TEXT", help="Let these words stand for all but the last messages; - is standard input.")
-@click.option("--clear", is_flag=True, help="Let no summary stand any more.")
+@click.option(
+    "--set",
+    "text",
+    metavar="TEXT",
+    help="Use this text as the summary of all messages except the last ones; - is standard input.",
+)
+@click.option("--clear", is_flag=True, help="Stop using summaries of this session.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 @in_store()
 def summary(loom: Loom, name: str, text: str | None, clear: bool, as_json: bool) -> None:
-    """Show what summaries tell of a session, or write one.
+    """Show or write the summary of a session.
 
-    A summary stands in the requests of a session once there is no room for all of it. What it tells of stays in the store.
+    Requests use the summary when not all messages fit. The messages stay in the store.
     """
     if clear and text is not None:
         raise ChoiceError("--clear lets no summary stand, and --set writes one; give one of them")
@@ -30,7 +37,11 @@ def summary(loom: Loom, name: str, text: str | None, clear: bool, as_json: bool)
     if as_json:
         say(to_json({"session": session.id, "summary": told}))
         return
-    say(clean(told) if told else dim("no summary; --set TEXT writes one, and Loom.open(model=…) lets a model do it"))
+    say(
+        clean(told)
+        if told
+        else dim("no summary; --set TEXT writes one, and Loom.open(model=…) lets a model do it")
+    )
 
 
 @click.command("undo")
@@ -38,10 +49,16 @@ def summary(loom: Loom, name: str, text: str | None, clear: bool, as_json: bool)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 @in_store()
 def undo(loom: Loom, name: str, as_json: bool) -> None:
-    """Take the last epoch of a session back.
+    """Undo the last epoch of a session.
 
-    The one before it goes on with the next request, where that still fits, and summaries that were made since do not stand.
+    An epoch is a series of requests that only grow at their end.
+    The next request continues the epoch before the last, if it still fits. Summaries made since
+    then are not used.
     """
     session = loom.session(name)
     number = session.undo()
-    say(to_json({"session": session.id, "epoch": number}) if as_json else f"epoch {number} is the one before the last again")
+    say(
+        to_json({"session": session.id, "epoch": number})
+        if as_json
+        else f"epoch {number} is the one before the last again"
+    )

@@ -1,4 +1,6 @@
-"""`loom session resume`: what an agent or a person needs to go on with a session after a crash or a pause."""
+"""`loom session resume`: what an agent or a person needs to go on with a session after a crash or
+a pause.
+"""
 
 import shlex
 
@@ -19,13 +21,14 @@ from loom.stores.sessions import check_alive
 
 @click.command("resume")
 @click.argument("name", metavar="[ID]", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print all of it as one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object.")
 @scoped
 def resume(where: Where, name: str | None, as_json: bool) -> None:
-    """Tell what is needed to go on with a session.
+    """Show what you need to continue a session.
 
-    Its goal, the handoff document, the working state, calls that were never answered, and the next command. Without ID it is the
-    session used last.
+    This is its goal, the handoff document, the working state, unanswered tool calls and the next
+    command.
+    Without ID, it shows the session that was used last.
     """
     with where.open() as loom:
         found = loom.session(_named(loom, where, name))
@@ -44,7 +47,10 @@ def resume(where: Where, name: str | None, as_json: bool) -> None:
                 "document": to_system_prompt(resumed.handoff),
                 "working": to_builtins(resumed.working),
                 "restored": resumed.restored,
-                "pending": [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in resumed.pending],
+                "pending": [
+                    {"id": call.id, "name": call.name, "arguments": call.arguments}
+                    for call in resumed.pending
+                ],
                 "epoch": epoch,
                 "next": going_on,
             }
@@ -59,12 +65,17 @@ def _named(loom: Loom, where: Where, name: str | None) -> str:
     rows = loom.sessions(limit=1)
     if not rows:
         whose = f" of agent {where.agent}" if where.agent else ""
-        raise ChoiceError(f"there is no session{whose} in project {where.project} to go on with; loom session new TITLE makes one")
+        raise ChoiceError(
+            f"there is no session{whose} in project {where.project} to go on with; loom session "
+            "new TITLE makes one"
+        )
     return rows[0].id
 
 
 def _next(found: Session, resumed: Resumed, where: Where) -> str:
-    """The command that goes on: where the user is to speak it appends, else it makes the request to send now."""
+    """The command that goes on: where the user is to speak it appends, else it makes the request
+    to send now.
+    """
     end = found.cursor
     if found.row.status == "archived":
         command = ["loom", "session", "archive", found.id, "--undo"]
@@ -74,7 +85,10 @@ def _next(found: Session, resumed: Resumed, where: Where) -> str:
         command = ["loom", "weave", "--session", found.id]
     if where.store is not None:
         # An address may hold a password, which belongs into no output.
-        command += ["--store", where.store if "://" not in where.store or "@" not in where.store else "URL"]
+        command += [
+            "--store",
+            where.store if "://" not in where.store or "@" not in where.store else "URL",
+        ]
     for option, value in (("--project", where.project), ("--tenant", where.tenant)):
         if value != "default":
             command += [option, value]
@@ -85,10 +99,22 @@ def _next(found: Session, resumed: Resumed, where: Where) -> str:
 
 def _print(found: Session, resumed: Resumed, epoch: int | None, going_on: str) -> None:
     say(f"{style(found.row.title or '(no title)', bold=True)}  {style(found.id, fg='blue')}")
-    window = f"epoch {epoch} goes on while it fits" if epoch is not None else "begins anew with the next request"
-    state = "came back from its files; the store had none" if resumed.restored else "as the store has it"
+    window = (
+        f"epoch {epoch} goes on while it fits"
+        if epoch is not None
+        else "begins anew with the next request"
+    )
+    state = (
+        "came back from its files; the store had none"
+        if resumed.restored
+        else "as the store has it"
+    )
     state = state if resumed.working != EMPTY else "none yet; loom session working begins one"
-    for what, value in (("goal", resumed.handoff.goal or "(not stated)"), ("window", window), ("state", state)):
+    for what, value in (
+        ("goal", resumed.handoff.goal or "(not stated)"),
+        ("window", window),
+        ("state", state),
+    ):
         say(f"  {dim(f'{what:<10}')} {one_line(value, terminal.width() - 13)}")
     for text in (to_system_prompt(resumed.handoff), render(resumed.working)):
         if text:
@@ -96,10 +122,16 @@ def _print(found: Session, resumed: Resumed, epoch: int | None, going_on: str) -
             _print_text(text)
     if resumed.pending:
         say()
-        were = f"{plural(len(resumed.pending), 'call')} {'was' if len(resumed.pending) == 1 else 'were'}"
+        were = (
+            f"{plural(len(resumed.pending), 'call')} "
+            f"{'was' if len(resumed.pending) == 1 else 'were'}"
+        )
         note(f"{were} never answered: append the results, or the model is told that there are none")
         for call in resumed.pending:
-            say(f"    {style('→', fg='cyan')} {one_line(f'{call.name} {call.arguments}', terminal.width() - 6)}")
+            say(
+                f"    {style('→', fg='cyan')} "
+                f"{one_line(f'{call.name} {call.arguments}', terminal.width() - 6)}"
+            )
     say(f"\n{dim('next:')} {style(going_on, bold=True)}")
 
 

@@ -1,4 +1,6 @@
-"""`loom session working`: what an agent decides by beside the conversation, looked at and set from outside."""
+"""`loom session working`: what an agent decides by beside the conversation, looked at and set from
+outside.
+"""
 
 import click
 from msgspec import to_builtins
@@ -13,17 +15,47 @@ from loom.engine.loom import Loom
 
 @click.command("working")
 @click.argument("name", metavar="ID")
-@click.option("--progress", help="How far the goal is reached, in a line.")
-@click.option("--plan", "plan", metavar="STEP", multiple=True, help="A step of the plan; several. They replace the plan.")
-@click.option("--scratchpad", help="What the agent thinks at the moment; replaces what was there.")
-@click.option("--event", metavar="ID:TEXT", help="Something that happened; the same ID comes up once.")
-@click.option("--urgency", type=click.Choice(["low", "normal", "high", "critical"]), default="normal", help="Of --event.")
-@click.option("--acknowledge", metavar="ID:TEXT", help="An event was dealt with, and what was decided.")
-@click.option("--interrupt/--no-interrupt", "interrupted", default=None, help="Ask the agent to stop and look, or take that back.")
-@click.option("--heartbeat", is_flag=True, help="Give a sign of life.")
-@click.option("--depth", type=click.IntRange(min=0), help="How deep in sub-agents this session is.")
-@click.option("--clear", is_flag=True, help="Forget all of it, before anything else that is asked for.")
-@click.option("--json", "as_json", is_flag=True, help="Print it as a JSON object.")
+@click.option("--progress", metavar="TEXT", help="Progress towards the goal, in one line.")
+@click.option(
+    "--plan",
+    "plan",
+    metavar="STEP",
+    multiple=True,
+    help="Step of the plan (repeatable). The steps replace the old plan.",
+)
+@click.option(
+    "--scratchpad", metavar="TEXT", help="Current thoughts of the agent. They replace the old ones."
+)
+@click.option(
+    "--event",
+    metavar="ID:TEXT",
+    help="Report an event. A second event with the same ID is ignored.",
+)
+@click.option(
+    "--urgency",
+    type=click.Choice(["low", "normal", "high", "critical"]),
+    default="normal",
+    show_default=True,
+    help="Urgency of --event.",
+)
+@click.option(
+    "--acknowledge", metavar="ID:TEXT", help="Mark an event as handled; TEXT is the decision."
+)
+@click.option(
+    "--interrupt/--no-interrupt",
+    "interrupted",
+    default=None,
+    help="Ask the agent to stop, or withdraw that.",
+)
+@click.option("--heartbeat", is_flag=True, help="Record that the agent is alive now.")
+@click.option(
+    "--depth",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Nesting depth of this session as a sub-agent.",
+)
+@click.option("--clear", is_flag=True, help="Clear the working state before the other changes.")
+@click.option("--json", "as_json", is_flag=True, help="Print the working state as a JSON object.")
 @in_store()
 def working(
     loom: Loom,
@@ -40,9 +72,9 @@ def working(
     clear: bool,
     as_json: bool,
 ) -> None:
-    """Show a session's working state, or change it.
+    """Show or change the working state of a session.
 
-    It stands at the end of every request of the session, and is never compressed.
+    The working state is placed at the end of every request, and is never shortened.
     """
     session = loom.session(name)
     before = session.working
@@ -50,7 +82,9 @@ def working(
     made = verbs.assess(made, progress=progress, plan=plan or None, scratchpad=scratchpad)
     if event is not None:
         identity, _, told = event.partition(":")
-        made = verbs.happen(made, Incident(event_id=identity, summary=told or identity, urgency=urgency))
+        made = verbs.happen(
+            made, Incident(event_id=identity, summary=told or identity, urgency=urgency)
+        )
     if acknowledge is not None:
         identity, _, decided = acknowledge.partition(":")
         made = verbs.acknowledge(made, identity, decided or "done")

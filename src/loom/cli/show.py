@@ -11,7 +11,16 @@ from msgspec.structs import asdict
 from loom.cli import terminal
 from loom.cli.terminal import COLOURS, amount, bar, dim, one_line, plural, say, style
 from loom.conversation.canonical import to_json
-from loom.conversation.message import Media, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
+from loom.conversation.message import (
+    Media,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+)
 from loom.dialects.wire import placeholder
 from loom.errors import ChoiceError
 from loom.transcripts.formats import read_runs
@@ -85,13 +94,21 @@ def turns(messages: Iterable[Message]) -> Iterator[Turn]:
 
 @click.command()
 @click.argument("file")
-@click.option("--turn", "only", type=click.IntRange(min=0), help="Show one turn (from 0) in full.")
-@click.option("--last", type=click.IntRange(min=1), metavar="N", help="Show only the last N messages.")
+@click.option(
+    "--turn",
+    "only",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Show turn N in full, counted from 0.",
+)
+@click.option(
+    "--last", type=click.IntRange(min=1), metavar="N", help="Show only the last N messages."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print turns, exchanges and sizes as JSON.")
 def show(file: str, only: int | None, last: int | None, as_json: bool) -> None:
-    """Show a transcript: its turns, exchanges and sizes.
+    """Show the turns, exchanges and sizes of a transcript.
 
-    A file with several runs is shown as a list of them; FILE#N shows one.
+    If a file has several runs, they are listed. FILE#N shows run N.
     """
     if only is not None and last is not None:
         raise ChoiceError("--turn and --last both say what to show; give one of them")
@@ -114,7 +131,10 @@ def show(file: str, only: int | None, last: int | None, as_json: bool) -> None:
         for turn in turns(run.messages()):
             whole.add(turn.shape)
             counted += 1
-        say(f"{style(f'#{run.number}', bold=True):<14} {one_line(run.name, 40):<24} {_summary(whole, counted)}")
+        say(
+            f"{style(f'#{run.number}', bold=True):<14} {one_line(run.name, 40):<24} "
+            f"{_summary(whole, counted)}"
+        )
 
 
 def _report(run: Run) -> dict[str, Any]:
@@ -138,7 +158,8 @@ def _report(run: Run) -> dict[str, Any]:
 def _summary(shape: Shape, counted: int) -> str:
     waiting = style(f" ({shape.unanswered:,} unanswered)", fg="red") if shape.unanswered else ""
     return (
-        f"{plural(shape.messages, 'message')}, {plural(counted, 'turn')}, {plural(shape.exchanges, 'exchange')}, "
+        f"{plural(shape.messages, 'message')}, {plural(counted, 'turn')}, "
+        f"{plural(shape.exchanges, 'exchange')}, "
         f"{plural(shape.calls, 'call')}{waiting}, {amount(shape.characters)} characters"
     )
 
@@ -151,8 +172,13 @@ def _print_run(run: Run, only: int | None, last: int | None) -> None:
         whole.add(turn.shape)
         found.append(turn)
     if only is not None and only >= len(found):
-        raise ChoiceError(f"there are {plural(len(found), 'turn')}, counted from 0; there is no turn {only}")
-    say(style(run.format, bold=True) + (f" {style(run.head.model, fg='blue')}" if run.head.model else ""))
+        raise ChoiceError(
+            f"there are {plural(len(found), 'turn')}, counted from 0; there is no turn {only}"
+        )
+    say(
+        style(run.format, bold=True)
+        + (f" {style(run.head.model, fg='blue')}" if run.head.model else "")
+    )
     say(_summary(whole, len(found)))
     if last is None:
         for message in run.head.system:
@@ -175,8 +201,13 @@ def _print_run(run: Run, only: int | None, last: int | None) -> None:
 
 
 def _print_turn(turn: Turn, largest: int) -> None:
-    detail = f"{plural(turn.shape.exchanges, 'exchange')}, {amount(turn.shape.characters)} characters"
-    say(f"\n{style(f'turn {turn.number}', bold=True)} {dim(detail)} {style(bar(turn.shape.characters / largest, 24), fg='blue')}")
+    detail = (
+        f"{plural(turn.shape.exchanges, 'exchange')}, {amount(turn.shape.characters)} characters"
+    )
+    say(
+        f"\n{style(f'turn {turn.number}', bold=True)} {dim(detail)} "
+        f"{style(bar(turn.shape.characters / largest, 24), fg='blue')}"
+    )
 
 
 def print_message(message: Message, columns: int, full: bool) -> None:
@@ -190,7 +221,11 @@ def print_message(message: Message, columns: int, full: bool) -> None:
         lead = who if n == 0 else " " * 9
         mark, text = look(part)
         if full and isinstance(part, Text | ToolResult | ToolCall):
-            body = "\n".join(p.text for p in part.parts if isinstance(p, Text)) if isinstance(part, ToolResult) else text
+            body = (
+                "\n".join(p.text for p in part.parts if isinstance(p, Text))
+                if isinstance(part, ToolResult)
+                else text
+            )
             say(f"{lead}  {mark}")
             for line in body.splitlines():
                 say("           " + terminal.one_line(line, 10_000))

@@ -1,4 +1,6 @@
-"""Which store a command means, and whose things in it: the options that all commands on kept sessions share."""
+"""Which store a command means, and whose things in it: the options that all commands on kept
+sessions share.
+"""
 
 import os
 from collections.abc import Callable
@@ -24,9 +26,14 @@ class Where(Struct, frozen=True):
     agent: str
 
     def open(self, make: bool = False) -> Loom:
-        """Only who has something to write makes a store where there is none; a slip in its name should not."""
+        """Only who has something to write makes a store where there is none; a slip in its name
+        should not.
+        """
         if not make and (address := self.absent()):
-            raise StoreError(f"there is no store at {address} yet; loom session new makes one, or name another with --store")
+            raise StoreError(
+                f"there is no store at {address} yet; loom session new makes one, or name another "
+                "with --store"
+            )
         return Loom.open(self.store, tenant=self.tenant, project=self.project, agent=self.agent)
 
     def absent(self) -> str:
@@ -44,9 +51,11 @@ class Where(Struct, frozen=True):
             database.close()
 
 
-def scoped(command: Callable[..., None], project: str = "The project") -> Callable[..., None]:
-    """Give a command the options of a store and a scope, as `where`; `project` says what its --project names."""
-    said = f"{project.rstrip('.')}; {PROJECT_VARIABLE}."
+def scoped(command: Callable[..., None], project: str = "Project name") -> Callable[..., None]:
+    """Give a command the options of a store and a scope, as `where`; `project` says what its
+    --project names.
+    """
+    said = f"{project.rstrip('.')} (default: ${PROJECT_VARIABLE}, or `default`)."
 
     @wraps(command)
     def run(store: str | None, project: str, tenant: str, agent: str, **given: Any) -> None:
@@ -54,10 +63,28 @@ def scoped(command: Callable[..., None], project: str = "The project") -> Callab
 
     for option in reversed(
         (
-            click.option("--store", metavar="URL", help=f"A path, or postgres://…; {STORE_VARIABLE}, else your data folder."),
-            click.option("--project", envvar=PROJECT_VARIABLE, default="default", help=said),
-            click.option("--tenant", envvar=TENANT_VARIABLE, default="default", help=f"The tenant; {TENANT_VARIABLE}."),
-            click.option("--agent", default="", help="Only this agent's sessions; new ones are its own."),
+            click.option(
+                "--store",
+                metavar="URL",
+                help=f"Path or postgres:// address of the store (default: ${STORE_VARIABLE}, or a "
+                "file in your data folder).",
+            ),
+            click.option(
+                "--project", metavar="NAME", envvar=PROJECT_VARIABLE, default="default", help=said
+            ),
+            click.option(
+                "--tenant",
+                metavar="NAME",
+                envvar=TENANT_VARIABLE,
+                default="default",
+                help=f"Tenant name (default: ${TENANT_VARIABLE}, or `default`).",
+            ),
+            click.option(
+                "--agent",
+                metavar="NAME",
+                default="",
+                help="Act as this agent: see only its sessions, and create new ones for it.",
+            ),
         )
     ):
         run = option(run)
@@ -65,7 +92,10 @@ def scoped(command: Callable[..., None], project: str = "The project") -> Callab
 
 
 def in_store(make: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command an open `loom`, closed behind it. With `make`, the store is made where there is none."""
+    """Give a command an open `loom`, closed behind it.
+
+    With `make`, the store is made where there is none.
+    """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)

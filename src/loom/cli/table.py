@@ -10,14 +10,21 @@ _LEAST = 12  # columns of what is cut
 _SHORT = 8  # letters of an id that a list shows, if they are enough
 
 
-def print_table(names: Sequence[str], rows: Sequence[Sequence[str]], cut: int, right: Sequence[int] = ()) -> None:
-    """Rows under their names; the first column is what a row is called by, `cut` the one that gives way, `right` are numbers."""
+def print_table(
+    names: Sequence[str], rows: Sequence[Sequence[str]], cut: int, right: Sequence[int] = ()
+) -> None:
+    """Rows under their names; the first column is what a row is called by, `cut` the one that
+    gives way, `right` are numbers.
+    """
     wide = [max(map(columns_of, cells)) for cells in zip(names, *rows, strict=True)]
     others = sum(wide) - wide[cut] + _GAP * (len(names) - 1)
     wide[cut] = min(wide[cut], max(_LEAST, terminal.width() - others))
 
     def line(cells: Sequence[str]) -> list[str]:
-        return [f"{clean(c):>{w}}" if n in right else fitted(c, w) for n, (c, w) in enumerate(zip(cells, wide, strict=True))]
+        return [
+            f"{clean(c):>{w}}" if n in right else fitted(c, w)
+            for n, (c, w) in enumerate(zip(cells, wide, strict=True))
+        ]
 
     say(dim((" " * _GAP).join(line(names)).rstrip()))
     for cells in rows:

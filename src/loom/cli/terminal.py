@@ -14,7 +14,13 @@ import click
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _BLINK = 0.05  # seconds between two looks of a bar
-COLOURS = {"system": "magenta", "developer": "magenta", "user": "green", "assistant": "cyan", "tool": "yellow"}
+COLOURS = {
+    "system": "magenta",
+    "developer": "magenta",
+    "user": "green",
+    "assistant": "cyan",
+    "tool": "yellow",
+}
 
 
 def width() -> int:
@@ -40,7 +46,10 @@ def one_line(text: str, columns: int) -> str:
 
 def columns_of(text: str) -> int:
     """How many columns a text takes."""
-    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
+        for c in text
+    )
 
 
 def fitted(text: str, columns: int) -> str:
@@ -50,9 +59,17 @@ def fitted(text: str, columns: int) -> str:
 
 
 def age(then: int, now: int) -> str:
-    """How long ago something was, in few letters; of what is older than a month, the day. Times are milliseconds since 1970."""
+    """How long ago something was, in few letters; of what is older than a month, the day.
+
+    Times are milliseconds since 1970.
+    """
     seconds = max(now - then, 0) // 1000
-    for unit, most, length in (("s", 60, 1), ("min", 3600, 60), ("h", 86_400, 3600), ("d", 31 * 86_400, 86_400)):
+    for unit, most, length in (
+        ("s", 60, 1),
+        ("min", 3600, 60),
+        ("h", 86_400, 3600),
+        ("d", 31 * 86_400, 86_400),
+    ):
         if seconds < most:
             return f"{seconds // length} {unit}" if seconds >= 10 else "now"
     try:
@@ -79,7 +96,9 @@ def bar(share: float, columns: int) -> str:
 
 
 def reading() -> Callable[[int, int], None] | None:
-    """A bar on the terminal that grows while files are read, and is gone when all are; none where nobody looks."""
+    """A bar on the terminal that grows while files are read, and is gone when all are; none where
+    nobody looks.
+    """
     if not sys.stderr.isatty():
         return None
     shown = 0.0

@@ -1,4 +1,7 @@
-"""`loom tree`: branching conversations that are kept. Make, find, write to at any node, edit, merge, and act as an agent."""
+"""`loom tree`: branching conversations that are kept.
+
+Make, find, write to at any node, edit, merge, and act as an agent.
+"""
 
 import sys
 from typing import Literal
@@ -27,11 +30,13 @@ ROLES: dict[str, Role] = {"human": "user", "model": "assistant"}
 
 @click.group(cls=Group)
 def tree() -> None:
-    """Keep branching conversations, and say what is read of them.
+    """Store branching conversations, and control what is read of them.
 
-    TREE is the id of a tree, or as many letters of its beginning as no other has (at least 4); the tree of a session has the
-    session's id. NODE is the id of a node, as `show` prints it. Where no node is named, it is where you stand, or where
-    --agent stands.
+    TREE is the id of a tree, or its first characters: at least 4, and enough to be unique.
+    The tree of a session has the id of the session. NODE is the id of a node, as `loom tree show`
+    prints it.
+    Your current node is the one that you wrote last or switched to. An agent (--agent) has a
+    current node of its own.
     """
 
 
@@ -39,13 +44,15 @@ def tree() -> None:
 
 
 @tree.command("list")
-@click.option("--limit", type=click.IntRange(min=1), help="So many at most; all by default.")
-@click.option("--json", "as_json", is_flag=True, help="Print a list of objects as JSON.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), metavar="N", help="List at most N trees (default: all)."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
 @scoped
 def list_trees(where: Where, limit: int | None, as_json: bool) -> None:
-    """List the trees of a project, the one used last first.
+    """List the trees of a project, the most recently used first.
 
-    Those of sessions are among them.
+    The list includes the trees of sessions.
     """
     listed: list[Listed] = []
     now = 0
@@ -60,37 +67,86 @@ def list_trees(where: Where, limit: int | None, as_json: bool) -> None:
         return
     ids = short_ids([one.tree.row.id for one in listed])
     rows = [
-        (short, one.tree.title or "(no title)", one.tree.head.mode, f"{one.nodes:,}", age(one.updated, now))
+        (
+            short,
+            one.tree.title or "(no title)",
+            one.tree.head.mode,
+            f"{one.nodes:,}",
+            age(one.updated, now),
+        )
         for short, one in zip(ids, listed, strict=True)
     ]
     print_table(("id", "title", "mode", "nodes", "last used"), rows, cut=1, right=(3, 4))
 
 
 def _to_report(one: Listed) -> dict[str, object]:
-    told: dict[str, object] = {"id": one.tree.row.id, "title": one.tree.title, "mode": one.tree.head.mode, "nodes": one.nodes}
+    told: dict[str, object] = {
+        "id": one.tree.row.id,
+        "title": one.tree.title,
+        "mode": one.tree.head.mode,
+        "nodes": one.nodes,
+    }
     return told | {"created": one.tree.created, "updated": one.updated}
 
 
 @tree.command("new")
 @click.argument("title")
-@click.option("--mode", type=click.Choice(["dialogue", "buffer"]), default="dialogue", show_default=True, help="How it is read.")
-@click.option("--system", default="", help="The system text.")
-@click.option("--description", default="", help="What it is about, for people.")
-@click.option("--model", default="", help="The model that it is for.")
-@click.option("--with-system", is_flag=True, help="Send the system text of a buffer too, which is otherwise only its words.")
-@click.option("--id", "identity", default="", help="Its id; a new one by default. The same words then get the same ids.")
+@click.option(
+    "--mode",
+    type=click.Choice(["dialogue", "buffer"]),
+    default="dialogue",
+    show_default=True,
+    help="How the tree is read.",
+)
+@click.option("--system", default="", metavar="TEXT", help="System text.")
+@click.option(
+    "--description",
+    default="",
+    metavar="TEXT",
+    help="Description for people. Models do not see it.",
+)
+@click.option("--model", default="", metavar="NAME", help="Model that the tree is for.")
+@click.option(
+    "--with-system",
+    is_flag=True,
+    help="Send the system text of a buffer, too. By default only its text is sent.",
+)
+@click.option(
+    "--id",
+    "identity",
+    default="",
+    metavar="ID",
+    help="Id of the tree (default: a new id). With the same tree id, the same text gets the same "
+    "node ids.",
+)
 @in_store(make=True)
 def new_tree(
-    loom: Loom, title: str, mode: Mode, system: str, description: str, model: str, with_system: bool, identity: str
+    loom: Loom,
+    title: str,
+    mode: Mode,
+    system: str,
+    description: str,
+    model: str,
+    with_system: bool,
+    identity: str,
 ) -> None:
-    """Begin a tree, and print its id.
+    """Create a tree, and print its id.
 
-    A dialogue is read as messages, and an edit is a branch of it. A buffer is one text that people and models write at, and an edit
-    is a version that stands for what was there.
+    A dialogue is read as messages. An edit of it makes a branch.
+    A buffer is one text that people and models write together. An edit of it makes a version that
+    replaces the old text.
     """
     if with_system and mode == "dialogue":
-        raise ChoiceError("--with-system is for --mode buffer; a dialogue always has its system text")
-    head = TreeHead(mode=mode, system_context=system, description=description, model=model, buffer_mode_system_context=with_system)
+        raise ChoiceError(
+            "--with-system is for --mode buffer; a dialogue always has its system text"
+        )
+    head = TreeHead(
+        mode=mode,
+        system_context=system,
+        description=description,
+        model=model,
+        buffer_mode_system_context=with_system,
+    )
     say(loom.new_tree(title, head=head, identity=identity).id)
 
 
@@ -100,12 +156,29 @@ def new_tree(
 @tree.command("say")
 @click.argument("name", metavar="TREE")
 @click.argument("text", required=False)
-@click.option("--as", "who", type=click.Choice(["human", "model"]), help="Who says it; by default what --agent is, else human.")
-@click.option("--after", metavar="NODE", help="Behind this node; '' begins another root.")
 @click.option(
-    "--source", "sources", metavar="ROLE:NODE", multiple=True, help="What it is made from; instruction, context or primary."
+    "--as",
+    "who",
+    type=click.Choice(["human", "model"]),
+    help="Who is speaking (default: the kind of --agent, or human).",
 )
-@click.option("--draft", is_flag=True, help="Only put it at the end of a buffer, not committed; '' takes that away.")
+@click.option(
+    "--after",
+    metavar="NODE",
+    help="Write after this node (default: the current node); '' makes a new root.",
+)
+@click.option(
+    "--source",
+    "sources",
+    metavar="ROLE:NODE",
+    multiple=True,
+    help="Node that this one is based on (repeatable). ROLE is instruction, context or primary.",
+)
+@click.option(
+    "--draft",
+    is_flag=True,
+    help="Put the text at the end of a buffer as a draft, without a node; '' removes the draft.",
+)
 @in_store()
 def say_node(
     loom: Loom,
@@ -116,20 +189,33 @@ def say_node(
     sources: tuple[str, ...],
     draft: bool,
 ) -> None:
-    """Write a node, go there, and print its id.
+    """Write a node, make it the current node, and print its id.
 
-    TEXT is what is said; - or nothing is standard input. A source is ROLE:NODE, or ROLE:TREE/NODE for a node of another tree: an
-    instruction is read with the system text, context before the node, and primary only says where it comes from.
+    Without TEXT, or with -, the text is read from standard input.
+
+    A --source is ROLE:NODE, or ROLE:TREE/NODE for a node of another tree. An instruction is read
+    with the system text.
+    A context is read before the new node. A primary source is only recorded as the origin.
     """
     found = loom.tree(name)
     if draft:
         if who or after is not None or sources:
-            raise ChoiceError("--draft puts text at the end of where you stand; leave out --as, --after and --source")
+            raise ChoiceError(
+                "--draft puts text at the end of where you stand; leave out --as, --after and "
+                "--source"
+            )
         drafted = given_text(text, "say", blank=True)
         found.session().draft(drafted)
-        tell(found.id, f"ends with {plural(len(drafted), 'letter')} not committed" if drafted else "has nothing uncommitted")
+        tell(
+            found.id,
+            f"ends with {plural(len(drafted), 'letter')} not committed"
+            if drafted
+            else "has nothing uncommitted",
+        )
         return
-    said = given_text(text, "say", blank=found.head.mode == "buffer")  # where a blank line is part of the text
+    said = given_text(
+        text, "say", blank=found.head.mode == "buffer"
+    )  # where a blank line is part of the text
     if not said:
         raise ChoiceError("there is nothing to say: the text is empty")
     made_from = [parse_source(loom, found, source) for source in sources]
@@ -142,28 +228,42 @@ def say_node(
 @click.argument("text", required=False)
 @in_store()
 def edit_node(loom: Loom, name: str, node: str, text: str | None) -> None:
-    """Say something else in place of a node, and print its id.
+    """Replace the text of a node, and print the new id.
 
-    In a dialogue that is a branch beside the node, where you stand then. In a buffer it is a version that is read in place of the
-    node, and all that follows stays; to `prune` the version brings the old words back.
+    In a dialogue, the new text begins a branch next to the node, and becomes the current node.
+    In a buffer, the new text is a version: it is read instead of the node, and what follows stays.
+    To get the old text back, prune the version.
     """
     found = loom.tree(name)
     old = found.node(node)
     made = found.edit(old.id, given_text(text, "say", blank=found.head.mode == "buffer"))
     say(made.local)
-    tell(made.local, f"is {'a version of' if found.head.mode == 'buffer' else 'a branch beside'} {old.local}")
+    tell(
+        made.local,
+        f"is {'a version of' if found.head.mode == 'buffer' else 'a branch beside'} {old.local}",
+    )
 
 
 @tree.command("merge")
 @click.argument("name", metavar="TREE")
 @click.argument("other")
-@click.option("--into", metavar="NODE", help="The branch that is told; by default where you stand.")
-@click.option("--tokens", type=click.IntRange(min=1), help="How many the digest may take.")
+@click.option(
+    "--into",
+    metavar="NODE",
+    help="End of the branch that gets the digest (default: the current node).",
+)
+@click.option(
+    "--tokens",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Largest size of the digest, in tokens.",
+)
 @in_store()
 def merge(loom: Loom, name: str, other: str, into: str | None, tokens: int | None) -> None:
-    """Tell one branch what another found, and print its id.
+    """Write a digest of another branch, and print its id.
 
-    OTHER is the last node of the other branch. What comes in is a digest of it, with handles that bring all of it back.
+    OTHER is the last node of the other branch. The digest contains handles: `loom recall` prints
+    the full text of each.
     """
     found = loom.tree(name)
     end = found.node(other)
@@ -175,19 +275,31 @@ def merge(loom: Loom, name: str, other: str, into: str | None, tokens: int | Non
 @tree.command("switch")
 @click.argument("name", metavar="TREE")
 @click.argument("node")
-@click.option("--digest", is_flag=True, help="Tell there what was found on the branch that is left.")
-@click.option("--choose", is_flag=True, help="Stay, and only let this version of a buffer's node be read, or the node itself.")
+@click.option(
+    "--digest", is_flag=True, help="After NODE, write a digest of the branch that you leave."
+)
+@click.option(
+    "--choose",
+    is_flag=True,
+    help="Stay at the current node. Only choose which version of a buffer's node is read.",
+)
 @in_store()
 def switch(loom: Loom, name: str, node: str, digest: bool, choose: bool) -> None:
-    """Go to another node.
+    """Make another node the current node.
 
-    To go to a version of a buffer's node is to choose it: where that node is on your path you stay, and the version is read there.
+    If NODE is a version in a buffer, that version is read from now on. If its node is on your path,
+    the current node stays.
     """
     found = loom.tree(name)
     wanted = found.node(node)
     if choose:
         first = found.choose(wanted.id)
-        tell(wanted.local, f"is read in place of {first.local}" if first.seq != wanted.seq else "is read as it was first written")
+        tell(
+            wanted.local,
+            f"is read in place of {first.local}"
+            if first.seq != wanted.seq
+            else "is read as it was first written",
+        )
         return
     here = found.switch(wanted.id, leave_digest=digest).cursor
     stands = f"is where {loom.scope.agent or 'you'} stand{'s' if loom.scope.agent else ''} now"
@@ -205,18 +317,33 @@ def switch(loom: Loom, name: str, node: str, digest: bool, choose: bool) -> None
 @tree.command("do")
 @click.argument("name", metavar="TREE")
 @click.argument("answer", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print what was said and all results as one JSON object.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the message and all results as one JSON object."
+)
 @in_store()
 def do(loom: Loom, name: str, answer: str | None, as_json: bool) -> None:
-    """Take an answer as an agent gives it, with its → commands.
+    """Run the → commands in the answer of an agent.
 
-    What it says beside them becomes a node, then the commands are carried out in their order, as --agent or as a human.
-    ANSWER is the text; - or nothing is standard input. `→ help` lists the commands. The status is 1 if one was refused.
+    The rest of the answer becomes a node. Then the commands run in their order, as --agent or as a
+    human.
+    `→ help` lists the commands. Without ANSWER, or with -, the answer is read from standard input.
+    The exit status is 1 if a command was refused.
     """
     acted = loom.act(loom.tree(name).id, given_text(answer, "do"))
     if as_json:
-        results = [{"command": each.command, "text": each.text, "failed": each.failed} for each in acted.results]
-        say(to_json({"said": acted.said, "node": acted.node.local if acted.node else None, "results": results}))
+        results = [
+            {"command": each.command, "text": each.text, "failed": each.failed}
+            for each in acted.results
+        ]
+        say(
+            to_json(
+                {
+                    "said": acted.said,
+                    "node": acted.node.local if acted.node else None,
+                    "results": results,
+                }
+            )
+        )
     else:
         _print_acted(acted)
     if any(result.failed for result in acted.results):
@@ -232,5 +359,13 @@ def _print_acted(acted: Acted) -> None:
             say("  " + (style(line, fg="red") if result.failed else clean(line)))
 
 
-for command in (show_tree, show_path, *MARKING, agent_command, set_command, import_trees, export_trees):
+for command in (
+    show_tree,
+    show_path,
+    *MARKING,
+    agent_command,
+    set_command,
+    import_trees,
+    export_trees,
+):
     tree.add_command(command)

@@ -29,15 +29,24 @@ class Tally:
         self.branch_points += tree.branch_points
 
 
-@click.command("import", context_settings={"ignore_unknown_options": True})  # -#N names a tree of standard input
+@click.command(
+    "import", context_settings={"ignore_unknown_options": True}
+)  # -#N names a tree of standard input
 @click.argument("file")
-@click.option("--json", "as_json", is_flag=True, help="Print how many trees, nodes and branch points FILE has as JSON.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print the number of trees, nodes and branch points in FILE as JSON.",
+)
 @scoped
 def import_trees(where: Where, file: str, as_json: bool) -> None:
-    """Bring in every tree of a file.
+    """Import every tree of a file.
 
-    That may be an export of ChatGPT or Claude.ai, a session file, OpenAssistant trees, what `export` wrote, or any transcript.
-    FILE#N brings one of several; - is standard input. Bringing the same again adds only what is new.
+    FILE is an export of ChatGPT or Claude.ai, a session file, OpenAssistant trees, an export of
+    Loom, or any transcript.
+    FILE#N imports tree N, counted from 0. A single - is standard input. A second import adds only
+    what is new.
     """
     trees, tally = read_trees(file), Tally()
     first = next(trees, None)  # a file that cannot be read makes no store
@@ -47,9 +56,15 @@ def import_trees(where: Where, file: str, as_json: bool) -> None:
                 for tree in chain([first], trees):
                     _bring(loom, tree, tally, as_json)
             except LoomError as error:
-                raise TranscriptError(f"{error}; {plural(tally.trees, 'tree')} before it came in") from None
+                raise TranscriptError(
+                    f"{error}; {plural(tally.trees, 'tree')} before it came in"
+                ) from None
     if as_json:
-        say(to_json({"trees": tally.trees, "nodes": tally.nodes, "branch_points": tally.branch_points}))
+        say(
+            to_json(
+                {"trees": tally.trees, "nodes": tally.nodes, "branch_points": tally.branch_points}
+            )
+        )
     else:
         forks = plural(tally.branch_points, "branch point")
         say(dim(f"{plural(tally.trees, 'tree')}, {plural(tally.nodes, 'node')}, {forks}"))
@@ -71,18 +86,25 @@ def _bring(loom: Loom, tree: Tree, tally: Tally, as_json: bool) -> None:
 
 @click.command("export")
 @click.argument("names", metavar="[TREE]...", nargs=-1)
-@click.option("--all", "every", is_flag=True, help="All trees of the project.")
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Where to write; standard output by default.")
+@click.option("--all", "every", is_flag=True, help="Export all trees of the project.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File to write (default: standard output).",
+)
 @in_store()
 def export_trees(loom: Loom, names: tuple[str, ...], every: bool, output: Path | None) -> None:
-    """Write trees as JSON lines, in Loom's own form.
+    """Export trees as JSON lines, in Loom's own format.
 
-    What came from elsewhere goes out with the ids it came with. A file appears whole or not at all.
+    Trees that were imported keep their original ids. The file is written completely, or not at all.
     """
     if bool(names) == every:
         raise ChoiceError("name the trees to export, or give --all")
     if every:  # in the order in which they came, so that a second store gives the same file
-        names = tuple(one.tree.row.id for one in sorted(loom.trees(), key=lambda one: one.tree.row.key))
+        names = tuple(
+            one.tree.row.id for one in sorted(loom.trees(), key=lambda one: one.tree.row.key)
+        )
     else:
         names = tuple(loom.tree(name).id for name in names)
     with open_output(output) as out:

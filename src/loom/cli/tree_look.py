@@ -19,8 +19,15 @@ def speaker(role: str) -> str:
 
 
 def marks_of(flags: Flags, pruned: bool, room: int = 2 * LABEL) -> tuple[str, str]:
-    """What was said of a node, in small marks: plain, and coloured. A label takes at most half of the room, if that is enough."""
-    label = f"★ {one_line(flags.label, min(room // 2, LABEL))} ·" if flags.label and room >= LABEL else "★"
+    """What was said of a node, in small marks: plain, and coloured.
+
+    A label takes at most half of the room, if that is enough.
+    """
+    label = (
+        f"★ {one_line(flags.label, min(room // 2, LABEL))} ·"
+        if flags.label and room >= LABEL
+        else "★"
+    )
     shown = [
         (mark, colour)
         for is_on, mark, colour in (
@@ -32,12 +39,21 @@ def marks_of(flags: Flags, pruned: bool, room: int = 2 * LABEL) -> tuple[str, st
         )
         if is_on
     ]
-    return "".join(f"{mark} " for mark, _ in shown), "".join(f"{style(mark, fg=colour)} " for mark, colour in shown)
+    return "".join(f"{mark} " for mark, _ in shown), "".join(
+        f"{style(mark, fg=colour)} " for mark, colour in shown
+    )
 
 
 def words_of(node: Node) -> str:
-    """What a node says, its parts with the marks of their kinds; what was thought only where nothing else was said."""
+    """What a node says, its parts with the marks of their kinds; what was thought only where
+    nothing else was said.
+    """
     if node.message is None:
         return "(purged)"
-    parts = [part for part in node.message.parts if not isinstance(part, Reasoning)] or node.message.parts
-    return " ".join(click.unstyle(mark) + text for mark, text in map(look, parts)).strip() or "(no words)"
+    parts = [
+        part for part in node.message.parts if not isinstance(part, Reasoning)
+    ] or node.message.parts
+    return (
+        " ".join(click.unstyle(mark) + text for mark, text in map(look, parts)).strip()
+        or "(no words)"
+    )

@@ -1,4 +1,6 @@
-"""`loom tree prune`, `restore`, `bookmark`, `pin`, `exclude`, `annotate` and `link`: what is said of a node without changing it."""
+"""`loom tree prune`, `restore`, `bookmark`, `pin`, `exclude`, `annotate` and `link`: what is said
+of a node without changing it.
+"""
 
 import click
 
@@ -20,14 +22,19 @@ def tell(name: str, what: str) -> None:
 @click.argument("node")
 @in_store()
 def prune(loom: Loom, name: str, node: str) -> None:
-    """Put a node away with all that hangs on it.
+    """Hide a node and everything after it.
 
-    Nothing is deleted; `restore` brings it back.
+    Nothing is deleted. `loom tree restore` brings it back.
     """
     tree, found = _find(loom, name, node)
     was = tree.marks(found).flags.pruned
     below = _below(tree.prune(found.id))
-    tell(found.local, f"is pruned already{below}: nothing to do" if was else f"is pruned{below}; restore brings it back")
+    tell(
+        found.local,
+        f"is pruned already{below}: nothing to do"
+        if was
+        else f"is pruned{below}; restore brings it back",
+    )
 
 
 @click.command("restore")
@@ -35,7 +42,7 @@ def prune(loom: Loom, name: str, node: str) -> None:
 @click.argument("node")
 @in_store()
 def restore(loom: Loom, name: str, node: str) -> None:
-    """Bring back what was pruned."""
+    """Bring back a pruned node and everything after it."""
     tree, found = _find(loom, name, node)
     was = tree.marks(found).flags.pruned
     below = _below(tree.restore(found.id))
@@ -50,10 +57,10 @@ def _below(count: int) -> str:
 @click.argument("name", metavar="TREE")
 @click.argument("node")
 @click.argument("label", default="")
-@click.option("--undo", is_flag=True, help="Take it back.")
+@click.option("--undo", is_flag=True, help="Remove the bookmark.")
 @in_store()
 def bookmark(loom: Loom, name: str, node: str, label: str, undo: bool) -> None:
-    """Mark a node so that it is found again, with a LABEL if you like."""
+    """Mark a node with a bookmark, and optionally a LABEL."""
     tree, found = _find(loom, name, node)
     changed = tree.bookmark(found.id, label, on=not undo)
     _tell_flag(found, "bookmarked", not undo, changed, f" as {label}" if label and not undo else "")
@@ -62,13 +69,10 @@ def bookmark(loom: Loom, name: str, node: str, label: str, undo: bool) -> None:
 @click.command("pin")
 @click.argument("name", metavar="TREE")
 @click.argument("node")
-@click.option("--undo", is_flag=True, help="Take it back.")
+@click.option("--undo", is_flag=True, help="Remove the pin.")
 @in_store()
 def pin(loom: Loom, name: str, node: str, undo: bool) -> None:
-    """Keep a node in every request of its paths.
-
-    However long they get, it is not left out.
-    """
+    """Keep a node in every request, however long the path gets."""
     tree, found = _find(loom, name, node)
     _tell_flag(found, "pinned", not undo, tree.pin(found.id, on=not undo))
 
@@ -76,12 +80,12 @@ def pin(loom: Loom, name: str, node: str, undo: bool) -> None:
 @click.command("exclude")
 @click.argument("name", metavar="TREE")
 @click.argument("node")
-@click.option("--undo", is_flag=True, help="Take it back; of an annotation: let it be read.")
+@click.option("--undo", is_flag=True, help="Read the node again, or begin to read an annotation.")
 @in_store()
 def exclude(loom: Loom, name: str, node: str, undo: bool) -> None:
-    """Keep a node from every request; what follows it stays.
+    """Leave a node out of every request. What follows it stays.
 
-    An annotation is not read anyway, until --undo lets it be.
+    Annotations are not read by default; --undo makes one readable.
     """
     tree, found = _find(loom, name, node)
     is_remark = tree.marks(found).hung.edge == "annotation"
@@ -96,7 +100,10 @@ def _tell_flag(node: Node, flag: str, on: bool, changed: bool, more: str = "") -
     if changed:
         tell(node.local, f"is {flag}{more}" if on else f"is no longer {flag}")
     else:
-        tell(node.local, f"is {flag}{more} already: nothing to do" if on else f"is not {flag}: nothing to do")
+        tell(
+            node.local,
+            f"is {flag}{more} already: nothing to do" if on else f"is not {flag}: nothing to do",
+        )
 
 
 @click.command("annotate")
@@ -105,10 +112,11 @@ def _tell_flag(node: Node, flag: str, on: bool, changed: bool, more: str = "") -
 @click.argument("text", required=False)
 @in_store()
 def annotate(loom: Loom, name: str, node: str, text: str | None) -> None:
-    """Make a remark on a node, and print its id.
+    """Write an annotation on a node, and print its id.
 
-    It stands beside the conversation and is not read, unless `exclude --undo` lets it be. TEXT is the remark; - or nothing is
-    standard input.
+    An annotation is not part of the conversation. Models read it only after `loom tree exclude
+    --undo`.
+    Without TEXT, or with -, the text is read from standard input.
     """
     tree, found = _find(loom, name, node)
     made = tree.annotate(found.id, given_text(text, "say"))
@@ -120,25 +128,33 @@ def annotate(loom: Loom, name: str, node: str, text: str | None) -> None:
 @click.argument("name", metavar="TREE")
 @click.argument("node")
 @click.argument("target", metavar="NODE|TREE/NODE")
-@click.option("--label", default="", help="Why.")
-@click.option("--undo", is_flag=True, help="Take it back.")
+@click.option("--label", default="", metavar="TEXT", help="What the link means.")
+@click.option("--undo", is_flag=True, help="Remove the link.")
 @in_store()
 def link(loom: Loom, name: str, node: str, target: str, label: str, undo: bool) -> None:
-    """Link a node to another, of this tree or of another one."""
+    """Link a node to a node of this tree or another tree."""
     tree, found = _find(loom, name, node)
     where, _, end_name = target.rpartition("/")
     other = loom.tree(where) if where else tree
     end = other.node(end_name)
     foreign = other.id if other.id != tree.id else ""
     told = f"{foreign}/{end.local}" if foreign else end.local
-    held = next((tied for tied in tree.marks(found).links if (tied.target, tied.tree) == (end.id, foreign)), None)
+    held = next(
+        (tied for tied in tree.marks(found).links if (tied.target, tied.tree) == (end.id, foreign)),
+        None,
+    )
     if undo and held is None:
         tell(found.local, f"is not linked to {told}: nothing to do")
     elif held is not None and not undo and held.label == label:
         tell(found.local, f"is linked to {told} already: nothing to do")
     else:
         tree.link(found.id, f"{foreign}/{end.id}" if foreign else end.id, label, on=not undo)
-        tell(found.local, f"is no longer linked to {told}" if undo else f"is linked to {told}{f' as {label}' if label else ''}")
+        tell(
+            found.local,
+            f"is no longer linked to {told}"
+            if undo
+            else f"is linked to {told}{f' as {label}' if label else ''}",
+        )
 
 
 def _find(loom: Loom, name: str, node: str) -> tuple[LoomTree, Node]:

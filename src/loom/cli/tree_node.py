@@ -1,4 +1,6 @@
-"""`loom tree show --node`: one node in full, with what it was made from, what hangs on it, and who said what of it."""
+"""`loom tree show --node`: one node in full, with what it was made from, what hangs on it, and who
+said what of it.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -50,7 +52,9 @@ def _look_around(loom: Loom, tree: LoomTree, node: Node) -> _Near:
     return _Near(
         node=node,
         marks=marks,
-        author=marks.origin.author or (node.message.author if node.message else "") or agents.get(node.session, ""),
+        author=marks.origin.author
+        or (node.message.author if node.message else "")
+        or agents.get(node.session, ""),
         pruned=any(twig.pruned for twig in tree.twigs() if twig.key == node.seq),
         above=above,
         continuations=[made for made, (edge, _) in below if edge == "continuation"],
@@ -61,7 +65,9 @@ def _look_around(loom: Loom, tree: LoomTree, node: Node) -> _Near:
 
 
 def _by_edge(loom: Loom, tree: LoomTree, node: Node | None) -> list[tuple[Node, tuple[str, str]]]:
-    """What hangs on a node, or on none: each with how it hangs there, and what it was edited from."""
+    """The children of a node, or the roots: each with its edge and the node that it was edited
+    from.
+    """
     children = loom.store.trees.children(tree.stored.row.key, node)
     marks = loom.store.trees.marks(tree.stored.row.key, [child.seq for child in children])
     hung = [marks.get(child.seq, Marks()).hung for child in children]
@@ -84,12 +90,17 @@ def _report(tree: LoomTree, near: _Near) -> dict[str, Any]:
         "flags": to_builtins(marks.flags),
         "pruned": near.pruned,
         "sources": to_builtins(marks.sources),
-        "links": [{"target": link.target, "tree": link.tree, "label": link.label} for link in marks.links],
+        "links": [
+            {"target": link.target, "tree": link.tree, "label": link.label} for link in marks.links
+        ],
         "continuations": [other.local for other in near.continuations],
         "annotations": [other.local for other in near.annotations],
         "versions": [other.local for other in near.versions],
         "message": to_builtins(node.message) if node.message else None,
-        "history": [{"author": mark.author, "created": mark.created, **to_builtins(mark.data)} for mark in near.history],
+        "history": [
+            {"author": mark.author, "created": mark.created, **to_builtins(mark.data)}
+            for mark in near.history
+        ],
     }
 
 
@@ -98,7 +109,10 @@ def _print(loom: Loom, tree: LoomTree, near: _Near) -> None:
     who = style(near.author or speaker(node.role), fg=COLOURS.get(node.role), bold=True)
     when = f" · {age(node.created, now)}" if node.created else ""
     looks = marks_of(marks.flags, near.pruned)[1]
-    say(f"{style(node.local, fg='blue', bold=True)} {who}  {looks}{dim(plural(node.tokens, 'token') + when)}")
+    say(
+        f"{style(node.local, fg='blue', bold=True)} {who}  "
+        f"{looks}{dim(plural(node.tokens, 'token') + when)}"
+    )
     say(dim(node.id))
     say()
     for line in _body(node):
@@ -106,7 +120,10 @@ def _print(loom: Loom, tree: LoomTree, near: _Near) -> None:
     say()
     _print_nodes("after", [near.above] if near.above else [])
     if marks.hung.edited_from:
-        _print_nodes("version of" if marks.hung.edge == "version" else "edit of", [tree.node(marks.hung.edited_from)])
+        _print_nodes(
+            "version of" if marks.hung.edge == "version" else "edit of",
+            [tree.node(marks.hung.edited_from)],
+        )
     for source in marks.sources:
         _print_end(loom, tree, source.role, source.node, source.tree)
     for link in marks.links:
@@ -115,7 +132,11 @@ def _print(loom: Loom, tree: LoomTree, near: _Near) -> None:
     _print_nodes("annotations", near.annotations)
     _print_nodes("then", near.continuations)
     for n, mark in enumerate(near.history):
-        _print_line("history" if n == 0 else "", f"{mark.author or 'human'} {_happened(loom, tree, mark)}", age(mark.created, now))
+        _print_line(
+            "history" if n == 0 else "",
+            f"{mark.author or 'human'} {_happened(loom, tree, mark)}",
+            age(mark.created, now),
+        )
 
 
 def _body(node: Node) -> Iterable[str]:
@@ -140,14 +161,18 @@ def _print_nodes(what: str, nodes: Sequence[Node]) -> None:
         say(f"  {dim(f'{lead:<{_WIDE}}')}  {style(node.local, fg='blue')}  {words}")
 
 
-def _print_end(loom: Loom, tree: LoomTree, what: str, name: str, other: str, label: str = "") -> None:
+def _print_end(
+    loom: Loom, tree: LoomTree, what: str, name: str, other: str, label: str = ""
+) -> None:
     """The other end of a link or of a source; what is not here is only named."""
     node = _found(loom, tree, name, other)
     where = (f"{other}/" if other else "") + (node.local if node else name)
     told = f"{label}  " if label else ""
     room = max(terminal.width() - columns_of(where + told) - _WIDE - 6, ROOM)
     words = one_line(words_of(node), room) if node else dim("(not here)")
-    say(f"  {dim(f'{what:<{_WIDE}}')}  {style(where, fg='blue')}  {style(told, fg='yellow')}{words}")
+    say(
+        f"  {dim(f'{what:<{_WIDE}}')}  {style(where, fg='blue')}  {style(told, fg='yellow')}{words}"
+    )
 
 
 def _found(loom: Loom, tree: LoomTree, name: str, other: str) -> Node | None:
@@ -168,5 +193,9 @@ def _happened(loom: Loom, tree: LoomTree, mark: Mark) -> str:
         case Tied(target, other, label, on):
             node = _found(loom, tree, target, other)
             end = (f"{other}/" if other else "") + (node.local if node else target)
-            return f"linked it to {end}{f' as {label}' if label else ''}" if on else f"took back the link to {end}"
+            return (
+                f"linked it to {end}{f' as {label}' if label else ''}"
+                if on
+                else f"took back the link to {end}"
+            )
     return mark.kind

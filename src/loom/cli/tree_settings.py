@@ -1,4 +1,6 @@
-"""`loom tree agent` and `loom tree set`: who speaks in trees and may do what, and how trees are described and cut."""
+"""`loom tree agent` and `loom tree set`: who speaks in trees and may do what, and how trees are
+described and cut.
+"""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -23,6 +25,7 @@ from loom.errors import ChoiceError, StoreError, shorten
 
 DEFAULT = "default"  # takes an override back
 _GRANTS = click.Choice([*PERMISSIONS, "all"])
+_GRANT_NAMES = f"{', '.join(PERMISSIONS)} or all"
 _PREFERENCES = Preferences.__struct_fields__
 _WIDE = 20
 
@@ -31,13 +34,38 @@ _WIDE = 20
 
 @click.command("agent")
 @click.argument("name", required=False)
-@click.option("--kind", type=click.Choice(["human", "model"]), help="What it is; model by default.")
-@click.option("--system", help="Its system text, which stands before that of a tree.")
-@click.option("--model", help="The model that answers as it.")
-@click.option("--window", type=click.IntRange(min=0), help="How many tokens it is given at most; 0: as many as its model takes.")
-@click.option("--allow", type=_GRANTS, multiple=True, help="What it may do; several.")
-@click.option("--deny", type=_GRANTS, multiple=True, help="What it may not do any more; several.")
-@click.option("--json", "as_json", is_flag=True, help="Print the agent, or the list of them, as JSON.")
+@click.option(
+    "--kind", type=click.Choice(["human", "model"]), help="Kind of the agent (default: model)."
+)
+@click.option(
+    "--system",
+    metavar="TEXT",
+    help="System text of the agent. It comes before the system text of a tree.",
+)
+@click.option("--model", metavar="NAME", help="Model that answers for the agent.")
+@click.option(
+    "--window",
+    type=click.IntRange(min=0),
+    metavar="TOKENS",
+    help="Window of the agent; 0 means the window of its model.",
+)
+@click.option(
+    "--allow",
+    type=_GRANTS,
+    multiple=True,
+    metavar="PERMISSION",
+    help=f"Grant a permission (repeatable): {_GRANT_NAMES}.",
+)
+@click.option(
+    "--deny",
+    type=_GRANTS,
+    multiple=True,
+    metavar="PERMISSION",
+    help="Take a permission away (repeatable).",
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the agent, or the list of agents, as JSON."
+)
 @in_store()
 def agent_command(
     loom: Loom,
@@ -50,11 +78,16 @@ def agent_command(
     deny: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """List the agents of a project, show one, or make or change one.
+    """List agents, show one, or create or change one.
 
-    A human may do everything and a model nothing but speak, unless --allow or --deny says otherwise.
+    By default, a human has every permission, and a model may only speak.
     """
-    given: dict[str, Any] = {"kind": kind, "system_prompt": system, "model": model, "window": window}
+    given: dict[str, Any] = {
+        "kind": kind,
+        "system_prompt": system,
+        "model": model,
+        "window": window,
+    }
     changes = {key: value for key, value in given.items() if value is not None}
     if name is None:
         if changes or allow or deny:
@@ -72,7 +105,10 @@ def agent_command(
         before = None
     if not (changes or allow or deny):
         if before is None:
-            raise ChoiceError(f"there is no agent {shorten(name)!r} in project {loom.scope.project!r}; --kind model makes one")
+            raise ChoiceError(
+                f"there is no agent {shorten(name)!r} in project {loom.scope.project!r}; --kind "
+                "model makes one"
+            )
         _print_agent(before, as_json)
         return
     if "window" in changes:
@@ -84,8 +120,12 @@ def agent_command(
     tell(name, f"is {'changed' if before else 'known now'}: {_told(made)}")
 
 
-def _changed(before: Agent, changes: Mapping[str, Any], allow: tuple[str, ...], deny: tuple[str, ...]) -> Agent:
-    """The agent with all changes at once: a grant is judged by what it comes to, whatever order it was given in."""
+def _changed(
+    before: Agent, changes: Mapping[str, Any], allow: tuple[str, ...], deny: tuple[str, ...]
+) -> Agent:
+    """The agent with all changes at once: a grant is judged by what it comes to, whatever order it
+    was given in.
+    """
     if both := sorted(set(allow) & set(deny)):
         raise ChoiceError(f"{both[0]} is allowed and denied; choose one")
     described = replace(before, **changes)
@@ -100,7 +140,11 @@ def _changed(before: Agent, changes: Mapping[str, Any], allow: tuple[str, ...], 
 
 def _told(agent: Agent) -> str:
     granted = _granted(agent)
-    return f"a {agent.kind} with {', '.join(granted)}" if granted else f"a {agent.kind} that may only speak"
+    return (
+        f"a {agent.kind} with {', '.join(granted)}"
+        if granted
+        else f"a {agent.kind} that may only speak"
+    )
 
 
 def _granted(agent: Agent) -> list[str]:
@@ -118,7 +162,16 @@ def _print_agents(agents: list[Agent], as_json: bool) -> None:
     if not agents:
         say("no agents in this project" + dim("; loom tree agent NAME --kind model makes one"))
         return
-    rows = [(a.name, a.kind, a.model or "–", f"{a.window:,}" if a.window else "–", " ".join(_granted(a)) or "–") for a in agents]
+    rows = [
+        (
+            a.name,
+            a.kind,
+            a.model or "–",
+            f"{a.window:,}" if a.window else "–",
+            " ".join(_granted(a)) or "–",
+        )
+        for a in agents
+    ]
     print_table(("name", "kind", "model", "window", "may use"), rows, cut=4, right=(3,))
 
 
@@ -129,16 +182,26 @@ def _print_agent(agent: Agent, as_json: bool) -> None:
     say(f"{style(agent.name, bold=True)}  {agent.kind}")
     window = f"{agent.window:,} tokens" if agent.window else ""
     granted = ", ".join(_granted(agent)) or "nothing"
-    for what, value in (("model", agent.model), ("window", window), ("system", agent.system_prompt), ("may use", granted)):
+    for what, value in (
+        ("model", agent.model),
+        ("window", window),
+        ("system", agent.system_prompt),
+        ("may use", granted),
+    ):
         if value:
-            say(f"  {dim(f'{what:<{_WIDE}}')} {one_line(value, max(terminal.width() - _WIDE - 3, 20))}")
+            say(
+                f"  {dim(f'{what:<{_WIDE}}')} "
+                f"{one_line(value, max(terminal.width() - _WIDE - 3, 20))}"
+            )
 
 
 # Trees and preferences
 
 
 class _Wanted(Struct, frozen=True):
-    """A preference that was given; none where it was not, and `default` where an override is taken back."""
+    """A preference that was given; none where it was not, and `default` where an override is taken
+    back.
+    """
 
     strategy: str | None
     recent: str | None
@@ -151,8 +214,12 @@ class _Wanted(Struct, frozen=True):
     def over(self, before: Preferences) -> Preferences:
         return Preferences(
             before.truncation_strategy if self.strategy is None else _strategy(self.strategy),
-            before.minimum_recent_nodes if self.recent is None else _number("--minimum-recent-nodes", self.recent, 1),
-            before.token_buffer if self.buffer is None else _number("--token-buffer", self.buffer, 0),
+            before.minimum_recent_nodes
+            if self.recent is None
+            else _number("--minimum-recent-nodes", self.recent, 1),
+            before.token_buffer
+            if self.buffer is None
+            else _number("--token-buffer", self.buffer, 0),
         )
 
 
@@ -171,23 +238,44 @@ def _option_name(given: str) -> str:
 def _number(option: str, given: str, least: int) -> int | None:
     if given == DEFAULT:
         return None
-    if not (given.isascii() and given.isdecimal() and least <= int(given[:12]) and len(given) <= 12):
-        raise ChoiceError(f"{option} takes a number from {least}, or {DEFAULT}; found {shorten(given)!r}")
+    if not (
+        given.isascii() and given.isdecimal() and least <= int(given[:12]) and len(given) <= 12
+    ):
+        raise ChoiceError(
+            f"{option} takes a number from {least}, or {DEFAULT}; found {shorten(given)!r}"
+        )
     return int(given)
 
 
 @click.command("set", context_settings={"token_normalize_func": _option_name})
 @click.argument("name", metavar="[TREE]", required=False)
-@click.option("--title", help="What the tree is called.")
-@click.option("--description", help="What it is about, for people.")
-@click.option("--system", help="Its system text.")
-@click.option("--with-system/--without-system", "with_system", default=None, help="Whether a buffer's system text is sent too.")
-@click.option("--model", help="The model that it is for.")
-@click.option("--truncation-strategy", "strategy", metavar="S", help=f"What goes where it is too long: {', '.join(TRUNCATIONS)}.")
-@click.option("--minimum-recent-nodes", "recent", metavar="N", help="So many of the last nodes stay.")
-@click.option("--token-buffer", "buffer", metavar="N", help="Tokens of the window that are kept for the answer.")
-@click.option("--all-projects", is_flag=True, help="Set preferences for all projects, not for one project or tree.")
-@click.option("--json", "as_json", is_flag=True, help="Print what holds, and where each preference comes from, as JSON.")
+@click.option("--title", metavar="TEXT", help="Title of the tree.")
+@click.option("--description", metavar="TEXT", help="Description for people. Models do not see it.")
+@click.option("--system", metavar="TEXT", help="System text of the tree.")
+@click.option(
+    "--with-system/--without-system",
+    "with_system",
+    default=None,
+    help="Send the system text of a buffer, or do not.",
+)
+@click.option("--model", metavar="NAME", help="Model that the tree is for.")
+@click.option(
+    "--truncation-strategy",
+    "strategy",
+    metavar="NAME",
+    help=f"How a path that is too long is shortened: {', '.join(TRUNCATIONS)}.",
+)
+@click.option("--minimum-recent-nodes", "recent", metavar="N", help="Always keep the last N nodes.")
+@click.option(
+    "--token-buffer", "buffer", metavar="N", help="Reserve N tokens of the window for the answer."
+)
+@click.option("--all-projects", is_flag=True, help="Set preferences for all projects.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print the settings, and where each preference comes from, as JSON.",
+)
 @in_store()
 def set_command(
     loom: Loom,
@@ -203,14 +291,25 @@ def set_command(
     all_projects: bool,
     as_json: bool,
 ) -> None:
-    """Describe a tree, or say how trees are cut.
+    """Describe a tree, or set how a long tree is shortened.
 
-    The three preferences hold for TREE; without TREE, for the trees of the project; with --all-projects, for the trees of all
-    projects. A tree outranks its project, and a project outranks --all-projects. The value `default` takes a preference back.
-    Without options, tells what holds and where it comes from.
+    The three preferences (--truncation-strategy, --minimum-recent-nodes and --token-buffer) apply
+    to TREE.
+    Without TREE, they apply to all trees of the project; with --all-projects, to all trees of all
+    projects.
+    The setting of a tree comes first, then the setting of its project, then that of --all-projects.
+    The value `default` removes a preference.
+
+    Without options, the command shows the current settings and where each comes from.
     """
     wanted = _Wanted(strategy, recent, buffer)
-    told = {"title": title, "description": description, "system": system, "with-system": with_system, "model": model}
+    told = {
+        "title": title,
+        "description": description,
+        "system": system,
+        "with-system": with_system,
+        "model": model,
+    }
     given = [f"--{option}" for option, value in told.items() if value is not None]
     if name is None:
         if given:
@@ -224,7 +323,10 @@ def set_command(
         raise ChoiceError("--all-projects is for the trees of all projects; leave out TREE")
     tree = loom.tree(name)
     if with_system is not None and tree.head.mode == "dialogue":
-        raise ChoiceError(f"tree {tree.id} is a dialogue, which always has its system text; --with-system is for buffers")
+        raise ChoiceError(
+            f"tree {tree.id} is a dialogue, which always has its system text; --with-system is "
+            "for buffers"
+        )
     if given or wanted.any:
         tree.change(
             title=title,
@@ -247,23 +349,41 @@ def _prefer(loom: Loom, wanted: _Wanted, all_projects: bool) -> None:
 
 
 def _print_set(loom: Loom, tree: LoomTree | None, as_json: bool) -> None:
-    held = {name: {"value": value, "from": whose} for name, (value, whose) in _preferences(loom, tree).items()}
+    held = {
+        name: {"value": value, "from": whose}
+        for name, (value, whose) in _preferences(loom, tree).items()
+    }
     about: dict[str, Any] = {}
     if tree is not None:
         head = tree.head
-        about = {"tree": tree.id, "title": tree.title, "mode": head.mode, "description": head.description}
-        about |= {"system": head.system_context, "with_system": head.mode == "dialogue" or head.buffer_mode_system_context}
+        about = {
+            "tree": tree.id,
+            "title": tree.title,
+            "mode": head.mode,
+            "description": head.description,
+        }
+        about |= {
+            "system": head.system_context,
+            "with_system": head.mode == "dialogue" or head.buffer_mode_system_context,
+        }
         about |= {"model": head.model}
     if as_json:
         say(to_json(about | {"preferences": held}))
         return
     room = max(terminal.width() - _WIDE - 5, 20)
     for what, value in about.items():
-        if value != "" and what not in ("tree", "title") and (what != "with_system" or about["mode"] == "buffer"):
+        if (
+            value != ""
+            and what not in ("tree", "title")
+            and (what != "with_system" or about["mode"] == "buffer")
+        ):
             shown = ("yes" if value else "no") if isinstance(value, bool) else one_line(value, room)
             _print_line(what.replace("_", " "), shown)
         elif what == "title":
-            say(f"{style(one_line(value or '(no title)', room), bold=True)}  {style(about['tree'], fg='blue')}")
+            say(
+                f"{style(one_line(value or '(no title)', room), bold=True)}  "
+                f"{style(about['tree'], fg='blue')}"
+            )
     for what, each in held.items():
         _print_line(what.replace("_", " "), str(each["value"]), str(each["from"]))
 
@@ -276,9 +396,23 @@ def _preferences(loom: Loom, tree: LoomTree | None) -> dict[str, tuple[str | int
     """What holds of each preference, and who says so."""
     usual = policy("tree")
     layers: list[tuple[str, Mapping[str, Any]]] = [
-        (DEFAULT, dict(zip(_PREFERENCES, (usual.strategy, usual.minimum_recent_nodes, usual.reserve), strict=True))),
+        (
+            DEFAULT,
+            dict(
+                zip(
+                    _PREFERENCES,
+                    (usual.strategy, usual.minimum_recent_nodes, usual.reserve),
+                    strict=True,
+                )
+            ),
+        ),
         ("all projects", asdict(loom.app_preferences)),
         ("project", asdict(loom.store.settings.preferences(loom.scope))),
         *([("tree", asdict(tree.head.preferences))] if tree else []),
     ]
-    return {name: (value, whose) for whose, layer in layers for name, value in layer.items() if value is not None}
+    return {
+        name: (value, whose)
+        for whose, layer in layers
+        for name, value in layer.items()
+        if value is not None
+    }

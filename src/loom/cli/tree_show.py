@@ -1,4 +1,6 @@
-"""`loom tree show` and `loom tree path`: a tree as a picture, one of its nodes in full, and a path as it is read."""
+"""`loom tree show` and `loom tree path`: a tree as a picture, one of its nodes in full, and a path
+as it is read.
+"""
 
 from typing import Any
 
@@ -7,7 +9,18 @@ from msgspec import to_builtins
 
 from loom.cli import terminal
 from loom.cli.store import in_store
-from loom.cli.terminal import COLOURS, age, clean, columns_of, dim, fitted, one_line, plural, say, style
+from loom.cli.terminal import (
+    COLOURS,
+    age,
+    clean,
+    columns_of,
+    dim,
+    fitted,
+    one_line,
+    plural,
+    say,
+    style,
+)
 from loom.cli.tree_look import ROOM, marks_of, speaker, words_of
 from loom.cli.tree_node import show_node
 from loom.conversation.canonical import to_json
@@ -28,21 +41,59 @@ HERE = "◀ here"
 
 @click.command("show")
 @click.argument("name", metavar="TREE")
-@click.option("--node", "only", metavar="NODE", help="One node in full: its words, what hangs on it, and who said what of it.")
-@click.option("--at", metavar="NODE", help="Look from here; by default from where you stand.")
-@click.option("--depth", type=click.IntRange(min=0), help="So many steps below the root, and the way to where you stand.")
-@click.option("--lines", type=click.IntRange(min=1), default=LINES, show_default=True, help="So many lines at most.")
-@click.option("--all", "every", is_flag=True, help="No limit; only what is nested past 12 forks stays folded.")
-@click.option("--json", "as_json", is_flag=True, help="Print the tree with all its nodes, or the one node, as a JSON object.")
+@click.option(
+    "--node",
+    "only",
+    metavar="NODE",
+    help="Show one node in full: its text, what is attached to it, and its history.",
+)
+@click.option(
+    "--at", metavar="NODE", help="Draw the tree as seen from this node (default: the current node)."
+)
+@click.option(
+    "--depth",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Show N levels below the root, and the path to the current node.",
+)
+@click.option(
+    "--lines",
+    type=click.IntRange(min=1),
+    default=LINES,
+    show_default=True,
+    metavar="N",
+    help="Print at most N lines.",
+)
+@click.option(
+    "--all",
+    "every",
+    is_flag=True,
+    help="Print everything. Only what is more than 12 forks deep stays folded.",
+)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print the tree with all its nodes, or the node of --node, as a JSON object.",
+)
 @in_store()
 def show_tree(
-    loom: Loom, name: str, only: str | None, at: str | None, depth: int | None, lines: int, every: bool, as_json: bool
+    loom: Loom,
+    name: str,
+    only: str | None,
+    at: str | None,
+    depth: int | None,
+    lines: int,
+    every: bool,
+    as_json: bool,
 ) -> None:
-    """Draw a tree, or show one of its nodes in full.
+    """Draw a tree, or show one node in full.
 
-    A straight run of nodes goes down; each branch is drawn beside it, ╌ leads to an annotation, ≈ to a version. What there is no
-    room for is folded, the farthest from you first.
-    Marks: ★ bookmarked, ⚲ pinned, ⊘ excluded, ✂ pruned, ⊕ an annotation that is read.
+    Nodes that follow each other are drawn downwards. Branches are indented. The line ╌ leads to an
+    annotation, ≈ to a version.
+    If the tree is too long, the nodes that are farthest from the current node are folded.
+
+    Marks: ★ bookmarked, ⚲ pinned, ⊘ excluded, ✂ pruned, ⊕ annotation that is read.
     """
     if only is not None and (at is not None or depth is not None or every):
         raise ChoiceError("--node shows one node; --at, --depth and --all are for the picture")
@@ -51,7 +102,9 @@ def show_tree(
         show_node(loom, tree, tree.node(only), as_json)
         return
     twigs = tree.twigs()
-    standing = loom.store.sessions.on_tree(tree.stored.row, loom.scope.agent) or loom.store.sessions.on_tree(tree.stored.row, "")
+    standing = loom.store.sessions.on_tree(
+        tree.stored.row, loom.scope.agent
+    ) or loom.store.sessions.on_tree(tree.stored.row, "")
     here = tree.node(at).seq if at is not None else _standing_at(tree, standing)
     if as_json:
         say(to_json(_tree_report(loom, tree, twigs, here)))
@@ -70,14 +123,22 @@ def _standing_at(tree: LoomTree, standing: SessionRow | None) -> int | None:
 def _print_draft(drafted: str) -> None:
     """What stands at the end of a buffer and is no node yet."""
     if drafted:
-        say(f"{style('┆', fg='yellow')} {dim('not committed')}  {one_line(drafted, max(terminal.width() - 17, ROOM))}")
+        say(
+            f"{style('┆', fg='yellow')} {dim('not committed')}  "
+            f"{one_line(drafted, max(terminal.width() - 17, ROOM))}"
+        )
 
 
 # The picture
 
 
 def print_tree(
-    loom: Loom, tree: LoomTree, twigs: list[Twig], here: int | None, lines: int | None = LINES, depth: int | None = None
+    loom: Loom,
+    tree: LoomTree,
+    twigs: list[Twig],
+    here: int | None,
+    lines: int | None = LINES,
+    depth: int | None = None,
 ) -> None:
     """A tree from its head to its last branch, seen from a node."""
     _print_head(loom, tree, sizes(twigs))
@@ -91,14 +152,30 @@ def print_tree(
 
 def _print_head(loom: Loom, tree: LoomTree, size: Sizes) -> None:
     room = max(terminal.width() - len(tree.id) - 2, ROOM)
-    say(f"{style(one_line(tree.title or '(no title)', room), bold=True)}  {style(tree.id, fg='blue')}")
-    told = [tree.head.mode, plural(size.nodes, "node"), plural(size.branches, "branch", "branches"), f"depth {size.depth:,}"]
-    told += [plural(count, noun) for count, noun in ((size.annotations, "annotation"), (size.versions, "version")) if count]
+    say(
+        f"{style(one_line(tree.title or '(no title)', room), bold=True)}  "
+        f"{style(tree.id, fg='blue')}"
+    )
+    told = [
+        tree.head.mode,
+        plural(size.nodes, "node"),
+        plural(size.branches, "branch", "branches"),
+        f"depth {size.depth:,}",
+    ]
+    told += [
+        plural(count, noun)
+        for count, noun in ((size.annotations, "annotation"), (size.versions, "version"))
+        if count
+    ]
     say(dim(" · ".join(told)))
     if tree.head.description:
         say(dim(one_line(tree.head.description, terminal.width())))
     now, stand = loom.now(), loom.store.trees.sessions_on(tree.stored.row.key)
-    places = [f"{agent or 'human'} at {local} ({age(updated, now)})" for _, agent, local, updated in stand if local]
+    places = [
+        f"{agent or 'human'} at {local} ({age(updated, now)})"
+        for _, agent, local, updated in stand
+        if local
+    ]
     more = f" and {len(places) - STANDING} more" if len(places) > STANDING else ""
     if places:
         say(dim(one_line(", ".join(places[:STANDING]) + more, terminal.width())))
@@ -107,7 +184,10 @@ def _print_head(loom: Loom, tree: LoomTree, size: Sizes) -> None:
 
 def _drawn(line: Line, read: dict[int, Node]) -> str:
     if line.twig is None:
-        return dim(line.lead + one_line(_folded(line), max(terminal.width() - columns_of(line.lead), LEAST)))
+        return dim(
+            line.lead
+            + one_line(_folded(line), max(terminal.width() - columns_of(line.lead), LEAST))
+        )
     twig, node = line.twig, read[line.twig.key]
     lead = dim(line.lead)
     left = terminal.width() - columns_of(line.lead + twig.local)
@@ -117,12 +197,18 @@ def _drawn(line: Line, read: dict[int, Node]) -> str:
     marks, looks = marks_of(twig.flags, twig.pruned, room)
     words = one_line(words_of(node), max(room - columns_of(marks), LEAST))
     if twig.pruned:
-        faint = click.style(f"{clean(who)}  ", dim=True) + marks + click.style(words, dim=True, strikethrough=True)
+        faint = (
+            click.style(f"{clean(who)}  ", dim=True)
+            + marks
+            + click.style(words, dim=True, strikethrough=True)
+        )
         return f"{lead}{dim(twig.local)} {faint}{style(here, fg='yellow', bold=True)}"
     bright = {"bold": True} if line.on_path else {}
     name = style(twig.local, fg="blue", **bright)
     role = style(who, fg=COLOURS.get(twig.role), **bright)
-    return f"{lead}{name} {role}  {looks}{style(words, **bright)}{style(here, fg='yellow', bold=True)}"
+    return (
+        f"{lead}{name} {role}  {looks}{style(words, **bright)}{style(here, fg='yellow', bold=True)}"
+    )
 
 
 def _folded(line: Line) -> str:
@@ -145,7 +231,10 @@ def _tree_report(loom: Loom, tree: LoomTree, twigs: list[Twig], here: int | None
         "mode": tree.head.mode,
         "description": tree.head.description,
         "sizes": to_builtins(sizes(twigs)),
-        "sessions": [{"id": s, "agent": agent, "at": at, "updated": updated} for s, agent, at, updated in standing],
+        "sessions": [
+            {"id": s, "agent": agent, "at": at, "updated": updated}
+            for s, agent, at, updated in standing
+        ],
         "at": local.get(here) if here is not None else None,
         "nodes": [
             {
@@ -169,22 +258,36 @@ def _tree_report(loom: Loom, tree: LoomTree, twigs: list[Twig], here: int | None
 
 @click.command("path")
 @click.argument("name", metavar="TREE")
-@click.option("--at", metavar="NODE", help="The path to this node; by default to where you stand.")
-@click.option("--last", type=click.IntRange(min=1), default=LAST, show_default=True, help="So many nodes, the newest.")
-@click.option("--json", "as_json", is_flag=True, help="Print the steps as JSON.")
+@click.option(
+    "--at", metavar="NODE", help="Show the path to this node (default: the current node)."
+)
+@click.option(
+    "--last",
+    type=click.IntRange(min=1),
+    default=LAST,
+    show_default=True,
+    metavar="N",
+    help="Show the newest N nodes.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the nodes of the path as JSON.")
 @in_store()
 def show_path(loom: Loom, name: str, at: str | None, last: int, as_json: bool) -> None:
-    """Show the path to a node as it is read.
+    """Show the path to a node, as a model reads it.
 
-    What is hidden stands there faint, with the reason. What comes in beside the path says as what: a version that stands for a
-    node, an annotation, a node of elsewhere that one was made from.
+    Hidden nodes are dim, with the reason. Nodes that are added to the path name their kind: a
+    version, an annotation or a source.
     """
     tree = loom.tree(name)
     steps, count = tree.path(at, last=last)
     agents = loom.store.trees.agents_of(tree.stored.row.key)
     drafted = tree.session().drafted if at is None else ""
     if as_json:
-        told = {"tree": tree.id, "nodes": count, "steps": [_step_report(step, agents) for step in steps], "draft": drafted}
+        told = {
+            "tree": tree.id,
+            "nodes": count,
+            "steps": [_step_report(step, agents) for step in steps],
+            "draft": drafted,
+        }
         say(to_json(told))
         return
     if not steps and not drafted:
@@ -204,11 +307,16 @@ def _step_line(step: Step, who: str, wide: int) -> str:
     why = step.hidden or step.beside
     marks, looks = marks_of(step.marks.flags, step.hidden == "pruned")
     reason = f"({why}) " if why else ""
-    words = one_line(words_of(node), max(terminal.width() - wide - columns_of(who + marks + reason) - 4, ROOM))
+    words = one_line(
+        words_of(node), max(terminal.width() - wide - columns_of(who + marks + reason) - 4, ROOM)
+    )
     if step.hidden:
         return dim(f"{node.local:<{wide}}  {who}  {marks}{reason}{words}")
     colour = COLOURS.get(node.role)
-    return f"{style(f'{node.local:<{wide}}', fg='blue')}  {style(who, fg=colour)}  {looks}{style(reason, fg='yellow')}{words}"
+    return (
+        f"{style(f'{node.local:<{wide}}', fg='blue')}  {style(who, fg=colour)}  "
+        f"{looks}{style(reason, fg='yellow')}{words}"
+    )
 
 
 def _author(step: Step, agents: dict[int, str]) -> str:
@@ -218,5 +326,16 @@ def _author(step: Step, agents: dict[int, str]) -> str:
 
 def _step_report(step: Step, agents: dict[int, str]) -> dict[str, Any]:
     node = step.node
-    told = {"id": node.id, "local": node.local, "role": node.role, "author": _author(step, agents), "hidden": step.hidden}
-    return told | {"beside": step.beside, "flags": to_builtins(step.marks.flags), "tokens": node.tokens, "text": words_of(node)}
+    told = {
+        "id": node.id,
+        "local": node.local,
+        "role": node.role,
+        "author": _author(step, agents),
+        "hidden": step.hidden,
+    }
+    return told | {
+        "beside": step.beside,
+        "flags": to_builtins(step.marks.flags),
+        "tokens": node.tokens,
+        "text": words_of(node),
+    }

@@ -34,7 +34,10 @@ LOOKS: dict[Action, tuple[str, str, str]] = {
 
 
 class Stretch(Struct):
-    """Neighbouring messages to which the same was done by the same rule. The span counts what was read, `messages` all."""
+    """Neighbouring messages to which the same was done by the same rule.
+
+    The span counts what was read, `messages` all.
+    """
 
     span: Span
     messages: int
@@ -47,9 +50,15 @@ class Stretch(Struct):
 
 
 def stretches(report: Report) -> Iterator[Stretch]:
-    """The history in stretches: kept messages in a row are one, what was cut or left out is told each by itself."""
+    """The history in stretches: kept messages in a row are one, what was cut or left out is told
+    each by itself.
+    """
     last: Stretch | None = None
-    windows = {item.place: item.returns_at for item in report.items if item.zone == "history" and item.action != "hidden"}
+    windows = {
+        item.place: item.returns_at
+        for item in report.items
+        if item.zone == "history" and item.action != "hidden"
+    }
     for span, item in _entries(report):
         if last is not None and last.action == item.action == "kept" and last.rule == item.rule:
             last.span = Span(last.span.start, span.stop)
@@ -60,7 +69,16 @@ def stretches(report: Report) -> Iterator[Stretch]:
         if last is not None:
             yield last
         messages = sum(map(report.places.count, range(span.start, span.stop)))
-        last = Stretch(span, messages, item.action, item.rule, item.before, item.after, item.handles, windows[item.place])
+        last = Stretch(
+            span,
+            messages,
+            item.action,
+            item.rule,
+            item.before,
+            item.after,
+            item.handles,
+            windows[item.place],
+        )
     if last is not None:
         yield last
 
@@ -76,16 +94,30 @@ def _entries(report: Report) -> Iterator[tuple[Span, Item]]:
 
 @click.command()
 @weaving
-@click.option("--dialect", "name", help="The dialect of the request: openai, responses, anthropic or document; its own by default.")
 @click.option(
-    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Where to write the request; - is standard output."
+    "--dialect",
+    "name",
+    metavar="NAME",
+    help="Dialect (API format) of the request: openai, responses, anthropic or document (default: "
+    "the dialect of the input).",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object: the request (unless -o takes it) and the report.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File to write the request to; - is standard output.",
+)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print the request (without -o) and the report as one JSON object.",
+)
 def weave(asked: Asked, name: str | None, output: Path | None, as_json: bool) -> None:
-    """Weave a request that fits, and tell what went and why.
+    """Build a request that fits the window, and show what was left out.
 
-    From a transcript, a kept session or a kept tree.
-    The request is part of the JSON, or goes to -o; a picture of it is what a person sees.
+    The input is a transcript, a stored session or a stored tree.
+    By default, a picture of the request is printed. To get the request itself, use -o or --json.
     """
     if name:
         dialect(name)
@@ -102,14 +134,19 @@ def weave(asked: Asked, name: str | None, output: Path | None, as_json: bool) ->
             out.write(_written(requests))
     if as_json and output != STANDARD_OUTPUT:
         reports = [report.as_dict() for _, report, _ in found]
-        told = [({} if output else {"request": r}) | {"report": t} for r, t in zip(requests, reports, strict=True)]
+        told = [
+            ({} if output else {"request": r}) | {"report": t}
+            for r, t in zip(requests, reports, strict=True)
+        ]
         say(to_json(told[0] if len(told) == 1 else told))
     elif not as_json:
         _print_all(found, several, asked.file or "", output == STANDARD_OUTPUT)
 
 
-def _print_all(found: list[tuple[Subject, Report, str]], several: bool, file: str, aside: bool) -> None:
-    """What was woven, as a person sees it; on standard error where standard output has the request."""
+def _print_all(
+    found: list[tuple[Subject, Report, str]], several: bool, file: str, aside: bool
+) -> None:
+    """Print pictures of the requests; on standard error if standard output gets the requests."""
     with redirect_stdout(sys.stderr) if aside else nullcontext():
         if several:
             say(dim(f"several runs: weave one as {clean(file)}#N"))
@@ -130,12 +167,18 @@ def _written(requests: list[Any]) -> str:
 
 @click.command()
 @weaving
-@click.option("--full", is_flag=True, help="Print all lines of what stands for messages that were left out.")
+@click.option(
+    "--full",
+    is_flag=True,
+    help="Print the complete text that replaces messages that were left out.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def explain(asked: Asked, full: bool, as_json: bool) -> None:
-    """Tell what is in a request, what is not, and why.
+    """Explain what is in a request, what is not, and why.
 
-    Of a transcript, a kept session or a kept tree: by which rule each part is in or out, and at which window it would return.
+    The input is a transcript, a stored session or a stored tree.
+    Each part is shown with the rule that decided, and with the window at which it would be
+    complete.
     """
     reports = []
     woven, several = asked.woven()
@@ -176,15 +219,33 @@ def print_explained(subject: Subject, report: Report, full: bool) -> None:
     for item in report.items:
         if item.zone != "history":
             label, colour, _ = LOOKS[item.action]
-            size = f"{item.before:,} → {item.after:,}" if item.before != item.after else f"{item.after:,}"
-            name = f"{item.place} {clean(item.zone)}" if item.place.startswith("sections") else item.place
+            size = (
+                f"{item.before:,} → {item.after:,}"
+                if item.before != item.after
+                else f"{item.after:,}"
+            )
+            name = (
+                f"{item.place} {clean(item.zone)}"
+                if item.place.startswith("sections")
+                else item.place
+            )
             say(f"  {style(f'{label:<6}', fg=colour)} {name:<20} {size:>17}  {clean(item.rule)}")
     _print_stretches(report, list(stretches(report)), _cover_lines(report, full))
     _print_mended(report)
     _print_hidden(report)
     say(f"  {summary(report)}")
-    say(dim(f"  a provider can cache the first {report.prefix_tokens:,} tokens ({report.prefix_hash})"))
-    say(dim(f"  about {plural(report.outlook.calls, 'call')} to come; epoch {report.epoch}: {clean(report.epoch_reason)}"))
+    say(
+        dim(
+            f"  a provider can cache the first {report.prefix_tokens:,} tokens "
+            f"({report.prefix_hash})"
+        )
+    )
+    say(
+        dim(
+            f"  about {plural(report.outlook.calls, 'call')} to come; epoch {report.epoch}: "
+            f"{clean(report.epoch_reason)}"
+        )
+    )
     for text in report.notes:
         note(text)
 
@@ -197,30 +258,43 @@ def summary(report: Report) -> str:
     hidden = sum(item.action == "hidden" for item in report.items)
     left_out = sum(stretch.before for stretch in stretches(report) if stretch.action in LEFT_OUT)
     told = sum(item.after for item in report.items if item.action == "covered")
-    return (
-        f"{plural(counts['kept'], 'message')} kept, {counts['shrunk']:,} cut, {counts['dropped'] + counts['covered']:,} left out"
-        f"{f' ({left_out:,} tokens' + (f', {told:,} tell of them)' if told else ')') if left_out else ''}"
-        f"{f', {hidden:,} hidden' if hidden else ''}"
-    )
+    text = f"{plural(counts['kept'], 'message')} kept, {counts['shrunk']:,} cut, "
+    text += f"{counts['dropped'] + counts['covered']:,} left out"
+    if left_out:
+        tells = f", {told:,} tell of them" if told else ""
+        text += f" ({left_out:,} tokens{tells})"
+    if hidden:
+        text += f", {hidden:,} hidden"
+    return text
 
 
 def _print_line(subject: Subject, report: Report) -> None:
     """One of several runs."""
     number, _, name = one_line(subject.title or "#0", 46).partition(" ")
     drawn = f"{bar(report.pressure, 16):<16}"
-    lead = f"{number:<6} {name + ' ' if name else ''}{report.input_tokens:>9,} of {report.usable:,} tokens"
+    lead = (
+        f"{number:<6} {name + ' ' if name else ''}{report.input_tokens:>9,} of "
+        f"{report.usable:,} tokens"
+    )
     say(f"{lead}  {style(drawn, fg='blue')}  {summary(report)}")
 
 
 def _print_head(subject: Subject, report: Report, how: str) -> None:
     title = f"{one_line(subject.title, 60)}: " if subject.title else ""
-    say(f"{title}{style(f'{report.input_tokens:,} tokens', bold=True)} of {report.usable:,}, {report.pressure:.0%} full")
-    say_dim(f"{subject.kind}, {report.model or 'no model named'}, {how}, counted by {report.counter}")
+    say(
+        f"{title}{style(f'{report.input_tokens:,} tokens', bold=True)} of {report.usable:,}, "
+        f"{report.pressure:.0%} full"
+    )
+    say_dim(
+        f"{subject.kind}, {report.model or 'no model named'}, {how}, counted by {report.counter}"
+    )
     say_dim(f"a window of {report.window:,}, {report.reserved_output:,} of it kept for the answer")
 
 
 def _strip(report: Report, found: list[Stretch], columns: int) -> str:
-    """The whole history from left to right, each stretch as wide as its tokens were: what is in, cut and out."""
+    """The whole history from left to right, each stretch as wide as its tokens were: what is in,
+    cut and out.
+    """
     total = sum(stretch.before for stretch in found) or 1
     drawn, until, used = "", 0, 0
     for stretch in found:
@@ -240,36 +314,56 @@ def _cover_lines(report: Report, full: bool) -> dict[Span, list[str]]:
             continue
         lines = piece.messages[0].text.splitlines()[1:]
         if not full and len(lines) > COVER_LINES:
-            lines = [*lines[:COVER_LINES], f"… and {len(lines) - COVER_LINES:,} lines more; --full shows them"]
+            lines = [
+                *lines[:COVER_LINES],
+                f"… and {len(lines) - COVER_LINES:,} lines more; --full shows them",
+            ]
         found[piece.span] = lines
     return found
 
 
-def _print_stretches(report: Report, found: list[Stretch], covers: Mapping[Span, list[str]] | None = None) -> None:
+def _print_stretches(
+    report: Report, found: list[Stretch], covers: Mapping[Span, list[str]] | None = None
+) -> None:
     places = [report.places.label(stretch.span) for stretch in found]
     wide = max([20, *map(len, places)])
     for place, stretch in zip(places, found, strict=True):
         label, colour, _ = LOOKS[stretch.action]
-        size = f"{stretch.before:,}" if stretch.action == "kept" else f"{stretch.before:,} → {stretch.after:,}"
+        size = (
+            f"{stretch.before:,}"
+            if stretch.action == "kept"
+            else f"{stretch.before:,} → {stretch.after:,}"
+        )
         told = f" {place:<{wide}} {size:>17}  {stretch.rule}  "
         words = one_line(_words(report, stretch), max(terminal.width() - len(told) - 8, 12))
         say(f"  {style(f'{label:<6}', fg=colour)}{told}{dim(words)}")
         if stretch.action != "kept":
-            handles = ", ".join(stretch.handles[:3]) + (f" and {len(stretch.handles) - 3} more" if len(stretch.handles) > 3 else "")
+            handles = ", ".join(stretch.handles[:3]) + (
+                f" and {len(stretch.handles) - 3} more" if len(stretch.handles) > 3 else ""
+            )
             recall = f"recall {handles}; " if handles else ""
-            say(dim(f"{'':<10}{recall}whole again with --window {stretch.returns_at} --reserve {report.reserved_output}"))
+            say(
+                dim(
+                    f"{'':<10}{recall}whole again with --window {stretch.returns_at} --reserve "
+                    f"{report.reserved_output}"
+                )
+            )
         for line in (covers or {}).get(stretch.span, ()):
             say(f"{'':<10}{style('│', fg=colour)} {one_line(line, terminal.width() - 12)}")
 
 
 def _words(report: Report, stretch: Stretch) -> str:
-    """Who speaks in a stretch; of one message also how it begins; of what was not read, only how much it is."""
+    """Who speaks in a stretch; of one message also how it begins; of what was not read, only how
+    much it is.
+    """
     places = range(stretch.span.start, stretch.span.stop)
     if any(map(report.places.unread, places)):
         return plural(stretch.messages, "message")
     messages = [report.history[index] for index in places]
     if len(messages) == 1:
-        return f"{messages[0].role}: " + " ".join(click.unstyle(mark) + text for mark, text in map(look, messages[0].parts))
+        return f"{messages[0].role}: " + " ".join(
+            click.unstyle(mark) + text for mark, text in map(look, messages[0].parts)
+        )
     roles = Counter(message.role for message in messages)
     return ", ".join(f"{count:,} {role}" for role, count in roles.items())
 
@@ -296,5 +390,7 @@ def _print_hidden(report: Report) -> None:
             by_rule.setdefault(item.rule, []).append(item.place)
     label, colour, _ = LOOKS["hidden"]
     for rule, places in by_rule.items():
-        told = ", ".join(places[:SHOWN]) + (f" and {len(places) - SHOWN:,} more" if len(places) > SHOWN else "")
+        told = ", ".join(places[:SHOWN]) + (
+            f" and {len(places) - SHOWN:,} more" if len(places) > SHOWN else ""
+        )
         say(f"  {style(f'{label:<6}', fg=colour)} {told:<38}  {clean(rule)}")
