@@ -37,10 +37,10 @@ from loom.dialects.wire import (
     expect_object,
     expect_text,
     finish,
-    foreign,
     foreign_to_tool,
     is_limit,
     is_plain,
+    note_foreign,
     opaque,
     parse_content,
     placeholder,
@@ -249,7 +249,7 @@ def _render_system(system: tuple[Message, ...], losses: list[Loss]) -> str | lis
     parts = [part for message in system for part in message.parts]
     losses += [Loss("system", f"the author {m.author} of a system message") for m in system if m.author]
     for message in system:
-        losses += [Loss("system", f"the field {key}") for key in foreign(message.carried, NAME)]
+        note_foreign(message.carried, NAME, "system", losses)
     return _render_content(parts, system[0].carried, "system", losses)
 
 
@@ -282,7 +282,7 @@ def render_messages(messages: Iterable[Message], losses: list[Loss]) -> Iterator
 
 def _render_message(message: Message, place: str, losses: list[Loss]) -> Json:
     role = {"tool": "user", "developer": "system"}.get(message.role, message.role)
-    losses += [Loss(place, f"the field {key}") for key in foreign(message.carried, NAME)]
+    note_foreign(message.carried, NAME, place, losses)
     if message.author:
         losses.append(Loss(place, f"the author {message.author}"))
     if message.role == "tool":
@@ -319,7 +319,7 @@ def _render_block(part: Part, place: str, losses: list[Loss]) -> Json:
         losses.append(Loss(place, placeholder(part)))
         return {}
     fields, form = carried_fields(part.carried, NAME), carried_form(part.carried, NAME)
-    losses += [Loss(place, f"the field {key}") for key in foreign(part.carried, NAME)]
+    note_foreign(part.carried, NAME, place, losses)
     match part:
         case Text():
             return {"type": "text", "text": part.text, **fields}

@@ -1,6 +1,6 @@
 """The OpenAI chat completions wire."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from loom.conversation.canonical import from_json, to_json
@@ -32,10 +32,10 @@ from loom.dialects.wire import (
     expect_list,
     expect_object,
     finish,
-    foreign,
     foreign_to_tool,
     is_limit,
     is_plain,
+    note_foreign,
     opaque,
     parse_content,
     placeholder,
@@ -106,24 +106,41 @@ def _parse_plain(wire: Any) -> Message | None:
     """The usual message, which carries nothing: most of any history, read without looking for what it does not have."""
     if type(wire) is not dict:
         return None
-    role, content, size = wire.get("role"), wire.get("content"), len(wire)
-    if role == "assistant" and size == 3 and type(calls := wire.get("tool_calls")) is list and calls:
-        parts = tuple([call for given in calls if (call := _plain_call(given)) is not None])
-        if len(parts) != len(calls) or not (content is None or type(content) is str) or "content" not in wire:
-            return None
-        if not content:
-            return Message("assistant", parts, carried=None if content is None else _EMPTY)
-        return Message("assistant", (Text(content), *parts))
+    role, content = wire.get("role"), wire.get("content")
+    if role == "assistant" and "tool_calls" in wire:
+        return _parse_plain_calls(wire)
     if type(content) is not str or not content:
         return None
-    if size == 2 and role in ("user", "assistant", "system"):
+    if role == "tool":
+        return _parse_plain_result(wire, content)
+    if len(wire) == 2 and role in ("user", "assistant", "system"):
         return Message(role, (Text(content),))
-    if role == "tool" and type(call_id := wire.get("tool_call_id")) is str:
-        name = wire.get("name", "")
-        if size == 3 and "name" not in wire:
-            return Message("tool", (ToolResult(call_id, (Text(content),)),))
-        if size == 4 and type(name) is str and name:
-            return Message("tool", (ToolResult(call_id, (Text(content),), name=name),))
+    return None
+
+
+def _parse_plain_calls(wire: Json) -> Message | None:
+    calls, content = wire["tool_calls"], wire.get("content")
+    if len(wire) != 3 or "content" not in wire or type(calls) is not list or not calls:
+        return None
+    if content is not None and type(content) is not str:
+        return None
+    parts = [_plain_call(given) for given in calls]
+    plain = tuple([part for part in parts if part is not None])
+    if len(plain) != len(parts):
+        return None
+    if content:
+        return Message("assistant", (Text(content), *plain))
+    return Message("assistant", plain, carried=None if content is None else _EMPTY)
+
+
+def _parse_plain_result(wire: Json, content: str) -> Message | None:
+    call_id, name = wire.get("tool_call_id"), wire.get("name")
+    if type(call_id) is not str:
+        return None
+    if len(wire) == 3 and "name" not in wire:
+        return Message("tool", (ToolResult(call_id, (Text(content),)),))
+    if len(wire) == 4 and type(name) is str and name:
+        return Message("tool", (ToolResult(call_id, (Text(content),), name=name),))
     return None
 
 
@@ -329,49 +346,77 @@ def render_messages(messages: Iterable[Message], losses: list[Loss]) -> Iterator
 
 def _render_message(message: Message, place: str, losses: list[Loss]) -> Json:
     wire: Json = {"role": message.role}
-    form = carried_form(message.carried, NAME)
     content: list[Part] = []
     calls: list[Json] = []
     for part in message.parts:
-        match part:
-            case Text() if "refusal-field" in carried_form(part.carried, NAME):
-                wire["refusal"] = part.text
-            case Reasoning():
-                if part.origin == NAME:
-                    wire["reasoning" if "reasoning" in carried_form(part.carried, NAME) else "reasoning_content"] = part.text
-                else:
-                    losses.append(Loss(place, f"reasoning of the {part.origin} wire"))
-            case ToolCall():
-                if "function_call" in carried_form(part.carried, NAME) and not part.id:
-                    inner = carried_fields(part.carried, NAME).get("inner", {})
-                    wire["function_call"] = {"name": part.name, "arguments": part.arguments, **inner}
-                else:
-                    calls.append(_render_call(part, f"{place}.tool_calls[{len(calls)}]", losses))
-            case Opaque() if part.wire != NAME:
-                losses.append(Loss(place, placeholder(part)))
-            case Opaque() if "audio" in part.form:
-                wire["audio"] = _render_audio(part)
-            case _:
-                content.append(part)
+        if isinstance(part, ToolCall) and not _is_legacy_call(part):
+            calls.append(_render_call(part, f"{place}.tool_calls[{len(calls)}]", losses))
+        elif _is_content(part):
+            content.append(part)
+        else:
+            wire |= _render_field(part, place, losses)
     if message.parts and not content and not calls and len(wire) == 1:
         losses.append(Loss(place, f"a whole message of the {message.role}: nothing in it has a form here"))
         return {}
-    plain = is_plain(content)
-    if "absent" not in form or content:
-        if content and (plain is None or "list" in form):
-            wire["content"] = [w for n, part in enumerate(content) if (w := _render_part(part, f"{place}.content[{n}]", losses))]
-        elif plain is not None:
-            wire["content"] = plain
-        elif "list" in form:
-            wire["content"] = []
-        else:
-            wire["content"] = None if "null" in form or (message.role == "assistant" and "empty" not in form) else ""
+    form = carried_form(message.carried, NAME)
+    is_null = "null" in form or (message.role == "assistant" and "empty" not in form)
+    wire |= _render_content(content, form, is_null, place, losses)
     if calls:
         wire["tool_calls"] = calls
     if message.author:
         wire["name"] = message.author
-    losses += [Loss(place, f"the field {key}") for key in foreign(message.carried, NAME)]
+    note_foreign(message.carried, NAME, place, losses)
     return wire | carried_fields(message.carried, NAME)
+
+
+def _is_legacy_call(call: ToolCall) -> bool:
+    """Whether it came as `function_call`, which has no id."""
+    return "function_call" in carried_form(call.carried, NAME) and not call.id
+
+
+def _is_content(part: Part) -> bool:
+    """Whether a part is written into `content`. The others are fields of their own, or have no form here."""
+    match part:
+        case Text():
+            return "refusal-field" not in carried_form(part.carried, NAME)
+        case Opaque():
+            return part.wire == NAME and "audio" not in part.form
+    return not isinstance(part, Reasoning | ToolCall)
+
+
+def _render_field(part: Part, place: str, losses: list[Loss]) -> Json:
+    """A part that stands beside `content`, under its name."""
+    match part:
+        case Text():
+            return {"refusal": part.text}
+        case Reasoning() if part.origin == NAME:
+            key = "reasoning" if "reasoning" in carried_form(part.carried, NAME) else "reasoning_content"
+            return {key: part.text}
+        case Reasoning():
+            losses.append(Loss(place, f"reasoning of the {part.origin} wire"))
+        case ToolCall():
+            inner = carried_fields(part.carried, NAME).get("inner", {})
+            return {"function_call": {"name": part.name, "arguments": part.arguments, **inner}}
+        case Opaque() if part.wire == NAME:
+            return {"audio": _render_audio(part)}
+        case Opaque():
+            losses.append(Loss(place, placeholder(part)))
+    return {}
+
+
+def _render_content(parts: list[Part], form: Sequence[str], is_null: bool, place: str, losses: list[Loss]) -> Json:
+    """`content` as it was spelt: a text, a list, nothing (null or an empty text), or not there at all."""
+    if not parts and "absent" in form:
+        return {}
+    if not parts and "list" in form:
+        return {"content": []}
+    if not parts:
+        return {"content": None if is_null else ""}
+    plain = is_plain(parts)
+    if plain is not None and "list" not in form:
+        return {"content": plain}
+    blocks = [_render_part(part, f"{place}.content[{n}]", losses) for n, part in enumerate(parts)]
+    return {"content": [block for block in blocks if block]}
 
 
 def _render_audio(part: Opaque) -> Json:
@@ -386,7 +431,7 @@ def _render_part(part: Part, place: str, losses: list[Loss]) -> Json:
         return raw
     assert isinstance(part, Text | Media), "reasoning, calls and results are written by their message"
     fields = carried_fields(part.carried, NAME)
-    losses += [Loss(place, f"the field {key}") for key in foreign(part.carried, NAME)]
+    note_foreign(part.carried, NAME, place, losses)
     if isinstance(part, Text):
         key = "refusal" if "refusal" in carried_form(part.carried, NAME) else "text"
         return {"type": key, key: part.text, **fields}
@@ -419,39 +464,34 @@ def _render_result(result: ToolResult, place: str, losses: list[Loss]) -> Json:
     form = carried_form(result.carried, NAME)
     legacy = "function" in form and not result.call_id
     wire: Json = {"role": "function" if legacy else "tool"}
-    parts: list[Part] = []
-    for part in result.parts:
-        if isinstance(part, Text) or "media" in form or (isinstance(part, Opaque) and part.wire == NAME):
-            parts.append(part)
-        elif isinstance(part, Media) and part.source == "text":
-            losses.append(Loss(place, "the frame of a text document inside a tool result; its text is kept"))
-            parts.append(Text(part.value))
-        else:
-            losses.append(Loss(place, f"{placeholder(part)} inside a tool result; a placeholder stands for it"))
-            parts.append(Text(placeholder(part)))
-    plain = is_plain(parts)
-    if "absent" not in form or parts:
-        if parts and (plain is None or "list" in form):
-            wire["content"] = [_render_part(part, f"{place}.content[{n}]", losses) for n, part in enumerate(parts)]
-        elif "list" in form:
-            wire["content"] = []
-        else:
-            wire["content"] = plain if plain is not None else None if "null" in form else ""
+    parts = [_fit_result_part(part, "media" in form, place, losses) for part in result.parts]
+    wire |= _render_content(parts, form, "null" in form, place, losses)
     if not legacy and ("no-id" not in form or result.call_id):
         wire["tool_call_id"] = result.call_id
     if result.name:
         wire["name"] = result.name
     if result.error:
         losses.append(Loss(place, "the error flag of a tool result"))
-    losses += [Loss(place, f"the field {key}") for key in foreign(result.carried, NAME)]
+    note_foreign(result.carried, NAME, place, losses)
     return wire | carried_fields(result.carried, NAME)
+
+
+def _fit_result_part(part: Part, with_media: bool, place: str, losses: list[Loss]) -> Part:
+    """A part of a tool result as this wire takes it there: texts, and what came on this wire."""
+    if isinstance(part, Text) or with_media or (isinstance(part, Opaque) and part.wire == NAME):
+        return part
+    if isinstance(part, Media) and part.source == "text":
+        losses.append(Loss(place, "the frame of a text document inside a tool result; its text is kept"))
+        return Text(part.value)
+    losses.append(Loss(place, f"{placeholder(part)} inside a tool result; a placeholder stands for it"))
+    return Text(placeholder(part))
 
 
 def _render_call(call: ToolCall, place: str, losses: list[Loss]) -> Json:
     form, fields = carried_form(call.carried, NAME), carried_fields(call.carried, NAME)
     outer: Json = fields.get("outer", {})
     inner: Json = fields.get("inner", {})
-    losses += [Loss(place, f"the field {key}") for key in foreign(call.carried, NAME)]
+    note_foreign(call.carried, NAME, place, losses)
     if "whole" in form:
         return outer | ({} if "no-id" in form and not call.id else {"id": call.id})
     wire: Json = {} if "no-id" in form and not call.id else {"id": call.id}

@@ -7,6 +7,8 @@ one: the first of a list of content parts is marked `list`, the others `with`.
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from msgspec import Struct
+
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import (
     Carried,
@@ -39,10 +41,10 @@ from loom.dialects.wire import (
     expect_object,
     expect_text,
     finish,
-    foreign,
     foreign_to_tool,
     is_limit,
     is_plain,
+    note_foreign,
     opaque,
     parse_content,
     placeholder,
@@ -336,10 +338,10 @@ def _instructions(message: Message, losses: list[Loss]) -> str:
     for part in message.parts:
         if isinstance(part, Text):
             texts.append(part.text)
-            losses += [Loss("instructions", f"the field {key}") for key in foreign(part.carried, NAME)]
+            note_foreign(part.carried, NAME, "instructions", losses)
         else:
             losses.append(Loss("instructions", placeholder(part)))
-    losses += [Loss("instructions", f"the field {key}") for key in foreign(message.carried, NAME)]
+    note_foreign(message.carried, NAME, "instructions", losses)
     if message.author:
         losses.append(Loss("instructions", f"the author {message.author}"))
     if len(texts) > 1:
@@ -356,71 +358,95 @@ def render_messages(messages: Iterable[Message], losses: list[Loss]) -> Iterator
 
 
 def _render_items(message: Message, place: str, losses: list[Loss]) -> Iterator[Json]:
-    losses += [Loss(place, f"the field {key}") for key in foreign(message.carried, NAME)]
+    note_foreign(message.carried, NAME, place, losses)
     if message.author:
         losses.append(Loss(place, f"the author {message.author}"))
-    if message.role == "assistant":
-        yield from _render_written(message.parts, place, losses)
-    elif message.role == "tool":
-        for part in message.parts:
-            if isinstance(part, ToolResult):
-                yield _render_output(part, place, losses)
-    else:
-        form = carried_form(message.carried, NAME)
-        if len(message.parts) == 1 and isinstance(message.parts[0], Opaque) and message.parts[0].wire == NAME and not form:
-            raw: Json = from_json(message.parts[0].json)
-            if raw.get("type") in USER_ITEMS:
-                yield raw
-                return
-        lost = [part for part in message.parts if isinstance(part, Opaque) and part.wire != NAME]
-        losses += [Loss(place, placeholder(part)) for part in lost]
-        parts = [part for part in message.parts if part not in lost]
-        if lost and not parts:
-            losses.append(Loss(place, f"a whole message of the {message.role}: nothing in it has a form here"))
-            return
-        plain = is_plain(parts)
-        item: Json = {} if "untyped" in form else {"type": "message"}
-        item |= {"role": message.role, "content": plain if plain is not None else ""}
-        if (parts and plain is None) or "list" in form:
-            item["content"] = _render_parts(parts, f"{place}.content", losses)
-        yield item | carried_fields(message.carried, NAME)
+    match message.role:
+        case "assistant":
+            yield from _render_written(message.parts, place, losses)
+        case "tool":
+            for result in message.results:
+                yield _render_output(result, place, losses)
+        case _:
+            yield from _render_input(message, place, losses)
+
+
+def _render_input(message: Message, place: str, losses: list[Loss]) -> Iterator[Json]:
+    """What a user, a system or a developer says: an item, or none where nothing of it has a form here."""
+    form = carried_form(message.carried, NAME)
+    if not form and (item := _user_item(message)) is not None:
+        yield item
+        return
+    lost = [part for part in message.parts if isinstance(part, Opaque) and part.wire != NAME]
+    losses += [Loss(place, placeholder(part)) for part in lost]
+    parts = [part for part in message.parts if part not in lost]
+    if lost and not parts:
+        losses.append(Loss(place, f"a whole message of the {message.role}: nothing in it has a form here"))
+        return
+    plain = is_plain(parts)
+    content: str | list[Json] = plain or ""
+    if (parts and plain is None) or "list" in form:
+        content = _render_parts(parts, f"{place}.content", losses)
+    item = {} if "untyped" in form else {"type": "message"}
+    yield item | {"role": message.role, "content": content} | carried_fields(message.carried, NAME)
+
+
+def _user_item(message: Message) -> Json | None:
+    """The item that a message of one opaque part came as, where that is no message."""
+    match message.parts:
+        case (Opaque() as part,) if part.wire == NAME:
+            raw: Json = from_json(part.json)
+            return raw if raw.get("type") in USER_ITEMS else None
+    return None
+
+
+class _Block(Struct, frozen=True):
+    """What a part adds to a message of the model: blocks of its content, how they were spelt, and fields of the message."""
+
+    blocks: list[Json]
+    form: tuple[str, ...]
+    fields: Json
+    text: str = ""
 
 
 def _render_written(parts: Iterable[Part], place: str, losses: list[Loss]) -> Iterator[Json]:
-    """The model's parts as items; one behind, since the next part may share the last one's item."""
+    """The model's parts as items. An item is held back until the next part is known, which may be a part of it."""
     held: Json | None = None
     for part in parts:
         if isinstance(part, Opaque) and (words := transcript(part, place, losses)):
             part = Text(words)
-        if isinstance(part, Opaque) and part.wire == NAME and part.form:
-            kept = from_json(part.json)
-            block = [kept["part"]] if "part" in kept else []
-            form, fields = part.form, kept.get("item", {})
-        elif isinstance(part, Text):
-            form, kept = carried_form(part.carried, NAME), carried_fields(part.carried, NAME)
-            losses += [Loss(place, f"the field {key}") for key in foreign(part.carried, NAME)]
-            key = "refusal" if "refusal" in form else "text"
-            block = [
-                {"type": "refusal" if key == "refusal" else _type(form, "output_text"), key: part.text, **kept.get("part", {})}
-            ]
-            fields = kept.get("item", {})
-        else:
-            if held is not None:
-                yield held
-                held = None
-            if item := _render_item(part, place, losses):
-                yield item
-            continue
-        if "with" in form and held is not None and isinstance(held["content"], list):
-            held["content"] += block
+        block = _render_block(part, place, losses)
+        if block is not None and "with" in block.form and held is not None and isinstance(held["content"], list):
+            held["content"] += block.blocks
             continue
         if held is not None:
             yield held
-        held = {} if "untyped" in form else {"type": "message"}
-        listed = "list" in form or "with" in form
-        held |= {"role": "assistant", "content": block if listed else part.text if isinstance(part, Text) else "", **fields}
+        held = None if block is None else _begin_message(block)
+        if block is None and (item := _render_item(part, place, losses)):
+            yield item
     if held is not None:
         yield held
+
+
+def _render_block(part: Part, place: str, losses: list[Loss]) -> _Block | None:
+    """A part that is written inside a message; None where it is an item of its own."""
+    if isinstance(part, Opaque) and part.wire == NAME and part.form:
+        kept = from_json(part.json)
+        return _Block([kept["part"]] if "part" in kept else [], part.form, kept.get("item", {}))
+    if not isinstance(part, Text):
+        return None
+    form, kept = carried_form(part.carried, NAME), carried_fields(part.carried, NAME)
+    note_foreign(part.carried, NAME, place, losses)
+    block = {"type": _type(form, "output_text"), "text": part.text}
+    if "refusal" in form:
+        block = {"type": "refusal", "refusal": part.text}
+    return _Block([block | kept.get("part", {})], form, kept.get("item", {}), part.text)
+
+
+def _begin_message(block: _Block) -> Json:
+    is_list = "list" in block.form or "with" in block.form
+    item: Json = {} if "untyped" in block.form else {"type": "message"}
+    return item | {"role": "assistant", "content": block.blocks if is_list else block.text, **block.fields}
 
 
 def _render_item(part: Part, place: str, losses: list[Loss]) -> Json:
@@ -445,7 +471,7 @@ def _render_item(part: Part, place: str, losses: list[Loss]) -> Json:
 
 def _render_call(call: ToolCall, place: str, losses: list[Loss]) -> Json:
     form = carried_form(call.carried, NAME)
-    losses += [Loss(place, f"the field {key}") for key in foreign(call.carried, NAME)]
+    note_foreign(call.carried, NAME, place, losses)
     kind, key, _ = BY_KIND[call.kind if call.kind in BY_KIND else "function"]
     if call.kind not in ("function", "custom") and "object" not in form:
         kind, key, _ = BY_KIND["function"]
@@ -461,7 +487,7 @@ def _render_call(call: ToolCall, place: str, losses: list[Loss]) -> Json:
 
 def _render_output(result: ToolResult, place: str, losses: list[Loss]) -> Json:
     form = carried_form(result.carried, NAME)
-    losses += [Loss(place, f"the field {key}") for key in foreign(result.carried, NAME)]
+    note_foreign(result.carried, NAME, place, losses)
     if result.error:
         losses.append(Loss(place, "the error flag of a tool result"))
     if result.name:
@@ -491,7 +517,7 @@ def _render_part(part: Part, place: str, losses: list[Loss]) -> Json:
         return {"type": "input_text", "text": placeholder(part)}
     assert isinstance(part, Text | Media), "reasoning, calls and results are items of their own"
     fields = carried_fields(part.carried, NAME)
-    losses += [Loss(place, f"the field {key}") for key in foreign(part.carried, NAME)]
+    note_foreign(part.carried, NAME, place, losses)
     own = part.carried is not None and part.carried.wire in ("openai", "responses")
     if isinstance(part, Text):
         return {"type": _type(carried_form(part.carried, NAME), "input_text"), "text": part.text, **fields}

@@ -122,11 +122,11 @@ def carried_form(carried: Carried | None, wire: str) -> tuple[str, ...]:
     return carried.form if carried is not None and carried.wire == wire else ()
 
 
-def foreign(carried: Carried | None, wire: str) -> list[str]:
-    """Names of the fields that another provider's wire carried and this one cannot hold."""
+def note_foreign(carried: Carried | None, wire: str, place: str, losses: list[Loss]) -> None:
+    """Add a loss for each field that another provider's wire carried and this one cannot hold."""
     if carried is None or carried.wire == wire or not carried.fields:
-        return []
-    return _names(from_json(carried.fields))
+        return
+    losses += [Loss(place, f"the field {name}") for name in _names(from_json(carried.fields))]
 
 
 def _names(fields: Json) -> list[str]:
