@@ -9,8 +9,9 @@ import pytest
 from loom.context.report import Item
 from loom.context.weave import Context
 from loom.engine.sessions import Session
+from loom.engine.views import restore_view, store_view
 from loom.stores.doctor import examine
-from loom.stores.view_record import VIEW_VERSION, decode_view, encode_view
+from loom.stores.view_record import VIEW_VERSION, StoredView, decode_view, encode_view
 from loom.stores.views import digest_of
 from tests.stores.history import open_loom, select
 
@@ -70,6 +71,8 @@ def test_the_names_in_a_record_stay(address: str) -> None:
     assert set(cut["items"][0]) == set(Item.__struct_fields__)
     assert sorted(record["left"][0][2]) == ["answers", "exchanges", "messages", "own", "tokens"]
     assert encode_view(decode_view(data)) == data
+    again = restore_view(StoredView(record=decode_view(data), node=1, session=2, seen=3, hash="h"))
+    assert store_view(again) == StoredView(record=decode_view(data), node=1, session=2, seen=3, hash="h")
 
 
 def test_a_view_without_a_version_goes_on(address: str) -> None:

@@ -11,8 +11,8 @@ from loom.context.report import Report
 from loom.context.sections import FRAME, MAP_ORIGIN, Section
 from loom.context.weave import Wish, budget_for
 from loom.conversation.message import Conversation
+from loom.engine.views import Mapped
 from loom.stores.path import Path
-from loom.stores.view_record import Mapped
 
 if TYPE_CHECKING:
     from loom.project.maps import Sight

@@ -13,7 +13,7 @@ from loom.budget.counting import Counter, gate_counter, text_counter
 from loom.budget.profiles import Exact, profile_for
 from loom.context.epochs import EpochEnds, Renewal, epoch_of, hash_of
 from loom.context.gate import costs_of
-from loom.context.handles import PathArchive
+from loom.context.handles import Cut, PathArchive
 from loom.context.places import EVERYWHERE, Stretch, answers_of, exchanges_of
 from loom.context.policy import Policy, Strategy
 from loom.context.report import LEFT_OUT, Item, Piece, Report
@@ -22,6 +22,7 @@ from loom.context.select import seed_counter
 from loom.context.summaries import with_note
 from loom.context.told import Told
 from loom.context.weave import Context, Wish, budget_for, build, go_on
+from loom.conversation.handles import texts_of
 from loom.conversation.message import Message
 from loom.conversation.turns import Span, exchanges, newer_half
 from loom.engine.mapping import as_shown, drawn, with_map
@@ -41,6 +42,7 @@ from loom.engine.reading import (
     shape_of,
 )
 from loom.engine.summing import digests_of
+from loom.engine.views import View, reached, restore_view
 from loom.errors import CannotFit
 from loom.stores.overlay import Overlay
 from loom.stores.path import Node, Path
@@ -48,8 +50,7 @@ from loom.stores.sessions import Aside, SessionRow
 from loom.stores.store import Store
 from loom.stores.stored import read_stored
 from loom.stores.summaries import Summary, joined, name_of
-from loom.stores.view_record import View
-from loom.stores.views import Cuts, Newest
+from loom.stores.views import Kept
 
 if TYPE_CHECKING:
     from loom.project.maps import Sight
@@ -93,7 +94,7 @@ def prepare(
     """
     reason, reading = "the first request on this path", None
     with path.snapshot() as now:
-        if not store.views.is_newest(row, last.view if last else None, now):
+        if not store.views.is_newest(row, reached(last.view) if last else None, now):
             last = None
         overlay = style.overlay(now)
         if len(overlay.path) < len(now):
@@ -109,8 +110,7 @@ def prepare(
         usable = budget_for(wish, given).usable
         pins = [pin for pin in pins if pin.depth < len(now)]  # what is pruned by now is not in any request
         pins += [pin for pin in overlay.pins if pin not in pins]
-        newest = Newest(last.view) if last else store.views.find_newest(row, now)
-        view = newest.view
+        view, is_damaged = (last.view, False) if last else _find_view(store, row, now)
         summaries = store.summaries.on_path(row, now, overlay.hidden)
         given_by = next((one.name for one in reversed(summaries) if one.by == GIVEN), "")
         ends = None
@@ -173,7 +173,7 @@ def prepare(
     asked = with_map(_with_summary(wish, text), given, made, sight, begins=True)
     messages, pinned = replace(given, messages=assembled.messages), _pinned(pins, assembled)
     context = build(messages, asked, pinned, begins, assembled.places, fetch)
-    if newest.is_damaged:
+    if is_damaged:
         context = _with_damage(context, reason)
     began = _remember(context, reading, wish, model, None)
     kept = replace(
@@ -307,18 +307,46 @@ def ratio_of(row: SessionRow, model: str) -> float:
     return max(learnt, 1.0) if isinstance(profile_for(model or None).text, Exact) else learnt
 
 
-def cuts_of(context: Context, reading: Reading, known: Mapping[str, int]) -> tuple[Cuts, set[str]]:
-    """What the markers of a request stand for, and the handles of those that an older epoch made.
+class NewHandles(Struct, frozen=True):
+    """What markers of a request stand for that the store does not know yet, each with a hash of what was cut.
 
-    Without those that are known already, with the hash of what they stand for.
+    `inherited` are handles that an older epoch made.
     """
+
+    kept: dict[str, Kept]
+    hashes: dict[str, int]
+    inherited: frozenset[str]
+
+
+def new_handles(context: Context, reading: Reading, known: Mapping[str, int]) -> NewHandles:
+    """The handles of a request without those that are known already, with the hash of what they stand for."""
     archive = context.archive
     assert isinstance(archive, PathArchive)
     nodes = {node.id: node for node in reading.nodes}
     named = {handle for item in context.report.lines for handle in item.handles}
-    made = sorted(h for h in named if h in archive.cuts and known.get(h) != hash(archive.cuts[h]))
-    cuts = {h: (cut := archive.cuts[h], nodes.get(cut.nodes[0][0]) if cut.kind == "part" else None) for h in made}
-    return cuts, {handle for handle in named if handle not in archive.cuts and handle not in known}
+    hashes = {handle: hash(archive.cuts[handle]) for handle in sorted(named & archive.cuts.keys())}
+    made = [handle for handle, digest in hashes.items() if known.get(handle) != digest]
+    kept = {handle: _kept(archive.cuts[handle], nodes) for handle in made}
+    inherited = frozenset(handle for handle in named if handle not in hashes and handle not in known)
+    return NewHandles(kept, {handle: hashes[handle] for handle in made}, inherited)
+
+
+def _kept(cut: Cut, nodes: Mapping[str, Node]) -> Kept:
+    """What is stored of what was cut: stretches of nodes, the place of a text in a node, or the text."""
+    if cut.kind == "span":
+        return Kept(cut.nodes, at=cut.at, minted_at=cut.minted_at)
+    place = None
+    node = nodes.get(cut.nodes[0][0]) if cut.kind == "part" else None
+    if node is not None and node.message is not None:
+        place = next((place for place, text in texts_of(node.message) if text == cut.text), None)
+    # What repair had changed before it was cut is in no node, so it is kept itself, until that node is purged.
+    return Kept(cut.nodes, place, cut.text if place is None else None, cut.at, cut.minted_at)
+
+
+def _find_view(store: Store, row: SessionRow, path: Path) -> tuple[View | None, bool]:
+    """The newest view of a path that can be read, and whether there was one that is damaged."""
+    found = store.views.find_newest(row, path)
+    return (restore_view(found.view) if found.view else None), found.is_damaged
 
 
 def _read_again(path: Path, view: View, last: Prepared | None, usable: int, pins: Sequence[Node], shape: str) -> Reading:

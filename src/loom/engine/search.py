@@ -25,7 +25,7 @@ from loom.stores.overlay import Overlay
 from loom.stores.path import Node
 from loom.stores.sessions import SessionRow
 from loom.stores.store import Store
-from loom.stores.view_record import View
+from loom.stores.view_record import ViewRecord
 from loom.stores.views import Kept, span_at
 
 LIMIT = 10  # hits, where nobody says how many
@@ -114,7 +114,7 @@ def search(
     return hits
 
 
-def shown_in(view: View | None, length: int) -> frozenset[int]:
+def shown_in(view: ViewRecord | None, length: int) -> frozenset[int]:
     """The places on a path of so many nodes that stand whole in its last request, and those that have come since."""
     if view is None:
         return frozenset()

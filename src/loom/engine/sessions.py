@@ -34,7 +34,7 @@ from loom.engine.answered import Acted, Order, digest_of, take_out_commands
 from loom.engine.aware import addendum, blocks, headers_from
 from loom.engine.home import Home
 from loom.engine.mapping import check_project, look_along
-from loom.engine.prepare import GIVEN, Prepared, calibration, cuts_of, prepare, prepare_ending, ratio_of
+from loom.engine.prepare import GIVEN, Prepared, calibration, new_handles, prepare, prepare_ending, ratio_of
 from loom.engine.pressure import hand_over, moment, refused, within
 from loom.engine.purging import keep_snapshot
 from loom.engine.reading import ReadingStyle
@@ -43,6 +43,7 @@ from loom.engine.summarize import Ask, Made, Model, summarize
 from loom.engine.summing import BY_MODEL, DIGEST, Plan, When, plan, summed, undigested, with_digests
 from loom.engine.threads import async_form, async_value
 from loom.engine.tools import RECALLED, carry_out, is_own_call
+from loom.engine.views import reached, store_view
 from loom.engine.written import Given, Written, parsed
 from loom.errors import CannotFit, ChoiceError, Conflict, StoreError, describe, shorten
 from loom.providers.overflow import Overflow, error_text, read_overflow
@@ -200,7 +201,7 @@ class Session(Written):
                 context, prepared = prepare(
                     self._store, self.row, path, given, style, pinned, last, self.recall, overflowed, renewing, look.sight
                 )
-                clashes = self._store.views.clashes(self.row, cuts_of(context, prepared.reading, self._marked)[0])
+                clashes = self._store.views.clashes(self.row, new_handles(context, prepared.reading, self._marked).kept)
                 if not clashes:
                     return replace(context, has_commands=bool(style.addendum)), prepared
                 given = replace(given, taken=given.taken | clashes)
@@ -213,17 +214,18 @@ class Session(Written):
         if renewed:
             handed = self._handoff(path, _measure(state, context.report), handed)
             context, last = made(handed, context.report.epoch_reason)
-        cuts, inherited = cuts_of(context, last.reading, self._marked)
+        marks = new_handles(context, last.reading, self._marked)
         if look.preview:
             with suppress(StoreError):  # a store that can only be read will do for a look
-                self._store.views.save(self.row, None, cuts, inherited, self._home.now())
+                self._store.views.save(self.row, None, marks.kept, marks.inherited, self._home.now())
             return context
         if look.overflow and last.counted >= refused_at:
             raise _cannot_shrink(refused_at, f"than {last.counted:,}")
         if look.overflow:
             self._mind.keep_most(wish.model or self.row.model, refused(look.overflow, refused_at, context.report.reserved_output))
-        self._store.views.save(self.row, last.view, cuts, inherited, self._home.now())
-        self._marked |= dict.fromkeys(inherited, 0) | {handle: hash(cut) for handle, (cut, _) in cuts.items()}
+        view = reached(last.view) if last.view.session == self.row.key else store_view(last.view)
+        self._store.views.save(self.row, view, marks.kept, marks.inherited, self._home.now())
+        self._marked |= dict.fromkeys(marks.inherited, 0) | marks.hashes
         if renewed and handed:
             self._keep_handoff(path, handed, _measure(state, context.report))
         if last.note:

@@ -18,7 +18,7 @@ from loom.stores.proof import NOT_MADE, check_record, is_spent, spent_on, unknow
 from loom.stores.sessions import Aside, Status, Usage
 from loom.stores.stored import UNREADABLE as UNREADABLE
 from loom.stores.stored import Damaged, decode_stored, read_rows
-from loom.stores.view_record import View, decode_view
+from loom.stores.view_record import ViewRecord, decode_view
 from loom.stores.views import Kept, check_view, digest_of
 
 COPY = "restore the store from a copy, or export what can be read and import it into a new store"
@@ -399,7 +399,7 @@ def _view(reader: Reader, row: _ViewRow) -> Iterator[Wrong]:
         yield from ((what, drop) for what in _invented(reader, row.tree, row.end, view))
 
 
-def _invented(reader: Reader, tree: int, end: int, view: View) -> Iterator[str]:
+def _invented(reader: Reader, tree: int, end: int, view: ViewRecord) -> Iterator[str]:
     """What a view would send that nobody said. Most pieces are not looked at: what stands whole has no words in a view."""
     path: Path | None = None
     for piece, (start, stop) in zip(view.epoch.pieces, view.positions, strict=False):

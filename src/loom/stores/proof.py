@@ -15,7 +15,7 @@ from loom.stores.path import ancestor, named, to_message
 from loom.stores.sessions import Usage
 from loom.stores.stored import UNREADABLE, decode_stored, read_rows
 from loom.stores.summaries import Summary
-from loom.stores.view_record import View
+from loom.stores.view_record import ViewRecord
 from loom.stores.views import Kept, handles_of, names
 
 SPEAKERS = ("user", "assistant", "tool")
@@ -141,7 +141,7 @@ def wrong_with_handle(reader: Reader, tree: int, handle: str, kind: str, kept: K
     return NOT_MADE
 
 
-def unknown_markers(reader: Reader, tree: int, view: View) -> set[str]:
+def unknown_markers(reader: Reader, tree: int, view: ViewRecord) -> set[str]:
     """The handles in the markers of a view of which nothing is kept in its tree."""
     marked = sorted(handles_of(view))
     sql = "SELECT handle FROM handles WHERE tree = $1 AND handle IN {each:2}"

@@ -9,7 +9,6 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from loom.context.handles import Cut
 from loom.conversation.canonical import to_json
 from loom.conversation.handles import mint, texts_of, to_lines
 from loom.conversation.message import Message
@@ -20,7 +19,7 @@ from loom.stores.overlay import marked_in, why_kept_back
 from loom.stores.path import CHUNK, Node, Opened, Path, stands
 from loom.stores.sessions import Scope, SessionRow, check_alive, lock_alive
 from loom.stores.stored import UNREADABLE, damaged, is_text_damaged, read_stored
-from loom.stores.view_record import View, decode_view, encode_view
+from loom.stores.view_record import Reached, StoredView, ViewRecord, decode_view, encode_view
 
 KEPT = 64  # epochs of a session whose views are kept, for undoing them
 _HIGHEST_RATIO = 100.0
@@ -38,13 +37,10 @@ _SHARE_HANDLES = """INSERT INTO handles (tree, handle, session, kind, data, crea
     ON CONFLICT (tree, handle, session) DO NOTHING"""
 
 
-Cuts = Mapping[str, tuple[Cut, Node | None]]  # what was cut, by handle, with the node that it was cut from
-
-
 class Newest(Struct, frozen=True):
     """The newest view of a path, where there is one that can be read."""
 
-    view: View | None
+    view: StoredView | None
     is_damaged: bool = False
 
 
@@ -96,9 +92,10 @@ class Views:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def newest(self, row: SessionRow, path: Path) -> View | None:
+    def newest(self, row: SessionRow, path: Path) -> ViewRecord | None:
         """The newest view whose whole span is on this path: the session's own, else one of the session that it was forked from."""
-        return self.find_newest(row, path).view
+        found = self.find_newest(row, path).view
+        return found.record if found else None
 
     def find_newest(self, row: SessionRow, path: Path) -> "Newest":
         """The same, and whether there was one that is damaged."""
@@ -114,18 +111,20 @@ class Views:
                     break
                 session, node, depth, seen, digest, data, epoch, check = found
                 if path.holds(node, depth):
-                    view = read_view(data, check, epoch, depth)
-                    if view is None:
+                    record = read_view(data, check, epoch, depth)
+                    if record is None:
                         return Newest(None, is_damaged=True)
-                    return Newest(replace(view, node=node, session=session, epoch=replace(view.epoch, seen=seen, hash=digest)))
+                    return Newest(StoredView(record=record, node=node, session=session, seen=seen, hash=digest))
         return Newest(None)
 
-    def is_newest(self, row: SessionRow, view: View | None, path: Path) -> bool:
-        """Whether this is how far the session's requests went; another program may have gone on with it. A purged one ends here."""
+    def is_newest(self, row: SessionRow, reached: Reached | None, path: Path) -> bool:
+        """Whether requests of the session went as far as this. Another program may have gone on with it. A purged one ends here."""
         with path.database.read() as reader:
             found = reader.one(_STANDING, row.key)
             check_alive(row, found[0] if found else "purged")
-            return view is not None and found is not None and found[1:] == (view.epoch.number, view.node, view.epoch.seen)
+            if reached is None or found is None:
+                return False
+            return found[1:] == (reached.epoch, reached.node, reached.seen)
 
     def epoch(self, row: SessionRow, path: Path) -> int:
         """The number of the session's newest epoch; -1 where there is none."""
@@ -139,7 +138,7 @@ class Views:
             lock_alive(writer, row.key)
             found = writer.all(_EVERY_VIEW, row.key, row.tree.key)
             readable = ((one[:6], read_view(one[4], one[7], one[0], one[6])) for one in found)
-            kept, views = [], dict[int, View]()
+            kept, views = [], dict[int, ViewRecord]()
             for one, view in readable:
                 if view is not None:
                     kept.append(one)
@@ -159,74 +158,67 @@ class Views:
                 raise ChoiceError(
                     f"the epoch before was on another branch than session {row.id} stands on; switch back to it first"
                 )
-            view = views[number]
-            again = replace(
-                view, of=number, undone=True, node=node, epoch=replace(view.epoch, number=newest + 1, seen=seen, hash=digest)
-            )
-            self._save_view(writer, row, again, now)
+            record = views[number]
+            again = replace(record, of=number, undone=True, epoch=replace(record.epoch, number=newest + 1))
+            self._save_view(writer, row, StoredView(record=again, node=node, seen=seen, hash=digest), now)
             return newest + 1, began
 
-    def clashes(self, row: SessionRow, cuts: Cuts) -> frozenset[str]:
+    def clashes(self, row: SessionRow, handles: Mapping[str, Kept]) -> frozenset[str]:
         """Those of these handles under which something else is kept in the tree."""
-        if not cuts:
+        if not handles:
             return frozenset()
         with self._database.read() as reader:
-            return frozenset(_clashes(reader, row.tree.key, {handle: _kept(cut, node) for handle, (cut, node) in cuts.items()}))
+            return frozenset(_clashes(reader, row.tree.key, handles))
 
-    def save(self, row: SessionRow, view: View | None, cuts: Cuts, inherited: Collection[str], now: int) -> None:
-        """Keep what the last request was made of, and what its markers stand for. Of a view that is kept already, only its end.
+    def save(
+        self,
+        row: SessionRow,
+        view: StoredView | Reached | None,
+        handles: Mapping[str, Kept],
+        inherited: Collection[str],
+        now: int,
+    ) -> None:
+        """Keep what the last request was made of, and what its markers stand for. Of an epoch that goes on, how far it went.
 
         Markers that are `inherited`, from an epoch of the session that this one was forked from, are its own from now on.
         """
         with self._database.write() as writer:
             lock_alive(writer, row.key)
-            if cuts:
-                marked = ((handle, cut.kind, _kept(cut, node)) for handle, (cut, node) in cuts.items())
-                writer.many(
-                    PUT_HANDLE,
-                    (
-                        (row.tree.key, h, row.key, kind if kept.text is None else "text", to_json(kept), now)
-                        for h, kind, kept in marked
-                    ),
-                )
+            if handles:
+                writer.many(PUT_HANDLE, _handle_rows(row, handles, now))
             if inherited:
                 writer.all(_SHARE_HANDLES, row.tree.key, row.key, now, to_json(sorted(inherited)))
-            if view is not None and view.session == row.key:
-                end, seen, digest = view.node, view.epoch.seen, view.epoch.hash
-                writer.all(_ADVANCE, row.key, view.epoch.number, end, seen, digest)
+            if isinstance(view, Reached):
+                writer.all(_ADVANCE, row.key, view.epoch, view.node, view.seen, view.hash)
             elif view is not None:
                 self._save_view(writer, row, view, now)
 
     @staticmethod
-    def _save_view(writer: Writer, row: SessionRow, view: View, now: int) -> None:
-        epoch = view.epoch
-        data = encode_view(view)
+    def _save_view(writer: Writer, row: SessionRow, view: StoredView, now: int) -> None:
+        number, data = view.record.epoch.number, encode_view(view.record)
         writer.all(
             """INSERT INTO views (session, epoch, node, seen, hash, data, created, digest)
                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
                 ON CONFLICT (session, epoch) DO UPDATE SET node = excluded.node, seen = excluded.seen, hash = excluded.hash,
                 data = excluded.data, digest = excluded.digest""",
             row.key,
-            epoch.number,
+            number,
             view.node,
-            epoch.seen,
-            epoch.hash,
+            view.seen,
+            view.hash,
             data,
             now,
             digest_of(data),
         )
         # A policy that moves at every call would else keep more views than messages. Handles stay, whatever view they come from.
-        writer.all("DELETE FROM views WHERE session = $1 AND epoch < $2", row.key, epoch.number - KEPT)
+        writer.all("DELETE FROM views WHERE session = $1 AND epoch < $2", row.key, number - KEPT)
 
     def keep(self, row: SessionRow, handles: Sequence[tuple[str, Kept]], now: int) -> None:
         """Keep what handles stand for that a session made."""
         with self._database.write() as writer:
             lock_alive(writer, row.key)
             check_free(writer, row.tree.key, dict(handles))
-            writer.many(
-                PUT_HANDLE,
-                ((row.tree.key, h, row.key, "span" if kept.text is None else "text", to_json(kept), now) for h, kept in handles),
-            )
+            writer.many(PUT_HANDLE, _handle_rows(row, dict(handles), now))
 
     def recall(self, row: SessionRow, path: Path, handle: str) -> str:
         """What was cut under this handle in this session, or on a path that it stands on or stood on in its last request."""
@@ -322,7 +314,7 @@ def digest_of(data: str) -> str:
     return blake2b(data.encode(errors="surrogatepass"), digest_size=12, person=b"view").hexdigest()
 
 
-def read_view(data: object, digest: str, epoch: int, depth: int) -> View | None:
+def read_view(data: object, digest: str, epoch: int, depth: int) -> ViewRecord | None:
     """A view as it was written; none where it is damaged: it is only a cache, and the next request begins an epoch."""
     try:
         if not isinstance(data, str) or (digest and digest_of(data) != digest):
@@ -344,7 +336,7 @@ def _one_or_none(reader: Reader, sql: str, *values: Any) -> Row | None:
         raise
 
 
-def check_view(view: View, epoch: int, depth: int) -> None:
+def check_view(view: ViewRecord, epoch: int, depth: int) -> None:
     """Raises ValueError where a view cannot be one of a path that ends at this depth."""
     if view.epoch.number != epoch or not view.epoch.policy:
         raise ValueError("its epoch is another")
@@ -370,7 +362,7 @@ def _check_stretches(stretches: tuple[tuple[int, int], ...], length: int) -> Non
         begin = start
 
 
-def handles_of(view: View) -> set[str]:
+def handles_of(view: ViewRecord) -> set[str]:
     """The handles in the markers of a view."""
     return {handle for piece in view.epoch.pieces for item in piece.items for handle in item.handles}
 
@@ -453,14 +445,14 @@ _STANDING = """SELECT s.status, v.epoch, v.node, v.seen FROM sessions s LEFT JOI
     WHERE s.key = $1 ORDER BY v.epoch DESC LIMIT 1"""
 
 
-def _kept(cut: Cut, node: Node | None) -> Kept:
-    if cut.kind == "span":
-        return Kept(cut.nodes, at=cut.at, minted_at=cut.minted_at)
-    place = None
-    if cut.kind == "part" and node is not None and node.message is not None:
-        place = next((place for place, text in texts_of(node.message) if text == cut.text), None)
-    # What repair had changed before it was cut is in no node, so it is kept itself, until that node is purged.
-    return Kept(cut.nodes, place, cut.text if place is None else None, cut.at, cut.minted_at)
+def _handle_rows(row: SessionRow, handles: Mapping[str, Kept], now: int) -> list[Row]:
+    return [(row.tree.key, handle, row.key, _kind(kept), to_json(kept), now) for handle, kept in handles.items()]
+
+
+def _kind(kept: Kept) -> str:
+    if kept.text is not None:
+        return "text"
+    return "span" if kept.place is None else "part"
 
 
 def _read(data: str) -> Kept:

@@ -1,0 +1,193 @@
+"""Views: what stood for what in the last request of an epoch, from what the store has of it and back."""
+
+from msgspec import Struct
+
+from loom.context.epochs import Epoch
+from loom.context.places import Stretch
+from loom.context.report import Item, Piece
+from loom.conversation.turns import Span
+from loom.stores.view_record import (
+    VIEW_VERSION,
+    EpochRecord,
+    ItemRecord,
+    MapRecord,
+    PieceRecord,
+    Reached,
+    SpanRecord,
+    StoredView,
+    StretchRecord,
+    ViewRecord,
+)
+
+
+class Mapped(Struct, frozen=True):
+    """The map of a project in the system text of an epoch, as it was when that began.
+
+    `files` are those that it shows, with the names under each, and how what has such a name was declared, as a digest.
+    """
+
+    project: str
+    text: str
+    files: dict[str, dict[str, str]]
+
+
+class View(Struct, frozen=True, kw_only=True):
+    """One version of what stands for what: an epoch, and which stretches of the path were read for it."""
+
+    epoch: Epoch
+    ranges: tuple[tuple[int, int], ...]
+    ratio: float
+    total: int  # tokens of the path when the epoch began, as the store counts them
+    node: int = 0
+    session: int = 0
+    as_of: int = 0  # when the epoch began: ages and counts in its headers are those of then
+    shape: str = ""  # what was hidden and what came in beside the path
+    positions: tuple[tuple[int, int], ...] = ()  # of the epoch's pieces, where on the path each stands
+    left: tuple[tuple[int, int, Stretch], ...] = ()  # stretches of the path that it left out, and what is known of them
+    holes: tuple[tuple[int, int, int, Stretch | None], ...] = ()  # between the ranges, what is said of stretches that were not read
+    told: str = ""  # summaries in its system text
+    map: Mapped | None = None
+    given: str = ""  # the newest summary that a person wrote, by its name
+    summaries: tuple[str, ...] = ()  # those that there were when it began, by their names
+    shown: tuple[str, ...] = ()  # those of them that its requests show
+    of: int = -1  # the epoch that this one brings back
+    undone: bool = False  # and no request has told so yet
+
+
+def reached(view: View) -> Reached:
+    """How far requests of a view went."""
+    return Reached(view.epoch.number, view.node, view.epoch.seen, view.epoch.hash)
+
+
+def store_view(view: View) -> StoredView:
+    """A view as the store takes it."""
+    record = ViewRecord(
+        version=VIEW_VERSION,
+        epoch=_record_epoch(view.epoch),
+        ranges=view.ranges,
+        ratio=view.ratio,
+        total=view.total,
+        as_of=view.as_of,
+        shape=view.shape,
+        positions=view.positions,
+        left=tuple((start, stop, _record_stretch(stretch)) for start, stop, stretch in view.left),
+        holes=tuple((at, start, stop, _record_stretch(known) if known else None) for at, start, stop, known in view.holes),
+        told=view.told,
+        map=MapRecord(view.map.project, view.map.text, view.map.files) if view.map else None,
+        given=view.given,
+        summaries=view.summaries,
+        shown=view.shown,
+        of=view.of,
+        undone=view.undone,
+    )
+    return StoredView(record=record, node=view.node, session=view.session, seen=view.epoch.seen, hash=view.epoch.hash)
+
+
+def restore_view(stored: StoredView) -> View:
+    """A view from what the store has of it."""
+    record = stored.record
+    return View(
+        epoch=_epoch(record.epoch, stored),
+        ranges=record.ranges,
+        ratio=record.ratio,
+        total=record.total,
+        node=stored.node,
+        session=stored.session,
+        as_of=record.as_of,
+        shape=record.shape,
+        positions=record.positions,
+        left=tuple((start, stop, _stretch(stretch)) for start, stop, stretch in record.left),
+        holes=tuple((at, start, stop, _stretch(known) if known else None) for at, start, stop, known in record.holes),
+        told=record.told,
+        map=Mapped(record.map.project, record.map.text, record.map.files) if record.map else None,
+        given=record.given,
+        summaries=record.summaries,
+        shown=record.shown,
+        of=record.of,
+        undone=record.undone,
+    )
+
+
+def _record_epoch(epoch: Epoch) -> EpochRecord:
+    return EpochRecord(
+        number=epoch.number,
+        policy=epoch.policy,
+        head_hash=epoch.head_hash,
+        pieces=tuple(map(_record_piece, epoch.pieces)),
+        pins=epoch.pins,
+        given_up=epoch.given_up,
+        widened=epoch.widened,
+    )
+
+
+def _epoch(record: EpochRecord, stored: StoredView) -> Epoch:
+    return Epoch(
+        number=record.number,
+        policy=record.policy,
+        head_hash=record.head_hash,
+        pieces=tuple(map(_piece, record.pieces)),
+        seen=stored.seen,
+        hash=stored.hash,
+        pins=record.pins,
+        given_up=record.given_up,
+        widened=record.widened,
+    )
+
+
+def _record_piece(piece: Piece) -> PieceRecord:
+    is_whole = all(item.action == "kept" for item in piece.items)
+    return PieceRecord(
+        span=SpanRecord(piece.span.start, piece.span.stop),
+        messages=() if is_whole else piece.messages,
+        items=tuple(map(_record_item, piece.items)),
+    )
+
+
+def _piece(record: PieceRecord) -> Piece:
+    return Piece(Span(record.span.start, record.span.stop), record.messages, tuple(map(_item, record.items)))
+
+
+def _record_item(item: Item) -> ItemRecord:
+    return ItemRecord(
+        place=item.place,
+        zone=item.zone,
+        action=item.action,
+        rule=item.rule,
+        before=item.before,
+        after=item.after,
+        handles=item.handles,
+        returns_at=item.returns_at,
+    )
+
+
+def _item(record: ItemRecord) -> Item:
+    return Item(
+        place=record.place,
+        zone=record.zone,
+        action=record.action,
+        rule=record.rule,
+        before=record.before,
+        after=record.after,
+        handles=record.handles,
+        returns_at=record.returns_at,
+    )
+
+
+def _record_stretch(stretch: Stretch) -> StretchRecord:
+    return StretchRecord(
+        messages=stretch.messages,
+        tokens=stretch.tokens,
+        own=stretch.own,
+        exchanges=stretch.exchanges,
+        answers=stretch.answers,
+    )
+
+
+def _stretch(record: StretchRecord) -> Stretch:
+    return Stretch(
+        messages=record.messages,
+        tokens=record.tokens,
+        own=record.own,
+        exchanges=record.exchanges,
+        answers=record.answers,
+    )
