@@ -94,7 +94,7 @@ OF_PARTITIONS = [
 def test_summaries_give_way_before_skills_and_skills_before_memory(policy: str, words: int, gone: tuple[int, ...]) -> None:
     asked = [{"role": "user", "content": "Fix the login. " + "slow " * words}]
     context = weave(asked, window=16_000, reserve_output=0, sections=OF_PARTITIONS, model="gpt-4o", policy=policy)
-    assert context.report.given_up == gone
+    assert context.continuation.given_up == gone
 
 
 def test_skills_that_leave_no_room_for_the_request_are_left_out_with_their_handles() -> None:

@@ -149,7 +149,7 @@ def test_a_pin_is_the_message_that_the_caller_named(case: tuple[Wire, list[int]]
     wanted = [tag for pin in pins for tag in wire.tags[pin]]
     for tag in wanted:
         assert f"<{tag}>" in there or f"<{tag}>" in back, f"{tag} of pins {pins} is neither there nor shrunk"
-    for piece in context.report.pieces:
+    for piece in context.continuation.pieces:
         if piece.items[0].rule == "pin":
             words = str((piece.messages, [context.recall(handle) for item in piece.items for handle in item.handles]))
             assert any(f"<{tag}>" in words for tag in wanted), "nothing else is taken for a pin"

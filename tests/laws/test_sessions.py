@@ -220,7 +220,7 @@ def facts(context: Context | None) -> Any:
 
 def is_known(context: Context) -> bool:
     """Whether all of the history was read once, for this request or for one before it."""
-    never = any(spot.unread and spot.stretch is None for spot in context.report.places.spots)
+    never = any(spot.unread and spot.stretch is None for spot in context.continuation.places.spots)
     return not never and TOO_MUCH not in context.report.epoch_reason
 
 

@@ -477,12 +477,12 @@ def test_skills_of_a_session_give_way_before_its_memory(loom: Loom) -> None:
     session.append("Fix the login. " + "slow " * 15_350)
     sections = [("skills", "cloth " * 400), ("memory", "weave " * 400), ("skills", "thread " * 400), ("memory", "loom " * 100)]
     context = prepare(session, window=16_000, reserve_output=0, sections=sections)
-    assert context.report.given_up == (2, 0)
+    assert context.continuation.given_up == (2, 0)
     assert [session.recall(item.handles[0]) for item in context.report.items if item.place == "sections[0]"] == ["cloth " * 400]
     # It stays so while the epoch goes on.
     session.append(Message("assistant", (Text("I look."),)))
     grown = prepare(session, window=16_000, reserve_output=0, sections=sections)
-    assert (grown.report.epoch_reason, grown.report.given_up) == ("continued", (2, 0))
+    assert (grown.report.epoch_reason, grown.continuation.given_up) == ("continued", (2, 0))
 
 
 def test_a_session_that_stops_at_the_limit_shows_sections_whole_or_refuses_with_their_numbers(loom: Loom) -> None:

@@ -68,7 +68,7 @@ def stretches(report: Report) -> Iterator[Stretch]:
             continue
         if last is not None:
             yield last
-        messages = sum(map(report.places.count, range(span.start, span.stop)))
+        messages = sum(map(report.continuation.places.count, range(span.start, span.stop)))
         last = Stretch(
             span,
             messages,
@@ -84,7 +84,7 @@ def stretches(report: Report) -> Iterator[Stretch]:
 
 
 def _entries(report: Report) -> Iterator[tuple[Span, Item]]:
-    for piece in report.pieces:
+    for piece in report.continuation.pieces:
         if len(piece.items) < len(piece.span):  # one item for all of what was left out
             yield piece.span, piece.items[0]
             continue
@@ -309,7 +309,7 @@ def _strip(report: Report, found: list[Stretch], columns: int) -> str:
 def _cover_lines(report: Report, full: bool) -> dict[Span, list[str]]:
     """What covers say, by what they stand for: the lines after the marker, or the first of them."""
     found: dict[Span, list[str]] = {}
-    for piece in report.pieces:
+    for piece in report.continuation.pieces:
         if piece.items[0].action != "covered":
             continue
         lines = piece.messages[0].text.splitlines()[1:]
@@ -325,7 +325,7 @@ def _cover_lines(report: Report, full: bool) -> dict[Span, list[str]]:
 def _print_stretches(
     report: Report, found: list[Stretch], covers: Mapping[Span, list[str]] | None = None
 ) -> None:
-    places = [report.places.label(stretch.span) for stretch in found]
+    places = [report.continuation.places.label(stretch.span) for stretch in found]
     wide = max([20, *map(len, places)])
     for place, stretch in zip(places, found, strict=True):
         label, colour, _ = LOOKS[stretch.action]
@@ -357,9 +357,9 @@ def _words(report: Report, stretch: Stretch) -> str:
     much it is.
     """
     places = range(stretch.span.start, stretch.span.stop)
-    if any(map(report.places.unread, places)):
+    if any(map(report.continuation.places.unread, places)):
         return plural(stretch.messages, "message")
-    messages = [report.history[index] for index in places]
+    messages = [report.continuation.history[index] for index in places]
     if len(messages) == 1:
         return f"{messages[0].role}: " + " ".join(
             click.unstyle(mark) + text for mark, text in map(look, messages[0].parts)

@@ -98,17 +98,19 @@ def mended(renewal: Renewal, origins: Sequence[int], history: Sequence[Message])
 
 
 def epoch_of(report: Report) -> Epoch:
+    """The epoch that the next call may continue."""
+    found = report.continuation
     return Epoch(
         number=report.epoch,
         policy=report.policy,
-        head_hash=report.head_hash,
-        pieces=report.pieces,
-        seen=len(report.history),
-        pins=report.pins,
-        history=report.history,
-        archive=report.archive,
-        given_up=report.given_up,
-        widened=report.widened,
+        head_hash=found.head_hash,
+        pieces=found.pieces,
+        seen=len(found.history),
+        pins=found.pins,
+        history=found.history,
+        archive=found.archive,
+        given_up=found.given_up,
+        widened=found.widened,
     )
 
 

@@ -9,9 +9,10 @@ from msgspec.structs import asdict, replace
 
 from loom.context.handles import Archive
 from loom.context.outlook import Outlook
-from loom.context.places import EVERYWHERE, Places
+from loom.context.places import Places
 from loom.conversation.message import Message
 from loom.conversation.turns import Span
+from loom.errors import ChoiceError
 
 Action = Literal["kept", "shrunk", "covered", "dropped", "repaired", "hidden"]
 
@@ -58,7 +59,22 @@ class Returns:
         return self._find()
 
 
-class Report(Struct, frozen=True, kw_only=True):
+class Continuation(Struct, frozen=True, kw_only=True):
+    """What the next call needs to continue an epoch, and what only this process knows of a request: its history in pieces."""
+
+    pieces: tuple[Piece, ...]
+    head_hash: str
+    history: tuple[Message, ...]
+    pins: tuple[int, ...]
+    archive: Archive
+    places: Places
+    given_up: tuple[int, ...]  # sections for which there was no room
+    widened: dict[str, int]  # zones of the system text that have some of what was free when the epoch began
+    own_room: int | None  # what may still come in before history gives way, by the policy's own counter
+    returns: Returns | None = None
+
+
+class Report(Struct, frozen=True, kw_only=True, dict=True):
     """`prefix` is what a provider can cache: tools, system and history, without the tail. `margin` is kept free on purpose.
 
     `outlook` is how many calls are expected to come, and whether a new epoch would pay; `renewed`, that a fresh window begins.
@@ -84,24 +100,25 @@ class Report(Struct, frozen=True, kw_only=True):
     rho: float | None = None  # the pressure by which a ladder is climbed; the only one, where there is a ladder
     notes: tuple[str, ...] = ()
     ids: dict[str, str] = {}
-    # What the next call needs to continue this epoch.
-    pieces: tuple[Piece, ...] = ()
-    head_hash: str = ""
-    history: tuple[Message, ...] = ()
-    pins: tuple[int, ...] = ()
-    archive: Archive | None = None
-    places: Places = EVERYWHERE
-    given_up: tuple[int, ...] = ()
-    widened: dict[str, int] = {}  # zones of the system text that have some of what was free when the epoch began
-    returns: Returns | None = None
-    own_room: int | None = None  # what may still come in before history gives way, by the policy's own counter
+
+    @property
+    def continuation(self) -> Continuation:
+        """What the next call needs to continue this epoch. A report that was written down and read again has lost it."""
+        if not isinstance(found := self.__dict__.get(_CONTINUATION), Continuation):
+            raise ChoiceError("this report has no context any more, so no epoch can continue from it; give the context itself")
+        return found
+
+    def attach(self, continuation: Continuation) -> None:
+        """Let whoever holds only the report continue the epoch. It is no field: no JSON of a report has it."""
+        self.__dict__[_CONTINUATION] = continuation
 
     @property
     def items(self) -> tuple[Item, ...]:
         """A line for every item in the request and every span left out of it."""
-        if self.returns is None:
+        continuation = self.__dict__.get(_CONTINUATION)
+        if continuation is None or continuation.returns is None:
             return self.lines
-        windows = self.returns.windows
+        windows = continuation.returns.windows
         return tuple(
             replace(line, returns_at=windows[line.place]) if line.action in CUT and line.place in windows else line
             for line in self.lines
@@ -120,21 +137,8 @@ class Report(Struct, frozen=True, kw_only=True):
 
     def as_dict(self) -> dict[str, Any]:
         """The report as JSON has it."""
-        told = {name: getattr(self, name) for name in self.__struct_fields__ if name not in _NOT_TOLD}
-        return told | {"outlook": asdict(self.outlook), "pressure": self.pressure, "items": [asdict(item) for item in self.items]}
+        fields = {name: getattr(self, name) for name in self.__struct_fields__ if name not in ("lines", "rho")}
+        return fields | {"outlook": asdict(self.outlook), "pressure": self.pressure, "items": [asdict(item) for item in self.items]}
 
 
-_NOT_TOLD = {
-    "lines",
-    "pieces",
-    "head_hash",
-    "history",
-    "pins",
-    "archive",
-    "places",
-    "given_up",
-    "rho",
-    "widened",
-    "returns",
-    "own_room",
-}
+_CONTINUATION = "_continuation"

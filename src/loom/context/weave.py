@@ -22,7 +22,7 @@ from loom.context.outlook import Outlook, prices_of
 from loom.context.places import EVERYWHERE, Places
 from loom.context.policy import Policy
 from loom.context.policy import policy as find_policy
-from loom.context.report import CUT, LEFT_OUT, Item, Piece, Report
+from loom.context.report import CUT, LEFT_OUT, Continuation, Item, Piece, Report
 from loom.context.sections import (
     OTHER_ZONE,
     TAIL,
@@ -66,12 +66,20 @@ class Context(Struct, frozen=True):
 
     conversation: Conversation
     report: Report
-    archive: Archive
+    continuation: Continuation
     tail: int = 0
     is_document: bool = False
     # Whether the caller said how long the answer may be; else it is as long as the model and the window allow.
     is_answer_limited: bool = False
     has_commands: bool = False  # whoever reads it gives commands in its text, and `recall` is one of them
+
+    def __post_init__(self) -> None:
+        self.report.attach(self.continuation)
+
+    @property
+    def archive(self) -> Archive:
+        """What was left out, by handle."""
+        return self.continuation.archive
 
     def __repr__(self) -> str:
         # Not all that it holds: asyncio writes down what a task returned, and would take longer for it than the weaving took.
@@ -244,13 +252,13 @@ def _widen_sections(
         items = [item for item in report.lines if item.place.startswith("sections[")]
         if not any(item.action != "kept" and item.rule == "its zone" for item in items):
             return context
-        found = widen_zones(wish.sections, items, _free_room(report, wish, growth, zones))
+        found = widen_zones(wish.sections, items, _free_room(context, wish, growth, zones))
         wider = {zone: tokens for zone, tokens in found.items() if tokens > wish.widened.get(zone, 0)}
         if not wider:
             return context
         wish = replace(wish, widened={**wish.widened, **wider})
         try:
-            made = weave_with(wish, report.given_up)
+            made = weave_with(wish, context.continuation.given_up)
         except (CannotFit, EpochEnds):
             return context
         if not _keeps_as_much(made.report, report):
@@ -259,14 +267,14 @@ def _widen_sections(
     return context
 
 
-def _free_room(report: Report, wish: Wish, growth: int, zones: Collection[str]) -> Free:
+def _free_room(context: Context, wish: Wish, growth: int, zones: Collection[str]) -> Free:
     """What a request leaves free for these zones."""
-    chosen = wish.policy
+    chosen, report, own_room = wish.policy, context.report, context.continuation.own_room
     return Free(
         tokens=report.usable - report.margin - report.input_tokens - growth,
         counter=gate_counter(report.model or None, wish.ratio),
-        own_tokens=report.own_room - growth if report.own_room is not None else None,
-        own=seed_counter(chosen.counter) if report.own_room is not None else None,
+        own_tokens=own_room - growth if own_room is not None else None,
+        own=seed_counter(chosen.counter) if own_room is not None else None,
         zones=frozenset(zones),
         fixed=(DEFAULTS if chosen.history == "zone" else {}) | dict(wish.zones),
         slack=int(report.usable * SECTION_SLACK),
@@ -459,8 +467,10 @@ def _build(
         outlook=selected.outlook,
         renewed=selected.renewed,
         rho=selected.rho,
-        returns=selected.returns,
         ids=repaired.ids,
+    )
+    continuation = Continuation(
+        pieces=fitted.pieces,
         head_hash=head_hash,
         history=conversation.messages,
         pins=pinned,
@@ -469,8 +479,9 @@ def _build(
         given_up=tuple(given_up),
         widened={zone: tokens for zone, tokens in wish.widened.items() if zone not in (*chosen.tail, *TAIL)},
         own_room=_own_room(setup, selected),
+        returns=selected.returns,
     )
-    return Context(woven, report, archive, len(tail), wish.document, bool(wish.answer or given.max_output))
+    return Context(woven, report, continuation, len(tail), wish.document, bool(wish.answer or given.max_output))
 
 
 def _own_room(setup: Setup, selected: Selected) -> int | None:
@@ -718,7 +729,6 @@ def _report(
         epoch=0,
         epoch_reason="",
         notes=tuple(notes),
-        pieces=fitted.pieces,
     )
 
 

@@ -16,7 +16,7 @@ from loom.context.gate import costs_of
 from loom.context.handles import Cut, PathArchive
 from loom.context.places import EVERYWHERE, Stretch, answers_of, exchanges_of
 from loom.context.policy import Policy, Strategy
-from loom.context.report import LEFT_OUT, Item, Piece, Report
+from loom.context.report import LEFT_OUT, Continuation, Item, Piece
 from loom.context.sections import Section
 from loom.context.select import seed_counter
 from loom.context.summaries import with_note
@@ -472,11 +472,12 @@ def _pinned(pins: Sequence[Node], assembled: Assembled) -> list[int]:
 def _remember(context: Context, reading: Reading, wish: Wish, model: str, view: View | None) -> Prepared:
     """The view with how far this request went; of a new epoch, the view as it begins."""
     report, end = context.report, reading.nodes[-1]
-    epoch = replace(epoch_of(report), archive=None, hash=hash_of(report.history))
+    found = context.continuation
+    epoch = replace(epoch_of(report), archive=None, hash=hash_of(found.history))
     if view is None:
-        places = [report.places.span(piece.span) for piece in report.pieces]
+        places = [found.places.span(piece.span) for piece in found.pieces]
         positions = tuple((place.start, place.stop) for place in places)
-        left = _left_out(report, wish, model)
+        left = _left_out(found, wish, model)
         view = View(
             epoch=epoch,
             ranges=reading.ranges,
@@ -492,14 +493,14 @@ def _remember(context: Context, reading: Reading, wish: Wish, model: str, view: 
     return Prepared(reading, replace(view, node=end.seq), model, round(report.input_tokens / wish.ratio))
 
 
-def _left_out(report: Report, wish: Wish, model: str) -> tuple[Known, ...]:
+def _left_out(found: Continuation, wish: Wish, model: str) -> tuple[Known, ...]:
     """What is known of each stretch that a request left out."""
     best, own = counters(wish, model)
-    places, history = report.places, report.history
+    places, history = found.places, found.history
     tokens, own_tokens = costs_of(history, places, best), costs_of(history, places, own, own is not best)
     begins = {span.start for span in exchanges(history)}
     made: list[Known] = []
-    for piece in report.pieces:
+    for piece in found.pieces:
         if piece.items[0].action not in LEFT_OUT:
             continue
         inside, at = range(piece.span.start, piece.span.stop), places.span(piece.span)
