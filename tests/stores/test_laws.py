@@ -279,7 +279,7 @@ class Witness:
                 node = self.loom.store.sessions.node(self.session.row, name)
                 assert node.id == name
                 assert to_json(node.message) == body
-                assert self.loom.store.sessions.node(self.session.row, node.local).id == name
+                assert self.loom.store.sessions.node(self.session.row, node.short_id).id == name
         for name, cuts in self.cut.items():
             for handle, text in cuts.items():
                 assert self.loom.session(name).recall(handle) == text

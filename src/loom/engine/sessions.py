@@ -562,7 +562,7 @@ class Session(Written):
         behind = place.node.id if place.node else ""
         if self.path.says(node_id(self.row.tree.id, behind, said[0], _generation(answer, choice))):
             return None  # it is this answer that went on, and comes once more
-        expected, found = (node.local if node else "its beginning" for node in (place.node, self.path.end))
+        expected, found = (node.short_id if node else "its beginning" for node in (place.node, self.path.end))
         self.told("conflict", expected=expected, found=found)
         return Conflict(self.id, expected, found)
 
