@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from loom.budget.counting import gate_counter
+from loom.context.options import Options
 from loom.context.report import Report
 from loom.context.sections import FRAME, MAP_ORIGIN, Section
-from loom.context.weave import Wish, budget_for
+from loom.context.weave import budget_for
 from loom.conversation.message import Conversation
 from loom.engine.views import Mapped
 from loom.stores.path import Path
@@ -53,7 +54,7 @@ def _said(path: Path, place: int | None) -> str:
     return next((node.message.text for node in nodes if node.message), "")
 
 
-def drawn(wish: Wish, given: Conversation, sight: "Sight | None") -> Mapped | None:
+def drawn(wish: Options, given: Conversation, sight: "Sight | None") -> Mapped | None:
     """The map for an epoch that begins, as large as its zone."""
     if sight is None:
         return None
@@ -63,7 +64,7 @@ def drawn(wish: Wish, given: Conversation, sight: "Sight | None") -> Mapped | No
     return Mapped(sight.root, made.text, sight.shown(made))
 
 
-def one_map(wish: Wish, given: Conversation, project: "str | PathLike[str]") -> list[Section]:
+def one_map(wish: Options, given: Conversation, project: "str | PathLike[str]") -> list[Section]:
     """The map for a request that is on its own."""
     from loom.project.maps import look_at
     from loom.project.touched import asked_in
@@ -78,7 +79,7 @@ def as_shown(made: Mapped | None, report: Report) -> Mapped | None:
     return made if made is None or stands else replace(made, files={})
 
 
-def with_map(wish: Wish, given: Conversation, stands: Mapped | None, sight: "Sight | None", begins: bool = False) -> Wish:
+def with_map(wish: Options, given: Conversation, stands: Mapped | None, sight: "Sight | None", begins: bool = False) -> Options:
     """What is asked for with the map that stands in the system text, and in the tail what a request needs beyond it.
 
     Where an epoch begins the map is new, and room is left for the tail of later requests: else the next one would not fit.

@@ -14,6 +14,7 @@ from loom.budget.profiles import Exact, profile_for
 from loom.context.epochs import EpochEnds, Renewal, epoch_of, hash_of
 from loom.context.gate import costs_of
 from loom.context.handles import Cut, PathArchive
+from loom.context.options import Options
 from loom.context.places import EVERYWHERE, Stretch, answers_of, exchanges_of
 from loom.context.policy import Policy, Strategy
 from loom.context.report import LEFT_OUT, Continuation, Item, Piece
@@ -21,7 +22,7 @@ from loom.context.sections import Section
 from loom.context.select import seed_counter
 from loom.context.summaries import with_note
 from loom.context.told import Told
-from loom.context.weave import Context, Wish, budget_for, build, go_on
+from loom.context.weave import Context, budget_for, build, go_on
 from loom.conversation.handles import texts_of
 from loom.conversation.message import Message
 from loom.conversation.turns import Span, exchanges, newer_half
@@ -78,7 +79,7 @@ def prepare(
     store: Store,
     row: SessionRow,
     path: Path,
-    wish: Wish,
+    wish: Options,
     style: ReadingStyle,
     pins: Sequence[Node],
     last: Prepared | None,
@@ -183,7 +184,7 @@ def prepare(
     return _told(context, overlay, sight), replace(began, view=kept, note=note)
 
 
-def _with_asides(wish: Wish, asides: Sequence[Aside]) -> Wish:
+def _with_asides(wish: Options, asides: Sequence[Aside]) -> Options:
     """What is asked for, with the system messages that older sessions keep beside what was said."""
     if not asides:
         return wish
@@ -198,7 +199,7 @@ def _with_damage(context: Context, usual: str) -> Context:
     return replace(context, report=replace(context.report, epoch_reason=why))
 
 
-def _with_summary(wish: Wish, text: str) -> Wish:
+def _with_summary(wish: Options, text: str) -> Options:
     """What is asked for, with what summaries tell in the system text."""
     if not text:
         return wish
@@ -280,7 +281,7 @@ def _last_exchange(messages: Sequence[Message]) -> tuple[int, int]:
     return last.start, last.stop
 
 
-def prepare_ending(row: SessionRow, path: Path, wish: Wish, style: ReadingStyle, fetch: Callable[[str], str]) -> Context:
+def prepare_ending(row: SessionRow, path: Path, wish: Options, style: ReadingStyle, fetch: Callable[[str], str]) -> Context:
     """The request of a document of which nothing is committed yet."""
     given = head_of(row, style, style.overlay(path), ())
     return build(given, replace(wish, document=True, ending=style.buffer), (), None, EVERYWHERE, fetch)
@@ -368,14 +369,14 @@ def _read_anew(
     store: Store,
     row: SessionRow,
     overlay: Overlay,
-    wish: Wish,
+    wish: Options,
     model: str,
     usable: int,
     pins: Sequence[Node],
     view: View | None,
     told: Sequence[Summary],
     overflowed: bool,
-) -> tuple[Wish, int, Reading]:
+) -> tuple[Options, int, Reading]:
     """What an epoch that begins is made from, with the number of the last one, and the wish as counted from now on.
 
     That is what the window can hold, and what the last epoch showed; of what that left out, what is known of it.
@@ -395,13 +396,13 @@ def _read_anew(
     return wish, store.views.epoch(row, path), reading
 
 
-def counters(wish: Wish, model: str) -> tuple[Counter, Counter]:
+def counters(wish: Options, model: str) -> tuple[Counter, Counter]:
     """The best counter for a model, and the policy's own."""
     best = (text_counter if wish.document else gate_counter)(model or None, wish.ratio)
     return best, best if wish.policy.counter == "best" else seed_counter(wish.policy.counter)
 
 
-def _known(view: View, wish: Wish) -> tuple[Known, ...]:
+def _known(view: View, wish: Options) -> tuple[Known, ...]:
     """What a view of the same policy knows of what it left out, as it is counted now."""
     if view.epoch.policy != wish.policy.name:
         return ()
@@ -424,7 +425,7 @@ def _is_too_much(view: View, path: Path, usable: int) -> bool:
     return (path.end.total - view.total) * min(view.ratio, 1) > _SURELY_TOO_MUCH * usable
 
 
-def _standing(view: View | None, wish: Wish, shape: str, ends: EpochEnds | None) -> list[Standing]:
+def _standing(view: View | None, wish: Options, shape: str, ends: EpochEnds | None) -> list[Standing]:
     """The pieces of the last epoch that still stand, with their places on the path; none where what is hidden has changed."""
     if view is None or ends is None or view.shape != shape or view.epoch.policy != wish.policy.name:
         return []
@@ -469,7 +470,7 @@ def _pinned(pins: Sequence[Node], assembled: Assembled) -> list[int]:
     return [at[pin.id] for pin in pins if pin.id in at]
 
 
-def _remember(context: Context, reading: Reading, wish: Wish, model: str, view: View | None) -> Prepared:
+def _remember(context: Context, reading: Reading, wish: Options, model: str, view: View | None) -> Prepared:
     """The view with how far this request went; of a new epoch, the view as it begins."""
     report, end = context.report, reading.nodes[-1]
     found = context.continuation
@@ -493,7 +494,7 @@ def _remember(context: Context, reading: Reading, wish: Wish, model: str, view: 
     return Prepared(reading, replace(view, node=end.seq), model, round(report.input_tokens / wish.ratio))
 
 
-def _left_out(found: Continuation, wish: Wish, model: str) -> tuple[Known, ...]:
+def _left_out(found: Continuation, wish: Options, model: str) -> tuple[Known, ...]:
     """What is known of each stretch that a request left out."""
     best, own = counters(wish, model)
     places, history = found.places, found.history

@@ -13,12 +13,13 @@ from loom.budget import models
 from loom.budget.calibration import observe
 from loom.budget.counting import gate_counter
 from loom.budget.models import Overrides
+from loom.context.options import Options, check_options
 from loom.context.policy import Policy, policies
 from loom.context.policy import policy as find_policy
 from loom.context.renewal import Handoff, open_calls, to_system_prompt
 from loom.context.report import Report
 from loom.context.sections import Section
-from loom.context.weave import Context, Wish, budget_for, check_wish
+from loom.context.weave import Context, budget_for
 from loom.context.working import EMPTY, Working, measured, render_dashboard
 from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json
@@ -96,7 +97,7 @@ class Session(Written):
         super().__init__(home, row, end, guest)
         self._last: Prepared | None = None
         self._marked: dict[str, int] = {}  # handles that are kept for this session, each with a hash of what it stands for
-        self._wish: Wish | None = None
+        self._wish: Options | None = None
         self._lasting = lasting
         self._request: Request | None = None
         self._request_kept = False
@@ -130,7 +131,15 @@ class Session(Written):
         `project` is a folder with code: a map of what matters in it stands in the system text, as it was when the epoch began, and
         what this request needs beyond that in the tail. The zone `repo_map` says how large it may be.
         """
-        wish = check_wish(model, window, reserve_output, DEFAULT if policy is None else policy, sections, overrides, 1.0, zones)
+        wish = check_options(
+            model=model,
+            window=window,
+            reserve_output=reserve_output,
+            policy=DEFAULT if policy is None else policy,
+            sections=sections,
+            overrides=overrides,
+            zones=zones,
+        )
         wish = replace(wish, caches=self._home.caches)
         refusal = read_overflow(overflow) if overflow is not None else None
         if overflow is not None and refusal is None:
@@ -143,7 +152,7 @@ class Session(Written):
         return await self.run_off_loop(lambda: self._append_and_prepare(request, wish, look, project))
 
     def _append_and_prepare(
-        self, request: Given | None, wish: Wish, look: "_Look", project: "str | PathLike[str] | None"
+        self, request: Given | None, wish: Options, look: "_Look", project: "str | PathLike[str] | None"
     ) -> Context:
         if not look.named:
             wish = replace(wish, policy=self.policy)
@@ -165,7 +174,7 @@ class Session(Written):
         end = self.path.end
         return end is not None and end.message is not None and [end.message] == parsed([request])
 
-    def _prepare(self, wish: Wish, look: "_Look") -> Context:
+    def _prepare(self, wish: Options, look: "_Look") -> Context:
         check_alive(self.row, self.row.status)
         path = self._path_to(look.at)
         style = self._style(path, look)
@@ -252,14 +261,14 @@ class Session(Written):
             about = {"before": before, "after": after, "left_out": report.dropped, "renewed": report.renewed}
             self.told("compressed", path=path, reason=reason, epoch=epoch, **about)
 
-    def _counted(self, wish: Wish, look: "_Look") -> int:
+    def _counted(self, wish: Options, look: "_Look") -> int:
         """How many tokens the last request had, uncorrected; after a restart it is made once more to know."""
         if self._last:
             return self._last.counted
         context = self._prepare(wish, replace(look, overflow=None, preview=True))
         return round(context.report.input_tokens / ratio_of(self.row, wish.model or self.row.model))
 
-    def _within(self, wish: Wish, look: "_Look", refused_at: int) -> Wish:
+    def _within(self, wish: Options, look: "_Look", refused_at: int) -> Options:
         """What is asked for, in as many tokens as providers took of this model before; less, if the last request was refused."""
         budget = budget_for(wish, self.row.head)
         model = wish.model or self.row.model
@@ -358,7 +367,7 @@ class Session(Written):
         return self._wish.policy if self._wish else self.policy
 
     def _planned(self, when: When) -> Plan | None:
-        wish = self._wish or check_wish(None, None, None, self.policy, (), None, 1.0, None)
+        wish = self._wish or check_options(policy=self.policy)
         return plan(self._store, self.row, self.path, wish, self._style(self.path, _NOTHING), when)
 
     def undo(self) -> int:
@@ -734,7 +743,7 @@ def _measure(state: Working, report: Report) -> Working:
     return measured(state, report.pressure, report.usable - report.input_tokens)
 
 
-def _handing(wish: Wish, handed: Handoff | None) -> Wish:
+def _handing(wish: Options, handed: Handoff | None) -> Options:
     """What is asked for, with a handoff in the system text."""
     if handed is None:
         return wish
