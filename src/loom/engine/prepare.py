@@ -54,7 +54,7 @@ from loom.stores.summaries import Summary, joined, name_of
 from loom.stores.views import Kept
 
 if TYPE_CHECKING:
-    from loom.project.maps import Sight
+    from loom.project.maps import RankedProject
 
 Standing = tuple[Piece, int, int]  # a piece of the last epoch, and where on the path it begins and ends
 GIVEN = "a person"  # who wrote a summary that no program made
@@ -86,7 +86,7 @@ def prepare(
     fetch: Callable[[str], str],
     overflowed: bool = False,
     renewing: str = "",
-    sight: "Sight | None" = None,
+    sight: "RankedProject | None" = None,
 ) -> tuple[Context, Prepared]:
     """The request, and what to remember of it. The last epoch goes on where it can; else one begins, from what is read anew.
 
@@ -287,7 +287,7 @@ def prepare_ending(row: SessionRow, path: Path, wish: Options, style: ReadingSty
     return build(given, replace(wish, document=True, ending=style.buffer), (), None, EVERYWHERE, fetch)
 
 
-def _told(context: Context, overlay: Overlay, sight: "Sight | None") -> Context:
+def _told(context: Context, overlay: Overlay, sight: "RankedProject | None") -> Context:
     """The context with a line in its report for each thing that was kept from it, and what else is to be known."""
     notes = (*overlay.notes, *(sight.notes if sight else ()))
     if not overlay.hidden and not notes:

@@ -56,7 +56,7 @@ from loom.stores.states import Request
 from loom.stores.summaries import joined
 
 if TYPE_CHECKING:
-    from loom.project.maps import Sight
+    from loom.project.maps import RankedProject
 
 DEFAULT = "default"  # the policy of a session for which nobody named one
 _TOLD = 400  # messages at the end of a path from which a handoff is made
@@ -73,7 +73,7 @@ class _Look(Struct, frozen=True):
     preview: bool
     at: str | None
     overflow: Overflow | None = None
-    sight: "Sight | None" = None
+    sight: "RankedProject | None" = None
     named: bool = True  # whether the caller says which policy
 
 
