@@ -53,6 +53,7 @@ class _FileIndex(Struct):
     threads: "array[int]"  # 0: the main thread; else the side thread a line belongs to
     calls: dict[int, int]  # call -> the line that makes it
     answers: dict[int, list[int]]  # line -> the calls it answers
+    sides: dict[int, int]  # a line of a side thread, by its uuid -> the thread
     leaf: int = 0
     model: str = ""
     name: str = ""
@@ -78,8 +79,8 @@ def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def runs(path: Path) -> list[Run]:
     index = _read_index(path)
     found: list[Run] = []
-    for thread in dict.fromkeys(index.threads):
-        chosen = _choose(index, thread)
+    for thread, lines in _lines_by_thread(index).items():
+        chosen = _choose(index, lines)
         reader = _reader(path, chosen, _is_complete(index, chosen))
         if next(reader(), None) is not None:
             head = Conversation(messages=(), model=index.model)
@@ -91,7 +92,7 @@ def runs(path: Path) -> list[Run]:
 
 
 def _read_index(path: Path) -> _FileIndex:
-    index = _FileIndex(array("q"), array("q"), array("q"), array("q"), {}, {})
+    index = _FileIndex(array("q"), array("q"), array("q"), array("q"), {}, {}, {})
     for _, record in files.lines(path):
         if not isinstance(record, dict):
             continue
@@ -113,7 +114,7 @@ def _add(index: _FileIndex, record: dict[str, Any], kind: Any) -> None:
     index.uuids.append(_number(record["uuid"]))
     index.parents.append(_number(record.get("parentUuid")) or _number(record.get("logicalParentUuid")))
     index.messages.append(_number(message.get("id")) if kind == "assistant" else 0)
-    index.threads.append(_number(record.get("agentId") or "side") if record.get("isSidechain") else 0)
+    index.threads.append(_find_thread(index, record) if record.get("isSidechain") else 0)
     if kind in ("user", "assistant") and not record.get("isSidechain"):
         index.leaf = index.uuids[-1]  # the newest word is the live branch, unless the client says otherwise behind it
     if kind == "assistant" and not index.model and isinstance(message.get("model"), str) and message["model"] != "<synthetic>":
@@ -126,10 +127,24 @@ def _add(index: _FileIndex, record: dict[str, Any], kind: Any) -> None:
             index.answers.setdefault(line, []).append(_number(block.get("tool_use_id")))
 
 
-def _choose(index: _FileIndex, thread: int) -> bytearray:
-    """Which lines are read: the way up from the leaf, and what belongs to the messages on it."""
+def _find_thread(index: _FileIndex, record: dict[str, Any]) -> int:
+    """The side thread of a line. Older clients do not name the sub-agent: a thread is then what goes back to one beginning."""
+    uuid, parent = index.uuids[-1], index.parents[-1]
+    thread = _number(record.get("agentId")) or index.sides.get(parent, uuid)
+    index.sides[uuid] = thread
+    return thread
+
+
+def _lines_by_thread(index: _FileIndex) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for n, thread in enumerate(index.threads):
+        found.setdefault(thread, []).append(n)
+    return found
+
+
+def _choose(index: _FileIndex, mine: list[int]) -> bytearray:
+    """Which lines of a thread are read: the way up from the leaf, and what belongs to the messages on it."""
     chosen = bytearray(len(index.uuids))
-    mine = [n for n in range(len(chosen)) if index.threads[n] == thread]
     wanted = index.leaf if any(index.uuids[n] == index.leaf for n in mine) else index.uuids[mine[-1]]
     for n in reversed(mine):
         if index.uuids[n] == wanted:
