@@ -13,6 +13,7 @@ import pytest
 from loom import Loom, Message, Session, StoreError, Text
 from loom.conversation.agents import Agent
 from loom.conversation.tree import Preferences, Source
+from loom.engine.session_state import STATE_KINDS
 from loom.stores.doctor import examine
 from loom.stores.marks import Origin
 from loom.stores.store import Store
@@ -358,9 +359,9 @@ def test_the_words_of_a_purged_node_of_another_tree_are_found(patient: Session, 
 
 
 def test_the_place_names_tree_and_node(patient: Session, ward: Loom) -> None:
-    short_id = patient.path[5].short_id
+    local = patient.path[5].local
     change(ward.store.database, node(6, "depth", "9"))
-    assert next(examine(ward.store)).place == f"node {short_id} of tree {patient.row.tree.id} in default/default"
+    assert next(examine(ward.store)).place == f"node {local} of tree {patient.row.tree.id} in default/default"
 
 
 def test_nodes_that_come_after_each_other_do_not_hold_it_up(patient: Session, ward: Loom) -> None:
@@ -434,7 +435,7 @@ def test_the_rest_of_a_damaged_file_is_looked_at(tmp_path: Path, part: int) -> N
     path = tmp_path / "loom.db"
     size, page = full(path)
     spoil(path, size * part // 10 // page * page, b"\xff" * page)
-    store = Store(str(path))
+    store = Store(str(path), STATE_KINDS)
     try:
         found = examine(store)
         problems = list(found)
@@ -451,7 +452,7 @@ def test_a_text_that_is_no_text_is_gone_around(tmp_path: Path) -> None:
     path = tmp_path / "loom.db"
     full(path)
     spoil(path, path.read_bytes().index(b"message 200 word"), b"\xff")
-    store = Store(str(path))
+    store = Store(str(path), STATE_KINDS)
     with store.database.read() as reader:
         [(name, tree)] = reader.all("SELECT n.local, t.id FROM nodes n JOIN trees t ON t.key = n.tree WHERE n.depth = 200")
     problems = list(examine(store))
@@ -463,7 +464,7 @@ def test_a_text_that_is_no_text_is_gone_around(tmp_path: Path) -> None:
 def test_a_value_of_another_kind_is_told(tmp_path: Path) -> None:
     path = tmp_path / "loom.db"
     full(path)
-    store = Store(str(path))
+    store = Store(str(path), STATE_KINDS)
     change(store.database, "UPDATE nodes SET total = 'many' WHERE depth = 200")
     problems = list(examine(store))
     store.close()
@@ -473,7 +474,7 @@ def test_a_value_of_another_kind_is_told(tmp_path: Path) -> None:
 def test_a_store_that_is_gone_is_an_error_and_no_damage(tmp_path: Path) -> None:
     path = tmp_path / "loom.db"
     full(path)
-    store = Store(str(path))
+    store = Store(str(path), STATE_KINDS)
     store.close()
     with pytest.raises(StoreError, match="closed"):
         list(examine(store))

@@ -7,6 +7,7 @@ import pytest
 
 from loom import Loom
 from loom.conversation.tree import Preferences, TreeHead
+from loom.engine.session_state import STATE_KINDS
 from loom.errors import TranscriptError
 from loom.stores.doctor import examine
 from loom.stores.sessions import Scope
@@ -15,7 +16,7 @@ from loom.stores.store import Store
 
 @pytest.fixture
 def store(address: str) -> Iterator[Store]:
-    opened = Store(address)
+    opened = Store(address, STATE_KINDS)
     yield opened
     opened.close()
 

@@ -18,6 +18,7 @@ from loom import CannotFit, Context, Loom
 from loom.conversation.agents import Agent
 from loom.conversation.tree import Mode, Source, TreeHead
 from loom.dialects import dialect
+from loom.engine.session_state import STATE_KINDS
 from loom.engine.trees import LoomTree, preferred_policy
 from loom.errors import ChoiceError
 from loom.stores.doctor import examine
@@ -217,7 +218,7 @@ class Grove:
 @pytest.fixture
 def looms(address: str) -> Iterator[Callable[[], Loom]]:
     """Each is a tenant of its own in one store, with a clock and ids that are the same every time."""
-    store = Store(address)
+    store = Store(address, STATE_KINDS)
 
     def make() -> Loom:
         ticks, ids = itertools.count(1_700_000_000_000), itertools.count()

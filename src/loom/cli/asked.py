@@ -19,9 +19,8 @@ from loom.cli.given import parse_source
 from loom.cli.models import user_overrides
 from loom.cli.store import PROJECT_VARIABLE, Where, scoped
 from loom.cli.terminal import dim, reading, say
-from loom.context.options import AskedOptions, check_options
 from loom.context.policy import Policy, read_policy
-from loom.context.weave import Context
+from loom.context.weave import Context, check_wish
 from loom.context.weave import weave as weave_request
 from loom.engine.mapping import one_map, read_project
 from loom.errors import CannotFit, ChoiceError
@@ -109,18 +108,21 @@ class Asked(Struct, frozen=True, kw_only=True):
 
     def _run(self, run: Run, policy: str | Policy, overrides: Any) -> Context:
         given = run.conversation()
-        asked = AskedOptions(
-            model=self.model,
-            window=self.window,
-            reserve_output=self.reserve,
-            policy=policy,
-            overrides=overrides,
-            zones=self._zones,
+        wish = check_wish(
+            self.model, self.window, self.reserve, policy, (), overrides, 1.0, self._zones
         )
-        if self.project:
-            asked["sections"] = one_map(check_options(**asked), given, self.project)
+        sections = one_map(wish, given, self.project) if self.project else []
         try:
-            return weave_request(given, **asked)
+            return weave_request(
+                given,
+                model=self.model,
+                window=self.window,
+                reserve_output=self.reserve,
+                policy=policy,
+                sections=sections,
+                overrides=overrides,
+                zones=self._zones,
+            )
         except CannotFit as error:
             if run.number or run.name:
                 raise CannotFit(f"run #{run.number}: {error}") from None

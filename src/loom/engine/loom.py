@@ -21,7 +21,7 @@ from loom.conversation.tree import Preferences, Tree, TreeHead
 from loom.engine.answered import Acted
 from loom.engine.commands import carry_out
 from loom.engine.home import Home
-from loom.engine.mind import STATE_KINDS
+from loom.engine.session_state import STATE_KINDS
 from loom.engine.sessions import Session
 from loom.engine.snapshots import Snapshots
 from loom.engine.summarize import Model

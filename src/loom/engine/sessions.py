@@ -13,13 +13,12 @@ from loom.budget import models
 from loom.budget.calibration import observe
 from loom.budget.counting import gate_counter
 from loom.budget.models import Overrides
-from loom.context.options import Options, check_options
 from loom.context.policy import Policy, policies
 from loom.context.policy import policy as find_policy
 from loom.context.renewal import Handoff, open_calls, to_system_prompt
 from loom.context.report import Report
 from loom.context.sections import Section
-from loom.context.weave import Context, budget_for
+from loom.context.weave import Context, Wish, budget_for, check_wish
 from loom.context.working import EMPTY, Working, measured, render_dashboard
 from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json
@@ -35,11 +34,12 @@ from loom.engine.answered import Acted, Order, digest_of, take_out_commands
 from loom.engine.aware import addendum, blocks, headers_from
 from loom.engine.home import Home
 from loom.engine.mapping import check_project, look_along
-from loom.engine.prepare import GIVEN, Prepared, calibration, new_handles, prepare, prepare_ending, ratio_of
+from loom.engine.prepare import BY_PERSON, Asked, Prepared, calibration, new_handles, prepare, prepare_ending, ratio_of
 from loom.engine.pressure import hand_over, moment, refused, within
 from loom.engine.purging import keep_snapshot
 from loom.engine.reading import ReadingStyle
 from loom.engine.search import LIMIT, Hit, search, shown_in
+from loom.engine.session_state import handoff_values, limit_values, request_values, working_values
 from loom.engine.summarize import Ask, Made, Model, summarize
 from loom.engine.summing import BY_MODEL, DIGEST, Plan, When, plan, summed, undigested, with_digests
 from loom.engine.threads import async_form, async_value
@@ -51,12 +51,14 @@ from loom.providers.overflow import Overflow, error_text, read_overflow
 from loom.stores.nodes import plain
 from loom.stores.overlay import Overlay, names_at
 from loom.stores.path import Node, Path
+from loom.stores.requests import SavedRequest
 from loom.stores.sessions import SessionRow, Usage, check_alive
+from loom.stores.settings import StateValues
 from loom.stores.states import Request
 from loom.stores.summaries import joined
 
 if TYPE_CHECKING:
-    from loom.project.maps import RankedProject
+    from loom.project.maps import Sight
 
 DEFAULT = "default"  # the policy of a session for which nobody named one
 _TOLD = 400  # messages at the end of a path from which a handoff is made
@@ -73,7 +75,7 @@ class _Look(Struct, frozen=True):
     preview: bool
     at: str | None
     overflow: Overflow | None = None
-    sight: "RankedProject | None" = None
+    sight: "Sight | None" = None
     named: bool = True  # whether the caller says which policy
 
 
@@ -97,7 +99,7 @@ class Session(Written):
         super().__init__(home, row, end, guest)
         self._last: Prepared | None = None
         self._marked: dict[str, int] = {}  # handles that are kept for this session, each with a hash of what it stands for
-        self._wish: Options | None = None
+        self._wish: Wish | None = None
         self._lasting = lasting
         self._request: Request | None = None
         self._request_kept = False
@@ -131,15 +133,7 @@ class Session(Written):
         `project` is a folder with code: a map of what matters in it stands in the system text, as it was when the epoch began, and
         what this request needs beyond that in the tail. The zone `repo_map` says how large it may be.
         """
-        wish = check_options(
-            model=model,
-            window=window,
-            reserve_output=reserve_output,
-            policy=DEFAULT if policy is None else policy,
-            sections=sections,
-            overrides=overrides,
-            zones=zones,
-        )
+        wish = check_wish(model, window, reserve_output, DEFAULT if policy is None else policy, sections, overrides, 1.0, zones)
         wish = replace(wish, caches=self._home.caches)
         refusal = read_overflow(overflow) if overflow is not None else None
         if overflow is not None and refusal is None:
@@ -152,7 +146,7 @@ class Session(Written):
         return await self.run_off_loop(lambda: self._append_and_prepare(request, wish, look, project))
 
     def _append_and_prepare(
-        self, request: Given | None, wish: Options, look: "_Look", project: "str | PathLike[str] | None"
+        self, request: Given | None, wish: Wish, look: "_Look", project: "str | PathLike[str] | None"
     ) -> Context:
         if not look.named:
             wish = replace(wish, policy=self.policy)
@@ -174,7 +168,7 @@ class Session(Written):
         end = self.path.end
         return end is not None and end.message is not None and [end.message] == parsed([request])
 
-    def _prepare(self, wish: Options, look: "_Look") -> Context:
+    def _prepare(self, wish: Wish, look: "_Look") -> Context:
         check_alive(self.row, self.row.status)
         path = self._path_to(look.at)
         style = self._style(path, look)
@@ -203,13 +197,23 @@ class Session(Written):
         pinned = [self._on_path(path, name) for name in look.pins]
         pinned += [node for node in self._recalled(path) if node not in pinned]
 
+        asked = Asked(
+            store=self._store,
+            row=self.row,
+            path=path,
+            wish=wish,
+            style=style,
+            pins=pinned,
+            last=None if look.at else self._last,
+            fetch=self.recall,
+            overflowed=look.overflow is not None,
+            sight=look.sight,
+        )
+
         def made(handed: Handoff | None, renewing: str = "") -> tuple[Context, Prepared]:
-            last, given = None if look.at else self._last, _handing(wish, handed)
-            overflowed = look.overflow is not None
+            given = _handing(wish, handed)
             while True:
-                context, prepared = prepare(
-                    self._store, self.row, path, given, style, pinned, last, self.recall, overflowed, renewing, look.sight
-                )
+                context, prepared = prepare(replace(asked, wish=given, renewing=renewing))
                 clashes = self._store.views.clashes(self.row, new_handles(context, prepared.reading, self._marked).kept)
                 if not clashes:
                     return replace(context, has_commands=bool(style.addendum)), prepared
@@ -226,28 +230,38 @@ class Session(Written):
         marks = new_handles(context, last.reading, self._marked)
         if look.preview:
             with suppress(StoreError):  # a store that can only be read will do for a look
-                self._store.views.save(self.row, None, marks.kept, marks.inherited, self._home.now())
+                seen = SavedRequest(view=None, handles=marks.kept, inherited=marks.inherited)
+                self._store.requests.save(self.row, seen, self._home.now())
             return context
         if look.overflow and last.counted >= refused_at:
             raise _cannot_shrink(refused_at, f"than {last.counted:,}")
+        request = Request(path.end.id, look.sources, last.model, last.counted)
+        states: list[StateValues] = []
         if look.overflow:
-            self._mind.keep_most(wish.model or self.row.model, refused(look.overflow, refused_at, context.report.reserved_output))
-        view = reached(last.view) if last.view.session == self.row.key else store_view(last.view)
-        self._store.views.save(self.row, view, marks.kept, marks.inherited, self._home.now())
+            limit = refused(look.overflow, refused_at, context.report.reserved_output)
+            states.append(limit_values(wish.model or self.row.model, limit))
+        if renewed and handed:
+            states += handoff_values(handed, _hidden_names(path, self._overlay(path)))
+        if style.agent and style.agent.loom_aware:
+            states.append(("seen", {"": to_json(str(style.now))}))
+        if shown:
+            states.append(working_values(_measure(state, context.report)))
+        if look.named and not self._guest:
+            states += self._state.policy_values(wish.policy)
+        states += self._request_values(request)
+        saved = SavedRequest(
+            view=reached(last.view) if last.view.session == self.row.key else store_view(last.view),
+            handles=marks.kept,
+            inherited=marks.inherited,
+            states=tuple(states),
+            note=(self.path[last.note.stop - 1], last.note, style.now) if last.note else None,
+        )
+        self._store.requests.save(self.row, saved, self._home.now())
         self._marked |= dict.fromkeys(marks.inherited, 0) | marks.hashes
         if renewed and handed:
-            self._keep_handoff(path, handed, _measure(state, context.report))
-        if last.note:
-            self._store.summaries.add(self.row, self.path[last.note.stop - 1], last.note, style.now)
-        if style.agent and style.agent.loom_aware:
-            self._store.states.put(self.row.key, "seen", {"": to_json(str(style.now))}, style.now)
-        if shown:
-            self.keep_working(_measure(state, context.report))
-        if look.named and not self._guest:
-            self._mind.keep_policy(wish.policy)
+            self._keep_snapshot(handed, _measure(state, context.report))
         before, self._last = self._last, replace(last, view=replace(last.view, session=self.row.key))
-        self._wish = wish
-        self._keep_request(Request(path.end.id, look.sources, last.model, last.counted))
+        self._wish, self._request = wish, request
         self._tell(context.report, "reactive" if look.overflow else "proactive", before.counted if before else 0, last.counted)
         return context
 
@@ -261,18 +275,18 @@ class Session(Written):
             about = {"before": before, "after": after, "left_out": report.dropped, "renewed": report.renewed}
             self.told("compressed", path=path, reason=reason, epoch=epoch, **about)
 
-    def _counted(self, wish: Options, look: "_Look") -> int:
+    def _counted(self, wish: Wish, look: "_Look") -> int:
         """How many tokens the last request had, uncorrected; after a restart it is made once more to know."""
         if self._last:
             return self._last.counted
         context = self._prepare(wish, replace(look, overflow=None, preview=True))
         return round(context.report.input_tokens / ratio_of(self.row, wish.model or self.row.model))
 
-    def _within(self, wish: Options, look: "_Look", refused_at: int) -> Options:
+    def _within(self, wish: Wish, look: "_Look", refused_at: int) -> Wish:
         """What is asked for, in as many tokens as providers took of this model before; less, if the last request was refused."""
         budget = budget_for(wish, self.row.head)
         model = wish.model or self.row.model
-        most = self._mind.most(model)
+        most = self._state.token_limit(model)
         if look.overflow:
             most = refused(look.overflow, refused_at, budget.reserved_output)
         return within(wish, budget, int(most * ratio_of(self.row, model))) if most else wish
@@ -293,7 +307,7 @@ class Session(Written):
         planned = self._planned(when="whole")
         if planned is None:
             raise ChoiceError(f"session {self.id} is too short to be summed up: nothing stands before its last messages")
-        self._store.summaries.add(self.row, planned.end, summed(planned, text, GIVEN), self._home.now())
+        self._store.summaries.add(self.row, planned.end, summed(planned, text, BY_PERSON), self._home.now())
         self.told("compressed", path="given", reason="written by a person", messages=planned.stop)
 
     async def summarize(self, model: Model | None = None) -> str:
@@ -357,7 +371,7 @@ class Session(Written):
     def policy(self) -> Policy:
         """The policy that decides where `prepare` names none: the one named last, also before a restart, else `default`."""
         try:
-            return self._mind.policy or find_policy(DEFAULT)
+            return self._state.policy or find_policy(DEFAULT)
         except (ChoiceError, ValueError) as error:
             told = f"the policy that session {self.id} remembers cannot be used: {error}; name another with prepare(policy=…)"
             raise ChoiceError(told) from None
@@ -367,7 +381,7 @@ class Session(Written):
         return self._wish.policy if self._wish else self.policy
 
     def _planned(self, when: When) -> Plan | None:
-        wish = self._wish or check_options(policy=self.policy)
+        wish = self._wish or check_wish(None, None, None, self.policy, (), None, 1.0, None)
         return plan(self._store, self.row, self.path, wish, self._style(self.path, _NOTHING), when)
 
     def undo(self) -> int:
@@ -376,12 +390,12 @@ class Session(Written):
         Its policy decides again, if it is one that ships.
         What providers refused is forgotten too: requests may be as long again as the window allows.
         """
-        self._mind.forget_most()
+        self._keep_states(self._state.unlimited_values())
         number, began = self._store.views.undo(self.row, self.path, self._home.now())
         self._store.summaries.retire(self.row, began, self._home.now())
         view = self._store.views.newest(self.row, self.path)
         if view and view.epoch.policy in policies():
-            self._mind.keep_policy(find_policy(view.epoch.policy))
+            self._keep_states(*self._state.policy_values(find_policy(view.epoch.policy)))
         self._last = None
         self.told("compressed", path="undone", reason="undone", epoch=number)
         return number
@@ -407,7 +421,8 @@ class Session(Written):
             return answered
         [node] = self.append(carry_out(self, call))
         if call.name in RECALLED:
-            self._mind.keep_recalled(node.id, self._store.views.epoch(self.row, self.path))
+            newest = self._store.views.epoch(self.row, self.path)
+            self._keep_states(self._state.recalled_values(node.id, newest))
         return node
 
     def _result_of(self, call: ToolCall) -> Node | None:
@@ -429,7 +444,7 @@ class Session(Written):
 
     def _recalled(self, path: Path) -> list[Node]:
         """What was recalled since the last epoch began: it is not cut again at once."""
-        nodes = [self._node(name) for name in self._mind.recalled(self._store.views.epoch(self.row, path))]
+        nodes = [self._node(name) for name in self._state.recalled(self._store.views.epoch(self.row, path))]
         return [node for node in nodes if node.message and path.holds(node.seq, node.depth)]
 
     def _overlay(self, path: Path) -> Overlay:
@@ -438,13 +453,14 @@ class Session(Written):
 
     def _handed(self, path: Path, state: Working, look: "_Look") -> Handoff | None:
         """The handoff with which the window last began anew; made again where what is hidden has changed since."""
-        handed, hidden = self._mind.handed, _hidden_names(path, self._overlay(path))
-        if handed is None or hidden == self._mind.hidden_from_handed:
+        handed, hidden = self._state.handoff, _hidden_names(path, self._overlay(path))
+        if handed is None or hidden == self._state.hidden_from_handoff:
             return handed
         again = self._handoff(path, state, None)
         again = replace(again, sprint=handed.sprint, handoff_ts=handed.handoff_ts)
         if not look.preview:
-            self._keep_handoff(path, again, state)
+            self._keep_states(*handoff_values(again, hidden))
+            self._keep_snapshot(again, state)
         return again
 
     def _handoff(self, path: Path, state: Working, before: Handoff | None) -> Handoff:
@@ -456,8 +472,7 @@ class Session(Written):
         goal = next((node.message.text for node in goals if node.message), "")
         return hand_over(state, goal, [node.message for node in shown if node.message], before, self._home.now())
 
-    def _keep_handoff(self, path: Path, handed: Handoff, state: Working) -> None:
-        self._mind.keep_handed(handed, _hidden_names(path, self._overlay(path)))
+    def _keep_snapshot(self, handed: Handoff, state: Working) -> None:
         if self._home.snapshots:
             try:
                 keep_snapshot(self._store, self.row, self._home.snapshots, state, handed)
@@ -466,7 +481,7 @@ class Session(Written):
 
     def resume(self) -> Resumed:
         """What is needed to go on after a crash. Working state that the store does not have comes back from its last snapshot."""
-        state, before, restored = self.working, self._mind.handed, False
+        state, before, restored = self.working, self._state.handoff, False
         if self._home.snapshots and (state == EMPTY or before is None) and (found := self._home.snapshots.read(self.id)):
             before = before or found[1]
             if state == EMPTY and found[0] != EMPTY:
@@ -490,10 +505,10 @@ class Session(Written):
             tree=tree,
             now=self._home.now(),
             agent=agent,
-            chosen={} if tree.head.mode == "dialogue" else self._mind.texts("version"),
+            chosen={} if tree.head.mode == "dialogue" else self._state.texts("version"),
             sources=look.sources,
             include=frozenset(self._node(name).id for name in look.include),
-            buffer="" if tree.head.mode == "dialogue" else self._mind.texts("buffer").get("", ""),
+            buffer="" if tree.head.mode == "dialogue" else self._state.texts("buffer").get("", ""),
             headers=headers_from(store, row) if aware else None,
             addendum=addendum() if aware else "",
         )
@@ -535,7 +550,7 @@ class Session(Written):
         stood = self.cursor
         request = self._request
         if request is None:
-            request = self._mind.request
+            request = self._state.request
             self._request_kept = request is not None
             if request and not self._lasting and request.answer is None and request.node != (stood.id if stood else ""):
                 request = None  # some other object's, which was never answered
@@ -571,7 +586,7 @@ class Session(Written):
         behind = place.node.id if place.node else ""
         if self.path.says(node_id(self.row.tree.id, behind, said[0], _generation(answer, choice))):
             return None  # it is this answer that went on, and comes once more
-        expected, found = (node.short_id if node else "its beginning" for node in (place.node, self.path.end))
+        expected, found = (node.local if node else "its beginning" for node in (place.node, self.path.end))
         self.told("conflict", expected=expected, found=found)
         return Conflict(self.id, expected, found)
 
@@ -615,11 +630,16 @@ class Session(Written):
         return Usage(answer.prompt, answer.completion, answer.cached, price), learnt
 
     def _keep_request(self, request: Request, lasting: bool = False) -> None:
-        """Remember the last request; in the store too, where another object may have to know it."""
+        """Remember the last request; in the store too, if another object may have to know it."""
         self._request = request
-        if not self._guest and (self._lasting or lasting or request.sources or self._request_kept):
-            self._mind.keep_request(request)
-            self._request_kept = True
+        self._keep_states(*self._request_values(request, lasting))
+
+    def _request_values(self, request: Request, lasting: bool = False) -> list[StateValues]:
+        """What the store has to know of the last request."""
+        if self._guest or not (self._lasting or lasting or request.sources or self._request_kept):
+            return []
+        self._request_kept = True
+        return [request_values(request)]
 
     def _answered(self, messages: Sequence[Message], raw: str, generation: str) -> Node | None:
         """The node that an answer follows: the cursor, unless the same answer was written a moment ago.
@@ -743,7 +763,7 @@ def _measure(state: Working, report: Report) -> Working:
     return measured(state, report.pressure, report.usable - report.input_tokens)
 
 
-def _handing(wish: Options, handed: Handoff | None) -> Options:
+def _handing(wish: Wish, handed: Handoff | None) -> Wish:
     """What is asked for, with a handoff in the system text."""
     if handed is None:
         return wish

@@ -17,14 +17,15 @@ from loom.conversation.system_messages import SYSTEM_ROLES
 from loom.dialects.given import parse_given
 from loom.dialects.plain import is_sdk_object
 from loom.engine.home import Happened, Home
-from loom.engine.mind import Mind
 from loom.engine.purging import what_remains
+from loom.engine.session_state import SessionState, text_values, working_values
 from loom.engine.threads import async_form, async_lines, async_value
 from loom.errors import ChoiceError, Conflict, Unfinished, WireError, describe
 from loom.stores.exchange import export_session
 from loom.stores.nodes import Draft
 from loom.stores.path import Node, Path
 from loom.stores.sessions import SessionRow, check_name
+from loom.stores.settings import StateValues
 from loom.stores.views import Kept
 
 _T = TypeVar("_T")
@@ -39,7 +40,7 @@ class Written:
         self._guest = guest  # who only looks: it has nothing of its own here
         self._home, self._store, self.row = home, home.store, row
         self.path = home.store.sessions.path(row, end)
-        self._mind = Mind(home, 0 if guest else row.key)
+        self._state = SessionState(home.store.states, 0 if guest else row.key)
         self._order = threading.Lock()  # of those verbs that run in threads
 
     def __repr__(self) -> str:
@@ -121,7 +122,7 @@ class Written:
             self.keep_working(counted)
 
     @checks_arguments
-    def append_at(
+    def graft(
         self,
         message: Message,
         behind: Node | None,
@@ -144,7 +145,7 @@ class Written:
             check_number("when the writer last looked", seen)
         draft = Draft(message, gate_counter(None).count_message(message), check_name("generation", generation))
         try:
-            row, node = self._store.growth.append_at(
+            row, node = self._store.growth.graft(
                 self.row,
                 behind,
                 draft,
@@ -167,12 +168,16 @@ class Written:
     @property
     def working(self) -> Working:
         """The session's working state, as it was last kept."""
-        return self._mind.working
+        return self._state.working
 
     def keep_working(self, working: Working) -> Working:
         """Keep another working state; the verbs of `loom.context.working` make one from the last. It stands in the next request."""
-        self._mind.keep_working(working)
+        self._keep_states(working_values(working))
         return working
+
+    def _keep_states(self, *values: StateValues) -> None:
+        if values:
+            self._state.put(self._home.now(), *values)
 
     # Text not yet committed, and versions, of a tree in buffer mode
 
@@ -180,26 +185,26 @@ class Written:
         """What stands at the end of the document and is not committed; "" for nothing. It is, when an answer comes."""
         if self._store.trees.head(self.row.tree).head.mode != "buffer":
             raise ChoiceError(f"session {self.id} is on a tree in dialogue mode, where nothing is uncommitted; append a message")
-        self._mind.keep_text("buffer", "", check_text("what is drafted", text))
+        self._keep_states(text_values("buffer", "", check_text("what is drafted", text)))
 
     @property
     def drafted(self) -> str:
-        return self._mind.texts("buffer").get("", "")
+        return self._state.texts("buffer").get("", "")
 
     def commit(self) -> Node | None:
         """Make a node of the text that is not committed yet, if there is any."""
         text = self.drafted
         if not text:
             return None
-        return self.append_at(Message("user", (Text(text),), self.row.agent), self.path.end, move=True, commits=True)
+        return self.graft(Message("user", (Text(text),), self.row.agent), self.path.end, move=True, commits=True)
 
     def choose(self, first: str, version: str) -> None:
         """Let this version stand for the node that it was edited from; the node itself, to undo all edits."""
-        self._mind.keep_text("version", self._node(first).id, self._node(version).id)
+        self._keep_states(text_values("version", self._node(first).id, self._node(version).id))
 
     def versions(self) -> dict[str, str]:
         """Which version was chosen for which node."""
-        return self._mind.texts("version")
+        return self._state.texts("version")
 
     def response(self, node: str) -> str | None:
         """The provider's answer, as it came, that made this node."""
@@ -212,9 +217,9 @@ class Written:
         identity, title = self._home.fresh_id(), title or self.row.title
         row = self._store.sessions.fork(self._home.scope, self.row, node, identity, title, self._home.now())
         made = type(self)(self._home, row, node)
-        for name, version in self.versions().items():  # the same path is read the same way
-            made._mind.keep_text("version", name, version)
-        made._mind.copy_policy(self._mind)
+        # The same path is read the same way.
+        versions = [text_values("version", name, version) for name, version in self.versions().items()]
+        made._keep_states(*versions, *self._state.copied_policy_values())
         return made.told("forked", origin=self.id)
 
     def switch(self, to: str) -> Self:
@@ -259,7 +264,7 @@ class Written:
             origin=self.id,
         )
         made = type(self)(self._home, row)
-        made._mind.copy_policy(self._mind)
+        made._keep_states(*self._state.copied_policy_values())
         return made.told("created", origin=self.id)
 
     def purge(self) -> tuple[int, int]:
@@ -310,7 +315,7 @@ class Written:
     adrafted = async_value(drafted)
     aexport = async_lines(export)
     afork = async_form(fork)
-    aappend_at = async_form(append_at)
+    agraft = async_form(graft)
     akeep_working = async_form(keep_working)
     apurge = async_form(purge)
     arefresh = async_form(refresh)
@@ -325,7 +330,7 @@ class Written:
     def _on_path(self, path: Path, name: str) -> Node:
         node = self._node(name)
         if not path.holds(node.seq, node.depth):
-            raise ChoiceError(f"node {node.short_id} cannot be pinned: it is not on the path of session {self.id}")
+            raise ChoiceError(f"node {node.local} cannot be pinned: it is not on the path of session {self.id}")
         return node
 
     def _now(self, row: SessionRow, nodes: Sequence[Node] = ()) -> Self:

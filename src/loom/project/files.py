@@ -33,7 +33,7 @@ _LONG_LINES, _LONGEST_LINE = 300, 20_000
 _PROSE = frozenset((".md", ".markdown", ".rst", ".txt", ".adoc", ".tex", ".org"))
 
 
-class FoundFile(Struct, frozen=True, gc=False):
+class Found(Struct, frozen=True, gc=False):
     """A file of a project: its path below the root with /, its size in bytes, and when it was changed, in nanoseconds.
 
     `changed` is what programs may set as they like; `noticed` is when the system last saw a change of any kind.
@@ -45,10 +45,10 @@ class FoundFile(Struct, frozen=True, gc=False):
     noticed: int = 0
 
 
-def list_files(root: Path) -> list[FoundFile]:
+def listed(root: Path) -> list[Found]:
     """The files of a project, sorted by path. Nothing where the root is not a folder that can be read."""
     top = os.fspath(root)
-    found = _list_by_git(top) or _walk_folders(top)
+    found = _listed_by_git(top) or _walked(top)
     return [found[path] for path in sorted(found)]
 
 
@@ -58,7 +58,7 @@ def read_text(root: Path, path: str) -> str | None:
         held = _bytes_of(os.fspath(root), path)
     except (OSError, ValueError):  # a name with a NUL in it is a ValueError
         return None
-    text = None if held is None else _decode_text(held)
+    text = None if held is None else _decoded(held)
     if text is None or "\r" not in text:
         return text
     return text.replace("\r\n", "\n").replace("\r", "\n")
@@ -97,9 +97,9 @@ _GENERATED_HEAD = re.compile(
 # Listing
 
 
-def _list_by_git(root: str) -> dict[str, FoundFile]:
+def _listed_by_git(root: str) -> dict[str, Found]:
     """What git keeps and what it does not ignore; nothing where there is no git or no repository, or where it knows of no file."""
-    found: dict[str, FoundFile] = {}
+    found: dict[str, Found] = {}
     inside = os.path.realpath(root)
     folders = [""]  # the repository, then its submodules
     folders_inside: dict[str, bool] = {}
@@ -121,7 +121,7 @@ def _list_by_git(root: str) -> dict[str, FoundFile]:
             if not folders_inside[above]:
                 continue
             if stat.S_ISREG(seen.st_mode):
-                found[path] = FoundFile(path, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
+                found[path] = Found(path, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
             elif stat.S_ISDIR(seen.st_mode) and os.path.lexists(f"{root}/{path}/.git"):
                 folders.append(path)
     return found
@@ -139,9 +139,9 @@ def _git_names(folder: str) -> Iterator[tuple[bool, str]]:
             yield not line.startswith(b"?"), name
 
 
-def _walk_folders(root: str) -> dict[str, FoundFile]:
+def _walked(root: str) -> dict[str, Found]:
     """What a walk finds that no .gitignore excludes. Repositories inside are listed by git, or not at all."""
-    found: dict[str, FoundFile] = {}
+    found: dict[str, Found] = {}
     inside = os.path.realpath(root)
     folders: deque[tuple[str, tuple[_Rules, ...]]] = deque([("", _rules(root, "", ".git/info/exclude"))])
     while folders and len(found) < MOST:
@@ -153,8 +153,8 @@ def _walk_folders(root: str) -> dict[str, FoundFile]:
             continue
         if folder and ".git" in children:
             found |= {
-                (path := f"{folder}/{one.path}"): FoundFile(path, one.size, one.changed, one.noticed)
-                for one in _list_by_git(f"{root}/{folder}").values()
+                (path := f"{folder}/{one.path}"): Found(path, one.size, one.changed, one.noticed)
+                for one in _listed_by_git(f"{root}/{folder}").values()
             }
             continue
         if ".gitignore" in children:
@@ -172,7 +172,7 @@ def _walk_folders(root: str) -> dict[str, FoundFile]:
             except OSError:
                 continue
             if stat.S_ISREG(seen.st_mode) and not _is_ignored(path, rules):
-                found[path] = FoundFile(path, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
+                found[path] = Found(path, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
     return found
 
 
@@ -264,7 +264,7 @@ def _bytes_of(root: str, path: str) -> bytes | None:
         os.close(handle)
 
 
-def _decode_text(held: bytes) -> str | None:
+def _decoded(held: bytes) -> str | None:
     for mark, name in _MARKS:
         if held.startswith(mark):
             return held[len(mark) :].decode(name, "replace")

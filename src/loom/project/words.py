@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 Numbers = NDArray[np.int32]
 
 
-class WordTable(Struct, frozen=True):
+class Table(Struct, frozen=True):
     """Rows of words one behind the other, how many each row has, and how often each word is said."""
 
     words: Numbers
@@ -38,9 +38,9 @@ class Texts(Struct, frozen=True):
     `longer` are the words of names that others may stand inside of.
     """
 
-    bodies: WordTable
-    names: WordTable
-    around: WordTable
+    bodies: Table
+    names: Table
+    around: Table
     longer: frozenset[str]
 
 
@@ -60,10 +60,10 @@ class Vocabulary:
         with self._numbering:
             return Texts(self._table(entry.bodies, times), self._table(names), self._table(around), longer)
 
-    def _table(self, rows: Sequence[Collection[str]], times: Iterable[int] = ()) -> WordTable:
+    def _table(self, rows: Sequence[Collection[str]], times: Iterable[int] = ()) -> Table:
         sizes = np.array([len(row) for row in rows], np.int32)
         words = np.fromiter(map(self._numbers.__getitem__, chain.from_iterable(rows)), np.int32, int(sizes.sum()))
-        return WordTable(words, sizes, np.fromiter(times, np.int32))
+        return Table(words, sizes, np.fromiter(times, np.int32))
 
     def values(self, given: Mapping[str, float]) -> Floats:
         """The value of each word by its number; 0 where none is given."""
@@ -74,10 +74,10 @@ class Vocabulary:
         return values
 
 
-def join_tables(tables: Sequence[WordTable]) -> WordTable:
+def joined(tables: Sequence[Table]) -> Table:
     if not tables:
-        return WordTable(*(np.zeros(0, np.int32) for _ in range(3)))
-    return WordTable(
+        return Table(*(np.zeros(0, np.int32) for _ in range(3)))
+    return Table(
         np.concatenate([table.words for table in tables]),
         np.concatenate([table.sizes for table in tables]),
         np.concatenate([table.times for table in tables]),

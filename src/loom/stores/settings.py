@@ -1,6 +1,6 @@
 """What a project settles: its agents, and how its trees are read; and what each session has at hand beside what was said."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from loom.conversation.agents import Agent
@@ -90,6 +90,9 @@ def put_setting(writer: Writer, where: tuple[str, str], kind: str, name: str, da
     )
 
 
+StateValues = tuple[str, Mapping[str, str | None]]  # a kind, and values by name as JSON; None takes one away
+
+
 class States:
     """What a session has at hand: values by kind and name, as JSON."""
 
@@ -102,15 +105,25 @@ class States:
             return states_of(reader, session, kind)
 
     def put(self, session: int, kind: str, values: Mapping[str, str | None], now: int) -> None:
-        """Keep these values; none takes one away. A session that was purged keeps nothing any more."""
+        """Keep these values; None takes one away. A session that was purged keeps nothing any more."""
+        self.put_all(session, [(kind, values)], now)
+
+    def put_all(self, session: int, states: Iterable[StateValues], now: int) -> None:
+        """Keep values of several kinds, all or none."""
         with self._database.write() as writer:
             lock_alive(writer, session)
-            gone = [(session, kind, name) for name, value in values.items() if value is None]
-            kept = [(session, kind, name, value, now) for name, value in values.items() if value is not None]
-            if gone:
-                writer.many("DELETE FROM states WHERE session = $1 AND kind = $2 AND name = $3", gone)
-            if kept:
-                writer.many(PUT_STATE, kept)
+            put_states(writer, session, states, now)
+
+
+def put_states(writer: Writer, session: int, states: Iterable[StateValues], now: int) -> None:
+    """Keep values of several kinds in a transaction that locks the session."""
+    for kind, values in states:
+        gone = [(session, kind, name) for name, value in values.items() if value is None]
+        kept = [(session, kind, name, value, now) for name, value in values.items() if value is not None]
+        if gone:
+            writer.many("DELETE FROM states WHERE session = $1 AND kind = $2 AND name = $3", gone)
+        if kept:
+            writer.many(PUT_STATE, kept)
 
 
 PUT_STATE = """INSERT INTO states (session, kind, name, data, updated) VALUES ($1, $2, $3, $4, $5)

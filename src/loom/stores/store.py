@@ -3,11 +3,12 @@
 from loom.stores.database import Database, default_address, open_database
 from loom.stores.growth import Growth
 from loom.stores.migrate import migrate
+from loom.stores.requests import Requests
 from loom.stores.schema import MIGRATIONS
 from loom.stores.sessions import Sessions
 from loom.stores.settings import Settings, States
 from loom.stores.snapshots import WrittenSnapshots
-from loom.stores.states import STORE_KINDS, StateKinds
+from loom.stores.states import StateKinds
 from loom.stores.summaries import Summaries
 from loom.stores.trees import Trees
 from loom.stores.views import Views
@@ -16,7 +17,7 @@ from loom.stores.views import Views
 class Store:
     """One database, opened and brought to the newest version. `state_kinds` is what its sessions may have at hand."""
 
-    def __init__(self, url: str | None = None, state_kinds: StateKinds = STORE_KINDS) -> None:
+    def __init__(self, url: str | None, state_kinds: StateKinds) -> None:
         self.state_kinds = state_kinds
         self.database: Database = open_database(url or default_address())
         try:
@@ -26,6 +27,7 @@ class Store:
             raise
         self.sessions = Sessions(self.database)
         self.views = Views(self.database)
+        self.requests = Requests(self.database)
         self.growth = Growth(self.database)
         self.trees = Trees(self.database)
         self.settings = Settings(self.database)

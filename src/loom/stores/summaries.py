@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from loom.conversation.canonical import to_json
 from loom.conversation.checked import Checked
-from loom.stores.database import Database, Reader
+from loom.stores.database import Database, Reader, Writer
 from loom.stores.path import Node, Path
 from loom.stores.sessions import SessionRow, lock_alive
 from loom.stores.stored import read_stored
@@ -43,10 +43,9 @@ class Summaries:
 
     def add(self, row: SessionRow, node: Node, summary: Summary, now: int) -> None:
         """Keep a summary that ends with this node."""
-        data, name = to_json(replace(summary, name="")), name_of(summary, now)
         with self._database.write() as writer:
             lock_alive(writer, row.key)
-            writer.all(_PUT, row.tree.key, node.seq, "summary", name, row.key, row.agent, data, now)
+            put_summary(writer, row, node, summary, now)
 
     def on_path(self, row: SessionRow, path: Path, hidden: Collection[int] = ()) -> list[Summary]:
         """Those that hold on a path, one behind the other from its beginning; what was hidden or shown since ends one."""
@@ -85,6 +84,12 @@ class Summaries:
             if gone:
                 writer.many(_PUT, gone)
             return len(gone)
+
+
+def put_summary(writer: Writer, row: SessionRow, node: Node, summary: Summary, now: int) -> None:
+    """Keep a summary in a transaction that locks the session."""
+    data, name = to_json(replace(summary, name="")), name_of(summary, now)
+    writer.all(_PUT, row.tree.key, node.seq, "summary", name, row.key, row.agent, data, now)
 
 
 _PUT = """INSERT INTO records (tree, node, kind, name, session, author, data, created) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)

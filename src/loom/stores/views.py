@@ -29,7 +29,6 @@ _GENERATIONS = 64  # of forks without a request of their own that are gone throu
 PUT_HANDLE = """INSERT INTO handles (tree, handle, session, kind, data, created) VALUES ($1, $2, $3, $4, $5, $6)
     ON CONFLICT (tree, handle, session) DO NOTHING"""
 
-# What others keep under these handles is kept for the session $2 too.
 _SHARE_HANDLES = """INSERT INTO handles (tree, handle, session, kind, data, created)
     SELECT h.tree, h.handle, CAST($2 AS BIGINT), h.kind, h.data, CAST($3 AS BIGINT) FROM handles h
     WHERE h.tree = $1 AND h.handle IN {each:4} AND h.data IS NOT NULL AND h.session = (SELECT min(o.session) FROM handles o
@@ -160,7 +159,7 @@ class Views:
                 )
             record = views[number]
             again = replace(record, of=number, undone=True, epoch=replace(record.epoch, number=newest + 1))
-            self._save_view(writer, row, StoredView(record=again, node=node, seen=seen, hash=digest), now)
+            put_view(writer, row, StoredView(record=again, node=node, seen=seen, hash=digest), now)
             return newest + 1, began
 
     def clashes(self, row: SessionRow, handles: Mapping[str, Kept]) -> frozenset[str]:
@@ -170,55 +169,12 @@ class Views:
         with self._database.read() as reader:
             return frozenset(_clashes(reader, row.tree.key, handles))
 
-    def save(
-        self,
-        row: SessionRow,
-        view: StoredView | Reached | None,
-        handles: Mapping[str, Kept],
-        inherited: Collection[str],
-        now: int,
-    ) -> None:
-        """Keep what the last request was made of, and what its markers stand for. Of an epoch that goes on, how far it went.
-
-        Markers that are `inherited`, from an epoch of the session that this one was forked from, are its own from now on.
-        """
-        with self._database.write() as writer:
-            lock_alive(writer, row.key)
-            if handles:
-                writer.many(PUT_HANDLE, _handle_rows(row, handles, now))
-            if inherited:
-                writer.all(_SHARE_HANDLES, row.tree.key, row.key, now, to_json(sorted(inherited)))
-            if isinstance(view, Reached):
-                writer.all(_ADVANCE, row.key, view.epoch, view.node, view.seen, view.hash)
-            elif view is not None:
-                self._save_view(writer, row, view, now)
-
-    @staticmethod
-    def _save_view(writer: Writer, row: SessionRow, view: StoredView, now: int) -> None:
-        number, data = view.record.epoch.number, encode_view(view.record)
-        writer.all(
-            """INSERT INTO views (session, epoch, node, seen, hash, data, created, digest)
-                VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
-                ON CONFLICT (session, epoch) DO UPDATE SET node = excluded.node, seen = excluded.seen, hash = excluded.hash,
-                data = excluded.data, digest = excluded.digest""",
-            row.key,
-            number,
-            view.node,
-            view.seen,
-            view.hash,
-            data,
-            now,
-            digest_of(data),
-        )
-        # A policy that moves at every call would else keep more views than messages. Handles stay, whatever view they come from.
-        writer.all("DELETE FROM views WHERE session = $1 AND epoch < $2", row.key, number - KEPT)
-
     def keep(self, row: SessionRow, handles: Sequence[tuple[str, Kept]], now: int) -> None:
         """Keep what handles stand for that a session made."""
         with self._database.write() as writer:
             lock_alive(writer, row.key)
             check_free(writer, row.tree.key, dict(handles))
-            writer.many(PUT_HANDLE, _handle_rows(row, dict(handles), now))
+            put_handles(writer, row, dict(handles), now)
 
     def recall(self, row: SessionRow, path: Path, handle: str) -> str:
         """What was cut under this handle in this session, or on a path that it stands on or stood on in its last request."""
@@ -445,8 +401,41 @@ _STANDING = """SELECT s.status, v.epoch, v.node, v.seen FROM sessions s LEFT JOI
     WHERE s.key = $1 ORDER BY v.epoch DESC LIMIT 1"""
 
 
-def _handle_rows(row: SessionRow, handles: Mapping[str, Kept], now: int) -> list[Row]:
-    return [(row.tree.key, handle, row.key, _kind(kept), to_json(kept), now) for handle, kept in handles.items()]
+def put_view(writer: Writer, row: SessionRow, view: StoredView, now: int) -> None:
+    """Keep the view of an epoch that begins."""
+    number, data = view.record.epoch.number, encode_view(view.record)
+    writer.all(
+        """INSERT INTO views (session, epoch, node, seen, hash, data, created, digest)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+            ON CONFLICT (session, epoch) DO UPDATE SET node = excluded.node, seen = excluded.seen, hash = excluded.hash,
+            data = excluded.data, digest = excluded.digest""",
+        row.key,
+        number,
+        view.node,
+        view.seen,
+        view.hash,
+        data,
+        now,
+        digest_of(data),
+    )
+    # A policy that moves at every call would else keep more views than messages. Handles stay, whatever view they come from.
+    writer.all("DELETE FROM views WHERE session = $1 AND epoch < $2", row.key, number - KEPT)
+
+
+def advance_view(writer: Writer, row: SessionRow, reached: Reached) -> None:
+    """Keep how far the requests of an epoch went."""
+    writer.all(_ADVANCE, row.key, reached.epoch, reached.node, reached.seen, reached.hash)
+
+
+def put_handles(writer: Writer, row: SessionRow, handles: Mapping[str, Kept], now: int) -> None:
+    """Keep what handles stand for."""
+    rows = ((row.tree.key, handle, row.key, _kind(kept), to_json(kept), now) for handle, kept in handles.items())
+    writer.many(PUT_HANDLE, rows)
+
+
+def share_handles(writer: Writer, row: SessionRow, handles: Collection[str], now: int) -> None:
+    """Keep for this session too what others keep under these handles."""
+    writer.all(_SHARE_HANDLES, row.tree.key, row.key, now, to_json(sorted(handles)))
 
 
 def _kind(kept: Kept) -> str:
@@ -490,7 +479,7 @@ def _stretches(reader: Reader, tree: int, handle: str, kept: Kept, screen: "_Scr
                 found = screen.let_through(found, why)
             for node in found:
                 if node.message is None:
-                    gone = f"of what was left out under {handle!r}, message {node.short_id} was purged and is gone for good"
+                    gone = f"of what was left out under {handle!r}, message {node.local} was purged and is gone for good"
                     raise ChoiceError(gone)
             yield [node.message for node in found if node.message]
 

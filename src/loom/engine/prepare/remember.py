@@ -1,0 +1,129 @@
+"""What a session remembers of a request: for the next one, and in the store."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from loom.budget.calibration import Calibration
+from loom.budget.profiles import Exact, profile_for
+from loom.context.epochs import epoch_of, hash_of
+from loom.context.gate import costs_of
+from loom.context.handles import Cut, PathArchive
+from loom.context.places import Stretch, answers_of, exchanges_of
+from loom.context.report import LEFT_OUT, Continuation
+from loom.context.weave import Context, Wish
+from loom.conversation.handles import texts_of
+from loom.conversation.turns import exchanges
+from loom.engine.prepare.standing import counters
+from loom.engine.reading import Known, Reading, holes_of
+from loom.engine.views import View
+from loom.stores.path import Node
+from loom.stores.sessions import SessionRow
+from loom.stores.stored import read_stored
+from loom.stores.summaries import Summary
+from loom.stores.views import Kept
+
+
+class Prepared(Struct, frozen=True):
+    """What a session remembers of its last request, so that the next reads only what is new. `counted` is without correction."""
+
+    reading: Reading
+    view: View
+    model: str
+    counted: int
+    note: Summary | None = None  # that an overflow cost messages, to be written down with the request
+
+
+def remember(context: Context, reading: Reading, wish: Wish, model: str, view: View | None) -> Prepared:
+    """The view with how far this request went; of a new epoch, the view as it begins."""
+    report, end = context.report, reading.nodes[-1]
+    found = context.continuation
+    epoch = replace(epoch_of(report), archive=None, hash=hash_of(found.history))
+    if view is None:
+        places = [found.places.span(piece.span) for piece in found.pieces]
+        positions = tuple((place.start, place.stop) for place in places)
+        left = _left_out(found, wish, model)
+        view = View(
+            epoch=epoch,
+            ranges=reading.ranges,
+            ratio=wish.ratio,
+            total=end.total,
+            positions=positions,
+            left=left,
+            holes=holes_of(reading),
+        )
+    else:
+        kept = view.session if epoch.pins == view.epoch.pins else 0
+        view = replace(view, epoch=replace(epoch, pieces=view.epoch.pieces), ranges=reading.ranges, session=kept)
+    return Prepared(reading, replace(view, node=end.seq), model, round(report.input_tokens / wish.ratio))
+
+
+def _left_out(found: Continuation, wish: Wish, model: str) -> tuple[Known, ...]:
+    """What is known of each stretch that a request left out."""
+    best, own = counters(wish, model)
+    places, history = found.places, found.history
+    tokens, own_tokens = costs_of(history, places, best), costs_of(history, places, own, own is not best)
+    begins = {span.start for span in exchanges(history)}
+    made: list[Known] = []
+    for piece in found.pieces:
+        if piece.items[0].action not in LEFT_OUT:
+            continue
+        inside, at = range(piece.span.start, piece.span.stop), places.span(piece.span)
+        unread = [(n, places.unread(n)) for n in inside]
+        stretch = Stretch(
+            sum(map(places.count, inside)),
+            sum(tokens[n] for n in inside),
+            sum(own_tokens[n] for n in inside),
+            sum(exchanges_of(spot) if spot else n in begins for n, spot in unread),
+            sum(answers_of(spot) if spot else history[n].role == "assistant" for n, spot in unread),
+        )
+        made.append((at.start, at.stop, stretch))
+    return tuple(made)
+
+
+class NewHandles(Struct, frozen=True):
+    """What markers of a request stand for that the store does not know yet, each with a hash of what was cut.
+
+    `inherited` are handles that an older epoch made.
+    """
+
+    kept: dict[str, Kept]
+    hashes: dict[str, int]
+    inherited: frozenset[str]
+
+
+def new_handles(context: Context, reading: Reading, known: Mapping[str, int]) -> NewHandles:
+    """The handles of a request without those that are known already, with the hash of what they stand for."""
+    archive = context.archive
+    assert isinstance(archive, PathArchive)
+    nodes = {node.id: node for node in reading.nodes}
+    named = {handle for item in context.report.lines for handle in item.handles}
+    hashes = {handle: hash(archive.cuts[handle]) for handle in sorted(named & archive.cuts.keys())}
+    made = [handle for handle, digest in hashes.items() if known.get(handle) != digest]
+    kept = {handle: _kept(archive.cuts[handle], nodes) for handle in made}
+    inherited = frozenset(handle for handle in named if handle not in hashes and handle not in known)
+    return NewHandles(kept, {handle: hashes[handle] for handle in made}, inherited)
+
+
+def _kept(cut: Cut, nodes: Mapping[str, Node]) -> Kept:
+    """What is stored of what was cut: stretches of nodes, the place of a text in a node, or the text."""
+    if cut.kind == "span":
+        return Kept(cut.nodes, at=cut.at, minted_at=cut.minted_at)
+    place = None
+    node = nodes.get(cut.nodes[0][0]) if cut.kind == "part" else None
+    if node is not None and node.message is not None:
+        place = next((place for place, text in texts_of(node.message) if text == cut.text), None)
+    # What repair had changed before it was cut is in no node, so it is kept itself, until that node is purged.
+    return Kept(cut.nodes, place, cut.text if place is None else None, cut.at, cut.minted_at)
+
+
+def calibration(row: SessionRow) -> Calibration:
+    """What the session has learnt of how its models count."""
+    return read_stored(row.calibration, Calibration, f"the calibration of session {row.id}") if row.calibration else Calibration()
+
+
+def ratio_of(row: SessionRow, model: str) -> float:
+    """What counts for a model are multiplied by. What a public tokenizer counts is never taken for less."""
+    learnt = calibration(row).ratio(model)
+    return max(learnt, 1.0) if isinstance(profile_for(model or None).text, Exact) else learnt

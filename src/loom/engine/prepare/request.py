@@ -1,0 +1,371 @@
+"""One request: find what the store has, go on with the last epoch, or begin one."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from loom.context.epochs import EpochEnds, Renewal
+from loom.context.places import EVERYWHERE
+from loom.context.report import Item
+from loom.context.sections import Section
+from loom.context.weave import Context, Wish, budget_for, build, go_on
+from loom.conversation.message import Conversation
+from loom.engine.mapping import as_shown, drawn, with_map
+from loom.engine.prepare.overflow import find_newer_half, note_overflow
+from loom.engine.prepare.remember import Prepared, ratio_of, remember
+from loom.engine.prepare.standing import (
+    EVERYTHING,
+    counters,
+    first_after,
+    is_too_much,
+    known_stretches,
+    place_pieces,
+    place_pins,
+    shown_on,
+    shown_stretches,
+    standing_pieces,
+)
+from loom.engine.prepare.summaries import (
+    names_of,
+    place_summaries,
+    shown_summaries,
+    with_summary,
+    written_by_person,
+)
+from loom.engine.reading import (
+    Assembled,
+    Reading,
+    ReadingStyle,
+    assemble,
+    head_of,
+    newest_reminders,
+    read_on,
+    read_ranges,
+    read_same,
+    read_window,
+    shape_of,
+)
+from loom.engine.summing import digests_of
+from loom.engine.views import View, reached, restore_view
+from loom.errors import CannotFit
+from loom.stores.overlay import Overlay
+from loom.stores.path import Node, Path
+from loom.stores.sessions import Aside, SessionRow
+from loom.stores.store import Store
+from loom.stores.summaries import Summary, joined, name_of
+
+if TYPE_CHECKING:
+    from loom.project.maps import Sight
+
+UNDONE = "the last epoch was undone, and the one before it goes on"
+DAMAGED_VIEW = "what the store kept of the last request is damaged"
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """What one request is made from: a session and its path, what is asked for, and what is remembered of the last request.
+
+    After an overflow an epoch begins in any case, without the older half of what the last request showed. So does one that
+    is `renewing`, for the reason given. `sight` is the project whose map stands in the system text.
+    """
+
+    store: Store
+    row: SessionRow
+    path: Path
+    wish: Wish
+    style: ReadingStyle
+    pins: Sequence[Node]
+    last: Prepared | None
+    fetch: Callable[[str], str]
+    overflowed: bool = False
+    renewing: str = ""
+    sight: "Sight | None" = None
+
+
+class _Findings(Struct, frozen=True, kw_only=True):
+    """What the store has for a request. `reason` is why an epoch begins if nothing ends the last one."""
+
+    overlay: Overlay
+    shape: str
+    head: Conversation
+    wish: Wish
+    model: str
+    usable: int
+    pins: tuple[Node, ...]
+    last: Prepared | None
+    view: View | None
+    is_damaged: bool
+    summaries: list[Summary]
+    reason: str
+
+    @property
+    def path(self) -> Path:
+        return self.overlay.path
+
+
+class _Beginning(Struct, frozen=True, kw_only=True):
+    """What an epoch that begins is made from: what was read, what is asked for as it is counted from now on, its number."""
+
+    wish: Wish
+    number: int
+    reading: Reading
+
+
+def prepare(asked: Asked) -> tuple[Context, Prepared]:
+    """The request, and what to remember of it. The last epoch goes on if it can, else one begins from what is read again."""
+    with asked.path.snapshot() as now:
+        found = _find(asked, now)
+        ends = _why_it_ends(asked, found)
+        reading = _read_more(found) if found.view and ends is None else None
+        beginning = None if reading else _read_again(asked, found)
+    found = replace(found, overlay=_detach(asked, found.overlay))
+    if found.view and reading:
+        made = _go_on(asked, found, found.view, reading)
+        if not isinstance(made, EpochEnds):
+            return made
+        ends = made
+    if beginning is None:
+        with found.path.snapshot() as now:
+            beginning = _read_again(asked, replace(found, overlay=replace(found.overlay, path=now)))
+    return _begin(asked, found, beginning, ends)
+
+
+def _find(asked: Asked, path: Path) -> _Findings:
+    """What the store has for a request, in one snapshot."""
+    store, row, style = asked.store, asked.row, asked.style
+    last = asked.last
+    if not store.views.is_newest(row, reached(last.view) if last else None, path):
+        last = None
+    overlay = style.overlay(path)
+    reason = "what is pruned changed" if len(overlay.path) < len(path) else "the first request on this path"
+    path = overlay.path
+    if path.end is None:
+        raise CannotFit(f"there is nothing to send: {'; '.join(overlay.notes)}; restore it, or stand at another node")
+    head = head_of(row, style, overlay, store.sessions.on_path(row, path) if style.document else row.asides)
+    wish = replace(asked.wish, document=style.document, ending=style.buffer)
+    if not style.document:
+        wish = _with_asides(wish, store.sessions.newest_asides(row, path))
+    view, is_damaged = (last.view, False) if last else _find_view(store, row, path)
+    return _Findings(
+        overlay=overlay,
+        shape=shape_of(overlay),
+        head=head,
+        wish=wish,
+        model=wish.model or head.model,
+        usable=budget_for(wish, head).usable,
+        pins=_find_pins(asked.pins, overlay),
+        last=last,
+        view=view,
+        is_damaged=is_damaged,
+        summaries=store.summaries.on_path(row, path, overlay.hidden),
+        reason=reason,
+    )
+
+
+def _find_view(store: Store, row: SessionRow, path: Path) -> tuple[View | None, bool]:
+    """The newest view of a path that can be read, and whether there was one that is damaged."""
+    found = store.views.find_newest(row, path)
+    return (restore_view(found.view) if found.view else None), found.is_damaged
+
+
+def _find_pins(pins: Sequence[Node], overlay: Overlay) -> tuple[Node, ...]:
+    """Pins that were asked for and those of the tree. What is pruned by now is not in any request."""
+    asked = [pin for pin in pins if pin.depth < len(overlay.path)]
+    return (*asked, *(pin for pin in overlay.pins if pin not in asked))
+
+
+def _detach(asked: Asked, overlay: Overlay) -> Overlay:
+    """The same after its snapshot is closed."""
+    return replace(overlay, path=Path(asked.path.database, asked.path.tree, overlay.path.end))
+
+
+# Whether the last epoch goes on
+
+
+def _why_it_ends(asked: Asked, found: _Findings) -> EpochEnds | None:
+    if asked.renewing:
+        return EpochEnds(asked.renewing, EVERYTHING)
+    if asked.overflowed:
+        return EpochEnds("the provider refused the last request as too long", EVERYTHING)
+    if found.view is None:
+        return None
+    return _why_told_otherwise(asked, found, found.view) or _why_read_otherwise(found, found.view)
+
+
+def _why_told_otherwise(asked: Asked, found: _Findings, view: View) -> EpochEnds | None:
+    """That summaries or the map in the system text are others."""
+    written = written_by_person(found.summaries)
+    if written and view.given != written:
+        return EpochEnds("a summary was written", EVERYTHING)
+    if found.wish.policy.summary_replaces and view.summaries != names_of(found.summaries):
+        return EpochEnds("there is another summary", EVERYTHING)
+    if view.map and asked.sight and view.map.project != asked.sight.root:
+        return EpochEnds("another project is mapped", EVERYTHING)
+    return None
+
+
+def _why_read_otherwise(found: _Findings, view: View) -> EpochEnds | None:
+    """That what the last request was made from cannot be read on."""
+    path = found.path
+    assert path.end is not None
+    if view.shape != found.shape:
+        return EpochEnds("what is excluded, included, edited or made from elsewhere changed", 0)
+    if len(path) <= view.ranges[-1][0]:
+        return EpochEnds("the path now ends before what the last request showed", EVERYTHING)
+    ranges = _grown_ranges(view, path)
+    if not all(any(start <= pin.depth < stop for start, stop in ranges) for pin in found.pins):
+        return EpochEnds("a pin changed", EVERYTHING)
+    if is_too_much(view, path, found.usable):
+        come = path.end.total - view.total
+        return EpochEnds(f"about {come:,} tokens have come since, too many to append", EVERYTHING)
+    return None
+
+
+def _grown_ranges(view: View, path: Path) -> tuple[tuple[int, int], ...]:
+    return (*view.ranges[:-1], (view.ranges[-1][0], len(path)))
+
+
+def _read_more(found: _Findings) -> Reading:
+    """What the last request of this epoch was made from, and what has come since."""
+    assert found.view is not None
+    reading = read_on(found.last.reading, found.path) if found.last else None
+    return reading or read_same(found.path, _grown_ranges(found.view, found.path), found.view.holes)
+
+
+def _go_on(asked: Asked, found: _Findings, view: View, reading: Reading) -> tuple[Context, Prepared] | EpochEnds:
+    """The next request of the last epoch, or why that ends."""
+    wish = replace(found.wish, ratio=view.ratio)
+    full = with_map(with_summary(wish, view.told), found.head, view.map, asked.sight)
+    assembled = assemble(asked.style, reading, found.overlay, view.as_of, wish.policy.merge)
+    said, pins = replace(found.head, messages=assembled.messages), place_pins(found.pins, assembled)
+    try:
+        context = go_on(said, full, pins, view.epoch, assembled.places, asked.fetch)
+    except EpochEnds as ends:
+        return ends
+    if view.undone:
+        context = replace(context, report=replace(context.report, epoch_reason=UNDONE))
+        view = replace(view, undone=False, session=0)
+    return _with_notes(context, found.overlay, asked.sight), remember(context, reading, wish, found.model, view)
+
+
+# An epoch begins
+
+
+def _read_again(asked: Asked, found: _Findings) -> _Beginning:
+    """What the window can hold, and what the last epoch showed. Of what that left out, what is known of it."""
+    path, view = found.path, found.view
+    wish = replace(found.wish, ratio=ratio_of(asked.row, found.model))
+    count, own = counters(wish, found.model)
+    same_shape = view is not None and view.shape == found.shape
+    left = known_stretches(view, wish) if view and same_shape else ()
+    also = _summary_edges(found, left)
+    if same_shape or asked.overflowed:
+        also += shown_on(view, path, found.usable)
+    pins: Sequence[Node] = found.pins
+    if not wish.document:
+        pins = [*pins, *newest_reminders(path, found.overlay.hidden, wish.policy.system_messages == "keep")]
+    from_start = wish.policy.strategy == "truncate_middle"
+    ranges = read_window(path, found.usable, pins, from_start, count.count_message, found.overlay.hidden, also)
+    reading = read_ranges(path, ranges, count.count_message, left, own.count_message)
+    last = max(asked.store.views.epoch(asked.row, path), view.epoch.number if view else -1)
+    return _Beginning(wish=wish, number=last + 1, reading=reading)
+
+
+def _summary_edges(found: _Findings, left: Sequence[tuple[int, int, object]]) -> list[tuple[int, int]]:
+    """The places where summaries begin and end, without those that are known as the ends of what was left out."""
+    policy = found.wish.policy
+    if policy.summary != "cover" and not policy.summary_replaces:
+        return []
+    known = {edge for start, stop, _ in left for edge in (start, stop)}
+    edges = [edge for summary in found.summaries for edge in (summary.start, summary.stop)]
+    return [(edge, edge + 1) for edge in edges if edge not in known]
+
+
+class _SummaryUse(Struct, frozen=True, kw_only=True):
+    """What summaries tell in an epoch that begins, the place before which nothing stands that need not, and a note to keep."""
+
+    summaries: list[Summary]
+    floor: int
+    note: Summary | None
+    text: str  # of the system text
+
+
+def _tell_summaries(asked: Asked, found: _Findings, wish: Wish, assembled: Assembled) -> _SummaryUse:
+    policy, summaries, floor, note = wish.policy, found.summaries, 0, None
+    if asked.overflowed:
+        floor = find_newer_half(shown_stretches(found.view), assembled, policy.strategy)
+    if asked.overflowed and policy.summary != "cover" and policy.strategy != "ladder":
+        note = note_overflow(summaries, assembled, floor)
+        note = replace(note, name=name_of(note, asked.style.now))
+        summaries = [note]
+    if policy.summary_replaces and summaries:
+        floor = max(floor, first_after(assembled, summaries[-1].stop))
+    text = joined(summaries) if policy.summary == "system" else ""
+    return _SummaryUse(summaries=summaries, floor=floor, note=note, text=text)
+
+
+def _begin(asked: Asked, found: _Findings, beginning: _Beginning, ends: EpochEnds | None) -> tuple[Context, Prepared]:
+    """The first request of an epoch."""
+    reading, style = beginning.reading, asked.style
+    wish = replace(beginning.wish, digests=digests_of(asked.store, asked.row, reading.nodes))
+    assembled = assemble(style, reading, found.overlay, style.now, wish.policy.merge)
+    told = _tell_summaries(asked, found, wish, assembled)
+    begins = Renewal(
+        beginning.number,
+        str(ends) if ends else found.reason,
+        before=place_pieces(standing_pieces(found.view, wish, found.shape, ends), assembled),
+        told=() if wish.policy.summary == "system" else place_summaries(told.summaries, assembled, wish.policy),
+        floor=told.floor,
+        early=ends is not None and ends.early,
+        renew=bool(asked.renewing),
+    )
+    made = drawn(wish, found.head, asked.sight)
+    full = with_map(with_summary(wish, told.text), found.head, made, asked.sight, begins=True)
+    said, pins = replace(found.head, messages=assembled.messages), place_pins(found.pins, assembled)
+    context = build(said, full, pins, begins, assembled.places, asked.fetch)
+    if found.is_damaged:
+        context = _with_damage(context, found.reason)
+    began = remember(context, reading, wish, found.model, None)
+    view = replace(
+        began.view,
+        as_of=style.now,
+        shape=found.shape,
+        told=told.text,
+        map=as_shown(made, context.report),
+        given=written_by_person(found.summaries),
+        summaries=names_of(told.summaries),
+        shown=shown_summaries(told.summaries, context),
+    )
+    return _with_notes(context, found.overlay, asked.sight), replace(began, view=view, note=told.note)
+
+
+def prepare_ending(row: SessionRow, path: Path, wish: Wish, style: ReadingStyle, fetch: Callable[[str], str]) -> Context:
+    """The request of a document of which nothing is committed yet."""
+    head = head_of(row, style, style.overlay(path), ())
+    return build(head, replace(wish, document=True, ending=style.buffer), (), None, EVERYWHERE, fetch)
+
+
+def _with_asides(wish: Wish, asides: Sequence[Aside]) -> Wish:
+    """What is asked for, with the system messages that older sessions keep beside what was said."""
+    if not asides:
+        return wish
+    text = wish.policy.separator.join(aside.message.text for aside in asides)
+    return replace(wish, sections=(*wish.sections, Section("system_messages", text, "system messages")))
+
+
+def _with_damage(context: Context, usual: str) -> Context:
+    """The context with a report that names the damaged view as the reason of the epoch, and any other unusual reason."""
+    reason = context.report.epoch_reason
+    why = DAMAGED_VIEW if reason == usual else f"{DAMAGED_VIEW}; {reason}"
+    return replace(context, report=replace(context.report, epoch_reason=why))
+
+
+def _with_notes(context: Context, overlay: Overlay, sight: "Sight | None") -> Context:
+    """The context with a line in its report for each message that is hidden from it, and notes of the tree and the project."""
+    notes = (*overlay.notes, *(sight.notes if sight else ()))
+    if not overlay.hidden and not notes:
+        return context
+    hidden = [Item(f"messages[{depth}]", "history", "hidden", why, 0, 0) for depth, why in sorted(overlay.hidden.items())]
+    report = context.report
+    return replace(context, report=replace(report, lines=(*report.lines, *hidden), notes=(*report.notes, *notes)))

@@ -1,0 +1,134 @@
+"""What a session has at hand besides what was said: its policy, working state, a handoff, what it recalled, what was refused.
+
+`SessionState` reads. The functions after it make what is written, so that several kinds can be kept in one transaction.
+"""
+
+from typing import Any
+
+from loom.context.policy import Policy, policies
+from loom.context.policy import policy as find_policy
+from loom.context.renewal import Handoff
+from loom.context.working import EMPTY, Working
+from loom.conversation.canonical import to_json
+from loom.conversation.checked import check_text
+from loom.stores.sessions import check_name
+from loom.stores.settings import States, StateValues
+from loom.stores.states import REQUEST, STORE_KINDS, Request, StateKind, StateKinds, is_unnamed
+from loom.stores.stored import UNREADABLE, decode_stored, read_stored
+
+STATE_KINDS: StateKinds = {
+    **STORE_KINDS,
+    "working": StateKind(Working, is_unnamed),
+    "handoff": StateKind(Handoff, is_unnamed),
+    "policy": StateKind(str | Policy, is_unnamed),
+}
+
+
+class SessionState:
+    """The state of one session, read from the store. A guest has none: its key is 0."""
+
+    def __init__(self, states: States, key: int) -> None:
+        self._states, self._key = states, key
+
+    def _all(self, kind: str) -> dict[str, str]:
+        return self._states.all(self._key, kind)
+
+    def put(self, now: int, *values: StateValues) -> None:
+        """Keep these values, all or none."""
+        self._states.put_all(self._key, values, now)
+
+    @property
+    def working(self) -> Working:
+        data = self._all("working").get("")
+        return read_stored(data, Working, "the working state of the session") if data else EMPTY
+
+    @property
+    def handoff(self) -> Handoff | None:
+        """The handoff with which the window last began anew."""
+        data = self._all("handoff").get("")
+        return read_stored(data, Handoff, "the handoff of the session") if data else None
+
+    @property
+    def hidden_from_handoff(self) -> str:
+        """What was hidden when that handoff was made."""
+        data = self._all("handoff_hidden").get("")
+        return read_stored(data, str, "what was hidden from the handoff") if data else ""
+
+    @property
+    def policy(self) -> Policy | None:
+        """The policy of the last request that named one; None if none did."""
+        data = self._all("policy").get("")
+        held: Any = str | Policy
+        return find_policy(read_stored(data, held, "the policy of the session")) if data else None
+
+    def token_limit(self, model: str) -> int:
+        """How many tokens, uncorrected, may be sent to a model since it refused more; 0 if it never did."""
+        data = self._all("overflow").get(model)
+        return read_stored(data, int, "what a provider refused") if data else 0
+
+    def recalled(self, newest: int) -> list[str]:
+        """The nodes that were recalled in the newest epoch: they stand in the next one too."""
+        found = self._all("recalled").items()
+        return [name for name, epoch in found if newest <= read_stored(epoch, int, "what was recalled")]
+
+    @property
+    def request(self) -> Request | None:
+        """The last request, if it outlives the object that made it; None if that cannot be read any more."""
+        data = self._all(REQUEST).get("")
+        try:
+            return decode_stored(data, Request) if data else None
+        except UNREADABLE:
+            return None
+
+    def texts(self, kind: str) -> dict[str, str]:
+        """Texts by name: versions that were chosen, what is not committed yet."""
+        return {name: read_stored(data, str, f"the {kind} of the session") for name, data in self._all(kind).items()}
+
+    # What is written
+
+    def policy_values(self, chosen: Policy) -> list[StateValues]:
+        """A policy by its name if it ships, so that it is the same one in later versions, else all of it.
+
+        Nothing if it is kept already.
+        """
+        named = chosen.name if policies().get(chosen.name) == chosen else chosen
+        data = to_json(named)
+        return [] if self._all("policy").get("") == data else [("policy", {"": data})]
+
+    def copied_policy_values(self) -> list[StateValues]:
+        """The policy that is kept here, for another session."""
+        data = self._all("policy").get("")
+        return [("policy", {"": data})] if data else []
+
+    def unlimited_values(self) -> StateValues:
+        """That no model refused anything."""
+        return "overflow", dict.fromkeys(self._all("overflow"))
+
+    def recalled_values(self, node: str, epoch: int) -> StateValues:
+        """One more node that was recalled. Those of earlier epochs are forgotten."""
+        fresh = self.recalled(epoch)
+        older: dict[str, str | None] = {name: None for name in self._all("recalled") if name not in fresh}
+        return "recalled", older | {node: to_json(epoch)}
+
+
+def working_values(working: Working) -> StateValues:
+    working = Working.of(working)
+    return "working", {"": to_json(working) if working != EMPTY else None}
+
+
+def handoff_values(handoff: Handoff, hidden: str) -> list[StateValues]:
+    """A handoff, and what was hidden when it was made."""
+    return [("handoff", {"": to_json(handoff)}), ("handoff_hidden", {"": to_json(hidden) if hidden else None})]
+
+
+def limit_values(model: str, tokens: int) -> StateValues:
+    return "overflow", {model: to_json(tokens)}
+
+
+def request_values(request: Request) -> StateValues:
+    return REQUEST, {"": to_json(request)}
+
+
+def text_values(kind: str, name: str, text: str) -> StateValues:
+    check_text(f"the {kind} of a session", text)
+    return kind, {check_name("node", name): to_json(text) if text else None}
