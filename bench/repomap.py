@@ -47,19 +47,19 @@ def mapped(root: Path, request: Path, edited: str, cache: Path) -> Row:
     """The maps of a project for a request, and what they cost."""
     from loom.budget.tokenizers import tokenizer
     from loom.project.index import open_index
-    from loom.project.rank import Asked, ranked
+    from loom.project.rank import MapRequest, rank_files
     from loom.project.render import Map, render_map
 
     count = tokenizer("o200k_base")
     count("Ready, qzxvkj?")
-    asked = Asked(query=request.read_text(encoding="utf-8"))
+    asked = MapRequest(query=request.read_text(encoding="utf-8"))
     clock = time.perf_counter
     started = clock()
     index = open_index(root, cache)
 
     def made(budget: int) -> Map:
         index.update()
-        return render_map(ranked(index, asked), budget, count)
+        return render_map(rank_files(index, asked), budget, count)
 
     maps = {BUDGETS[0]: made(BUDGETS[0])}
     cold = clock() - started

@@ -17,12 +17,12 @@ def main() -> None:
         answer = tree.say("Loosen the weft at the edge.", role="assistant")
         asked = tree.say("And with linen?")
         tree.say("Wet it first.", role="assistant")
-        tree.edit(asked.local, "And with silk?")  # a branch beside it; nothing is lost
+        tree.edit(asked.short_id, "And with silk?")  # a branch beside it; nothing is lost
 
         store.keep_agent(loom.Agent(name="tutor", permissions=("loom_aware", "loom_write")))
         script = [
-            f"→ tree\n→ view {answer.local}\n→ think Silk slips. ←",
-            "Use a temple, and beat gently.\n→ bookmark " + answer.local + ' "the rule"\n→ stash "next" "ask about the sett"',
+            f"→ tree\n→ view {answer.short_id}\n→ think Silk slips. ←",
+            "Use a temple, and beat gently.\n→ bookmark " + answer.short_id + ' "the rule"\n→ stash "next" "ask about the sett"',
             '→ continue\n→ annotate nope "x"\n→ memory',
         ]
         for turn, scripted in enumerate(script, 1):

@@ -12,7 +12,8 @@ from loom import Conversation, Loom, Message, Text, weave
 from loom.budget.counting import Counter
 from loom.budget.profiles import profile_for
 from loom.context.caches import SHARED, Caches
-from loom.context.weave import build, check_wish
+from loom.context.options import check_options
+from loom.context.weave import build
 from loom.conversation.growing import message_bytes
 
 SECRET = "hunter2-is-the-secret-word"
@@ -94,7 +95,7 @@ def test_what_is_kept_takes_no_more_than_its_limit_in_bytes() -> None:
     """Forty histories of 200,000 bytes, of which caches for two million keep a few."""
     limit = 2_000_000
     caches = Caches(limit)
-    asked = check_wish("gpt-4o", 4000, 500, "default", (), None, 1.0, None)
+    asked = check_options(model="gpt-4o", window=4000, reserve_output=500)
     tracemalloc.start()
     for number in range(40):
         said = [Message("user", (Text(f"{number} {turn} " + "word " * 800),)) for turn in range(50)]

@@ -10,7 +10,7 @@ from loom import Conversation, Loom, Message, Text, read_runs
 from loom.engine.importing import import_run
 from loom.errors import TranscriptError
 from loom.stores.doctor import examine
-from loom.transcripts.runs import Run, whole
+from loom.transcripts.runs import Run, make_run
 from tests import strategies as our
 from tests.shared import AGENTS, FIXTURES, examples, needs_shared
 from tests.stores.conftest import address as address
@@ -28,7 +28,7 @@ def loom(address: str) -> Iterator[Loom]:
 
 
 def run_of(messages: list[Message], name: str = "") -> Run:
-    return whole(0, "test", "openai", Conversation(messages=tuple(messages)), name)
+    return make_run(0, "test", "openai", Conversation(messages=tuple(messages)), name)
 
 
 def user(text: str) -> Message:
@@ -62,7 +62,7 @@ def test_every_shared_run_becomes_what_it_says(loom: Loom, path: Path) -> None:
 @given(conversation=our.conversations())
 def test_any_conversation_becomes_what_it_says(conversation: Conversation) -> None:
     with open_loom(":memory:") as loom:
-        session = import_run(loom, whole(0, "test", "openai", conversation))
+        session = import_run(loom, make_run(0, "test", "openai", conversation))
         assert session.conversation() == conversation
 
 

@@ -30,7 +30,7 @@ def tree(*nodes: str) -> list[Twig]:
             Twig(
                 key=key,
                 parent=above,
-                local=name,
+                short_id=name,
                 role="user",
                 edge=edges[0] if edges else "continuation",
                 flags=Flags(bookmarked="bookmarked" in rest, pruned="pruned" in rest),
@@ -41,7 +41,7 @@ def tree(*nodes: str) -> list[Twig]:
 
 
 def key_of(twigs: Sequence[Twig], name: str) -> int:
-    return next(twig.key for twig in twigs if twig.local == name)
+    return next(twig.key for twig in twigs if twig.short_id == name)
 
 
 def run(names: str, start: int, count: int, parent: str) -> list[str]:
@@ -51,7 +51,7 @@ def run(names: str, start: int, count: int, parent: str) -> list[str]:
 
 def text(lines: Sequence[Line]) -> str:
     """A picture: a fold as how many nodes, of how many branches, from where to where."""
-    return "\n".join(line.lead + (_fold(line) if line.twig is None else line.twig.local) for line in lines)
+    return "\n".join(line.lead + (_fold(line) if line.twig is None else line.twig.short_id) for line in lines)
 
 
 def _fold(line: Line) -> str:
@@ -131,13 +131,13 @@ def test_siblings_stand_in_the_order_of_their_keys_however_they_are_given() -> N
 
 def test_the_way_to_the_cursor_is_marked() -> None:
     lines = outline(CHAT, at=key_of(CHAT, "f"))
-    assert [line.twig.local for line in lines if line.twig and line.on_path] == ["a", "b", "e", "f"]
-    assert [line.twig.local for line in lines if line.twig and line.here] == ["f"]
+    assert [line.twig.short_id for line in lines if line.twig and line.on_path] == ["a", "b", "e", "f"]
+    assert [line.twig.short_id for line in lines if line.twig and line.here] == ["f"]
     assert text(lines) == text(outline(CHAT))
 
 
 def test_a_node_tells_how_many_branches_are_below_it() -> None:
-    told = {line.twig.local: line.branches for line in outline(CHAT) if line.twig}
+    told = {line.twig.short_id: line.branches for line in outline(CHAT) if line.twig}
     assert told == {"a": 3, "b": 3, "c": 1, "d": 0, "e": 2, "f": 2, "g": 0, "h": 0}
 
 
@@ -387,16 +387,18 @@ def test_a_chat_of_100_000_messages_is_drawn_without_recursion() -> None:
 
 
 def straight(count: int) -> list[Twig]:
-    return [Twig(key=n, parent=n - 1 if n else None, local=f"n{n}", role="user") for n in range(count)]
+    return [Twig(key=n, parent=n - 1 if n else None, short_id=f"n{n}", role="user") for n in range(count)]
 
 
 def bushy(count: int) -> list[Twig]:
     """A branch for every ten nodes, each from a node a third of the way back."""
-    return [Twig(key=n, parent=(n - 1 if n % 10 else n * 2 // 3) if n else None, local=f"n{n}", role="user") for n in range(count)]
+    return [
+        Twig(key=n, parent=(n - 1 if n % 10 else n * 2 // 3) if n else None, short_id=f"n{n}", role="user") for n in range(count)
+    ]
 
 
 def fan(count: int) -> list[Twig]:
-    return [Twig(key=n, parent=0 if n else None, local=f"n{n}", role="user") for n in range(count)]
+    return [Twig(key=n, parent=0 if n else None, short_id=f"n{n}", role="user") for n in range(count)]
 
 
 def work(twigs: list[Twig], **given: Any) -> int:
@@ -443,7 +445,7 @@ def trees(draw: st.DrawFn) -> list[Twig]:
         parent = None if not key or back == 9 else max(0, key - 1 - max(0, back - 3))
         pruned = flag == 8 or (parent is not None and twigs[parent].pruned)
         flags = Flags(bookmarked=flag == 9, pruned=flag == 8)
-        twigs.append(Twig(key=key, parent=parent, local=f"n{key}", role="user", edge=edge, flags=flags, pruned=pruned))
+        twigs.append(Twig(key=key, parent=parent, short_id=f"n{key}", role="user", edge=edge, flags=flags, pruned=pruned))
     return twigs
 
 

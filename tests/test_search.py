@@ -113,7 +113,7 @@ def test_a_hit_is_recalled_word_for_word_and_has_one_handle(address: str) -> Non
         session = loom.new()
         nodes = session.append(*TALK)
         [hit] = found(loom, session, "timeouterror")
-        assert (hit.node, hit.place, hit.role, hit.text) == (nodes[2].local, 2, "tool", "raise TimeoutError(4711)")
+        assert (hit.node, hit.place, hit.role, hit.text) == (nodes[2].short_id, 2, "tool", "raise TimeoutError(4711)")
         assert hit.score > 0
         assert session.recall(hit.handle) == to_lines([TALK[2]])
         assert found(loom, session, "4711 login")[0].handle == hit.handle
@@ -204,7 +204,7 @@ def test_of_a_document_the_version_that_stands_is_searched(loom: Loom) -> None:
     edited = tree.edit(first.id, "The heddle is new. ")
     session = tree.session()
     [hit] = found(loom, session, "heddle")
-    assert (hit.text, hit.node, hit.place) == ("The heddle is new.", edited.local, 0)
+    assert (hit.text, hit.node, hit.place) == ("The heddle is new.", edited.short_id, 0)
     assert "The heddle is new. " in session.recall(hit.handle)
     assert found(loom, session, "old") == []
 

@@ -170,6 +170,27 @@ def test_a_sub_agent_of_claude_code_is_a_run_of_its_own(tmp_path: Path) -> None:
     assert [run.name for run in read_runs(str(both))] == ["", "a sub-agent"]
 
 
+def test_each_sub_agent_of_claude_code_is_read_where_lines_do_not_name_it(tmp_path: Path) -> None:
+    def line(uuid: str, parent: str | None, kind: str, text: str, side: bool) -> dict[str, Any]:
+        message = {"role": kind, "content": text}
+        return {"type": kind, "uuid": uuid, "parentUuid": parent, "sessionId": "s", "isSidechain": side, "message": message}
+
+    path = write(
+        tmp_path / "s.jsonl",
+        line("a1", None, "user", "main task", False),
+        line("b1", None, "user", "first agent", True),
+        line("c1", "a1", "user", "second agent", True),
+        line("b2", "b1", "assistant", "first answer", True),
+        line("c2", "c1", "assistant", "second answer", True),
+        line("a2", "a1", "assistant", "main answer", False),
+    )
+    assert [[message.text for message in run.messages()] for run in read_runs(str(path))] == [
+        ["main task", "main answer"],
+        ["first agent", "first answer"],
+        ["second agent", "second answer"],
+    ]
+
+
 def test_codex_items_are_read_once() -> None:
     run = read(FIXTURES / "codex_parallel_reasoning.jsonl")
     assert (run.format, run.wire, run.head.model) == ("Codex session", "responses", "gpt-5.1-codex")

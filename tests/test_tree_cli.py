@@ -55,7 +55,7 @@ def wrong(*arguments: object) -> str:
 
 
 def shown(name: str, *options: object) -> dict[str, Any]:
-    """The nodes of a tree by their local ids."""
+    """The nodes of a tree by their short ids."""
     return {node["local"]: node for node in told("tree", "show", name, *options)["nodes"]}
 
 

@@ -133,7 +133,7 @@ def test_a_line_break_in_a_name_or_a_label_forges_no_header() -> None:
         tree.link(node.id, tree.say("more").id, "why\nnot")
         assert [link.label for link in tree.marks(node).links] == ["why not"]
         said = [message["content"] for message in _prepared(tree, agent="coder").openai()["messages"]]
-        shown = loom.act(tree.id, f"→ view {node.local}\n→ list bookmarks\n→ list links", agent="coder")
+        shown = loom.act(tree.id, f"→ view {node.short_id}\n→ list bookmarks\n→ list links", agent="coder")
         said += [result.text for result in shown.results]
         assert any("[zzzz]" in text for text in said)
         assert not any(line.startswith("[zzzz]") for text in said for line in text.splitlines())
@@ -145,9 +145,9 @@ def test_an_old_store_that_holds_a_name_of_several_lines_shows_it_on_one() -> No
         loom.keep_agent(Agent(name="coder", permissions=("loom_aware",)))
         tree = loom.new_tree("t")
         session = tree.session()
-        node = session.graft(Message("user", (Text("the words"),), forged), None, move=True)
+        node = session.append_at(Message("user", (Text("the words"),), forged), None, move=True)
         context = _prepared(tree, agent="coder")
-        assert f"[{node.local}] ann [zzzz] human · just now --- (human)" in str(context.openai())
+        assert f"[{node.short_id}] ann [zzzz] human · just now --- (human)" in str(context.openai())
         assert "\\n[zzzz]" not in str(context.openai()["messages"][-1]["content"])
 
 

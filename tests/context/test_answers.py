@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from loom import weave
 from loom.budget.models import Figures, model
+from loom.context.options import check_options
 from loom.context.policy import policies
-from loom.context.weave import budget_for, check_wish
+from loom.context.weave import budget_for
 from loom.conversation.message import Conversation
 from loom.dialects import DIALECTS
 from loom.engine.pressure import within
@@ -114,8 +115,8 @@ def test_thinking_is_lowered_where_the_answer_is_too_short_for_it() -> None:
 
 
 def test_a_window_that_a_refusal_made_smaller_does_not_limit_the_answer_to_its_reserve() -> None:
-    wish = check_wish("gpt-4o", None, None, "default", (), None, 1.0, None)
-    smaller = within(wish, budget_for(wish, Conversation(messages=())), 50_000)
+    options = check_options(model="gpt-4o")
+    smaller = within(options, budget_for(options, Conversation(messages=())), 50_000)
     assert (smaller.window, smaller.reserve_output, smaller.answer) == (54_096, 4_096, None)
 
 

@@ -7,14 +7,16 @@ from math import exp
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from loom.budget.counting import Counter
 from loom.budget.profiles import profile
 from loom.context import ladder
 from loom.context.handles import Archive
 from loom.context.ladder import RUNGS, Ladder, Scene, Threshold, View, score, spared, whole, words
+from loom.context.shrink import shrink_messages
 from loom.conversation.handles import to_lines
-from loom.conversation.message import Conversation, Message, Text, ToolCall, ToolResult
+from loom.conversation.message import Conversation, Message, Part, Reasoning, Text, ToolCall, ToolResult
 from loom.conversation.turns import exchanges
 from loom.dialects import WIRES
 from loom.dialects.repair import repair
@@ -132,6 +134,32 @@ def test_what_was_cut_before_is_cut_again_with_the_handle_of_the_original() -> N
     shorter = ladder.snip(snipped, s, 500)
     assert texts(shorter)[3].startswith(long[:500] + f"\n[...snipped {len(long) - 500} chars]")
     assert ladder.snip(shorter, s, 500) == shorter
+
+
+@pytest.mark.parametrize(
+    "spoken",
+    [
+        (Text("a line of a log\n" * 600),),
+        (Text("a line of a log\n" * 300), Text("another line of it\n" * 300)),
+        (Reasoning("so " * 900, "anthropic", signature="s"), Text("a line of a log\n" * 600)),
+    ],
+    ids=["a text", "two texts", "with reasoning"],
+)
+def test_what_the_gate_cut_before_is_snipped_with_the_handle_of_the_original(spoken: tuple[Part, ...]) -> None:
+    long = "a line of a log\n" * 600
+    history = [said("user", "go"), *step(1, long), Message("assistant", spoken), said("user", "on")]
+    s = scene(history)
+    view = []
+    for piece in whole(s):
+        made = shrink_messages(piece.messages, 900, piece.span.start, s.counter, s.archive)
+        assert made is not None
+        view.append(replace(piece, messages=made))
+    words = {long, *(part.text for part in spoken if isinstance(part, Text)), Message("assistant", spoken).text}
+    snipped = [text for text in texts(ladder.snip(tuple(view), s, 500)) if "[...snipped" in text]
+    assert len(snipped) >= 2
+    for text in snipped:
+        handle = text[text.rindex("~") :].rstrip(")")
+        assert s.archive.recall(handle) in words
 
 
 def test_micro_leaves_what_the_model_has_not_read() -> None:

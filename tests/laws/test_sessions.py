@@ -26,10 +26,11 @@ from msgspec.structs import replace
 from loom import CannotFit, Conversation, Loom, Message, Text, ToolCall, ToolResult
 from loom.context import handles
 from loom.context.epochs import Epoch, EpochEnds, Renewal, begin_after, epoch_of
+from loom.context.options import Options
 from loom.context.places import Places, Spot
 from loom.context.policy import policies
 from loom.context.told import Told
-from loom.context.weave import Context, Wish, build, go_on
+from loom.context.weave import Context, build, go_on
 from loom.conversation.handles import LENGTH, SAMPLE, mint, to_lines
 from loom.conversation.system_messages import order_behind_results
 from loom.conversation.turns import Span
@@ -74,7 +75,7 @@ class Asked(Struct, frozen=True):
     """What a session asks the pure rooms for: to go on, or to begin, with these sections and all else that it wishes."""
 
     begins: bool
-    wish: Wish
+    options: Options
 
 
 class Kept:
@@ -150,7 +151,7 @@ class Stateless:
             for one in asked:  # with a fresh window a session asks once more, with the handoff in the system text
                 try:
                     previous = self._begun(told, ends, made) if one.begins else self._standing(told)
-                    made = (build if one.begins else go_on)(given, one.wish, pins, previous, places)
+                    made = (build if one.begins else go_on)(given, one.options, pins, previous, places)
                 except EpochEnds as found:
                     ends = found
         except CannotFit:

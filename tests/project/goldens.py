@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 
 from loom import project_map
 from loom.project.languages import parse
-from loom.project.symbols import Parsed
+from loom.project.symbols import ParsedFile
 
 FOLDER = Path(__file__).resolve().parent / "fixtures"
 MAP = 240  # tokens of a map, less than some fixtures would take
@@ -17,7 +17,7 @@ def golden(fixture: Path) -> Path:
     return fixture.with_name(fixture.name + ".golden")
 
 
-def told(parsed: Parsed) -> str:
+def told(parsed: ParsedFile) -> str:
     """A line for each definition: its kind, path, signature and lines; then what is used and how often."""
     rows = [f"{one.kind} {one.path} | {one.signature} | {one.start}-{one.stop}" for one in parsed.definitions]
     uses = " ".join(f"{name}×{count}" for name, count in parsed.references.items())

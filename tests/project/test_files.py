@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loom.project import files
-from loom.project.files import LARGEST, is_generated, listed, read_text
+from loom.project.files import LARGEST, is_generated, list_files, read_text
 
 NAMES = ["größe.py", "読む.py", "файл.py", "קובץ.py", "ไฟล์.py", "with space.py", "emoji 🎉.py", "quote'\".py", "new\nline.py"]
 
@@ -29,7 +29,7 @@ def git(root: Path, *command: str) -> None:
 
 
 def paths(root: Path) -> list[str]:
-    return [found.path for found in listed(root)]
+    return [found.path for found in list_files(root)]
 
 
 @pytest.fixture(params=["git", "walk", "no git"])
@@ -56,7 +56,7 @@ def test_files_are_listed_sorted_with_size_and_time(root: Path) -> None:
     put(root, "b/c.py", "12345")
     put(root, "a.py", "1")
     os.utime(root / "a.py", ns=(5, 7_000_000_001))
-    found = listed(root)
+    found = list_files(root)
     assert [(one.path, one.size) for one in found] == [("a.py", 1), ("b/c.py", 5)]
     assert found[0].changed == 7_000_000_001
 
@@ -304,8 +304,8 @@ def test_files_that_vanish_while_they_are_listed_are_left_out(root: Path, monkey
 
 
 def test_a_root_that_is_gone_or_a_file_has_no_files(tmp_path: Path) -> None:
-    assert listed(tmp_path / "nowhere") == []
-    assert listed(put(tmp_path, "a.py")) == []
+    assert list_files(tmp_path / "nowhere") == []
+    assert list_files(put(tmp_path, "a.py")) == []
 
 
 @pytest.mark.parametrize("folders", [20, pytest.param(100, marks=pytest.mark.long)])
@@ -316,7 +316,7 @@ def test_a_hundred_files_take_milliseconds(root: Path, folders: int) -> None:
             os.close(os.open(root / f"f{folder}" / f"{number}.py", os.O_CREAT))
     put(root, ".gitignore", "\n".join(f"*.x{n}" for n in range(50)))
     start = time.process_time()
-    found = listed(root)
+    found = list_files(root)
     assert len([one for one in found if one.path.endswith(".py")]) == 100 * folders
     assert time.process_time() - start < 0.02 * folders
 
@@ -325,7 +325,7 @@ def test_a_walk_stops_where_there_is_no_end(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(files, "MOST", 5)
     for n in range(20):
         put(tmp_path, f"d{n}/a.py")
-    assert len(listed(tmp_path)) == 5
+    assert len(list_files(tmp_path)) == 5
 
 
 # What is text
@@ -365,7 +365,7 @@ def test_what_is_gone_or_no_file_is_not_read(tmp_path: Path) -> None:
 
 @given(st.binary(max_size=300))
 def test_any_bytes_are_read_or_not_but_never_raise(held: bytes) -> None:
-    text = files._decoded(held)
+    text = files._decode_text(held)
     assert text is None or len(text) <= len(held)
 
 
@@ -418,14 +418,14 @@ def test_nothing_is_read_behind_a_folder_that_has_become_a_link(tmp_path: Path) 
     (root / "a" / "secret.py").unlink()
     (root / "a").rmdir()
     (root / "a").symlink_to(outside)
-    assert listed(root) == []
+    assert list_files(root) == []
 
 
 def test_a_folder_in_the_place_of_a_file_leaves_nothing_open(tmp_path: Path) -> None:
     (tmp_path / ".gitignore").mkdir()
     before = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 0
     for _ in range(5):
-        assert listed(tmp_path) == []
+        assert list_files(tmp_path) == []
         assert read_text(tmp_path, ".gitignore") is None
     assert before in (0, len(os.listdir("/proc/self/fd")))
 
@@ -433,10 +433,10 @@ def test_a_folder_in_the_place_of_a_file_leaves_nothing_open(tmp_path: Path) -> 
 def test_times_that_a_program_sets_do_not_hide_a_change(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("one")
     os.utime(tmp_path / "a.py", (1e9, 1e9))
-    [before] = listed(tmp_path)
+    [before] = list_files(tmp_path)
     time.sleep(0.02)
     (tmp_path / "a.py").write_text("two")
     os.utime(tmp_path / "a.py", (1e9, 1e9))
-    [after] = listed(tmp_path)
+    [after] = list_files(tmp_path)
     assert (after.size, after.changed) == (before.size, before.changed)
     assert after != before

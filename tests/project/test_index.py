@@ -21,8 +21,8 @@ from msgspec import structs
 
 from loom.errors import ChoiceError
 from loom.project import index_file, workers
-from loom.project.entries import Entry, entry_of, packed, unpacked
-from loom.project.files import listed
+from loom.project.entries import Entry, entry_of, pack_entry, unpack_entry
+from loom.project.files import list_files
 from loom.project.index import Index, open_index, recency
 from loom.project.index_file import MAKERS
 from tests.shared import examples
@@ -174,7 +174,7 @@ def test_names_in_every_script(root: Path, cache: Path) -> None:
 @given(st.text(max_size=300))
 def test_whatever_a_file_says_is_kept_as_it_is(text: str) -> None:
     entry = entry_of("a.py", text.encode(errors="replace").decode() + "\ndef f():\n  größe")
-    assert unpacked("a.py", packed(entry), {}) == entry
+    assert unpack_entry("a.py", pack_entry(entry), {}) == entry
     assert all(body.keys() <= entry.terms.keys() for body in entry.bodies)
 
 
@@ -295,7 +295,7 @@ def test_when_the_clock_went_back_content_decides(root: Path, cache: Path, monke
     (root / "src/apple.py").write_text("def feel():\n    pass\n")
     os.utime(root / "src/apple.py", ns=(seen.st_mtime_ns, seen.st_mtime_ns))
     assert index.update() == 1  # whatever times a program sets, the system tells
-    monkeypatch.setattr("loom.project.index.listed", lambda root: [structs.replace(one, noticed=0) for one in listed(root)])
+    monkeypatch.setattr("loom.project.index.list_files", lambda root: [structs.replace(one, noticed=0) for one in list_files(root)])
     (root / "src/apple.py").write_text("def fell():\n    pass\n")
     os.utime(root / "src/apple.py", ns=(seen.st_mtime_ns, seen.st_mtime_ns))
     index = updated(root, cache)

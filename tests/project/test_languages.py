@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from loom.project import grammars
 from loom.project.grammars import GRAMMARS
 from loom.project.languages import language_of, parse
-from loom.project.linewise import defined_by_lines, forms
-from loom.project.python_lines import parsed_by_lines
-from loom.project.symbols import Parsed
+from loom.project.linewise import forms, parse_by_lines
+from loom.project.python_lines import parse_python_lines
+from loom.project.symbols import ParsedFile
 from tests.project.goldens import FIXTURES, golden, told
 from tests.shared import examples
 
@@ -26,11 +26,11 @@ NAMED = "python javascript typescript go rust java c cpp csharp ruby php elixir 
 ENDINGS = sorted({path.suffix for path in FIXTURES})
 
 
-def names(parsed: Parsed) -> list[str]:
+def names(parsed: ParsedFile) -> list[str]:
     return [f"{one.kind} {one.path}" for one in parsed.definitions]
 
 
-def check(parsed: Parsed, text: str) -> None:
+def check(parsed: ParsedFile, text: str) -> None:
     """What is true of every text."""
     lines = text.count("\n") + 1
     for one in parsed.definitions:
@@ -53,7 +53,7 @@ def test_fixtures_define_what_their_goldens_say(fixture: Path) -> None:
 def test_every_language_has_a_grammar_and_a_fixture() -> None:
     assert {parse(path.name, path.read_text()).language for path in FIXTURES} == set(NAMED)
     for name in GRAMMARS:
-        assert grammars._loaded(name), f"the grammar of {name} is not installed, or the query does not fit it"
+        assert grammars._load_grammar(name), f"the grammar of {name} is not installed, or the query does not fit it"
 
 
 @pytest.mark.parametrize("fixture", FIXTURES, ids=lambda path: path.name)
@@ -81,14 +81,14 @@ def library() -> list[Path]:
 
 def agree(text: str) -> bool:
     """Whether lines and grammar find the same in a text; also where the lines leave it to the grammar."""
-    by_lines, by_grammar = parsed_by_lines(text), grammars.parsed_by_grammar("python", "python", text, is_header=False)
+    by_lines, by_grammar = parse_python_lines(text), grammars.parsed_by_grammar("python", "python", text, is_header=False)
     return by_lines is None or by_grammar is None or by_lines.definitions == by_grammar.definitions
 
 
 @pytest.mark.parametrize("path", [path for path in (*FIXTURES, *library()) if path.suffix == ".py"], ids=lambda path: path.name)
 def test_lines_of_python_say_what_its_grammar_says(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    assert parsed_by_lines(text)
+    assert parse_python_lines(text)
     assert agree(text)
 
 
@@ -129,7 +129,7 @@ PYTHON = {
 @pytest.mark.parametrize("case", PYTHON)
 def test_python_is_read_by_its_lines(case: str) -> None:
     text, expected = PYTHON[case]
-    found = parsed_by_lines(text)
+    found = parse_python_lines(text)
     assert found
     assert [f"{one.name} {one.start}-{one.stop} {one.signature}" for one in found.definitions] == expected
 
@@ -148,14 +148,14 @@ def test_python_is_read_by_its_lines(case: str) -> None:
     ],
 )
 def test_what_lines_do_not_say_is_left_to_the_grammar(text: str) -> None:
-    assert parsed_by_lines(text) is None
+    assert parse_python_lines(text) is None
 
 
 @settings(max_examples=examples(100))
 @given(seed=st.integers(0, 2**32))
 def test_python_that_was_cut_and_mixed_is_read_by_its_lines(seed: int) -> None:
     text = mixed((FIXTURES[0].parent / "python.py").read_text(), random.Random(seed))
-    check(parsed_by_lines(text) or Parsed(), text)
+    check(parse_python_lines(text) or ParsedFile(), text)
 
 
 # What each language has of its own
@@ -362,7 +362,7 @@ def test_any_text_is_read(text: str, ending: str) -> None:
 def test_fixtures_that_were_cut_and_mixed_are_read(fixture: Path, seed: int) -> None:
     text = mixed(fixture.read_text(), random.Random(seed))
     check(parse(fixture.name, text), text)
-    check(defined_by_lines(parse(fixture.name, "").language, text), text)
+    check(parse_by_lines(parse(fixture.name, "").language, text), text)
 
 
 SIGNS = ("\0", "\r", "\ud800", "𝔘", "{", "}", "(", '"', "'", "`", "/*", "*/", "#", "\n", "\\", "<<~A", 'R"(', "${")
@@ -403,9 +403,9 @@ def no_wheels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A machine on which no grammar is installed."""
     for grammar in GRAMMARS.values():
         monkeypatch.setitem(sys.modules, grammar.module, None)
-    grammars._loaded.cache_clear()
+    grammars._load_grammar.cache_clear()
     yield
-    grammars._loaded.cache_clear()
+    grammars._load_grammar.cache_clear()
 
 
 @pytest.mark.parametrize("fixture", FIXTURES, ids=lambda path: path.name)
@@ -454,7 +454,7 @@ def test_the_language_is_told_by_the_name_or_the_first_line(case: tuple[str, str
 
 
 def test_a_text_of_no_language_defines_nothing() -> None:
-    assert parse("readme.md", "# class A\ndef f(): pass\n") == Parsed()
+    assert parse("readme.md", "# class A\ndef f(): pass\n") == ParsedFile()
 
 
 def test_types_of_flow_are_read() -> None:
@@ -538,5 +538,5 @@ def test_no_pattern_takes_long_for_a_line_that_almost_fits() -> None:
     start = time.process_time()
     for language in forms():
         for line in lines:
-            check(defined_by_lines(language, "\n".join([line] * 4)), "\n" * 4)
+            check(parse_by_lines(language, "\n".join([line] * 4)), "\n" * 4)
     assert time.process_time() - start < 10

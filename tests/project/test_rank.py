@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from loom.project.entries import entry_of
 from loom.project.index import Index
-from loom.project.rank import Asked, Ranked, ranked
-from loom.project.request import Frame, understood
+from loom.project.rank import MapRequest, RankedFile, rank_files
+from loom.project.request import Frame, read_request
 from loom.project.roles import role_of
 from tests.shared import ROOT, examples
 
@@ -200,7 +200,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Index:
 
 def best(index: Index, query: str, touched: tuple[str, ...] = ()) -> tuple[str, str]:
     """The first file for a request, and the first definition in it."""
-    first = ranked(index, Asked(query=query, touched=touched))[0]
+    first = rank_files(index, MapRequest(query=query, touched=touched))[0]
     return first.path, first.definitions[0].path if first.definitions else ""
 
 
@@ -257,7 +257,7 @@ def test_frames_of_the_project_come_before_those_of_others(shop: Index) -> None:
 
 
 def test_tests_documents_and_foreign_code_come_behind_the_source(shop: Index) -> None:
-    order = [one.path for one in ranked(shop, Asked(query="the total price of a cart with no items"))]
+    order = [one.path for one in rank_files(shop, MapRequest(query="the total price of a cart with no items"))]
     assert order[0] == "shop/cart.py"
     assert min(order.index(path) for path in ("tests/test_cart.py", "docs/cart.md", "vendor/cart/cart.py")) > 0
 
@@ -267,13 +267,13 @@ def test_tests_documents_and_foreign_code_come_behind_the_source(shop: Index) ->
     [("Add tests for the cart", "tests/test_cart.py"), ("Fix the documentation of the cart: total price of items", "docs/cart.md")],
 )
 def test_what_is_asked_for_expressly_is_not_weighed_down(shop: Index, query: str, path: str) -> None:
-    places = [one.path for one in ranked(shop, Asked(query=query))]
-    otherwise = [one.path for one in ranked(shop, Asked(query="the cart: total price of items"))]
+    places = [one.path for one in rank_files(shop, MapRequest(query=query))]
+    otherwise = [one.path for one in rank_files(shop, MapRequest(query="the cart: total price of items"))]
     assert places.index(path) <= min(1, otherwise.index(path))
 
 
 def test_who_calls_what_is_named_comes_before_the_rest(shop: Index) -> None:
-    order = [one.path for one in ranked(shop, Asked(query="total_price"))]
+    order = [one.path for one in rank_files(shop, MapRequest(query="total_price"))]
     assert order.index("shop/orders.py") < order.index("shop/reports.py")
 
 
@@ -291,7 +291,7 @@ def test_without_a_request_what_others_use_comes_first(tmp_path: Path) -> None:
         "def _hidden():\n    pass\n\n\nclass Kernel:\n    def run_all(self):\n        pass\n\n    def unused(self):\n        pass\n"
     )
     index = indexed(tmp_path, {**users, "app/kernel.py": kernel, "tests/test_kernel.py": "def test_kernel():\n    pass\n"})
-    found = ranked(index, Asked())
+    found = rank_files(index, MapRequest())
     assert found[0].path == "app/kernel.py"
     assert found[0].relevance == "high"
     assert [one.name for one in found[0].definitions][:2] == ["Kernel", "run_all"]
@@ -299,16 +299,16 @@ def test_without_a_request_what_others_use_comes_first(tmp_path: Path) -> None:
 
 
 def test_a_request_that_says_nothing_here_is_as_none(shop: Index) -> None:
-    alone = ranked(shop, Asked())
-    assert ranked(shop, Asked(query="zzz qqq xxx")) == alone
-    assert ranked(shop, Asked(query="  \n ")) == alone
+    alone = rank_files(shop, MapRequest())
+    assert rank_files(shop, MapRequest(query="zzz qqq xxx")) == alone
+    assert rank_files(shop, MapRequest(query="  \n ")) == alone
 
 
 def test_behind_what_answers_comes_what_matters_most(tmp_path: Path) -> None:
     users = {f"a/user{n}.py": f"from z.kernel import run_all\n\n\ndef use{n}():\n    return run_all()\n" for n in range(5)}
     kernel = "VERSION = 1\n\n\ndef run_all():\n    pass\n"
     index = indexed(tmp_path, {**users, "z/kernel.py": kernel, "m/words.py": "def f():\n    # пароль пользователя\n    pass\n"})
-    found = ranked(index, Asked(query="Где проверяется пароль?"))
+    found = rank_files(index, MapRequest(query="Где проверяется пароль?"))
     assert [one.path for one in found][:2] == ["m/words.py", "z/kernel.py"]
     assert found[1].definitions[0].name == "run_all"
     assert found[1].relevance == "low"
@@ -318,7 +318,7 @@ def test_a_vague_request_does_not_call_everything_relevant(tmp_path: Path) -> No
     index = Index(tmp_path)
     texts = {f"app/part{n:03}.py": f"def {'handle_request' if n < 80 else 'other'}_{n}(x):\n    return x\n" for n in range(400)}
     index.entries = {path: entry_of(path, text) for path, text in texts.items()}
-    labels = [one.relevance for one in ranked(index, Asked(query="handle the request"))]
+    labels = [one.relevance for one in rank_files(index, MapRequest(query="handle the request"))]
     assert 0 < labels.count("high") <= 16
     assert labels.count("high") + labels.count("medium") <= 48
 
@@ -334,7 +334,7 @@ def test_without_a_request_helpers_and_common_words_come_behind(tmp_path: Path) 
     users = {f"app/user{n}.py": user.format(n) for n in range(4)}
     found = {
         one.path: one
-        for one in ranked(indexed(tmp_path, {"app/stack.py": stack, "go/store.go": store, **callers, **users}), Asked())
+        for one in rank_files(indexed(tmp_path, {"app/stack.py": stack, "go/store.go": store, **callers, **users}), MapRequest())
     }
     names = [one.name for one in found["app/stack.py"].definitions]
     assert names[0] == "Stack"
@@ -349,12 +349,12 @@ def test_tests_inside_a_source_file_come_behind(tmp_path: Path) -> None:
 
 
 def test_an_empty_project_has_nothing(tmp_path: Path) -> None:
-    assert ranked(indexed(tmp_path, {}), Asked(query="anything")) == []
-    assert ranked(Index(tmp_path), Asked()) == []
+    assert rank_files(indexed(tmp_path, {}), MapRequest(query="anything")) == []
+    assert rank_files(Index(tmp_path), MapRequest()) == []
 
 
 def test_shares_are_chances_and_labels_follow_them(shop: Index) -> None:
-    found = ranked(shop, Asked(query="total_price of the cart"))
+    found = rank_files(shop, MapRequest(query="total_price of the cart"))
     assert sum(one.score for one in found) == pytest.approx(1, abs=1e-6)
     assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
     labels = [one.relevance for one in found]
@@ -368,13 +368,14 @@ def test_shares_are_chances_and_labels_follow_them(shop: Index) -> None:
 
 def test_files_alike_go_by_path(tmp_path: Path) -> None:
     index = indexed(tmp_path, {f"{name}.py": "def same():\n    pass\n" for name in "cab"})
-    assert [one.path for one in ranked(index, Asked(query="same"))] == ["a.py", "b.py", "c.py"]
+    assert [one.path for one in rank_files(index, MapRequest(query="same"))] == ["a.py", "b.py", "c.py"]
 
 
 def test_the_order_does_not_depend_on_the_process(shop: Index) -> None:
     program = (
-        "import sys; from pathlib import Path; from loom.project.index import Index; from loom.project.rank import Asked, ranked\n"
-        "index = Index(Path(sys.argv[1])); index.update(); print(ranked(index, Asked(query=sys.argv[2])))"
+        "import sys; from pathlib import Path; from loom.project.index import Index\n"
+        "from loom.project.rank import MapRequest, rank_files\n"
+        "index = Index(Path(sys.argv[1])); index.update(); print(rank_files(index, MapRequest(query=sys.argv[2])))"
     )
     query = "the total price of a cart and its orders, reports, pages, sessions and mail"
     told = set()
@@ -382,12 +383,12 @@ def test_the_order_does_not_depend_on_the_process(shop: Index) -> None:
         environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT / "src")}
         command = [sys.executable, "-c", program, str(shop.root), query]
         told.add(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
-    assert told == {f"{ranked(shop, Asked(query=query))}\n"}
+    assert told == {f"{rank_files(shop, MapRequest(query=query))}\n"}
 
 
 def test_after_a_change_it_is_as_if_all_were_new(tmp_path: Path) -> None:
     index = indexed(tmp_path, SHOP)
-    ranked(index, Asked(query="warm up"))
+    rank_files(index, MapRequest(query="warm up"))
     (tmp_path / "shop" / "refunds.py").write_text(
         "from shop.cart import Cart\n\n\ndef refund_total(cart):\n    return cart.total_price()\n"
     )
@@ -396,7 +397,7 @@ def test_after_a_change_it_is_as_if_all_were_new(tmp_path: Path) -> None:
     fresh = Index(tmp_path)
     fresh.update()
     for query in ("refund the total price", ""):
-        assert ranked(index, Asked(query=query)) == ranked(fresh, Asked(query=query))
+        assert rank_files(index, MapRequest(query=query)) == rank_files(fresh, MapRequest(query=query))
 
 
 def test_requests_at_the_same_time_while_files_change(tmp_path: Path) -> None:
@@ -407,7 +408,7 @@ def test_requests_at_the_same_time_while_files_change(tmp_path: Path) -> None:
     def ask() -> None:
         try:
             for query in queries * 3:
-                assert ranked(index, Asked(query=query))
+                assert rank_files(index, MapRequest(query=query))
         except BaseException as error:
             failed.append(error)
 
@@ -423,7 +424,7 @@ def test_requests_at_the_same_time_while_files_change(tmp_path: Path) -> None:
     fresh = Index(tmp_path)
     fresh.update()
     for query in queries:
-        assert ranked(index, Asked(query=query)) == ranked(fresh, Asked(query=query))
+        assert rank_files(index, MapRequest(query=query)) == rank_files(fresh, MapRequest(query=query))
 
 
 # Requests
@@ -444,16 +445,16 @@ def test_requests_at_the_same_time_while_files_change(tmp_path: Path) -> None:
     ],
 )
 def test_which_files_a_request_asks_for(title: str, roles: set[str]) -> None:
-    assert understood(f"{title}\n\nAdd tests and fix the docs in what follows.").roles == roles
+    assert read_request(f"{title}\n\nAdd tests and fix the docs in what follows.").roles == roles
 
 
 def test_languages_are_known_by_what_identifiers_call_them() -> None:
-    assert {"cpp", "csharp", "fsharp"} <= understood("C++, C# and F#: the domain of (C++)").terms.keys()
-    assert "cpp" not in understood("XC++ or C++11").terms
+    assert {"cpp", "csharp", "fsharp"} <= read_request("C++, C# and F#: the domain of (C++)").terms.keys()
+    assert "cpp" not in read_request("XC++ or C++11").terms
 
 
 def test_a_request_in_its_parts() -> None:
-    request = understood(
+    request = read_request(
         "Crash in `load_user`\n\nCalling Store.load_user() fails, see src/store.py:\n\n```\nTraceback (most recent call last):\n"
         '  File "/app/src/store.py", line 12, in load_user\nKeyError: "no user with this name"\n```\n\n'
         "```\nattrs==19.3.0\nsix    1.14.0\n├── left-pad@1.3.0\n```\n<!-- thanks for reporting -->\n- [x] I searched"
@@ -491,7 +492,7 @@ def test_a_request_in_its_parts() -> None:
 )
 def test_a_hostile_request_is_understood_in_time(query: str) -> None:
     started = time.process_time()
-    understood(query)
+    read_request(query)
     assert time.process_time() - started < 2
 
 
@@ -503,9 +504,9 @@ TOKENS = st.sampled_from(
 @settings(max_examples=examples(60), deadline=None)
 @given(st.lists(TOKENS | st.text(max_size=12), max_size=20), st.lists(st.text(max_size=12), max_size=3))
 def test_any_request_ranks_every_file_once(shop: Index, query: list[str], touched: list[str]) -> None:
-    found = ranked(shop, Asked(query=" ".join(query), touched=tuple(touched)))
+    found = rank_files(shop, MapRequest(query=" ".join(query), touched=tuple(touched)))
     assert sorted(one.path for one in found) == sorted(shop.entries)
-    assert ranked(shop, Asked(query=" ".join(query), touched=tuple(touched))) == found
+    assert rank_files(shop, MapRequest(query=" ".join(query), touched=tuple(touched))) == found
     for one in found:
         assert sorted(one.definitions, key=repr) == sorted(shop.entries[one.path].parsed.definitions, key=repr)
 
@@ -517,7 +518,7 @@ def test_a_generated_file_comes_behind(tmp_path: Path) -> None:
         "made.py": entry_of("made.py", f"# Code generated by a tool. DO NOT EDIT.\n{text}"),
         "z.py": entry_of("z.py", text),
     }
-    found: list[Ranked] = ranked(index, Asked(query="parse_query"))
+    found: list[RankedFile] = rank_files(index, MapRequest(query="parse_query"))
     assert [one.path for one in found] == ["z.py", "made.py"]
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from loom.budget.tokenizers import tokenizer
 from loom.project.index import Index
-from loom.project.rank import Asked, Ranked, ranked
-from loom.project.render import HEADER, LONGEST, Map, Shown, render_map
+from loom.project.rank import MapRequest, RankedFile, rank_files
+from loom.project.render import HEADER, LONGEST, Map, ShownFile, render_map
 from loom.project.symbols import Definition, Kind
 from tests.shared import examples
 
@@ -45,8 +45,8 @@ def defined(name: str, kind: Kind = "function", parent: str = "", signature: str
     return Definition(name, kind, signature or f"def {name}()", line, line, parent)
 
 
-def file(path: str, *definitions: Definition, score: float = 0.5, shares: tuple[float, ...] = ()) -> Ranked:
-    return Ranked(path, score, "high", definitions, shares)
+def file(path: str, *definitions: Definition, score: float = 0.5, shares: tuple[float, ...] = ()) -> RankedFile:
+    return RankedFile(path, score, "high", definitions, shares)
 
 
 def lines(made: Map) -> list[str]:
@@ -117,12 +117,12 @@ def test_the_map_of_a_small_project(tmp_path: Path) -> None:
         (tmp_path / path).write_text(text.lstrip("\n"), encoding="utf-8")
     index = Index(tmp_path)
     index.update()
-    found = ranked(index, Asked(query="most_common counts words of the counter wrong"))
+    found = rank_files(index, MapRequest(query="most_common counts words of the counter wrong"))
     for tokens, golden in GOLDENS.items():
         made = render_map(found, tokens, COUNTERS["o200k"])
         assert made.text == golden
         assert made.tokens == COUNTERS["o200k"](golden)
-        assert made.files[0] == Shown(
+        assert made.files[0] == ShownFile(
             "words/counter.py", "high", ("Counter.most_common", "Counter", "Counter.add", "LIMIT", "read_words")
         )
 
@@ -241,7 +241,7 @@ DEFINITIONS = st.builds(
 
 
 @st.composite
-def rankings(draw: st.DrawFn) -> list[Ranked]:
+def rankings(draw: st.DrawFn) -> list[RankedFile]:
     found = []
     scores = sorted(draw(st.lists(st.floats(0, 1), max_size=12)), reverse=True)
     for number, score in enumerate(scores):
@@ -249,14 +249,14 @@ def rankings(draw: st.DrawFn) -> list[Ranked]:
         has_shares = draw(st.booleans())
         shares = (1 / len(definitions),) * len(definitions) if definitions and has_shares else ()
         path = f"{draw(NAMES)}/{number}"
-        found.append(Ranked(path, score, draw(st.sampled_from(["high", "medium", "low"])), definitions, shares))
+        found.append(RankedFile(path, score, draw(st.sampled_from(["high", "medium", "low"])), definitions, shares))
     return found
 
 
 @pytest.mark.parametrize("counter", COUNTERS)
 @settings(max_examples=examples(40), deadline=None)
 @given(given_files=rankings(), tokens=st.integers(-3, 60) | st.integers(60, 1_500))
-def test_never_more_than_the_budget(counter: str, given_files: list[Ranked], tokens: int) -> None:
+def test_never_more_than_the_budget(counter: str, given_files: list[RankedFile], tokens: int) -> None:
     count = COUNTERS[counter]
     made = render_map(given_files, tokens, count)
     assert made == render_map(given_files, tokens, count)

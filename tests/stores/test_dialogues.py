@@ -115,7 +115,7 @@ def test_a_forked_session_goes_its_own_way(loom: Loom) -> None:
     tree.say("Q1")
     fork = tree.session().fork()
     tree.say("A1", agent="coder")
-    assert [node.local for node in fork.refresh().path] == [node.local for node in tree.session().path][:1]
+    assert [node.short_id for node in fork.refresh().path] == [node.short_id for node in tree.session().path][:1]
     fork.append("elsewhere")
     assert texts(tree, "") == ["Q1", "A1"]
 
@@ -211,10 +211,10 @@ def test_an_agent_that_knows_the_loom_is_told_that_others_went_on_and_its_cost_i
     first = tree.say("Q1")
     prepare(tree, agent="critic")
     newer = tree.say("Never mind.")
-    acted = tree.absorb(response('A1\n→ bookmark NODE "late"'.replace("NODE", first.local)), agent="critic")
+    acted = tree.absorb(response('A1\n→ bookmark NODE "late"'.replace("NODE", first.short_id)), agent="critic")
     assert acted.node is None
     assert [result.failed for result in acted.results] == [True, False], "its commands are carried out all the same"
-    assert f"somebody went on behind {first.local} with {newer.local}" in acted.results[0].text
+    assert f"somebody went on behind {first.short_id} with {newer.short_id}" in acted.results[0].text
     assert tree.session("critic").row.usage.prompt == 70
     assert tree.absorb("A1", agent="critic").node is not None, "who has been told may say it again"
     assert list(examine(loom.store)) == []
@@ -240,7 +240,7 @@ def test_commands_of_an_answer_are_carried_out_and_response_usage_and_calls_are_
     first = tree.say("Q1")
     prepare(tree, agent="critic")
     calls = [{"id": "c1", "type": "function", "function": {"name": "run", "arguments": "{}"}}]
-    given = response(f'Looking.\n→ bookmark {first.local} "start"\n→ nonsense', tool_calls=calls)
+    given = response(f'Looking.\n→ bookmark {first.short_id} "start"\n→ nonsense', tool_calls=calls)
     acted = tree.absorb(given, agent="critic")
     assert acted.node is not None
     assert acted.node.message is not None
@@ -264,7 +264,7 @@ def test_a_session_of_an_agent_that_knows_the_loom_carries_out_commands_too(loom
     first = tree.say("Q1")
     session = tree.session("critic")
     asyncio.run(session.prepare(model="gpt-4o"))
-    [node] = session.absorb(response(f"Yes.\n→ pin {first.local}"))
+    [node] = session.absorb(response(f"Yes.\n→ pin {first.short_id}"))
     assert node.message is not None
     assert node.message.text == "Yes."
     assert "pinned [" in prepare(tree, agent="critic"), "the agent is told in its next request"
@@ -274,7 +274,7 @@ def test_an_answer_of_nothing_but_commands_keeps_its_response_and_its_cost(loom:
     tree = loom.new_tree("Code")
     first = tree.say("Q1")
     prepare(tree, agent="critic")
-    given = response(f"→ switch {first.local}\n→ list")
+    given = response(f"→ switch {first.short_id}\n→ list")
     for _ in range(2):
         assert tree.absorb(given, agent="critic").nodes == ()
     assert tree.session("critic").row.usage.prompt == 70
@@ -310,7 +310,7 @@ def test_a_response_costs_once_and_its_choices_stand_beside_each_other(loom: Loo
     prepare(tree)
     given = response("one", "two", "three")
     made = [tree.absorb(given, choice=choice).node for choice in (0, 1, 2, 1)]
-    assert [node.local for node in tree.children(first.id)] == [node.local for node in made[:3] if node]
+    assert [node.short_id for node in tree.children(first.id)] == [node.short_id for node in made[:3] if node]
     assert made[3] == made[1]
     assert tree.session().row.usage == Usage(70, 20, 0, tree.session().row.usage.cost)
     assert texts(tree, "") == ["Q1", "one"]
@@ -381,7 +381,7 @@ class SdkResponse:
 def test_an_answer_may_be_an_object_of_an_sdk_or_a_message(loom: Loom) -> None:
     tree = loom.new_tree("Code")
     first = tree.say("Q1")
-    acted = tree.absorb(SdkResponse(response(f"Yes.\n→ pin {first.local}")), agent="critic")
+    acted = tree.absorb(SdkResponse(response(f"Yes.\n→ pin {first.short_id}")), agent="critic")
     assert (acted.said, len(acted.results), tree.session("critic").row.usage.prompt) == ("Yes.", 1, 70)
     acted = tree.absorb(Message("assistant", (Text("No.\n→ list"),)), agent="critic")
     assert (acted.said, len(acted.results)) == ("No.", 1)

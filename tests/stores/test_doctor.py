@@ -359,9 +359,9 @@ def test_the_words_of_a_purged_node_of_another_tree_are_found(patient: Session, 
 
 
 def test_the_place_names_tree_and_node(patient: Session, ward: Loom) -> None:
-    local = patient.path[5].local
+    short_id = patient.path[5].short_id
     change(ward.store.database, node(6, "depth", "9"))
-    assert next(examine(ward.store)).place == f"node {local} of tree {patient.row.tree.id} in default/default"
+    assert next(examine(ward.store)).place == f"node {short_id} of tree {patient.row.tree.id} in default/default"
 
 
 def test_nodes_that_come_after_each_other_do_not_hold_it_up(patient: Session, ward: Loom) -> None:

@@ -149,8 +149,8 @@ def test_any_tree_keeps_its_ids(data: st.DataObject, address: str) -> None:
         assert list(elsewhere.export()) == lines
         for session in sessions:
             same = elsewhere.session(session.id)
-            names = [(node.id, node.local, node.total, node.generation, node.created) for node in session.path]
-            assert [(node.id, node.local, node.total, node.generation, node.created) for node in same.path] == names
+            names = [(node.id, node.short_id, node.total, node.generation, node.created) for node in session.path]
+            assert [(node.id, node.short_id, node.total, node.generation, node.created) for node in same.path] == names
             assert same.conversation() == session.conversation()
         assert whole(elsewhere)
 
@@ -186,9 +186,9 @@ def test_short_names_keep_their_meaning(loom: Loom, elsewhere: Loom) -> None:
         loom.store.database, "UPDATE nodes SET local = $2 WHERE tree = $3 AND seq = $1", node.seq, node.id[2:9], second.row.tree.key
     )
     elsewhere.import_lines(second.export())
-    assert elsewhere.session(second.id).path[1].local == node.id[2:9]
+    assert elsewhere.session(second.id).path[1].short_id == node.id[2:9]
     elsewhere.import_lines(first.export())
-    assert [one.local for one in elsewhere.session(first.id).path] == [one.local for one in first.path]
+    assert [one.short_id for one in elsewhere.session(first.id).path] == [one.short_id for one in first.path]
 
 
 def test_what_was_purged_comes_as_what_is_left_of_it(loom: Loom, elsewhere: Loom) -> None:

@@ -127,8 +127,8 @@ def test_what_is_said_of_nodes_comes_along(loom: Loom, elsewhere: Loom) -> None:
     same = elsewhere.tree(tree.id)
     assert (same.title, same.head) == (tree.title, tree.head)
     assert [same.marks(same.node(node.id)) for node in (one, two)] == [tree.marks(node) for node in (one, two)]
-    assert [(twig.local, twig.edge, twig.author) for twig in same.twigs()] == [
-        (twig.local, twig.edge, twig.author) for twig in tree.twigs()
+    assert [(twig.short_id, twig.edge, twig.author) for twig in same.twigs()] == [
+        (twig.short_id, twig.edge, twig.author) for twig in tree.twigs()
     ]
     assert [mark.created for mark in same.history(one.id)] == [mark.created for mark in tree.history(one.id)]
     assert whole(elsewhere)

@@ -144,19 +144,27 @@ def test_tree_commands_show_a_model_no_words_that_are_hidden(loom: Loom) -> None
     loom.keep_agent(MODEL)
     tree, session, node = talk(loom, f"{SECRET} {'long ' * 1500}", agent="ann")
     (handle,) = [handle for handle in marked(prepared(session)) if SECRET in session.recall(handle)]
-    seen = loom.act(tree.id, f'→ view {node.local}\n→ stash "s" content-of:{node.local}\n→ recall "s"', agent="ann")
+    seen = loom.act(tree.id, f'→ view {node.short_id}\n→ stash "s" content-of:{node.short_id}\n→ recall "s"', agent="ann")
     cut = str(seen).partition("recall ~")[2][:12]
     assert SECRET in session.recall(f"~{cut}")
     assert SECRET in str(prepared(tree.session("ann"), window=20_000).openai())
     tree.exclude(node.id, agent="bob")
-    asked = [f"view {node.local}", "tree", 'search "combination"', f"recall {handle}", f"recall ~{cut}", "memory", "memory stashed"]
-    asked += [f'stash "again" content-of:{node.local}', f"pin {node.local}", "memory", "pin result:1"]
+    asked = [
+        f"view {node.short_id}",
+        "tree",
+        'search "combination"',
+        f"recall {handle}",
+        f"recall ~{cut}",
+        "memory",
+        "memory stashed",
+    ]
+    asked += [f'stash "again" content-of:{node.short_id}', f"pin {node.short_id}", "memory", "pin result:1"]
     for command in asked:
         assert "heddle" not in str(loom.act(tree.id, f"→ {command}", agent="ann"))
         assert "heddle" not in str(prepared(tree.session("ann"), window=20_000).openai())
     loom.keep_agent(Agent(name="bob", kind="human"))
     tree.switch(session.path[-1].id, agent="bob")
-    assert SECRET in str(loom.act(tree.id, f"→ view {node.local}", agent="bob"))
+    assert SECRET in str(loom.act(tree.id, f"→ view {node.short_id}", agent="bob"))
     assert SECRET in str(loom.act(tree.id, '→ search "heddle"', agent="bob"))
 
 
@@ -166,7 +174,7 @@ def test_listed_branches_that_are_pruned_show_a_model_no_words(loom: Loom) -> No
     child = tree.say("below it: heddle-43", after=node.id, agent="ann")
     tree.switch(node.id, agent="ann")
     tree.prune(child.id, agent="bob")
-    for command in ("list", "tree", f"view {child.local}", 'search "below"'):
+    for command in ("list", "tree", f"view {child.short_id}", 'search "below"'):
         assert "heddle-43" not in str(loom.act(tree.id, f"→ {command}", agent="ann"))
 
 

@@ -18,9 +18,10 @@ from msgspec.structs import replace
 from loom import CannotFit, Conversation, Loom, LoomError, Message, Session, Text, ToolCall, dialect, read_runs
 from loom.budget.counting import gate_counter
 from loom.context.epochs import Renewal
+from loom.context.options import check_options
 from loom.context.policy import Policy, policies
 from loom.context.report import LEFT_OUT, Item
-from loom.context.weave import Context, build, check_wish
+from loom.context.weave import Context, build
 from loom.conversation.canonical import to_json
 from loom.conversation.handles import to_lines
 from loom.dialects.repair import repair
@@ -82,12 +83,12 @@ def prepared(session: Session, **options: Any) -> Context | None:
 
 def whole(session: Session, window: int, policy: Policy, model: str) -> Context:
     """The same request, from a history that was read from end to end."""
-    wish = check_wish(model, window, None, policy, (), None, 1.0, None)
+    options = check_options(model=model, window=window, policy=policy)
     reading = read_ranges(session.path, [(0, len(session.path))])
     given = Conversation(
         messages=reading.messages, system=tuple(aside.message for aside in session.row.asides), model=session.row.model
     )
-    return build(given, wish, (), Renewal(0, "the first request on this path"), reading.places, session.recall)
+    return build(given, options, (), Renewal(0, "the first request on this path"), reading.places, session.recall)
 
 
 @given(
@@ -279,7 +280,7 @@ class Witness:
                 node = self.loom.store.sessions.node(self.session.row, name)
                 assert node.id == name
                 assert to_json(node.message) == body
-                assert self.loom.store.sessions.node(self.session.row, node.local).id == name
+                assert self.loom.store.sessions.node(self.session.row, node.short_id).id == name
         for name, cuts in self.cut.items():
             for handle, text in cuts.items():
                 assert self.loom.session(name).recall(handle) == text

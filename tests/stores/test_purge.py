@@ -177,7 +177,7 @@ def test_a_purged_remark_is_still_a_remark(loom: Loom) -> None:
     tree.bookmark(remark.id, "heddle")
     tree.session("ann").purge()
     assert "heddle" not in words(loom)
-    assert tree.marks(remark).hung.edge == "annotation"
+    assert tree.marks(remark).edge_mark.edge == "annotation"
     assert not tree.marks(remark).flags.bookmarked
     assert tree.ends() == [one.seq]
     assert list(examine(loom.store)) == []

@@ -121,7 +121,7 @@ def test_an_answer_is_kept_as_it_came(loom: Loom) -> None:
     session.append("what?")
     given = answer("a1") | {"odd": {"z": 1, "a": [None, "é"]}}
     (node,) = session.absorb(given)
-    assert session.response(node.local) == to_json(given)
+    assert session.response(node.short_id) == to_json(given)
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_a_moved_cursor_is_a_conflict_and_never_a_rebase(loom: Loom) -> None:
     one.append("mine")
     with pytest.raises(Conflict) as caught:
         other.append("theirs")
-    assert caught.value.expected == other.path[0].local
+    assert caught.value.expected == other.path[0].short_id
     assert texts(one.refresh()) == ["begin", "mine"]
     assert [event.kind for event in seen] == ["created", "appended", "appended", "conflict"]
 

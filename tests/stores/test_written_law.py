@@ -203,7 +203,9 @@ class Rig:
 
     def values(self, cls: type, verb: str) -> dict[str, st.SearchStrategy[Any]]:
         """Right values by the name of a parameter."""
-        nodes = told(*(node.id for node in self.nodes)) if cls is Session else told(self.first.id, self.second.local, self.other.id)
+        nodes = (
+            told(*(node.id for node in self.nodes)) if cls is Session else told(self.first.id, self.second.short_id, self.other.id)
+        )
         agents = told(None, "coder", "ann")
         flags = st.booleans()
         tree = Tree(id="elsewhere", nodes=(TreeNode(id="n1", message=message),), title="from elsewhere")
@@ -211,7 +213,7 @@ class Rig:
             **dict.fromkeys(("node", "after", "to", "other", "into", "at", "first", "version", "looked", "target"), nodes),
             **dict.fromkeys(("title", "text", "label", "description", "system", "system_context", "generation"), texts),
             **dict.fromkeys(("on", "commits", "choose", "leave_digest", "preview", "archived", "move", "everywhere"), flags),
-            **dict.fromkeys(("what", "request", "message"), GIVEN if verb != "graft" else told(message)),
+            **dict.fromkeys(("what", "request", "message"), GIVEN if verb != "append_at" else told(message)),
             **dict.fromkeys(("model", "origin", "identity"), told("gpt-4o", "", "a-name")),
             **dict.fromkeys(("buffer_mode_system_context", "all_projects"), flags),
             "tools": told((), [Tool("bash")], [{"name": "read", "input_schema": {}}]),
@@ -223,7 +225,7 @@ class Rig:
             "tokens": told(None, 200),
             "choice": told(0),
             "response": told(ANSWER),
-            "answer": told("said\n→ view " + self.first.local, ANSWER) if verb == "act" else told(ANSWER),
+            "answer": told("said\n→ view " + self.first.short_id, ANSWER) if verb == "act" else told(ANSWER),
             "working": told(Working(plan=("one",)), Working(scratchpad="\ud800\0")),
             "call": told(
                 ToolCall("c", "recall", '{"handle":"~aaaaaaaaaaaa"}'), ToolCall("c", "set_working_state", '{"plan":["a"]}')
@@ -261,7 +263,7 @@ WRITES = {
             "commit",
             "draft",
             "fork",
-            "graft",
+            "append_at",
             "keep_working",
             "prepare",
             "purge",

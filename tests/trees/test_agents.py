@@ -42,9 +42,9 @@ def test_an_agent_uses_every_command_right_and_wrong(loom: Loom, tree: tuple[Loo
     other, [there] = dialogue(loom, ["another talk"])
     turns = [
         f"""I first look around.
-→ view {b.local}
+→ view {b.short_id}
 → tree
-→ tree {b.local} depth:1
+→ tree {b.short_id} depth:1
 → list branches
 → list siblings
 → search "weft"
@@ -53,31 +53,31 @@ def test_an_agent_uses_every_command_right_and_wrong(loom: Loom, tree: tuple[Loo
 → memory""",
         f"""→ think The question is about
 the edge, not about the weft. ←
-→ pin {a.local}
+→ pin {a.short_id}
 → pin result:1
-→ stash "edge" content-of:{b.local}
-→ stash "so far" summary-of:{a.local}-{d.local}
+→ stash "edge" content-of:{b.short_id}
+→ stash "so far" summary-of:{a.short_id}-{d.short_id}
 → stash "idea" "ask about the beat"
 → recall "idea"
 → pin stash:edge
 → memory stashed
-→ drop pin:{a.local}
+→ drop pin:{a.short_id}
 → drop stash:idea
 → drop stash:idea""",
         f"""→ respond "Use a temple."
-→ respond to:{b.local} "How tight is the warp?"
-→ annotate {a.local} "the real question"
-→ link {a.local} {b.local} "answered by"
-→ link {a.local} {other.id}/{there.local}
-→ bookmark {b.local} "the answer"
-→ edit {c.local} "And if it frays?"
+→ respond to:{b.short_id} "How tight is the warp?"
+→ annotate {a.short_id} "the real question"
+→ link {a.short_id} {b.short_id} "answered by"
+→ link {a.short_id} {other.id}/{there.short_id}
+→ bookmark {b.short_id} "the answer"
+→ edit {c.short_id} "And if it frays?"
 → list bookmarks
 → list links
 → list annotations
-→ switch {d.local} digest:yes""",
-        f"""→ prune {c.local}
-→ restore {c.local}
-→ unbookmark {b.local}
+→ switch {d.short_id} digest:yes""",
+        f"""→ prune {c.short_id}
+→ restore {c.short_id}
+→ unbookmark {b.short_id}
 → write "notes" "Beat gently.\\n"
 → read "notes"
 → list documents
@@ -85,8 +85,8 @@ the edge, not about the weft. ←
 → continue n:2
 → memory trace""",
         f"""→ view nope
-→ view {other.id}/{there.local}
-→ link {a.local} zzzzzz/{there.local}
+→ view {other.id}/{there.short_id}
+→ link {a.short_id} zzzzzz/{there.short_id}
 → frobnicate
 → view
 → list everything
@@ -100,7 +100,7 @@ the edge, not about the weft. ←
 → memory all
 → help frobnicate""",
         f"""→ annotate nope "x"
-→ edit {b.local} "Turn the weft at the edge."
+→ edit {b.short_id} "Turn the weft at the edge."
 → bookmark nope
 → unbookmark
 → prune nope
@@ -133,12 +133,12 @@ the edge, not about the weft. ←
     texts = [node.message.text for node in loom.store.trees.whole(made.stored.row.key)[0] if node.message]
     assert "I first look around." in texts
     for expected in (
-        f"[{b.local}] model · ",
-        f"annotated [{a.local}] with [",
+        f"[{b.short_id}] model · ",
+        f"annotated [{a.short_id}] with [",
         "a branch beside",
         "sums up what you left",
-        f"[{c.local}] is pruned with ",
-        f"[{c.local}] is back with ",
+        f"[{c.short_id}] is pruned with ",
+        f"[{c.short_id}] is back with ",
         '"notes", 1 part',
         "hint: → list documents",
         "no model can be called from here yet",
@@ -177,7 +177,7 @@ LINES = {
 @pytest.mark.parametrize("name", [name for name in SPECS if name != "think"])
 def test_a_command_needs_its_permission(loom: Loom, name: str) -> None:
     tree, (a, b) = dialogue(loom, ["one", "two"])
-    line, needed = LINES[name].format(a=a.local, b=b.local), SPECS[name].needs
+    line, needed = LINES[name].format(a=a.short_id, b=b.short_id), SPECS[name].needs
     least = tuple(p for p in PERMISSIONS if p == "loom_aware" or p == needed or (p, needed) == ("doc_read", "doc_write"))
     without = tuple(p for p in PERMISSIONS if p != needed and not (needed == "doc_read" and p == "doc_write"))
     loom.keep_agent(Agent(name="may", permissions=least))
@@ -209,7 +209,7 @@ def test_an_agent_that_nobody_knows_is_refused(loom: Loom) -> None:
 
 def test_results_are_shown_in_the_next_turn_and_fade_unless_pinned(loom: Loom, tree: tuple[LoomTree, list[Node]]) -> None:
     made, (a, b, *_) = tree
-    loom.act(made.id, f"→ view {a.local}\n→ view {b.local}", agent="bot")
+    loom.act(made.id, f"→ view {a.short_id}\n→ view {b.short_id}", agent="bot")
     first = told(woven(made, agent="bot"))[-1][1]
     assert "Results (shown once; → pin result:N keeps one):\n  1. → view" in first
     assert TEXTS[0] in first
@@ -227,7 +227,7 @@ def test_a_large_result_is_cut_to_1000_tokens_and_can_be_read_in_pages(loom: Loo
     made, _ = tree
     lines = [f"line {n} of the pattern draft" for n in range(600)]
     node = made.say("\n".join(lines))
-    text = one(loom, made, f"→ view {node.local}")
+    text = one(loom, made, f"→ view {node.short_id}")
     from loom.context.weave import gate_counter
 
     count = gate_counter(None).count_text
@@ -254,8 +254,8 @@ def test_pins_and_stashes_are_bounded(loom: Loom, tree: tuple[LoomTree, list[Nod
     made, _ = tree
     nodes = [made.say(f"n{n}") for n in range(commands.PINS + 1)]
     for node in nodes[:-1]:
-        assert one(loom, made, f"→ pin {node.local}").startswith("pinned")
-    assert one(loom, made, f"→ pin {nodes[-1].local}").startswith("✗ LIMIT_EXCEEDED: you have 20 pins")
+        assert one(loom, made, f"→ pin {node.short_id}").startswith("pinned")
+    assert one(loom, made, f"→ pin {nodes[-1].short_id}").startswith("✗ LIMIT_EXCEEDED: you have 20 pins")
     for number in range(commands.STASHES):
         one(loom, made, f'→ stash "s{number}" "x"')
     assert one(loom, made, '→ stash "one more" "x"').startswith("✗ LIMIT_EXCEEDED: you have 50 stashes")
@@ -272,7 +272,8 @@ def test_one_writer_at_a_time_goes_on_with_a_branch(loom: Loom, tree: tuple[Loom
     theirs = made.say("I was quicker.", agent="other")
     text = one(loom, made, '→ respond "Me too."')
     assert text == (
-        f"✗ CONFLICT: somebody went on behind {last.local} with {theirs.local} since you looked\n  hint: → view {theirs.local}"
+        f"✗ CONFLICT: somebody went on behind {last.short_id} with {theirs.short_id} since you looked\n"
+        f"  hint: → view {theirs.short_id}"
     )
     assert one(loom, made, '→ respond "Me too."').startswith("wrote ["), "who has been told may go on"
 
@@ -285,7 +286,7 @@ def test_an_answer_behind_what_somebody_went_on_with_is_not_written_and_told(loo
     assert acted.node is None
     assert [result.failed for result in acted.results] == [True, False], "the commands are carried out all the same"
     assert acted.results[0].text.startswith(
-        f"✗ CONFLICT: your answer was not written: somebody went on behind {last.local} with {theirs.local} since you looked"
+        f"✗ CONFLICT: your answer was not written: somebody went on behind {last.short_id} with {theirs.short_id} since you looked"
     )
     assert "your answer was not written" in told(woven(made, agent="bot"))[-1][1], "and the agent is told"
     assert loom.act(made.id, "An answer.", agent="bot").node is not None, "who has been told may go on"
@@ -293,7 +294,7 @@ def test_an_answer_behind_what_somebody_went_on_with_is_not_written_and_told(loo
 
 def test_a_command_that_cannot_be_kept_keeps_no_other_from_being_done(loom: Loom, tree: tuple[LoomTree, list[Node]]) -> None:
     made, (first, *_) = tree
-    lines = [f'→ bookmark {first.local} "x"', "→ view \ud800aaa", '→ stash "a\0b" "x"', f'→ annotate {first.local} "n"']
+    lines = [f'→ bookmark {first.short_id} "x"', "→ view \ud800aaa", '→ stash "a\0b" "x"', f'→ annotate {first.short_id} "n"']
     acted = loom.act(made.id, "\n".join(("My answer.", *lines)), agent="bot")
     assert [result.failed for result in acted.results] == [False, True, True, False]
     assert results(acted)[1].startswith("✗ INVALID_SYNTAX: ")
@@ -304,8 +305,8 @@ def test_a_command_that_cannot_be_kept_keeps_no_other_from_being_done(loom: Loom
 def test_nothing_is_said_behind_what_is_pruned(loom: Loom, tree: tuple[LoomTree, list[Node]]) -> None:
     made, (_, second, third, _) = tree
     made.prune(second.id)
-    assert f"was pruned with {second.local}, and nothing behind it is read" in one(loom, made, '→ respond "lost?"')
-    assert "nothing behind it is read" in one(loom, made, f"→ switch {third.local}")
+    assert f"was pruned with {second.short_id}, and nothing behind it is read" in one(loom, made, '→ respond "lost?"')
+    assert "nothing behind it is read" in one(loom, made, f"→ switch {third.short_id}")
     with pytest.raises(ChoiceError, match="restore"):
         made.say("lost?")
 
@@ -313,7 +314,7 @@ def test_nothing_is_said_behind_what_is_pruned(loom: Loom, tree: tuple[LoomTree,
 def test_a_long_line_can_be_read_to_its_end(loom: Loom, tree: tuple[LoomTree, list[Node]]) -> None:
     made, _ = tree
     node = made.say(" ".join(f"w{n}" for n in range(5000)) + "\nthe end")
-    [handle] = re.findall(r"recall (~\w+)", one(loom, made, f"→ view {node.local}"))
+    [handle] = re.findall(r"recall (~\w+)", one(loom, made, f"→ view {node.short_id}"))
     seen, start = "", 1
     while start:
         page = one(loom, made, f"→ recall {handle} from:{start}")
@@ -334,14 +335,14 @@ def test_who_only_looks_as_an_agent_sees_nothing_of_others_memories(loom: Loom, 
 
 def test_what_is_excluded_leaves_an_agents_memory(loom: Loom, tree: tuple[LoomTree, list[Node]]) -> None:
     made, (first, second, *_) = tree
-    loom.act(made.id, f"→ pin {first.local}\n→ pin {second.local}", agent="bot")
+    loom.act(made.id, f"→ pin {first.short_id}\n→ pin {second.short_id}", agent="bot")
     made.exclude(first.id)
     made.prune(second.id)
     made.switch(made.say("elsewhere", after="").id, agent="bot")
     text = told(woven(made, agent="bot"))[-1][1]
     assert TEXTS[0] not in text.split("Results")[0]
-    assert f"[{first.local}] (excluded)" in text
-    assert f"[{second.local}] (pruned)" in text
+    assert f"[{first.short_id}] (excluded)" in text
+    assert f"[{second.short_id}] (pruned)" in text
 
 
 # ── documents ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -358,7 +359,7 @@ def test_a_document_is_a_tree_in_buffer_mode(loom: Loom, tree: tuple[LoomTree, l
     assert one(loom, made, '→ read "plan"').endswith("---\nFirst measure.\nThen weft.\n")
     [document] = [each for each in loom.trees() if each.tree.title == "plan"]
     assert document.tree.head.mode == "buffer"
-    assert second in [node.local for node in loom.store.trees.whole(document.tree.row.key)[0]]
+    assert second in [node.short_id for node in loom.store.trees.whole(document.tree.row.key)[0]]
 
 
 def test_an_agent_writes_to_a_document_beside_what_a_person_is_writing(loom: Loom, tree: tuple[LoomTree, list[Node]]) -> None:

@@ -110,19 +110,19 @@ def test_new_branches_come_with_all_that_is_said_of_them(loom: Loom) -> None:
 
 def test_an_import_that_was_killed_goes_on(loom: Loom, monkeypatch: pytest.MonkeyPatch) -> None:
     tree = Tree(id="t", nodes=tuple(line(2500)))
-    plant, discard = loom.store.growth.plant, loom.store.sessions.discard
+    insert_nodes, discard = loom.store.growth.insert_nodes, loom.store.sessions.discard
     calls = itertools.count()
 
     def dies(*given: Any) -> int:
         if next(calls):
             raise KeyboardInterrupt
-        return plant(*given)
+        return insert_nodes(*given)
 
-    monkeypatch.setattr(loom.store.growth, "plant", dies)
+    monkeypatch.setattr(loom.store.growth, "insert_nodes", dies)
     monkeypatch.setattr(loom.store.sessions, "discard", lambda tree: None)  # as if nobody were left to take it back
     with pytest.raises(KeyboardInterrupt):
         loom.import_tree(tree)
-    monkeypatch.setattr(loom.store.growth, "plant", plant)
+    monkeypatch.setattr(loom.store.growth, "insert_nodes", insert_nodes)
     monkeypatch.setattr(loom.store.sessions, "discard", discard)
     with pytest.raises(ChoiceError, match="its import was cut short; import its file again"):
         loom.tree("t").say("hello")
@@ -160,14 +160,14 @@ def test_versions_that_are_said_to_be_of_each_other_do_no_harm(loom: Loom) -> No
 
 def test_a_tree_that_cannot_be_written_to_its_end_leaves_nothing(loom: Loom, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = itertools.count()
-    plant = loom.store.growth.plant
+    insert_nodes = loom.store.growth.insert_nodes
 
     def fails(*given: Any) -> int:
         if next(calls):
             raise StoreError("the disk is full")
-        return plant(*given)
+        return insert_nodes(*given)
 
-    monkeypatch.setattr(loom.store.growth, "plant", fails)
+    monkeypatch.setattr(loom.store.growth, "insert_nodes", fails)
     with pytest.raises(StoreError, match="the disk is full"):
         loom.import_tree(Tree(id="t", nodes=tuple(line(2500))))
     assert loom.trees() == []

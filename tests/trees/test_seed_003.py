@@ -138,7 +138,7 @@ def test_edge_source_roles_an_excluded_source_stays_out_and_the_report_says_so(l
     tree.exclude(rule.id)
     context = woven(tree)
     assert system(context) == ""
-    assert any("instruction" in note and rule.local in note for note in context.report.notes)
+    assert any("instruction" in note and rule.short_id in note for note in context.report.notes)
 
 
 # ── Exclusion Filtering ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -159,7 +159,7 @@ def test_exclusion_filtering_pruned_nodes_take_all_below_them_along(loom: Loom) 
     assert tree.prune(nodes[2].id) == 2
     context = woven(tree)
     assert [text for _, text in told(context)] == ["one", "two"]
-    assert any(nodes[2].local in note for note in context.report.notes)
+    assert any(nodes[2].short_id in note for note in context.report.notes)
     assert tree.restore(nodes[2].id) == 2
     assert len(told(woven(tree))) == 4
 
@@ -169,7 +169,7 @@ def test_exclusion_filtering_what_was_pruned_by_itself_stays_pruned(loom: Loom) 
     tree.prune(nodes[3].id)
     tree.prune(nodes[1].id)
     for below in (nodes[2], nodes[3]):
-        with pytest.raises(ChoiceError, match=f"was pruned with {nodes[1].local}"):
+        with pytest.raises(ChoiceError, match=f"was pruned with {nodes[1].short_id}"):
             tree.restore(below.id)
     tree.restore(nodes[1].id)
     assert [text for _, text in told(woven(tree))] == ["one", "two", "three"]
@@ -210,8 +210,8 @@ def test_exclusion_filtering_an_edited_annotation_stays_an_annotation(loom: Loom
     tree, nodes = dialogue(loom, ["one", "two"])
     remark = tree.annotate(nodes[1].id, "a remark")
     other = tree.edit(remark.id, "another remark")
-    assert tree.marks(other).hung.edge == "annotation"
-    assert tree.marks(other).hung.edited_from == remark.id
+    assert tree.marks(other).edge_mark.edge == "annotation"
+    assert tree.marks(other).edge_mark.edited_from == remark.id
     assert tree.position() == nodes[1]
 
 
@@ -279,7 +279,7 @@ def test_assembly_steps_the_latest_edit_stands_and_what_follows_stays(loom: Loom
     two = tree.edit(one.id, "Thrice ")
     assert woven(tree).document() == "Thrice upon a time"
     assert [node.id for node in tree.session().path] == [first.id, second.id], "nothing downstream was copied"
-    assert tree.marks(two).hung.edited_from == one.id
+    assert tree.marks(two).edge_mark.edited_from == one.id
 
 
 def test_assembly_steps_an_explicit_choice_outranks_the_latest_edit(loom: Loom) -> None:
@@ -578,7 +578,7 @@ def test_loom_aware_extensions_per_node_metadata_inline(loom: Loom) -> None:
     tree.edit(three.id, "another three")
     aware(loom)
     texts = [text for _, text in told(woven(tree, agent="bot"))]
-    assert texts[0].startswith(f"[{one.local}] human · ")
+    assert texts[0].startswith(f"[{one.short_id}] human · ")
     assert texts[0].endswith("\n1 continuation\n---\none")
     assert texts[1].split("\n")[1:] == ["2 continuations · 1 annotation · bookmarked", "---", "two"]
     assert texts[2].split("\n")[1:] == ["---", "another three"], "counts are left out when they are zero"
@@ -592,9 +592,9 @@ def test_loom_aware_extensions_loom_context_at_the_end(loom: Loom) -> None:
     lines = text.split("\n")
     assert lines[0] == "=== Loom Context ==="
     assert lines[1:3] == ['Tree "a talk" (dialogue)', "2 nodes · 1 branch · depth: 2"]
-    assert lines[3] == f"Position: [{nodes[1].local}]"
+    assert lines[3] == f"Position: [{nodes[1].short_id}]"
     assert lines[4] == "Permissions: loom_aware, loom_write"
-    assert lines[5].startswith(f"Others: human at [{nodes[1].local}] · ")
+    assert lines[5].startswith(f"Others: human at [{nodes[1].short_id}] · ")
     assert lines[-1] == "==="
 
 
@@ -602,13 +602,13 @@ def test_loom_aware_extensions_operational_memory_block(loom: Loom) -> None:
     tree, nodes = dialogue(loom, ["one", "two"])
     aware(loom)
     assert "Operational Memory" not in told(woven(tree, agent="bot"))[-1][1], "nothing to remember yet"
-    loom.act(tree.id, f'→ pin {nodes[0].local}\n→ stash "later" "a thought"\n→ stash "now" "another"', agent="bot")
+    loom.act(tree.id, f'→ pin {nodes[0].short_id}\n→ stash "later" "a thought"\n→ stash "now" "another"', agent="bot")
     loom.act(tree.id, '→ recall "now"', agent="bot")
     text = told(woven(tree, agent="bot"))[-1][1]
     block = text[: text.index("=== Loom Context ===")]
-    assert block.startswith("=== Operational Memory ===\nPinned:\n  [" + nodes[0].local + '] one\nRecalled:\n  "now" another\n')
+    assert block.startswith("=== Operational Memory ===\nPinned:\n  [" + nodes[0].short_id + '] one\nRecalled:\n  "now" another\n')
     assert "Recent actions:\n" in block
-    assert f"  → pin {nodes[0].local} · " in block
+    assert f"  → pin {nodes[0].short_id} · " in block
     assert 'Stashed (not in context): "later"' in block
 
 
@@ -627,7 +627,7 @@ def test_loom_aware_extensions_do_not_move_the_prefix(loom: Loom) -> None:
     first = woven(tree, agent="bot")
     tree.annotate(nodes[0].id, "hm")
     tree.bookmark(nodes[1].id, "gold")
-    loom.act(tree.id, f"I answer.\n→ view {nodes[0].local}", agent="bot")
+    loom.act(tree.id, f"I answer.\n→ view {nodes[0].short_id}", agent="bot")
     tree.say("four", agent="bot", role="user")
     second = woven(tree, agent="bot")
     assert second.report.epoch_reason == "continued"
@@ -663,7 +663,7 @@ def test_versions_of_a_root_are_no_branches(loom: Loom) -> None:
 
 def test_a_node_cannot_be_linked_to_itself_however_its_tree_is_named(loom: Loom) -> None:
     tree, (node,) = dialogue(loom, ["one"])
-    for name in (node.local, f"{tree.id}/{node.local}", f"{tree.id[:5]}/{node.local}"):
+    for name in (node.short_id, f"{tree.id}/{node.short_id}", f"{tree.id[:5]}/{node.short_id}"):
         with pytest.raises(ChoiceError, match="cannot be linked to itself"):
             tree.link(node.id, name)
 
@@ -701,7 +701,7 @@ def test_merging_tells_the_version_that_stands(loom: Loom) -> None:
     assert "old words" not in made.message.text
     [handle] = re.findall(r"handle (~\w+)", made.message.text)
     assert "NEW words" in tree.session().recall(handle)
-    assert version.local in made.message.text
+    assert version.short_id in made.message.text
     with pytest.raises(ChoiceError, match="at least 120 tokens, found 5"):
         tree.merge(second.id, tokens=5)
 
@@ -723,8 +723,8 @@ def test_a_pruned_version_is_drawn_as_it_is_read(loom: Loom) -> None:
     two = tree.edit(one.id, "v2 ")
     tree.prune(one.id)
     assert woven(tree).document() == "one v2 "
-    assert {twig.local for twig in tree.twigs() if twig.pruned} == {one.local}
-    assert tree.marks(two).hung.first == second.id
+    assert {twig.short_id for twig in tree.twigs() if twig.pruned} == {one.short_id}
+    assert tree.marks(two).edge_mark.first == second.id
 
 
 def test_a_version_of_a_version_is_found_in_one_step(loom: Loom) -> None:
@@ -733,7 +733,7 @@ def test_a_version_of_a_version_is_found_in_one_step(loom: Loom) -> None:
     for number in range(1, 60):
         last = tree.edit(last.id, f"v{number} ")
     assert woven(tree).document() == "v59 "
-    assert tree.marks(last).hung.first == first.id
+    assert tree.marks(last).edge_mark.first == first.id
 
 
 def test_a_committed_text_is_committed_once(loom: Loom, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -771,7 +771,7 @@ def test_loom_aware_extensions_what_is_pinned_stands_whole_where_the_window_has_
     tree = loom.new_tree("a talk")
     notes = tree.say(" ".join(f"fact{n} is number {n * 7}," for n in range(450)))
     tree.switch(tree.say("Which number has fact 449?", after="").id)
-    loom.act(tree.id, f"→ pin {notes.local}", agent="aware")
+    loom.act(tree.id, f"→ pin {notes.short_id}", agent="aware")
     context = woven(tree, agent="aware", window=8000)
     [memory] = [item for item in context.report.items if item.zone == "operational_memory"]
     assert (memory.action, memory.before > 3000) == ("kept", True)

@@ -19,8 +19,9 @@ from loom.cli.given import parse_source
 from loom.cli.models import user_overrides
 from loom.cli.store import PROJECT_VARIABLE, Where, scoped
 from loom.cli.terminal import dim, reading, say
+from loom.context.options import AskedOptions, check_options
 from loom.context.policy import Policy, read_policy
-from loom.context.weave import Context, check_wish
+from loom.context.weave import Context
 from loom.context.weave import weave as weave_request
 from loom.engine.mapping import one_map, read_project
 from loom.errors import CannotFit, ChoiceError
@@ -108,21 +109,18 @@ class Asked(Struct, frozen=True, kw_only=True):
 
     def _run(self, run: Run, policy: str | Policy, overrides: Any) -> Context:
         given = run.conversation()
-        wish = check_wish(
-            self.model, self.window, self.reserve, policy, (), overrides, 1.0, self._zones
+        asked = AskedOptions(
+            model=self.model,
+            window=self.window,
+            reserve_output=self.reserve,
+            policy=policy,
+            overrides=overrides,
+            zones=self._zones,
         )
-        sections = one_map(wish, given, self.project) if self.project else []
+        if self.project:
+            asked["sections"] = one_map(check_options(**asked), given, self.project)
         try:
-            return weave_request(
-                given,
-                model=self.model,
-                window=self.window,
-                reserve_output=self.reserve,
-                policy=policy,
-                sections=sections,
-                overrides=overrides,
-                zones=self._zones,
-            )
+            return weave_request(given, **asked)
         except CannotFit as error:
             if run.number or run.name:
                 raise CannotFit(f"run #{run.number}: {error}") from None

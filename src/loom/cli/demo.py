@@ -30,7 +30,7 @@ from loom.dialects import WIRES, dialect
 from loom.dialects.repair import repair
 from loom.engine.loom import Loom
 from loom.transcripts.chat import parse_request
-from loom.transcripts.runs import whole
+from loom.transcripts.runs import make_run
 
 WINDOWS = (128_000, 32_000, 8_000, 2_000)
 KEPT = 8_000  # the window of the session that is kept
@@ -60,7 +60,7 @@ def _mend() -> int:
     wire, conversation = parse_request(
         from_json(resources.files("loom.cli").joinpath("data/broken.json").read_bytes())
     )
-    run = whole(0, "OpenAI chat JSON", wire, conversation)
+    run = make_run(0, "OpenAI chat JSON", wire, conversation)
     columns = terminal.width()
 
     _step(1, "A transcript, as a crashed agent left it", "loom show broken.json")
@@ -81,7 +81,9 @@ def _mend() -> int:
     _step(4, "Every provider accepts it now", "loom check mended.json")
     failed = 0
     for target in WIRES:
-        checked: Checked = check_run(whole(0, "mended", target.name, mended.conversation), target)
+        checked: Checked = check_run(
+            make_run(0, "mended", target.name, mended.conversation), target
+        )
         failed += checked.errors
         verdict = (
             style("✗ " + plural(checked.errors, "error"), fg="red")

@@ -41,7 +41,7 @@ def branch(loom: Loom) -> None:
 def wander(loom: Loom) -> int:
     """Let a scripted agent act on the tree; return the number of broken promises: 0."""
     tree = loom.tree("retries")
-    first = tree.session().path[0].local
+    first = tree.session().path[0].short_id
     loom.keep_agent(Agent(name="reviewer", permissions=("loom_aware", "loom_write")))
     before = asyncio.run(tree.prepare(agent="reviewer"))
     answer = (

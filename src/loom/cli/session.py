@@ -200,7 +200,7 @@ def show_session(loom: Loom, name: str, last: int, as_json: bool) -> None:
     nodes = path[max(len(path) - last, 0) :]
     if as_json:
         said = {
-            "cursor": found.cursor.local if found.cursor else None,
+            "cursor": found.cursor.short_id if found.cursor else None,
             "system": [m.text for m in system],
         }
         tools = {
@@ -213,7 +213,7 @@ def show_session(loom: Loom, name: str, last: int, as_json: bool) -> None:
     told, now, letters = (
         "",
         loom.now(),
-        2 + max((len(node.local) for node in nodes), default=SHORTEST),
+        2 + max((len(node.short_id) for node in nodes), default=SHORTEST),
     )
     for message in system[:SYSTEM]:
         _print_line("", message, "", letters)
@@ -224,7 +224,7 @@ def show_session(loom: Loom, name: str, last: int, as_json: bool) -> None:
         say(dim(f"{'':>{letters + 21}}{earlier}; --last {len(path)} shows all"))
     for node in nodes:
         when = age(node.created, now)
-        _print_line(node.local, node.message or node.role, when if when != told else "", letters)
+        _print_line(node.short_id, node.message or node.role, when if when != told else "", letters)
         told = when
 
 
@@ -232,7 +232,7 @@ def _node_report(node: Node) -> dict[str, Any]:
     said = to_builtins(node.message) if node.message else None
     return {
         "id": node.id,
-        "local": node.local,
+        "local": node.short_id,
         "role": node.role,
         "tokens": node.tokens,
         "created": node.created,
@@ -279,14 +279,14 @@ def _print_about(loom: Loom, found: Session) -> None:
     say()
 
 
-def _print_line(local: str, said: Message | str, when: str, letters: int) -> None:
+def _print_line(short_id: str, said: Message | str, when: str, letters: int) -> None:
     """A message: its id, who spoke and when, and how each part begins.
 
     Of a purged one only the role is known.
     """
     role = said if isinstance(said, str) else said.role
     lead = (
-        f"{style(f'{local:<{letters}}', fg='blue')}{style(f'{role:>9}', fg=COLOURS.get(role))} "
+        f"{style(f'{short_id:<{letters}}', fg='blue')}{style(f'{role:>9}', fg=COLOURS.get(role))} "
         f" {dim(f'{when:>8}')}  "
     )
     if isinstance(said, str) or not said.parts:
@@ -394,11 +394,11 @@ def append(
     found = loom.session(name)
     nodes = found.append(*said, after=after)
     if as_json:
-        told = [{"id": node.id, "local": node.local, "role": node.role} for node in nodes]
+        told = [{"id": node.id, "local": node.short_id, "role": node.role} for node in nodes]
         say(to_json({"session": found.id, "nodes": told}))
         return
     for node in nodes:
-        say(node.local)
+        say(node.short_id)
 
 
 def _messages(file: str) -> list[Given]:
@@ -445,7 +445,7 @@ def switch(loom: Loom, name: str, node: str) -> None:
     found = loom.session(name).switch(node)
     _tell(
         found,
-        f"stands at {found.cursor.local if found.cursor else 'its beginning'}, "
+        f"stands at {found.cursor.short_id if found.cursor else 'its beginning'}, "
         f"{plural(len(found.path), 'message')}",
     )
 

@@ -219,7 +219,7 @@ def say_node(
     if not said:
         raise ChoiceError("there is nothing to say: the text is empty")
     made_from = [parse_source(loom, found, source) for source in sources]
-    say(found.say(said, after=after, role=ROLES[who] if who else None, sources=made_from).local)
+    say(found.say(said, after=after, role=ROLES[who] if who else None, sources=made_from).short_id)
 
 
 @tree.command("edit")
@@ -237,10 +237,10 @@ def edit_node(loom: Loom, name: str, node: str, text: str | None) -> None:
     found = loom.tree(name)
     old = found.node(node)
     made = found.edit(old.id, given_text(text, "say", blank=found.head.mode == "buffer"))
-    say(made.local)
+    say(made.short_id)
     tell(
-        made.local,
-        f"is {'a version of' if found.head.mode == 'buffer' else 'a branch beside'} {old.local}",
+        made.short_id,
+        f"is {'a version of' if found.head.mode == 'buffer' else 'a branch beside'} {old.short_id}",
     )
 
 
@@ -268,8 +268,8 @@ def merge(loom: Loom, name: str, other: str, into: str | None, tokens: int | Non
     found = loom.tree(name)
     end = found.node(other)
     made = found.merge(end.id, into=into, tokens=tokens)
-    say(made.local)
-    tell(made.local, f"tells what was found on the branch to {end.local}; you stand there")
+    say(made.short_id)
+    tell(made.short_id, f"tells what was found on the branch to {end.short_id}; you stand there")
 
 
 @tree.command("switch")
@@ -295,8 +295,8 @@ def switch(loom: Loom, name: str, node: str, digest: bool, choose: bool) -> None
     if choose:
         first = found.choose(wanted.id)
         tell(
-            wanted.local,
-            f"is read in place of {first.local}"
+            wanted.short_id,
+            f"is read in place of {first.short_id}"
             if first.seq != wanted.seq
             else "is read as it was first written",
         )
@@ -304,11 +304,11 @@ def switch(loom: Loom, name: str, node: str, digest: bool, choose: bool) -> None
     here = found.switch(wanted.id, leave_digest=digest).cursor
     stands = f"is where {loom.scope.agent or 'you'} stand{'s' if loom.scope.agent else ''} now"
     if here is None or here.seq == wanted.seq:
-        tell(wanted.local, stands)
+        tell(wanted.short_id, stands)
     elif here.parent == wanted.seq:
-        tell(here.local, f"{stands}: it tells behind {wanted.local} what was left")
+        tell(here.short_id, f"{stands}: it tells behind {wanted.short_id} what was left")
     else:
-        tell(here.local, f"{stands}, and the version {wanted.local} is read there")
+        tell(here.short_id, f"{stands}, and the version {wanted.short_id} is read there")
 
 
 # Acting as an agent
@@ -339,7 +339,7 @@ def do(loom: Loom, name: str, answer: str | None, as_json: bool) -> None:
             to_json(
                 {
                     "said": acted.said,
-                    "node": acted.node.local if acted.node else None,
+                    "node": acted.node.short_id if acted.node else None,
                     "results": results,
                 }
             )
@@ -352,7 +352,7 @@ def do(loom: Loom, name: str, answer: str | None, as_json: bool) -> None:
 
 def _print_acted(acted: Acted) -> None:
     if acted.node:
-        say(f"said {style(acted.node.local, fg='blue')}")
+        say(f"said {style(acted.node.short_id, fg='blue')}")
     for result in acted.results:
         say(style(result.command, bold=True))
         for line in result.text.splitlines():

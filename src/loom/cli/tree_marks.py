@@ -30,7 +30,7 @@ def prune(loom: Loom, name: str, node: str) -> None:
     was = tree.marks(found).flags.pruned
     below = _below(tree.prune(found.id))
     tell(
-        found.local,
+        found.short_id,
         f"is pruned already{below}: nothing to do"
         if was
         else f"is pruned{below}; restore brings it back",
@@ -46,7 +46,7 @@ def restore(loom: Loom, name: str, node: str) -> None:
     tree, found = _find(loom, name, node)
     was = tree.marks(found).flags.pruned
     below = _below(tree.restore(found.id))
-    tell(found.local, f"is back{below}" if was else "is not pruned: nothing to do")
+    tell(found.short_id, f"is back{below}" if was else "is not pruned: nothing to do")
 
 
 def _below(count: int) -> str:
@@ -88,7 +88,7 @@ def exclude(loom: Loom, name: str, node: str, undo: bool) -> None:
     Annotations are not read by default; --undo makes one readable.
     """
     tree, found = _find(loom, name, node)
-    is_remark = tree.marks(found).hung.edge == "annotation"
+    is_remark = tree.marks(found).edge_mark.edge == "annotation"
     changed = tree.exclude(found.id, on=not undo)
     if is_remark:
         _tell_flag(found, "included", undo, changed)
@@ -98,10 +98,10 @@ def exclude(loom: Loom, name: str, node: str, undo: bool) -> None:
 
 def _tell_flag(node: Node, flag: str, on: bool, changed: bool, more: str = "") -> None:
     if changed:
-        tell(node.local, f"is {flag}{more}" if on else f"is no longer {flag}")
+        tell(node.short_id, f"is {flag}{more}" if on else f"is no longer {flag}")
     else:
         tell(
-            node.local,
+            node.short_id,
             f"is {flag}{more} already: nothing to do" if on else f"is not {flag}: nothing to do",
         )
 
@@ -120,8 +120,8 @@ def annotate(loom: Loom, name: str, node: str, text: str | None) -> None:
     """
     tree, found = _find(loom, name, node)
     made = tree.annotate(found.id, given_text(text, "say"))
-    say(made.local)
-    tell(made.local, f"is a remark on {found.local}")
+    say(made.short_id)
+    tell(made.short_id, f"is a remark on {found.short_id}")
 
 
 @click.command("link")
@@ -138,19 +138,19 @@ def link(loom: Loom, name: str, node: str, target: str, label: str, undo: bool) 
     other = loom.tree(where) if where else tree
     end = other.node(end_name)
     foreign = other.id if other.id != tree.id else ""
-    told = f"{foreign}/{end.local}" if foreign else end.local
+    told = f"{foreign}/{end.short_id}" if foreign else end.short_id
     held = next(
         (tied for tied in tree.marks(found).links if (tied.target, tied.tree) == (end.id, foreign)),
         None,
     )
     if undo and held is None:
-        tell(found.local, f"is not linked to {told}: nothing to do")
+        tell(found.short_id, f"is not linked to {told}: nothing to do")
     elif held is not None and not undo and held.label == label:
-        tell(found.local, f"is linked to {told} already: nothing to do")
+        tell(found.short_id, f"is linked to {told} already: nothing to do")
     else:
         tree.link(found.id, f"{foreign}/{end.id}" if foreign else end.id, label, on=not undo)
         tell(
-            found.local,
+            found.short_id,
             f"is no longer linked to {told}"
             if undo
             else f"is linked to {told}{f' as {label}' if label else ''}",

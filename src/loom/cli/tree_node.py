@@ -16,7 +16,7 @@ from loom.conversation.message import Text
 from loom.engine.loom import Loom
 from loom.engine.trees import LoomTree
 from loom.errors import ChoiceError
-from loom.stores.marks import Mark, Marks, Tied, Turned
+from loom.stores.marks import FlagMark, LinkMark, Mark, Marks
 from loom.stores.path import Node
 
 _WIDE = 11
@@ -48,7 +48,9 @@ def _look_around(loom: Loom, tree: LoomTree, node: Node) -> _Near:
     marks, agents = tree.marks(node), loom.store.trees.agents_of(tree.stored.row.key)
     above = tree.read([node.parent])[node.parent] if node.parent is not None else None
     below = _by_edge(loom, tree, node)
-    versions = [made for made, hung in _by_edge(loom, tree, above) if hung == ("version", node.id)]
+    versions = [
+        made for made, edges in _by_edge(loom, tree, above) if edges == ("version", node.id)
+    ]
     return _Near(
         node=node,
         marks=marks,
@@ -60,7 +62,9 @@ def _look_around(loom: Loom, tree: LoomTree, node: Node) -> _Near:
         continuations=[made for made, (edge, _) in below if edge == "continuation"],
         annotations=[made for made, (edge, _) in below if edge == "annotation"],
         versions=versions,
-        history=[mark for mark in tree.history(node.id) if isinstance(mark.data, Turned | Tied)],
+        history=[
+            mark for mark in tree.history(node.id) if isinstance(mark.data, FlagMark | LinkMark)
+        ],
     )
 
 
@@ -70,21 +74,23 @@ def _by_edge(loom: Loom, tree: LoomTree, node: Node | None) -> list[tuple[Node, 
     """
     children = loom.store.trees.children(tree.stored.row.key, node)
     marks = loom.store.trees.marks(tree.stored.row.key, [child.seq for child in children])
-    hung = [marks.get(child.seq, Marks()).hung for child in children]
-    return [(child, (how.edge, how.edited_from)) for child, how in zip(children, hung, strict=True)]
+    edges = [marks.get(child.seq, Marks()).edge_mark for child in children]
+    return [
+        (child, (how.edge, how.edited_from)) for child, how in zip(children, edges, strict=True)
+    ]
 
 
 def _report(tree: LoomTree, near: _Near) -> dict[str, Any]:
     node, marks = near.node, near.marks
     return {
         "id": node.id,
-        "local": node.local,
+        "local": node.short_id,
         "tree": tree.id,
-        "parent": near.above.local if near.above else None,
+        "parent": near.above.short_id if near.above else None,
         "role": node.role,
         "author": near.author,
-        "edge": marks.hung.edge,
-        "edited_from": marks.hung.edited_from,
+        "edge": marks.edge_mark.edge,
+        "edited_from": marks.edge_mark.edited_from,
         "tokens": node.tokens,
         "created": node.created,
         "flags": to_builtins(marks.flags),
@@ -93,9 +99,9 @@ def _report(tree: LoomTree, near: _Near) -> dict[str, Any]:
         "links": [
             {"target": link.target, "tree": link.tree, "label": link.label} for link in marks.links
         ],
-        "continuations": [other.local for other in near.continuations],
-        "annotations": [other.local for other in near.annotations],
-        "versions": [other.local for other in near.versions],
+        "continuations": [other.short_id for other in near.continuations],
+        "annotations": [other.short_id for other in near.annotations],
+        "versions": [other.short_id for other in near.versions],
         "message": to_builtins(node.message) if node.message else None,
         "history": [
             {"author": mark.author, "created": mark.created, **to_builtins(mark.data)}
@@ -110,7 +116,7 @@ def _print(loom: Loom, tree: LoomTree, near: _Near) -> None:
     when = f" · {age(node.created, now)}" if node.created else ""
     looks = marks_of(marks.flags, near.pruned)[1]
     say(
-        f"{style(node.local, fg='blue', bold=True)} {who}  "
+        f"{style(node.short_id, fg='blue', bold=True)} {who}  "
         f"{looks}{dim(plural(node.tokens, 'token') + when)}"
     )
     say(dim(node.id))
@@ -119,10 +125,10 @@ def _print(loom: Loom, tree: LoomTree, near: _Near) -> None:
         say(f"  {line}")
     say()
     _print_nodes("after", [near.above] if near.above else [])
-    if marks.hung.edited_from:
+    if marks.edge_mark.edited_from:
         _print_nodes(
-            "version of" if marks.hung.edge == "version" else "edit of",
-            [tree.node(marks.hung.edited_from)],
+            "version of" if marks.edge_mark.edge == "version" else "edit of",
+            [tree.node(marks.edge_mark.edited_from)],
         )
     for source in marks.sources:
         _print_end(loom, tree, source.role, source.node, source.tree)
@@ -156,9 +162,11 @@ def _print_line(what: str, text: str, more: str = "") -> None:
 
 def _print_nodes(what: str, nodes: Sequence[Node]) -> None:
     for n, node in enumerate(nodes):
-        words = one_line(words_of(node), max(terminal.width() - len(node.local) - _WIDE - 6, ROOM))
+        words = one_line(
+            words_of(node), max(terminal.width() - len(node.short_id) - _WIDE - 6, ROOM)
+        )
         lead = "" if n else what
-        say(f"  {dim(f'{lead:<{_WIDE}}')}  {style(node.local, fg='blue')}  {words}")
+        say(f"  {dim(f'{lead:<{_WIDE}}')}  {style(node.short_id, fg='blue')}  {words}")
 
 
 def _print_end(
@@ -166,7 +174,7 @@ def _print_end(
 ) -> None:
     """The other end of a link or of a source; what is not here is only named."""
     node = _found(loom, tree, name, other)
-    where = (f"{other}/" if other else "") + (node.local if node else name)
+    where = (f"{other}/" if other else "") + (node.short_id if node else name)
     told = f"{label}  " if label else ""
     room = max(terminal.width() - columns_of(where + told) - _WIDE - 6, ROOM)
     words = one_line(words_of(node), room) if node else dim("(not here)")
@@ -184,15 +192,15 @@ def _found(loom: Loom, tree: LoomTree, name: str, other: str) -> Node | None:
 
 def _happened(loom: Loom, tree: LoomTree, mark: Mark) -> str:
     match mark.data:
-        case Turned("pruned", False):
+        case FlagMark("pruned", False):
             return "restored it"
-        case Turned("bookmarked", True, label):
+        case FlagMark("bookmarked", True, label):
             return f"bookmarked it as {label}" if label else "bookmarked it"
-        case Turned(flag, on):
+        case FlagMark(flag, on):
             return f"{flag} it" if on else f"took back that it is {flag}"
-        case Tied(target, other, label, on):
+        case LinkMark(target, other, label, on):
             node = _found(loom, tree, target, other)
-            end = (f"{other}/" if other else "") + (node.local if node else target)
+            end = (f"{other}/" if other else "") + (node.short_id if node else target)
             return (
                 f"linked it to {end}{f' as {label}' if label else ''}"
                 if on

@@ -172,9 +172,9 @@ def _print_head(loom: Loom, tree: LoomTree, size: Sizes) -> None:
         say(dim(one_line(tree.head.description, terminal.width())))
     now, stand = loom.now(), loom.store.trees.sessions_on(tree.stored.row.key)
     places = [
-        f"{agent or 'human'} at {local} ({age(updated, now)})"
-        for _, agent, local, updated in stand
-        if local
+        f"{agent or 'human'} at {short_id} ({age(updated, now)})"
+        for _, agent, short_id, updated in stand
+        if short_id
     ]
     more = f" and {len(places) - STANDING} more" if len(places) > STANDING else ""
     if places:
@@ -190,7 +190,7 @@ def _drawn(line: Line, read: dict[int, Node]) -> str:
         )
     twig, node = line.twig, read[line.twig.key]
     lead = dim(line.lead)
-    left = terminal.width() - columns_of(line.lead + twig.local)
+    left = terminal.width() - columns_of(line.lead + twig.short_id)
     who = one_line(twig.author or speaker(twig.role), max(min(left // 3, AUTHOR), LEAST))
     here = f"  {HERE}" if line.here else ""
     room = left - columns_of(f" {who}  {here}")
@@ -202,9 +202,9 @@ def _drawn(line: Line, read: dict[int, Node]) -> str:
             + marks
             + click.style(words, dim=True, strikethrough=True)
         )
-        return f"{lead}{dim(twig.local)} {faint}{style(here, fg='yellow', bold=True)}"
+        return f"{lead}{dim(twig.short_id)} {faint}{style(here, fg='yellow', bold=True)}"
     bright = {"bold": True} if line.on_path else {}
-    name = style(twig.local, fg="blue", **bright)
+    name = style(twig.short_id, fg="blue", **bright)
     role = style(who, fg=COLOURS.get(twig.role), **bright)
     return (
         f"{lead}{name} {role}  {looks}{style(words, **bright)}{style(here, fg='yellow', bold=True)}"
@@ -223,7 +223,7 @@ def _folded(line: Line) -> str:
 
 def _tree_report(loom: Loom, tree: LoomTree, twigs: list[Twig], here: int | None) -> dict[str, Any]:
     read = tree.read([twig.key for twig in twigs])
-    local = {twig.key: twig.local for twig in twigs}
+    short_id = {twig.key: twig.short_id for twig in twigs}
     standing = loom.store.trees.sessions_on(tree.stored.row.key)
     return {
         "id": tree.id,
@@ -235,12 +235,12 @@ def _tree_report(loom: Loom, tree: LoomTree, twigs: list[Twig], here: int | None
             {"id": s, "agent": agent, "at": at, "updated": updated}
             for s, agent, at, updated in standing
         ],
-        "at": local.get(here) if here is not None else None,
+        "at": short_id.get(here) if here is not None else None,
         "nodes": [
             {
                 "id": read[twig.key].id,
-                "local": twig.local,
-                "parent": local.get(twig.parent) if twig.parent is not None else None,
+                "local": twig.short_id,
+                "parent": short_id.get(twig.parent) if twig.parent is not None else None,
                 "role": twig.role,
                 "author": twig.author,
                 "edge": twig.edge,
@@ -294,7 +294,7 @@ def show_path(loom: Loom, name: str, at: str | None, last: int, as_json: bool) -
         say(dim(f"nothing is said in tree {tree.id} yet"))
     if count > last:
         say(dim(f"{plural(count - last, 'earlier node')}; --last {count} shows all"))
-    wide = max((len(step.node.local) for step in steps), default=0)
+    wide = max((len(step.node.short_id) for step in steps), default=0)
     whose = [one_line(_author(step, agents) or speaker(step.node.role), AUTHOR) for step in steps]
     most = max(map(columns_of, whose), default=0)
     for step, who in zip(steps, whose, strict=True):
@@ -311,10 +311,10 @@ def _step_line(step: Step, who: str, wide: int) -> str:
         words_of(node), max(terminal.width() - wide - columns_of(who + marks + reason) - 4, ROOM)
     )
     if step.hidden:
-        return dim(f"{node.local:<{wide}}  {who}  {marks}{reason}{words}")
+        return dim(f"{node.short_id:<{wide}}  {who}  {marks}{reason}{words}")
     colour = COLOURS.get(node.role)
     return (
-        f"{style(f'{node.local:<{wide}}', fg='blue')}  {style(who, fg=colour)}  "
+        f"{style(f'{node.short_id:<{wide}}', fg='blue')}  {style(who, fg=colour)}  "
         f"{looks}{style(reason, fg='yellow')}{words}"
     )
 
@@ -328,7 +328,7 @@ def _step_report(step: Step, agents: dict[int, str]) -> dict[str, Any]:
     node = step.node
     told = {
         "id": node.id,
-        "local": node.local,
+        "local": node.short_id,
         "role": node.role,
         "author": _author(step, agents),
         "hidden": step.hidden,

@@ -20,6 +20,7 @@ from loom.context.gate import own_handles
 from loom.context.handles import Archive
 from loom.context.places import EVERYWHERE, Places, exchanges_of
 from loom.context.report import LEFT_OUT, Action, Item, Piece
+from loom.context.shrink import find_originals
 from loom.conversation.message import Media, Message, Opaque, Part, Text, ToolResult
 from loom.conversation.turns import Span, exchanges
 from loom.errors import ChoiceError
@@ -104,13 +105,14 @@ def snip(view: View, scene: Scene, limit: int = SNIP) -> View:
 
     own = _handles_by_index(view)
 
-    def shorter(text: str, index: int, path: str) -> str:
+    def shorter(text: str, original: str, index: int, path: str) -> str:
         if len(text) <= limit:
             return text
         cut_before = _SNIPPED.search(text, max(0, len(text) - 80))
         if cut_before and _ends_with_one_of(text, own[index]):
             left, gone, handle = cut_before.start(), int(cut_before[1]), cut_before[2]
         else:
+            text = original  # what the gate cut before is cut anew, so that the handle gives all of it back
             left, gone, handle = len(text), 0, scene.archive.keep_part(index, path, text)
         if left <= limit:
             return text
@@ -254,21 +256,27 @@ def _is_spared(piece: Piece, scene: Scene) -> bool:
     return any(index in scene.spared for index in range(piece.span.start, piece.span.stop))
 
 
-def _rewritten(piece: Piece, scene: Scene, rule: str, shorter: Callable[[str, int, str], str]) -> Piece:
+def _rewritten(piece: Piece, scene: Scene, rule: str, shorter: Callable[[str, str, int, str], str]) -> Piece:
+    """The piece with its texts made shorter, each from what is shown of it and from the text as it came."""
     made = []
     for index, message in _each(piece):
         if index in scene.spared:
             made.append(message)
             continue
+        originals = message.parts
+        if not scene.places.unread(index):
+            originals = find_originals(scene.history[index], message)
         parts: list[Part] = []
-        for n, part in enumerate(message.parts):
-            match part:
-                case Text():
-                    parts.append(replace(part, text=shorter(part.text, index, f"{n}")))
-                case ToolResult():
+        for n, (part, original) in enumerate(zip(message.parts, originals, strict=True)):
+            match part, original:
+                case Text(), Text():
+                    parts.append(replace(part, text=shorter(part.text, original.text, index, f"{n}")))
+                case ToolResult(), ToolResult():
                     inner = tuple(
-                        replace(p, text=shorter(p.text, index, f"{n}.{k}")) if isinstance(p, Text) else p
-                        for k, p in enumerate(part.parts)
+                        replace(p, text=shorter(p.text, o.text, index, f"{n}.{k}"))
+                        if isinstance(p, Text) and isinstance(o, Text)
+                        else p
+                        for k, (p, o) in enumerate(zip(part.parts, original.parts, strict=True))
                     )
                     parts.append(replace(part, parts=inner))
                 case _:

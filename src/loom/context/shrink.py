@@ -175,10 +175,10 @@ def _without_closed(message: Message, index: int, archive: Archive) -> Message:
     """
     carried = _without_details(message.carried)
     if carried is message.carried and not any(isinstance(part, Reasoning | Opaque) for part in message.parts):
-        return _joined(message)
+        return _join_texts(message)
     marker = Text(f"[reasoning left out; recall {archive.keep_part(index, '', to_json(message))}]")
     open_parts = tuple(part for part in message.parts if not isinstance(part, Reasoning | Opaque))
-    joined = _joined(replace(message, parts=open_parts, carried=carried))
+    joined = _join_texts(replace(message, parts=open_parts, carried=carried))
     return replace(joined, parts=(marker, *joined.parts))
 
 
@@ -191,8 +191,24 @@ def _without_details(carried: Carried | None) -> Carried | None:
     return replace(carried, fields=to_json(fields) if fields else "")
 
 
-def _joined(message: Message) -> Message:
+def _join_texts(message: Message) -> Message:
     """A message of several texts as one, so that one marker is enough."""
     if len(message.parts) < 2 or not all(isinstance(part, Text) for part in message.parts):
         return message
     return replace(message, parts=(Text(message.text),), carried=None)
+
+
+def find_originals(came: Message, shown: Message) -> tuple[Part, ...]:
+    """For each part that is shown of a message, the part as it came; the shown one where that cannot be told."""
+    joined = _join_texts(came).parts
+    open_parts = tuple(part for part in came.parts if not isinstance(part, Reasoning | Opaque))
+    behind_marker = (*shown.parts[:1], *_join_texts(replace(came, parts=open_parts)).parts)
+    for parts in (came.parts, joined, behind_marker):
+        if _sizes(parts) == _sizes(shown.parts):
+            return parts
+    return shown.parts
+
+
+def _sizes(parts: tuple[Part, ...]) -> list[int]:
+    """How many parts each part holds."""
+    return [len(part.parts) if isinstance(part, ToolResult) else 0 for part in parts]

@@ -13,15 +13,15 @@ from loom.budget.models import Overrides, wire_name
 from loom.budget.models import model as find_model
 from loom.budget.profiles import Exact, profile_for
 from loom.budget.zones import DEFAULTS, Budget, BudgetOptions, allocate_budget, flow
-from loom.context.caches import SHARED, Caches
+from loom.context.caches import Caches
 from loom.context.epochs import Epoch, EpochEnds, Renewal, begin_after, epoch_of, mended
 from loom.context.gate import Fitted, Room, cut_of_point
 from loom.context.handles import Archive, PathArchive
 from loom.context.markers import declares_recall, without_tool
+from loom.context.options import Options, check_options
 from loom.context.outlook import Outlook, prices_of
 from loom.context.places import EVERYWHERE, Places
 from loom.context.policy import Policy
-from loom.context.policy import policy as find_policy
 from loom.context.report import CUT, LEFT_OUT, Continuation, Item, Piece, Report
 from loom.context.sections import (
     OTHER_ZONE,
@@ -29,7 +29,6 @@ from loom.context.sections import (
     Free,
     Section,
     can_give_way,
-    check_zone,
     describe_large,
     gives_way,
     has_no_map,
@@ -42,7 +41,6 @@ from loom.context.sections import (
 )
 from loom.context.select import Selected, Setup, filled_by, own_tokens, seed_counter, select, set_aside
 from loom.conversation.canonical import to_json, to_sendable
-from loom.conversation.checked import MAX_NUMBER, check_text
 from loom.conversation.handles import to_lines
 from loom.conversation.message import Carried, Conversation, Message, Text, Tool, ToolCall, ToolResult
 from loom.conversation.turns import Span, in_flight
@@ -126,34 +124,6 @@ class Context(Struct, frozen=True):
         return without_tool(self.conversation, {handle for item in self.report.lines for handle in item.handles})
 
 
-class Wish(Struct, frozen=True, kw_only=True):
-    """What a caller asks of a request, checked."""
-
-    policy: Policy
-    model: str | None = None
-    window: int | None = None
-    reserve_output: int | None = None
-    # What the caller said the answer may take: the reserve, where it was given.
-    answer: int | None = None
-    asked_window: int | None = None  # where a provider took less than the window: the window itself
-    sections: tuple[Section, ...] = ()
-    overrides: Overrides = {}
-    ratio: float = 1.0
-    zones: Mapping[str, int] = {}
-    # A document: texts without roles, one behind the other, and the text not yet committed at its end.
-    document: bool = False
-    ending: str = ""
-    # Whether a provider has forgotten the last request, and whether a call is in flight; none: as the messages say.
-    cold: bool = False
-    busy: bool | None = None
-    digests: Mapping[str, str] = {}  # what a model said of large texts, by the text
-    taken: frozenset[str] = frozenset()  # handles that stand for something else in the store
-    bare: bool = False  # whether system text alone is a request
-    widened: Mapping[str, int] = {}  # zones that have some of what was free in the window, and their tokens
-    ahead: int = 0  # tokens that an epoch leaves free when it begins, for what its tail will say later
-    caches: Caches = SHARED
-
-
 def weave(
     messages: Conversation | Iterable[Message | Mapping[str, Any]],
     *,
@@ -178,15 +148,24 @@ def weave(
     tokens. `ratio` corrects the counter by the usage that the provider reported.
     """
     previous = previous.report if isinstance(previous, Context) else previous
-    asked = check_wish(model, window, reserve_output, policy, sections, overrides, ratio, zones)
+    options = check_options(
+        model=model,
+        window=window,
+        reserve_output=reserve_output,
+        policy=policy,
+        sections=sections,
+        overrides=overrides,
+        ratio=ratio,
+        zones=zones,
+    )
     _check_pins(pins, previous)
-    given, spans = gather(messages, system, tools, asked.caches)
-    return build(given, asked, _find_pinned(pins, given, spans), epoch_of(previous) if previous else None)
+    given, spans = gather(messages, system, tools, options.caches)
+    return build(given, options, _find_pinned(pins, given, spans), epoch_of(previous) if previous else None)
 
 
 def build(
     given: Conversation,
-    wish: Wish,
+    options: Options,
     pins: Sequence[int],
     previous: Epoch | Renewal | None,
     places: Places = EVERYWHERE,
@@ -199,44 +178,44 @@ def build(
     """
     if isinstance(previous, Epoch):
         try:
-            return go_on(given, wish, pins, previous, places, fetch)
+            return go_on(given, options, pins, previous, places, fetch)
         except EpochEnds as ends:
             previous = begin_after(previous, ends)
     begins = previous
 
-    def weave_with(wish: Wish, given_up: Sequence[int]) -> Context:
-        return _build(given, wish, pins, begins, places, fetch, given_up)
+    def weave_with(options: Options, given_up: Sequence[int]) -> Context:
+        return _build(given, options, pins, begins, places, fetch, given_up)
 
-    if wish.policy.strategy == "stop_at_limit":  # nothing gives way
+    if options.policy.strategy == "stop_at_limit":  # nothing gives way
         try:
-            return weave_with(wish, ())
+            return weave_with(options, ())
         except CannotFit as error:
-            counter = gate_counter(wish.model or given.model or None, wish.ratio)
-            large = describe_large(budget_for(wish, given), wish.sections, counter)
+            counter = gate_counter(options.model or given.model or None, options.ratio)
+            large = describe_large(budget_for(options, given), options.sections, counter)
             if not large:
                 raise
             raise CannotFit(f"{error}; {large}: shorten them") from None
-    context = _build_giving_way(wish, weave_with)
+    context = _build_giving_way(options, weave_with)
     # Once an epoch had to end, the next one leaves room to grow.
     later = isinstance(begins, Renewal) and begins.number > 0
-    growth = wish.ahead + int(context.report.usable * EPOCH_GROWTH) if later else wish.ahead
-    return _widen_sections(context, wish, weave_with, growth, {section.zone for section in wish.sections})
+    growth = options.ahead + int(context.report.usable * EPOCH_GROWTH) if later else options.ahead
+    return _widen_sections(context, options, weave_with, growth, {section.zone for section in options.sections})
 
 
-def _build_giving_way(wish: Wish, weave_with: Callable[[Wish, Sequence[int]], Context]) -> Context:
+def _build_giving_way(options: Options, weave_with: Callable[[Options, Sequence[int]], Context]) -> Context:
     """Weave, and let sections go while goal and request are cut for want of what they take."""
     given_up: list[int] = []
     whole = None
     while True:
         try:
-            context = weave_with(wish, given_up)
+            context = weave_with(options, given_up)
             if not _is_short(context.report):
                 return context
             whole = whole or context
         except CannotFit:
-            if whole is None and gives_way(wish.sections, given_up) is None:
+            if whole is None and gives_way(options.sections, given_up) is None:
                 raise
-        least = gives_way(wish.sections, given_up)
+        least = gives_way(options.sections, given_up)
         if least is None:  # nothing that it could give would be enough
             assert whole is not None
             return whole
@@ -244,7 +223,7 @@ def _build_giving_way(wish: Wish, weave_with: Callable[[Wish, Sequence[int]], Co
 
 
 def _widen_sections(
-    context: Context, wish: Wish, weave_with: Callable[[Wish, Sequence[int]], Context], growth: int, zones: Collection[str]
+    context: Context, options: Options, weave_with: Callable[[Options, Sequence[int]], Context], growth: int, zones: Collection[str]
 ) -> Context:
     """Give what a request leaves free, but for `growth`, to sections of these zones that were cut; history loses nothing by it."""
     for _ in range(MAX_WIDENINGS):
@@ -252,13 +231,13 @@ def _widen_sections(
         items = [item for item in report.lines if item.place.startswith("sections[")]
         if not any(item.action != "kept" and item.rule == "its zone" for item in items):
             return context
-        found = widen_zones(wish.sections, items, _free_room(context, wish, growth, zones))
-        wider = {zone: tokens for zone, tokens in found.items() if tokens > wish.widened.get(zone, 0)}
+        found = widen_zones(options.sections, items, _free_room(context, options, growth, zones))
+        wider = {zone: tokens for zone, tokens in found.items() if tokens > options.widened.get(zone, 0)}
         if not wider:
             return context
-        wish = replace(wish, widened={**wish.widened, **wider})
+        options = replace(options, widened={**options.widened, **wider})
         try:
-            made = weave_with(wish, context.continuation.given_up)
+            made = weave_with(options, context.continuation.given_up)
         except (CannotFit, EpochEnds):
             return context
         if not _keeps_as_much(made.report, report):
@@ -267,16 +246,16 @@ def _widen_sections(
     return context
 
 
-def _free_room(context: Context, wish: Wish, growth: int, zones: Collection[str]) -> Free:
+def _free_room(context: Context, options: Options, growth: int, zones: Collection[str]) -> Free:
     """What a request leaves free for these zones."""
-    chosen, report, own_room = wish.policy, context.report, context.continuation.own_room
+    chosen, report, own_room = options.policy, context.report, context.continuation.own_room
     return Free(
         tokens=report.usable - report.margin - report.input_tokens - growth,
-        counter=gate_counter(report.model or None, wish.ratio),
+        counter=gate_counter(report.model or None, options.ratio),
         own_tokens=own_room - growth if own_room is not None else None,
         own=seed_counter(chosen.counter) if own_room is not None else None,
         zones=frozenset(zones),
-        fixed=(DEFAULTS if chosen.history == "zone" else {}) | dict(wish.zones),
+        fixed=(DEFAULTS if chosen.history == "zone" else {}) | dict(options.zones),
         slack=int(report.usable * SECTION_SLACK),
     )
 
@@ -289,24 +268,24 @@ def _keeps_as_much(report: Report, before: Report) -> bool:
 
 def go_on(
     given: Conversation,
-    wish: Wish,
+    options: Options,
     pins: Sequence[int],
     epoch: Epoch,
     places: Places = EVERYWHERE,
     fetch: Callable[[str], str] | None = None,
 ) -> Context:
     """The next request of an epoch: the last one without its tail, plus what is new. Where it cannot go on, EpochEnds says why."""
-    wish = replace(wish, widened=epoch.widened)
+    options = replace(options, widened=epoch.widened)
 
-    def weave_with(wish: Wish, given_up: Sequence[int]) -> Context:
-        return _build(given, wish, pins, epoch, places, fetch, given_up)
+    def weave_with(options: Options, given_up: Sequence[int]) -> Context:
+        return _build(given, options, pins, epoch, places, fetch, given_up)
 
     try:
-        context = weave_with(wish, epoch.given_up)
+        context = weave_with(options, epoch.given_up)
     except CannotFit:
         raise EpochEnds("what stands beside the history leaves no room for it", epoch.seen) from None
     # What stands in the system text stays as it is while an epoch goes on.
-    return _widen_sections(context, wish, weave_with, 0, (*wish.policy.tail, *TAIL))
+    return _widen_sections(context, options, weave_with, 0, (*options.policy.tail, *TAIL))
 
 
 def _is_short(report: Report) -> bool:
@@ -317,37 +296,37 @@ def _is_short(report: Report) -> bool:
 
 def _build(
     given: Conversation,
-    wish: Wish,
+    options: Options,
     pins: Sequence[int],
     previous: Epoch | Renewal | None,
     places: Places,
     fetch: Callable[[str], str] | None,
     given_up: Sequence[int],
 ) -> Context:
-    chosen, asked = wish.policy, list(wish.sections)
-    model = wish.model or given.model or None
+    chosen, asked = options.policy, list(options.sections)
+    model = options.model or given.model or None
     # A text without roles has nothing to mend, and white space belongs to it.
-    repaired = Repaired(given, (), {}, range(len(given.messages))) if wish.document else repair(given, wish.caches.seen)
+    repaired = Repaired(given, (), {}, range(len(given.messages))) if options.document else repair(given, options.caches.seen)
     conversation = repaired.conversation
-    if not conversation.messages and not wish.ending and not wish.bare:
+    if not conversation.messages and not options.ending and not options.bare:
         raise CannotFit("there is nothing to send: no message is left; give at least one with words, media or a call")
     # Repair may have moved what is pinned; what it dropped cannot be pinned.
     wanted = set(pins)
     pinned = tuple(n for n, origin in enumerate(repaired.origins) if origin in wanted) if wanted else ()
-    counter = text_counter(model, wish.ratio) if wish.document else gate_counter(model, wish.ratio)
+    counter = text_counter(model, options.ratio) if options.document else gate_counter(model, options.ratio)
     exact = isinstance(profile_for(model).text, Exact)
     margin = 0.0 if exact else chosen.margin
-    sizes = {**chosen.zones, **wish.zones}
-    budget = budget_for(wish, given)
+    sizes = {**chosen.zones, **options.zones}
+    budget = budget_for(options, given)
     # A larger window has the usual reserve, which a small one cannot spare.
-    reserve = budget.reserved_output if wish.reserve_output is not None else max(budget.reserved_output, chosen.reserve)
+    reserve = budget.reserved_output if options.reserve_output is not None else max(budget.reserved_output, chosen.reserve)
     # Repair counts what was read; a report counts the whole path.
     changes = [
         replace(c, message=places.span(Span(c.message, c.message + 1)).start) if c.message >= 0 else c for c in repaired.changes
     ]
     places = places.moved(repaired.origins)
     if fetch:
-        archive: Archive = PathArchive(places, fetch, wish.digests, wish.taken)
+        archive: Archive = PathArchive(places, fetch, options.digests, options.taken)
     else:
         archive = Archive(before=previous.archive if isinstance(previous, Epoch) else None)
 
@@ -356,22 +335,22 @@ def _build(
     if chosen.strategy == "stop_at_limit":
         budget = widen_whole(budget, asked, counter)
     else:
-        budget = widen(budget, wish.widened, chosen)
+        budget = widen(budget, options.widened, chosen)
     placed, tail, section_items, needs = place(asked, conversation, chosen, budget, counter, archive, sizes, given_up)
     unfed = {zone.name: 0 for zone in budget.zones if zone.name not in ("history", "reserved_output")}
     measured = flow(budget, unfed | needs)
     # What is beside history is counted as it was built: joined sections are not the sum of their parts.
     tool_tokens = counter.count_tools(conversation.tools)
-    tail = (Message("user", (Text(wish.ending),)), *tail) if wish.ending else tail
+    tail = (Message("user", (Text(options.ending),)), *tail) if options.ending else tail
     settings_tokens = counter.count_settings(conversation.settings)
     beside = sum(map(counter.count_message, (*placed, *tail))) + tool_tokens + settings_tokens + counter.profile.per_list
-    if wish.document:  # the frames of the system text and of the one message
-        beside += gate_counter(model, wish.ratio).profile.per_message * (1 + len(placed))
+    if options.document:  # the frames of the system text and of the one message
+        beside += gate_counter(model, options.ratio).profile.per_message * (1 + len(placed))
     if beside >= usable:
         raise CannotFit(
             f"system text {sum(map(counter.count_message, conversation.system)):,}, tools {tool_tokens:,}, sections "
             f"{sum(i.after for i in section_items):,}{f', settings {settings_tokens:,}' if settings_tokens else ''}"
-            f"{f', uncommitted text {counter.count_text(wish.ending):,}' if wish.ending else ''} tokens leave nothing of "
+            f"{f', uncommitted text {counter.count_text(options.ending):,}' if options.ending else ''} tokens leave nothing of "
             f"{usable:,} usable ({budget.window:,} less {budget.reserved_output:,} for the answer"
             f"{f' and {margin:.0%} margin' if margin else ''}); "
             "shorten them, lower the reserve or choose a model with a larger window"
@@ -380,14 +359,14 @@ def _build(
     fuller = ahead
     if any(item.action != "kept" for item in section_items):
         made = place(asked, conversation, chosen, unscale(allocated, sizes), counter, archive, sizes)
-        fuller = (*made[0], *tail[: bool(wish.ending)], *made[1])
+        fuller = (*made[0], *tail[: bool(options.ending)], *made[1])
     larger = beside + max(0, sum(map(counter.count_message, fuller)) - sum(map(counter.count_message, ahead)))
     head_hash = _hash(
-        to_json([chosen.name, model or "", wish.ratio]) + to_lines(placed) + "".join(map(_tool_text, conversation.tools))
+        to_json([chosen.name, model or "", options.ratio]) + to_lines(placed) + "".join(map(_tool_text, conversation.tools))
     )
     free = usable - beside
-    room = Room(tokens=free - min(wish.ahead, free // 4), refill=1.0, beside=larger, reserve=reserve, margin=margin)
-    fills = filled_by(chosen, budget, wish.asked_window, ahead, conversation.tools)
+    room = Room(tokens=free - min(options.ahead, free // 4), refill=1.0, beside=larger, reserve=reserve, margin=margin)
+    fills = filled_by(chosen, budget, options.asked_window, ahead, conversation.tools)
     own = seed_counter(chosen.counter) if chosen.counter != "best" else counter
     own_beside, own_larger = sum(map(own.count_message, ahead)), sum(map(own.count_message, fuller))
     setup = Setup(
@@ -398,17 +377,17 @@ def _build(
         archive=archive,
         pins=pinned,
         room=room,
-        set_aside=set_aside(chosen, measured, sizes, reserve, fills, wish.asked_window) + max(0, own_larger - own_beside),
+        set_aside=set_aside(chosen, measured, sizes, reserve, fills, options.asked_window) + max(0, own_larger - own_beside),
         fills=fills,
         formula=fills if chosen.strategy == "whole_turns" else None,
         beside=own_beside if chosen.strategy == "ladder" else 0,
         larger=max(own_beside, own_larger),
         places=places,
-        caches=wish.caches,
-        document=wish.document,
-        prices=prices_of(find_model(model, wish.overrides)) if min(chosen.early, chosen.cold) < 1 and previous else None,
-        cold=wish.cold,
-        busy=in_flight(given.messages) if wish.busy is None else wish.busy,
+        caches=options.caches,
+        document=options.document,
+        prices=prices_of(find_model(model, options.overrides)) if min(chosen.early, chosen.cold) < 1 and previous else None,
+        cold=options.cold,
+        busy=in_flight(given.messages) if options.busy is None else options.busy,
     )
     if isinstance(previous, Renewal):
         previous = mended(previous, repaired.origins, conversation.messages)
@@ -416,14 +395,14 @@ def _build(
     fitted = selected.fitted
     history = tuple(message for piece in fitted.pieces for message in piece.messages)
     sent = (*history, *tail)
-    if wish.document:
-        sent = (_written(fitted.pieces, wish.ending), *tail[bool(wish.ending) :])
+    if options.document:
+        sent = (_written(fitted.pieces, options.ending), *tail[bool(options.ending) :])
     woven = replace(
         conversation,
         system=placed,
         messages=sent,
         model=wire_name(model or ""),
-        max_output=_answer_limit(wish, given, budget, beside + fitted.tokens),
+        max_output=_answer_limit(options, given, budget, beside + fitted.tokens),
     )
     woven, changed = mend_settings(woven)
     # That zones were scaled is news only to those who fill them.
@@ -434,7 +413,7 @@ def _build(
     )
     notes = [*told, *(what for _, what in changed)]
     notes += note_unknown_blocks(woven.messages)
-    notes += note_unused_zones(wish.zones, asked, chosen)
+    notes += note_unused_zones(options.zones, asked, chosen)
     if has_no_map(asked):
         notes.append(
             f"no map: no file of the project fits in its zone of {budget['repo_map']:,} tokens; enlarge the zone or the window"
@@ -443,7 +422,7 @@ def _build(
         notes.append(f"{len(given_up)} of {len(asked)} sections left out: there is no room for them beside goal and request")
     if fitted.dropped > chosen.warn_past_dropped:
         notes.append(f"{fitted.dropped:,} messages evicted; consider a summary, or a new session")
-    if model and not wish.answer and not given.max_output and find_model(model, wish.overrides).max_output is None:
+    if model and not options.answer and not given.max_output and find_model(model, options.overrides).max_output is None:
         notes.append(
             f"how much {model} can answer is not known: {woven.max_output:,} tokens are allowed, reserve_output sets another limit"
         )
@@ -477,11 +456,11 @@ def _build(
         archive=archive,
         places=places,
         given_up=tuple(given_up),
-        widened={zone: tokens for zone, tokens in wish.widened.items() if zone not in (*chosen.tail, *TAIL)},
+        widened={zone: tokens for zone, tokens in options.widened.items() if zone not in (*chosen.tail, *TAIL)},
         own_room=_own_room(setup, selected),
         returns=selected.returns,
     )
-    return Context(woven, report, continuation, len(tail), wish.document, bool(wish.answer or given.max_output))
+    return Context(woven, report, continuation, len(tail), options.document, bool(options.answer or given.max_output))
 
 
 def _own_room(setup: Setup, selected: Selected) -> int | None:
@@ -564,118 +543,66 @@ def _check_pins(pins: object, previous: object) -> None:
         raise ChoiceError(f"pins must be a list of places, found {describe(pins)}")
 
 
-def check_wish(
-    model: str | None,
-    window: int | None,
-    reserve_output: int | None,
-    policy: str | Policy,
-    sections: Iterable[Section | tuple[str, str]],
-    overrides: Overrides | None,
-    ratio: float,
-    zones: Mapping[str, int] | None,
-) -> Wish:
-    """What is asked for, as values; a caller's slip is named here rather than where it would hurt."""
-    if model is not None and not isinstance(model, str):
-        raise ChoiceError(f"model must be a name, found {describe(model)}")
-    for name, tokens in (("window", window), ("reserved_output", reserve_output)):
-        if tokens is not None and (not isinstance(tokens, int) or isinstance(tokens, bool) or not 0 <= tokens <= MAX_NUMBER):
-            raise ChoiceError(f"{name} must be a number of tokens from 0 on, found {describe(tokens)}")
-    if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not 0.25 <= ratio <= 4:
-        raise ChoiceError(f"ratio must be a number from 0.25 to 4, found {describe(ratio)}; 1 leaves counts as they are")
-    chosen = find_policy(policy)
-    if zones is not None and (not isinstance(zones, Mapping) or {"history", "reserved_output"} & set(zones)):
-        raise ChoiceError("zones must map names to tokens; history is what they leave, and reserve_output sets the reserve")
-    if not isinstance(sections, Iterable) or isinstance(sections, str | Mapping):
-        raise ChoiceError(f"sections must be a list of Section or (zone, text), found {describe(sections)}")
-    found = []
-    for n, given in enumerate(sections):
-        match given:
-            case Section(str(), str()):
-                found.append(given)
-            case (str(zone), str(text)):
-                found.append(Section(zone, text))
-            case _:
-                raise ChoiceError(f"sections[{n}] must be a Section or (zone, text), found {describe(given)}")
-        if found[-1].zone in ("history", "reserved_output"):
-            raise ChoiceError(f"sections[{n}]: nothing can be placed in {found[-1].zone}; give messages, or another zone")
-        check_zone(f"sections[{n}].zone", found[-1].zone, chosen)
-    for zone in zones or ():
-        check_zone("zones", check_text("the name of a zone", zone), chosen)
-    if overrides is not None and not isinstance(overrides, Mapping):
-        raise ChoiceError(f"overrides must be a mapping of models to figures, found {describe(overrides)}")
-    return Wish(
-        policy=chosen,
-        model=model,
-        window=window,
-        reserve_output=reserve_output,
-        answer=reserve_output or None,
-        sections=tuple(found),
-        overrides=overrides or {},
-        ratio=ratio,
-        zones=zones or {},
-    )
-
-
-def budget_for(wish: Wish, given: Conversation) -> Budget:
+def budget_for(options: Options, given: Conversation) -> Budget:
     """The window and its zones; the reserve is what was asked for, what the request says, or the policy's."""
-    model, reserve = wish.model or given.model or None, wish.reserve_output
-    size, note = _window_of(wish, given)
+    model, reserve = options.model or given.model or None, options.reserve_output
+    size, note = _window_of(options, given)
     if not isinstance(size, int) or isinstance(size, bool) or size <= 0:
         raise ChoiceError(
             f"the window must be a positive number of tokens, found {describe(size)}; leave it out for the model's own"
         )
     if reserve is None:
-        reserve = _usual_reserve(wish, given, size)
-    options: BudgetOptions = {"zones": {**wish.policy.zones, **wish.zones}, "overrides": wish.overrides}
-    if wish.window is not None or note:
-        options["window"] = size
+        reserve = _usual_reserve(options, given, size)
+    chosen: BudgetOptions = {"zones": {**options.policy.zones, **options.zones}, "overrides": options.overrides}
+    if options.window is not None or note:
+        chosen["window"] = size
     if reserve is not None:
-        options["reserved_output"] = reserve
-    budget = allocate_budget(model, **options)
+        chosen["reserved_output"] = reserve
+    budget = allocate_budget(model, **chosen)
     return replace(budget, notes=(note, *budget.notes)) if note else budget
 
 
-def _window_of(wish: Wish, given: Conversation) -> tuple[int, str]:
+def _window_of(options: Options, given: Conversation) -> tuple[int, str]:
     """The window: as asked for, the model's, or what the policy makes of the answer, and a note on that."""
-    found = find_model(wish.model or given.model or None, wish.overrides)
-    times = wish.policy.window_per_reserve
-    if wish.window is not None:
-        return wish.window, ""
+    found = find_model(options.model or given.model or None, options.overrides)
+    times = options.policy.window_per_reserve
+    if options.window is not None:
+        return options.window, ""
     if found.known or not times:
         return found.window, ""
-    answer = wish.reserve_output or given.max_output or wish.policy.reserve
+    answer = options.reserve_output or given.max_output or options.policy.reserve
     return times * answer, f"no window is known; {times} times the {answer:,} tokens of the answer are assumed"
 
 
-def _usual_reserve(wish: Wish, given: Conversation, window: int) -> int | None:
+def _usual_reserve(options: Options, given: Conversation, window: int) -> int | None:
     """What is kept for an answer where nobody said it: the request's own limit, the policy's reserve; none where neither fits."""
     if given.max_output and given.max_output <= window // 2:
         return given.max_output
-    if wish.policy.keep_reserve and wish.policy.reserve < window:
-        return wish.policy.reserve
-    most = find_model(wish.model or given.model or None, wish.overrides).max_output or wish.policy.reserve
-    if wish.policy.window_per_reserve:
-        return min(wish.policy.reserve, most, window // wish.policy.window_per_reserve)
+    if options.policy.keep_reserve and options.policy.reserve < window:
+        return options.policy.reserve
+    most = find_model(options.model or given.model or None, options.overrides).max_output or options.policy.reserve
+    if options.policy.window_per_reserve:
+        return min(options.policy.reserve, most, window // options.policy.window_per_reserve)
     # What is thought counts as answer, so it is kept beside it.
-    for usual in (min(wish.policy.reserve + thinking_tokens(given.settings), most), min(wish.policy.reserve, most)):
-        if usual <= window // (4 if usual <= wish.policy.reserve else 2):
+    for usual in (min(options.policy.reserve + thinking_tokens(given.settings), most), min(options.policy.reserve, most)):
+        if usual <= window // (4 if usual <= options.policy.reserve else 2):
             return usual
     return None
 
 
-def _answer_limit(wish: Wish, given: Conversation, budget: Budget, used: int) -> int:
+def _answer_limit(options: Options, given: Conversation, budget: Budget, used: int) -> int:
     """How long the answer may be: as the caller says, else what the model can give, at most what the window leaves.
 
     Where the model's own limit is not known the reserve of the policy stands for it: a larger one may be refused.
     """
-    if wish.answer:
-        return wish.answer
-    if wish.policy.window_per_reserve and budget.reserved_output:
+    if options.answer:
+        return options.answer
+    if options.policy.window_per_reserve and budget.reserved_output:
         return budget.reserved_output
-    model = wish.model or given.model or None
+    model = options.model or given.model or None
     is_exact = isinstance(profile_for(model).text, Exact)
     left = budget.window - (used if is_exact else ceil(used * (1 + UNSURE)))
-    own = given.max_output or find_model(model, wish.overrides).max_output or wish.policy.reserve
+    own = given.max_output or find_model(model, options.overrides).max_output or options.policy.reserve
     return max(1, min(own, max(left, budget.reserved_output)))
 
 

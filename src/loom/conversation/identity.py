@@ -16,7 +16,7 @@ from loom.conversation.canonical import from_json, ordered
 from loom.conversation.message import Media, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 
 VERSION = "1:"
-SHORTEST = 4  # letters of a local id
+SHORTEST = 4  # letters of a short id
 _FORM = re.compile(f"{VERSION}[a-z2-7]{{32}}")
 
 
@@ -44,7 +44,7 @@ def lost_key(before: str, identity: str) -> str:
     return _hash(ordered([before, identity]), 15)
 
 
-def local_ids(identity: str) -> Iterator[str]:
+def short_ids(identity: str) -> Iterator[str]:
     """The names by which a node may be called in its tree, the shortest first; the last is the whole hash."""
     letters = identity.removeprefix(VERSION)
     for length in range(SHORTEST, len(letters) + 1):
@@ -56,7 +56,7 @@ def is_node_id(text: str) -> bool:
     return _FORM.fullmatch(text) is not None
 
 
-def is_local(name: str, identity: str) -> bool:
+def is_short_id(name: str, identity: str) -> bool:
     """Whether a node of this id may be called so in its tree."""
     return len(name) >= SHORTEST and identity.removeprefix(VERSION).startswith(name)
 

@@ -36,7 +36,7 @@ class Twig(Struct, frozen=True, kw_only=True):
 
     key: int
     parent: int | None
-    local: str
+    short_id: str
     role: str
     author: str = ""
     edge: Edge = "continuation"
@@ -48,7 +48,7 @@ class Line(Struct, frozen=True):
     """A line of the picture: a node, or a fold that stands for several.
 
     `lead` is all that is drawn before it, the glyph of a fold too. `branches` are the leaves below a node, or in a fold.
-    `names` are the local ids of a fold's first node and, if it is one stretch of conversation, of its last.
+    `names` are the short ids of a fold's first node and, if it is one stretch of conversation, of its last.
     """
 
     lead: str
@@ -115,7 +115,7 @@ def _in_order(twigs: Iterable[Twig]) -> list[Twig]:
     return sorted(twigs, key=lambda twig: twig.key)
 
 
-_TOP = Twig(key=0, parent=None, local="", role="")  # above all roots, so that several roots are siblings as others are
+_TOP = Twig(key=0, parent=None, short_id="", role="")  # above all roots, so that several roots are siblings as others are
 
 
 class _Shape:
@@ -408,7 +408,7 @@ class _Pen:
             on_path=shape.on_path[first],
             folded=folded,
             branches=sum(shape.leaves[node] for node in hidden) - (shape.leaves[until] if until else 0),
-            names=(shape.twigs[first].local, shape.twigs[last].local if stretch else ""),
+            names=(shape.twigs[first].short_id, shape.twigs[last].short_id if stretch else ""),
         )
 
     def _line(self, lead: str, node: int) -> Line:

@@ -98,7 +98,7 @@ def connections(marks: Marks, kin: Kin) -> str:
 
 def header(node: Node, marks: Marks, kin: Kin, agents: Mapping[int, str], as_of: int) -> str:
     """`[a7x2] human · 3m ago`, a line of what hangs on it, and a rule."""
-    lines = [f"[{node.local}] {author_of(node, marks, agents)} · {age(node.created, as_of)}", connections(marks, kin), "---"]
+    lines = [f"[{node.short_id}] {author_of(node, marks, agents)} · {age(node.created, as_of)}", connections(marks, kin), "---"]
     return "\n".join(line for line in lines if line) + "\n"
 
 
@@ -164,7 +164,7 @@ def still_shown(store: Store, row: SessionRow, held: Pin | Stash | Result) -> st
         with suppress(ChoiceError):  # it stayed behind when the session was exported alone, so nobody hid it here
             nodes.append(store.trees.node(row.tree.key, name))
     why = kept_from_models(store, row.tree.key, nodes)
-    hidden = [f"[{node.local}] is {why.get(node.seq, 'purged')}" for node in nodes if node.seq in why or node.message is None]
+    hidden = [f"[{node.short_id}] is {why.get(node.seq, 'purged')}" for node in nodes if node.seq in why or node.message is None]
     return f"(no longer shown: {', '.join(hidden)})" if hidden else held.text
 
 
@@ -198,13 +198,13 @@ def context_text(store: Store, row: SessionRow, tree: StoredTree, agent: Agent, 
         here = connections(Marks(), kin.get(path.end.seq, Kin()))
         beside = _some(siblings, "sibling", "siblings") if siblings else ""
         told = ", ".join(text for text in (beside, here) if text)
-        lines.append(f"Position: [{path.end.local}]{f' ({told})' if told else ''}")
+        lines.append(f"Position: [{path.end.short_id}]{f' ({told})' if told else ''}")
     else:
         lines.append("Position: at the beginning")
     lines.append(f"Permissions: {', '.join(name for name in PERMISSIONS if name in agent.allowed)}")
     others = [
-        f"{whose or 'human'} at [{local}] · {age(updated, now)}" if local else f"{whose or 'human'} at the beginning"
-        for name, whose, local, updated in store.trees.sessions_on(row.tree.key)
+        f"{whose or 'human'} at [{short_id}] · {age(updated, now)}" if short_id else f"{whose or 'human'} at the beginning"
+        for name, whose, short_id, updated in store.trees.sessions_on(row.tree.key)
         if name != row.id
     ]
     if others:

@@ -157,7 +157,7 @@ class _Hand:
                 return _lines((f'{each.tree.row.id} "{each.tree.title}", {each.nodes} nodes' for each in listed), what)
             case "bookmarks":
                 marked = [twig for twig in self._tree.twigs() if twig.flags.bookmarked]
-                return _lines((f"[{twig.local}] {flatten(twig.flags.label)}".strip() for twig in marked), what)
+                return _lines((f"[{twig.short_id}] {flatten(twig.flags.label)}".strip() for twig in marked), what)
             case "branches":
                 ends = self._tree.ends()
                 return _lines(self._named(self._tree.read(ends[: _FOUND + 1]).values(), len(ends)), what)
@@ -171,7 +171,7 @@ class _Hand:
             nodes = self._store.trees.children(self._tree.stored.row.key, here) if here else []
         marks = self._store.trees.marks(self._tree.stored.row.key, [node.seq for node in nodes])
         edge = "annotation" if what == "annotations" else "continuation"
-        nodes = [node for node in nodes if marks.get(node.seq, Marks()).hung.edge == edge]
+        nodes = [node for node in nodes if marks.get(node.seq, Marks()).edge_mark.edge == edge]
         return _lines(self._named(nodes, len(nodes)), what)
 
     def _picture(self, command: Command) -> str:
@@ -187,8 +187,8 @@ class _Hand:
         digests = command.option("digest") == "yes"
         self._stand(self._tree.switch(node.id, agent=self._session.row.agent, leave_digest=digests))
         here = self._session.cursor or node
-        left = f", where [{here.local}] sums up what you left" if digests and here.parent == node.seq else ""
-        return f"you stand at [{here.local}]{left}"
+        left = f", where [{here.short_id}] sums up what you left" if digests and here.parent == node.seq else ""
+        return f"you stand at [{here.short_id}]{left}"
 
     def _search(self, command: Command) -> str:
         wanted = command.words[0].lower().split()
@@ -212,7 +212,7 @@ class _Hand:
             name, pin = f"stash:{label}", Pin(text=stash.text, shows=stash.shows)
         else:
             node = self._node(command.words[0])
-            name, pin = node.local, Pin(node=node.id)
+            name, pin = node.short_id, Pin(node=node.id)
         if len(memory.pins) >= PINS and name not in memory.pins:
             raise _Refused("LIMIT_EXCEEDED", f"you have {PINS} pins, which is all you may have", "→ drop pin:NAME")
         self._keep("pin", name, pin)
@@ -225,7 +225,7 @@ class _Hand:
         if name := command.option("content-of"):
             node = self._node(name)
             if why := self._hidden([node]).get(node.seq):
-                raise _Refused("NOT_FOUND", f"what [{node.local}] says is {why} and hidden")
+                raise _Refused("NOT_FOUND", f"what [{node.short_id}] says is {why} and hidden")
             text = self._words(node)
         elif span := command.option("summary-of"):
             text = self._summary(*span.split("-"))
@@ -242,7 +242,9 @@ class _Hand:
         begin, end, tree = self._node(first), self._node(last), self._tree.stored.row
         path = self._store.trees.path(tree.key, end)
         if not path.holds(begin.seq, begin.depth):
-            raise _Refused("NOT_FOUND", f"node {begin.local} is not on the path to {end.local}", "→ tree shows what is behind what")
+            raise _Refused(
+                "NOT_FOUND", f"node {begin.short_id} is not on the path to {end.short_id}", "→ tree shows what is behind what"
+            )
         overlay = read_overlay(path, tree, self._tree.head.mode, {})
         text, handles = digest(overlay, begin.depth, f"{self._session.id} {begin.id} {end.id}")
         self._shows |= dict.fromkeys(digested(overlay, begin.depth))
@@ -293,11 +295,12 @@ class _Hand:
         looked = self._at if after is None else None
         made = self._tree.say(command.words[0], after=after, agent=self._session.row.agent, seen=self._seen, looked=looked)
         self._stand(self._tree.session(self._session.row.agent))
-        return f"wrote [{made.local}]; you stand there"
+        return f"wrote [{made.short_id}]; you stand there"
 
     def _annotate(self, command: Command) -> str:
         on = self._node(command.words[0])
-        return f"annotated [{on.local}] with [{self._tree.annotate(on.id, command.words[1], agent=self._session.row.agent).local}]"
+        remark = self._tree.annotate(on.id, command.words[1], agent=self._session.row.agent)
+        return f"annotated [{on.short_id}] with [{remark.short_id}]"
 
     def _link(self, command: Command) -> str:
         source, target = self._node(command.words[0]), command.words[1]
@@ -308,26 +311,26 @@ class _Hand:
         except ChoiceError as error:
             code: Code = "CROSS_TREE" if tree and "there is no tree" in str(error) else "NOT_FOUND"
             raise _Refused(code, str(error)) from None
-        return f"linked [{source.local}] to {target}"
+        return f"linked [{source.short_id}] to {target}"
 
     def _edit(self, command: Command) -> str:
         old = self._node(command.words[0])
         made = self._tree.edit(old.id, command.words[1], agent=self._session.row.agent)
         self._stand(self._tree.session(self._session.row.agent))
         how = "a version of" if self._tree.head.mode == "buffer" else "a branch beside"
-        return f"wrote [{made.local}], {how} [{old.local}]"
+        return f"wrote [{made.short_id}], {how} [{old.short_id}]"
 
     def _bookmark(self, command: Command) -> str:
         node, on = self._node(command.words[0]), command.name == "bookmark"
         label = command.words[1] if len(command.words) > 1 else ""
         changed = self._tree.bookmark(node.id, label, on=on, agent=self._session.row.agent)
-        return f"{'' if changed else 'nothing to do: '}[{node.local}] is {'' if on else 'not '}bookmarked"
+        return f"{'' if changed else 'nothing to do: '}[{node.short_id}] is {'' if on else 'not '}bookmarked"
 
     def _prune(self, command: Command) -> str:
         node = self._node(command.words[0])
         count = (self._tree.prune if command.name == "prune" else self._tree.restore)(node.id, agent=self._session.row.agent)
         below = f" with {count - 1} below it" if count > 1 else ""
-        return f"[{node.local}] is {'pruned' if command.name == 'prune' else 'back'}{below}"
+        return f"[{node.short_id}] is {'pruned' if command.name == 'prune' else 'back'}{below}"
 
     def _continue(self, _: Command) -> str:
         raise _Refused("MODEL_ERROR", "no model can be called from here yet", 'write a continuation yourself: → respond "TEXT"')
@@ -339,7 +342,7 @@ class _Hand:
         steps, _ = document.path(agent="", last=1_000_000)
         shown = [step.node for step in steps if not step.hidden]
         text = "".join(as_text(message_of(node)).text for node in shown)
-        parts = ", ".join(f"[{node.local}]" for node in shown[:_FOUND]) + (" …" if len(shown) > _FOUND else "")
+        parts = ", ".join(f"[{node.short_id}]" for node in shown[:_FOUND]) + (" …" if len(shown) > _FOUND else "")
         lead = f'"{document.title}", {len(shown)} {"part" if len(shown) == 1 else "parts"}: {parts}\n---\n'
         return lead + self._paged(text, command, f"→ read {quoted(command.words[0])}")
 
@@ -358,14 +361,14 @@ class _Hand:
             except ChoiceError as error:
                 raise _Refused("NOT_FOUND", str(error)) from None
             made = document.edit(part.id, text, agent="", choose=False)
-            return f'wrote [{made.local}] over [{part.local}] of "{document.title}"'
+            return f'wrote [{made.short_id}] over [{part.short_id}] of "{document.title}"'
         # Everybody reads the document along the path of its own session, so that goes on; the words are the agent's.
         said_by = Message("assistant" if self._agent.kind == "model" else "user", (Text(text),), self._agent.name)
         try:
             made = document.say(said_by, agent="", commits=False)
         except Conflict:
             raise _Refused("CONFLICT", f'somebody else wrote to "{document.title}" just now', "write it again") from None
-        return f'wrote [{made.local}] at the end of "{document.title}"'
+        return f'wrote [{made.short_id}] at the end of "{document.title}"'
 
     def _document(self, name: str) -> LoomTree:
         found = [stored for stored in self._store.trees.called(self._home.scope, name) if _is_document(stored)]
@@ -409,7 +412,7 @@ class _Hand:
             more = connections(mark, Kin())
             text = f"({hidden[node.seq]})" if node.seq in hidden else words(message_of(node), _WORDS)
             self._shows |= {} if node.seq in hidden else {node.id: None}
-            lines.append(f"[{node.local}] {author_of(node, mark, agents)}{f' ({more})' if more else ''}: {text}")
+            lines.append(f"[{node.short_id}] {author_of(node, mark, agents)}{f' ({more})' if more else ''}: {text}")
         return [*lines, f"and {count - _FOUND if count > _FOUND + 1 else 'more'} more"] if count > _FOUND else lines
 
     def _words(self, node: Node) -> str:

@@ -33,7 +33,7 @@ def digest(overlay: Overlay, start: int, place: str, tokens: int = TOKENS) -> tu
     whole, all_of_it = span_at(f"branch {place}", _stretches(overlay, start, len(path)))
     handles: Handles = [(whole, all_of_it)]
     noun = "message" if total == 1 else "messages"
-    head = f"[{total:,} {noun} of the branch to {path[len(path) - 1].local}; handle {whole} brings them back]"
+    head = f"[{total:,} {noun} of the branch to {path[len(path) - 1].short_id}; handle {whole} brings them back]"
     room = tokens - count(head)
     sizes = [count(line) + 1 for _, line in lines]
     if len(lines) == total and sum(sizes) <= room:
@@ -78,7 +78,7 @@ def _ends(sizes: Sequence[int], room: int) -> tuple[int, int]:
 def _line(node: Node) -> str:
     message = message_of(node)
     text = " ".join(message.text.split()) or ", ".join(f"→ {flatten(call.name)}" for call in message.calls) or "(no words)"
-    return f"- [{node.local}] {flatten(message.author) or message.role}: {shorten(text, _LINE)}"
+    return f"- [{node.short_id}] {flatten(message.author) or message.role}: {shorten(text, _LINE)}"
 
 
 def _marker(count: int, handle: str) -> str:

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from loom.budget.counting import gate_counter
+from loom.context.options import Options
 from loom.context.report import Report
 from loom.context.sections import FRAME, MAP_ORIGIN, Section
-from loom.context.weave import Wish, budget_for
+from loom.context.weave import budget_for
 from loom.conversation.message import Conversation
 from loom.engine.views import Mapped
 from loom.stores.path import Path
 
 if TYPE_CHECKING:
-    from loom.project.maps import Sight
+    from loom.project.maps import RankedProject
 
 UPDATE = 512  # tokens of what stands in the tail
 
@@ -38,7 +39,7 @@ def check_project(project: "str | PathLike[str]") -> None:
     find_root(project)
 
 
-def look_along(path: Path, project: "str | PathLike[str]") -> "Sight":
+def look_along(path: Path, project: "str | PathLike[str]") -> "RankedProject":
     """A project, and what of it matters for a path: for its goal, its request, and what its last messages were about."""
     from loom.project.maps import look_at
     from loom.project.touched import RECENT, asked_by
@@ -53,17 +54,17 @@ def _said(path: Path, place: int | None) -> str:
     return next((node.message.text for node in nodes if node.message), "")
 
 
-def drawn(wish: Wish, given: Conversation, sight: "Sight | None") -> Mapped | None:
+def drawn(wish: Options, given: Conversation, sight: "RankedProject | None") -> Mapped | None:
     """The map for an epoch that begins, as large as its zone."""
     if sight is None:
         return None
     tokens = budget_for(wish, given)["repo_map"] - FRAME
     count = gate_counter(wish.model or given.model or None, wish.ratio).count_text
-    made = (sight.in_seed_form if wish.policy.map == "seed" else sight.whole)(tokens, count)
-    return Mapped(sight.root, made.text, sight.shown(made))
+    made = (sight.draw_seed_map if wish.policy.map == "seed" else sight.draw_map)(tokens, count)
+    return Mapped(sight.root, made.text, sight.digest_map(made))
 
 
-def one_map(wish: Wish, given: Conversation, project: "str | PathLike[str]") -> list[Section]:
+def one_map(wish: Options, given: Conversation, project: "str | PathLike[str]") -> list[Section]:
     """The map for a request that is on its own."""
     from loom.project.maps import look_at
     from loom.project.touched import asked_in
@@ -78,7 +79,9 @@ def as_shown(made: Mapped | None, report: Report) -> Mapped | None:
     return made if made is None or stands else replace(made, files={})
 
 
-def with_map(wish: Wish, given: Conversation, stands: Mapped | None, sight: "Sight | None", begins: bool = False) -> Wish:
+def with_map(
+    wish: Options, given: Conversation, stands: Mapped | None, sight: "RankedProject | None", begins: bool = False
+) -> Options:
     """What is asked for with the map that stands in the system text, and in the tail what a request needs beyond it.
 
     Where an epoch begins the map is new, and room is left for the tail of later requests: else the next one would not fit.
@@ -91,6 +94,6 @@ def with_map(wish: Wish, given: Conversation, stands: Mapped | None, sight: "Sig
         count = gate_counter(wish.model or given.model or None, wish.ratio).count_text
         if not begins:
             shown = stands.files if stands else {}
-            news = sight.beyond(shown, ahead - FRAME, count) if shown else sight.whole(ahead - FRAME, count).text
+            news = sight.draw_news(shown, ahead - FRAME, count) if shown else sight.draw_map(ahead - FRAME, count).text
             sections += [Section("map_update", news, "project")] if news else []
     return replace(wish, sections=(*wish.sections, *sections), ahead=ahead if begins else 0)

@@ -32,7 +32,7 @@ def _drawn(line: Line, read: dict[int, Node]) -> str:
     twig = line.twig
     flags = [name for name in ("bookmarked", "excluded", "pinned") if getattr(twig.flags, name)] + ["pruned"] * twig.pruned
     told, here = f" ({', '.join(flags)})" if flags else "", "*" if line.here else ""
-    head = f"{line.lead}[{twig.local}]{here} {twig.role}{told}"
+    head = f"{line.lead}[{twig.short_id}]{here} {twig.role}{told}"
     return f"{head}: {words(message_of(read[twig.key]), _WORDS)}" if twig.key in read else head
 
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from loom.budget.zones import Budget
+from loom.context.options import Options
 from loom.context.renewal import FILES, Handoff, handoff
-from loom.context.weave import Wish
 from loom.context.working import Working
 from loom.conversation.message import Message
 from loom.conversation.turns import in_flight
@@ -39,7 +39,7 @@ def refused(overflow: Overflow, counted: int, reserve: int) -> int:
     return max(int(most), LEAST)
 
 
-def within(wish: Wish, budget: Budget, most: int) -> Wish:
+def within(wish: Options, budget: Budget, most: int) -> Options:
     """What is asked for, in a window of which no more than this is used."""
     if budget.usable <= most:
         return wish

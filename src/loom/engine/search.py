@@ -109,7 +109,7 @@ def search(
             continue
         # Made as the handle of a marker for this message alone would be.
         kept.append(span_at("span", ((name, name),), at="" if name == node.id else node.id))
-        hits.append(Hit(kept[-1][0], read.local, depth, read.role, score, _passage(wanted, worth, read.message)))
+        hits.append(Hit(kept[-1][0], read.short_id, depth, read.role, score, _passage(wanted, worth, read.message)))
     store.views.keep(row, kept, now)
     return hits
 

@@ -13,12 +13,13 @@ from loom.budget import models
 from loom.budget.calibration import observe
 from loom.budget.counting import gate_counter
 from loom.budget.models import Overrides
+from loom.context.options import Options, check_options
 from loom.context.policy import Policy, policies
 from loom.context.policy import policy as find_policy
 from loom.context.renewal import Handoff, open_calls, to_system_prompt
 from loom.context.report import Report
 from loom.context.sections import Section
-from loom.context.weave import Context, Wish, budget_for, check_wish
+from loom.context.weave import Context, budget_for
 from loom.context.working import EMPTY, Working, measured, render_dashboard
 from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json
@@ -58,7 +59,7 @@ from loom.stores.states import Request
 from loom.stores.summaries import joined
 
 if TYPE_CHECKING:
-    from loom.project.maps import Sight
+    from loom.project.maps import RankedProject
 
 DEFAULT = "default"  # the policy of a session for which nobody named one
 _TOLD = 400  # messages at the end of a path from which a handoff is made
@@ -75,7 +76,7 @@ class _Look(Struct, frozen=True):
     preview: bool
     at: str | None
     overflow: Overflow | None = None
-    sight: "Sight | None" = None
+    sight: "RankedProject | None" = None
     named: bool = True  # whether the caller says which policy
 
 
@@ -99,7 +100,7 @@ class Session(Written):
         super().__init__(home, row, end, guest)
         self._last: Prepared | None = None
         self._marked: dict[str, int] = {}  # handles that are kept for this session, each with a hash of what it stands for
-        self._wish: Wish | None = None
+        self._wish: Options | None = None
         self._lasting = lasting
         self._request: Request | None = None
         self._request_kept = False
@@ -133,7 +134,15 @@ class Session(Written):
         `project` is a folder with code: a map of what matters in it stands in the system text, as it was when the epoch began, and
         what this request needs beyond that in the tail. The zone `repo_map` says how large it may be.
         """
-        wish = check_wish(model, window, reserve_output, DEFAULT if policy is None else policy, sections, overrides, 1.0, zones)
+        wish = check_options(
+            model=model,
+            window=window,
+            reserve_output=reserve_output,
+            policy=DEFAULT if policy is None else policy,
+            sections=sections,
+            overrides=overrides,
+            zones=zones,
+        )
         wish = replace(wish, caches=self._home.caches)
         refusal = read_overflow(overflow) if overflow is not None else None
         if overflow is not None and refusal is None:
@@ -146,7 +155,7 @@ class Session(Written):
         return await self.run_off_loop(lambda: self._append_and_prepare(request, wish, look, project))
 
     def _append_and_prepare(
-        self, request: Given | None, wish: Wish, look: "_Look", project: "str | PathLike[str] | None"
+        self, request: Given | None, wish: Options, look: "_Look", project: "str | PathLike[str] | None"
     ) -> Context:
         if not look.named:
             wish = replace(wish, policy=self.policy)
@@ -168,7 +177,7 @@ class Session(Written):
         end = self.path.end
         return end is not None and end.message is not None and [end.message] == parsed([request])
 
-    def _prepare(self, wish: Wish, look: "_Look") -> Context:
+    def _prepare(self, wish: Options, look: "_Look") -> Context:
         check_alive(self.row, self.row.status)
         path = self._path_to(look.at)
         style = self._style(path, look)
@@ -201,7 +210,7 @@ class Session(Written):
             store=self._store,
             row=self.row,
             path=path,
-            wish=wish,
+            options=wish,
             style=style,
             pins=pinned,
             last=None if look.at else self._last,
@@ -213,7 +222,7 @@ class Session(Written):
         def made(handed: Handoff | None, renewing: str = "") -> tuple[Context, Prepared]:
             given = _handing(wish, handed)
             while True:
-                context, prepared = prepare(replace(asked, wish=given, renewing=renewing))
+                context, prepared = prepare(replace(asked, options=given, renewing=renewing))
                 clashes = self._store.views.clashes(self.row, new_handles(context, prepared.reading, self._marked).kept)
                 if not clashes:
                     return replace(context, has_commands=bool(style.addendum)), prepared
@@ -275,14 +284,14 @@ class Session(Written):
             about = {"before": before, "after": after, "left_out": report.dropped, "renewed": report.renewed}
             self.told("compressed", path=path, reason=reason, epoch=epoch, **about)
 
-    def _counted(self, wish: Wish, look: "_Look") -> int:
+    def _counted(self, wish: Options, look: "_Look") -> int:
         """How many tokens the last request had, uncorrected; after a restart it is made once more to know."""
         if self._last:
             return self._last.counted
         context = self._prepare(wish, replace(look, overflow=None, preview=True))
         return round(context.report.input_tokens / ratio_of(self.row, wish.model or self.row.model))
 
-    def _within(self, wish: Wish, look: "_Look", refused_at: int) -> Wish:
+    def _within(self, wish: Options, look: "_Look", refused_at: int) -> Options:
         """What is asked for, in as many tokens as providers took of this model before; less, if the last request was refused."""
         budget = budget_for(wish, self.row.head)
         model = wish.model or self.row.model
@@ -381,7 +390,7 @@ class Session(Written):
         return self._wish.policy if self._wish else self.policy
 
     def _planned(self, when: When) -> Plan | None:
-        wish = self._wish or check_wish(None, None, None, self.policy, (), None, 1.0, None)
+        wish = self._wish or check_options(policy=self.policy)
         return plan(self._store, self.row, self.path, wish, self._style(self.path, _NOTHING), when)
 
     def undo(self) -> int:
@@ -586,7 +595,7 @@ class Session(Written):
         behind = place.node.id if place.node else ""
         if self.path.says(node_id(self.row.tree.id, behind, said[0], _generation(answer, choice))):
             return None  # it is this answer that went on, and comes once more
-        expected, found = (node.local if node else "its beginning" for node in (place.node, self.path.end))
+        expected, found = (node.short_id if node else "its beginning" for node in (place.node, self.path.end))
         self.told("conflict", expected=expected, found=found)
         return Conflict(self.id, expected, found)
 
@@ -763,7 +772,7 @@ def _measure(state: Working, report: Report) -> Working:
     return measured(state, report.pressure, report.usable - report.input_tokens)
 
 
-def _handing(wish: Wish, handed: Handoff | None) -> Wish:
+def _handing(wish: Options, handed: Handoff | None) -> Options:
     """What is asked for, with a handoff in the system text."""
     if handed is None:
         return wish

@@ -6,9 +6,10 @@ from typing import Literal
 from msgspec import Struct
 
 from loom.budget.counting import gate_counter
+from loom.context.options import Options
 from loom.context.select import seed_counter
 from loom.context.summaries import Limits, due
-from loom.context.weave import Wish, budget_for
+from loom.context.weave import budget_for
 from loom.conversation.message import Message, Text, ToolResult
 from loom.engine.reading import ReadingStyle, head_of, message_of
 from loom.engine.summarize import Ask
@@ -45,7 +46,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 When = Literal["due", "now", "whole"]
 
 
-def plan(store: Store, row: SessionRow, path: Path, wish: Wish, style: ReadingStyle, when: When) -> Plan | None:
+def plan(store: Store, row: SessionRow, path: Path, wish: Options, style: ReadingStyle, when: When) -> Plan | None:
     """What is to be summed up: if anything is `due`, or `now` in any case, or the `whole` path, also what was summed up before."""
     chosen = wish.policy
     with path.snapshot() as whole:

@@ -14,7 +14,7 @@ from loom.engine.home import Home
 from loom.engine.reading import message_of
 from loom.engine.written import one_line
 from loom.errors import ChoiceError, StoreError, shorten
-from loom.stores.marks import Hung, Marks, Origin, Said, Tied, flags_as_marks
+from loom.stores.marks import EdgeMark, LinkMark, MarkData, Marks, Origin, flags_as_marks
 from loom.stores.newcomers import Newcomers
 from loom.stores.nodes import Planned, plain
 from loom.stores.path import Node
@@ -34,10 +34,10 @@ class _Coming(Struct, frozen=True):
     above: str
     generation: str
 
-    def marks(self, there: "_There") -> Iterator[Said]:
+    def marks(self, there: "_There") -> Iterator[MarkData]:
         node = self.node
         if node.edge != "continuation" or node.edited_from:
-            yield Hung(node.edge, there.name(node.edited_from) if node.edited_from else "")
+            yield EdgeMark(node.edge, there.name(node.edited_from) if node.edited_from else "")
         if node.sources:
             yield tuple(Source(there.name(source.node, source.tree), source.role, source.tree) for source in node.sources)
         yield from flags_as_marks(node.flags)
@@ -157,11 +157,11 @@ def _plant(home: Home, row: SessionRow, tree: Tree, newcomers: Newcomers) -> int
         planned = [_planned(each, row.key, count(each.node.message)) for each in batch]
         marks = {each.id: list(each.marks(there)) for each in batch}
         responses = {each.id: each.node.response for each in batch if each.node.response}
-        made += home.store.growth.plant(row, planned, marks, home.now(), responses, newcomers)
-    links: dict[str, list[Said]] = {}
+        made += home.store.growth.insert_nodes(row, planned, marks, home.now(), responses, newcomers)
+    links: dict[str, list[MarkData]] = {}
     for link in tree.links:
-        tied = Tied(there.name(link.target, link.tree), link.tree, link.label)
-        links.setdefault(there.name(link.source), []).append(tied)
+        mark = LinkMark(there.name(link.target, link.tree), link.tree, link.label)
+        links.setdefault(there.name(link.source), []).append(mark)
     chosen = {there.name(choice.node): there.name(choice.version) for choice in tree.chosen}
     home.store.growth.settle(row, links, there.name(tree.current) if tree.current else "", home.now(), chosen, newcomers)
     return made
@@ -222,9 +222,9 @@ def _told(
         message=message,
         parent=_parent(node, names),
         author=mark.origin.author or (agent if agent != message.author else ""),
-        edge=mark.hung.edge,
+        edge=mark.edge_mark.edge,
         sources=tuple(_sources(mark.sources, there)),
-        edited_from=there.name(mark.hung.edited_from) if mark.hung.edited_from else "",
+        edited_from=there.name(mark.edge_mark.edited_from) if mark.edge_mark.edited_from else "",
         generation=node.generation if mark.origin.generation is None else mark.origin.generation,
         flags=mark.flags if mark.flags != NO_FLAGS else NO_FLAGS,
         created=node.created,
@@ -238,7 +238,7 @@ def _version(data: str) -> str:
 
 def _parent(node: Node, names: dict[int, str]) -> str:
     if node.parent is not None and node.parent not in names:
-        raise damaged(f"the node that {node.local} comes after")
+        raise damaged(f"the node that {node.short_id} comes after")
     return names[node.parent] if node.parent is not None else ""
 
 

@@ -29,7 +29,7 @@ from loom.engine.sessions import Session, check_sources
 from loom.engine.threads import async_form, async_value
 from loom.engine.written import Given, one_message
 from loom.errors import ChoiceError, Conflict
-from loom.stores.marks import Flag, Hung, Mark, Marks, Tied, Turned
+from loom.stores.marks import EdgeMark, Flag, FlagMark, LinkMark, Mark, Marks
 from loom.stores.overlay import Insertion, Overlay, read_overlay
 from loom.stores.path import Node, Path, meeting
 from loom.stores.sessions import SessionRow, check_name
@@ -141,7 +141,7 @@ class LoomTree:
         session = self.session(agent)
         session.commit()
         left = session.cursor
-        if self.marks(node).hung.edge == "version":
+        if self.marks(node).edge_mark.edge == "version":
             node = self.choose(node.id, agent=agent)
             if session.path.holds(node.seq, node.depth):
                 return session.told("switched")
@@ -199,12 +199,12 @@ class LoomTree:
         session = self.session(agent)
         message = self._message(said, session, role)
         if seen_at is not None and (here := session.cursor) and here.seq != seen_at.seq:
-            raise Conflict(session.id, seen_at.local, here.local)
+            raise Conflict(session.id, seen_at.short_id, here.short_id)
         if commits:
             session.commit()
         behind = self.position(agent) if after is None else named
         self._check_live(behind)
-        return session.graft(message, behind, beside, generation=generation, move=True, seen=seen)
+        return session.append_at(message, behind, beside, generation=generation, move=True, seen=seen)
 
     def absorb(self, response: Any, *, agent: str | None = None, choice: int = 0) -> Acted:
         """Take what an agent answered: words, a provider's response as JSON, an object of an SDK, or a `Message`.
@@ -235,7 +235,7 @@ class LoomTree:
         on = self.node(node)
         check_text("an annotation", text)
         session = self.session(agent)
-        return session.graft(self._message(text, session, None), on, [("edge", to_json(Hung("annotation")))])
+        return session.append_at(self._message(text, session, None), on, [("edge", to_json(EdgeMark("annotation")))])
 
     def edit(self, node: str, text: str, *, agent: str | None = None, choose: bool = True) -> Node:
         """Say something else in place of a node: a branch of a dialogue; a version in a buffer, where what follows stays.
@@ -244,7 +244,7 @@ class LoomTree:
         """
         old = self.node(node)
         if old.message is None:
-            raise ChoiceError(f"message {old.local} was purged and cannot be edited; say something new")
+            raise ChoiceError(f"message {old.short_id} was purged and cannot be edited; say something new")
         if not check_text("what a node says", text).strip() and self.head.mode == "dialogue":
             raise ChoiceError("there is nothing to say: the text is blank")
         check_flag("choose", choose)
@@ -252,16 +252,16 @@ class LoomTree:
         parent, marks = self._parent(old), self.marks(old)
         message = _rewritten(old, old.message, text, self._role(session), session.row.agent)
         if message.parts == old.message.parts:
-            raise ChoiceError(f"message {old.local} says just that; give another text")
+            raise ChoiceError(f"message {old.short_id} says just that; give another text")
         self._check_live(parent)
         session.commit()
-        if self.head.mode == "dialogue" or marks.hung.edge == "annotation":
-            edge = marks.hung.edge  # what was a remark stays one
-            return session.graft(message, parent, [("edge", to_json(Hung(edge, old.id)))], move=edge == "continuation")
+        if self.head.mode == "dialogue" or marks.edge_mark.edge == "annotation":
+            edge = marks.edge_mark.edge  # what was a remark stays one
+            return session.append_at(message, parent, [("edge", to_json(EdgeMark(edge, old.id)))], move=edge == "continuation")
         first = self._first_version(old, marks)
-        generation = f"version of {first.local}"  # tells it from a branch that says the same
-        hung = Hung("version", old.id, first.id if first.id != old.id else "")
-        made = session.graft(message, parent, [("edge", to_json(hung))], generation=generation)
+        generation = f"version of {first.short_id}"  # tells it from a branch that says the same
+        edge_mark = EdgeMark("version", old.id, first.id if first.id != old.id else "")
+        made = session.append_at(message, parent, [("edge", to_json(edge_mark))], generation=generation)
         if choose:
             session.choose(first.id, made.id)
         return made
@@ -284,7 +284,7 @@ class LoomTree:
         with self._store.database.read() as reader:
             shared = meeting(reader, tree.key, end, other) + 1
         if shared > other.depth:
-            raise ChoiceError(f"node {other.local} is on the path to {end.local} already; name the end of another branch")
+            raise ChoiceError(f"node {other.short_id} is on the path to {end.short_id} already; name the end of another branch")
         overlay = read_overlay(self._path(other), tree, self.head.mode, session.versions())
         place = f"{end.id} {other.id}"
         text, handles = digest(overlay, shared, place, *([tokens] if tokens else []))
@@ -294,7 +294,7 @@ class LoomTree:
         # A handle is good where the node that names it stands, and that node's id is known before it is written.
         at = node_id(tree.id, end.id, message)
         kept = [(handle, replace(stands_for, at=at)) for handle, stands_for in handles]
-        return session.graft(message, end, [("link", to_json(Tied(other.id, "", how)))], handles=kept, move=True)
+        return session.append_at(message, end, [("link", to_json(LinkMark(other.id, "", how)))], handles=kept, move=True)
 
     # Saying something about a node
 
@@ -309,7 +309,7 @@ class LoomTree:
     def exclude(self, node: str, *, on: bool = True, agent: str | None = None) -> bool:
         """Keep a node from every request; what follows it stays. Taken back, an annotation is read too."""
         found = self.node(node)
-        if self.marks(found).hung.edge == "annotation":
+        if self.marks(found).edge_mark.edge == "annotation":
             changed = self._turn(node, "included", not on, agent)
             return self._turn(node, "excluded", False, agent) or changed
         return self._turn(node, "excluded", on, agent)
@@ -324,7 +324,7 @@ class LoomTree:
         found = self.node(node)
         above = self._pruned_at(self._parent(found))
         if above:
-            raise ChoiceError(f"node {found.local} was pruned with {above}, which stands above it; restore {above}")
+            raise ChoiceError(f"node {found.short_id} was pruned with {above}, which stands above it; restore {above}")
         self._turn(node, "pruned", False, agent)
         return len(self.below(found))
 
@@ -335,9 +335,9 @@ class LoomTree:
         other = LoomTree(self._home, self._store.trees.get(self._home.scope, tree)) if tree else self
         end = other.node(name)
         if other.id == self.id and end.seq == found.seq:
-            raise ChoiceError(f"node {found.local} cannot be linked to itself; name another node")
-        tied = Tied(end.id, "" if other.id == self.id else other.id, label, on)
-        self._mark(self.session(agent), found, tied)
+            raise ChoiceError(f"node {found.short_id} cannot be linked to itself; name another node")
+        link = LinkMark(end.id, "" if other.id == self.id else other.id, label, on)
+        self._mark(self.session(agent), found, link)
 
     def _turn(self, node: str, flag: Flag, on: bool, agent: str | None, label: str = "") -> bool:
         """Set a flag or take it back; whether that changed anything."""
@@ -346,10 +346,10 @@ class LoomTree:
         session, flags = self.session(agent), self.marks(found).flags
         if getattr(flags, flag) == on and (flag != "bookmarked" or not on or flags.label == label):
             return False
-        self._mark(session, found, Turned(flag, on, label))
+        self._mark(session, found, FlagMark(flag, on, label))
         return True
 
-    def _mark(self, session: Session, node: Node, mark: Turned | Tied) -> None:
+    def _mark(self, session: Session, node: Node, mark: FlagMark | LinkMark) -> None:
         self._store.growth.mark(session.row, [(node.seq, mark)], self._home.now())
         session.told("marked", marked=node.id)
 
@@ -385,7 +385,7 @@ class LoomTree:
     def _continuing(self, parent: Node | None) -> list[Node]:
         children = self._store.trees.children(self.stored.row.key, parent)
         marks = self._store.trees.marks(self.stored.row.key, [child.seq for child in children])
-        return [child for child in children if marks.get(child.seq, Marks()).hung.edge == "continuation"]
+        return [child for child in children if marks.get(child.seq, Marks()).edge_mark.edge == "continuation"]
 
     def ends(self) -> list[int]:
         """Where branches end that are not pruned, the newest last."""
@@ -559,15 +559,17 @@ class LoomTree:
 
     def _first_version(self, node: Node, marks: Marks) -> Node:
         """The node that this one is a version of; itself where it is none."""
-        if marks.hung.first:
-            return self.node(marks.hung.first)
+        if marks.edge_mark.first:
+            return self.node(marks.edge_mark.first)
         passed = {node.id}
-        while marks.hung.edge == "version" and marks.hung.edited_from not in passed:  # a tree from elsewhere may say anything
-            passed.add(marks.hung.edited_from)
-            node = self.node(marks.hung.edited_from)
+        while (
+            marks.edge_mark.edge == "version" and marks.edge_mark.edited_from not in passed
+        ):  # a tree from elsewhere may say anything
+            passed.add(marks.edge_mark.edited_from)
+            node = self.node(marks.edge_mark.edited_from)
             marks = self.marks(node)
-            if marks.hung.first:
-                return self.node(marks.hung.first)
+            if marks.edge_mark.first:
+                return self.node(marks.edge_mark.first)
         return node
 
     def _parent(self, node: Node) -> Node | None:
@@ -582,13 +584,15 @@ class LoomTree:
             return ""
         whole = self._path(node)
         live = read_overlay(whole, self.stored.row, "dialogue", {}).path
-        return whole[len(live)].local if len(live) < len(whole) else ""
+        return whole[len(live)].short_id if len(live) < len(whole) else ""
 
     def _check_live(self, node: Node | None) -> None:
         """Behind what is pruned nothing is read, so nothing is said there."""
         if node is not None and (pruned := self._pruned_at(node)):
-            told = "is pruned" if pruned == node.local else f"was pruned with {pruned}"
-            raise ChoiceError(f"node {node.local} {told}, and nothing behind it is read; restore {pruned}, or go to another node")
+            told = "is pruned" if pruned == node.short_id else f"was pruned with {pruned}"
+            raise ChoiceError(
+                f"node {node.short_id} {told}, and nothing behind it is read; restore {pruned}, or go to another node"
+            )
 
 
 def _step(overlay: Overlay, node: Node, entry: Insertion | None, marks: Mapping[int, Marks]) -> Step:
@@ -619,7 +623,9 @@ def _rewritten(node: Node, old: Message, text: str, role: Role | None, author: s
     """A message that says something else; the result of a call stays its result."""
     if old.role == "tool":
         if len(old.results) != 1 or len(old.parts) != 1:
-            raise ChoiceError(f"message {node.local} holds {len(old.results)} results and cannot be edited; edit what follows it")
+            raise ChoiceError(
+                f"message {node.short_id} holds {len(old.results)} results and cannot be edited; edit what follows it"
+            )
         return replace(old, parts=(replace(old.results[0], parts=(Text(text),), carried=None),), carried=None)
     spoken = role if role and old.role in ("user", "assistant") else old.role
     return replace(old, role=spoken, parts=(Text(text),), author=author, carried=None)

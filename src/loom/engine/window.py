@@ -9,10 +9,11 @@ from loom.budget.counting import Counter
 from loom.budget.models import model_limit
 from loom.budget.profiles import SEEDS
 from loom.budget.zones import DEFAULTS, Budget, allocate_budget
+from loom.context.options import check_options
 from loom.context.policy import policy as find_policy
 from loom.context.sections import Section
 from loom.context.summaries import summarize_old_messages
-from loom.context.weave import Context, build, check_wish, gather
+from loom.context.weave import Context, build, gather
 from loom.conversation.message import Conversation, Message, Text
 from loom.engine.mapping import one_map
 
@@ -64,7 +65,7 @@ class ContextWindow:
             reserve = options.get("reserved_output", min(DEFAULTS["reserved_output"], window // 4))
         given, _ = gather(messages, None, None)
         given = _with_one_system_text(given, system_prompt, policy.separator)
-        wish = check_wish(model, window, reserve, policy, sections, None, 1.0, zones)
+        wish = check_options(model=model, window=window, reserve_output=reserve, policy=policy, sections=sections, zones=zones)
         if project_path is not None:
             wish = replace(wish, sections=(*wish.sections, *one_map(wish, given, project_path)))
         return BuiltMessages(build(given, replace(wish, bare=True), (), None))

@@ -122,7 +122,7 @@ class Written:
             self.keep_working(counted)
 
     @checks_arguments
-    def graft(
+    def append_at(
         self,
         message: Message,
         behind: Node | None,
@@ -145,7 +145,7 @@ class Written:
             check_number("when the writer last looked", seen)
         draft = Draft(message, gate_counter(None).count_message(message), check_name("generation", generation))
         try:
-            row, node = self._store.growth.graft(
+            row, node = self._store.growth.append_at(
                 self.row,
                 behind,
                 draft,
@@ -196,7 +196,7 @@ class Written:
         text = self.drafted
         if not text:
             return None
-        return self.graft(Message("user", (Text(text),), self.row.agent), self.path.end, move=True, commits=True)
+        return self.append_at(Message("user", (Text(text),), self.row.agent), self.path.end, move=True, commits=True)
 
     def choose(self, first: str, version: str) -> None:
         """Let this version stand for the node that it was edited from; the node itself, to undo all edits."""
@@ -315,7 +315,7 @@ class Written:
     adrafted = async_value(drafted)
     aexport = async_lines(export)
     afork = async_form(fork)
-    agraft = async_form(graft)
+    aappend_at = async_form(append_at)
     akeep_working = async_form(keep_working)
     apurge = async_form(purge)
     arefresh = async_form(refresh)
@@ -330,7 +330,7 @@ class Written:
     def _on_path(self, path: Path, name: str) -> Node:
         node = self._node(name)
         if not path.holds(node.seq, node.depth):
-            raise ChoiceError(f"node {node.local} cannot be pinned: it is not on the path of session {self.id}")
+            raise ChoiceError(f"node {node.short_id} cannot be pinned: it is not on the path of session {self.id}")
         return node
 
     def _now(self, row: SessionRow, nodes: Sequence[Node] = ()) -> Self:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from loom.project.files import is_generated, read_text
 from loom.project.languages import parse
-from loom.project.symbols import Definition, Kind, Parsed
+from loom.project.symbols import Definition, Kind, ParsedFile
 from loom.project.terms import terms_in, terms_of
 
 MOST_TERMS = 20_000  # of one file; a table of data has no end of them
@@ -30,7 +30,7 @@ class Entry(Struct, frozen=True, gc=False):
     """
 
     path: str
-    parsed: Parsed = Parsed()
+    parsed: ParsedFile = ParsedFile()
     terms: dict[str, int] = {}
     bodies: tuple[dict[str, int], ...] = ()
     lines: int = 0
@@ -56,8 +56,8 @@ def entry_of(path: str, text: str | None) -> Entry:
     if is_generated(path, text):
         definitions = parsed.definitions[:MOST_GENERATED]
         names = terms_of(" ".join(definition.name for definition in definitions))
-        return Entry(path, Parsed(parsed.language, definitions), names, ({},) * len(definitions), lines, tokens)
-    said, bodies = _said(text, parsed.definitions)
+        return Entry(path, ParsedFile(parsed.language, definitions), names, ({},) * len(definitions), lines, tokens)
+    said, bodies = _count_terms_by_definition(text, parsed.definitions)
     terms, counts = dict(Counter(said)), tuple(dict(Counter(body)) for body in bodies)
     if len(terms) > MOST_TERMS:
         terms = dict(islice(terms.items(), MOST_TERMS))
@@ -65,7 +65,7 @@ def entry_of(path: str, text: str | None) -> Entry:
     return Entry(path, parsed, terms, counts, lines, tokens)
 
 
-def _said(text: str, definitions: Sequence[Definition]) -> tuple[list[str], list[list[str]]]:
+def _count_terms_by_definition(text: str, definitions: Sequence[Definition]) -> tuple[list[str], list[list[str]]]:
     """The terms of a text, and those of each definition. The text is cut where one begins or ends, and read once."""
     if not definitions:
         return terms_in(text), []
@@ -96,7 +96,7 @@ def _said(text: str, definitions: Sequence[Definition]) -> tuple[list[str], list
 # Bytes
 
 
-class _Packed(Struct, array_like=True, gc=False):
+class _PackedEntry(Struct, array_like=True, gc=False):
     """An entry without its path. Bodies name their terms by their place among those of the file, one body behind the other."""
 
     language: str
@@ -111,13 +111,13 @@ class _Packed(Struct, array_like=True, gc=False):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decoder = msgspec.msgpack.Decoder(_Packed)
+_decoder = msgspec.msgpack.Decoder(_PackedEntry)
 
 
-def packed(entry: Entry) -> bytes:
+def pack_entry(entry: Entry) -> bytes:
     place = {term: n for n, term in enumerate(entry.terms)}
     return _encode(
-        _Packed(
+        _PackedEntry(
             entry.parsed.language,
             [(one.name, one.kind, one.signature, one.start, one.stop, one.parent) for one in entry.parsed.definitions],
             entry.parsed.references,
@@ -131,7 +131,7 @@ def packed(entry: Entry) -> bytes:
     )
 
 
-def unpacked(path: str, data: bytes, words: dict[str, str]) -> Entry:
+def unpack_entry(path: str, data: bytes, words: dict[str, str]) -> Entry:
     """The entry of a path. `words` holds each word once for all entries that are read with it. Raises where data is damaged."""
     held = _decoder.decode(data)
     once = words.setdefault
@@ -147,7 +147,7 @@ def unpacked(path: str, data: bytes, words: dict[str, str]) -> Entry:
     references = {once(name, name): count for name, count in held.references.items()}
     return Entry(
         path,
-        Parsed(held.language, definitions, references),
+        ParsedFile(held.language, definitions, references),
         dict(zip(terms, held.terms.values(), strict=True)),
         tuple(dict(zip(body_terms[start:stop], held.counts[start:stop], strict=True)) for start, stop in pairwise(ends)),
         held.lines,

@@ -33,7 +33,7 @@ _LONG_LINES, _LONGEST_LINE = 300, 20_000
 _PROSE = frozenset((".md", ".markdown", ".rst", ".txt", ".adoc", ".tex", ".org"))
 
 
-class Found(Struct, frozen=True, gc=False):
+class FoundFile(Struct, frozen=True, gc=False):
     """A file of a project: its path below the root with /, its size in bytes, and when it was changed, in nanoseconds.
 
     `changed` is what programs may set as they like; `noticed` is when the system last saw a change of any kind.
@@ -45,10 +45,10 @@ class Found(Struct, frozen=True, gc=False):
     noticed: int = 0
 
 
-def listed(root: Path) -> list[Found]:
+def list_files(root: Path) -> list[FoundFile]:
     """The files of a project, sorted by path. Nothing where the root is not a folder that can be read."""
     top = os.fspath(root)
-    found = _listed_by_git(top) or _walked(top)
+    found = _list_by_git(top) or _walk_folders(top)
     return [found[path] for path in sorted(found)]
 
 
@@ -58,7 +58,7 @@ def read_text(root: Path, path: str) -> str | None:
         held = _bytes_of(os.fspath(root), path)
     except (OSError, ValueError):  # a name with a NUL in it is a ValueError
         return None
-    text = None if held is None else _decoded(held)
+    text = None if held is None else _decode_text(held)
     if text is None or "\r" not in text:
         return text
     return text.replace("\r\n", "\n").replace("\r", "\n")
@@ -97,9 +97,9 @@ _GENERATED_HEAD = re.compile(
 # Listing
 
 
-def _listed_by_git(root: str) -> dict[str, Found]:
+def _list_by_git(root: str) -> dict[str, FoundFile]:
     """What git keeps and what it does not ignore; nothing where there is no git or no repository, or where it knows of no file."""
-    found: dict[str, Found] = {}
+    found: dict[str, FoundFile] = {}
     inside = os.path.realpath(root)
     folders = [""]  # the repository, then its submodules
     folders_inside: dict[str, bool] = {}
@@ -121,7 +121,7 @@ def _listed_by_git(root: str) -> dict[str, Found]:
             if not folders_inside[above]:
                 continue
             if stat.S_ISREG(seen.st_mode):
-                found[path] = Found(path, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
+                found[path] = FoundFile(path, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
             elif stat.S_ISDIR(seen.st_mode) and os.path.lexists(f"{root}/{path}/.git"):
                 folders.append(path)
     return found
@@ -139,9 +139,9 @@ def _git_names(folder: str) -> Iterator[tuple[bool, str]]:
             yield not line.startswith(b"?"), name
 
 
-def _walked(root: str) -> dict[str, Found]:
+def _walk_folders(root: str) -> dict[str, FoundFile]:
     """What a walk finds that no .gitignore excludes. Repositories inside are listed by git, or not at all."""
-    found: dict[str, Found] = {}
+    found: dict[str, FoundFile] = {}
     inside = os.path.realpath(root)
     folders: deque[tuple[str, tuple[_Rules, ...]]] = deque([("", _rules(root, "", ".git/info/exclude"))])
     while folders and len(found) < MOST:
@@ -153,8 +153,8 @@ def _walked(root: str) -> dict[str, Found]:
             continue
         if folder and ".git" in children:
             found |= {
-                (path := f"{folder}/{one.path}"): Found(path, one.size, one.changed, one.noticed)
-                for one in _listed_by_git(f"{root}/{folder}").values()
+                (path := f"{folder}/{one.path}"): FoundFile(path, one.size, one.changed, one.noticed)
+                for one in _list_by_git(f"{root}/{folder}").values()
             }
             continue
         if ".gitignore" in children:
@@ -172,7 +172,7 @@ def _walked(root: str) -> dict[str, Found]:
             except OSError:
                 continue
             if stat.S_ISREG(seen.st_mode) and not _is_ignored(path, rules):
-                found[path] = Found(path, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
+                found[path] = FoundFile(path, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
     return found
 
 
@@ -264,7 +264,7 @@ def _bytes_of(root: str, path: str) -> bytes | None:
         os.close(handle)
 
 
-def _decoded(held: bytes) -> str | None:
+def _decode_text(held: bytes) -> str | None:
     for mark, name in _MARKS:
         if held.startswith(mark):
             return held[len(mark) :].decode(name, "replace")

@@ -28,8 +28,8 @@ from typing import cast
 
 from msgspec import Struct, structs
 
-from loom.project.linewise import LONGEST_NAME, LONGEST_PATH, LONGEST_SIGNATURE, defined_by_lines, one_line
-from loom.project.symbols import Definition, Kind, Parsed
+from loom.project.linewise import LONGEST_NAME, LONGEST_PATH, LONGEST_SIGNATURE, one_line, parse_by_lines
+from loom.project.symbols import Definition, Kind, ParsedFile
 
 try:
     from tree_sitter import Language, Node, Parser, Point, Query, QueryCursor
@@ -89,10 +89,10 @@ GRAMMARS = {
 }
 
 
-def parsed_by_grammar(name: str, language: str, text: str, is_header: bool) -> Parsed | None:
+def parse_by_grammar(name: str, language: str, text: str, is_header: bool) -> ParsedFile | None:
     """What a text defines and uses; None where the grammar is not installed, or would take too long."""
     source = text.encode(errors="replace")
-    loaded = _loaded(name)
+    loaded = _load_grammar(name)
     if loaded is None or len(source) > LARGEST or _is_no_code(source):
         return None
     if not source.endswith(b"\n"):
@@ -107,14 +107,14 @@ def parsed_by_grammar(name: str, language: str, text: str, is_header: bool) -> P
         definitions = [one for one in definitions if _is_name(one.name)]
     if language == "elixir":
         definitions = _clauses_joined(definitions)
-    if root.has_error and (missed := _missed(root, language, code.decode(errors="replace"), definitions)):
+    if root.has_error and (missed := _find_missed(root, language, code.decode(errors="replace"), definitions)):
         names += [one.name.encode() for one in missed]
-        definitions = _joined(definitions, missed)
+        definitions = _join_definitions(definitions, missed)
     uses = Counter((_ASKING_WORDS if language in _ASKING else _WORDS).findall(source))
     uses.subtract(names)
     # Sorted, because what is made of a file should be the same each time.
     kept = sorted([item for item in uses.items() if item[1] > 0 and len(item[0]) <= LONGEST_NAME])
-    return Parsed(language, tuple(definitions), {name.decode(errors="replace"): count for name, count in kept})
+    return ParsedFile(language, tuple(definitions), {name.decode(errors="replace"): count for name, count in kept})
 
 
 _WORDS = re.compile(rb"[A-Za-z_$\x80-\xff][A-Za-z_0-9$\x80-\xff]++")
@@ -139,7 +139,7 @@ def _is_name(name: str) -> bool:
 
 
 @cache
-def _loaded(name: str) -> tuple[Language, Query] | None:
+def _load_grammar(name: str) -> tuple[Language, Query] | None:
     if not HAS_GRAMMARS:
         return None
     grammar = GRAMMARS[name]
@@ -466,10 +466,10 @@ def _arity(definition: Definition) -> int:
 # What a grammar could not read
 
 
-def _missed(root: Node, language: str, text: str, known: Iterable[Definition]) -> list[Definition]:
+def _find_missed(root: Node, language: str, text: str, known: Iterable[Definition]) -> list[Definition]:
     """What lines define where a tree is broken, under names that the grammar found nowhere."""
     names = {one.name for one in known}
-    by_lines = [one for one in defined_by_lines(language, text).definitions if one.name not in names]
+    by_lines = [one for one in parse_by_lines(language, text).definitions if one.name not in names]
     if not by_lines or len(by_lines) > _MOST_MISSED:
         return []
     lines = text.split("\n")
@@ -479,7 +479,7 @@ def _missed(root: Node, language: str, text: str, known: Iterable[Definition]) -
 _MOST_MISSED = 2000
 
 
-def _joined(known: Iterable[Definition], missed: Iterable[Definition]) -> list[Definition]:
+def _join_definitions(known: Iterable[Definition], missed: Iterable[Definition]) -> list[Definition]:
     """Both in the order of the text. What was found without its body goes as far as what was missed in it."""
     last = {one.parent: one.stop for one in missed if one.parent}
     held = [structs.replace(one, stop=max(one.stop, last.get(one.path, 0))) if one.kind in _HOLDERS else one for one in known]

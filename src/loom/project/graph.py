@@ -20,7 +20,7 @@ _ROUNDS = 12
 Numbers = NDArray[np.int64]
 
 
-class _Held(Struct, frozen=True):
+class _FileNames(Struct, frozen=True):
     """What one file defines and what it uses of others and how often, by the numbers of the names."""
 
     entry: Entry
@@ -34,24 +34,26 @@ class Graph:
 
     def __init__(self, entries: Mapping[str, Entry], before: "Graph | None" = None) -> None:
         self._numbers: defaultdict[str, int] = before._numbers if before else defaultdict(count().__next__)
-        held = before._held if before else {}
-        self._held: dict[str, _Held] = {path: _kept(held.get(path), entry) or self._hold(entry) for path, entry in entries.items()}
+        held = before._files if before else {}
+        self._files: dict[str, _FileNames] = {
+            path: _reuse(held.get(path), entry) or self._hold(entry) for path, entry in entries.items()
+        }
         self._sources = self._targets = self._names = np.zeros(0, np.int64)
         self._weights = np.zeros(0)
-        self._connect(list(self._held.values()))
+        self._connect(list(self._files.values()))
 
-    def _hold(self, entry: Entry) -> _Held:
+    def _hold(self, entry: Entry) -> _FileNames:
         number = self._numbers.__getitem__
         defined = {definition.name for definition in entry.parsed.definitions}
         used = {name: times for name, times in entry.parsed.references.items() if name not in defined}
-        return _Held(
+        return _FileNames(
             entry,
             np.fromiter(map(number, defined), np.int64, len(defined)),
             np.fromiter(map(number, used), np.int64, len(used)),
             np.fromiter(used.values(), np.int64, len(used)),
         )
 
-    def _connect(self, files: list[_Held]) -> None:
+    def _connect(self, files: list[_FileNames]) -> None:
         """The edges from who uses a name to who defines it. A name that few define says more, so it is worth more."""
         if not files:
             return
@@ -78,13 +80,13 @@ class Graph:
         key = self._targets * len(self._numbers) + self._names
         keys, place = np.unique(key, return_inverse=True)
         sums = np.bincount(place, self._sure(), len(keys)).tolist()
-        paths, names = list(self._held), list(self._numbers)
+        paths, names = list(self._files), list(self._numbers)
         targets, numbers = (part.tolist() for part in np.divmod(keys, max(1, len(names))))
         return {(paths[target], names[number]): total for target, number, total in zip(targets, numbers, sums, strict=True)}
 
     def _sure(self) -> Floats:
         """How sure it is that one file means the other by a name: by how much else it uses of it, and whether it is any word."""
-        _, place, shared = np.unique(self._sources * len(self._held) + self._targets, return_inverse=True, return_counts=True)
+        _, place, shared = np.unique(self._sources * len(self._files) + self._targets, return_inverse=True, return_counts=True)
         squared = shared[place] ** 2.0
         is_word = np.fromiter(map(_is_word, self._numbers), bool, len(self._numbers))
         sure: Floats = squared / (squared + DOUBT) * np.where(is_word[self._names], WORD, 1.0)
@@ -115,5 +117,5 @@ def _is_word(name: str) -> bool:
     return "_" not in bare and (bare[1:].islower() or bare.isupper())
 
 
-def _kept(held: _Held | None, entry: Entry) -> _Held | None:
+def _reuse(held: _FileNames | None, entry: Entry) -> _FileNames | None:
     return held if held and held.entry is entry else None

@@ -19,10 +19,10 @@ import msgspec
 from msgspec import structs
 
 from loom.errors import ChoiceError, StoreError
-from loom.project.entries import Entry, digest_of, packed, unpacked
-from loom.project.files import Found, listed, read_text
+from loom.project.entries import Entry, digest_of, pack_entry, unpack_entry
+from loom.project.files import FoundFile, list_files, read_text
 from loom.project.git import git
-from loom.project.index_file import IndexFile, Row, Seen, cache_folder
+from loom.project.index_file import IndexFile, Row, SeenFile, cache_folder
 from loom.project.workers import Fresh, read_all
 
 TICK = 2 * 10**9  # nanoseconds within which two changes may have the same time on some file system
@@ -66,7 +66,7 @@ class Index:
         self.version = 0
         self.notes = notes
         self._file = file
-        self._seen: dict[str, Seen] = {}
+        self._seen: dict[str, SeenFile] = {}
         self._last = 0
         self._words: dict[str, str] = {}
         self._unsaved: set[str] = set()  # paths that the file does not know as they are here, or should no longer know
@@ -82,7 +82,7 @@ class Index:
         """
         with self._updating:
             now = time.time_ns()
-            found = listed(self.root)
+            found = list_files(self.root)
             fresh = self._fresh(found, now)
             if fresh or len(found) != len(self._seen):
                 self._read(found, fresh, now, progress)
@@ -92,7 +92,7 @@ class Index:
 
     # What changed
 
-    def _fresh(self, found: Iterable[Found], now: int) -> list[Found]:
+    def _fresh(self, found: Iterable[FoundFile], now: int) -> list[FoundFile]:
         """The files that are not as they were: as far as one sees, and where that proves nothing, as far as one reads."""
         fresh = []
         went_back = now < self._last
@@ -110,7 +110,7 @@ class Index:
                     self._confirmed.add(one.path)
         return fresh
 
-    def _read(self, found: Sequence[Found], fresh: Sequence[Found], now: int, progress: Progress | None) -> None:
+    def _read(self, found: Sequence[FoundFile], fresh: Sequence[FoundFile], now: int, progress: Progress | None) -> None:
         """Read the fresh files and forget those that are gone. Interrupted, it keeps what it has: the others are still fresh."""
         listing = {one.path: one for one in found}
         entries, seen = dict(self.entries), dict(self._seen)
@@ -125,7 +125,7 @@ class Index:
                     entries[path], seen[path] = one.entry, self._seen_now(listing[path], one, now)
                     self._unsaved.add(path)
                     if self._may_save():
-                        rows.append(Row(path, seen[path], one.data or packed(one.entry)))
+                        rows.append(Row(path, seen[path], one.data or pack_entry(one.entry)))
                     size += listing[path].size
                     if rows and size >= _BATCH_BYTES:
                         self._save(rows, ())
@@ -140,10 +140,10 @@ class Index:
         if progress and fresh:
             progress(len(fresh), len(fresh))
 
-    def _seen_now(self, found: Found, fresh: Fresh, now: int) -> Seen:
+    def _seen_now(self, found: FoundFile, fresh: Fresh, now: int) -> SeenFile:
         # What is unreadable or not there for a moment may come back as it was, so having seen it proves nothing.
         is_sure = fresh.digest or os.access(self.root / found.path, os.R_OK, effective_ids=os.access in os.supports_effective_ids)
-        return Seen(found.size, found.changed, found.noticed, now if is_sure else 0, fresh.digest)
+        return SeenFile(found.size, found.changed, found.noticed, now if is_sure else 0, fresh.digest)
 
     # On disk
 
@@ -157,7 +157,7 @@ class Index:
             return
         for row in rows:
             with suppress(ValueError, IndexError, msgspec.DecodeError):  # what cannot be read is as if it were not there
-                self.entries[row.path] = unpacked(row.path, row.data or b"", self._words)
+                self.entries[row.path] = unpack_entry(row.path, row.data or b"", self._words)
                 self._seen[row.path] = row.seen
                 self._last = max(self._last, row.seen.at)
 
@@ -166,7 +166,7 @@ class Index:
             if not self._may_save() or not (self._unsaved or self._confirmed):
                 return
             known = sorted(path for path in self._unsaved if path in self._seen)
-            rows = [Row(path, self._seen[path], packed(self.entries[path])) for path in known]
+            rows = [Row(path, self._seen[path], pack_entry(self.entries[path])) for path in known]
             rows += [Row(path, self._seen[path], None) for path in self._confirmed - self._unsaved if path in self._seen]
             if self._save(rows, self._unsaved - self._seen.keys()):
                 return

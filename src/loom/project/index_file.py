@@ -32,7 +32,7 @@ _SCHEMA = """
 """
 
 
-class Seen(Struct, frozen=True, gc=False):
+class SeenFile(Struct, frozen=True, gc=False):
     """How a file was: its size, its times of change, when these were seen with this content (nanoseconds), the content's digest."""
 
     size: int
@@ -46,7 +46,7 @@ class Row(Struct, frozen=True, gc=False):
     """A file in the index. Without data only when it was seen is new."""
 
     path: str
-    seen: Seen
+    seen: SeenFile
     data: bytes | None
 
 
@@ -59,11 +59,11 @@ class IndexFile:
 
     def load(self) -> list[Row]:
         """All rows that are whole and made by this very version of Loom and its grammars, by path."""
-        with self._told():
+        with self._raise_store_errors():
             if not self._path.exists():
                 return []
             try:
-                with self._opened() as connection:
+                with self._open() as connection:
                     return self._rows(connection)
             except _DAMAGED:
                 self._discard()
@@ -71,10 +71,10 @@ class IndexFile:
 
     def save(self, rows: Iterable[Row], gone: Iterable[str]) -> bool:
         """Write rows and remove others, all or nothing. False: the file was damaged and is gone, so all rows are wanted."""
-        with self._told():
+        with self._raise_store_errors():
             self._make()
             try:
-                with self._opened() as connection:
+                with self._open() as connection:
                     self._write(connection, rows, gone)
                 return True
             except _DAMAGED:
@@ -95,7 +95,7 @@ class IndexFile:
         rows = []
         for path, size, changed, noticed, at, digest, total, data, data_total in found:
             with suppress(TypeError, AttributeError):  # damage may change a value into one of another type
-                seen = Seen(size, changed, noticed, at, digest)
+                seen = SeenFile(size, changed, noticed, at, digest)
                 if total == _sum(path, seen) and data_total == crc32(data, crc32(digest)):
                     rows.append(Row(path, seen, data))
         return rows
@@ -128,7 +128,7 @@ class IndexFile:
             raise
 
     @contextmanager
-    def _opened(self) -> Iterator[apsw.Connection]:
+    def _open(self) -> Iterator[apsw.Connection]:
         """A connection for one look or one change: none is left open for a fork to inherit."""
         with closing(apsw.Connection(os.fspath(self._path), flags=apsw.SQLITE_OPEN_READWRITE)) as connection:
             connection.set_busy_timeout(int(BUSY_SECONDS * 1000))
@@ -147,7 +147,7 @@ class IndexFile:
                 os.unlink(f"{self._path}{end}")
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _raise_store_errors(self) -> Iterator[None]:
         """Errors of SQLite and of the system as one line for whoever wonders why each start takes long."""
         try:
             yield
@@ -161,7 +161,7 @@ class IndexFile:
             ) from error
 
 
-def _sum(path: str, seen: Seen) -> int:
+def _sum(path: str, seen: SeenFile) -> int:
     return crc32(f"{path}\0{seen.size} {seen.changed} {seen.noticed} {seen.at} ".encode() + seen.digest)
 
 

@@ -3,25 +3,25 @@
 import re
 from functools import cache
 
-from loom.project.grammars import GRAMMARS, parsed_by_grammar
-from loom.project.linewise import defined_by_lines, forms
-from loom.project.python_lines import parsed_by_lines
-from loom.project.symbols import Parsed
+from loom.project.grammars import GRAMMARS, parse_by_grammar
+from loom.project.linewise import forms, parse_by_lines
+from loom.project.python_lines import parse_python_lines
+from loom.project.symbols import ParsedFile
 
 
-def parse(path: str, text: str) -> Parsed:
+def parse(path: str, text: str) -> ParsedFile:
     """What a file defines and uses. Of a text in no language that is known: nothing, and its language is ""."""
     language = language_of(path, text)
     if not language:
-        return Parsed()
-    if language == "python" and (parsed := parsed_by_lines(text)):
+        return ParsedFile()
+    if language == "python" and (parsed := parse_python_lines(text)):
         return parsed
     ending = _ending(path)
     if ending in _PAGES:
         text = _script_of(text)
     grammar = "tsx" if ending == ".tsx" or (language == "javascript" and _FLOW.search(text, 0, 1000)) else language
-    parsed = parsed_by_grammar(grammar, language, text, ending in _HEADERS) if grammar in GRAMMARS else None
-    return parsed or defined_by_lines(language, text)
+    parsed = parse_by_grammar(grammar, language, text, ending in _HEADERS) if grammar in GRAMMARS else None
+    return parsed or parse_by_lines(language, text)
 
 
 def language_of(path: str, text: str) -> str:

@@ -8,7 +8,7 @@ from typing import cast
 
 from msgspec import Struct
 
-from loom.project.symbols import Definition, Kind, Parsed
+from loom.project.symbols import Definition, Kind, ParsedFile
 
 LONGEST_SIGNATURE = 200
 LONGEST_NAME = 200
@@ -25,7 +25,7 @@ class Form(Struct, frozen=True):
     flat: bool
 
 
-def shortened(signature: str) -> str:
+def shorten_signature(signature: str) -> str:
     return signature if len(signature) <= LONGEST_SIGNATURE else signature[: LONGEST_SIGNATURE - 1] + "…"
 
 
@@ -35,7 +35,7 @@ def one_line(declared: str, is_cut: bool = False) -> str:
     if "\n" in text or is_cut:
         text = _LOOSE.sub("", " ".join(text.split()))
     text = " ".join(text.split())
-    return shortened(_TAIL.sub("", text) if text[-1:] in _TAILS else text)
+    return shorten_signature(_TAIL.sub("", text) if text[-1:] in _TAILS else text)
 
 
 _LOOSE = re.compile(r"(?<=[(\[]) |,? (?=[)\]])| (?=,)")  # what breaking a declaration into lines leaves
@@ -59,15 +59,15 @@ def forms() -> dict[str, Form]:
     return made
 
 
-def defined_by_lines(language: str, text: str) -> Parsed:
+def parse_by_lines(language: str, text: str) -> ParsedFile:
     """What the lines of a text define, and names that are called in it."""
     form = forms().get(language)
     if form is None:
-        return Parsed(language)
+        return ParsedFile(language)
     definitions = tuple(_definitions(_pattern(language), form.flat, text))
     uses = Counter(_USE.findall(text))
     uses.subtract(definition.name for definition in definitions if definition.name in uses)
-    return Parsed(language, definitions, {name: count for name, count in sorted(uses.items()) if count > 0})
+    return ParsedFile(language, definitions, {name: count for name, count in sorted(uses.items()) if count > 0})
 
 
 # Patterns
@@ -110,7 +110,7 @@ def _pattern(language: str) -> re.Pattern[str]:
 # Definitions
 
 
-class _Open:
+class _OpenDefinition:
     """A definition whose end is not known yet."""
 
     __slots__ = ("indent", "kind", "name", "parent", "path", "signature", "start", "stop")
@@ -123,8 +123,8 @@ class _Open:
 
 
 def _definitions(pattern: re.Pattern[str], flat: bool, text: str) -> list[Definition]:
-    made: list[_Open] = []
-    within: list[_Open] = []
+    made: list[_OpenDefinition] = []
+    within: list[_OpenDefinition] = []
     last = 0  # the last line that was not blank
     for number, line in enumerate(text.split("\n", _MOST_LINES)[:_MOST_LINES], 1):
         bare = line.strip()
@@ -137,7 +137,7 @@ def _definitions(pattern: re.Pattern[str], flat: bool, text: str) -> list[Defini
                 within.pop().stop = last
         last = number
         if found:
-            one = _opened(found, within[-1] if within else None, line, number, indent)
+            one = _open_definition(found, within[-1] if within else None, line, number, indent)
             if flat and made and (made[-1].path, made[-1].kind) == (one.path, one.kind):
                 one = made.pop()  # another clause of the same
             made.append(one)
@@ -147,7 +147,7 @@ def _definitions(pattern: re.Pattern[str], flat: bool, text: str) -> list[Defini
     return [Definition(one.name, _kind(one), one.signature, one.start, one.stop, one.parent) for one in made if one.kind != "scope"]
 
 
-def _opened(found: re.Match[str], outer: _Open | None, line: str, number: int, indent: int) -> _Open:
+def _open_definition(found: re.Match[str], outer: _OpenDefinition | None, line: str, number: int, indent: int) -> _OpenDefinition:
     groups = {key: value for key, value in found.groupdict().items() if value}
     key = next(key for key in groups if key.startswith("name_"))
     *before, name = [part for part in _PARTS.split(groups[key]) if part] or [groups[key]]
@@ -155,8 +155,8 @@ def _opened(found: re.Match[str], outer: _Open | None, line: str, number: int, i
     before = [value for key, value in groups.items() if key.startswith("parent_")] + before
     if (outer and outer.kind in ("class", "interface", "type", "scope") and kind == "function") or (before and kind == "function"):
         kind = "method"
-    return _Open(kind, name, ".".join(([outer.path] if outer else []) + before), line, number, indent)
+    return _OpenDefinition(kind, name, ".".join(([outer.path] if outer else []) + before), line, number, indent)
 
 
-def _kind(one: _Open) -> Kind:
+def _kind(one: _OpenDefinition) -> Kind:
     return cast(Kind, "function" if one.kind == "method" and not one.parent else one.kind)

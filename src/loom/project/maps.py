@@ -19,7 +19,7 @@ from loom.errors import ChoiceError, describe
 from loom.project.entries import Entry
 from loom.project.grammars import HAS_GRAMMARS, NO_GRAMMARS
 from loom.project.index import Index, Progress, newest_commit, open_index
-from loom.project.rank import Asked, Ranked, ranked
+from loom.project.rank import MapRequest, RankedFile, rank_files
 from loom.project.render import Count, Map, printable, render_map
 from loom.project.seed_map import seed_map
 from loom.project.source import packed_map
@@ -34,20 +34,20 @@ _ASKED = 8  # requests whose ranking is kept, while nothing changes
 Digests = Mapping[str, Mapping[str, str]]  # the names that a map shows by path, and how what has them was declared, as digests
 
 
-class Sight(Struct, frozen=True, gc=False):
+class RankedProject(Struct, frozen=True, gc=False):
     """A project as it stands, and what of it matters for a request."""
 
     root: str
-    asked: Asked
+    asked: MapRequest
     entries: dict[str, Entry]
-    ranked: list[Ranked]
+    ranked: list[RankedFile]
     notes: tuple[str, ...] = ()
 
-    def whole(self, tokens: int, count: Count) -> Map:
+    def draw_map(self, tokens: int, count: Count) -> Map:
         """The map of all that matters, in at most so many tokens. It may stand for long, so there is no source in it."""
         return render_map(self.ranked, tokens, count)
 
-    def in_seed_form(self, tokens: int, count: Count) -> Map:
+    def draw_seed_map(self, tokens: int, count: Count) -> Map:
         """The same as seed 000 draws it; it measures by bytes, so it may have to take less."""
         if tokens < 1:
             return Map()
@@ -59,23 +59,23 @@ class Sight(Struct, frozen=True, gc=False):
                 return replace(made, tokens=counted)
             size = min(size - 1, size * tokens // counted)
 
-    def shown(self, made: Map) -> dict[str, dict[str, str]]:
+    def digest_map(self, made: Map) -> dict[str, dict[str, str]]:
         """What a map shows, to be compared with what is there later."""
-        return {file.path: _declared(self.entries[file.path], map(_last, file.symbols)) for file in made.files}
+        return {file.path: _digest_declarations(self.entries[file.path], map(_last, file.symbols)) for file in made.files}
 
-    def beyond(self, shown: Digests, tokens: int, count: Count) -> str:
+    def draw_news(self, shown: Digests, tokens: int, count: Count) -> str:
         """What matters most now and a map from before does not show, or shows as it no longer is, and what of that map is gone.
 
         Nothing where it is as it was.
         """
-        now = {path: _declared(self.entries[path], names) for path, names in shown.items() if path in self.entries}
+        now = {path: _digest_declarations(self.entries[path], names) for path, names in shown.items() if path in self.entries}
         gone = [printable(path) for path in shown if path not in now]
         gone += [printable(f"{name} of {path}") for path in now for name in shown[path] if name not in now[path]]
         told = f"{GONE}{', '.join(gone[:_MOST_GONE])}{f' and {len(gone) - _MOST_GONE} more' if len(gone) > _MOST_GONE else ''}"
         told = told if gone and count(told) <= tokens else ""
         left = tokens - (count(f"{told}\n\n") if told else 0)
         valid = {path: {name for name, mark in names.items() if shown[path][name] == mark} for path, names in now.items()}
-        news = [one for given in self.ranked if (one := _without(given, shown.get(given.path), valid.get(given.path, set())))]
+        news = [one for given in self.ranked if (one := _select_news(given, shown.get(given.path), valid.get(given.path, set())))]
         made = render_map(news, left, count, BEYOND) if news and left > 0 else Map()
         return "\n\n".join(filter(None, (made.text, told)))
 
@@ -84,7 +84,7 @@ def _last(symbol: str) -> str:
     return symbol.rpartition(".")[2]
 
 
-def _declared(entry: Entry, names: Iterable[str]) -> dict[str, str]:
+def _digest_declarations(entry: Entry, names: Iterable[str]) -> dict[str, str]:
     """For each of these names that a file defines a digest of how."""
     signatures: dict[str, list[str]] = {name: [] for name in names}
     for one in entry.parsed.definitions:
@@ -93,7 +93,7 @@ def _declared(entry: Entry, names: Iterable[str]) -> dict[str, str]:
     return {name: f"{crc32(to_json(found).encode()):x}" for name, found in signatures.items() if found}
 
 
-def _without(given: Ranked, shown: Mapping[str, str] | None, valid: Container[str]) -> Ranked | None:
+def _select_news(given: RankedFile, shown: Mapping[str, str] | None, valid: Container[str]) -> RankedFile | None:
     """The best of a file that matters and is not shown yet, and what is shown and no longer declared so; none where all is well."""
     pairs = list(zip(given.definitions, given.shares, strict=True))
     if shown is None:
@@ -116,10 +116,10 @@ class _Project:
         self.index = index
         self._looking = Lock()
         self._state: tuple[int, str] | None = None
-        self._sights: dict[Asked, Sight] = {}
-        self._maps: dict[tuple[Asked, int, Count], Map] = {}
+        self._sights: dict[MapRequest, RankedProject] = {}
+        self._maps: dict[tuple[MapRequest, int, Count], Map] = {}
 
-    def sight(self, asked: Asked, progress: Progress | None) -> Sight:
+    def rank(self, asked: MapRequest, progress: Progress | None) -> RankedProject:
         with self._looking:
             self.index.update(progress)
             state = (self.index.version, newest_commit(self.index.root))
@@ -129,12 +129,12 @@ class _Project:
                 self._maps.clear()
             if asked not in self._sights:
                 _make_room(self._sights)
-                made = ranked(self.index, asked)
-                self._sights[asked] = Sight(str(self.index.root), asked, self.index.entries, made, _notes_of(self.index))
+                made = rank_files(self.index, asked)
+                self._sights[asked] = RankedProject(str(self.index.root), asked, self.index.entries, made, _notes_of(self.index))
             return self._sights[asked]
 
-    def map(self, asked: Asked, tokens: int, count: Count, progress: Progress | None) -> Map:
-        sight = self.sight(asked, progress)
+    def map(self, asked: MapRequest, tokens: int, count: Count, progress: Progress | None) -> Map:
+        sight = self.rank(asked, progress)
         key = (asked, tokens, count)
         with self._looking:
             made = self._maps.get(key) if self._sights.get(asked) is sight else None
@@ -190,8 +190,8 @@ def project_map(
     if isinstance(touched, str) or not isinstance(touched, Iterable) or not all(isinstance(one, str) for one in touched):
         raise ChoiceError(f"touched must be a list of paths and names, found {describe(touched)}")
     _check_means(count, cache, progress)
-    asked = Asked(query=query, touched=tuple(touched))
-    return _opened(root, cache).map(asked, tokens, count or tokenizer("o200k_base"), progress)
+    asked = MapRequest(query=query, touched=tuple(touched))
+    return _open_project(root, cache).map(asked, tokens, count or tokenizer("o200k_base"), progress)
 
 
 @checks_arguments
@@ -201,17 +201,17 @@ def _check_means(count: Callable[[str], int] | None, cache: Path | None, progres
 
 def read_anew(root: "str | PathLike[str]", progress: Progress | None = None) -> int:
     """Bring the index of a project up to date; how many files were read."""
-    return _opened(root, None).index.update(progress)
+    return _open_project(root, None).index.update(progress)
 
 
-def look_at(root: "str | PathLike[str]", asked: Asked, cache: Path | None = None) -> Sight:
+def look_at(root: "str | PathLike[str]", asked: MapRequest, cache: Path | None = None) -> RankedProject:
     """A project as it stands now, and what of it matters for a request."""
-    return _opened(root, cache).sight(asked, None)
+    return _open_project(root, cache).rank(asked, None)
 
 
 def notes(root: "str | PathLike[str]", cache: Path | None = None) -> tuple[str, ...]:
     """What is to be known of the index that the last map was made from."""
-    return _notes_of(_opened(root, cache).index)
+    return _notes_of(_open_project(root, cache).index)
 
 
 def _notes_of(index: Index) -> tuple[str, ...]:
@@ -232,7 +232,7 @@ def find_root(root: "str | PathLike[str]") -> Path:
     return folder
 
 
-def _opened(root: "str | PathLike[str]", cache: Path | None) -> _Project:
+def _open_project(root: "str | PathLike[str]", cache: Path | None) -> _Project:
     folder = find_root(root)
     key = (folder.resolve(), cache)
     with _opening:

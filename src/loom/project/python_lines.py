@@ -12,7 +12,7 @@ from itertools import accumulate
 from msgspec import Struct
 
 from loom.project.linewise import LONGEST_NAME, LONGEST_PATH, one_line
-from loom.project.symbols import Definition, Kind, Parsed
+from loom.project.symbols import Definition, Kind, ParsedFile
 
 _MOST_SIGNS = 50_000  # in one statement
 _DEEPEST = 100
@@ -45,22 +45,22 @@ class _Unclear(Exception):
     """This text is better read by the grammar."""
 
 
-def parsed_by_lines(text: str) -> Parsed | None:
+def parse_python_lines(text: str) -> ParsedFile | None:
     """What a Python text defines and uses; None where the grammar should read it."""
     try:
-        code = _APART.sub(_taken_out, text)
+        code = _APART.sub(_blank_out, text)
         if "\f" in code or ("\n\t" in code and "\n " in code):
             return None
-        definitions = _Reading(text, code).definitions()
+        definitions = _PythonReader(text, code).definitions()
     except _Unclear:
         return None
     uses = Counter(_NAMES.findall(code))
     uses.subtract([definition.name for definition in definitions])
     kept = [item for item in uses.items() if item[1] > 0 and len(item[0]) <= LONGEST_NAME]
-    return Parsed("python", tuple(definitions), dict(sorted(kept)))
+    return ParsedFile("python", tuple(definitions), dict(sorted(kept)))
 
 
-def _taken_out(found: re.Match[str]) -> str:
+def _blank_out(found: re.Match[str]) -> str:
     held = found[0]
     if held[0] == "#":
         return "#"
@@ -80,7 +80,7 @@ def _dedent(indent: int) -> re.Pattern[str]:
     return re.compile(rf"\n(?=[ \t]{{0,{indent}}}+[^\s{_WITHIN}#)\]}}])")
 
 
-class _Open(Struct, frozen=True, gc=False):
+class _OpenScope(Struct, frozen=True, gc=False):
     """A class or a function, and where in the code it ends."""
 
     path: str
@@ -88,7 +88,7 @@ class _Open(Struct, frozen=True, gc=False):
     end: int
 
 
-class _Reading:
+class _PythonReader:
     """A text, and its code: the same lines without what strings and comments say."""
 
     def __init__(self, text: str, code: str) -> None:
@@ -99,7 +99,7 @@ class _Reading:
     def definitions(self) -> list[Definition]:
         code = self.code
         made: list[Definition] = []
-        around: list[_Open] = []
+        around: list[_OpenScope] = []
         decorated: tuple[int, str] | None = None
         row = at = done = counted = depth = 0
         for found in _BEGINS.finditer(code):
@@ -129,7 +129,7 @@ class _Reading:
                 end, last = self._block(row, start, colon, len(indent))
                 kind: Kind = "class" if keyword == "class" else "method" if around and around[-1].is_class else "function"
                 signature = self._signature(row, found.start(2) - start, start, colon, ":")
-                around.append(_Open(f"{parent}.{name}" if parent else name, kind == "class", end))
+                around.append(_OpenScope(f"{parent}.{name}" if parent else name, kind == "class", end))
             elif alias or function or (assigned and _CONSTANT.fullmatch(assigned)):
                 name = alias_name or assigned
                 kind = "type" if alias else "function" if function else "constant"

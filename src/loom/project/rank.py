@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 
 from loom.project.files import read_text
 from loom.project.index import Index, recency
-from loom.project.known import File, Known, Place, known_of, plain
-from loom.project.request import Frame, Request, understood
+from loom.project.lookup import File, Lookup, Place, lookup_of, plain
+from loom.project.request import Frame, RequestClues, read_request
 from loom.project.roles import Role
 from loom.project.symbols import Definition
-from loom.project.words import Floats, Numbers, Table, joined
+from loom.project.words import Floats, Numbers, WordTable, join_tables
 
 Relevance = Literal["high", "medium", "low"]
 
@@ -79,14 +79,14 @@ LEAST, ENOUGH = 2.0, 0.3  # times the mean that a file of these has; the share t
 _PARTS_OF_ONE = 2.0**32  # in which sums are counted
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class MapRequest(Struct, frozen=True, kw_only=True):
     """A request, and the paths and names that the conversation touched, newest last."""
 
     query: str = ""
     touched: tuple[str, ...] = ()
 
 
-class Ranked(Struct, frozen=True):
+class RankedFile(Struct, frozen=True):
     """A file with its share of all chances, and what it defines, best first, with the share of each within the file."""
 
     path: str
@@ -96,42 +96,42 @@ class Ranked(Struct, frozen=True):
     shares: tuple[float, ...] = ()
 
 
-def ranked(index: Index, asked: Asked) -> list[Ranked]:
+def rank_files(index: Index, asked: MapRequest) -> list[RankedFile]:
     """All files of an index, the best for a request first; without one, what matters most in the project."""
-    known = known_of(index)
-    request = _with_touched(understood(asked.query), asked.touched, known)
+    known = lookup_of(index)
+    request = _with_touched(read_request(asked.query), asked.touched, known)
     paths = [*request.paths, *reversed(asked.touched)]
-    if not (request.terms or request.names or any(known.meant(path)[1] for path in paths)):
+    if not (request.terms or request.names or any(known.find_files(path)[1] for path in paths)):
         return _by_importance(known)
-    return _Search(index, known, request, asked.touched).ranked()
+    return _Search(index, known, request, asked.touched).rank_files()
 
 
-def _with_touched(request: Request, touched: Sequence[str], known: Known) -> Request:
+def _with_touched(request: RequestClues, touched: Sequence[str], known: Lookup) -> RequestClues:
     """A request that also names what the conversation touched, the less the longer ago."""
     names = dict(request.names)
     for age, name in enumerate(reversed(touched)):
         last = name.rpartition(".")[2]
-        if known.called(last):
+        if known.find_definitions(last):
             names[last] = max(names.get(last, 0.0), TOUCHED * FADING**age)
     return replace(request, names=names)
 
 
 # Without a request
 
-_standing: WeakKeyDictionary[Known, Floats] = WeakKeyDictionary()
-_alone: WeakKeyDictionary[Known, list[Ranked]] = WeakKeyDictionary()
+_standing: WeakKeyDictionary[Lookup, Floats] = WeakKeyDictionary()
+_alone: WeakKeyDictionary[Lookup, list[RankedFile]] = WeakKeyDictionary()
 
 
-def _by_importance(known: Known) -> list[Ranked]:
+def _by_importance(known: Lookup) -> list[RankedFile]:
     found = _alone.get(known)
     if found is None:
         users = known.graph.users()
         own = {path: _importances(file, users) for path, file in known.files.items()}
-        _alone[known] = found = _shared(known, _importance(known), own, {}, SHARP_ALONE)
+        _alone[known] = found = _share_chances(known, _importance(known), own, {}, SHARP_ALONE)
     return list(found)
 
 
-def _importance(known: Known) -> Floats:
+def _importance(known: Lookup) -> Floats:
     """How much files matter whatever is asked for, from 0 to 1: what others use most, and what lies near the root."""
     found = _standing.get(known)
     if found is None:
@@ -142,7 +142,7 @@ def _importance(known: Known) -> Floats:
     return found
 
 
-def _worths(known: Known) -> Floats:
+def _worths(known: Lookup) -> Floats:
     """What is left of the score of each file by its role."""
     worths = (ROLES[known.roles[path]] * (1.0 if file.definitions else UNDEFINED) for path, file in known.files.items())
     return np.fromiter(worths, np.float64, len(known.files))
@@ -177,7 +177,7 @@ def _is_hidden(definition: Definition, language: str) -> bool:
 class _Search:
     """One request and what of the project answers to it."""
 
-    def __init__(self, index: Index, known: Known, request: Request, touched: Sequence[str]) -> None:
+    def __init__(self, index: Index, known: Lookup, request: RequestClues, touched: Sequence[str]) -> None:
         self.root, self.known, self.request = index.root, known, request
         words = request.terms.keys()
         self.hits = {path: words & file.entry.terms.keys() for path, file in known.files.items()}
@@ -191,10 +191,10 @@ class _Search:
         self._name_paths(touched)
         self._name_frames()
 
-    def ranked(self) -> list[Ranked]:
+    def rank_files(self) -> list[RankedFile]:
         known = self.known
         recent = _Later(lambda: recency(self.root))
-        said, roles = self._said(), self._roles()
+        said, roles = self._score_words(), self._roles()
         paths = list(known.files)
         best = np.argsort(-np.round(said * roles, 6), kind="stable")[:CANDIDATES]
         telling = (path for (path, _), weight in self.exact.items() if weight >= TELLING)
@@ -202,7 +202,7 @@ class _Search:
         own = self._definitions(looked_at)
         self._add_literals(own, [path for path in looked_at if roles[known.numbers[path]] == 1.0][:FOUND])
         self._add_neighbours(own)
-        scores = (said + self._beside(said, own)) * roles
+        scores = (said + self._score_definitions(said, own)) * roles
         scores = self._with_linked(scores, roles)
         says_little = np.count_nonzero(scores > 0) < CANDIDATES
         scores += STANDING * scores.max(initial=0.0) * _importance(known)
@@ -214,7 +214,7 @@ class _Search:
             return _by_importance(known)
         own = {path: given for path, given in own.items() if any(given)}
         rest = {one.path: one for one in _by_importance(known)} if says_little else {}
-        return _shared(known, scores / top, own, rest, SHARP)
+        return _share_chances(known, scores / top, own, rest, SHARP)
 
     def _weights(self) -> dict[str, float]:
         """How much each word of the request says in this project: one that few files have says more."""
@@ -230,17 +230,19 @@ class _Search:
         """The definitions that the request names."""
         found = {}
         for name, weight in self.request.names.items():
-            places = self.known.called(name)
+            places = self.known.find_definitions(name)
             for place in places:
                 found[place] = weight / (1 + log(len(places)))
         return found
 
     def _name_paths(self, touched: Sequence[str]) -> None:
         known = self.known
-        found = [(1.0, known.meant(path)) for path in self.request.paths]
+        found = [(1.0, known.find_files(path)) for path in self.request.paths]
         for age, spelled in enumerate(reversed(touched)):
-            meant = known.meant(spelled)
-            defined = [] if meant[1] else list(dict.fromkeys(path for path, _ in known.called(spelled.rpartition(".")[2])))
+            meant = known.find_files(spelled)
+            defined = (
+                [] if meant[1] else list(dict.fromkeys(path for path, _ in known.find_definitions(spelled.rpartition(".")[2])))
+            )
             found.append((TOUCHED * FADING**age, (1 / len(defined), defined) if defined else meant))
         for weight, (sure, paths) in found:
             for path in paths:
@@ -249,7 +251,7 @@ class _Search:
     def _name_frames(self) -> None:
         seen: defaultdict[str, float] = defaultdict(float)
         for frame in self.request.frames:
-            sure, found = self.known.meant(frame.path)
+            sure, found = self.known.find_files(frame.path)
             for path in found:
                 seen[path] += sure
                 for number in _in_frame(frame, self.known.files[path].definitions):
@@ -259,7 +261,7 @@ class _Search:
 
     # Files
 
-    def _said(self) -> Floats:
+    def _score_words(self) -> Floats:
         """BM25F over the words of each file, of its path and of the names that it defines."""
         numbers, starts = list[int](), list[int]()
         times, weights = list[float](), list[float]()
@@ -281,7 +283,7 @@ class _Search:
             found[numbers] = np.add.reduceat(np.rint(each * _PARTS_OF_ONE).astype(np.int64), starts) / _PARTS_OF_ONE
         return found
 
-    def _beside(self, said: Floats, own: dict[str, list[float]]) -> Floats:
+    def _score_definitions(self, said: Floats, own: dict[str, list[float]]) -> Floats:
         """What speaks for files beside their words: their best definitions, and that the request names them."""
         known = self.known
         beside = np.zeros(len(said))
@@ -324,9 +326,9 @@ class _Search:
         first = dict(zip(paths, [0, *stops], strict=False))
         weights = known.vocabulary.values(self.weights)
         inner = known.vocabulary.values(self._inner(frozenset[str]().union(*(one.longer for one in texts))))
-        scores = _in_bodies(joined([one.bodies for one in texts]), weights)
-        scores += _in_names(joined([one.names for one in texts]), weights, inner)
-        scores += _in_parents(joined([one.around for one in texts]), weights)
+        scores = _in_bodies(join_tables([one.bodies for one in texts]), weights)
+        scores += _in_names(join_tables([one.names for one in texts]), weights, inner)
+        scores += _in_parents(join_tables([one.around for one in texts]), weights)
         for places, worth in ((self.exact, EXACT), (self.frames, FRAME)):
             for (path, number), weight in places.items():
                 if path in first:
@@ -387,11 +389,11 @@ class _Search:
         wanted: dict[str, float] = {}
         for below, path, number in best:
             name = plain(known.definition((path, number)).name)
-            alike = len(known.alike(name))
+            alike = len(known.find_alike(name))
             if len(name) > 3 and alike <= COMMON:
                 wanted[name] = max(wanted.get(name, 0.0), -below / alike)
             for term in known.entries[path].bodies[number]:
-                places = known.alike(term)
+                places = known.find_alike(term)
                 if 0 < len(places) <= COMMON:
                     for place in places:
                         if place != (path, number) and place[0] in own:
@@ -415,7 +417,7 @@ class _Search:
                 yield from ((spelled[int(found[one])], (path, int(row))) for one, row in zip(at, rows, strict=True))
 
 
-def _in_bodies(table: Table, weights: Floats) -> Floats:
+def _in_bodies(table: WordTable, weights: Floats) -> Floats:
     """BM25 over the words of each definition's own lines."""
     found, rows = weights[table.words], table.rows
     lengths = 1 - OWN_LENGTH + OWN_LENGTH * _sums(rows, table.times, len(table.sizes)) / USUAL
@@ -425,7 +427,7 @@ def _in_bodies(table: Table, weights: Floats) -> Floats:
     return _sums(rows, found[at] * times * (SATURATION + 1) / (times + SATURATION), len(table.sizes))
 
 
-def _in_names(table: Table, weights: Floats, inner: Floats) -> Floats:
+def _in_names(table: WordTable, weights: Floats, inner: Floats) -> Floats:
     """The words of each name, and those inside of them; in a long name each says less."""
     rows, size = table.rows, len(table.sizes)
     found = weights[table.words]
@@ -435,7 +437,7 @@ def _in_names(table: Table, weights: Floats, inner: Floats) -> Floats:
     return worth
 
 
-def _in_parents(table: Table, weights: Floats) -> Floats:
+def _in_parents(table: WordTable, weights: Floats) -> Floats:
     rows, size = table.rows, len(table.sizes)
     found = weights[table.words]
     share = _sums(rows, found > 0, size) / np.maximum(1, table.sizes)
@@ -476,7 +478,9 @@ def _in_frame(frame: Frame, definitions: Sequence[Definition]) -> list[int]:
 # Shares
 
 
-def _shared(known: Known, scores: Floats, own: dict[str, list[float]], rest: dict[str, Ranked], sharp: float) -> list[Ranked]:
+def _share_chances(
+    known: Lookup, scores: Floats, own: dict[str, list[float]], rest: dict[str, RankedFile], sharp: float
+) -> list[RankedFile]:
     """Scores of files from 0 to 1 as chances, best first, with a label that says in which part of all chances a file is.
 
     What a file defines is in the order of `own`, or where that says nothing as it is in the `rest`.
@@ -487,8 +491,8 @@ def _shared(known: Known, scores: Floats, own: dict[str, list[float]], rest: dic
     chances = np.maximum(rounded[order], FLOOR) ** sharp
     each = chances / (chances.sum() or 1.0)
     before = np.cumsum(each) - each
-    ordered = _ordered(own)
-    found = list[Ranked]()
+    ordered = _order_definitions(own)
+    found = list[RankedFile]()
     for number, share, less in zip(order.tolist(), np.round(each, 9).tolist(), before.tolist(), strict=True):
         path, definitions = files[number].entry.path, files[number].definitions
         label = _label(less, len(found)) if share >= min(LEAST / len(files), ENOUGH) else "low"
@@ -499,7 +503,7 @@ def _shared(known: Known, scores: Floats, own: dict[str, list[float]], rest: dic
             definitions, shares = rest[path].definitions, rest[path].shares
         else:
             shares = (1 / len(definitions),) * len(definitions) if definitions else ()
-        found.append(Ranked(path, share, label, definitions, shares))
+        found.append(RankedFile(path, share, label, definitions, shares))
     return found
 
 
@@ -510,7 +514,7 @@ def _label(before: float, files: int) -> Relevance:
     return "medium" if before < MEDIUM and files < MOST_MEDIUM else "low"
 
 
-def _ordered(own: dict[str, list[float]]) -> dict[str, tuple[list[int], tuple[float, ...]]]:
+def _order_definitions(own: dict[str, list[float]]) -> dict[str, tuple[list[int], tuple[float, ...]]]:
     """The numbers of the definitions of files, best first, and the share of each within its file."""
     paths = [path for path, scores in own.items() if scores]
     if not paths:

@@ -12,7 +12,7 @@ from unicodedata import category
 
 from msgspec import Struct
 
-from loom.project.rank import Ranked, Relevance
+from loom.project.rank import RankedFile, Relevance
 from loom.project.symbols import Definition
 
 HEADER = "## Project Files\n\n"
@@ -31,7 +31,7 @@ _JOINERS = "\u200c\u200d"  # words of several scripts have them inside
 Count = Callable[[str], int]
 
 
-class Shown(Struct, frozen=True):
+class ShownFile(Struct, frozen=True):
     """A file of a map, and the symbols under it by their dotted names, best first."""
 
     path: str
@@ -44,25 +44,25 @@ class Map(Struct, frozen=True):
 
     text: str = ""
     tokens: int = 0
-    files: tuple[Shown, ...] = ()
+    files: tuple[ShownFile, ...] = ()
 
 
-def render_map(ranked: Sequence[Ranked], tokens: int, count: Count, header: str = HEADER) -> Map:
+def render_map(ranked: Sequence[RankedFile], tokens: int, count: Count, header: str = HEADER) -> Map:
     """The map of what was ranked, never more than these tokens by this counter; empty where not even one file fits."""
     files = _Files(ranked, header, count)
-    made = _within(files, tokens, tokens)
+    made = _fill_budget(files, tokens, tokens)
     spare = tokens - made.tokens
     if made.files and spare > tokens // SPARE:
-        fuller = _within(files, tokens + spare, tokens)
+        fuller = _fill_budget(files, tokens + spare, tokens)
         made = fuller if fuller.tokens > made.tokens else made
     return made
 
 
-def _within(files: "_Files", wanted: int, tokens: int) -> Map:
+def _fill_budget(files: "_Files", wanted: int, tokens: int) -> Map:
     """The map of pieces that are so many tokens together, without the last of them where the whole is too large."""
     pieces = _fitting(files, wanted)
     while pieces:
-        made = _made(files, pieces)
+        made = _write_map(files, pieces)
         if made.tokens <= tokens:
             return made
         _take_back(pieces, made.tokens - tokens)
@@ -100,7 +100,7 @@ class _Symbol(Struct, frozen=True, gc=False):
 class _Files:
     """The files that may be shown. What each defines is only looked at where it comes into question, each text counted once."""
 
-    def __init__(self, ranked: Sequence[Ranked], heading: str, count: Count) -> None:
+    def __init__(self, ranked: Sequence[RankedFile], heading: str, count: Count) -> None:
         self.ranked, self.heading, self.count = ranked, heading, count
         self._symbols: dict[int, list[_Symbol]] = {}
         self._sizes: dict[str, int] = {}
@@ -121,7 +121,7 @@ class _Files:
         return self._symbols[number]
 
 
-def _symbols(given: Ranked) -> list[_Symbol]:
+def _symbols(given: RankedFile) -> list[_Symbol]:
     shares = given.shares or (1 / max(1, len(given.definitions)),) * len(given.definitions)
     spaces = sorted({one.path for one in given.definitions if one.kind == "module"}, key=lambda space: (-len(space), space))
     found: dict[str, _Symbol] = {}
@@ -178,7 +178,7 @@ def _fitting(files: _Files, tokens: int) -> list[_Piece]:
     return pieces
 
 
-def _at_most(given: Ranked) -> float:
+def _at_most(given: RankedFile) -> float:
     """What a file can be worth per token before anything of it is counted."""
     return given.score * (PATH + 1) / _LEAST_FILE
 
@@ -204,7 +204,7 @@ def _offer(piece: _Piece, worth: float) -> _Offer:
 # Writing
 
 
-def _made(files: _Files, pieces: Sequence[_Piece]) -> Map:
+def _write_map(files: _Files, pieces: Sequence[_Piece]) -> Map:
     chosen: dict[int, dict[int, bool]] = {}
     for piece in pieces:
         places = chosen.setdefault(piece.file, {})
@@ -215,7 +215,7 @@ def _made(files: _Files, pieces: Sequence[_Piece]) -> Map:
         symbols = [(files.symbols(number)[place], is_signature) for place, is_signature in sorted(chosen[number].items())]
         texts.append(files.header(number) + "".join(f"{line}\n" for line in _lines(symbols)) + "\n")
         given = files.ranked[number]
-        shown.append(Shown(given.path, given.relevance, tuple(symbol.path for symbol, _ in symbols)))
+        shown.append(ShownFile(given.path, given.relevance, tuple(symbol.path for symbol, _ in symbols)))
     text = "".join(texts).rstrip("\n")
     return Map(text, files.count(text), tuple(shown))
 

@@ -31,7 +31,7 @@ class Frame(Struct, frozen=True):
     name: str = ""
 
 
-class Request(Struct, frozen=True):
+class RequestClues(Struct, frozen=True):
     """What is asked for. Words and names have a weight from 0 to 1; `roles` are the roles of files that its first line asks for."""
 
     terms: dict[str, float] = {}
@@ -42,9 +42,9 @@ class Request(Struct, frozen=True):
     roles: frozenset[Role] = frozenset()
 
 
-def understood(query: str) -> Request:
+def read_request(query: str) -> RequestClues:
     """What a request says. Its first line counts most; code and names in it more than talk, output of programs less."""
-    text = _shortened(query).replace("\r\n", "\n")
+    text = _cut_middle(query).replace("\r\n", "\n")
     text = _LISTED.sub("", _ANSWERED.sub("", _without_comments(text)))
     text = _SIGNED.sub(lambda found: _SPELLED_OUT[found[0]], text)
     title = next((line.strip() for line in text.split("\n") if line.strip()), "")[:_TITLE]
@@ -57,7 +57,7 @@ def understood(query: str) -> Request:
             terms[term] += each * (1 + log(count))
         for name, times in _names(stretch).items():
             names[name] += weight * times
-    return Request(
+    return RequestClues(
         {term: weight / (weight + ENOUGH) for term, weight in terms.items() if _says_something(term)},
         {name: weight / (weight + ENOUGH_NAME) for name, weight in names.items() if _says_something(stem(name.lower()))},
         tuple(paths_in(text)),
@@ -72,7 +72,7 @@ _SPELLED_OUT = {"C++": "Cpp", "C#": "CSharp", "F#": "FSharp"}
 _SIGNED = re.compile(r"(?<![\w+#])(?:C\+\+|[CF]#)(?![\w+#])")
 
 
-def _shortened(text: str) -> str:
+def _cut_middle(text: str) -> str:
     """Of a very long request its beginning and its end."""
     return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}\n{text[-LONGEST // 2 :]}"
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 
 from loom.project.entries import Entry
-from loom.project.rank import Ranked
-from loom.project.render import HEADER, Map, Shown, printable
-from loom.project.symbols import Definition, Parsed
+from loom.project.rank import RankedFile
+from loom.project.render import HEADER, Map, ShownFile, printable
+from loom.project.symbols import Definition, ParsedFile
 
 BYTES_PER_TOKEN = 4
 
@@ -21,7 +21,7 @@ _LABELS = {
 }
 
 
-def seed_map(ranked: Iterable[Ranked], entries: Mapping[str, Entry], tokens: int) -> Map:
+def seed_map(ranked: Iterable[RankedFile], entries: Mapping[str, Entry], tokens: int) -> Map:
     """The map in at most four bytes a token. A file that does not fit is only named; where that does not fit either, it ends."""
     left = tokens * BYTES_PER_TOKEN - len(HEADER)
     texts, files = [HEADER], []
@@ -35,12 +35,12 @@ def seed_map(ranked: Iterable[Ranked], entries: Mapping[str, Entry], tokens: int
         left -= len(text.encode(errors="replace"))
         texts.append(text)
         shown = parsed.definitions if text == whole else ()
-        files.append(Shown(given.path, given.relevance, tuple(dict.fromkeys(one.path for one in shown))))
+        files.append(ShownFile(given.path, given.relevance, tuple(dict.fromkeys(one.path for one in shown))))
     text = "".join(texts)
     return Map(text, len(text) // BYTES_PER_TOKEN, tuple(files)) if files else Map()
 
 
-def _symbols(parsed: Parsed) -> list[str]:
+def _symbols(parsed: ParsedFile) -> list[str]:
     """What a file defines, a line for each kind, each name once."""
     kinds: dict[str, dict[str, None]] = {label: {} for label in _LABELS.values()}
     for one in parsed.definitions:

@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from loom.project.files import read_text
-from loom.project.rank import Ranked
+from loom.project.rank import RankedFile
 from loom.project.render import Count, Map, printable, render_map
 from loom.project.symbols import Definition
 
@@ -25,7 +25,7 @@ class _Source(Struct, frozen=True):
     definition: Definition
 
 
-def packed_map(root: Path, ranked: Sequence[Ranked], tokens: int, count: Count) -> Map:
+def packed_map(root: Path, ranked: Sequence[RankedFile], tokens: int, count: Count) -> Map:
     """The map of what was ranked; where there is room, the source of the best of it behind it. Never more than these tokens."""
     if tokens < LARGE:
         return render_map(ranked, tokens, count)
@@ -47,7 +47,7 @@ def packed_map(root: Path, ranked: Sequence[Ranked], tokens: int, count: Count) 
     return render_map(ranked, tokens, count)
 
 
-def _best(files: Sequence[Ranked]) -> Iterator[_Source]:
+def _best(files: Sequence[RankedFile]) -> Iterator[_Source]:
     """Definitions by what they are worth, none inside of another that came before it, nor around one."""
     worth = [
         (given.score * share, given.path, one)

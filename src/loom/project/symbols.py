@@ -25,7 +25,7 @@ class Definition(Struct, frozen=True, gc=False):
         return f"{self.parent}.{self.name}" if self.parent else self.name
 
 
-class Parsed(Struct, frozen=True):
+class ParsedFile(Struct, frozen=True):
     """A file as it is indexed: its language ("" where none is known), what it defines in order, names it uses and how often."""
 
     language: str = ""

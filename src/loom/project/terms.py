@@ -26,7 +26,7 @@ _VOWEL = re.compile("[aeiouy]")
 _SHORT = re.compile("[^aeiou][aeiouy][^aeiouwxy]")  # what may have lost its e: nam(e)ing, siz(e)d
 
 
-class _Known(dict[str, tuple[str, ...]]):
+class _TermCache(dict[str, tuple[str, ...]]):
     """The terms of each raw word that was met; those of a new one are found when it is asked for."""
 
     def __missing__(self, word: str) -> tuple[str, ...]:
@@ -38,7 +38,7 @@ class _Known(dict[str, tuple[str, ...]]):
         return terms
 
 
-_known = _Known()
+_known = _TermCache()
 
 
 def terms_of(text: str) -> dict[str, int]:
@@ -104,13 +104,13 @@ def stem(word: str) -> str:
     elif word.endswith("s") and not word.endswith(("ss", "us", "is")):
         word = word[:-1]
     if word.endswith("ing"):
-        word = _ended(word, word[:-3])
+        word = _fix_ending(word, word[:-3])
     elif word.endswith("ed") and not word.endswith("eed"):
-        word = _ended(word, word[:-2])
+        word = _fix_ending(word, word[:-2])
     return word[:-1] if word.endswith("e") and len(word) > 4 else word
 
 
-def _ended(word: str, left: str) -> str:
+def _fix_ending(word: str, left: str) -> str:
     """What is left of a word without its ending; the word where that is no word: `string`, `used`."""
     if len(left) < 3 or not _VOWEL.search(left):
         return word

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from loom.conversation.canonical import from_json
 from loom.conversation.message import Message, Part, Text, ToolCall
-from loom.project.rank import Asked
+from loom.project.rank import MapRequest
 from loom.project.request import paths_in
 
 RECENT = 40  # messages at the end of a conversation that tell what it touched
@@ -15,19 +15,19 @@ _NAME = re.compile(r"[^\W\d]\w{2,99}(?:(?:\.|::|#)[^\W\d]\w{1,99})*")
 _CODE = re.compile(r"`([^`\n]{3,200})`")
 
 
-def asked_by(goal: str, request: str, recent: Sequence[Message]) -> Asked:
+def asked_by(goal: str, request: str, recent: Sequence[Message]) -> MapRequest:
     """What a conversation asks of its project now. A goal says what a short request leaves out."""
     query = f"{request}\n\n{goal}" if goal and goal != request else request
-    return Asked(query=query, touched=touched(recent))
+    return MapRequest(query=query, touched=touched_names(recent))
 
 
-def asked_in(messages: Sequence[Message]) -> Asked:
+def asked_in(messages: Sequence[Message]) -> MapRequest:
     """The same of a whole history."""
     users = [message.text for message in messages if message.role == "user" and message.text]
     return asked_by(users[0] if users else "", users[-1] if users else "", messages[-RECENT:])
 
 
-def touched(messages: Iterable[Message]) -> tuple[str, ...]:
+def touched_names(messages: Iterable[Message]) -> tuple[str, ...]:
     """The paths and names that a model called tools with or spoke of, the newest last. What tools answered lists too much."""
     found: dict[str, None] = {}
     for message in messages:

@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 Numbers = NDArray[np.int32]
 
 
-class Table(Struct, frozen=True):
+class WordTable(Struct, frozen=True):
     """Rows of words one behind the other, how many each row has, and how often each word is said."""
 
     words: Numbers
@@ -38,9 +38,9 @@ class Texts(Struct, frozen=True):
     `longer` are the words of names that others may stand inside of.
     """
 
-    bodies: Table
-    names: Table
-    around: Table
+    bodies: WordTable
+    names: WordTable
+    around: WordTable
     longer: frozenset[str]
 
 
@@ -60,10 +60,10 @@ class Vocabulary:
         with self._numbering:
             return Texts(self._table(entry.bodies, times), self._table(names), self._table(around), longer)
 
-    def _table(self, rows: Sequence[Collection[str]], times: Iterable[int] = ()) -> Table:
+    def _table(self, rows: Sequence[Collection[str]], times: Iterable[int] = ()) -> WordTable:
         sizes = np.array([len(row) for row in rows], np.int32)
         words = np.fromiter(map(self._numbers.__getitem__, chain.from_iterable(rows)), np.int32, int(sizes.sum()))
-        return Table(words, sizes, np.fromiter(times, np.int32))
+        return WordTable(words, sizes, np.fromiter(times, np.int32))
 
     def values(self, given: Mapping[str, float]) -> Floats:
         """The value of each word by its number; 0 where none is given."""
@@ -74,10 +74,10 @@ class Vocabulary:
         return values
 
 
-def joined(tables: Sequence[Table]) -> Table:
+def join_tables(tables: Sequence[WordTable]) -> WordTable:
     if not tables:
-        return Table(*(np.zeros(0, np.int32) for _ in range(3)))
-    return Table(
+        return WordTable(*(np.zeros(0, np.int32) for _ in range(3)))
+    return WordTable(
         np.concatenate([table.words for table in tables]),
         np.concatenate([table.sizes for table in tables]),
         np.concatenate([table.times for table in tables]),

@@ -22,8 +22,8 @@ from typing import IO
 import msgspec
 from msgspec import Struct
 
-from loom.project.entries import Entry, digest_of, packed, read_entry, unpacked
-from loom.project.files import LARGEST, Found, read_text
+from loom.project.entries import Entry, digest_of, pack_entry, read_entry, unpack_entry
+from loom.project.files import LARGEST, FoundFile, read_text
 
 WORTH_IT = 2**20  # bytes to read for which helpers are started: less is read before they are awake
 MOST_HELPERS = 7
@@ -51,11 +51,11 @@ class Fresh(Struct, frozen=True, gc=False):
     data: bytes | None = None
 
 
-def read_all(root: Path, files: Sequence[Found], words: dict[str, str]) -> Generator[Fresh, None, None]:
+def read_all(root: Path, files: Sequence[FoundFile], words: dict[str, str]) -> Generator[Fresh, None, None]:
     """Read files, in whatever order is quickest. Close this iterator if you leave it early."""
     chunks = deque(_chunks(files))
     answers: _Answers = queue.SimpleQueue()
-    helpers = _started(root, sum(map(_cost, files)), chunks, answers)
+    helpers = _start_helpers(root, sum(map(_cost, files)), chunks, answers)
     busy = len(helpers)
     try:
         while chunks or busy:
@@ -83,11 +83,11 @@ def _next(answers: "_Answers", helpers: "Sequence[_Helper]", *, wait: bool) -> "
         return None
 
 
-def _cost(found: Found) -> int:
+def _cost(found: FoundFile) -> int:
     return _OPENING + (0 if found.size > LARGEST else found.size)
 
 
-def _chunks(files: Sequence[Found]) -> Iterator[_Chunk]:
+def _chunks(files: Sequence[FoundFile]) -> Iterator[_Chunk]:
     """The largest files first, so that nobody is left with one when all others are done."""
     chunk: list[str] = []
     total = 0
@@ -129,13 +129,13 @@ _Answers = queue.SimpleQueue[_Answer]
 
 def _read_there(answer: _Answer, words: dict[str, str]) -> Iterator[Fresh]:
     for path, (digest, data) in zip(answer.chunk, _answers.decode(answer.data), strict=True):
-        yield Fresh(unpacked(path, data, words), digest, data)
+        yield Fresh(unpack_entry(path, data, words), digest, data)
 
 
 # Helpers
 
 
-def _started(root: Path, cost: int, chunks: "deque[_Chunk]", answers: _Answers) -> "list[_Helper]":
+def _start_helpers(root: Path, cost: int, chunks: "deque[_Chunk]", answers: _Answers) -> "list[_Helper]":
     if cost < WORTH_IT or not _is_python(sys.executable):
         return []
     helpers: list[_Helper] = []
@@ -183,7 +183,7 @@ class _Helper:
         try:
             for _ in range(_AHEAD):
                 self._give()
-            while self._given and self._is_awake() and (data := _received(self._from)):
+            while self._given and self._is_awake() and (data := _receive(self._from)):
                 self._answers.put(_Answer(self._given.popleft(), data))
                 self._give()
         except (OSError, ValueError):
@@ -227,7 +227,7 @@ def _send(pipe: IO[bytes], data: bytes) -> None:
     pipe.flush()
 
 
-def _received(pipe: IO[bytes]) -> bytes:
+def _receive(pipe: IO[bytes]) -> bytes:
     """What the other side sent; nothing where it has ended."""
     head = pipe.read(_LENGTH.size)
     if len(head) < _LENGTH.size:
@@ -246,13 +246,13 @@ def serve(root: str) -> None:
     answers.write(_AWAKE)
     while data := asked.get():
         read = (read_entry(Path(root), path) for path in _paths.decode(data))
-        _send(answers, _encode([(digest, packed(entry)) for digest, entry in read]))
+        _send(answers, _encode([(digest, pack_entry(entry)) for digest, entry in read]))
 
 
 def _listen(asked: "queue.SimpleQueue[bytes]") -> None:
     """Requests are taken at once: two that wait for each other to read would wait for ever."""
     while True:
-        data = _received(sys.stdin.buffer)
+        data = _receive(sys.stdin.buffer)
         asked.put(data)
         if not data:
             return

@@ -148,10 +148,10 @@ def _words(error: object, deep: int) -> Iterator[str]:
         case Mapping() | Sequence():
             yield _json(error)
         case _:
-            yield from _told(error, deep)
+            yield from _words_of_object(error, deep)
 
 
-def _told(error: object, deep: int) -> Iterator[str]:
+def _words_of_object(error: object, deep: int) -> Iterator[str]:
     for name in _STATUS:
         value = _field(error, name)
         if isinstance(value, int | str):

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from loom.budget.calibration import Calibration
 from loom.conversation.canonical import to_json
-from loom.conversation.identity import is_local, is_node_id, match_key, node_id, root_key
+from loom.conversation.identity import is_node_id, is_short_id, match_key, node_id, root_key
 from loom.conversation.message import Conversation, Message
 from loom.stores import marks, nodes
 from loom.stores.database import Garbled, Reader, Row
@@ -85,7 +85,7 @@ class _NodeRow(Struct, frozen=True):
     seq: int
     tree: int
     id: str
-    local: str
+    short_id: str
     parent: int | None
     jump: int | None
     depth: int
@@ -117,7 +117,7 @@ class _NodeRow(Struct, frozen=True):
 def _look_at_node(reader: Reader, values: Row, _: int) -> Iterator[Problem]:
     row = _NodeRow(*values[-len(_NodeRow.__struct_fields__) :])
     for what, remedy in _wrong_with(_node, reader, row):
-        yield Problem(_place(row.tenant, row.project, row.tree_id or row.tree, f"node {row.local}"), what, remedy)
+        yield Problem(_place(row.tenant, row.project, row.tree_id or row.tree, f"node {row.short_id}"), what, remedy)
 
 
 def _node(_: Reader, row: _NodeRow) -> Iterator[Wrong]:
@@ -141,8 +141,8 @@ def _node(_: Reader, row: _NodeRow) -> Iterator[Wrong]:
             yield "what was said cannot be read", _AGAIN
         else:
             yield from _said(row, message)
-    if not is_local(row.local, row.id):
-        yield f"its short name {row.local!r} is not a beginning of its id", _ANEW
+    if not is_short_id(row.short_id, row.id):
+        yield f"its short name {row.short_id!r} is not a beginning of its id", _ANEW
     yield from _derived(row)
 
 
@@ -198,7 +198,7 @@ class _RecordRow(Struct, frozen=True):
     tenant: str | None
     project: str | None
     tree_id: str | None
-    local: str | None
+    short_id: str | None
     gone: int
     writer: int | None
     status: str | None
@@ -207,7 +207,7 @@ class _RecordRow(Struct, frozen=True):
 
 def _look_at_record(reader: Reader, values: Row, _: int) -> Iterator[Problem]:
     row = _RecordRow(*values)
-    place = _place(row.tenant, row.project, row.tree_id or row.tree, f"{row.kind} of node {row.local or row.node}")
+    place = _place(row.tenant, row.project, row.tree_id or row.tree, f"{row.kind} of node {row.short_id or row.node}")
     for what, remedy in _wrong_with(_record, reader, row):
         yield Problem(place, what, remedy)
     for what, remedy in _notes_on(_named_by_record, reader, row):
@@ -215,7 +215,7 @@ def _look_at_record(reader: Reader, values: Row, _: int) -> Iterator[Problem]:
 
 
 def _record(_: Reader, row: _RecordRow) -> Iterator[Wrong]:
-    if row.local is None:
+    if row.short_id is None:
         yield "the node that it stands beside is not there", COPY
     elif row.gone and (row.author or (row.data is not None and row.kind != "edge")):
         data = "" if row.kind == "edge" else "data = NULL, "
@@ -244,15 +244,15 @@ def _mark(row: _RecordRow) -> object:
 
 def _label(row: _RecordRow) -> str:
     mark = _mark(row)
-    return mark.label if isinstance(mark, marks.Turned | marks.Tied) else ""
+    return mark.label if isinstance(mark, marks.FlagMark | marks.LinkMark) else ""
 
 
 def _named_by_record(reader: Reader, row: _RecordRow) -> Iterator[Wrong]:
     """What a record names in its own tree and is not there: it may have stayed behind when a session was exported alone."""
     match _mark(row):
-        case marks.Hung(_, name):
+        case marks.EdgeMark(_, name):
             named, what = [name], "its node was edited from"
-        case marks.Tied(name, tree, on=True):
+        case marks.LinkMark(name, tree, on=True):
             named, what = [name] if tree in ("", row.tree_id) else [], "it leads to"
         case tuple() as sources:
             named, what = [source.node for source in sources if source.tree in ("", row.tree_id)], "its node was made from"

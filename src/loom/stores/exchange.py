@@ -249,7 +249,7 @@ class _Whole:
             record = Beside(kind=kind, name=name, by=by, author=author, data=data, created=created)
             beside.setdefault(node, []).append(record)
         rows = read_rows(self._reader, _NODES, self._tree, str(page))
-        for seq, identity, after, local, session, body, generation, role, tokens, created, _, depth in rows:
+        for seq, identity, after, short_id, session, body, generation, role, tokens, created, _, depth in rows:
             if not self._sound.is_sound(seq):
                 continue
             said: Any = None if body is None else msgspec.Raw(body.encode())  # as it is stored; nothing is read on its way out
@@ -257,7 +257,7 @@ class _Whole:
             line = NodeLine(
                 id=identity,
                 after=after or "",
-                local=local,
+                short_id=short_id,
                 by=self._by(session),
                 body=said,
                 generation=generation,

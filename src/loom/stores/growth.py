@@ -6,9 +6,9 @@ from loom.conversation.canonical import to_json
 from loom.errors import Conflict, Diverged
 from loom.stores import nodes
 from loom.stores.database import Database, Reader
-from loom.stores.marks import Hung, Said, Tied, Turned, kind_of, marks_of, write_marks
+from loom.stores.marks import EdgeMark, FlagMark, LinkMark, MarkData, kind_of, marks_of, write_marks
 from loom.stores.newcomers import FIND_PLACES, Newcomers, Place
-from loom.stores.nodes import Draft, Planned, plant
+from loom.stores.nodes import Draft, Planned, insert_nodes
 from loom.stores.path import TREE, Node, named
 from loom.stores.sessions import SessionRow, by_key, conflict, lock, write_beside
 from loom.stores.together import bring_along
@@ -19,7 +19,7 @@ class Growth:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def graft(
+    def append_at(
         self,
         row: SessionRow,
         after: Node | None,
@@ -44,7 +44,7 @@ class Growth:
                 before = nodes.get(writer, tree, row.cursor) if row.cursor is not None else None
                 raise conflict(writer, row, before, held)
             if seen is not None and after is not None and (newer := _went_on(writer, row, after, seen)):
-                raise Conflict(row.id, after.local, newer)
+                raise Conflict(row.id, after.short_id, newer)
             made, _ = nodes.append(writer, row.tree, after, [draft], row.key, now)
             write_beside(writer, row, made[0].seq, records, now)
             check_free(writer, tree, dict(handles))
@@ -58,7 +58,7 @@ class Growth:
                 writer.all("DELETE FROM states WHERE session = $1 AND kind = 'buffer'", row.key)
             return by_key(writer, row.key), made[0]
 
-    def mark(self, row: SessionRow, marks: Sequence[tuple[int, Said]], now: int) -> None:
+    def mark(self, row: SessionRow, marks: Sequence[tuple[int, MarkData]], now: int) -> None:
         """Write down what is said of nodes of the tree."""
         with self._database.write() as writer:
             lock(writer, row)
@@ -77,11 +77,11 @@ class Growth:
                     "read. What is here was not changed; import the file into another project",
                 )
 
-    def plant(
+    def insert_nodes(
         self,
         row: SessionRow,
         planned: Sequence[Planned],
-        marks: Mapping[str, Sequence[Said]],
+        marks: Mapping[str, Sequence[MarkData]],
         now: int,
         responses: Mapping[str, str],
         newcomers: Newcomers,
@@ -93,7 +93,7 @@ class Growth:
         with self._database.write() as writer:
             lock(writer, row)
             here = _places(writer, row, [name for plan in planned for name in (plan.id, plan.after) if name])
-            made = plant(writer, row.tree, [plan for plan in planned if plan.id not in here])
+            made = insert_nodes(writer, row.tree, [plan for plan in planned if plan.id not in here])
             seqs = {node.id: node.seq for node in made}
             taken = {
                 plan.id: list(_may_say(newcomers, marks.get(plan.id, ()), here.get(plan.id), here.get(plan.after)))
@@ -111,7 +111,7 @@ class Growth:
     def settle(
         self,
         row: SessionRow,
-        marks: Mapping[str, Sequence[Said]],
+        marks: Mapping[str, Sequence[MarkData]],
         cursor: str,
         now: int,
         chosen: Mapping[str, str],
@@ -142,9 +142,9 @@ def _places(reader: Reader, row: SessionRow, names: Sequence[str]) -> dict[str, 
     return {name: Place(*place) for name, *place in reader.all(FIND_PLACES, row.tree.key, to_json(names))}
 
 
-def _may_say(newcomers: Newcomers, marks: Sequence[Said], place: Place | None, above: Place | None) -> Iterator[Said]:
+def _may_say(newcomers: Newcomers, marks: Sequence[MarkData], place: Place | None, above: Place | None) -> Iterator[MarkData]:
     """Those of these marks of a node that are taken."""
-    edge = next((mark.edge for mark in marks if isinstance(mark, Hung)), "continuation")
+    edge = next((mark.edge for mark in marks if isinstance(mark, EdgeMark)), "continuation")
     return (mark for mark in marks if newcomers.may_say(kind_of(mark), place, edge, above))
 
 
@@ -153,18 +153,18 @@ _CHOOSE = """INSERT INTO states (session, kind, name, data, updated) VALUES ($1,
     ON CONFLICT (session, kind, name) DO NOTHING"""
 
 
-def _unsaid(reader: Reader, tree: int, marks: Mapping[int, Sequence[Said]]) -> list[tuple[int, Said]]:
+def _unsaid(reader: Reader, tree: int, marks: Mapping[int, Sequence[MarkData]]) -> list[tuple[int, MarkData]]:
     """Those flags and links of which nothing was said yet, also not that they were taken back."""
     known = {(mark.node, _about(mark.data)) for mark in marks_of(reader, tree, marks)} if any(marks.values()) else set()
-    wanted = ((node, mark) for node, several in marks.items() for mark in several if isinstance(mark, Turned | Tied))
+    wanted = ((node, mark) for node, several in marks.items() for mark in several if isinstance(mark, FlagMark | LinkMark))
     return [(node, mark) for node, mark in wanted if (node, _about(mark)) not in known]
 
 
 def _about(data: object) -> tuple[str, ...]:
     match data:
-        case Turned(flag):
+        case FlagMark(flag):
             return (flag,)
-        case Tied(target, tree, label):
+        case LinkMark(target, tree, label):
             return (target, tree, label)
         case _:
             return ()

@@ -23,7 +23,7 @@ from loom.budget.counting import Counter, gate_counter
 from loom.conversation.agents import Agent
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.handles import is_handle
-from loom.conversation.identity import is_local, is_node_id, node_id
+from loom.conversation.identity import is_node_id, is_short_id, node_id
 from loom.conversation.message import ROLES, Message
 from loom.conversation.tree import TreeHead
 from loom.errors import ChoiceError, Diverged, StoreError, TranscriptError, shorten
@@ -47,7 +47,7 @@ from loom.stores.lines import (
     read_line,
 )
 from loom.stores.newcomers import FIND_PLACES, Keys, Newcomers, Place
-from loom.stores.nodes import Planned, TreeRow, plain, plant
+from loom.stores.nodes import Planned, TreeRow, insert_nodes, plain
 from loom.stores.path import stands
 from loom.stores.proof import (
     KINDS,
@@ -447,7 +447,7 @@ class _Section:
                 raise TranscriptError(f"line {number}: node {line.id} comes after {line.after}, which is not in the file before it")
             if line.id in found and found[line.id].gone and line.body is not None:
                 raise ChoiceError(
-                    f"line {number}: message {line.local} was purged here, and a purge is final; import it into another project"
+                    f"line {number}: message {line.short_id} was purged here, and a purge is final; import it into another project"
                 )
             if line.id in found:
                 self._held.add(found[line.id].seq)
@@ -455,7 +455,7 @@ class _Section:
                 self._check_edge(number, line, found)
                 planned[line.id] = self._plan(number, line)
         places = {name: (place.seq, place.depth) for name, place in found.items()}
-        places |= {node.id: (node.seq, node.depth) for node in plant(writer, self._tree, list(planned.values()))}
+        places |= {node.id: (node.seq, node.depth) for node in insert_nodes(writer, self._tree, list(planned.values()))}
         records: list[tuple[bool, Row]] = []
         for number, line in numbered:
             if line.id not in self._left_out:
@@ -468,11 +468,11 @@ class _Section:
     def _plan(self, number: int, line: NodeLine) -> Planned:
         whose = self._whose(number, line.by or None)
         if whose.here:
-            raise whose.diverged(number, f"it lacks the message {line.local} of the file")
+            raise whose.diverged(number, f"it lacks the message {line.short_id} of the file")
         whose.new += 1
         tokens = line.tokens if line.body is None else self._count(line.body)
         role = line.role if line.body is None else line.body.role
-        return Planned(line.id, line.after, role, line.body, line.generation, tokens, whose.key, line.created, line.local)
+        return Planned(line.id, line.after, role, line.body, line.generation, tokens, whose.key, line.created, line.short_id)
 
     def _is_left_out(self, line: NodeLine, found: dict[str, Place]) -> bool:
         """Whether a node is one without words behind what others here have said: nobody could write what is said there next."""
@@ -486,13 +486,15 @@ class _Section:
         """That no new version stands for what others here have said: they would read it in its place."""
         edge, *originals = _hung(line)
         if not self._newcomers.may_stand_for(edge, map(found.get, originals)):
-            raise self._whose(number, None).diverged(number, f"{line.local} is another version of a message that others here read")
+            raise self._whose(number, None).diverged(
+                number, f"{line.short_id} is another version of a message that others here read"
+            )
 
     def _records(self, number: int, line: NodeLine, place: tuple[int, int], new: bool) -> Iterator[Row]:
         """What stands beside a node. Of a node that was here before, and of a remark on one, nothing is said that others read."""
         for record in line.records:
             if record.data is not None:
-                what = f"the {shorten(record.kind)} of node {line.local}"
+                what = f"the {shorten(record.kind)} of node {line.short_id}"
                 _proved(number, what, check_record, record.kind, record.name, record.data, place[1])
             if record.data is not None or new:
                 whose = None if record.by == NOBODY else self._whose(number, record.by)
@@ -650,8 +652,8 @@ def _hung(line: NodeLine) -> tuple[str, str, str]:
     for record in line.records:
         if record.kind == "edge" and record.data is not None:
             with suppress(StoreError):  # told of where the record is proved
-                hung: marks.Hung = marks.read_data("edge", record.data)
-                return hung.edge, hung.edited_from, hung.first
+                edge: marks.EdgeMark = marks.read_data("edge", record.data)
+                return edge.edge, edge.edited_from, edge.first
     return "continuation", "", ""
 
 
@@ -669,7 +671,7 @@ def _verify(number: int, line: NodeLine, tree: str) -> None:
     except ChoiceError as error:
         raise TranscriptError(f"line {number}: {error}") from None
     if line.body is not None:
-        _proved(number, f"node {shorten(line.local)}", check_message, line.body)
+        _proved(number, f"node {shorten(line.short_id)}", check_message, line.body)
         identity = node_id(tree, line.after, line.body, line.generation)
         if identity != line.id:
             raise TranscriptError(
@@ -677,5 +679,5 @@ def _verify(number: int, line: NodeLine, tree: str) -> None:
             )
     elif not is_node_id(line.id) or not line.role or any(_worded(record) for record in line.records):
         raise TranscriptError(f"line {number}: neither a message nor what is left of a purged one")
-    if not is_local(line.local, line.id):
-        raise TranscriptError(f"line {number}: {line.local!r} cannot be a short name of {line.id}")
+    if not is_short_id(line.short_id, line.id):
+        raise TranscriptError(f"line {number}: {line.short_id!r} cannot be a short name of {line.id}")

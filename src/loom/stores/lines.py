@@ -10,7 +10,7 @@ behind the handles; these are caches that nothing proves, and stay behind.
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from loom.budget.calibration import Calibration
 from loom.conversation.canonical import from_json
@@ -104,7 +104,7 @@ class NodeLine(_Line, frozen=True, kw_only=True, tag="node"):
 
     id: str
     after: str = ""
-    local: str
+    short_id: str = field(name="local")
     by: str | None = None
     body: Message | None = None
     generation: str = ""

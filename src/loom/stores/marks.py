@@ -21,7 +21,7 @@ Flag = Literal["bookmarked", "pruned", "excluded", "pinned", "included"]
 _EDGES, _FLAGS = frozenset(get_args(Edge)), frozenset(get_args(Flag))
 
 
-class Hung(Struct, frozen=True, omit_defaults=True):
+class EdgeMark(Struct, frozen=True, omit_defaults=True):
     """How a node hangs where it does not just go on; what it was edited from, and of a version of a version the node itself."""
 
     edge: Edge = "continuation"
@@ -33,7 +33,7 @@ class Hung(Struct, frozen=True, omit_defaults=True):
             check_fields(self)
 
 
-class Turned(Struct, frozen=True, omit_defaults=True):
+class FlagMark(Struct, frozen=True, omit_defaults=True):
     """A flag that was set or taken back."""
 
     flag: Flag
@@ -45,7 +45,7 @@ class Turned(Struct, frozen=True, omit_defaults=True):
             check_fields(self)
 
 
-class Tied(Struct, frozen=True, omit_defaults=True):
+class LinkMark(Struct, frozen=True, omit_defaults=True):
     """A link that was made or taken back."""
 
     target: str
@@ -66,9 +66,9 @@ class Origin(Checked, frozen=True, omit_defaults=True):
     generation: str | None = None
 
 
-Said = Hung | Turned | Tied | Origin | tuple[Source, ...]
+MarkData = EdgeMark | FlagMark | LinkMark | Origin | tuple[Source, ...]
 # What each kind of record holds. The doctor reads them too.
-KINDS: dict[str, Any] = {"edge": Hung, "sources": tuple[Source, ...], "flag": Turned, "link": Tied, "origin": Origin}
+KINDS: dict[str, Any] = {"edge": EdgeMark, "sources": tuple[Source, ...], "flag": FlagMark, "link": LinkMark, "origin": Origin}
 
 
 _DECODERS = {kind: msgspec.json.Decoder(held) for kind, held in KINDS.items()}
@@ -87,7 +87,7 @@ class Mark(Struct, frozen=True):
 class Marks(Struct, frozen=True):
     """All that is said of one node."""
 
-    hung: Hung = Hung()
+    edge_mark: EdgeMark = EdgeMark()
     sources: tuple[Source, ...] = ()
     flags: Flags = Flags()
     links: tuple[Link, ...] = ()
@@ -128,12 +128,12 @@ def summed(marks: Iterable[Mark]) -> dict[int, Marks]:
     for mark in marks:
         before = found.get(mark.node, Marks())
         match mark.data:
-            case Hung():
-                now = replace(before, hung=mark.data)
-            case Turned(flag, on, label):
+            case EdgeMark():
+                now = replace(before, edge_mark=mark.data)
+            case FlagMark(flag, on, label):
                 flags = replace(before.flags, **{flag: on})
                 now = replace(before, flags=replace(flags, label=label) if flag == "bookmarked" else flags)
-            case Tied(target, tree, label, on):
+            case LinkMark(target, tree, label, on):
                 link = Link("", target, tree, label)
                 gone = [link] if on or label else [each for each in before.links if (each.target, each.tree) == (target, tree)]
                 others = tuple(each for each in before.links if each not in gone)
@@ -146,9 +146,9 @@ def summed(marks: Iterable[Mark]) -> dict[int, Marks]:
     return found
 
 
-def write_marks(writer: Writer, tree: int, session: int, author: str, now: int, marks: Sequence[tuple[int, Said]]) -> None:
+def write_marks(writer: Writer, tree: int, session: int, author: str, now: int, marks: Sequence[tuple[int, MarkData]]) -> None:
     """Write down what is said of nodes. What is written with a node is written once; a log grows."""
-    logged = [node for node, data in marks if isinstance(data, Turned | Tied)]
+    logged = [node for node, data in marks if isinstance(data, FlagMark | LinkMark)]
     counted = {
         (node, kind): count
         for node, kind, count in writer.all(
@@ -173,15 +173,15 @@ def write_marks(writer: Writer, tree: int, session: int, author: str, now: int, 
     )
 
 
-def kind_of(data: Said) -> str:
+def kind_of(data: MarkData) -> str:
     """As what kind of record a thing is written down."""
     return next((kind for kind, held in KINDS.items() if held is type(data)), "sources")
 
 
-def flags_as_marks(flags: Flags) -> list[Turned]:
+def flags_as_marks(flags: Flags) -> list[FlagMark]:
     """The flags of a tree that comes from elsewhere, as they are written here."""
     return [
-        Turned(flag, getattr(flags, flag), flags.label if flag == "bookmarked" else "")
+        FlagMark(flag, getattr(flags, flag), flags.label if flag == "bookmarked" else "")
         for flag in get_args(Flag)
         if getattr(flags, flag) or (flag == "bookmarked" and flags.label)
     ]

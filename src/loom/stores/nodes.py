@@ -8,7 +8,7 @@ from unicodedata import category
 from msgspec import Struct
 
 from loom.conversation.canonical import to_json
-from loom.conversation.identity import VERSION, local_ids, lost_key, match_key, node_id, root_key
+from loom.conversation.identity import VERSION, lost_key, match_key, node_id, root_key, short_ids
 from loom.conversation.message import Message, check_carried
 from loom.conversation.names import is_one_line
 from loom.conversation.system_messages import SYSTEM_ROLES, kind_of
@@ -45,7 +45,7 @@ class Planned(Struct, frozen=True):
     tokens: int
     session: int
     created: int
-    local: str = ""
+    short_id: str = ""
 
 
 class TreeRow(Struct, frozen=True):
@@ -73,7 +73,7 @@ def place(reader: Reader, tree: int, seq: int) -> Node:
 
 
 def find(reader: Reader, tree: int, name: str) -> Node:
-    """The node of this id, local id, or beginning of an id that no other has."""
+    """The node of this id, short id, or beginning of an id that no other has."""
     if not isinstance(name, str):
         raise ChoiceError(f"a node is named by a text, found {describe(name)}; give its id, or at least 4 letters of it")
     letters = name.removeprefix(VERSION)
@@ -113,14 +113,14 @@ def append(
     for node in nodes:
         if node.message is None:
             raise ChoiceError(
-                f"message {node.local} was purged here, and a purge is final; write it into another project or session"
+                f"message {node.short_id} was purged here, and a purge is final; write it into another project or session"
             )
     places = [after.id if after else "", *ids]
     planned = [
         Planned(ids[n], places[n], draft.message.role, draft.message, draft.generation, draft.tokens, session, now)
         for n, draft in enumerate(drafts[known:], known)
     ]
-    return [*nodes, *plant(writer, tree, planned, None if known else around)], known
+    return [*nodes, *insert_nodes(writer, tree, planned, None if known else around)], known
 
 
 _BY_ID = f"SELECT {OF_N} FROM {named('id')}"
@@ -137,7 +137,7 @@ _AROUND = f"""WITH RECURSIVE c (tree, {COLUMNS}, known, jumps) AS (
     SELECT {COLUMNS}, known FROM c"""
 
 
-def plant(writer: Writer, tree: TreeRow, planned: Sequence[Planned], around: Sequence[Row] | None = None) -> list[Node]:
+def insert_nodes(writer: Writer, tree: TreeRow, planned: Sequence[Planned], around: Sequence[Row] | None = None) -> list[Node]:
     """Write nodes that are not there yet, each behind one that is, or that comes before it here; `around` was read already."""
     if not planned:
         return []
@@ -151,13 +151,13 @@ def plant(writer: Writer, tree: TreeRow, planned: Sequence[Planned], around: Seq
         behind[node.id] = (node, row[-1])
         above.learn(node)
     made, rows = list[Node](), list[Row]()
-    for seq, local, plan in zip(writer.reserve(len(planned)), _name(writer, tree.key, planned), planned, strict=True):
+    for seq, short_id, plan in zip(writer.reserve(len(planned)), _name(writer, tree.key, planned), planned, strict=True):
         last, key = behind[plan.after]
         asks = plan.role == "user"
         node = Node(
             seq=seq,
             id=plan.id,
-            local=local,
+            short_id=short_id,
             parent=last.seq if last else None,
             jump=above.jump(last) if last else seq,
             depth=last.depth + 1 if last else 0,
@@ -192,7 +192,7 @@ _INSERT = """INSERT INTO nodes (seq, tree, id, local, parent, jump, depth, goal,
 
 
 def _row(tree: int, node: Node, body: str | None, author: str, known: str) -> Row:
-    where = (node.seq, tree, node.id, node.local, node.parent, node.jump, node.depth, node.goal, node.request)
+    where = (node.seq, tree, node.id, node.short_id, node.parent, node.jump, node.depth, node.goal, node.request)
     said = (node.role, author, body, node.generation, known, node.tokens, node.total, node.session, node.created)
     return (*where, *said, _reminder(node.message))
 
@@ -213,7 +213,7 @@ class _Above:
 
     def learn(self, node: Node) -> None:
         if node.jump is None:
-            raise damaged(f"the row of node {node.local}")
+            raise damaged(f"the row of node {node.short_id}")
         self._seen[node.seq] = (node.depth, node.jump)
 
     def jump(self, parent: Node) -> int:
@@ -234,7 +234,7 @@ class _Above:
 
 
 def _name(reader: Reader, tree: int, planned: Sequence[Planned]) -> list[str]:
-    """A local id for each: the shortest beginning of its hash that no other node of the tree is called by. It stays its own.
+    """A short id for each: the shortest beginning of its hash that no other node of the tree is called by. It stays its own.
 
     A node that comes from elsewhere with a name keeps it where it is free.
     """
@@ -256,7 +256,7 @@ def _free(planned: Sequence[Planned], taken: Set[str]) -> list[str]:
     """For each the first of its names that is neither taken nor given to one before it."""
     given = dict[str, None]()
     for plan in planned:
-        names = chain((plan.local,) if plan.local else (), local_ids(plan.id))
+        names = chain((plan.short_id,) if plan.short_id else (), short_ids(plan.id))
         given[next(name for name in names if name not in taken and name not in given)] = None
     return list(given)
 
@@ -264,7 +264,7 @@ def _free(planned: Sequence[Planned], taken: Set[str]) -> list[str]:
 def _from(plan: Planned, name: str) -> Iterator[str]:
     """This name of a plan, and its longer ones."""
     yield name
-    yield from (longer for longer in local_ids(plan.id) if len(longer) > len(name))
+    yield from (longer for longer in short_ids(plan.id) if len(longer) > len(name))
 
 
 _FEW = 8

@@ -8,7 +8,7 @@ from loom.conversation.tree import Mode, Source
 from loom.errors import ChoiceError
 from loom.stores import nodes
 from loom.stores.database import Reader
-from loom.stores.marks import Marks, Turned, read_mark, summed
+from loom.stores.marks import FlagMark, Marks, read_mark, summed
 from loom.stores.nodes import TreeRow
 from loom.stores.path import TREE, Node, Opened, Path
 
@@ -88,7 +88,7 @@ def read_overlay(
         hidden = {
             mark.depth: "excluded" if mark.marks.flags.excluded else "annotation"
             for mark in on
-            if mark.marks.flags.excluded or (mark.marks.hung.edge == "annotation" and not _included(mark, include))
+            if mark.marks.flags.excluded or (mark.marks.edge_mark.edge == "annotation" and not _included(mark, include))
         }
         made = _Sources(reader, tree, path, hidden, marked, notes)
         for mark in sorted(on, key=lambda mark: mark.depth):
@@ -113,7 +113,7 @@ def marked_in(reader: Reader, tree: int) -> dict[int, _Marked]:
     found = reader.all(_SHAPING, tree)
     read = [read_mark((row[0], *row[4:8])) for row in found]
     marks = summed(read)
-    included = {mark.node: mark.data.on for mark in read if isinstance(mark.data, Turned) and mark.data.flag == "included"}
+    included = {mark.node: mark.data.on for mark in read if isinstance(mark.data, FlagMark) and mark.data.flag == "included"}
     return {row[0]: _Marked(row[0], row[1], row[2], row[3], marks[row[0]], not included.get(row[0], True)) for row in found}
 
 
@@ -153,8 +153,8 @@ def _unpruned(path: Path, marked: Iterable[_Marked]) -> tuple[Path, str]:
     if not pruned:
         return path, ""
     first = min(pruned, key=lambda mark: mark.depth)
-    local = path[first.depth].local
-    return path.until(first.depth), local
+    short_id = path[first.depth].short_id
+    return path.until(first.depth), short_id
 
 
 def _on_path(path: Path, marked: Iterable[_Marked]) -> list[_Marked]:
@@ -166,7 +166,7 @@ def _on_path(path: Path, marked: Iterable[_Marked]) -> list[_Marked]:
 
 def _annotations(path: Path, marked: Iterable[_Marked], include: Collection[str]) -> dict[int, list[Insertion]]:
     """Annotations of nodes on the path that are read, each after its node."""
-    wanted = [mark for mark in marked if mark.marks.hung.edge == "annotation" and _included(mark, include)]
+    wanted = [mark for mark in marked if mark.marks.edge_mark.edge == "annotation" and _included(mark, include)]
     wanted = [mark for mark in wanted if not (mark.marks.flags.excluded or mark.marks.flags.pruned)]
     at = names_at(path, {mark.depth - 1 for mark in wanted} | {mark.depth for mark in wanted})
     after: dict[int, list[Insertion]] = {}
@@ -183,14 +183,14 @@ def _versions(path: Path, marked: Iterable[_Marked], chosen: Mapping[str, str]) 
 
     Where that is excluded, nothing stands there.
     """
-    versions = {mark.id: mark for mark in marked if mark.marks.hung.edge == "version"}
+    versions = {mark.id: mark for mark in marked if mark.marks.edge_mark.edge == "version"}
     latest: dict[str, dict[str, _Marked]] = {}
     firsts: dict[str, str] = {}
     for mark in sorted(versions.values(), key=lambda mark: mark.seq):
-        first, passed = mark.marks.hung.first or mark.marks.hung.edited_from, {mark.id}
+        first, passed = mark.marks.edge_mark.first or mark.marks.edge_mark.edited_from, {mark.id}
         while first in versions and first not in passed:  # a tree from elsewhere may say anything
             passed.add(first)
-            first = firsts.get(first) or versions[first].marks.hung.edited_from
+            first = firsts.get(first) or versions[first].marks.edge_mark.edited_from
         firsts[mark.id] = first
         if not mark.marks.flags.pruned:
             latest.setdefault(first, {})[mark.id] = mark
@@ -237,7 +237,7 @@ class _Sources:
         marked = marked_in(self._reader, key) if foreign else self._marked
         why = "purged" if node.message is None else kept_back(Path(Opened(self._reader), key, node), marked)
         if why:
-            self._notes.append(f"the {source.role} {node.local} is {why} and was left out")
+            self._notes.append(f"the {source.role} {node.short_id} is {why} and was left out")
             return
         insertion = Insertion(node, source.role, foreign)
         if insertion.name in self._taken:

@@ -42,7 +42,7 @@ class Node(Struct, frozen=True):
 
     seq: int
     id: str
-    local: str
+    short_id: str
     parent: int | None
     jump: int | None
     depth: int
@@ -144,7 +144,7 @@ class Path:
         with self.database.read() as reader:
             found = reader.all(_STRETCH, self.tree, self.end.seq, stop - 1, start)
         if len(found) != stop - start:
-            raise damaged(f"the path to node {self.end.local}")
+            raise damaged(f"the path to node {self.end.short_id}")
         return _in_order(found)
 
     def tail(self, tokens: int, start: int = 0) -> list[Node]:

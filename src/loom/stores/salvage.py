@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from loom.budget.calibration import Calibration
 from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json
-from loom.conversation.identity import is_local, is_node_id, node_id
+from loom.conversation.identity import is_node_id, is_short_id, node_id
 from loom.conversation.message import ROLES, Conversation
 from loom.conversation.tree import TreeHead
 from loom.errors import StoreError, TranscriptError
@@ -164,19 +164,19 @@ class Salvage:
     def look_at(self, rows: Iterable[Row]) -> None:
         """Find the nodes of a page that cannot be proved, and those behind them; parents come before their children."""
         for row in rows:
-            seq, name, after, local, _, body, generation, role, tokens, _, parent, _ = row
+            seq, name, after, short_id, _, body, generation, role, tokens, _, parent, _ = row
             why = "what it comes after is left out"
             if parent is None or (after is not None and parent < seq and self.is_sound(parent)):
-                why = self._wrong_with_node(name, after, local, body, generation, role)
+                why = self._wrong_with_node(name, after, short_id, body, generation, role)
                 why = why or ("" if body is not None or _is_number(tokens, Tokens) else "its tokens cannot be")
             if why:
-                self._left_out.add(f"node {local} of tree {self._id} ({why})")
+                self._left_out.add(f"node {short_id} of tree {self._id} ({why})")
             else:
                 self._exported.add(seq)
 
-    def _wrong_with_node(self, name: str, after: str | None, local: str, body: str | None, generation: str, role: str) -> str:
+    def _wrong_with_node(self, name: str, after: str | None, short_id: str, body: str | None, generation: str, role: str) -> str:
         try:
-            if not is_local(local, name) or plain(generation) != generation:
+            if not is_short_id(short_id, name) or plain(generation) != generation:
                 return "its name is not its own"
             if body is None:
                 return "" if is_node_id(name) and role in ROLES else "it is neither a message nor a purged one"
@@ -197,11 +197,11 @@ class Salvage:
         kept = tuple(record for record in line.records if self._is_sound_record(line, record, depth))
         if len(kept) == len(line.records) and _is_number(line.created, Moment):
             return line
-        return replace(line, records=kept, created=self._moment(line.created, f"when node {line.local} was written"))
+        return replace(line, records=kept, created=self._moment(line.created, f"when node {line.short_id} was written"))
 
     def _is_sound_record(self, line: NodeLine, record: Beside, depth: int) -> bool:
         if not _can_be_written(record, depth):
-            self._left_out.add(f"the {record.kind} of node {line.local}")
+            self._left_out.add(f"the {record.kind} of node {line.short_id}")
             return False
         return line.body is not None or record.data is None or record.kind == "edge"
 

@@ -193,7 +193,7 @@ class Sessions:
         self, writer: Writer, scope: Scope, row: SessionRow, at: Node | None, identity: str, title: str, now: int
     ) -> SessionRow:
         if at is not None and at.message is None:
-            raise ChoiceError(f"message {at.local} was purged, and a purge is final; fork at another")
+            raise ChoiceError(f"message {at.short_id} was purged, and a purge is final; fork at another")
         asides = tuple(aside for aside in row.asides if self._stands(writer, row.tree.key, at, aside.after))
         cursor = at.seq if at else None
         return self._insert(writer, scope, identity, row.tree, title, row.head, asides, row.id, "active", cursor, now)
@@ -619,8 +619,8 @@ def lock(writer: Writer, row: SessionRow, importing: bool = True, purged: bool =
 
 
 def conflict(reader: Reader, row: SessionRow, after: Node | None, held: int | None) -> Conflict:
-    found = nodes.get(reader, row.tree.key, held).local if held is not None else "its beginning"
-    expected = after.local if after else "its beginning"
+    found = nodes.get(reader, row.tree.key, held).short_id if held is not None else "its beginning"
+    expected = after.short_id if after else "its beginning"
     return Conflict(row.id, expected, found)
 
 

@@ -13,7 +13,7 @@ from loom.conversation.tree import TreeHead
 from loom.errors import ChoiceError, shorten
 from loom.stores import nodes
 from loom.stores.database import Database, Reader, Row
-from loom.stores.marks import Hung, Mark, Marks, marks_in, marks_of, summed
+from loom.stores.marks import EdgeMark, Mark, Marks, marks_in, marks_of, summed
 from loom.stores.nodes import TreeRow
 from loom.stores.overlay import kept_back, marked_in
 from loom.stores.path import BY_SEQ, OF_N, TREE, Node, Opened, Path, named, to_node
@@ -186,7 +186,7 @@ class Trees:
             )
         counted: dict[int, dict[str, int]] = {}
         for parent, data, count in found:
-            edge = read_stored(data, Hung, "how a node hangs in its tree").edge if data else "continuation"
+            edge = read_stored(data, EdgeMark, "how a node hangs in its tree").edge if data else "continuation"
             of = counted.setdefault(parent, {})
             of[edge] = of.get(edge, 0) + count
         return {seq: Kin(of.get("continuation", 0), of.get("annotation", 0)) for seq, of in counted.items()}
@@ -200,13 +200,13 @@ class Trees:
                 tree,
             )
             marks = summed(marks_in(reader, tree))
-            edited = {seq: mark.hung.edited_from for seq, mark in marks.items() if mark.hung.edge == "version"}
+            edited = {seq: mark.edge_mark.edited_from for seq, mark in marks.items() if mark.edge_mark.edge == "version"}
             originals = to_json(sorted(set(edited.values())))
             seqs: dict[str, int] = dict(reader.all(f"SELECT n.id, n.seq FROM {named('id')}", tree, originals)) if edited else {}
         pruned: set[int] = set()
         made: list[Twig] = []
         usual = Marks()
-        for seq, parent, local, role, author, agent in rows:
+        for seq, parent, short_id, role, author, agent in rows:
             mark = marks.get(seq, usual)
             original = seqs.get(edited[seq], parent) if seq in edited else None
             if mark.flags.pruned or parent in pruned or (original in pruned and original not in edited):
@@ -216,10 +216,10 @@ class Trees:
                 Twig(
                     key=seq,
                     parent=parent,
-                    local=local,
+                    short_id=short_id,
                     role=role,
                     author=mark.origin.author or author or agent or "",
-                    edge=mark.hung.edge,
+                    edge=mark.edge_mark.edge,
                     flags=mark.flags,
                     pruned=seq in pruned,
                 )

@@ -479,7 +479,7 @@ def _stretches(reader: Reader, tree: int, handle: str, kept: Kept, screen: "_Scr
                 found = screen.let_through(found, why)
             for node in found:
                 if node.message is None:
-                    gone = f"of what was left out under {handle!r}, message {node.local} was purged and is gone for good"
+                    gone = f"of what was left out under {handle!r}, message {node.short_id} was purged and is gone for good"
                     raise ChoiceError(gone)
             yield [node.message for node in found if node.message]
 

@@ -14,7 +14,7 @@ from loom.conversation.message import Carried, Media, Message, Opaque, Part, Rea
 from loom.conversation.tree import Flags, Tree, TreeNode
 from loom.dialects.wire import Json, carry, expect_list, expect_object, expect_text, without
 from loom.errors import WireError
-from loom.transcripts.linked import Record, grow, lift_system, moment, said, text_of
+from loom.transcripts.linked import Record, drop_empty, grow, lift_system, moment, text_of
 
 FORMAT = "ChatGPT export"
 NAME = "chatgpt"
@@ -42,7 +42,7 @@ def trees(value: Json) -> Iterator[Tree]:
         raise WireError("id", "the id of the conversation", value.get("id"))
     nodes, ends = grow(_records(mapping))
     weightless = {id for id, node in mapping.items() if _weight(node) == 0}
-    system, nodes = lift_system(_paired(nodes), but=weightless)
+    system, nodes = lift_system(_pair_results(nodes), but=weightless)
     here = {node.id for node in nodes}
     current = ends.get(text_of(value.get("current_node")), "")
     model = text_of(value.get("default_model_slug")) or next((node.author for node in nodes if node.author), "")
@@ -59,7 +59,7 @@ def trees(value: Json) -> Iterator[Tree]:
         current=current if current in here else "",
         model=model,
         created=created,
-        carried=carry(NAME, said(fields)),
+        carried=carry(NAME, drop_empty(fields)),
     )
 
 
@@ -127,14 +127,14 @@ def _message(id: str, wire: Json, metadata: Json, answered: bool, place: str) ->
     elif role != "assistant":
         parts = [Text(part.text, part.carried) if isinstance(part, Reasoning) else part for part in parts]
     said_by_parts = ("recipient",) if calls else ()
-    carried = _carried(id, without(wire, *said_by_parts), metadata, author, without(content, "content_type", *used))
+    carried = _carry_rest(id, without(wire, *said_by_parts), metadata, author, without(content, "content_type", *used))
     if role == "tool":
         inner = tuple(part for part in parts if isinstance(part, Text | Media | Opaque))
         return Message("tool", (ToolResult(id, inner, name=name),), carried=carried)
     return Message(role, tuple(parts), name, carried)
 
 
-def _carried(id: str, wire: Json, metadata: Json, author: Json, content: Json) -> Carried | None:
+def _carry_rest(id: str, wire: Json, metadata: Json, author: Json, content: Json) -> Carried | None:
     fields = without(wire, "author", "content", "metadata", "weight")
     if fields.get("id") == id:
         del fields["id"]
@@ -150,14 +150,14 @@ def _carried(id: str, wire: Json, metadata: Json, author: Json, content: Json) -
     about = without(metadata, "is_visually_hidden_from_conversation")
     if text_of(author.get("role")) == "assistant" and isinstance(about.get("model_slug"), str):
         del about["model_slug"]
-    inner = {"author": said(without(author, "role", "name")), "content": said(content), "metadata": said(about)}
-    return carry(NAME, said({**fields, **inner}))
+    inner = {"author": drop_empty(without(author, "role", "name")), "content": drop_empty(content), "metadata": drop_empty(about)}
+    return carry(NAME, drop_empty({**fields, **inner}))
 
 
 def _parts(content: Json, place: str) -> tuple[list[Part], tuple[str, ...]]:
     """What a content says, and the names of the fields that said it."""
     if content.get("content_type") == "thoughts" and isinstance(content.get("thoughts"), list):
-        return [_thought(thought, f"{place}.thoughts[{n}]") for n, thought in enumerate(content["thoughts"])], ("thoughts",)
+        return [_read_thought(thought, f"{place}.thoughts[{n}]") for n, thought in enumerate(content["thoughts"])], ("thoughts",)
     if content.get("content_type") == "reasoning_recap" and isinstance(content.get("content"), str):
         return [Reasoning(content["content"], NAME)], ("content",)
     if content.get("parts"):
@@ -188,7 +188,7 @@ def _part(part: Any, place: str) -> Part:
         case {"audio_asset_pointer": {"asset_pointer": str(pointer)}}:
             return _asset(pointer, part)
         case {"text": str(text), **rest}:
-            return Text(text, carry(NAME, said(rest)))
+            return Text(text, carry(NAME, drop_empty(rest)))
         case dict():
             return Opaque(NAME, to_json(part))
     raise WireError(place, "a text or an object", part)
@@ -198,13 +198,13 @@ def _asset(pointer: str, fields: Mapping[Any, Any]) -> Media:
     """Media that the export holds beside the conversations, or nowhere."""
     kind = str(fields.get("content_type"))
     sort: Literal["image", "audio", "file"] = "image" if "image" in kind else "audio" if "audio" in kind else "file"
-    return Media(sort, "id", pointer, carried=carry(NAME, said(fields)))
+    return Media(sort, "id", pointer, carried=carry(NAME, drop_empty(fields)))
 
 
-def _thought(thought: Any, place: str) -> Reasoning:
+def _read_thought(thought: Any, place: str) -> Reasoning:
     fields = expect_object(thought, place)
     key = next((key for key in ("content", "summary") if text_of(fields.get(key))), "")
-    return Reasoning(text_of(fields.get(key)), NAME, carried=carry(NAME, said(without(fields, key))))
+    return Reasoning(text_of(fields.get(key)), NAME, carried=carry(NAME, drop_empty(without(fields, key))))
 
 
 def _custom_instructions(metadata: Json) -> list[Part]:
@@ -238,7 +238,7 @@ def _call(id: str, recipient: str, parts: list[Part]) -> list[Part]:
     return [*others, ToolCall(id, recipient, arguments, kind)]
 
 
-def _paired(nodes: tuple[TreeNode, ...]) -> tuple[TreeNode, ...]:
+def _pair_results(nodes: tuple[TreeNode, ...]) -> tuple[TreeNode, ...]:
     """The nodes with each result made out to the call it stands behind; a result behind no call keeps an id of its own."""
     asked: dict[str, ToolCall | None] = {}
     paired = []

@@ -13,7 +13,7 @@ from loom.conversation.message import Media, Message, Opaque, Part, Reasoning, R
 from loom.conversation.tree import Tree
 from loom.dialects.wire import Json, carry, expect_list, expect_object, expect_text, without
 from loom.errors import WireError
-from loom.transcripts.linked import Record, grow, moment, name_of, said, text_of
+from loom.transcripts.linked import Record, drop_empty, grow, moment, name_of, text_of
 
 FORMAT = "Claude.ai export"
 NAME = "claude.ai"
@@ -41,7 +41,7 @@ def trees(value: Json) -> Iterator[Tree]:
         current=ends.get(leaf, ""),
         model=model,
         created=created,
-        carried=carry(NAME, said(fields)),
+        carried=carry(NAME, drop_empty(fields)),
     )
 
 
@@ -93,7 +93,7 @@ def _messages(id: str, role: Role, wire: Json, place: str) -> tuple[Message, ...
     messages: list[Message] = []
     for answers, run in runs:
         last = len(messages) == len(runs) - 1
-        messages.append(Message("tool" if answers else role, run, carried=carry(NAME, said(fields)) if last else None))
+        messages.append(Message("tool" if answers else role, run, carried=carry(NAME, drop_empty(fields)) if last else None))
     return tuple(messages)
 
 
@@ -105,18 +105,18 @@ def _blocks(id: str, role: Role, blocks: list[Any], place: str) -> list[Part]:
         block = expect_object(given, f"{place}[{n}]")
         match block:
             case {"type": "text", "text": str(text), **rest} if text:
-                parts.append(Text(text, carry(NAME, said(rest))))
+                parts.append(Text(text, carry(NAME, drop_empty(rest))))
             case {"type": "text", "text": ""}:
                 pass
             case {"type": "thinking", "thinking": str(text), **rest} if role == "assistant":
                 signature = text_of(rest.pop("signature", ""))
-                parts.append(Reasoning(text, NAME, signature, carried=carry(NAME, said(rest))))
+                parts.append(Reasoning(text, NAME, signature, carried=carry(NAME, drop_empty(rest))))
             case {"type": "tool_use", "name": str(name), **rest} if role == "assistant":
                 call_id = text_of(rest.pop("id", ""))
                 if not call_id:
                     nameless.append(call_id := f"{id}-{n}")
                 arguments = to_json(rest.pop("input", {}))
-                parts.append(ToolCall(call_id, name, arguments, carried=carry(NAME, said(rest))))
+                parts.append(ToolCall(call_id, name, arguments, carried=carry(NAME, drop_empty(rest))))
             case {"type": "tool_result", **rest}:
                 call_id = text_of(rest.pop("tool_use_id", "")) or (nameless.popleft() if nameless else f"{id}-{n}")
                 parts.append(_result(call_id, rest, f"{place}[{n}]"))
@@ -134,12 +134,12 @@ def _result(call_id: str, fields: Json, place: str) -> ToolResult:
     for n, given in enumerate(expect_list(content or [], f"{place}.content")):
         match expect_object(given, f"{place}.content[{n}]"):
             case {"type": "text", "text": str(text), **rest}:
-                parts.append(Text(text, carry(NAME, said(rest))))
+                parts.append(Text(text, carry(NAME, drop_empty(rest))))
             case {"type": "image", "file_uuid": str(file), **rest}:
-                parts.append(Media("image", "id", file, carried=carry(NAME, said(rest))))
+                parts.append(Media("image", "id", file, carried=carry(NAME, drop_empty(rest))))
             case piece:
                 parts.append(Opaque(NAME, to_json(piece)))
-    return ToolResult(call_id, tuple(parts), error, name, carried=carry(NAME, said(fields)))
+    return ToolResult(call_id, tuple(parts), error, name, carried=carry(NAME, drop_empty(fields)))
 
 
 def _media(files: Any, place: str) -> list[Part]:
@@ -149,10 +149,10 @@ def _media(files: Any, place: str) -> list[Part]:
         match expect_object(given, f"{place}[{n}]"):
             case {"extracted_content": str(text), **rest} if text:
                 name = text_of(rest.pop("file_name", ""))
-                parts.append(Media("file", "text", text, "text/plain", name, carry(NAME, said(rest))))
+                parts.append(Media("file", "text", text, "text/plain", name, carry(NAME, drop_empty(rest))))
             case {"file_uuid": str(file), **rest} if file:
                 name, image = text_of(rest.pop("file_name", "")), rest.get("file_kind") == "image"
-                parts.append(Media("image" if image else "file", "id", file, name=name, carried=carry(NAME, said(rest))))
+                parts.append(Media("image" if image else "file", "id", file, name=name, carried=carry(NAME, drop_empty(rest))))
             case piece:
                 parts.append(Opaque(NAME, to_json(piece)))
     return parts

@@ -44,7 +44,7 @@ def matches(sample: list[Any]) -> bool:
     )
 
 
-class _Index(Struct):
+class _FileIndex(Struct):
     """What the lines of a file say about each other, in numbers: a few dozen bytes a line whatever the lines hold."""
 
     uuids: "array[int]"
@@ -53,6 +53,7 @@ class _Index(Struct):
     threads: "array[int]"  # 0: the main thread; else the side thread a line belongs to
     calls: dict[int, int]  # call -> the line that makes it
     answers: dict[int, list[int]]  # line -> the calls it answers
+    sides: dict[int, int]  # a line of a side thread, by its uuid -> the thread
     leaf: int = 0
     model: str = ""
     name: str = ""
@@ -78,8 +79,8 @@ def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def runs(path: Path) -> list[Run]:
     index = _read_index(path)
     found: list[Run] = []
-    for thread in dict.fromkeys(index.threads):
-        chosen = _choose(index, thread)
+    for thread, lines in _lines_by_thread(index).items():
+        chosen = _choose(index, lines)
         reader = _reader(path, chosen, _is_complete(index, chosen))
         if next(reader(), None) is not None:
             head = Conversation(messages=(), model=index.model)
@@ -90,8 +91,8 @@ def runs(path: Path) -> list[Run]:
     return found
 
 
-def _read_index(path: Path) -> _Index:
-    index = _Index(array("q"), array("q"), array("q"), array("q"), {}, {})
+def _read_index(path: Path) -> _FileIndex:
+    index = _FileIndex(array("q"), array("q"), array("q"), array("q"), {}, {}, {})
     for _, record in files.lines(path):
         if not isinstance(record, dict):
             continue
@@ -105,7 +106,7 @@ def _read_index(path: Path) -> _Index:
     return index
 
 
-def _add(index: _Index, record: dict[str, Any], kind: Any) -> None:
+def _add(index: _FileIndex, record: dict[str, Any], kind: Any) -> None:
     message = record.get("message")
     if not isinstance(message, dict):
         message = {}
@@ -113,7 +114,7 @@ def _add(index: _Index, record: dict[str, Any], kind: Any) -> None:
     index.uuids.append(_number(record["uuid"]))
     index.parents.append(_number(record.get("parentUuid")) or _number(record.get("logicalParentUuid")))
     index.messages.append(_number(message.get("id")) if kind == "assistant" else 0)
-    index.threads.append(_number(record.get("agentId") or "side") if record.get("isSidechain") else 0)
+    index.threads.append(_find_thread(index, record) if record.get("isSidechain") else 0)
     if kind in ("user", "assistant") and not record.get("isSidechain"):
         index.leaf = index.uuids[-1]  # the newest word is the live branch, unless the client says otherwise behind it
     if kind == "assistant" and not index.model and isinstance(message.get("model"), str) and message["model"] != "<synthetic>":
@@ -126,10 +127,24 @@ def _add(index: _Index, record: dict[str, Any], kind: Any) -> None:
             index.answers.setdefault(line, []).append(_number(block.get("tool_use_id")))
 
 
-def _choose(index: _Index, thread: int) -> bytearray:
-    """Which lines are read: the way up from the leaf, and what belongs to the messages on it."""
+def _find_thread(index: _FileIndex, record: dict[str, Any]) -> int:
+    """The side thread of a line. Older clients do not name the sub-agent: a thread is then what goes back to one beginning."""
+    uuid, parent = index.uuids[-1], index.parents[-1]
+    thread = _number(record.get("agentId")) or index.sides.get(parent, uuid)
+    index.sides[uuid] = thread
+    return thread
+
+
+def _lines_by_thread(index: _FileIndex) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for n, thread in enumerate(index.threads):
+        found.setdefault(thread, []).append(n)
+    return found
+
+
+def _choose(index: _FileIndex, mine: list[int]) -> bytearray:
+    """Which lines of a thread are read: the way up from the leaf, and what belongs to the messages on it."""
     chosen = bytearray(len(index.uuids))
-    mine = [n for n in range(len(chosen)) if index.threads[n] == thread]
     wanted = index.leaf if any(index.uuids[n] == index.leaf for n in mine) else index.uuids[mine[-1]]
     for n in reversed(mine):
         if index.uuids[n] == wanted:
@@ -143,7 +158,7 @@ def _choose(index: _Index, thread: int) -> bytearray:
     return chosen
 
 
-def _is_complete(index: _Index, chosen: bytearray) -> bool:
+def _is_complete(index: _FileIndex, chosen: bytearray) -> bool:
     """Whether the way up reaches a beginning; after a compaction it may end at what another file holds."""
     return index.parents[chosen.index(1)] == 0
 
@@ -188,7 +203,7 @@ def _reader(path: Path, chosen: bytearray, complete: bool) -> Callable[[], Itera
 # ── the whole tree ───────────────────────────────────────────────────────────
 
 
-class _Line(Struct):
+class _IndexLine(Struct):
     """A link of the tree, and what was said there: nothing, in most of the client's own lines."""
 
     place: str
@@ -204,7 +219,7 @@ class _Line(Struct):
 
 
 class _Session(Struct):
-    lines: list[_Line] = []
+    lines: list[_IndexLine] = []
     places: dict[str, int] = {}  # uuid -> the newest line that has it
     id: str = ""
     title: str = ""
@@ -225,7 +240,7 @@ def trees(path: Path) -> list[Tree]:
     above = _above([line.parent for line in lines], [not line.said for line in lines])
     heads = _heads(lines)
     parents = _parents(lines, above, heads)
-    blocks: dict[int, list[_Line]] = {}  # the first line of a message -> all of them
+    blocks: dict[int, list[_IndexLine]] = {}  # the first line of a message -> all of them
     for n, line in enumerate(lines):
         if line.said:
             blocks.setdefault(heads[n], []).append(line)
@@ -236,7 +251,7 @@ def trees(path: Path) -> list[Tree]:
         names[head] = uuid if uuid not in taken else piece(uuid, 2, taken)
         taken.add(uuid)
     found: dict[str, list[Record]] = {}
-    for head, tree in _divided(blocks, parents, lines).items():
+    for head, tree in _divide_into_trees(blocks, parents, lines).items():
         found.setdefault(tree, []).append(_record(head, blocks[head], parents[head], lines, names))
     if not found:
         raise TranscriptError(f"{path}: a Claude Code session without a message")
@@ -281,7 +296,7 @@ def _read_session(path: Path) -> _Session:
     return session
 
 
-def _read_line(path: Path, record: dict[str, Any], place: str, parent: int, whole: bool) -> _Line:
+def _read_line(path: Path, record: dict[str, Any], place: str, parent: int, whole: bool) -> _IndexLine:
     wire, uuid = record.get("message"), record["uuid"]
     model = text_of(wire.get("model")) if isinstance(wire, dict) else ""
     said: list[Message] = []
@@ -291,7 +306,7 @@ def _read_line(path: Path, record: dict[str, Any], place: str, parent: int, whol
         except WireError as error:
             raise TranscriptError(f"{path}, {error}") from None
         said = [message for message in said if message.parts]
-    return _Line(
+    return _IndexLine(
         place,
         uuid,
         parent,
@@ -330,7 +345,7 @@ def _above(parents: Sequence[int], passed: Sequence[bool]) -> list[int]:
     return found
 
 
-def _heads(lines: list[_Line]) -> list[int]:
+def _heads(lines: list[_IndexLine]) -> list[int]:
     """For each line the first one of the message that it is a block of."""
     spoken = _above([line.parent for line in lines], [not line.said or bool(line.answered) for line in lines])
     heads = list(range(len(lines)))
@@ -340,7 +355,7 @@ def _heads(lines: list[_Line]) -> list[int]:
     return heads
 
 
-def _parents(lines: list[_Line], above: list[int], heads: list[int]) -> dict[int, int]:
+def _parents(lines: list[_IndexLine], above: list[int], heads: list[int]) -> dict[int, int]:
     """For each line that says something the head of the message it follows. Results of one message follow each other."""
     rows: dict[int, _Answers] = {}  # line of results, or the head they answer -> the row
     parents: dict[int, int] = {}
@@ -365,7 +380,7 @@ def _parents(lines: list[_Line], above: list[int], heads: list[int]) -> dict[int
     return parents
 
 
-def _divided(heads: Iterable[int], parents: dict[int, int], lines: list[_Line]) -> dict[int, str]:
+def _divide_into_trees(heads: Iterable[int], parents: dict[int, int], lines: list[_IndexLine]) -> dict[int, str]:
     """For each message the tree it is in: "" for that of the session, else the sub-agent that it begins with."""
     trees: dict[int, str] = {}
     heads = list(heads)
@@ -385,7 +400,7 @@ def _divided(heads: Iterable[int], parents: dict[int, int], lines: list[_Line]) 
     return {head: trees[head] for head in heads}
 
 
-def _record(head: int, blocks: list[_Line], parent: int, lines: list[_Line], names: dict[int, str]) -> Record:
+def _record(head: int, blocks: list[_IndexLine], parent: int, lines: list[_IndexLine], names: dict[int, str]) -> Record:
     first = lines[head]
     messages = first.said
     if messages[0].role == "assistant":

@@ -48,7 +48,7 @@ def _exists(path: Path) -> bool:
         return False
 
 
-class _Spooled(type(Path())):  # type: ignore[misc]
+class _SpooledPath(type(Path())):  # type: ignore[misc]
     """A file that people know as what was sent."""
 
     def __str__(self) -> str:
@@ -64,10 +64,10 @@ def _spool(stream: BinaryIO) -> Path:
     with held:
         shutil.copyfileobj(stream, held)
     atexit.register(os.unlink, held.name)
-    return _Spooled(held.name)
+    return _SpooledPath(held.name)
 
 
-def unpacked(path: Path) -> Path:
+def unpack_file(path: Path) -> Path:
     """The file itself, or what is in it where it is packed with gzip, under the same name without its ending."""
     try:
         with path.open("rb") as file:

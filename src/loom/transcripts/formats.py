@@ -10,7 +10,7 @@ from loom.conversation.checked import checks_arguments
 from loom.dialects import given, responses
 from loom.errors import ChoiceError, TranscriptError, WireError, describe
 from loom.transcripts import benchmarks, chat, claude_code, codex, files, pi
-from loom.transcripts.runs import Run, whole
+from loom.transcripts.runs import Run, make_run
 
 LOOKED_FOR = (
     "OpenAI chat or Anthropic messages (JSON or one a line), OpenAI responses items, a Claude Code, Codex or pi session, "
@@ -45,7 +45,7 @@ def read_runs(spec: "str | PathLike[str]") -> Iterator[Run]:
 
 def _runs(path: Path) -> Iterator[Run]:
     sample = files.first_lines(path)
-    if sample is not None and len(sample) == 1 and (said := _said(sample[0])) is not None:
+    if sample is not None and len(sample) == 1 and (said := _find_message(sample[0])) is not None:
         yield _list_run([said], 0, path, "")
     elif sample is None or (len(sample) == 1 and not _is_record(sample[0])):
         yield from _document_runs(path, files.document(path))
@@ -53,7 +53,7 @@ def _runs(path: Path) -> Iterator[Run]:
         yield from _line_runs(path, sample)
 
 
-def _said(value: Any) -> Any:
+def _find_message(value: Any) -> Any:
     """The message in a provider's answer, or a message that stands alone."""
     if not isinstance(value, dict):
         return None
@@ -81,7 +81,7 @@ def _line_runs(path: Path, sample: list[Any]) -> Iterator[Run]:
         yield from claude_code.runs(path)
     elif _is_run(sample[0]):
         for number, (line, value) in enumerate(files.lines(path)):
-            yield _one(value, number, path, f"line {line}")
+            yield _read_value(value, number, path, f"line {line}")
     elif chat.is_message(sample[0]) and "type" not in sample[0]:
         yield chat.from_lines(path, 0, sample)
     elif any(map(codex.is_item, sample)):
@@ -91,13 +91,13 @@ def _line_runs(path: Path, sample: list[Any]) -> Iterator[Run]:
 
 
 def _document_runs(path: Path, value: Any) -> Iterator[Run]:
-    if (said := _said(value)) is not None:
+    if (said := _find_message(value)) is not None:
         yield _list_run([said], 0, path, "")
     elif not isinstance(value, list):
-        yield _one(value, 0, path, "")
+        yield _read_value(value, 0, path, "")
     elif value and _is_run(value[0]):
         for number, item in enumerate(value):
-            yield _one(item, number, path, f"[{number}]")
+            yield _read_value(item, number, path, f"[{number}]")
     elif value and isinstance(value[0], list):
         for number, item in enumerate(value):
             yield _list_run(item, number, path, f"[{number}]")
@@ -120,7 +120,7 @@ def _is_run(value: Any) -> bool:
     )
 
 
-def _one(value: Any, number: int, path: Path, place: str) -> Run:
+def _read_value(value: Any, number: int, path: Path, place: str) -> Run:
     """A run that is one JSON object."""
     at = f"{path}{', ' + place if place else ''}"
     if not _is_run(value):
@@ -128,15 +128,15 @@ def _one(value: Any, number: int, path: Path, place: str) -> Run:
     try:
         if benchmarks.is_tau_bench(value):
             conversation, name = benchmarks.parse_tau_bench(value, at)
-            return whole(number, benchmarks.TAU_BENCH, "openai", conversation, name)
+            return make_run(number, benchmarks.TAU_BENCH, "openai", conversation, name)
         if isinstance(value.get("messages"), list):
             wire, conversation = chat.parse_request(value)
-            return whole(number, f"{'Anthropic messages' if wire == 'anthropic' else 'OpenAI chat'} JSON", wire, conversation)
+            return make_run(number, f"{'Anthropic messages' if wire == 'anthropic' else 'OpenAI chat'} JSON", wire, conversation)
         if benchmarks.is_swe_agent(value):
-            return whole(number, benchmarks.SWE_AGENT, "openai", benchmarks.parse_swe_agent(value, at))
+            return make_run(number, benchmarks.SWE_AGENT, "openai", benchmarks.parse_swe_agent(value, at))
         if value.get("object") == "response" and "input" not in value:
             value = {"model": value.get("model", ""), "input": value["output"]}
-        return whole(number, "OpenAI responses JSON", "responses", responses.parse(value))
+        return make_run(number, "OpenAI responses JSON", "responses", responses.parse(value))
     except WireError as error:
         raise TranscriptError(f"{at}: {error}") from None
 
@@ -150,10 +150,10 @@ def _list_run(value: Any, number: int, path: Path, place: str) -> Run:
         and all(chat.is_message(v) and v.get("type", "message") == "message" for v in islice(value, 100))
     ) and not any(map(given.is_item, value)):
         wire, conversation = chat.from_list(value, at)
-        return whole(number, f"{'Anthropic messages' if wire == 'anthropic' else 'OpenAI chat'} JSON", wire, conversation)
+        return make_run(number, f"{'Anthropic messages' if wire == 'anthropic' else 'OpenAI chat'} JSON", wire, conversation)
     if isinstance(value, list) and any(codex.is_item(v) for v in islice(value, 100)):
         try:
-            return whole(number, codex.ITEMS_FORMAT, "responses", responses.parse({"input": value}))
+            return make_run(number, codex.ITEMS_FORMAT, "responses", responses.parse({"input": value}))
         except WireError as error:
             raise TranscriptError(f"{at}: {error}") from None
     what = (

@@ -8,7 +8,7 @@ from loom.conversation.message import Media, Message, Opaque, Part, Reasoning, T
 from loom.conversation.tree import Flags, Tree
 from loom.dialects.wire import Json, carry, expect_list, expect_object, expect_text, without
 from loom.errors import WireError
-from loom.transcripts.linked import Record, grow, moment, name_of, said, text_of
+from loom.transcripts.linked import Record, drop_empty, grow, moment, name_of, text_of
 
 FORMAT = "Gemini CLI session"
 NAME = "gemini-cli"
@@ -40,7 +40,7 @@ def trees(value: Json) -> Iterator[Tree]:
         current=ends[records[-1].id] if records else "",
         model=next((record.author for record in records if record.author), ""),
         created=created,
-        carried=carry(NAME, said(fields)),
+        carried=carry(NAME, drop_empty(fields)),
     )
 
 
@@ -51,9 +51,9 @@ def _record(wire: Json, parent: str, place: str) -> Record:
     if kind == "gemini":
         messages = _exchange(wire, content, fields, place)
     elif kind == "user":
-        messages = [Message("user", tuple(content), carried=carry(NAME, said(fields)))]
+        messages = [Message("user", tuple(content), carried=carry(NAME, drop_empty(fields)))]
     elif kind in _NOTICES:
-        messages = [Message("system", tuple(content), carried=carry(NAME, said({"type": kind, **fields})))]
+        messages = [Message("system", tuple(content), carried=carry(NAME, drop_empty({"type": kind, **fields})))]
     else:
         raise WireError(f"{place}.type", "user, gemini, info, warning or error", kind)
     return Record(
@@ -74,7 +74,7 @@ def _exchange(wire: Json, content: list[Part], fields: Json, place: str) -> list
         told = expect_object(thought, f"{place}.thoughts[{n}]")
         words = [text_of(told.get(key)) for key in ("subject", "description")]
         rest = without(told, "subject", "description")
-        parts.append(Reasoning("\n".join(filter(None, words)), NAME, carried=carry(NAME, said(rest))))
+        parts.append(Reasoning("\n".join(filter(None, words)), NAME, carried=carry(NAME, drop_empty(rest))))
     parts += content
     results: list[Part] = []
     for n, given in enumerate(expect_list(wire.get("toolCalls") or [], f"{place}.toolCalls")):
@@ -86,8 +86,8 @@ def _exchange(wire: Json, content: list[Part], fields: Json, place: str) -> list
             rest = without(call, "id", "name", "args", "result")
             answer = _answer(call["result"], f"{at}.result")
             failed = call.get("status") == "error"
-            results.append(ToolResult(id, answer, failed, name, carried=carry(NAME, said(rest))))
-    return [Message("assistant", tuple(parts), carried=carry(NAME, said(fields))), Message("tool", tuple(results))]
+            results.append(ToolResult(id, answer, failed, name, carried=carry(NAME, drop_empty(rest))))
+    return [Message("assistant", tuple(parts), carried=carry(NAME, drop_empty(fields))), Message("tool", tuple(results))]
 
 
 def _answer(result: Any, place: str) -> tuple[Text | Media | Opaque, ...]:
@@ -110,7 +110,7 @@ def _content(content: Any, place: str) -> list[Part]:
             case {"functionResponse": {"response": {"output": str(text), **others}}} if not others:
                 parts.append(Text(text))
             case {"text": str(text), **rest}:
-                parts.append(Text(text, carry(NAME, said(rest))))
+                parts.append(Text(text, carry(NAME, drop_empty(rest))))
             case {"inlineData": {"mimeType": str(kind), "data": str(data)}}:
                 sort = kind.partition("/")[0]
                 parts.append(Media("image" if sort == "image" else "audio" if sort == "audio" else "file", "data", data, kind))

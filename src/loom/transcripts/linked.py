@@ -111,7 +111,7 @@ def name_of(wire: Json, key: str, place: str) -> str:
     return expect_text(wire[key], f"{place}.{key}") if wire.get(key) not in (None, "") else place
 
 
-def said(fields: Mapping[Any, Any]) -> Json:
+def drop_empty(fields: Mapping[Any, Any]) -> Json:
     """The fields that say something."""
     return {key: value for key, value in fields.items() if value is not None and value != "" and value != [] and value != {}}
 

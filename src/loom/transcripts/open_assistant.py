@@ -7,7 +7,7 @@ from loom.conversation.message import Message, Role, Text
 from loom.conversation.tree import Flags, Tree
 from loom.dialects.wire import Json, carry, expect_list, expect_object, expect_text, without
 from loom.errors import WireError
-from loom.transcripts.linked import Record, grow, moment, said, text_of
+from loom.transcripts.linked import Record, drop_empty, grow, moment, text_of
 
 FORMAT = "OpenAssistant tree"
 NAME = "openassistant"
@@ -30,7 +30,7 @@ def trees(value: Json) -> Iterator[Tree]:
         id=text_of(value.get("message_tree_id")) or records[0].id,
         nodes=nodes,
         created=nodes[0].created,
-        carried=carry(NAME, said(without(value, "message_tree_id", "prompt"))),
+        carried=carry(NAME, drop_empty(without(value, "message_tree_id", "prompt"))),
     )
 
 
@@ -53,7 +53,7 @@ def _records(prompt: Json) -> list[Record]:
             Record(
                 id=id,
                 place=place,
-                messages=(Message(role, (text,), carried=carry(NAME, said(fields))),),
+                messages=(Message(role, (text,), carried=carry(NAME, drop_empty(fields))),),
                 parent=parent,
                 author=text_of(wire.get("model_name")),
                 flags=Flags(pruned=wire.get("deleted") is True),

@@ -23,7 +23,7 @@ class Run(Struct, frozen=True, kw_only=True):
         return replace(self.head, messages=tuple(self.messages()))
 
 
-def whole(number: int, format: str, wire: str, conversation: Conversation, name: str = "") -> Run:
+def make_run(number: int, format: str, wire: str, conversation: Conversation, name: str = "") -> Run:
     """A run whose messages are already here."""
     head = replace(conversation, messages=())
     return Run(

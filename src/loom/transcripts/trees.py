@@ -14,7 +14,7 @@ from loom.conversation.tree import Tree
 from loom.dialects.wire import Json, carry
 from loom.errors import ChoiceError, TranscriptError, WireError, describe
 from loom.transcripts import chatgpt, claude_ai, claude_code, codex, files, formats, gemini_cli, loom_tree, open_assistant, pi
-from loom.transcripts.linked import Record, grow, said
+from loom.transcripts.linked import Record, drop_empty, grow
 from loom.transcripts.loom_tree import write_trees as write_trees
 from loom.transcripts.runs import Run
 
@@ -34,7 +34,7 @@ class Kind(Struct, frozen=True):
     trees: Callable[[Json], Iterable[Tree]]
 
 
-class Session(Struct, frozen=True):
+class SessionFormat(Struct, frozen=True):
     """A format in which the lines of a file are one tree, or several."""
 
     format: str
@@ -42,7 +42,7 @@ class Session(Struct, frozen=True):
     trees: Callable[[Path], Iterable[Tree]]
 
 
-SESSIONS = tuple(Session(module.FORMAT, module.matches, module.trees) for module in (pi, claude_code))
+SESSIONS = tuple(SessionFormat(module.FORMAT, module.matches, module.trees) for module in (pi, claude_code))
 KINDS = tuple(
     Kind(module.FORMAT, module.matches, module.trees) for module in (loom_tree, chatgpt, claude_ai, open_assistant, gemini_cli)
 )
@@ -52,7 +52,7 @@ KINDS = tuple(
 def read_trees(spec: "str | PathLike[str]") -> Iterator[Tree]:
     """The trees of FILE, or the one that FILE#N names (from 0). A transcript without branches gives trees without them."""
     path, number = files.locate(fspath(spec))
-    found = _trees(files.unpacked(path))
+    found = _trees(files.unpack_file(path))
     if number is None:
         yield from found
         return
@@ -68,7 +68,7 @@ def read_trees(spec: "str | PathLike[str]") -> Iterator[Tree]:
 
 def tree_format(path: Path) -> str:
     """The format of a file whose conversations may have branches; "" of any other."""
-    path = files.unpacked(path)
+    path = files.unpack_file(path)
     sample = _sample(path)
     if session := _session(sample):
         return session.format
@@ -104,7 +104,7 @@ def _sample(path: Path) -> list[Any] | None:
     return files.first_lines(path)
 
 
-def _session(sample: list[Any] | None) -> Session | None:
+def _session(sample: list[Any] | None) -> SessionFormat | None:
     if sample is None or codex.matches(sample):
         return None
     return next((session for session in SESSIONS if session.matches(sample)), None)
@@ -123,16 +123,16 @@ def _values(path: Path, sample: list[Any] | None) -> Iterator[tuple[str, Any]]:
 
 
 def _kind(value: Any) -> Kind | None:
-    return next((kind for kind in KINDS if kind.matches(value) or kind.matches(_unwrapped(value))), None)
+    return next((kind for kind in KINDS if kind.matches(value) or kind.matches(_unwrap(value))), None)
 
 
-def _unwrapped(value: Any) -> Any:
+def _unwrap(value: Any) -> Any:
     return value.get(_WRAPPER) if isinstance(value, dict) else None
 
 
 def _read(kind: Kind, value: Any, at: str) -> Iterator[Tree]:
     try:
-        yield from kind.trees(value if kind.matches(value) else _unwrapped(value))
+        yield from kind.trees(value if kind.matches(value) else _unwrap(value))
     except (WireError, TranscriptError) as error:
         raise TranscriptError(f"{at}: {error}") from None
 
@@ -168,5 +168,5 @@ def _line(run: Run, path: Path) -> Tree:
         system_context="\n\n".join(message.text for message in head.system) if plain else "",
         current=nodes[-1].id if nodes else "",
         model=head.model,
-        carried=carry("loom", said(fields)),
+        carried=carry("loom", drop_empty(fields)),
     )

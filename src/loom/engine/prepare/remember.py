@@ -10,9 +10,10 @@ from loom.budget.profiles import Exact, profile_for
 from loom.context.epochs import epoch_of, hash_of
 from loom.context.gate import costs_of
 from loom.context.handles import Cut, PathArchive
+from loom.context.options import Options
 from loom.context.places import Stretch, answers_of, exchanges_of
 from loom.context.report import LEFT_OUT, Continuation
-from loom.context.weave import Context, Wish
+from loom.context.weave import Context
 from loom.conversation.handles import texts_of
 from loom.conversation.turns import exchanges
 from loom.engine.prepare.standing import counters
@@ -35,7 +36,7 @@ class Prepared(Struct, frozen=True):
     note: Summary | None = None  # that an overflow cost messages, to be written down with the request
 
 
-def remember(context: Context, reading: Reading, wish: Wish, model: str, view: View | None) -> Prepared:
+def remember(context: Context, reading: Reading, options: Options, model: str, view: View | None) -> Prepared:
     """The view with how far this request went; of a new epoch, the view as it begins."""
     report, end = context.report, reading.nodes[-1]
     found = context.continuation
@@ -43,11 +44,11 @@ def remember(context: Context, reading: Reading, wish: Wish, model: str, view: V
     if view is None:
         places = [found.places.span(piece.span) for piece in found.pieces]
         positions = tuple((place.start, place.stop) for place in places)
-        left = _left_out(found, wish, model)
+        left = _left_out(found, options, model)
         view = View(
             epoch=epoch,
             ranges=reading.ranges,
-            ratio=wish.ratio,
+            ratio=options.ratio,
             total=end.total,
             positions=positions,
             left=left,
@@ -56,12 +57,12 @@ def remember(context: Context, reading: Reading, wish: Wish, model: str, view: V
     else:
         kept = view.session if epoch.pins == view.epoch.pins else 0
         view = replace(view, epoch=replace(epoch, pieces=view.epoch.pieces), ranges=reading.ranges, session=kept)
-    return Prepared(reading, replace(view, node=end.seq), model, round(report.input_tokens / wish.ratio))
+    return Prepared(reading, replace(view, node=end.seq), model, round(report.input_tokens / options.ratio))
 
 
-def _left_out(found: Continuation, wish: Wish, model: str) -> tuple[Known, ...]:
+def _left_out(found: Continuation, options: Options, model: str) -> tuple[Known, ...]:
     """What is known of each stretch that a request left out."""
-    best, own = counters(wish, model)
+    best, own = counters(options, model)
     places, history = found.places, found.history
     tokens, own_tokens = costs_of(history, places, best), costs_of(history, places, own, own is not best)
     begins = {span.start for span in exchanges(history)}

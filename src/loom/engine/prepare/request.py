@@ -7,10 +7,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.context.epochs import EpochEnds, Renewal
+from loom.context.options import Options
 from loom.context.places import EVERYWHERE
 from loom.context.report import Item
 from loom.context.sections import Section
-from loom.context.weave import Context, Wish, budget_for, build, go_on
+from loom.context.weave import Context, budget_for, build, go_on
 from loom.conversation.message import Conversation
 from loom.engine.mapping import as_shown, drawn, with_map
 from loom.engine.prepare.overflow import find_newer_half, note_overflow
@@ -57,7 +58,7 @@ from loom.stores.store import Store
 from loom.stores.summaries import Summary, joined, name_of
 
 if TYPE_CHECKING:
-    from loom.project.maps import Sight
+    from loom.project.maps import RankedProject
 
 UNDONE = "the last epoch was undone, and the one before it goes on"
 DAMAGED_VIEW = "what the store kept of the last request is damaged"
@@ -73,14 +74,14 @@ class Asked(Struct, frozen=True, kw_only=True):
     store: Store
     row: SessionRow
     path: Path
-    wish: Wish
+    options: Options
     style: ReadingStyle
     pins: Sequence[Node]
     last: Prepared | None
     fetch: Callable[[str], str]
     overflowed: bool = False
     renewing: str = ""
-    sight: "Sight | None" = None
+    sight: "RankedProject | None" = None
 
 
 class _Findings(Struct, frozen=True, kw_only=True):
@@ -89,7 +90,7 @@ class _Findings(Struct, frozen=True, kw_only=True):
     overlay: Overlay
     shape: str
     head: Conversation
-    wish: Wish
+    options: Options
     model: str
     usable: int
     pins: tuple[Node, ...]
@@ -107,7 +108,7 @@ class _Findings(Struct, frozen=True, kw_only=True):
 class _Beginning(Struct, frozen=True, kw_only=True):
     """What an epoch that begins is made from: what was read, what is asked for as it is counted from now on, its number."""
 
-    wish: Wish
+    options: Options
     number: int
     reading: Reading
 
@@ -143,17 +144,17 @@ def _find(asked: Asked, path: Path) -> _Findings:
     if path.end is None:
         raise CannotFit(f"there is nothing to send: {'; '.join(overlay.notes)}; restore it, or stand at another node")
     head = head_of(row, style, overlay, store.sessions.on_path(row, path) if style.document else row.asides)
-    wish = replace(asked.wish, document=style.document, ending=style.buffer)
+    options = replace(asked.options, document=style.document, ending=style.buffer)
     if not style.document:
-        wish = _with_asides(wish, store.sessions.newest_asides(row, path))
+        options = _with_asides(options, store.sessions.newest_asides(row, path))
     view, is_damaged = (last.view, False) if last else _find_view(store, row, path)
     return _Findings(
         overlay=overlay,
         shape=shape_of(overlay),
         head=head,
-        wish=wish,
-        model=wish.model or head.model,
-        usable=budget_for(wish, head).usable,
+        options=options,
+        model=options.model or head.model,
+        usable=budget_for(options, head).usable,
         pins=_find_pins(asked.pins, overlay),
         last=last,
         view=view,
@@ -198,7 +199,7 @@ def _why_told_otherwise(asked: Asked, found: _Findings, view: View) -> EpochEnds
     written = written_by_person(found.summaries)
     if written and view.given != written:
         return EpochEnds("a summary was written", EVERYTHING)
-    if found.wish.policy.summary_replaces and view.summaries != names_of(found.summaries):
+    if found.options.policy.summary_replaces and view.summaries != names_of(found.summaries):
         return EpochEnds("there is another summary", EVERYTHING)
     if view.map and asked.sight and view.map.project != asked.sight.root:
         return EpochEnds("another project is mapped", EVERYTHING)
@@ -235,9 +236,9 @@ def _read_more(found: _Findings) -> Reading:
 
 def _go_on(asked: Asked, found: _Findings, view: View, reading: Reading) -> tuple[Context, Prepared] | EpochEnds:
     """The next request of the last epoch, or why that ends."""
-    wish = replace(found.wish, ratio=view.ratio)
-    full = with_map(with_summary(wish, view.told), found.head, view.map, asked.sight)
-    assembled = assemble(asked.style, reading, found.overlay, view.as_of, wish.policy.merge)
+    options = replace(found.options, ratio=view.ratio)
+    full = with_map(with_summary(options, view.told), found.head, view.map, asked.sight)
+    assembled = assemble(asked.style, reading, found.overlay, view.as_of, options.policy.merge)
     said, pins = replace(found.head, messages=assembled.messages), place_pins(found.pins, assembled)
     try:
         context = go_on(said, full, pins, view.epoch, assembled.places, asked.fetch)
@@ -246,7 +247,7 @@ def _go_on(asked: Asked, found: _Findings, view: View, reading: Reading) -> tupl
     if view.undone:
         context = replace(context, report=replace(context.report, epoch_reason=UNDONE))
         view = replace(view, undone=False, session=0)
-    return _with_notes(context, found.overlay, asked.sight), remember(context, reading, wish, found.model, view)
+    return _with_notes(context, found.overlay, asked.sight), remember(context, reading, options, found.model, view)
 
 
 # An epoch begins
@@ -255,26 +256,26 @@ def _go_on(asked: Asked, found: _Findings, view: View, reading: Reading) -> tupl
 def _read_again(asked: Asked, found: _Findings) -> _Beginning:
     """What the window can hold, and what the last epoch showed. Of what that left out, what is known of it."""
     path, view = found.path, found.view
-    wish = replace(found.wish, ratio=ratio_of(asked.row, found.model))
-    count, own = counters(wish, found.model)
+    options = replace(found.options, ratio=ratio_of(asked.row, found.model))
+    count, own = counters(options, found.model)
     same_shape = view is not None and view.shape == found.shape
-    left = known_stretches(view, wish) if view and same_shape else ()
+    left = known_stretches(view, options) if view and same_shape else ()
     also = _summary_edges(found, left)
     if same_shape or asked.overflowed:
         also += shown_on(view, path, found.usable)
     pins: Sequence[Node] = found.pins
-    if not wish.document:
-        pins = [*pins, *newest_reminders(path, found.overlay.hidden, wish.policy.system_messages == "keep")]
-    from_start = wish.policy.strategy == "truncate_middle"
+    if not options.document:
+        pins = [*pins, *newest_reminders(path, found.overlay.hidden, options.policy.system_messages == "keep")]
+    from_start = options.policy.strategy == "truncate_middle"
     ranges = read_window(path, found.usable, pins, from_start, count.count_message, found.overlay.hidden, also)
     reading = read_ranges(path, ranges, count.count_message, left, own.count_message)
     last = max(asked.store.views.epoch(asked.row, path), view.epoch.number if view else -1)
-    return _Beginning(wish=wish, number=last + 1, reading=reading)
+    return _Beginning(options=options, number=last + 1, reading=reading)
 
 
 def _summary_edges(found: _Findings, left: Sequence[tuple[int, int, object]]) -> list[tuple[int, int]]:
     """The places where summaries begin and end, without those that are known as the ends of what was left out."""
-    policy = found.wish.policy
+    policy = found.options.policy
     if policy.summary != "cover" and not policy.summary_replaces:
         return []
     known = {edge for start, stop, _ in left for edge in (start, stop)}
@@ -291,8 +292,8 @@ class _SummaryUse(Struct, frozen=True, kw_only=True):
     text: str  # of the system text
 
 
-def _tell_summaries(asked: Asked, found: _Findings, wish: Wish, assembled: Assembled) -> _SummaryUse:
-    policy, summaries, floor, note = wish.policy, found.summaries, 0, None
+def _tell_summaries(asked: Asked, found: _Findings, options: Options, assembled: Assembled) -> _SummaryUse:
+    policy, summaries, floor, note = options.policy, found.summaries, 0, None
     if asked.overflowed:
         floor = find_newer_half(shown_stretches(found.view), assembled, policy.strategy)
     if asked.overflowed and policy.summary != "cover" and policy.strategy != "ladder":
@@ -308,25 +309,25 @@ def _tell_summaries(asked: Asked, found: _Findings, wish: Wish, assembled: Assem
 def _begin(asked: Asked, found: _Findings, beginning: _Beginning, ends: EpochEnds | None) -> tuple[Context, Prepared]:
     """The first request of an epoch."""
     reading, style = beginning.reading, asked.style
-    wish = replace(beginning.wish, digests=digests_of(asked.store, asked.row, reading.nodes))
-    assembled = assemble(style, reading, found.overlay, style.now, wish.policy.merge)
-    told = _tell_summaries(asked, found, wish, assembled)
+    options = replace(beginning.options, digests=digests_of(asked.store, asked.row, reading.nodes))
+    assembled = assemble(style, reading, found.overlay, style.now, options.policy.merge)
+    told = _tell_summaries(asked, found, options, assembled)
     begins = Renewal(
         beginning.number,
         str(ends) if ends else found.reason,
-        before=place_pieces(standing_pieces(found.view, wish, found.shape, ends), assembled),
-        told=() if wish.policy.summary == "system" else place_summaries(told.summaries, assembled, wish.policy),
+        before=place_pieces(standing_pieces(found.view, options, found.shape, ends), assembled),
+        told=() if options.policy.summary == "system" else place_summaries(told.summaries, assembled, options.policy),
         floor=told.floor,
         early=ends is not None and ends.early,
         renew=bool(asked.renewing),
     )
-    made = drawn(wish, found.head, asked.sight)
-    full = with_map(with_summary(wish, told.text), found.head, made, asked.sight, begins=True)
+    made = drawn(options, found.head, asked.sight)
+    full = with_map(with_summary(options, told.text), found.head, made, asked.sight, begins=True)
     said, pins = replace(found.head, messages=assembled.messages), place_pins(found.pins, assembled)
     context = build(said, full, pins, begins, assembled.places, asked.fetch)
     if found.is_damaged:
         context = _with_damage(context, found.reason)
-    began = remember(context, reading, wish, found.model, None)
+    began = remember(context, reading, options, found.model, None)
     view = replace(
         began.view,
         as_of=style.now,
@@ -340,18 +341,18 @@ def _begin(asked: Asked, found: _Findings, beginning: _Beginning, ends: EpochEnd
     return _with_notes(context, found.overlay, asked.sight), replace(began, view=view, note=told.note)
 
 
-def prepare_ending(row: SessionRow, path: Path, wish: Wish, style: ReadingStyle, fetch: Callable[[str], str]) -> Context:
+def prepare_ending(row: SessionRow, path: Path, options: Options, style: ReadingStyle, fetch: Callable[[str], str]) -> Context:
     """The request of a document of which nothing is committed yet."""
     head = head_of(row, style, style.overlay(path), ())
-    return build(head, replace(wish, document=True, ending=style.buffer), (), None, EVERYWHERE, fetch)
+    return build(head, replace(options, document=True, ending=style.buffer), (), None, EVERYWHERE, fetch)
 
 
-def _with_asides(wish: Wish, asides: Sequence[Aside]) -> Wish:
+def _with_asides(options: Options, asides: Sequence[Aside]) -> Options:
     """What is asked for, with the system messages that older sessions keep beside what was said."""
     if not asides:
-        return wish
-    text = wish.policy.separator.join(aside.message.text for aside in asides)
-    return replace(wish, sections=(*wish.sections, Section("system_messages", text, "system messages")))
+        return options
+    text = options.policy.separator.join(aside.message.text for aside in asides)
+    return replace(options, sections=(*options.sections, Section("system_messages", text, "system messages")))
 
 
 def _with_damage(context: Context, usual: str) -> Context:
@@ -361,7 +362,7 @@ def _with_damage(context: Context, usual: str) -> Context:
     return replace(context, report=replace(context.report, epoch_reason=why))
 
 
-def _with_notes(context: Context, overlay: Overlay, sight: "Sight | None") -> Context:
+def _with_notes(context: Context, overlay: Overlay, sight: "RankedProject | None") -> Context:
     """The context with a line in its report for each message that is hidden from it, and notes of the tree and the project."""
     notes = (*overlay.notes, *(sight.notes if sight else ()))
     if not overlay.hidden and not notes:

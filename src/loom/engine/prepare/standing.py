@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from loom.budget.counting import Counter, gate_counter, text_counter
 from loom.context.epochs import EpochEnds
+from loom.context.options import Options
 from loom.context.report import LEFT_OUT, Piece
 from loom.context.select import seed_counter
-from loom.context.weave import Wish
 from loom.conversation.turns import Span
 from loom.engine.reading import Assembled, Known
 from loom.engine.views import View
@@ -21,19 +21,19 @@ EVERYTHING = 1 << 62  # further than any path goes
 _MAX_NEW_WINDOWS = 3  # windows of new text that can still be appended; no tokenizer counts so much less than another
 
 
-def counters(wish: Wish, model: str) -> tuple[Counter, Counter]:
+def counters(options: Options, model: str) -> tuple[Counter, Counter]:
     """The best counter for a model, and the policy's own."""
-    best = (text_counter if wish.document else gate_counter)(model or None, wish.ratio)
-    return best, best if wish.policy.counter == "best" else seed_counter(wish.policy.counter)
+    best = (text_counter if options.document else gate_counter)(model or None, options.ratio)
+    return best, best if options.policy.counter == "best" else seed_counter(options.policy.counter)
 
 
-def known_stretches(view: View, wish: Wish) -> tuple[Known, ...]:
+def known_stretches(view: View, options: Options) -> tuple[Known, ...]:
     """What a view of the same policy knows of what it left out, as it is counted now."""
-    if view.epoch.policy != wish.policy.name:
+    if view.epoch.policy != options.policy.name:
         return ()
-    if view.ratio == wish.ratio:
+    if view.ratio == options.ratio:
         return view.left
-    factor = wish.ratio / view.ratio
+    factor = options.ratio / view.ratio
     return tuple((start, stop, replace(known, tokens=ceil(known.tokens * factor))) for start, stop, known in view.left)
 
 
@@ -60,9 +60,9 @@ def is_too_much(view: View, path: Path, usable: int) -> bool:
     return (path.end.total - view.total) * min(view.ratio, 1) > _MAX_NEW_WINDOWS * usable
 
 
-def standing_pieces(view: View | None, wish: Wish, shape: str, ends: EpochEnds | None) -> list[Standing]:
+def standing_pieces(view: View | None, options: Options, shape: str, ends: EpochEnds | None) -> list[Standing]:
     """The pieces of the last epoch that still stand, with their places on the path; none if what is hidden has changed."""
-    if view is None or ends is None or view.shape != shape or view.epoch.policy != wish.policy.name:
+    if view is None or ends is None or view.shape != shape or view.epoch.policy != options.policy.name:
         return []
     placed = zip(view.epoch.pieces, view.positions, strict=False)
     return [(piece, *place) for piece, place in placed if piece.span.stop <= ends.solid]

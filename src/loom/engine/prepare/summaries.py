@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from loom.context.options import Options
 from loom.context.policy import Policy
 from loom.context.sections import Section
 from loom.context.told import Told
-from loom.context.weave import Context, Wish
+from loom.context.weave import Context
 from loom.conversation.turns import Span
 from loom.engine.prepare.standing import PathIndex, first_after
 from loom.engine.reading import Assembled
@@ -26,12 +27,12 @@ def written_by_person(summaries: Sequence[Summary]) -> str:
     return next((summary.name for summary in reversed(summaries) if summary.by == BY_PERSON), "")
 
 
-def with_summary(wish: Wish, text: str) -> Wish:
+def with_summary(options: Options, text: str) -> Options:
     """What is asked for, with what summaries tell in the system text."""
     if not text:
-        return wish
-    section = Section("summary", wish.policy.summary_text.format(text=text), "summaries")
-    return replace(wish, sections=(*wish.sections, section))
+        return options
+    section = Section("summary", options.policy.summary_text.format(text=text), "summaries")
+    return replace(options, sections=(*options.sections, section))
 
 
 def place_summaries(summaries: Sequence[Summary], assembled: Assembled, policy: Policy) -> tuple[Told, ...]:

@@ -38,32 +38,32 @@ class File(Struct, frozen=True):
         return self.entry.parsed.definitions
 
 
-class Known:
+class Lookup:
     """An index as it is looked up. Of one that changed only what is new is looked at again."""
 
-    def __init__(self, entries: dict[str, Entry], before: "Known | None" = None) -> None:
+    def __init__(self, entries: dict[str, Entry], before: "Lookup | None" = None) -> None:
         held = before.files if before else {}
         self.entries = entries
-        self.files: dict[str, File] = {path: _kept(held.get(path), entry) or _looked_at(entry) for path, entry in entries.items()}
+        self.files: dict[str, File] = {path: _reuse(held.get(path), entry) or _look_at(entry) for path, entry in entries.items()}
         self.numbers = {path: number for number, path in enumerate(entries)}
         self.roles: dict[str, Role] = {path: _role(entry, entries) for path, entry in entries.items()}
         self.graph: Graph = Graph(entries, before.graph if before else None)
         self.usual_length = sum(file.length for file in self.files.values()) / max(1, len(self.files)) or 1.0
         gone = [file for path, file in held.items() if self.files.get(path) is not file]
         new = [file for path, file in self.files.items() if held.get(path) is not file]
-        self._places: dict[str, list[Place]] = _changed(before._places if before else {}, _names(gone), _names(new))
-        self._ends: dict[str, list[str]] = _changed(before._ends if before else {}, _ends(gone), _ends(new))
+        self._places: dict[str, list[Place]] = _update_table(before._places if before else {}, _names(gone), _names(new))
+        self._ends: dict[str, list[str]] = _update_table(before._ends if before else {}, _path_ends(gone), _path_ends(new))
         self.vocabulary: Vocabulary = before.vocabulary if before else Vocabulary()
         self._texts: dict[str, Texts] = {}
         if before:
             kept = list(before._texts.items())
             self._texts |= {path: texts for path, texts in kept if self.entries.get(path) is before.entries[path]}
 
-    def called(self, name: str) -> list[Place]:
+    def find_definitions(self, name: str) -> list[Place]:
         """Where a name is defined, in the order of the files."""
-        return sorted(place for place in self.alike(plain(name)) if self.definition(place).name == name)
+        return sorted(place for place in self.find_alike(plain(name)) if self.definition(place).name == name)
 
-    def alike(self, name: str) -> list[Place]:
+    def find_alike(self, name: str) -> list[Place]:
         """Where a plain name is defined, however it is written."""
         return self._places.get(name, [])
 
@@ -76,7 +76,7 @@ class Known:
             self._texts[path] = self.vocabulary.texts(self.entries[path])
         return self._texts[path]
 
-    def meant(self, spelled: str) -> tuple[float, list[str]]:
+    def find_files(self, spelled: str) -> tuple[float, list[str]]:
         """The files that a spelled path may mean, those with the longest common end, and how sure that is."""
         parts = [part for part in spelled.replace("\\", "/").split("/") if part not in ("", ".", "..", "~")]
         common, found = self._ending(parts)
@@ -97,7 +97,7 @@ class Known:
         return most, sorted(path for path, parts in common.items() if parts == most)
 
 
-_indexes: WeakKeyDictionary[Index, Known] = WeakKeyDictionary()
+_indexes: WeakKeyDictionary[Index, Lookup] = WeakKeyDictionary()
 _looking = Lock()
 
 
@@ -110,11 +110,11 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def known_of(index: Index) -> Known:
+def lookup_of(index: Index) -> Lookup:
     with _looking:
         known = _indexes.get(index)
         if known is None or known.entries is not index.entries:
-            _indexes[index] = known = Known(index.entries, known)
+            _indexes[index] = known = Lookup(index.entries, known)
         return known
 
 
@@ -124,11 +124,11 @@ def plain(name: str) -> str:
     return name.strip("_").lower()
 
 
-def _kept(file: File | None, entry: Entry) -> File | None:
+def _reuse(file: File | None, entry: Entry) -> File | None:
     return file if file and file.entry is entry else None
 
 
-def _looked_at(entry: Entry) -> File:
+def _look_at(entry: Entry) -> File:
     named = terms_of("\n".join([definition.name for definition in entry.parsed.definitions]))
     said = {word: log1p(count) for word, count in named.items()}
     return File(entry, frozenset(terms_in(entry.path)), said, sum(entry.terms.values()))
@@ -144,7 +144,7 @@ def _names(files: Iterable[File]) -> Iterator[tuple[str, Place]]:
     return ((plain(one.name), (file.entry.path, number)) for file in files for number, one in enumerate(file.definitions))
 
 
-def _ends(files: Iterable[File]) -> Iterator[tuple[str, str]]:
+def _path_ends(files: Iterable[File]) -> Iterator[tuple[str, str]]:
     """The last part of each path, with and without what is behind the dot, and the path."""
     for file in files:
         end = file.entry.path.rpartition("/")[2]
@@ -152,7 +152,7 @@ def _ends(files: Iterable[File]) -> Iterator[tuple[str, str]]:
             yield one, file.entry.path
 
 
-def _changed(before: dict[str, list[T]], gone: Iterable[tuple[str, T]], new: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
+def _update_table(before: dict[str, list[T]], gone: Iterable[tuple[str, T]], new: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
     """A table without what is gone and with what is new. Lists of the one before stay as they are: another thread may read them."""
     table = dict(before)
     leaving: defaultdict[str, set[T]] = defaultdict(set)
