@@ -1,6 +1,6 @@
 """Chat dictionaries as messages and tools, read leniently and only as far as counting needs."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from loom.conversation.canonical import to_json
@@ -41,11 +41,11 @@ def as_tool(value: Tool | Mapping[str, Any]) -> Tool:
     inner = value.get("function")
     body = inner if isinstance(inner, Mapping) else value
     schema = body.get("parameters", body.get("input_schema"))
-    return Tool(
-        name=str(body.get("name") or ""),
-        description=str(body.get("description") or ""),
-        schema=schema if isinstance(schema, str) else to_json(schema) if schema is not None else "",
-    )
+    if schema is None:
+        schema = ""
+    elif not isinstance(schema, str):
+        schema = to_json(schema)
+    return Tool(name=_text_of(body, "name"), description=_text_of(body, "description"), schema=schema)
 
 
 def _carried(fields: dict[str, Any], listed: bool) -> Carried | None:
@@ -84,30 +84,56 @@ def _piece(piece: Any) -> Part:
         return Text(piece)
     if not isinstance(piece, Mapping):
         return Opaque("openai", to_json(piece))
-    match piece.get("type"):
-        case "text" | "input_text" | "output_text":
-            return Text(str(piece.get("text") or ""))
-        case "image_url" | "input_image":
-            image = piece.get("image_url")
-            address = image.get("url", "") if isinstance(image, Mapping) else image
-            return _image(str(address or ""), to_json(piece.get("image_url")) if isinstance(image, Mapping) else "")
-        case "image":
-            source = piece.get("source")
-            if isinstance(source, Mapping) and source.get("type") == "base64":
-                return Media("image", "data", str(source.get("data") or ""), str(source.get("media_type") or ""))
-            return Media("image", "url", str(source.get("url", "")) if isinstance(source, Mapping) else "")
-        case "input_audio":
-            sound = piece.get("input_audio")
-            return Media("audio", "data", str(sound.get("data") or "") if isinstance(sound, Mapping) else "")
-        case "thinking":
-            return Reasoning(str(piece.get("thinking") or ""), "anthropic", str(piece.get("signature") or ""))
-        case "redacted_thinking":
-            return Reasoning("", "anthropic", encrypted=str(piece.get("data") or ""))
-        case "tool_use":
-            return _call(piece)
-        case "tool_result":
-            return ToolResult(str(piece.get("tool_use_id") or ""), tuple(_content(piece.get("content"))))
-    return Opaque("openai", to_json(dict(piece)))
+    read = _PIECES.get(str(piece.get("type")))
+    return read(piece) if read else Opaque("openai", to_json(dict(piece)))
+
+
+def _text_of(piece: Mapping[str, Any], key: str) -> str:
+    """What stands under a key, as text; "" where nothing does."""
+    return str(piece.get(key) or "")
+
+
+def _inner_of(piece: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """The object under a key; an empty one where there is none."""
+    inner = piece.get(key)
+    return inner if isinstance(inner, Mapping) else {}
+
+
+def _read_image_url(piece: Mapping[str, Any]) -> Media:
+    image = piece.get("image_url")
+    if isinstance(image, Mapping):
+        return _image(_text_of(image, "url"), to_json(image))
+    return _image(str(image or ""), "")
+
+
+def _read_image(piece: Mapping[str, Any]) -> Media:
+    source = _inner_of(piece, "source")
+    if source.get("type") == "base64":
+        return Media("image", "data", _text_of(source, "data"), _text_of(source, "media_type"))
+    return Media("image", "url", str(source.get("url", "")))
+
+
+def _read_result(piece: Mapping[str, Any]) -> ToolResult:
+    return ToolResult(_text_of(piece, "tool_use_id"), tuple(_content(piece.get("content"))))
+
+
+def _read_text(piece: Mapping[str, Any]) -> Text:
+    return Text(_text_of(piece, "text"))
+
+
+_PIECES: dict[str, Callable[[Mapping[str, Any]], Part]] = {
+    "text": _read_text,
+    "input_text": _read_text,
+    "output_text": _read_text,
+    "image_url": _read_image_url,
+    "input_image": _read_image_url,
+    "image": _read_image,
+    "input_audio": lambda piece: Media("audio", "data", _text_of(_inner_of(piece, "input_audio"), "data")),
+    "thinking": lambda piece: Reasoning(_text_of(piece, "thinking"), "anthropic", _text_of(piece, "signature")),
+    "redacted_thinking": lambda piece: Reasoning("", "anthropic", encrypted=_text_of(piece, "data")),
+    "tool_use": lambda piece: _call(piece),
+    "tool_result": _read_result,
+}
 
 
 def _image(address: str, fields: str) -> Media:

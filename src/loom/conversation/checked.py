@@ -103,22 +103,44 @@ def _takes(hint: Any, value: Any) -> bool:
     kind, inner = typing.get_origin(hint) or hint, typing.get_args(hint)
     if kind in (typing.Union, UnionType):
         return any(_takes(each, value) for each in inner)
-    if kind is int:
-        return type(value) is int and -MAX_NUMBER <= value <= MAX_NUMBER
-    if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if kind is Callable:
-        return callable(value)
     if kind in _LISTS:
         return _takes_list(kind, inner, value)
     if kind is tuple and inner and inner[-1] is not ...:
-        fits = isinstance(value, tuple) and len(value) == len(inner)
-        return fits and all(_takes(each, part) for each, part in zip(inner, value, strict=True))
-    if kind is Mapping:
-        return isinstance(value, Mapping) and all(_takes(inner[0], key) and _takes(inner[1], each) for key, each in value.items())
+        return _takes_tuple(inner, value)
     if getattr(kind, "_is_protocol", False):
         return not isinstance(value, type) and all(callable(getattr(value, name, None)) for name in _verbs_of(kind))
+    takes = _TAKES.get(kind)
+    if takes is not None:
+        return takes(inner, value)
     return isinstance(value, kind) if isinstance(kind, type) and kind is not Any else True
+
+
+def _takes_whole_number(_: tuple[Any, ...], value: Any) -> bool:
+    return type(value) is int and -MAX_NUMBER <= value <= MAX_NUMBER
+
+
+def _takes_number(_: tuple[Any, ...], value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _takes_mapping(inner: tuple[Any, ...], value: Any) -> bool:
+    if not isinstance(value, Mapping):
+        return False
+    return all(_takes(inner[0], key) and _takes(inner[1], each) for key, each in value.items())
+
+
+_TAKES: dict[Any, Callable[[tuple[Any, ...], Any], bool]] = {
+    int: _takes_whole_number,
+    float: _takes_number,
+    Mapping: _takes_mapping,
+    Callable: lambda _, value: callable(value),
+}
+
+
+def _takes_tuple(inner: tuple[Any, ...], value: Any) -> bool:
+    if not isinstance(value, tuple) or len(value) != len(inner):
+        return False
+    return all(_takes(each, part) for each, part in zip(inner, value, strict=True))
 
 
 def _takes_list(kind: Any, inner: tuple[Any, ...], value: Any) -> bool:

@@ -362,16 +362,15 @@ class _Pen:
 
     def _below(self, node: int, body: str) -> list[Line | _Step]:
         """What is drawn under a node: what is said about it, its branches, then the one that goes straight on."""
-        shape, leads = self._shape, self._leads
-        conts, asides = shape.conts[node], shape.asides[node]
-        straight = shape.follow[node] if shape.straightened[node] else conts[0] if len(conts) == 1 else 0
-        goes_on = straight > 0 and leads(straight)
+        conts, asides = self._shape.conts[node], self._shape.asides[node]
+        straight = self._straight_on(node)
+        goes_on = straight > 0 and self._leads(straight)
         steps: list[Line | _Step] = []
         for child in asides:
-            if child != straight and leads(child):
+            if child != straight and self._leads(child):
                 steps += self._way(child, body + self._glyph(child), body + UNDER_GLYPH)
-        rest = [child for child in asides if not leads(child)]
-        hidden = [child for child in conts if not leads(child)]
+        rest = [child for child in asides if not self._leads(child)]
+        hidden = [child for child in conts if not self._leads(child)]
         if len(hidden) == len(conts) > 0:
             steps.append(self._fold(body + FORK if goes_on else body, hidden, rest))
         elif len(conts) == 1 and goes_on and not self._shown.visible[conts[0]]:
@@ -379,13 +378,28 @@ class _Pen:
         else:
             if rest:
                 steps.append(self._fold(body + self._glyph(rest[0]), rest))
-            branches = [child for child in conts if child != straight and leads(child)]
-            for child in branches:
-                last = child == branches[-1] and not hidden and not goes_on
-                steps += self._way(child, body + (LAST if last else FORK), body + (CLEAR if last else PASSING))
-            if hidden:
-                steps.append(self._fold(body + (FORK if goes_on else LAST), hidden))
-        return steps + self._way(straight, body + self._glyph(straight), body) if goes_on else steps
+            branches = [child for child in conts if child != straight and self._leads(child)]
+            steps += self._branches(branches, hidden, goes_on, body)
+        if goes_on:
+            steps += self._way(straight, body + self._glyph(straight), body)
+        return steps
+
+    def _straight_on(self, node: int) -> int:
+        """The node that is drawn straight below this one; 0 where none is."""
+        conts = self._shape.conts[node]
+        if self._shape.straightened[node]:
+            return self._shape.follow[node]
+        return conts[0] if len(conts) == 1 else 0
+
+    def _branches(self, branches: Sequence[int], hidden: Sequence[int], goes_on: bool, body: str) -> list[Line | _Step]:
+        """The branches that are drawn, then one fold for those that are not."""
+        steps: list[Line | _Step] = []
+        for child in branches:
+            last = child == branches[-1] and not hidden and not goes_on
+            steps += self._way(child, body + (LAST if last else FORK), body + (CLEAR if last else PASSING))
+        if hidden:
+            steps.append(self._fold(body + (FORK if goes_on else LAST), hidden))
+        return steps
 
     def _way(self, node: int, lead: str, body: str, rest: Sequence[int] = ()) -> list[Line | _Step]:
         """A node that is shown, or the fold that leads to the next of its run that is; `rest` is folded with it."""

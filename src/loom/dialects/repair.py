@@ -211,33 +211,42 @@ def sound_calls(messages: Iterable[Message], before: Set[str] = frozenset()) -> 
         if not is_sendable_message(message) or (message.author and not is_author(message.author)):
             return None
         if message.role == "tool":
-            for part in message.parts:
-                if not isinstance(part, ToolResult) or part.call_id not in waiting:
-                    return None
-                waiting.discard(part.call_id)
-                if (
-                    len(part.parts) > 1
-                    or part.carried is not None
-                    or any(p.carried is not None for p in part.parts if isinstance(p, Text))
-                ):
-                    return None
-            if message.carried is not None or not message.parts:
+            if not _answer_calls(message, waiting):
                 return None
             continue
         if waiting or not _says(message):
             return None
-        if message.role == "assistant":
-            if has_answer_fields(message):
-                return None
-            for part in message.parts:
-                if isinstance(part, ToolCall):
-                    if part.id in used or part.id in before or not ID.fullmatch(part.id):
-                        return None
-                    used.add(part.id)
-                    waiting.add(part.id)
-            if len(waiting) > MAX_CALLS:
-                return None
+        if message.role == "assistant" and not _note_calls(message, waiting, used, before):
+            return None
     return None if waiting else used
+
+
+def _answer_calls(message: Message, waiting: set[str]) -> bool:
+    """Take the calls that these results answer from those that wait; whether the results are plain, and all of such calls."""
+    if message.carried is not None or not message.parts:
+        return False
+    for part in message.parts:
+        if not isinstance(part, ToolResult) or part.call_id not in waiting:
+            return False
+        waiting.discard(part.call_id)
+        if len(part.parts) > 1 or part.carried is not None:
+            return False
+        if part.parts and isinstance(part.parts[0], Text) and part.parts[0].carried is not None:
+            return False
+    return True
+
+
+def _note_calls(message: Message, waiting: set[str], used: set[str], before: Set[str]) -> bool:
+    """Add the calls of a message to those that wait; whether their ids are new and lawful."""
+    if has_answer_fields(message):
+        return False
+    for part in message.parts:
+        if isinstance(part, ToolCall):
+            if part.id in used or part.id in before or not ID.fullmatch(part.id):
+                return False
+            used.add(part.id)
+            waiting.add(part.id)
+    return len(waiting) <= MAX_CALLS
 
 
 def _says(message: Message) -> bool:

@@ -67,41 +67,69 @@ def _translate_stop(left: Json, wire: Json, source: str, target: str) -> None:
 
 def _translate_choice(left: Json, wire: Json, source: str, target: str) -> None:
     """Whether and which tool must be called; on Anthropic's wire, whether several may be called at once stands with it."""
-    choice = left.pop("tool_choice", None)
-    several = None
     if source == "anthropic":
-        if isinstance(choice, dict):
-            several = choice.get("disable_parallel_tool_use")
-            choice = {"auto": "auto", "any": "required", "none": "none"}.get(str(choice.get("type"))) or choice.get("name")
-            if choice not in (None, "auto", "required", "none"):
-                named: Json = {"type": "function", "name": choice}
-                choice = named if target == "responses" else {"type": "function", "function": {"name": choice}}
-        if choice is not None:
-            wire["tool_choice"] = choice
-        if isinstance(several, bool):
-            wire["parallel_tool_calls"] = not several
+        _translate_choice_of_anthropic(left, wire, target)
         return
-    name = None
-    if isinstance(choice, dict) and choice.get("type") == "function":
-        name = choice["function"].get("name") if isinstance(choice.get("function"), dict) else choice.get("name")
-    if target != "anthropic":
-        if name is not None:
-            named = {"type": "function", "name": name}
-            wire["tool_choice"] = named if target == "responses" else {"type": "function", "function": {"name": name}}
-        elif isinstance(choice, str):
-            wire["tool_choice"] = choice
-        elif choice is not None:
-            left["tool_choice"] = choice
-        return
-    if isinstance(choice, str) and choice in ("auto", "required", "none"):
-        wire["tool_choice"] = {"type": {"auto": "auto", "required": "any", "none": "none"}[choice]}
-    elif name is not None:
-        wire["tool_choice"] = {"type": "tool", "name": name}
+    choice = left.pop("tool_choice", None)
+    if target == "anthropic":
+        made = _anthropic_choice(choice)
+    else:
+        made = _openai_choice(choice, target)
+    if made is not None:
+        wire["tool_choice"] = made
     elif choice is not None:
         left["tool_choice"] = choice
-    several = left.pop("parallel_tool_calls", None)
-    if several is False and wire.setdefault("tool_choice", {"type": "auto"})["type"] != "none":
-        wire["tool_choice"]["disable_parallel_tool_use"] = True
+    if target == "anthropic" and left.pop("parallel_tool_calls", None) is False:
+        chosen = wire.setdefault("tool_choice", {"type": "auto"})
+        if chosen["type"] != "none":
+            chosen["disable_parallel_tool_use"] = True
+
+
+def _translate_choice_of_anthropic(left: Json, wire: Json, target: str) -> None:
+    choice = left.pop("tool_choice", None)
+    several = None
+    if isinstance(choice, dict):
+        several = choice.get("disable_parallel_tool_use")
+        choice = _OPENAI_CHOICES.get(str(choice.get("type"))) or choice.get("name")
+        if choice not in (None, *_OPENAI_CHOICES.values()):
+            choice = _choose_function(choice, target)
+    if choice is not None:
+        wire["tool_choice"] = choice
+    if isinstance(several, bool):
+        wire["parallel_tool_calls"] = not several
+
+
+_OPENAI_CHOICES = {"auto": "auto", "any": "required", "none": "none"}  # by what Anthropic's wire calls them
+_ANTHROPIC_CHOICES = {name: kind for kind, name in _OPENAI_CHOICES.items()}
+
+
+def _openai_choice(choice: Any, target: str) -> Any:
+    """A choice of one OpenAI wire on the other; None where that has no form for it."""
+    name = _chosen_function(choice)
+    if name is not None:
+        return _choose_function(name, target)
+    return choice if isinstance(choice, str) else None
+
+
+def _anthropic_choice(choice: Any) -> Json | None:
+    if isinstance(choice, str) and choice in _ANTHROPIC_CHOICES:
+        return {"type": _ANTHROPIC_CHOICES[choice]}
+    name = _chosen_function(choice)
+    return {"type": "tool", "name": name} if name is not None else None
+
+
+def _chosen_function(choice: Any) -> Any:
+    """The name of the function that must be called, on either OpenAI wire."""
+    if not isinstance(choice, dict) or choice.get("type") != "function":
+        return None
+    inner = choice.get("function")
+    return inner.get("name") if isinstance(inner, dict) else choice.get("name")
+
+
+def _choose_function(name: Any, target: str) -> Json:
+    if target == "responses":
+        return {"type": "function", "name": name}
+    return {"type": "function", "function": {"name": name}}
 
 
 def _translate_format(left: Json, wire: Json, source: str, target: str) -> None:

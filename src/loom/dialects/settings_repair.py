@@ -1,12 +1,12 @@
 """Put right what a request says to Anthropic's wire beside its words: cache marks and thinking."""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
 from loom.conversation.canonical import from_json, to_json
-from loom.conversation.message import Carried, Conversation, Message, Opaque, Part, ToolResult
+from loom.conversation.message import Carried, Conversation, Message, Opaque, Part, Tool, ToolResult
 from loom.dialects import anthropic
 from loom.dialects.anthropic_rules import MAX_MARKS, MAX_UNSTREAMED, MIN_THINKING, UNSTREAMED_MODELS
 from loom.dialects.settings import thinking_tokens
@@ -127,44 +127,58 @@ def mend_marks_as_they_pass(messages: Iterable[Message], changes: Changes) -> It
 
 def _rewrite(conversation: Conversation, change: Callable[[Json], Json | None]) -> Conversation:
     """The conversation with each cache mark replaced, in the order in which the provider reads them."""
-
-    def on_fields(text: str) -> str:
-        fields: Json = from_json(text)
-        # Media keep their block's fields one level down.
-        holder = fields["outer"] if isinstance(fields.get("outer"), dict) else fields
-        if isinstance(holder.get("cache_control"), dict):
-            mark = change(holder.pop("cache_control"))
-            if mark is not None:
-                holder["cache_control"] = mark
-        return to_json(fields) if fields else ""
-
-    def on_carried(carried: Carried | None) -> Carried | None:
-        if carried is None or carried.wire != anthropic.NAME or '"cache_control"' not in carried.fields:
-            return carried
-        fields = on_fields(carried.fields)
-        return carried if fields == carried.fields else carry(carried.wire, from_json(fields) if fields else None, carried.form)
-
-    def on_part(part: Part) -> Part:
-        if isinstance(part, Opaque):
-            return (
-                replace(part, json=on_fields(part.json)) if part.wire == anthropic.NAME and '"cache_control"' in part.json else part
-            )
-        if isinstance(part, ToolResult):
-            inner: Any = tuple(map(on_part, part.parts))
-            if any(a is not b for a, b in zip(inner, part.parts, strict=True)):
-                part = replace(part, parts=inner)
-        carried = on_carried(part.carried)
-        return part if carried is part.carried else replace(part, carried=carried)
-
-    def on_message(message: Message) -> Message:
-        parts = tuple(map(on_part, message.parts))
-        same = all(a is b for a, b in zip(parts, message.parts, strict=True))
-        return message if same else replace(message, parts=parts)
-
-    tools = tuple(t if (c := on_carried(t.carried)) is t.carried else replace(t, carried=c) for t in conversation.tools)
-    system = tuple(map(on_message, conversation.system))
-    messages = tuple(map(on_message, conversation.messages))
+    tools = tuple([_rewrite_carried(tool, change) for tool in conversation.tools])
+    system = tuple([_rewrite_message(message, change) for message in conversation.system])
+    messages = tuple([_rewrite_message(message, change) for message in conversation.messages])
     return replace(conversation, tools=tools, system=system, messages=messages)
+
+
+def _rewrite_message(message: Message, change: Callable[[Json], Json | None]) -> Message:
+    parts = tuple([_rewrite_part(part, change) for part in message.parts])
+    return message if _are_same(parts, message.parts) else replace(message, parts=parts)
+
+
+def _rewrite_part(part: Part, change: Callable[[Json], Json | None]) -> Part:
+    if isinstance(part, Opaque):
+        if part.wire != anthropic.NAME or '"cache_control"' not in part.json:
+            return part
+        return replace(part, json=_rewrite_fields(part.json, change))
+    if isinstance(part, ToolResult):
+        inner: Any = tuple([_rewrite_part(each, change) for each in part.parts])
+        if not _are_same(inner, part.parts):
+            part = replace(part, parts=inner)
+    return _rewrite_carried(part, change)
+
+
+_Bearer = TypeVar("_Bearer", Tool, Part)
+
+
+def _rewrite_carried(bearer: _Bearer, change: Callable[[Json], Json | None]) -> _Bearer:
+    """A tool or a part with the mark that it carries replaced; the very same where nothing changes."""
+    carried: Carried | None = getattr(bearer, "carried", None)
+    if carried is None or carried.wire != anthropic.NAME or '"cache_control"' not in carried.fields:
+        return bearer
+    fields = _rewrite_fields(carried.fields, change)
+    if fields == carried.fields:
+        return bearer
+    changed = carry(carried.wire, from_json(fields) if fields else None, carried.form)
+    return replace(bearer, carried=changed)
+
+
+def _rewrite_fields(text: str, change: Callable[[Json], Json | None]) -> str:
+    fields: Json = from_json(text)
+    # Media keep their block's fields one level down.
+    holder = fields["outer"] if isinstance(fields.get("outer"), dict) else fields
+    if isinstance(holder.get("cache_control"), dict):
+        mark = change(holder.pop("cache_control"))
+        if mark is not None:
+            holder["cache_control"] = mark
+    return to_json(fields) if fields else ""
+
+
+def _are_same(made: tuple[Any, ...], given: tuple[Any, ...]) -> bool:
+    """Whether these are the very same objects."""
+    return all(a is b for a, b in zip(made, given, strict=True))
 
 
 def _mend_thinking(conversation: Conversation, changes: Changes) -> Conversation:
