@@ -81,7 +81,7 @@ def library() -> list[Path]:
 
 def agree(text: str) -> bool:
     """Whether lines and grammar find the same in a text; also where the lines leave it to the grammar."""
-    by_lines, by_grammar = parse_python_lines(text), grammars.parsed_by_grammar("python", "python", text, is_header=False)
+    by_lines, by_grammar = parse_python_lines(text), grammars.parse_by_grammar("python", "python", text, is_header=False)
     return by_lines is None or by_grammar is None or by_lines.definitions == by_grammar.definitions
 
 
