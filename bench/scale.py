@@ -246,7 +246,7 @@ def timed(work: Callable[..., _T], *arguments: Any) -> tuple[_T, float]:
 
 def nodes(loom: Loom, session: Session) -> int:
     with loom.store.database.read() as reader:
-        return int((reader.one("SELECT count(*) FROM nodes WHERE tree = $1", session.row.tree.key) or (0,))[0])
+        return int((reader.first_row("SELECT count(*) FROM nodes WHERE tree = $1", session.row.tree.key) or (0,))[0])
 
 
 def peak() -> float:

@@ -23,7 +23,7 @@ INSERT = "INSERT INTO nodes (seq, word) VALUES ($1, $2)"
 
 def put(database: Database, *words: str) -> None:
     with database.write() as writer:
-        writer.many(INSERT, zip(writer.reserve(len(words)), words, strict=True))
+        writer.run_many(INSERT, zip(writer.reserve(len(words)), words, strict=True))
 
 
 def put_and_raise(database: Database, error: BaseException) -> None:

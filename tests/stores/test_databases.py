@@ -53,9 +53,9 @@ ODD = "e\u0301 \u202eabc\u202c \u2028\u2029\r\n\t\x01\x7f\x85\ufeff\uffff ðŸ‘©â€
 )
 def test_values_come_back_as_they_were(tables: Database, column: str, value: Any) -> None:
     with tables.write() as writer:
-        assert writer.one(f"INSERT INTO nodes (seq, {column}) VALUES ($1, $2) RETURNING seq", 7, value) == (7,)
+        assert writer.first_row(f"INSERT INTO nodes (seq, {column}) VALUES ($1, $2) RETURNING seq", 7, value) == (7,)
     with tables.read() as reader:
-        found = reader.one(f"SELECT {column} FROM nodes WHERE seq = $1", 7)
+        found = reader.first_row(f"SELECT {column} FROM nodes WHERE seq = $1", 7)
     assert found == (value,)
     assert found is not None
     assert type(found[0]) is type(value)
@@ -66,7 +66,7 @@ def test_quotes_and_sql_arrive_as_they_are(tables: Database, text: str) -> None:
     put(tables, text)
     assert words(tables) == [text]
     with tables.read() as reader:
-        assert reader.one("SELECT count(*) FROM nodes WHERE word = $1", text) == (1,)
+        assert reader.first_row("SELECT count(*) FROM nodes WHERE word = $1", text) == (1,)
 
 
 def test_a_list_of_values_is_one_parameter(tables: Database) -> None:
@@ -76,7 +76,7 @@ def test_a_list_of_values_is_one_parameter(tables: Database) -> None:
         assert len(reader.all("SELECT seq FROM nodes WHERE word IN {each:1}", listed)) == 2
         assert reader.all("SELECT word FROM nodes WHERE seq IN {each_int:2} AND word <> $1", "a", "[1, 4, 99]") == [("d",)]
         assert reader.all("SELECT word FROM nodes WHERE seq IN {each_int:1}", "[]") == []
-        assert reader.one("SELECT word FROM nodes WHERE seq = $1", 99) is None
+        assert reader.first_row("SELECT word FROM nodes WHERE seq = $1", 99) is None
 
 
 def test_parameters_may_come_in_any_order_and_twice(tables: Database) -> None:
@@ -119,7 +119,7 @@ def test_an_error_of_the_callers_rows_undoes_everything_and_passes_through(table
         raise LookupError("mine")
 
     with pytest.raises(LookupError, match="mine"), tables.write() as writer:
-        writer.many(INSERT, rows())
+        writer.run_many(INSERT, rows())
     assert words(tables) == []
 
 
@@ -149,7 +149,7 @@ def test_who_reads_cannot_change_anything(tables: Database) -> None:
 def test_a_reader_sees_one_moment(tables: Database) -> None:
     put(tables, "before")
     with tables.read() as reader:
-        assert reader.one("SELECT count(*) FROM nodes") == (1,)
+        assert reader.first_row("SELECT count(*) FROM nodes") == (1,)
         put(tables, "after")
         assert reader.all("SELECT word FROM nodes") == [("before",)]
     assert words(tables) == ["before", "after"]
@@ -165,7 +165,7 @@ def test_nobody_sees_what_is_not_committed(tables: Database) -> None:
 def test_keys_only_grow(tables: Database) -> None:
     with tables.write() as writer:
         first, second = list(writer.reserve(3)), list(writer.reserve(2))
-        writer.many(INSERT, [(key, "x") for key in first + second])
+        writer.run_many(INSERT, [(key, "x") for key in first + second])
         assert list(writer.reserve(0)) == []
     with tables.write() as writer:
         keys = first + second + list(writer.reserve(1))
@@ -212,14 +212,14 @@ def test_a_row_is_kept_from_others_until_the_end(tables: Database, address: str)
     def count(database: Database) -> None:
         for _ in range(25):
             with database.write() as writer:
-                found = writer.one("SELECT number FROM nodes WHERE seq = $1 {lock}", 1)
+                found = writer.first_row("SELECT number FROM nodes WHERE seq = $1 {lock}", 1)
                 assert found
                 writer.all("UPDATE nodes SET number = $1 WHERE seq = $2", found[0] + 1, 1)
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(count, [tables, other, tables, other]))
     with other.read() as reader:
-        assert reader.one("SELECT number FROM nodes") == (100,)
+        assert reader.first_row("SELECT number FROM nodes") == (100,)
     other.close()
 
 
@@ -265,7 +265,7 @@ def test_a_lock_that_is_not_given_back_is_reported(tables: Database, address: st
     monkeypatch.setenv("LOOM_BUSY_SECONDS", "0.05")
     impatient = open_database(address)
     with tables.write() as writer:
-        writer.one("SELECT word FROM nodes WHERE seq = 1 {lock}")
+        writer.first_row("SELECT word FROM nodes WHERE seq = 1 {lock}")
         said = r"busy: another program has held .* for 0\.05 s; .* try again"
         with pytest.raises(StoreError, match=said) as busy, impatient.write() as other:
             other.all("UPDATE nodes SET word = 'two' WHERE seq = 1")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from loom import CannotFit, Loom, LoomError, Message, Session, StoreError, Text
 from loom.errors import ChoiceError, Diverged, TranscriptError
 from loom.stores.doctor import examine
-from loom.stores.exchange import Imported, is_export
+from loom.stores.exchange import ImportedSession, is_export
 from tests import strategies as our
 from tests.shared import examples
 from tests.stores.history import answer, change, live, open_loom, select
@@ -163,7 +163,7 @@ def test_all_that_belongs_to_a_session_comes_along(loom: Loom, opener: Opener) -
     session.change(title="A scarf", archived=True)
     other = opener(project="other")
     lines = list(session.export())
-    assert other.import_lines(lines) == [Imported(session.id, 4, 4)]
+    assert other.import_lines(lines) == [ImportedSession(session.id, 4, 4)]
     same = other.session(session.id)
     row, before = same.row, session.refresh().row
     for name in ("title", "status", "origin", "head", "asides", "usage", "calibration", "created", "updated", "model", "agent"):
@@ -280,7 +280,7 @@ def test_a_session_that_went_on_here_stays_as_it_is(loom: Loom) -> None:
     lines = list(session.export())
     session.append("two")
     session.change(title="Two")
-    assert loom.import_lines(lines) == [Imported(session.id, 1, 0)]
+    assert loom.import_lines(lines) == [ImportedSession(session.id, 1, 0)]
     assert len(loom.session(session.id).path) == 2
     assert loom.session(session.id).row.title == "Two"
 
@@ -322,7 +322,7 @@ def test_a_purge_is_final(loom: Loom, opener: Opener) -> None:
     ):
         loom.import_lines(lines)
     other = opener(project="other")
-    assert other.import_lines(lines) == [Imported(fork.id, 2, 2)]
+    assert other.import_lines(lines) == [ImportedSession(fork.id, 2, 2)]
     third = opener(project="third")
     third.import_lines(lines)
     third.session(fork.id).purge()

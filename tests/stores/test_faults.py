@@ -204,8 +204,8 @@ def test_what_was_purged_is_not_in_the_files_any_more(file: Database) -> None:
             writer.all(INSERT, key, secret)
     gone = [key for key in secrets if key % 3 == 0]
     with file.write() as writer:
-        writer.many("UPDATE nodes SET word = NULL WHERE seq = $1", [(key,) for key in gone[::2]])
-        writer.many("DELETE FROM nodes WHERE seq = $1", [(key,) for key in gone[1::2]])
+        writer.run_many("UPDATE nodes SET word = NULL WHERE seq = $1", [(key,) for key in gone[::2]])
+        writer.run_many("DELETE FROM nodes WHERE seq = $1", [(key,) for key in gone[1::2]])
     file.shed()
     folder = Path(file.address).parent
     content = b"".join(path.read_bytes() for path in folder.iterdir())
@@ -288,7 +288,7 @@ def test_who_may_not_connect_is_told_why(mortal: Server) -> None:
         pass
     first.close()
     with second.read() as reader:
-        assert reader.one("SELECT 1") == (1,)
+        assert reader.first_row("SELECT 1") == (1,)
     with pytest.raises(StoreError, match=r"does not let this user .*grant the right"):
         migrate(second, TABLES)
     second.close()

@@ -245,7 +245,7 @@ def test_an_old_store_goes_on_and_its_handles_resolve(address: str) -> None:
         writer.all("DROP TABLE handles")
         writer.all(next(sql for sql in MIGRATIONS[0].statements if "TABLE handles" in sql))
         put = "INSERT INTO handles (tree, handle, session, kind, data, created) VALUES ($1, $2, $3, $4, $5, $6)"
-        writer.many(put, [(*row[:4], re.sub(r',?"minted_at":"[^"]*"', "", row[4]).replace("{,", "{"), row[5]) for row in rows])
+        writer.run_many(put, [(*row[:4], re.sub(r',?"minted_at":"[^"]*"', "", row[4]).replace("{,", "{"), row[5]) for row in rows])
         writer.all("DROP TABLE snapshots")
         writer.all("ALTER TABLE views DROP COLUMN digest")
         writer.all("DROP INDEX nodes_reminder")

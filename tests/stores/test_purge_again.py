@@ -186,7 +186,7 @@ def test_a_purge_that_meets_a_reader_says_so_and_is_repeated(tmp_path: Path, mon
         session = talk(loom)
         place = written(loom, session)
         with other.store.database.read() as reader:
-            assert reader.one("SELECT count(*) FROM nodes") == (2,)
+            assert reader.first_row("SELECT count(*) FROM nodes") == (2,)
             with pytest.raises(Unfinished, match="somebody is reading what was deleted") as caught:
                 session.purge()
         assert caught.value.session == session.id

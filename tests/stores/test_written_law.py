@@ -331,7 +331,7 @@ COUNTED = len(TABLES)
 
 def stored(loom: Loom) -> list[str]:
     with loom.store.database.read() as reader:
-        counted = [f"{table} {reader.one(f'SELECT count(*) FROM {table}')}" for table in TABLES]
+        counted = [f"{table} {reader.first_row(f'SELECT count(*) FROM {table}')}" for table in TABLES]
     return [*counted, *(line for line in loom.export(everywhere=True) if not line.startswith('{"line":"end"'))]
 
 

@@ -130,7 +130,7 @@ the edge, not about the weft. ←
     said = [node.message.text for node in made.session("bot").path if node.message]
     assert "I first look around." not in said, "the agent has gone to another branch since"
     assert not any("→ " in text for text in said), "commands are no messages"
-    texts = [node.message.text for node in loom.store.trees.whole(made.stored.row.key)[0] if node.message]
+    texts = [node.message.text for node in loom.store.trees.read_all(made.stored.row.key)[0] if node.message]
     assert "I first look around." in texts
     for expected in (
         f"[{b.short_id}] model · ",
@@ -359,7 +359,7 @@ def test_a_document_is_a_tree_in_buffer_mode(loom: Loom, tree: tuple[LoomTree, l
     assert one(loom, made, '→ read "plan"').endswith("---\nFirst measure.\nThen weft.\n")
     [document] = [each for each in loom.trees() if each.tree.title == "plan"]
     assert document.tree.head.mode == "buffer"
-    assert second in [node.short_id for node in loom.store.trees.whole(document.tree.row.key)[0]]
+    assert second in [node.short_id for node in loom.store.trees.read_all(document.tree.row.key)[0]]
 
 
 def test_an_agent_writes_to_a_document_beside_what_a_person_is_writing(loom: Loom, tree: tuple[LoomTree, list[Node]]) -> None:

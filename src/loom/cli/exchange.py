@@ -19,7 +19,7 @@ from loom.conversation.canonical import to_json
 from loom.engine.importing import import_run
 from loom.engine.loom import Loom
 from loom.errors import ChoiceError, TranscriptError
-from loom.stores.exchange import Imported, is_export
+from loom.stores.exchange import ImportedSession, is_export
 from loom.transcripts import files
 from loom.transcripts.formats import read_runs
 
@@ -118,18 +118,18 @@ def import_command(where: Where, file: str, everywhere: bool, as_json: bool) -> 
         say(to_json(done[0] if len(done) == 1 else done))
 
 
-def _exported(loom: Loom, path: Path, everywhere: bool) -> list[Imported]:
+def _exported(loom: Loom, path: Path, everywhere: bool) -> list[ImportedSession]:
     with Progress(path.stat().st_size) as progress:
         return loom.import_lines(
             progress.reading(path), everywhere=everywhere, progress=progress.tell
         )
 
 
-def _transcript(loom: Loom, path: Path, number: int | None) -> Iterator[Imported]:
+def _transcript(loom: Loom, path: Path, number: int | None) -> Iterator[ImportedSession]:
     for run in read_runs(f"{fspath(path)}#{number}" if number is not None else fspath(path)):
         with Progress() as progress:
             session = import_run(loom, run, progress.tell)
-        yield Imported(session.id, len(session.path), len(session.path))
+        yield ImportedSession(session.id, len(session.path), len(session.path))
 
 
 def _first_line(path: Path) -> str:

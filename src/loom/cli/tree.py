@@ -23,7 +23,7 @@ from loom.conversation.tree import Mode, TreeHead
 from loom.engine.answered import Acted
 from loom.engine.loom import Loom
 from loom.errors import ChoiceError
-from loom.stores.trees import Listed
+from loom.stores.trees import ListedTree
 
 ROLES: dict[str, Role] = {"human": "user", "model": "assistant"}
 
@@ -54,7 +54,7 @@ def list_trees(where: Where, limit: int | None, as_json: bool) -> None:
 
     The list includes the trees of sessions.
     """
-    listed: list[Listed] = []
+    listed: list[ListedTree] = []
     now = 0
     if not where.absent():
         with where.open() as loom:
@@ -79,7 +79,7 @@ def list_trees(where: Where, limit: int | None, as_json: bool) -> None:
     print_table(("id", "title", "mode", "nodes", "last used"), rows, cut=1, right=(3, 4))
 
 
-def _to_report(one: Listed) -> dict[str, object]:
+def _to_report(one: ListedTree) -> dict[str, object]:
     told: dict[str, object] = {
         "id": one.tree.row.id,
         "title": one.tree.title,

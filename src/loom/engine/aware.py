@@ -17,7 +17,7 @@ from loom.conversation.names import flatten
 from loom.errors import ChoiceError
 from loom.stores.marks import Marks
 from loom.stores.overlay import kept_back, marked_in
-from loom.stores.path import Node, Opened, Path
+from loom.stores.path import Node, OpenTransaction, Path
 from loom.stores.sessions import SessionRow
 from loom.stores.states import STORE_KINDS, read_state
 from loom.stores.states import Action as Action
@@ -174,7 +174,7 @@ def kept_from_models(store: Store, tree: int, nodes: Sequence[Node]) -> dict[int
         return {}
     with store.database.read() as reader:
         marked = marked_in(reader, tree)
-        why = {node.seq: kept_back(Path(Opened(reader), tree, node), marked) for node in nodes} if marked else {}
+        why = {node.seq: kept_back(Path(OpenTransaction(reader), tree, node), marked) for node in nodes} if marked else {}
     return {seq: reason for seq, reason in why.items() if reason}
 
 

@@ -152,7 +152,7 @@ class _Hand:
         here = self._tree.position(self._session.row.agent)
         match what:
             case "trees" | "documents":
-                listed = self._store.trees.listed(self._home.scope)
+                listed = self._store.trees.list_all(self._home.scope)
                 listed = [each for each in listed if _is_document(each.tree) == (what == "documents")]
                 return _lines((f'{each.tree.row.id} "{each.tree.title}", {each.nodes} nodes' for each in listed), what)
             case "bookmarks":
@@ -371,7 +371,7 @@ class _Hand:
         return f'wrote [{made.short_id}] at the end of "{document.title}"'
 
     def _document(self, name: str) -> LoomTree:
-        found = [stored for stored in self._store.trees.called(self._home.scope, name) if _is_document(stored)]
+        found = [stored for stored in self._store.trees.find_titled(self._home.scope, name) if _is_document(stored)]
         if not found:
             raise _Refused("NOT_FOUND", f"there is no document {shorten(name)!r}", "→ list documents")
         return LoomTree(self._home, found[0])

@@ -30,12 +30,12 @@ from loom.engine.tree_exchange import export_tree, import_tree
 from loom.engine.trees import LoomTree, make_tree
 from loom.engine.written import given_head, parsed
 from loom.errors import ChoiceError, describe
-from loom.stores.exchange import Imported, export_all, export_session, import_lines
+from loom.stores.exchange import ImportedSession, export_all, export_session, import_lines
 from loom.stores.path import Node
 from loom.stores.sessions import Scope, SessionRow, check_name
 from loom.stores.snapshots import folder_beside
 from loom.stores.store import Store
-from loom.stores.trees import Listed
+from loom.stores.trees import ListedTree
 
 
 def _milliseconds() -> int:
@@ -116,7 +116,7 @@ class Loom(Home):
     @checks_arguments
     def sessions(self, *, archived: bool = False, limit: int = 0) -> list[SessionRow]:
         """The sessions in scope, the one used last first."""
-        return self.store.sessions.listed(self.scope, ("archived",) if archived else ("active", "importing"), limit)
+        return self.store.sessions.list_all(self.scope, ("archived",) if archived else ("active", "importing"), limit)
 
     def recognise(self, messages: Iterable[Message | Mapping[str, Any]]) -> "tuple[Session | None, int]":
         """The session of a client that sends its whole history again, and how many of its messages are known.
@@ -155,9 +155,9 @@ class Loom(Home):
         return LoomTree(self, self.store.trees.get(self.scope, name))
 
     @checks_arguments
-    def trees(self, limit: int = 0) -> list[Listed]:
+    def trees(self, limit: int = 0) -> list[ListedTree]:
         """The trees in scope, the one used last first."""
-        return self.store.trees.listed(self.scope, limit)
+        return self.store.trees.list_all(self.scope, limit)
 
     def import_tree(self, tree: Tree) -> tuple[LoomTree, int]:
         """Bring in a tree from elsewhere, and how many of its nodes were not here yet. Bringing it again adds what is new."""
@@ -217,7 +217,7 @@ class Loom(Home):
 
     def import_lines(
         self, lines: Iterable[str], *, everywhere: bool = False, progress: Callable[[int], None] | None = None
-    ) -> list[Imported]:
+    ) -> list[ImportedSession]:
         """Bring in what was exported, with the same ids. What is here already is not written twice."""
         check_flag("everywhere", everywhere)
         return import_lines(self.store, self.scope, _text_lines(lines), self.now(), everywhere, progress)

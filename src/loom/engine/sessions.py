@@ -56,7 +56,7 @@ from loom.stores.requests import SavedRequest
 from loom.stores.sessions import SessionRow, Usage, check_alive
 from loom.stores.settings import StateValues
 from loom.stores.states import Request
-from loom.stores.summaries import joined
+from loom.stores.summaries import join_texts
 
 if TYPE_CHECKING:
     from loom.project.maps import RankedProject
@@ -303,7 +303,7 @@ class Session(Written):
     @property
     def summary(self) -> str:
         """What summaries tell of this session's path; they stand in its requests once there is no room for all of it."""
-        return joined(
+        return join_texts(
             self._store.summaries.on_path(self.row, self.path, self._style(self.path, _NOTHING).overlay(self.path).hidden)
         )
 

@@ -17,7 +17,7 @@ from loom.stores.overlay import Overlay
 from loom.stores.path import Node, Path
 from loom.stores.sessions import SessionRow
 from loom.stores.store import Store
-from loom.stores.summaries import Summary, joined
+from loom.stores.summaries import Summary, join_texts
 
 BY_MODEL = "a model"  # whose words a summary has
 MOST = 2000  # messages that are summed up at once; what is left is due again
@@ -64,7 +64,7 @@ def plan(store: Store, row: SessionRow, path: Path, wish: Options, style: Readin
         digests = store.summaries.digests(row, [node for node in nodes if _is_large(node)])
     best = gate_counter(wish.model or given.model or None)
     own = best if chosen.counter == "best" else seed_counter(chosen.counter)
-    beside = sum(map(own.count_message, given.system)) + own.count_tools(given.tools) + own.count_text(joined(chain))
+    beside = sum(map(own.count_message, given.system)) + own.count_tools(given.tools) + own.count_text(join_texts(chain))
     beside += sum(own.count_text(section.text) for section in wish.sections)
     budget = budget_for(wish, given)
     room = max(budget.history if chosen.history == "zone" else budget.usable - beside, 1)
@@ -83,7 +83,7 @@ def plan(store: Store, row: SessionRow, path: Path, wish: Options, style: Readin
         tokens = max(tokens, min(int(room * chosen.cover), LARGEST))
     # Summaries stand behind one another until they take too much; then, or where there is room for one only, it tells of all.
     several = chosen.summary == "cover" and len(chain) < MOST_BEHIND
-    several = several and best.count_text(joined(chain)) + tokens <= room * chosen.covers / 2
+    several = several and best.count_text(join_texts(chain)) + tokens <= room * chosen.covers / 2
     start = done if several and when != "whole" else 0
     stop = nodes[found.stop - 1].depth + 1
     return Plan(
@@ -95,7 +95,7 @@ def plan(store: Store, row: SessionRow, path: Path, wish: Options, style: Readin
         behind=tuple(one.name for one in chain),
         ask=Ask(
             messages=tuple(messages[: found.stop]),
-            existing="" if several else joined(chain),
+            existing="" if several else join_texts(chain),
             tokens=tokens,
             omit=limits.whole_turns,
         ),

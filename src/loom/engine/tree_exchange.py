@@ -16,7 +16,7 @@ from loom.engine.written import one_line
 from loom.errors import ChoiceError, StoreError, shorten
 from loom.stores.marks import EdgeMark, LinkMark, MarkData, Marks, Origin, flags_as_marks
 from loom.stores.newcomers import Newcomers
-from loom.stores.nodes import Planned, plain
+from loom.stores.nodes import PlannedNode, plain
 from loom.stores.path import Node
 from loom.stores.sessions import SessionRow
 from loom.stores.store import Store
@@ -66,7 +66,7 @@ def import_tree(home: Home, tree: Tree) -> tuple[StoredTree, int]:
     _check(tree)
     store, scope = home.store, replace(home.scope, agent="")
     name = _free_name(home, tree)
-    here = [stored for stored in store.trees.called(scope, name) if stored.row.id == name]
+    here = [stored for stored in store.trees.find_titled(scope, name) if stored.row.id == name]
     row = store.sessions.on_tree(here[0].row, "") if here else None
     begun = row is None
     if row is None and here:  # an import that was cut short goes on
@@ -122,7 +122,7 @@ def _head(tree: Tree) -> TreeHead:
 def _free_name(home: Home, tree: Tree) -> str:
     """The id of the tree; where another tree that began otherwise has it already, one made from its own beginning."""
     name, store = plain(tree.id), home.store
-    for stored in store.trees.called(home.scope, name):
+    for stored in store.trees.find_titled(home.scope, name):
         roots = {node.id for node in store.trees.children(stored.row.key, None)}
         ours = [coming.id for coming in _coming(tree, name) if not coming.above]
         if stored.row.id == name and ours and roots.isdisjoint(ours):
@@ -167,14 +167,14 @@ def _plant(home: Home, row: SessionRow, tree: Tree, newcomers: Newcomers) -> int
     return made
 
 
-def _planned(coming: _Coming, session: int, tokens: int) -> Planned:
+def _planned(coming: _Coming, session: int, tokens: int) -> PlannedNode:
     message, created = coming.node.message, coming.node.created
-    return Planned(coming.id, coming.above, message.role, message, coming.generation, tokens, session, created)
+    return PlannedNode(coming.id, coming.above, message.role, message, coming.generation, tokens, session, created)
 
 
 def export_tree(store: Store, stored: StoredTree) -> Tree:
     """A whole tree, its nodes by the ids with which they came."""
-    nodes, marks, agents = store.trees.whole(stored.row.key)
+    nodes, marks, agents = store.trees.read_all(stored.row.key)
     usual, head = Marks(), stored.head
     names = {node.seq: marks.get(node.seq, usual).origin.id or node.id for node in nodes}
     there = _There(stored.row.id, {node.id: names[node.seq] for node in nodes})

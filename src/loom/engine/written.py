@@ -337,7 +337,7 @@ class Written:
         """Stand where the row says; the path that leads there may end in these nodes."""
         self.row = row
         if nodes and nodes[-1].seq == row.cursor:
-            self.path = self.path.grown(nodes)
+            self.path = self.path.with_nodes(nodes)
         elif row.cursor != (self.path.end.seq if self.path.end else None):
             self.path = self._store.sessions.path(row)
         return self

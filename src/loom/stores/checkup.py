@@ -11,9 +11,9 @@ from loom.conversation.canonical import to_json
 from loom.conversation.identity import is_node_id, is_short_id, match_key, node_id, root_key
 from loom.conversation.message import Conversation, Message
 from loom.stores import marks, nodes
-from loom.stores.database import Garbled, Reader, Row
+from loom.stores.database import GarbledText, Reader, Row
 from loom.stores.nodes import plain
-from loom.stores.path import Opened, Path, named, to_message
+from loom.stores.path import OpenTransaction, Path, nodes_by, to_message
 from loom.stores.proof import NOT_MADE, check_record, is_spent, spent_on, unknown_markers, wrong_with_handle
 from loom.stores.sessions import Aside, Status, Usage
 from loom.stores.stored import UNREADABLE as UNREADABLE
@@ -43,7 +43,7 @@ class Problem(Struct, frozen=True):
     note: bool = False
 
 
-class Table(Struct, frozen=True):
+class CheckedTable(Struct, frozen=True):
     """A kind of row: how its pages are read, and how a row is looked at.
 
     The statement goes on behind `start`, the first values of a row; its last parameter is a limit.
@@ -73,7 +73,7 @@ def _notes_on(look: Callable[[Reader, _T], Iterator[Wrong]], reader: Reader, row
 def garbled_in(row: object) -> list[str]:
     """The columns of a row whose text is not UTF-8."""
     fields = msgspec.structs.asdict(row) if isinstance(row, Struct) else {}
-    return [name for name, value in fields.items() if isinstance(value, Garbled)]
+    return [name for name, value in fields.items() if isinstance(value, GarbledText)]
 
 
 # ── nodes ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -133,20 +133,20 @@ def _node(_: Reader, row: _NodeRow) -> Iterator[Wrong]:
         if row.author or not is_node_id(row.id):
             yield (
                 "it was purged, but not all of it is gone",
-                cleared("nodes", "author = ''", f"tree = {row.tree} AND seq = {row.seq}"),
+                advise_update("nodes", "author = ''", f"tree = {row.tree} AND seq = {row.seq}"),
             )
     else:
         message = read(to_message, row.body)
         if message is None:
             yield "what was said cannot be read", _AGAIN
         else:
-            yield from _said(row, message)
+            yield from _check_words(row, message)
     if not is_short_id(row.short_id, row.id):
         yield f"its short name {row.short_id!r} is not a beginning of its id", _ANEW
-    yield from _derived(row)
+    yield from _check_derived(row)
 
 
-def _said(row: _NodeRow, message: Message) -> Iterator[Wrong]:
+def _check_words(row: _NodeRow, message: Message) -> Iterator[Wrong]:
     if node_id(row.tree_id, row.p_id or "", message, row.generation) != row.id:
         yield "its id does not belong to what it says and where it stands: one of them was changed", _AGAIN
     if (message.role, plain(message.author)) != (row.role, row.author):
@@ -157,7 +157,7 @@ def _said(row: _NodeRow, message: Message) -> Iterator[Wrong]:
         yield "the key by which it is recognised is not the one that it should have", _ANEW
 
 
-def _derived(row: _NodeRow) -> Iterator[Wrong]:
+def _check_derived(row: _NodeRow) -> Iterator[Wrong]:
     """What follows from the parent's row."""
     asks = row.role == "user"
     if row.parent is None:
@@ -219,13 +219,16 @@ def _record(_: Reader, row: _RecordRow) -> Iterator[Wrong]:
         yield "the node that it stands beside is not there", COPY
     elif row.gone and (row.author or (row.data is not None and row.kind != "edge")):
         data = "" if row.kind == "edge" else "data = NULL, "
-        yield "its node was purged, and its words are still there", cleared("records", f"{data}author = ''", f"seq = {row.seq}")
+        yield (
+            "its node was purged, and its words are still there",
+            advise_update("records", f"{data}author = ''", f"seq = {row.seq}"),
+        )
     if row.data is not None and _unsound(row):
         yield f"the {row.kind} cannot be read", _AGAIN
     elif row.data is not None and row.status == "purged" and row.kind in ("summary", "digest"):
-        yield "its session was purged, and its words are still there", cleared("records", "data = NULL", f"seq = {row.seq}")
+        yield "its session was purged, and its words are still there", advise_update("records", "data = NULL", f"seq = {row.seq}")
     elif row.data is not None and row.status == "purged" and _label(row):
-        yield "its session was purged, and its label is still there", cleared("records", "data = NULL", f"seq = {row.seq}")
+        yield "its session was purged, and its label is still there", advise_update("records", "data = NULL", f"seq = {row.seq}")
     if row.session and row.writer is None:  # 0: it came with another session, its own is not here
         yield "the session that it belongs to is not there", COPY
 
@@ -259,7 +262,7 @@ def _named_by_record(reader: Reader, row: _RecordRow) -> Iterator[Wrong]:
         case _:
             return
     for name in sorted(filter(None, named)):
-        if reader.one("SELECT 1 FROM nodes WHERE tree = $1 AND id = $2", row.tree, name) is None:
+        if reader.first_row("SELECT 1 FROM nodes WHERE tree = $1 AND id = $2", row.tree, name) is None:
             yield f"{what} the node {name}, which is not there", _LEFT_BEHIND
 
 
@@ -321,17 +324,17 @@ def _session(reader: Reader, row: _SessionRow) -> Iterator[Wrong]:
     if asides is None:
         yield "the system messages that were said in it cannot be read", _AGAIN
     for name in sorted({aside.after for aside in asides or () if aside.after}):
-        if reader.one("SELECT 1 FROM nodes WHERE tree = $1 AND id = $2", row.tree, name) is None:
+        if reader.first_row("SELECT 1 FROM nodes WHERE tree = $1 AND id = $2", row.tree, name) is None:
             yield f"a system message stands behind the node {name}, which is not there", _AGAIN
     if row.calibration and read(decoder(Calibration), row.calibration) is None:
         yield "what it has learnt of how its models count cannot be read", _AGAIN
     if row.status == "purged" and (row.title, row.cursor, row.asides, row.calibration, head) != ("", None, "[]", "", _NOTHING):
         nothing = "title = '', cursor = NULL, asides = '[]', calibration = '', head = '{\"messages\":[]}', model = ''"
-        yield "it was purged, and its words are still there", cleared("sessions", nothing, f"key = {row.key}")
-    yield from _spent(reader, row)
+        yield "it was purged, and its words are still there", advise_update("sessions", nothing, f"key = {row.key}")
+    yield from _check_usage(reader, row)
 
 
-def _spent(reader: Reader, row: _SessionRow) -> Iterator[Wrong]:
+def _check_usage(reader: Reader, row: _SessionRow) -> Iterator[Wrong]:
     """That the sums of a session are those of its answers, where all of them are still there."""
     spent = spent_on(reader, row.tree, row.key)
     if spent is not None and not is_spent(Usage(row.prompt, row.completion, row.cached, row.cost), spent):
@@ -396,10 +399,10 @@ def _view(reader: Reader, row: _ViewRow) -> Iterator[Wrong]:
     if missing:
         yield f"what its marker {min(missing)} stands for is not known", drop
     if row.end is not None:
-        yield from ((what, drop) for what in _invented(reader, row.tree, row.end, view))
+        yield from ((what, drop) for what in _find_invented(reader, row.tree, row.end, view))
 
 
-def _invented(reader: Reader, tree: int, end: int, view: ViewRecord) -> Iterator[str]:
+def _find_invented(reader: Reader, tree: int, end: int, view: ViewRecord) -> Iterator[str]:
     """What a view would send that nobody said. Most pieces are not looked at: what stands whole has no words in a view."""
     path: Path | None = None
     for piece, (start, stop) in zip(view.epoch.pieces, view.positions, strict=False):
@@ -407,7 +410,7 @@ def _invented(reader: Reader, tree: int, end: int, view: ViewRecord) -> Iterator
         system = any(message.role == "system" for message in piece.messages)
         if not whole and not system:
             continue
-        path = path or Path(Opened(reader), tree, nodes.get(reader, tree, end))
+        path = path or Path(OpenTransaction(reader), tree, nodes.get(reader, tree, end))
         said = [node.message for node in path[start:stop]]
         if whole and list(piece.messages) != said:
             yield f"its messages from {start} to {stop} stand whole, and are not those of the nodes there"
@@ -451,9 +454,9 @@ def _handle(reader: Reader, row: _HandleRow) -> Iterator[Wrong]:
         return
     stretches = [stretch for stretch in kept.nodes if not _is_foreign(stretch)]
     ends = sorted({name for stretch in stretches for name in stretch})
-    sql = f"SELECT n.id, n.seq, n.depth, n.body FROM {named('id')}"
+    sql = f"SELECT n.id, n.seq, n.depth, n.body FROM {nodes_by('id')}"
     found = {name: rest for name, *rest in read_rows(reader, sql, row.tree, to_json(ends))} if ends else {}
-    if kept.at and reader.one("SELECT 1 FROM nodes WHERE tree = $1 AND id = $2", row.tree, kept.at) is None:
+    if kept.at and reader.first_row("SELECT 1 FROM nodes WHERE tree = $1 AND id = $2", row.tree, kept.at) is None:
         yield f"it was left out at the node {kept.at}, which is not there", _AGAIN
     for first, last in stretches:
         if first not in found or last not in found:
@@ -462,12 +465,12 @@ def _handle(reader: Reader, row: _HandleRow) -> Iterator[Wrong]:
     purged = None in bodies or any(there and there[0] is None for _, there in _elsewhere(reader, row, kept))
     if kept.text is not None and (purged or (row.status == "purged" and not kept.nodes)):
         where = f"tree = {row.tree} AND handle = '{row.handle}' AND session = {row.by}"
-        yield "what it stands for was purged, and its words are still there", cleared("handles", "data = NULL", where)
+        yield "what it stands for was purged, and its words are still there", advise_update("handles", "data = NULL", where)
     elif all(first in found and last in found for first, last in stretches):
-        yield from _made(reader, row, kept)
+        yield from _check_minted(reader, row, kept)
 
 
-def _made(reader: Reader, row: _HandleRow, kept: Kept) -> Iterator[Wrong]:
+def _check_minted(reader: Reader, row: _HandleRow, kept: Kept) -> Iterator[Wrong]:
     """That a handle is made from what it stands for. Of what older versions kept without its place, that cannot always be told."""
     wrong = wrong_with_handle(reader, row.tree, row.handle, row.kind, kept, (row.session,) if row.session else ())
     if wrong and (kept.minted_at or wrong != NOT_MADE):
@@ -505,7 +508,7 @@ def _place(tenant: str | None, project: str | None, tree: object, what: str) -> 
     return f"{what} of tree {tree} in {tenant}/{project}" if tenant is not None else f"{what} of tree {tree}"
 
 
-def cleared(table: str, columns: str, row: str) -> str:
+def advise_update(table: str, columns: str, row: str) -> str:
     return f"take them away by hand: UPDATE {table} SET {columns} WHERE {row}; then VACUUM"
 
 
@@ -551,12 +554,12 @@ _HANDLES = """SELECT h.tree, h.handle, h.session, h.kind, h.data, t.tenant, t.pr
     WHERE (h.tree, h.handle, h.session) > ($1, $2, $3) ORDER BY h.tree, h.handle, h.session LIMIT $4"""
 
 
-def tables(database: str) -> tuple[Table, ...]:
+def tables(database: str) -> tuple[CheckedTable, ...]:
     """What there is to look at in a database of this name; for the rest see checkup_settled.py."""
     return (
-        Table("nodes", *_IN_ORDER[database], _look_at_node),
-        Table("records", (0,), _RECORDS, _look_at_record),
-        Table("sessions", (0,), _SESSIONS, _look_at_session),
-        Table("views", (0, -1), _VIEWS, _look_at_view),
-        Table("handles", (0, "", 0), _HANDLES, _look_at_handle),
+        CheckedTable("nodes", *_IN_ORDER[database], _look_at_node),
+        CheckedTable("records", (0,), _RECORDS, _look_at_record),
+        CheckedTable("sessions", (0,), _SESSIONS, _look_at_session),
+        CheckedTable("views", (0, -1), _VIEWS, _look_at_view),
+        CheckedTable("handles", (0, "", 0), _HANDLES, _look_at_handle),
     )

@@ -8,7 +8,7 @@ from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json
 from loom.conversation.tree import TreeHead
 from loom.stores import settings
-from loom.stores.checkup import COPY, NOT_UTF_8, UNREADABLE, Problem, Table, cleared, decoder, read
+from loom.stores.checkup import COPY, NOT_UTF_8, UNREADABLE, CheckedTable, Problem, advise_update, decoder, read
 from loom.stores.database import Reader, Row
 from loom.stores.purge import FOLDERS, PURGING
 from loom.stores.snapshots import is_inside
@@ -29,7 +29,7 @@ def _look_at_tree(_: Reader, values: Row, __: int) -> Iterator[Problem]:
     elif sessions and not living and (title or head != TreeHead(mode=head.mode)):
         nothing = f"title = '', data = '{to_json(TreeHead(mode=head.mode))}'"
         what = "all of its sessions were purged, and its words are still there"
-        yield Problem(place, what, cleared("trees", nothing, f"key = {key}"))
+        yield Problem(place, what, advise_update("trees", nothing, f"key = {key}"))
 
 
 def _look_at_setting(_: Reader, values: Row, __: int) -> Iterator[Problem]:
@@ -69,7 +69,7 @@ def _look_at_state(kinds: StateKinds, own: Path | None, reader: Reader, values: 
 
 def _missing_nodes(reader: Reader, tree: int, place: str, named: tuple[str, ...], remedy: str) -> Iterator[Problem]:
     for node in named:
-        if reader.one("SELECT 1 FROM nodes WHERE tree = $1 AND id = $2", tree, node) is None:
+        if reader.first_row("SELECT 1 FROM nodes WHERE tree = $1 AND id = $2", tree, node) is None:
             yield Problem(place, f"it names the node {node}, which is not there", remedy)
 
 
@@ -87,10 +87,10 @@ _STATES = """SELECT x.session, x.kind, x.name, x.data, s.id, s.status, s.tenant,
     ORDER BY x.session, x.kind, x.name LIMIT $4"""
 
 
-def settled(own: Path | None, kinds: StateKinds) -> tuple[Table, ...]:
+def settled_tables(own: Path | None, kinds: StateKinds) -> tuple[CheckedTable, ...]:
     """What else there is to look at in a store. `own` is the folder to which only it writes snapshots."""
     return (
-        Table("trees", (0,), _TREES, _look_at_tree),
-        Table("settings", ("", "", "", ""), _SETTINGS, _look_at_setting),
-        Table("states", (0, "", ""), _STATES, lambda reader, values, _: _look_at_state(kinds, own, reader, values)),
+        CheckedTable("trees", (0,), _TREES, _look_at_tree),
+        CheckedTable("settings", ("", "", "", ""), _SETTINGS, _look_at_setting),
+        CheckedTable("states", (0, "", ""), _STATES, lambda reader, values, _: _look_at_state(kinds, own, reader, values)),
     )

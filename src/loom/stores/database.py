@@ -30,7 +30,7 @@ _TOKEN = re.compile(r"\{(\w+)(?::(\d+))?\}")
 Row = tuple[Any, ...]
 
 
-class Garbled:
+class GarbledText:
     """A text in a row that is not UTF-8. As a string it shows what can be read of it. No JSON holds it, and no column."""
 
     def __init__(self, data: bytes) -> None:
@@ -43,17 +43,17 @@ class Garbled:
         return repr(str(self))
 
 
-def text_of(data: bytes) -> str | Garbled:
+def text_of(data: bytes) -> str | GarbledText:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        return Garbled(data)
+        return GarbledText(data)
 
 
 class Reader(Protocol):
     """Statements inside one transaction. The first that fails ends it: whatever comes after it fails too.
 
-    But a text that is not UTF-8 ends nothing: `all` and `one` fail, and whoever goes around it may read on.
+    But a text that is not UTF-8 ends nothing: `all` and `first_row` fail, and whoever goes around it may read on.
     """
 
     def all(self, sql: str, *values: Any) -> list[Row]: ...
@@ -61,14 +61,14 @@ class Reader(Protocol):
     def all_garbled(self, sql: str, *values: Any) -> list[Row]:
         """The rows of a statement of which `all` could not read a text: each such text is Garbled."""
 
-    def one(self, sql: str, *values: Any) -> Row | None:
+    def first_row(self, sql: str, *values: Any) -> Row | None:
         """The first row, if there is one."""
 
 
 class Writer(Reader, Protocol):
     """A reader whose statements may change what is stored."""
 
-    def many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+    def run_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
         """Run a statement once for each row of values."""
 
     def reserve(self, count: int) -> Sequence[int]:
@@ -140,6 +140,6 @@ def busy_seconds() -> float:
         raise ChoiceError(f"{BUSY_VARIABLE} is {given!r}; give a number of seconds") from None
 
 
-def filled(sql: str, tokens: Mapping[str, str]) -> str:
+def fill_tokens(sql: str, tokens: Mapping[str, str]) -> str:
     """The statement with its tokens in the words of one database; `$N` in those words is the number that the token named."""
     return _TOKEN.sub(lambda found: tokens[found[1]].replace("$N", f"${found[2]}"), sql)

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from loom.errors import StoreError
-from loom.stores.checkup import COPY, Table, tables
+from loom.stores.checkup import COPY, CheckedTable, tables
 from loom.stores.checkup import Problem as Problem
-from loom.stores.checkup_settled import settled
+from loom.stores.checkup_settled import settled_tables
 from loom.stores.snapshots import folder_beside
 from loom.stores.store import Store
 from loom.stores.stored import go_on_after, read_rows
@@ -40,10 +40,10 @@ class Examination(Iterator[Problem]):
                 yield Problem(self._database.address, line, COPY)
         except StoreError as error:
             yield Problem(self._database.address, f"the database cannot look at itself: {error}", COPY)
-        for table in (*tables(self._database.name), *settled(folder_beside(self._database), self._state_kinds)):
-            yield from self._each(table)
+        for table in (*tables(self._database.name), *settled_tables(folder_beside(self._database), self._state_kinds)):
+            yield from self._check_table(table)
 
-    def _each(self, table: Table) -> Iterator[Problem]:
+    def _check_table(self, table: CheckedTable) -> Iterator[Problem]:
         """What is wrong with the rows of a table. What cannot be read is told of, and gone around."""
         self.looked[table.kind] = 0
         start: Place | None = table.start
@@ -75,7 +75,7 @@ class Examination(Iterator[Problem]):
     def _still_there(self) -> None:
         """Raises where it is not a page that cannot be read, but the whole database."""
         with self._database.read() as reader:
-            reader.one("SELECT 1")
+            reader.first_row("SELECT 1")
 
 
 def examine(store: Store, now: int | None = None) -> Examination:
@@ -83,7 +83,7 @@ def examine(store: Store, now: int | None = None) -> Examination:
     return Examination(store, time.time_ns() // 1_000_000 if now is None else now)
 
 
-def _behind(table: Table, start: Place, failures: int) -> Place | None:
+def _behind(table: CheckedTable, start: Place, failures: int) -> Place | None:
     """Where to go on when the row behind `start` cannot be read, and as many as that before it neither."""
     *group, last = start
     if isinstance(last, int) and failures < _PATIENCE + 45:
@@ -92,7 +92,7 @@ def _behind(table: Table, start: Place, failures: int) -> Place | None:
     return (group[0] + 1, *table.start[1:]) if counted and failures < _HOPELESS else None
 
 
-def _unreadable(table: Table, lost: Place, until: Place | None, why: str) -> Problem:
+def _unreadable(table: CheckedTable, lost: Place, until: Place | None, why: str) -> Problem:
     """`lost` is the last place that could be read, `until` the last that could not."""
     between = f"behind {lost[-1]}" if until is None else f"behind {lost[-1]} up to {until[-1]}"
     where = f" of {lost[0]}" if len(lost) > 1 else ""

@@ -19,17 +19,17 @@ from loom.conversation.tree import TreeHead
 from loom.errors import LoomError
 from loom.stores import nodes
 from loom.stores.database import Reader, Row
-from loom.stores.intake import Imported as Imported
+from loom.stores.intake import ImportedSession as ImportedSession
 from loom.stores.intake import import_lines as import_lines
 from loom.stores.lines import (
     NOBODY,
     VERSION,
     WHAT,
-    Beside,
     EndLine,
     First,
     HandleLine,
     NodeLine,
+    RecordEntry,
     SessionLine,
     SettingLine,
     TreeLine,
@@ -37,7 +37,7 @@ from loom.stores.lines import (
 from loom.stores.lines import is_export as is_export
 from loom.stores.nodes import TreeRow
 from loom.stores.overlay import read_overlay
-from loom.stores.path import BY_SEQ, CHUNK, Node, Opened, Path, ancestor, meeting, stands
+from loom.stores.path import BY_SEQ, CHUNK, Node, OpenTransaction, Path, ancestor, is_on_path, meeting
 from loom.stores.salvage import LeftOut, Salvage, sound_setting
 from loom.stores.sessions import Aside, Scope
 from loom.stores.states import Pin
@@ -60,7 +60,7 @@ def export_session(store: Store, tree: int, session: int, missed: list[str] | No
     left_out = LeftOut(missed)
     with store.database.read() as reader:
         yield to_json(First(WHAT, VERSION))
-        yield from _told((), [_Alone(store, reader, tree, left_out, session)], False)
+        yield from _count_lines((), [_SessionExport(store, reader, tree, left_out, session)], False)
     left_out.check()
 
 
@@ -74,7 +74,7 @@ def export_all(store: Store, scope: Scope, everywhere: bool = False, missed: lis
     with store.database.read() as reader:
         yield to_json(First(WHAT, VERSION, everywhere))
         settled = (line for line in _settings(reader, scope, everywhere, left_out) if sound_setting(line, left_out))
-        yield from _told(settled, _parts(store, reader, scope, everywhere, left_out), everywhere)
+        yield from _count_lines(settled, _parts(store, reader, scope, everywhere, left_out), everywhere)
     left_out.check()
 
 
@@ -90,18 +90,18 @@ def _settings(reader: Reader, scope: Scope, everywhere: bool, left_out: LeftOut)
             yield SettingLine(kind=kind, name=name, tenant=where[0], project=where[1], data=data, author=author, updated=updated)
 
 
-def _parts(store: Store, reader: Reader, scope: Scope, everywhere: bool, left_out: LeftOut) -> Iterator["_Whole"]:
+def _parts(store: Store, reader: Reader, scope: Scope, everywhere: bool, left_out: LeftOut) -> Iterator["_TreeExport"]:
     tenant, project = ("", "") if everywhere else (scope.tenant, scope.project)
     for (tree,) in read_paged(reader, _TREES, (0,), tenant, project):
         held = read_rows(reader, "SELECT key, agent FROM sessions WHERE tree = $1 ORDER BY key", tree)
         wanted = [key for key, agent in held if scope.agent in ("", agent)]
         if held and len(wanted) == len(held):
-            yield _Whole(store, reader, tree, left_out)
+            yield _TreeExport(store, reader, tree, left_out)
         else:
-            yield from (_Alone(store, reader, tree, left_out, key) for key in wanted)
+            yield from (_SessionExport(store, reader, tree, left_out, key) for key in wanted)
 
 
-def _told(settings: Iterable[SettingLine], parts: Iterable["_Whole"], everywhere: bool) -> Iterator[str]:
+def _count_lines(settings: Iterable[SettingLine], parts: Iterable["_TreeExport"], everywhere: bool) -> Iterator[str]:
     sessions = nodes = lines = 0
     for line in map(to_json, settings):
         lines += 1
@@ -137,7 +137,7 @@ _VIEWS = f"""SELECT v.epoch, v.session, n.id, v.seen, v.hash, v.data, v.created,
     JOIN nodes n ON n.tree = $2 AND n.seq = v.node WHERE v.epoch > $1 AND v.session = $3 ORDER BY v.epoch LIMIT {PAGE}"""
 
 
-class _Whole:
+class _TreeExport:
     """A tree with all of its sessions; how many of them, and how many nodes, were written so far."""
 
     alone = 0
@@ -192,11 +192,11 @@ class _Whole:
 
     def _seqs(self) -> Iterator[int]:
         """The nodes; the name of a parent is smaller than those of its children."""
-        return self._written(0)
+        return self._written_seqs(0)
 
     def _handles(self) -> Iterator[Row]:
         """What sessions may bring back. What one can only because its last request shows it, is its own from now on."""
-        shown = self._shown()
+        shown = self._shown_handles()
         for handle, several in groupby(self._kept_handles(), key=lambda row: row[0]):
             found = list(several)
             held = next((row for row in found if row[3] is not None), None)
@@ -207,7 +207,7 @@ class _Whole:
     def _kept_handles(self) -> Iterator[Row]:
         return read_paged(self._reader, _HANDLES, ("", 0), self._tree)
 
-    def _shown(self) -> dict[str, list[int]]:
+    def _shown_handles(self) -> dict[str, list[int]]:
         """Of handles in the last requests of sessions, those sessions that do not keep them themselves."""
         shown: dict[str, list[int]] = {}
         for session in self._names:
@@ -219,10 +219,10 @@ class _Whole:
                 shown.setdefault(handle, []).append(session)
         return shown
 
-    def _written(self, session: int) -> Iterator[int]:
+    def _written_seqs(self, session: int) -> Iterator[int]:
         """The nodes of the tree that a session wrote, or all of them."""
         told = "SELECT count(*), min(seq), max(seq) FROM nodes WHERE tree = $1 AND (session = $2 OR $2 = 0)"
-        row = self._reader.one(told, self._tree, session)
+        row = self._reader.first_row(told, self._tree, session)
         count, first, last = row or (0, 0, 0)
         if count <= _FEW:
             sql = "SELECT seq FROM nodes WHERE tree = $1 AND (session = $2 OR $2 = 0) ORDER BY seq"
@@ -241,12 +241,12 @@ class _Whole:
         return TreeLine(id=row[2], tenant=tenant, project=project, title=row[3], data=row[4], created=row[5])
 
     def _node_lines(self, page: list[int]) -> Iterator[NodeLine]:
-        beside: dict[int, list[Beside]] = {}
+        beside: dict[int, list[RecordEntry]] = {}
         page = [seq for seq in page if self._sound.is_sound(seq)]
         records = read_rows(self._reader, _RECORDS, self._tree, str(page))
         for node, kind, name, session, author, data, created in records:
             by = self._names.get(session, NOBODY)
-            record = Beside(kind=kind, name=name, by=by, author=author, data=data, created=created)
+            record = RecordEntry(kind=kind, name=name, by=by, author=author, data=data, created=created)
             beside.setdefault(node, []).append(record)
         rows = read_rows(self._reader, _NODES, self._tree, str(page))
         for seq, identity, after, short_id, session, body, generation, role, tokens, created, _, depth in rows:
@@ -270,16 +270,16 @@ class _Whole:
 
     def _handle_line(self, row: Row) -> HandleLine | None:
         handle, session, kind, data, created = row
-        kept = self._sound.kept(handle, data)
+        kept = self._sound.read_kept(handle, data)
         if kept is None and data is not None:
             return None
         return HandleLine(handle=handle, by=self._by(session), kind=kind, kept=kept, created=created)
 
-    def _kept(self, handle: str, data: str | None) -> Kept | None:
-        return self._decoded(data, Kept) if data is not None else None
+    def _read_kept(self, handle: str, data: str | None) -> Kept | None:
+        return self._decode(data, Kept) if data is not None else None
 
     @staticmethod
-    def _decoded(text: str, kind: type[_T]) -> _T | None:
+    def _decode(text: str, kind: type[_T]) -> _T | None:
         """None where it is damaged; it is left out where it would be written."""
         try:
             return decode_stored(text, kind)
@@ -287,7 +287,7 @@ class _Whole:
             return None
 
 
-class _Alone(_Whole):
+class _SessionExport(_TreeExport):
     """One session of a tree, without the others."""
 
     def __init__(self, store: Store, reader: Reader, tree: int, left_out: LeftOut, session: int) -> None:
@@ -303,7 +303,7 @@ class _Alone(_Whole):
             place = self._or_damaged(nodes.place, self._reader, self._tree, seq)
             if place is not None:
                 return place
-            row = self._reader.one("SELECT parent FROM nodes WHERE tree = $1 AND seq = $2 AND parent < seq", self._tree, seq)
+            row = self._reader.first_row("SELECT parent FROM nodes WHERE tree = $1 AND seq = $2 AND parent < seq", self._tree, seq)
             seq = row[0] if row else None
         return None
 
@@ -322,10 +322,10 @@ class _Alone(_Whole):
         return self._names[self.alone]
 
     def _seqs(self) -> Iterator[int]:
-        if self._reader.one("SELECT 1 FROM nodes WHERE tree = $1 AND session <> $2 LIMIT 1", self._tree, self.alone) is None:
-            return self._written(0)
+        if self._reader.first_row("SELECT 1 FROM nodes WHERE tree = $1 AND session <> $2 LIMIT 1", self._tree, self.alone) is None:
+            return self._written_seqs(0)
         standing = {self._cursor} if self._cursor is not None else set[int]()
-        found = merge(self._path(), self._written(self.alone), sorted(self._stood_on() | standing))
+        found = merge(self._path(), self._written_seqs(self.alone), sorted(self._stood_on() | standing))
         return (seq for seq, _ in groupby(found))
 
     def _path(self) -> Iterator[int]:
@@ -343,10 +343,10 @@ class _Alone(_Whole):
 
     def _stood_on(self) -> set[int]:
         """Nodes of others beside the path, on which this session wrote, which it reads or refers to, and all above them."""
-        asides = self._decoded(self._asides, tuple[Aside, ...]) or ()
-        ids = {aside.after for aside in asides} | self._beside() | self._at_hand()
+        asides = self._decode(self._asides, tuple[Aside, ...]) or ()
+        ids = {aside.after for aside in asides} | self._ids_beside() | self._at_hand()
         for handle, session, _, data, _ in self._handles():
-            if kept := self._kept(handle, data):
+            if kept := self._read_kept(handle, data):
                 named = [*(last for _, last in kept.nodes), *([kept.at] if kept.at else [])]
                 ids.update(name for name in named if session == self.alone or not self._passes(name))
         found: set[int] = set()
@@ -363,12 +363,12 @@ class _Alone(_Whole):
         node = nodes.place(self._reader, self._tree, seq)
         return meeting(self._reader, self._tree, node, self._end) if self._end else -1, node.depth
 
-    def _beside(self) -> set[str]:
+    def _ids_beside(self) -> set[str]:
         """What is read beside the path: remarks, what nodes were made from, and versions of nodes; also one that is excluded."""
         [row] = read_rows(self._reader, "SELECT key, tenant, project, id, data FROM trees WHERE key = $1", self._tree)
-        mode = (self._decoded(row[4], TreeHead) or TreeHead()).mode
-        path, tree = Path(Opened(self._reader), self._tree, self._end), TreeRow(*row[:4])
-        overlay = None if is_garbled(row[:4]) else self._or_damaged(read_overlay, path, tree, mode, self._chosen())
+        mode = (self._decode(row[4], TreeHead) or TreeHead()).mode
+        path, tree = Path(OpenTransaction(self._reader), self._tree, self._end), TreeRow(*row[:4])
+        overlay = None if is_garbled(row[:4]) else self._or_damaged(read_overlay, path, tree, mode, self._chosen_versions())
         if overlay is None:
             return set()
         read = [*overlay.instructions, *(insertion.node for insertion in overlay.insertions() if not insertion.tree)]
@@ -384,11 +384,11 @@ class _Alone(_Whole):
 
     def _at_hand(self) -> set[str]:
         """The nodes that the session has in view, wherever they stand, and the versions that it chose."""
-        held = (self._decoded(data, Pin) for _, data in self._states("pin"))
-        return {*(pin.node for pin in held if pin), *self._chosen().values()}
+        held = (self._decode(data, Pin) for _, data in self._states("pin"))
+        return {*(pin.node for pin in held if pin), *self._chosen_versions().values()}
 
-    def _chosen(self) -> dict[str, str]:
-        read = ((name, self._decoded(data, str)) for name, data in self._states("version"))
+    def _chosen_versions(self) -> dict[str, str]:
+        read = ((name, self._decode(data, str)) for name, data in self._states("version"))
         return {name: version for name, version in read if version is not None}
 
     def _states(self, kind: str) -> list[Row]:
@@ -403,7 +403,7 @@ class _Alone(_Whole):
         for handle, several in groupby(self._kept_handles(), key=lambda row: row[0]):
             found = sorted(several, key=lambda row: (row[3] is None, row[1] != self.alone))
             for row in found:
-                kept = self._kept(handle, row[3])
+                kept = self._read_kept(handle, row[3])
                 if row[1] == self.alone or handle in marked or self._is_reached(reach, handle, kept):
                     yield row
                     break
@@ -412,18 +412,18 @@ class _Alone(_Whole):
         return kept is not None and bool(self._or_damaged(reach.holds, handle, kept))
 
     def _passes(self, name: str) -> bool:
-        return bool(self._or_damaged(stands, self._reader, self._tree, self._end, name))
+        return bool(self._or_damaged(is_on_path, self._reader, self._tree, self._end, name))
 
     def _views(self) -> Iterator[Row]:
         key: int | None = self.alone
         while key is not None:
-            if self._reader.one("SELECT 1 FROM views WHERE session = $1 LIMIT 1", key) is not None:
+            if self._reader.first_row("SELECT 1 FROM views WHERE session = $1 LIMIT 1", key) is not None:
                 found = read_paged(self._reader, _VIEWS, (-1,), self._tree, key)
-                return found if key == self.alone else self._inherited(found)
+                return found if key == self.alone else self._inherited_views(found)
             key = origin_of(self._reader, self._tree, key)
         return iter(())
 
-    def _inherited(self, rows: Iterator[Row]) -> Iterator[Row]:
+    def _inherited_views(self, rows: Iterator[Row]) -> Iterator[Row]:
         for row in list(rows)[-TRIED:]:
             seq, depth = row[7:9]
             end = self._end

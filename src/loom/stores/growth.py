@@ -8,8 +8,8 @@ from loom.stores import nodes
 from loom.stores.database import Database, Reader
 from loom.stores.marks import EdgeMark, FlagMark, LinkMark, MarkData, kind_of, marks_of, write_marks
 from loom.stores.newcomers import FIND_PLACES, Newcomers, Place
-from loom.stores.nodes import Draft, Planned, insert_nodes
-from loom.stores.path import TREE, Node, named
+from loom.stores.nodes import Draft, PlannedNode, insert_nodes
+from loom.stores.path import TREE, Node, nodes_by
 from loom.stores.sessions import SessionRow, by_key, conflict, lock, write_beside
 from loom.stores.together import bring_along
 from loom.stores.views import PUT_HANDLE, Kept, check_free
@@ -48,7 +48,7 @@ class Growth:
             made, _ = nodes.append(writer, row.tree, after, [draft], row.key, now)
             write_beside(writer, row, made[0].seq, records, now)
             check_free(writer, tree, dict(handles))
-            writer.many(PUT_HANDLE, [(tree, handle, row.key, "span", to_json(kept), now) for handle, kept in handles])
+            writer.run_many(PUT_HANDLE, [(tree, handle, row.key, "span", to_json(kept), now) for handle, kept in handles])
             writer.all("UPDATE sessions SET cursor = $2, updated = $3 WHERE key = $1", row.key, made[0].seq if move else held, now)
             if move:
                 # The tree's own session takes along who stood with it; who stood nowhere goes on from wherever one begins.
@@ -80,7 +80,7 @@ class Growth:
     def insert_nodes(
         self,
         row: SessionRow,
-        planned: Sequence[Planned],
+        planned: Sequence[PlannedNode],
         marks: Mapping[str, Sequence[MarkData]],
         now: int,
         responses: Mapping[str, str],
@@ -135,7 +135,7 @@ class Growth:
                 return
             if held is None and cursor in found:
                 writer.all("UPDATE sessions SET cursor = $2, updated = $3 WHERE key = $1", row.key, found[cursor].seq, now)
-            writer.many(_CHOOSE, [(row.key, node, to_json(version), now) for node, version in chosen.items()])
+            writer.run_many(_CHOOSE, [(row.key, node, to_json(version), now) for node, version in chosen.items()])
 
 
 def _places(reader: Reader, row: SessionRow, names: Sequence[str]) -> dict[str, Place]:
@@ -148,7 +148,7 @@ def _may_say(newcomers: Newcomers, marks: Sequence[MarkData], place: Place | Non
     return (mark for mark in marks if newcomers.may_say(kind_of(mark), place, edge, above))
 
 
-_LIVING = f"SELECT n.seq, n.id FROM {named('id')} AND n.body IS NOT NULL"
+_LIVING = f"SELECT n.seq, n.id FROM {nodes_by('id')} AND n.body IS NOT NULL"
 _CHOOSE = """INSERT INTO states (session, kind, name, data, updated) VALUES ($1, 'version', $2, $3, $4)
     ON CONFLICT (session, kind, name) DO NOTHING"""
 
@@ -172,7 +172,7 @@ def _about(data: object) -> tuple[str, ...]:
 
 def _went_on(reader: Reader, row: SessionRow, after: Node, seen: int) -> str:
     """The newest node behind this one that another session wrote since then, if there is one."""
-    found = reader.one(
+    found = reader.first_row(
         f"""SELECT n.local FROM nodes n WHERE n.tree = {TREE} AND n.parent = $2 AND n.session <> $3 AND n.created > $4
             AND NOT EXISTS (SELECT 1 FROM records r WHERE r.tree = n.tree AND r.node = n.seq AND r.kind = 'edge')
             ORDER BY n.seq DESC LIMIT 1""",

@@ -32,12 +32,12 @@ from loom.stores.database import Row, Writer
 from loom.stores.lines import (
     NOBODY,
     REFUSED,
-    Beside,
     EndLine,
     First,
     HandleLine,
     Line,
     NodeLine,
+    RecordEntry,
     SessionLine,
     SettingLine,
     State,
@@ -47,8 +47,8 @@ from loom.stores.lines import (
     read_line,
 )
 from loom.stores.newcomers import FIND_PLACES, Keys, Newcomers, Place
-from loom.stores.nodes import Planned, TreeRow, insert_nodes, plain
-from loom.stores.path import stands
+from loom.stores.nodes import PlannedNode, TreeRow, insert_nodes, plain
+from loom.stores.path import is_on_path
 from loom.stores.proof import (
     KINDS,
     SPEAKERS,
@@ -71,7 +71,7 @@ _LETTERS = 4_000_000  # likewise: a few huge lines are as much as many small one
 _ORDER: tuple[type[Line], ...] = (SessionLine, NodeLine, HandleLine, ViewLine)
 
 
-class Imported(Struct, frozen=True):
+class ImportedSession(Struct, frozen=True):
     """A session that came in: how many messages its path has, and how many messages had to be written for it."""
 
     session: str
@@ -86,7 +86,7 @@ def import_lines(
     now: int,
     everywhere: bool = False,
     progress: Callable[[int], None] | None = None,
-) -> list[Imported]:
+) -> list[ImportedSession]:
     """Bring exported sessions into a scope, or everywhere: each to the tenant and project that it came from.
 
     `progress` is told how many messages have been looked at.
@@ -153,7 +153,7 @@ class _Intake:
         self._settled: list[Row] = []
         self.begun: set[int] = set()
         self.nodes = self._lines = 0
-        self.told: list[Imported] = []
+        self.told: list[ImportedSession] = []
 
     def take(self, writer: Writer, batch: Sequence[tuple[int, Line]]) -> None:
         self._lines += len(batch)
@@ -166,7 +166,7 @@ class _Intake:
             elif kind is TreeLine:
                 for number, line in numbered:
                     self._close(writer, number)
-                    self._section = self._opened(number, line)
+                    self._section = self._open_section(number, line)
                     self._stage = 0
             else:
                 self._put(writer, _ORDER.index(kind), numbered)
@@ -194,7 +194,7 @@ class _Intake:
         except ChoiceError as error:
             raise TranscriptError(f"line {number}: {error}") from None
         what = f"the {line.kind} {line.name!r}" if line.name else f"the {line.kind}"
-        settled = _decoded(number, what, line.data, settings.KINDS.get(line.kind, Any))
+        settled = _decode(number, what, line.data, settings.KINDS.get(line.kind, Any))
         if isinstance(settled, Agent) and settled.name != line.name:
             raise TranscriptError(f"line {number}: {what} calls itself {settled.name!r}")
         return (tenant, project, line.kind, line.name, line.data, line.author, line.updated)
@@ -213,14 +213,14 @@ class _Intake:
         except ChoiceError as error:
             raise TranscriptError(f"line {number}: {error}") from None
 
-    def _opened(self, number: int, line: TreeLine) -> "_Section":
+    def _open_section(self, number: int, line: TreeLine) -> "_Section":
         scope = self._scope_of(number, "tree", line)
         try:
             _check("tree", line.id)
             _check("title", line.title)
         except ChoiceError as error:
             raise TranscriptError(f"line {number}: {error}") from None
-        _decoded(number, f"what tree {line.id} says of itself", line.data, TreeHead)
+        _decode(number, f"what tree {line.id} says of itself", line.data, TreeHead)
         return _Section(line, scope, self._now, self._count, self._state_kinds)
 
     def _close(self, writer: Writer, number: int) -> None:
@@ -232,7 +232,7 @@ class _Intake:
             seq, depth = self._section.stand(writer, coming)
             if not coming.here:
                 self._finals.append((coming.key, coming.status, seq, coming.updated))
-            self.told.append(Imported(coming.id, depth + 1, coming.new))
+            self.told.append(ImportedSession(coming.id, depth + 1, coming.new))
         self._section = None
 
     def _end(self, writer: Writer, number: int, line: EndLine) -> None:
@@ -242,8 +242,8 @@ class _Intake:
                 f"line {number}: the file should have {line.sessions} sessions and {line.nodes} nodes in {line.lines} lines, "
                 f"and has {len(self.told)} and {self.nodes} in {self._lines - 1}; export it again, or fetch all of it"
             )
-        writer.many(_SETTING, [row for row in self._settled if self._is_free(writer, row)])
-        writer.many("UPDATE sessions SET status = $2, cursor = $3, updated = $4 WHERE key = $1", self._finals)
+        writer.run_many(_SETTING, [row for row in self._settled if self._is_free(writer, row)])
+        writer.run_many("UPDATE sessions SET status = $2, cursor = $3, updated = $4 WHERE key = $1", self._finals)
 
     def _is_free(self, writer: Writer, setting: Row) -> bool:
         """Whether no session here is read by a setting as it stands now: what an agent is, or how trees are cut."""
@@ -252,7 +252,7 @@ class _Intake:
         return {key for (key,) in others} <= {final[0] for final in self._finals}
 
 
-class _Coming(Struct):
+class _ComingSession(Struct):
     """A session that comes in. One that is `here` already is only compared."""
 
     number: int
@@ -275,7 +275,7 @@ class _Coming(Struct):
         elif kind not in KINDS and not self.unknown[0]:
             self.unknown = (number, kind)
 
-    def diverged(self, number: int, why: str) -> Diverged:
+    def diverge(self, number: int, why: str) -> Diverged:
         return Diverged(
             self.id,
             f"line {number}: session {self.id} is here already and differs: {why}. "
@@ -290,7 +290,7 @@ class _Section:
         self._line, self._scope, self._now, self._count = line, scope, now, count
         self._state_kinds = state_kinds
         self._tree = TreeRow(0, scope.tenant, scope.project, line.id)
-        self.coming: dict[str, _Coming] = {}
+        self.coming: dict[str, _ComingSession] = {}
         self.begun: set[int] = set()
         self._newcomers = Newcomers(set())
         self._held = Keys()  # nodes that were here before and that the file holds too
@@ -299,9 +299,9 @@ class _Section:
 
     def sessions(self, writer: Writer, numbered: Sequence[tuple[int, SessionLine]]) -> None:
         if not self._tree.key:
-            self._tree = replace(self._tree, key=self._planted(writer))
+            self._tree = replace(self._tree, key=self._insert_tree(writer))
             others = "SELECT 1 FROM sessions WHERE tree = $1 AND status <> 'importing' LIMIT 1"
-            self._shared = writer.one(others, self._tree.key) is not None
+            self._shared = writer.first_row(others, self._tree.key) is not None
         for number, line in numbered:
             try:
                 for what, name in (("session", line.id), ("title", line.title), ("agent", line.agent)):
@@ -313,7 +313,7 @@ class _Section:
             check_session(number, line)
             self.coming[line.id] = self._session(writer, number, line)
 
-    def _planted(self, writer: Writer) -> int:
+    def _insert_tree(self, writer: Writer) -> int:
         line, scope = self._line, self._scope
         writer.all(
             """INSERT INTO trees (tenant, project, id, title, data, created) VALUES ($1, $2, $3, $4, $5, $6)
@@ -325,26 +325,26 @@ class _Section:
             line.data,
             line.created,
         )
-        row = writer.one(
+        row = writer.first_row(
             "SELECT key FROM trees WHERE tenant = $1 AND project = $2 AND id = $3", scope.tenant, scope.project, line.id
         )
         assert row is not None
         return int(row[0])
 
-    def _session(self, writer: Writer, number: int, line: SessionLine) -> _Coming:
+    def _session(self, writer: Writer, number: int, line: SessionLine) -> _ComingSession:
         agent = self._scope.agent or line.agent
         places = tuple(aside.after for aside in line.asides if aside.after)
         states, named = _states(self._state_kinds, number, line)
         # One that was exported while it was still coming in has come in whole when this file has.
         status = "active" if line.status == "importing" else line.status
-        coming = _Coming(number, line.id, 0, False, status, line.cursor, (*places, *named), line.updated)
-        found = writer.one(_SESSION, self._scope.tenant, self._scope.project, line.id)
+        coming = _ComingSession(number, line.id, 0, False, status, line.cursor, (*places, *named), line.updated)
+        found = writer.first_row(_SESSION, self._scope.tenant, self._scope.project, line.id)
         if found and found[1] != "importing":
             coming.key, coming.here = found[0], True
             self._compare(writer, coming, agent, found)
             return coming
         if found and (found[2], found[5]) != (self._tree.key, agent):
-            raise coming.diverged(number, "it is being imported from another file")
+            raise coming.diverge(number, "it is being imported from another file")
         writer.all(
             _BEGIN,
             self._scope.tenant,
@@ -365,7 +365,7 @@ class _Section:
             line.created,
             self._now,
         )
-        made = writer.one(_SESSION, self._scope.tenant, self._scope.project, line.id)
+        made = writer.first_row(_SESSION, self._scope.tenant, self._scope.project, line.id)
         assert made is not None
         coming.key = made[0]
         self._newcomers.sessions.add(coming.key)
@@ -377,9 +377,9 @@ class _Section:
     def _at_hand(writer: Writer, key: int, states: Sequence[State]) -> None:
         # An import that was interrupted may have brought others.
         writer.all("DELETE FROM states WHERE session = $1", key)
-        writer.many(settings.PUT_STATE, [(key, state.kind, state.name, state.data, state.updated) for state in states])
+        writer.run_many(settings.PUT_STATE, [(key, state.kind, state.name, state.data, state.updated) for state in states])
 
-    def _compare(self, writer: Writer, coming: _Coming, agent: str, found: Row) -> None:
+    def _compare(self, writer: Writer, coming: _ComingSession, agent: str, found: Row) -> None:
         """A session that is here may have gone on since it was exported; it must not lack anything that the file has."""
         _, status, tree, cursor, updated, whose = found
         if status == "purged" and coming.status != "purged":
@@ -387,17 +387,17 @@ class _Section:
                 f"line {coming.number}: session {coming.id} was purged here, and a purge is final; import it into another project"
             )
         if (tree, whose) != (self._tree.key, agent):
-            raise coming.diverged(coming.number, "it is another session of the same id")
+            raise coming.diverge(coming.number, "it is another session of the same id")
         if coming.updated > updated or (coming.status == "purged") != (status == "purged"):
-            raise coming.diverged(coming.number, "the file is newer")
-        if coming.updated == updated and coming.cursor and not self._passed(writer, coming.cursor, cursor):
-            raise coming.diverged(coming.number, "it stands at another message")
+            raise coming.diverge(coming.number, "the file is newer")
+        if coming.updated == updated and coming.cursor and not self._is_on_path(writer, coming.cursor, cursor):
+            raise coming.diverge(coming.number, "it stands at another message")
 
-    def _passed(self, writer: Writer, name: str, cursor: int | None) -> bool:
+    def _is_on_path(self, writer: Writer, name: str, cursor: int | None) -> bool:
         end = nodes.get(writer, self._tree.key, cursor) if cursor is not None else None
-        return stands(writer, self._tree.key, end, name)
+        return is_on_path(writer, self._tree.key, end, name)
 
-    def stand(self, writer: Writer, coming: _Coming) -> tuple[int | None, int]:
+    def stand(self, writer: Writer, coming: _ComingSession) -> tuple[int | None, int]:
         """Where a session stands at last. All that it names must have come."""
         wanted = [*coming.places, coming.cursor] if coming.cursor else [*coming.places]
         found = self._find(writer, wanted)
@@ -418,9 +418,9 @@ class _Section:
         """Whether a node came with the file, and with it all above it."""
         return place is not None and (place.seq in self._held or not self._newcomers.are_guests_at(place))
 
-    def _check_usage(self, writer: Writer, coming: _Coming) -> None:
+    def _check_usage(self, writer: Writer, coming: _ComingSession) -> None:
         """That a session used what its answers say."""
-        row = writer.one("SELECT prompt, completion, cached, cost FROM sessions WHERE key = $1", coming.key)
+        row = writer.first_row("SELECT prompt, completion, cached, cost FROM sessions WHERE key = $1", coming.key)
         spent = spent_on(writer, self._tree.key, coming.key)
         assert row is not None
         if spent is not None and not is_spent(Usage(*row), spent):
@@ -434,10 +434,10 @@ class _Section:
     # What belongs to them
 
     def nodes(self, writer: Writer, numbered: Sequence[tuple[int, NodeLine]]) -> None:
-        writer.one("SELECT key FROM trees WHERE key = $1 {lock}", self._tree.key)
-        names = {name for _, line in numbered for name in (line.id, line.after, *_hung(line)[1:])} - {""}
+        writer.first_row("SELECT key FROM trees WHERE key = $1 {lock}", self._tree.key)
+        names = {name for _, line in numbered for name in (line.id, line.after, *_edge_of(line)[1:])} - {""}
         found = self._find(writer, sorted(names))
-        planned: dict[str, Planned] = {}
+        planned: dict[str, PlannedNode] = {}
         for number, line in numbered:
             _verify(number, line, self._tree.id)
             if self._is_left_out(line, found):
@@ -459,20 +459,20 @@ class _Section:
         records: list[tuple[bool, Row]] = []
         for number, line in numbered:
             if line.id not in self._left_out:
-                place, edge, above = found.get(line.id), _hung(line)[0], found.get(line.after)
+                place, edge, above = found.get(line.id), _edge_of(line)[0], found.get(line.after)
                 told = self._records(number, line, places[line.id], line.id in planned)
                 records += [(self._newcomers.may_say(row[2], place, edge, above), row) for row in told]
-        writer.many(_RECORD, [row for fresh, row in records if fresh])
-        writer.many(_OWNED, [(*row[:5], row[7]) for fresh, row in records if not fresh])
+        writer.run_many(_RECORD, [row for fresh, row in records if fresh])
+        writer.run_many(_OWNED, [(*row[:5], row[7]) for fresh, row in records if not fresh])
 
-    def _plan(self, number: int, line: NodeLine) -> Planned:
+    def _plan(self, number: int, line: NodeLine) -> PlannedNode:
         whose = self._whose(number, line.by or None)
         if whose.here:
-            raise whose.diverged(number, f"it lacks the message {line.short_id} of the file")
+            raise whose.diverge(number, f"it lacks the message {line.short_id} of the file")
         whose.new += 1
         tokens = line.tokens if line.body is None else self._count(line.body)
         role = line.role if line.body is None else line.body.role
-        return Planned(line.id, line.after, role, line.body, line.generation, tokens, whose.key, line.created, line.short_id)
+        return PlannedNode(line.id, line.after, role, line.body, line.generation, tokens, whose.key, line.created, line.short_id)
 
     def _is_left_out(self, line: NodeLine, found: dict[str, Place]) -> bool:
         """Whether a node is one without words behind what others here have said: nobody could write what is said there next."""
@@ -484,9 +484,9 @@ class _Section:
 
     def _check_edge(self, number: int, line: NodeLine, found: dict[str, Place]) -> None:
         """That no new version stands for what others here have said: they would read it in its place."""
-        edge, *originals = _hung(line)
+        edge, *originals = _edge_of(line)
         if not self._newcomers.may_stand_for(edge, map(found.get, originals)):
-            raise self._whose(number, None).diverged(
+            raise self._whose(number, None).diverge(
                 number, f"{line.short_id} is another version of a message that others here read"
             )
 
@@ -495,7 +495,7 @@ class _Section:
         for record in line.records:
             if record.data is not None:
                 what = f"the {shorten(record.kind)} of node {line.short_id}"
-                _proved(number, what, check_record, record.kind, record.name, record.data, place[1])
+                _prove(number, what, check_record, record.kind, record.name, record.data, place[1])
             if record.data is not None or new:
                 whose = None if record.by == NOBODY else self._whose(number, record.by)
                 if whose:
@@ -505,17 +505,17 @@ class _Section:
 
     def handles(self, writer: Writer, numbered: Sequence[tuple[int, HandleLine]]) -> None:
         rows: list[Row] = []
-        found = self._find(writer, sorted({name for _, line in numbered for name in _named(line.kept)}))
+        found = self._find(writer, sorted({name for _, line in numbered for name in _nodes_named_by(line.kept)}))
         for number, line in numbered:
             whose = self._whose(number, line.by)
-            strange = [name for name in _named(line.kept) if name in found and not self._is_in_file(found[name])]
+            strange = [name for name in _nodes_named_by(line.kept) if name in found and not self._is_in_file(found[name])]
             why = f"it stands for the node {strange[0]}, which is not in the file" if strange else self._wrong_with(writer, line)
             if why:
                 raise TranscriptError(f"line {number}: handle {shorten(line.handle)} cannot be proved: {why}")
             if not whose.here:
                 kept = to_json(line.kept) if line.kept else None
                 rows.append((self._tree.key, line.handle, whose.key, line.kind, kept, line.created))
-        writer.many(PUT_HANDLE, rows)
+        writer.run_many(PUT_HANDLE, rows)
 
     def _wrong_with(self, writer: Writer, line: HandleLine) -> str:
         if line.kept is None:
@@ -529,7 +529,7 @@ class _Section:
     def views(self, writer: Writer, numbered: Sequence[tuple[int, ViewLine]]) -> None:
         """Nothing proves what a view says, and it would be sent: the first request after an import begins an epoch instead."""
 
-    def _whose(self, number: int, by: str | None) -> _Coming:
+    def _whose(self, number: int, by: str | None) -> _ComingSession:
         if by is None:
             return next(iter(self.coming.values()))
         if by not in self.coming:
@@ -566,7 +566,7 @@ def _check(what: str, name: str) -> None:
         raise ChoiceError(f"the {what} has no id")
 
 
-def _decoded(number: int, what: str, data: str, kind: Any) -> object:
+def _decode(number: int, what: str, data: str, kind: Any) -> object:
     """A thing from its JSON."""
     try:
         data.encode()  # half of a surrogate pair is held by neither database
@@ -588,13 +588,13 @@ def check_session(number: int, line: SessionLine) -> None:
     for aside in (*line.asides, *(Aside("", message) for message in head.system)):
         if aside.message.role in SPEAKERS:
             raise TranscriptError(f"line {number}: session {line.id} has system text of the role {aside.message.role}")
-        _proved(number, "system text", check_message, aside.message)
+        _prove(number, "system text", check_message, aside.message)
     for seen in line.calibration.models if line.calibration else ():
         if not LOWEST <= seen.ratio <= HIGHEST or not 0 < seen.reports <= _MOST_TOKENS:
             raise TranscriptError(f"line {number}: session {line.id} has learnt of {shorten(seen.model)!r} what no report can say")
 
 
-def _proved(number: int, what: str, check: Callable[..., None], *given: object) -> None:
+def _prove(number: int, what: str, check: Callable[..., None], *given: object) -> None:
     try:
         check(*given)
     except REFUSED as error:
@@ -619,7 +619,7 @@ def _states(kinds: StateKinds, number: int, line: SessionLine) -> tuple[list[Sta
     return list(begin_epochs_anew(states, newest)), named
 
 
-def _told_of(coming: _Coming) -> str:
+def _told_of(coming: _ComingSession) -> str:
     """Where a file says what a session used."""
     if not coming.answers:
         return "no line tells of one"
@@ -639,7 +639,7 @@ def begin_epochs_anew(states: Iterable[State], newest: int) -> Iterator[State]:
             yield replace(state, data="-1")
 
 
-def _named(kept: Kept | None) -> list[str]:
+def _nodes_named_by(kept: Kept | None) -> list[str]:
     """The nodes of its own tree that a handle names."""
     if kept is None:
         return []
@@ -647,7 +647,7 @@ def _named(kept: Kept | None) -> list[str]:
     return [*named, kept.at] if kept.at else named
 
 
-def _hung(line: NodeLine) -> tuple[str, str, str]:
+def _edge_of(line: NodeLine) -> tuple[str, str, str]:
     """How a node hangs in its tree, and what it was edited from."""
     for record in line.records:
         if record.kind == "edge" and record.data is not None:
@@ -657,7 +657,7 @@ def _hung(line: NodeLine) -> tuple[str, str, str]:
     return "continuation", "", ""
 
 
-def _worded(record: Beside) -> bool:
+def _has_words(record: RecordEntry) -> bool:
     """Whether something is left of a record that a purge would have taken; an edge is a place without words."""
     return record.data is not None and record.kind != "edge"
 
@@ -671,13 +671,13 @@ def _verify(number: int, line: NodeLine, tree: str) -> None:
     except ChoiceError as error:
         raise TranscriptError(f"line {number}: {error}") from None
     if line.body is not None:
-        _proved(number, f"node {shorten(line.short_id)}", check_message, line.body)
+        _prove(number, f"node {shorten(line.short_id)}", check_message, line.body)
         identity = node_id(tree, line.after, line.body, line.generation)
         if identity != line.id:
             raise TranscriptError(
                 f"line {number}: what it says does not belong to its id {line.id}, but to {identity}; it was changed"
             )
-    elif not is_node_id(line.id) or not line.role or any(_worded(record) for record in line.records):
+    elif not is_node_id(line.id) or not line.role or any(_has_words(record) for record in line.records):
         raise TranscriptError(f"line {number}: neither a message nor what is left of a purged one")
     if not is_short_id(line.short_id, line.id):
         raise TranscriptError(f"line {number}: {line.short_id!r} cannot be a short name of {line.id}")

@@ -35,11 +35,11 @@ class First(Struct, frozen=True, omit_defaults=True):
     everywhere: bool = False
 
 
-class _Line(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="line"):
+class _ExportLine(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="line"):
     pass
 
 
-class SettingLine(_Line, frozen=True, kw_only=True, tag="setting"):
+class SettingLine(_ExportLine, frozen=True, kw_only=True, tag="setting"):
     """An agent, or how trees are read: those of a project, or of a tenant where no project is named.
 
     settings.KINDS says what its data is.
@@ -54,7 +54,7 @@ class SettingLine(_Line, frozen=True, kw_only=True, tag="setting"):
     updated: Moment
 
 
-class TreeLine(_Line, frozen=True, kw_only=True, tag="tree"):
+class TreeLine(_ExportLine, frozen=True, kw_only=True, tag="tree"):
     id: str
     tenant: str = ""
     project: str = ""
@@ -72,7 +72,7 @@ class State(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknow
     updated: Moment
 
 
-class SessionLine(_Line, frozen=True, kw_only=True, tag="session"):
+class SessionLine(_ExportLine, frozen=True, kw_only=True, tag="session"):
     id: str
     agent: str = ""
     title: str = ""
@@ -88,7 +88,7 @@ class SessionLine(_Line, frozen=True, kw_only=True, tag="session"):
     updated: Moment
 
 
-class Beside(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class RecordEntry(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """A record that stands beside a node; marks.KINDS says what the data of some kinds is. A purged node keeps only its edge."""
 
     kind: str
@@ -99,7 +99,7 @@ class Beside(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unkno
     created: Moment
 
 
-class NodeLine(_Line, frozen=True, kw_only=True, tag="node"):
+class NodeLine(_ExportLine, frozen=True, kw_only=True, tag="node"):
     """A message, or what is left of one that was purged: then its role and its tokens are told, for nothing else does."""
 
     id: str
@@ -111,10 +111,10 @@ class NodeLine(_Line, frozen=True, kw_only=True, tag="node"):
     role: Role | Literal[""] = ""
     tokens: Tokens = 0
     created: Moment
-    records: tuple[Beside, ...] = ()
+    records: tuple[RecordEntry, ...] = ()
 
 
-class HandleLine(_Line, frozen=True, kw_only=True, tag="handle"):
+class HandleLine(_ExportLine, frozen=True, kw_only=True, tag="handle"):
     handle: str
     kind: Literal["span", "part", "text"]
     by: str | None = None
@@ -122,11 +122,11 @@ class HandleLine(_Line, frozen=True, kw_only=True, tag="handle"):
     created: Moment
 
 
-class ViewLine(_Line, frozen=True, kw_only=True, tag="view", forbid_unknown_fields=False):
+class ViewLine(_ExportLine, frozen=True, kw_only=True, tag="view", forbid_unknown_fields=False):
     """What stood for what in a request. Older versions wrote it; nothing proves what it says, so nobody reads it any more."""
 
 
-class EndLine(_Line, frozen=True, kw_only=True, tag="end"):
+class EndLine(_ExportLine, frozen=True, kw_only=True, tag="end"):
     """`lines` are those between the first and this one."""
 
     sessions: int

@@ -122,7 +122,7 @@ _MARKS = f"""SELECT r.node, r.kind, r.data, r.author, r.created FROM records r
     WHERE r.tree = $1 AND r.kind IN ({", ".join(f"'{kind}'" for kind in KINDS)}) AND r.data IS NOT NULL"""
 
 
-def summed(marks: Iterable[Mark]) -> dict[int, Marks]:
+def sum_marks(marks: Iterable[Mark]) -> dict[int, Marks]:
     """What holds now, by node."""
     found: dict[int, Marks] = {}
     for mark in marks:
@@ -166,7 +166,7 @@ def write_marks(writer: Writer, tree: int, session: int, author: str, now: int, 
             counted[node, kind] = number + 1
             name = f"{number:06}"
         rows.append((tree, node, kind, name, session, author, to_json(data), now))
-    writer.many(
+    writer.run_many(
         """INSERT INTO records (tree, node, kind, name, session, author, data, created) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
             ON CONFLICT (tree, node, kind, name) DO NOTHING""",
         rows,

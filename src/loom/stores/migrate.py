@@ -75,7 +75,7 @@ def _version(database: Database, reader: Reader, newest: int) -> int | None:
     columns = set(reader.all(_COLUMNS[database.name]))
     if not columns:
         return None
-    found = reader.one("SELECT version FROM store") if {("store", "version"), ("store", "created")} <= columns else None
+    found = reader.first_row("SELECT version FROM store") if {("store", "version"), ("store", "created")} <= columns else None
     if found is None:
         tables = sorted({table for table, _ in columns})
         raise StoreError(

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from loom.stores.path import named
+from loom.stores.path import nodes_by
 
-FIND_PLACES = f"SELECT n.id, n.seq, n.depth, CASE WHEN n.body IS NULL THEN 1 ELSE 0 END, n.session FROM {named('id')}"
+FIND_PLACES = f"SELECT n.id, n.seq, n.depth, CASE WHEN n.body IS NULL THEN 1 ELSE 0 END, n.session FROM {nodes_by('id')}"
 
 
 class Place(Struct, frozen=True):

@@ -14,7 +14,7 @@ from loom.conversation.names import is_one_line
 from loom.conversation.system_messages import SYSTEM_ROLES, kind_of
 from loom.errors import ChoiceError, describe, shorten
 from loom.stores.database import Reader, Row, Writer
-from loom.stores.path import COLUMNS, OF_N, TREE, Node, named, to_node
+from loom.stores.path import COLUMNS, OF_N, TREE, Node, nodes_by, to_node
 from loom.stores.stored import damaged
 
 LONGEST_NAME = 200
@@ -34,7 +34,7 @@ class Draft(Struct, frozen=True):
     generation: str = ""
 
 
-class Planned(Struct, frozen=True):
+class PlannedNode(Struct, frozen=True):
     """A node to be written whose id and place are settled; without a message, the tombstone of one that was purged."""
 
     id: str
@@ -58,7 +58,7 @@ class TreeRow(Struct, frozen=True):
 
 
 def get(reader: Reader, tree: int, seq: int) -> Node:
-    row = reader.one(f"SELECT {COLUMNS} FROM nodes WHERE tree = {TREE} AND seq = $2", tree, seq)
+    row = reader.first_row(f"SELECT {COLUMNS} FROM nodes WHERE tree = {TREE} AND seq = $2", tree, seq)
     if row is None:
         raise ChoiceError(f"the store has no node {seq} in tree {tree}; run loom doctor")
     return to_node(row)
@@ -66,7 +66,7 @@ def get(reader: Reader, tree: int, seq: int) -> Node:
 
 def place(reader: Reader, tree: int, seq: int) -> Node:
     """Where a node stands, without what it says."""
-    row = reader.one(f"SELECT {_BODILESS} FROM nodes n WHERE n.tree = {TREE} AND n.seq = $2", tree, seq)
+    row = reader.first_row(f"SELECT {_BODILESS} FROM nodes n WHERE n.tree = {TREE} AND n.seq = $2", tree, seq)
     if row is None:
         raise damaged(f"node {seq} of tree {tree}")
     return to_node(row)
@@ -117,27 +117,27 @@ def append(
             )
     places = [after.id if after else "", *ids]
     planned = [
-        Planned(ids[n], places[n], draft.message.role, draft.message, draft.generation, draft.tokens, session, now)
+        PlannedNode(ids[n], places[n], draft.message.role, draft.message, draft.generation, draft.tokens, session, now)
         for n, draft in enumerate(drafts[known:], known)
     ]
     return [*nodes, *insert_nodes(writer, tree, planned, None if known else around)], known
 
 
-_BY_ID = f"SELECT {OF_N} FROM {named('id')}"
+_BY_ID = f"SELECT {OF_N} FROM {nodes_by('id')}"
 
 # The node $3, if it is there, the one behind which it comes, and as many jumps above as it takes to lay those of a chain. What was
 # said there may be long, and is needed only of the first.
 _BODILESS = OF_N.replace("n.body", "NULL")
 _AROUND = f"""WITH RECURSIVE c (tree, {COLUMNS}, known, jumps) AS (
         SELECT * FROM (SELECT n.tree, {OF_N.replace("n.body", "CASE WHEN n.id = $3 THEN n.body END")}, n.known, 0
-            FROM {named("id", most=2)} LIMIT 2) f
+            FROM {nodes_by("id", most=2)} LIMIT 2) f
         UNION ALL
         SELECT n.tree, {_BODILESS}, n.known, c.jumps + 1 FROM c CROSS JOIN nodes n
         WHERE n.tree = c.tree AND n.seq = c.jump AND n.depth < c.depth AND c.jumps < $4)
     SELECT {COLUMNS}, known FROM c"""
 
 
-def insert_nodes(writer: Writer, tree: TreeRow, planned: Sequence[Planned], around: Sequence[Row] | None = None) -> list[Node]:
+def insert_nodes(writer: Writer, tree: TreeRow, planned: Sequence[PlannedNode], around: Sequence[Row] | None = None) -> list[Node]:
     """Write nodes that are not there yet, each behind one that is, or that comes before it here; `around` was read already."""
     if not planned:
         return []
@@ -181,11 +181,11 @@ def insert_nodes(writer: Writer, tree: TreeRow, planned: Sequence[Planned], arou
             key = match_key(key, plan.message)
             rows.append(_row(tree.key, node, to_json(plan.message), plain(plan.message.author), key))
         behind[plan.id] = (node, key)
-    writer.many(_INSERT, rows)
+    writer.run_many(_INSERT, rows)
     return made
 
 
-_BEHIND = f"SELECT {_BODILESS}, n.known FROM {named('id')}"
+_BEHIND = f"SELECT {_BODILESS}, n.known FROM {nodes_by('id')}"
 _INSERT = """INSERT INTO nodes (seq, tree, id, local, parent, jump, depth, goal, request, role, author, body, generation, known,
     tokens, total, session, created, reminder)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)"""
@@ -226,14 +226,14 @@ class _Above:
 
     def _at(self, seq: int) -> tuple[int, int]:
         if seq not in self._seen:
-            row = self._reader.one(f"SELECT depth, jump FROM nodes WHERE tree = {TREE} AND seq = $2", self._tree, seq)
+            row = self._reader.first_row(f"SELECT depth, jump FROM nodes WHERE tree = {TREE} AND seq = $2", self._tree, seq)
             if row is None or row[0] is None or row[1] is None:
                 raise damaged(f"the path above node {seq} of tree {self._tree}")
             self._seen[seq] = (row[0], row[1])
         return self._seen[seq]
 
 
-def _name(reader: Reader, tree: int, planned: Sequence[Planned]) -> list[str]:
+def _name(reader: Reader, tree: int, planned: Sequence[PlannedNode]) -> list[str]:
     """A short id for each: the shortest beginning of its hash that no other node of the tree is called by. It stays its own.
 
     A node that comes from elsewhere with a name keeps it where it is free.
@@ -252,7 +252,7 @@ def _name(reader: Reader, tree: int, planned: Sequence[Planned]) -> list[str]:
         taken.update(name for (name,) in reader.all(sql, tree, to_json(names)))
 
 
-def _free(planned: Sequence[Planned], taken: Set[str]) -> list[str]:
+def _free(planned: Sequence[PlannedNode], taken: Set[str]) -> list[str]:
     """For each the first of its names that is neither taken nor given to one before it."""
     given = dict[str, None]()
     for plan in planned:
@@ -261,15 +261,15 @@ def _free(planned: Sequence[Planned], taken: Set[str]) -> list[str]:
     return list(given)
 
 
-def _from(plan: Planned, name: str) -> Iterator[str]:
+def _from(plan: PlannedNode, name: str) -> Iterator[str]:
     """This name of a plan, and its longer ones."""
     yield name
     yield from (longer for longer in short_ids(plan.id) if len(longer) > len(name))
 
 
 _FEW = 8
-_FEW_TAKEN = f"SELECT n.local FROM {named('local', most=_FEW)}"
-_TAKEN = f"SELECT n.local FROM {named('local')}"
+_FEW_TAKEN = f"SELECT n.local FROM {nodes_by('local', most=_FEW)}"
+_TAKEN = f"SELECT n.local FROM {nodes_by('local')}"
 
 
 def recognise(reader: Reader, tenant: str, project: str, messages: Sequence[Message]) -> tuple[int, Node | None, int]:
@@ -283,7 +283,7 @@ def recognise(reader: Reader, tenant: str, project: str, messages: Sequence[Mess
     low, high = 0, len(keys)
     while low < high:
         count = (low + high + 1) // 2
-        row = reader.one(_KNOWN, keys[count - 1])
+        row = reader.first_row(_KNOWN, keys[count - 1])
         if row is None:
             high = count - 1
         else:

@@ -8,9 +8,9 @@ from loom.conversation.tree import Mode, Source
 from loom.errors import ChoiceError
 from loom.stores import nodes
 from loom.stores.database import Reader
-from loom.stores.marks import FlagMark, Marks, read_mark, summed
+from loom.stores.marks import FlagMark, Marks, read_mark, sum_marks
 from loom.stores.nodes import TreeRow
-from loom.stores.path import TREE, Node, Opened, Path
+from loom.stores.path import TREE, Node, OpenTransaction, Path
 
 MAX_SINGLE_LOOKUPS = 24  # places on a path that are looked up one by one; for more the path is walked
 
@@ -55,7 +55,7 @@ class Overlay(Struct, frozen=True, kw_only=True):
                 yield from several
 
 
-class _Marked(Struct, frozen=True):
+class _MarkedNode(Struct, frozen=True):
     seq: int
     id: str
     depth: int
@@ -80,7 +80,7 @@ def read_overlay(
         marked = marked_in(reader, path.tree)
         if path.end is None or not (marked or sources):
             return Overlay(path=path)
-        path, pruned = _unpruned(path, marked.values())
+        path, pruned = _until_pruned(path, marked.values())
         if path.end is None:
             return Overlay(path=path, notes=(f"from node {pruned} on, all of the path is pruned",) if pruned else ())
         notes = [f"the path is read up to the node before {pruned}, which is pruned"] if pruned else []
@@ -88,7 +88,7 @@ def read_overlay(
         hidden = {
             mark.depth: "excluded" if mark.marks.flags.excluded else "annotation"
             for mark in on
-            if mark.marks.flags.excluded or (mark.marks.edge_mark.edge == "annotation" and not _included(mark, include))
+            if mark.marks.flags.excluded or (mark.marks.edge_mark.edge == "annotation" and not _is_included(mark, include))
         }
         made = _Sources(reader, tree, path, hidden, marked, notes)
         for mark in sorted(on, key=lambda mark: mark.depth):
@@ -108,22 +108,22 @@ def read_overlay(
         )
 
 
-def marked_in(reader: Reader, tree: int) -> dict[int, _Marked]:
+def marked_in(reader: Reader, tree: int) -> dict[int, _MarkedNode]:
     """The nodes of a tree with marks that change how a path is read."""
     found = reader.all(_SHAPING, tree)
     read = [read_mark((row[0], *row[4:8])) for row in found]
-    marks = summed(read)
+    marks = sum_marks(read)
     included = {mark.node: mark.data.on for mark in read if isinstance(mark.data, FlagMark) and mark.data.flag == "included"}
-    return {row[0]: _Marked(row[0], row[1], row[2], row[3], marks[row[0]], not included.get(row[0], True)) for row in found}
+    return {row[0]: _MarkedNode(row[0], row[1], row[2], row[3], marks[row[0]], not included.get(row[0], True)) for row in found}
 
 
-def kept_back(path: Path, marked: Mapping[int, _Marked]) -> str:
+def kept_back(path: Path, marked: Mapping[int, _MarkedNode]) -> str:
     """Why the end of a path must not be shown to a model: it is excluded, or pruned by itself or with a node above it."""
     assert path.end is not None
     return why_kept_back(path, marked)(path.end)
 
 
-def why_kept_back(path: Path, marked: Mapping[int, _Marked]) -> Callable[[Node], str]:
+def why_kept_back(path: Path, marked: Mapping[int, _MarkedNode]) -> Callable[[Node], str]:
     """Why a node of this path must not be shown to a model; "" where it may be."""
     pruned = _on_path(path, [mark for mark in marked.values() if mark.marks.flags.pruned])
     first = min((mark.depth for mark in pruned), default=len(path))
@@ -143,11 +143,11 @@ _SHAPING = """SELECT n.seq, n.id, n.depth, n.parent, r.kind, r.data, r.author, r
     AND (r.kind <> 'flag' OR r.data NOT LIKE '%"bookmarked"%') ORDER BY r.seq"""  # a bookmark changes nothing that is read
 
 
-def _included(mark: _Marked, include: Collection[str]) -> bool:
+def _is_included(mark: _MarkedNode, include: Collection[str]) -> bool:
     return mark.marks.flags.included or mark.id in include
 
 
-def _unpruned(path: Path, marked: Iterable[_Marked]) -> tuple[Path, str]:
+def _until_pruned(path: Path, marked: Iterable[_MarkedNode]) -> tuple[Path, str]:
     """The path up to what is pruned, which takes all below it along, and the name of that."""
     pruned = _on_path(path, [mark for mark in marked if mark.marks.flags.pruned])
     if not pruned:
@@ -157,16 +157,16 @@ def _unpruned(path: Path, marked: Iterable[_Marked]) -> tuple[Path, str]:
     return path.until(first.depth), short_id
 
 
-def _on_path(path: Path, marked: Iterable[_Marked]) -> list[_Marked]:
+def _on_path(path: Path, marked: Iterable[_MarkedNode]) -> list[_MarkedNode]:
     """Those of the nodes that stand on the path."""
     found = list(marked)
     at = names_at(path, {mark.depth for mark in found})
     return [mark for mark in found if mark.depth in at and at[mark.depth][0] == mark.seq]
 
 
-def _annotations(path: Path, marked: Iterable[_Marked], include: Collection[str]) -> dict[int, list[Insertion]]:
+def _annotations(path: Path, marked: Iterable[_MarkedNode], include: Collection[str]) -> dict[int, list[Insertion]]:
     """Annotations of nodes on the path that are read, each after its node."""
-    wanted = [mark for mark in marked if mark.marks.edge_mark.edge == "annotation" and _included(mark, include)]
+    wanted = [mark for mark in marked if mark.marks.edge_mark.edge == "annotation" and _is_included(mark, include)]
     wanted = [mark for mark in wanted if not (mark.marks.flags.excluded or mark.marks.flags.pruned)]
     at = names_at(path, {mark.depth - 1 for mark in wanted} | {mark.depth for mark in wanted})
     after: dict[int, list[Insertion]] = {}
@@ -178,13 +178,13 @@ def _annotations(path: Path, marked: Iterable[_Marked], include: Collection[str]
     return after
 
 
-def _versions(path: Path, marked: Iterable[_Marked], chosen: Mapping[str, str]) -> tuple[dict[int, Insertion], set[int]]:
+def _versions(path: Path, marked: Iterable[_MarkedNode], chosen: Mapping[str, str]) -> tuple[dict[int, Insertion], set[int]]:
     """Which version stands for a node of the path: the one that was chosen, else the latest edit that is not pruned.
 
     Where that is excluded, nothing stands there.
     """
     versions = {mark.id: mark for mark in marked if mark.marks.edge_mark.edge == "version"}
-    latest: dict[str, dict[str, _Marked]] = {}
+    latest: dict[str, dict[str, _MarkedNode]] = {}
     firsts: dict[str, str] = {}
     for mark in sorted(versions.values(), key=lambda mark: mark.seq):
         first, passed = mark.marks.edge_mark.first or mark.marks.edge_mark.edited_from, {mark.id}
@@ -195,7 +195,7 @@ def _versions(path: Path, marked: Iterable[_Marked], chosen: Mapping[str, str]) 
         if not mark.marks.flags.pruned:
             latest.setdefault(first, {})[mark.id] = mark
     at = names_at(path, {mark.depth for mark in versions.values()})
-    standing: dict[int, _Marked] = {}
+    standing: dict[int, _MarkedNode] = {}
     for depth, (_, name, _) in at.items():
         of_node = latest.get(name, {})
         if of_node and chosen.get(name) != name:
@@ -209,7 +209,7 @@ class _Sources:
     """What nodes of the path were made from beside their parents, each once."""
 
     def __init__(
-        self, reader: Reader, tree: TreeRow, path: Path, hidden: dict[int, str], marked: Mapping[int, _Marked], notes: list[str]
+        self, reader: Reader, tree: TreeRow, path: Path, hidden: dict[int, str], marked: Mapping[int, _MarkedNode], notes: list[str]
     ) -> None:
         self._reader, self._tree, self._path, self._hidden, self._marked, self._notes = reader, tree, path, hidden, marked, notes
         self.before: dict[int, list[Insertion]] = {}
@@ -227,7 +227,7 @@ class _Sources:
         foreign = source.tree if source.tree != self._tree.id else ""
         key = self._tree.key
         if foreign:
-            row = self._reader.one(_TREE_KEY, self._tree.tenant, self._tree.project, foreign)
+            row = self._reader.first_row(_TREE_KEY, self._tree.tenant, self._tree.project, foreign)
             key = row[0] if row else 0
         try:
             node = nodes.find(self._reader, key, source.node)
@@ -235,7 +235,7 @@ class _Sources:
             self._notes.append(f"the {source.role} {source.node} is not here and was left out")
             return
         marked = marked_in(self._reader, key) if foreign else self._marked
-        why = "purged" if node.message is None else kept_back(Path(Opened(self._reader), key, node), marked)
+        why = "purged" if node.message is None else kept_back(Path(OpenTransaction(self._reader), key, node), marked)
         if why:
             self._notes.append(f"the {source.role} {node.short_id} is {why} and was left out")
             return

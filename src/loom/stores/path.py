@@ -27,14 +27,14 @@ OF_N = ", ".join(f"n.{name}" for name in COLUMNS.split(", "))
 TREE = "(SELECT CAST($1 AS BIGINT))"
 
 
-def named(column: str, kind: str = "each", most: int = 1_000_000_000) -> str:
+def nodes_by(column: str, kind: str = "each", most: int = 1_000_000_000) -> str:
     """SQL: nodes `n` of the tree $1 whose column is one of the JSON array $2, which has at most so many."""
     # With `IN`, both databases may look through the whole tree. The limit keeps the planner from seeing through to `$1`.
     each = f"(SELECT CAST($1 AS BIGINT) AS tree, value FROM {{{kind}:2}} x LIMIT {most})"
     return f"{each} e CROSS JOIN nodes n WHERE n.tree = e.tree AND n.{column} = e.value"
 
 
-BY_SEQ = named("seq", "each_int")
+BY_SEQ = nodes_by("seq", "each_int")
 
 
 class Node(Struct, frozen=True):
@@ -101,7 +101,7 @@ class Path:
         self.end = end
         self.fresh = fresh  # the newest nodes, where they are at hand
 
-    def grown(self, nodes: Sequence[Node]) -> "Path":
+    def with_nodes(self, nodes: Sequence[Node]) -> "Path":
         """The path to the last of these nodes, which were written one behind the other."""
         follows = self.end is not None and nodes[0].parent == self.end.seq
         return Path(self.database, self.tree, nodes[-1], (*(self.fresh if follows else ()), *nodes)[-CHUNK:])
@@ -177,7 +177,7 @@ class Path:
     def says(self, name: str) -> bool:
         """Whether the node of this id stands on the path."""
         with self.database.read() as reader:
-            return stands(reader, self.tree, self.end, name)
+            return is_on_path(reader, self.tree, self.end, name)
 
     def reminders(self, kinds: int, most: int) -> list[Node]:
         """The newest system message of each kind on the path, of at most so many kinds.
@@ -241,7 +241,7 @@ class _OnDemand:
         return nullcontext(self._reader)
 
 
-class Opened:
+class OpenTransaction:
     """A transaction that is open already."""
 
     def __init__(self, reader: Reader) -> None:
@@ -295,15 +295,15 @@ _ANCESTOR = f"WITH RECURSIVE {_UP} SELECT seq FROM a WHERE depth = $3"
 
 def ancestor(reader: Reader, tree: int, seq: int, depth: int) -> int:
     """The ancestor at this depth; the node itself where it stands there."""
-    row = reader.one(_ANCESTOR, tree, seq, depth)
+    row = reader.first_row(_ANCESTOR, tree, seq, depth)
     if row is None:
         raise damaged(f"the path to node {seq} of tree {tree}")
     return int(row[0])
 
 
-def stands(reader: Reader, tree: int, end: Node | None, name: str) -> bool:
+def is_on_path(reader: Reader, tree: int, end: Node | None, name: str) -> bool:
     """Whether the node of this id is on the path to `end`."""
-    found = reader.one(f"SELECT seq, depth FROM nodes WHERE tree = {TREE} AND id = $2", tree, name)
+    found = reader.first_row(f"SELECT seq, depth FROM nodes WHERE tree = {TREE} AND id = $2", tree, name)
     if found is None or end is None or found[1] > end.depth:
         return False
     return ancestor(reader, tree, end.seq, found[1]) == int(found[0])

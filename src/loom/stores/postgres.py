@@ -17,7 +17,7 @@ from urllib.parse import parse_qs
 import asyncpg
 
 from loom.errors import StoreError, shorten
-from loom.stores.database import Reader, Row, Writer, busy_seconds, filled, text_of
+from loom.stores.database import Reader, Row, Writer, busy_seconds, fill_tokens, text_of
 
 MAX_CONNECTIONS = 8
 _CONNECT_SECONDS = 10
@@ -55,8 +55,8 @@ _T = TypeVar("_T")
 
 
 @cache
-def _spelled(sql: str) -> str:
-    return filled(sql, _TOKENS)
+def _spell(sql: str) -> str:
+    return fill_tokens(sql, _TOKENS)
 
 
 class _Busy(Exception):
@@ -214,7 +214,7 @@ class _Loop:
         self._idle.clear()
 
 
-class _Statements:
+class _PostgresTransaction:
     """What runs inside one transaction."""
 
     def __init__(self, database: "PostgresDatabase", loop: _Loop, connection: Any) -> None:
@@ -226,7 +226,7 @@ class _Statements:
     def all(self, sql: str, *values: Any) -> list[Row]:
         return [tuple(record) for record in self._run(self._connection.fetch, sql, *values)]
 
-    def one(self, sql: str, *values: Any) -> Row | None:
+    def first_row(self, sql: str, *values: Any) -> Row | None:
         record = self._run(self._connection.fetchrow, sql, *values)
         return None if record is None else tuple(record)
 
@@ -239,7 +239,7 @@ class _Statements:
         pairs = (zip(is_text, row, strict=True) for row in found)
         return [tuple(text_of(value) if text and value is not None else value for text, value in row) for row in pairs]
 
-    def many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+    def run_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
         # Gathered here: the caller's generator must not run on the loop's thread.
         self._run(self._connection.executemany, sql, list(rows))
 
@@ -250,9 +250,9 @@ class _Statements:
         if self.failure:
             raise self.failure
         try:
-            return self._loop.wait_for(self._loop.run(self._connection, method, _spelled(sql), *values))
+            return self._loop.wait_for(self._loop.run(self._connection, method, _spell(sql), *values))
         except Exception as error:
-            told = self._database.told(error)
+            told = self._database.explain(error)
             # The server refuses whatever follows in this transaction, and would answer a commit by undoing everything. A text
             # that cannot be read is only met here, when the server has sent it.
             if not isinstance(error, UnicodeDecodeError):
@@ -267,7 +267,7 @@ class PostgresDatabase:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self.address = _shown(url)
+        self.address = _public_address(url)
         self._busy = busy_seconds()
         self._closed = False
         self._starting = threading.Lock()
@@ -284,10 +284,10 @@ class PostgresDatabase:
             yield statements
 
     @contextmanager
-    def _transaction(self, begin: str) -> Iterator[_Statements]:
+    def _transaction(self, begin: str) -> Iterator[_PostgresTransaction]:
         loop = self._own()
         connection = self._ask(loop, loop.begin(begin))
-        statements = _Statements(self, loop, connection)
+        statements = _PostgresTransaction(self, loop, connection)
         try:
             yield statements
             if statements.failure and begin != _SNAPSHOT:  # who only reads may well go on after an error
@@ -304,13 +304,13 @@ class PostgresDatabase:
 
     def size(self) -> int:
         with self.read() as reader:
-            found = reader.one(f"SELECT coalesce(sum(pg_total_relation_size(t.oid)), 0)::bigint {_TABLES}")
+            found = reader.first_row(f"SELECT coalesce(sum(pg_total_relation_size(t.oid)), 0)::bigint {_TABLES}")
         return int(found[0]) if found else 0
 
     def check(self) -> list[str]:
         """What the server knows without looking at every page: checksums that failed, indexes that are not whole."""
         with self.read() as reader:
-            failures = reader.one("SELECT checksum_failures FROM pg_stat_database WHERE datname = current_database()")
+            failures = reader.first_row("SELECT checksum_failures FROM pg_stat_database WHERE datname = current_database()")
             broken = reader.all(
                 "SELECT i.indexrelid::regclass::text FROM pg_index i "
                 f"WHERE NOT i.indisvalid AND i.indrelid IN (SELECT t.oid {_TABLES})"
@@ -349,14 +349,14 @@ class PostgresDatabase:
         try:
             return loop.wait_for(work)
         except Exception as error:
-            raise self.told(error) from error
+            raise self.explain(error) from error
 
-    def told(self, error: Exception) -> StoreError:
+    def explain(self, error: Exception) -> StoreError:
         """An error of PostgreSQL or of the way to it in one line: which store, what is wrong, the way out."""
-        return StoreError(f"{self.address} {_told(error, self._busy)}")
+        return StoreError(f"{self.address} {_explain(error, self._busy)}")
 
 
-def _shown(url: str) -> str:
+def _public_address(url: str) -> str:
     """Host and database of an address. An address that cannot be told apart with certainty is not shown at all."""
     front, _, query = url.partition("://")[2].partition("?")
     if "@" in query:
@@ -368,7 +368,7 @@ def _shown(url: str) -> str:
     return f"{host}/{name}" if name else host
 
 
-def _told(error: Exception, busy: float) -> str:
+def _explain(error: Exception, busy: float) -> str:
     match error:
         case CancelledError():
             return "was closed while this call ran; nothing of this change was kept. Open it again"

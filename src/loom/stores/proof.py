@@ -11,7 +11,7 @@ from loom.conversation.handles import mint, texts_of
 from loom.conversation.message import Carried, Message, Opaque, Reasoning, ToolCall, ToolResult
 from loom.stores import marks
 from loom.stores.database import Reader, Row
-from loom.stores.path import ancestor, named, to_message
+from loom.stores.path import ancestor, nodes_by, to_message
 from loom.stores.sessions import Usage
 from loom.stores.stored import UNREADABLE, decode_stored, read_rows
 from loom.stores.summaries import Summary
@@ -188,7 +188,7 @@ def _wrong_with_stretches(reader: Reader, tree: int, kept: Kept) -> str:
     return ""
 
 
-_ENDS = f"SELECT n.id, n.seq, n.depth, CASE WHEN n.body IS NULL THEN 1 ELSE 0 END FROM {named('id')}"
+_ENDS = f"SELECT n.id, n.seq, n.depth, CASE WHEN n.body IS NULL THEN 1 ELSE 0 END FROM {nodes_by('id')}"
 
 
 def _message(reader: Reader, tree: int, name: str) -> Message | None:

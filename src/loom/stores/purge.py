@@ -51,9 +51,11 @@ FOLDERS = "snapshots"  # the states by which older versions remembered folders; 
 def take_words(writer: Writer, tree: TreeRow, session: int, gone: Mapping[int, int], now: int) -> None:
     """Take away the words of these nodes, given with their depths, and those that the session has beside them."""
     each = [(tree.key, seq) for seq in gone]
-    writer.many("UPDATE nodes SET body = NULL, author = '', reminder = '' WHERE tree = $1 AND seq = $2", each)
+    writer.run_many("UPDATE nodes SET body = NULL, author = '', reminder = '' WHERE tree = $1 AND seq = $2", each)
     # An edge has no words, and without it a remark would look as if the conversation went on there.
-    writer.many("UPDATE records SET data = CASE WHEN kind = 'edge' THEN data END, author = '' WHERE tree = $1 AND node = $2", each)
+    writer.run_many(
+        "UPDATE records SET data = CASE WHEN kind = 'edge' THEN data END, author = '' WHERE tree = $1 AND node = $2", each
+    )
     _take_texts(writer, tree, session, gone)
     writer.all("DELETE FROM views WHERE session = $1", session)
     writer.all("DELETE FROM states WHERE session = $1 AND kind NOT IN ($2, $3)", session, PURGING, FOLDERS)
@@ -65,7 +67,7 @@ def take_words(writer: Writer, tree: TreeRow, session: int, gone: Mapping[int, i
         now,
     )
     _take_views(writer, tree, {**gone, **_take_labels(writer, tree.key, session), **_take_summaries(writer, tree.key, session)})
-    if writer.one("SELECT 1 FROM sessions WHERE tree = $1 AND key <> $2 AND status <> 'purged'", tree.key, session) is None:
+    if writer.first_row("SELECT 1 FROM sessions WHERE tree = $1 AND key <> $2 AND status <> 'purged'", tree.key, session) is None:
         _take_head(writer, tree.key)
 
 
@@ -77,7 +79,9 @@ def _take_labels(writer: Writer, tree: int, session: int) -> dict[int, int]:
         tree,
         session,
     )
-    writer.many("UPDATE records SET data = $2 WHERE seq = $1", [(seq, _unlabelled(kind, data)) for seq, _, _, kind, data in found])
+    writer.run_many(
+        "UPDATE records SET data = $2 WHERE seq = $1", [(seq, _without_label(kind, data)) for seq, _, _, kind, data in found]
+    )
     return {node: depth for _, node, depth, _, _ in found}
 
 
@@ -89,11 +93,11 @@ def _take_summaries(writer: Writer, tree: int, session: int) -> dict[int, int]:
         tree,
         session,
     )
-    writer.many("UPDATE records SET data = NULL WHERE seq = $1", [(seq,) for seq, _, _ in found])
+    writer.run_many("UPDATE records SET data = NULL WHERE seq = $1", [(seq,) for seq, _, _ in found])
     return {node: depth for _, node, depth in found}
 
 
-def _unlabelled(kind: str, data: str) -> str | None:
+def _without_label(kind: str, data: str) -> str | None:
     try:
         return to_json(replace(decode_stored(data, KINDS[kind]), label=""))
     except UNREADABLE:  # damaged; what words are in it nobody knows
@@ -104,7 +108,7 @@ def _take_texts(writer: Writer, tree: TreeRow, session: int, gone: Mapping[int, 
     """Take away texts that were cut in this session from no node that stays, and by whomever from these nodes."""
     own = writer.all("SELECT handle, data FROM handles WHERE tree = $1 AND session = $2 AND kind = 'text'", tree.key, session)
     clear = "UPDATE handles SET data = NULL WHERE tree = $1 AND handle = $2 AND session = $3"
-    writer.many(clear, [(tree.key, handle, session) for handle, data in own if data is not None and not _names_nodes(data)])
+    writer.run_many(clear, [(tree.key, handle, session) for handle, data in own if data is not None and not _names_nodes(data)])
     ids = {name for (name,) in writer.all(f"SELECT n.id FROM {BY_SEQ}", tree.key, str(list(gone)))} if gone else set()
     for key, handle, by, data in writer.all(_TEXTS, tree.tenant, tree.project) if ids else ():
         try:
@@ -149,7 +153,7 @@ def _take_views(writer: Writer, tree: TreeRow, worded: Mapping[int, int]) -> Non
 
 def _take_head(writer: Writer, tree: int) -> None:
     """Take away what a tree says of itself, but for its mode; all of its sessions are purged."""
-    row = writer.one("SELECT data FROM trees WHERE key = $1", tree)
+    row = writer.first_row("SELECT data FROM trees WHERE key = $1", tree)
     try:
         mode = decode_stored(row[0] if row else "{}", TreeHead).mode
     except UNREADABLE:

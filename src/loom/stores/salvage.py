@@ -22,10 +22,10 @@ from loom.stores import settings
 from loom.stores.database import Reader, Row
 from loom.stores.intake import begin_epochs_anew, check_session
 from loom.stores.lines import (
-    Beside,
     HandleLine,
     Moment,
     NodeLine,
+    RecordEntry,
     SessionLine,
     SettingLine,
     State,
@@ -124,12 +124,12 @@ class _Seqs:
         return at < len(self._found) and self._found[at] == seq
 
 
-def _can_be_written(record: Beside, depth: int) -> bool:
+def _can_be_written(record: RecordEntry, depth: int) -> bool:
     """Whether an import can read a record that stands beside a node of this depth."""
     try:
         if record.data is not None:
             check_record(record.kind, record.name, record.data, depth)
-        msgspec.convert(msgspec.to_builtins(record), Beside)
+        msgspec.convert(msgspec.to_builtins(record), RecordEntry)
     except UNREADABLE:
         return False
     return True
@@ -199,7 +199,7 @@ class Salvage:
             return line
         return replace(line, records=kept, created=self._moment(line.created, f"when node {line.short_id} was written"))
 
-    def _is_sound_record(self, line: NodeLine, record: Beside, depth: int) -> bool:
+    def _is_sound_record(self, line: NodeLine, record: RecordEntry, depth: int) -> bool:
         if not _can_be_written(record, depth):
             self._left_out.add(f"the {record.kind} of node {line.short_id}")
             return False
@@ -245,11 +245,11 @@ class Salvage:
     def _standing(self, seq: int | None, what: str) -> str:
         """The node at which a session stands, or the last before it that is not left out."""
         while seq is not None and not self.is_sound(seq):
-            row = self._reader.one("SELECT parent FROM nodes WHERE tree = $1 AND seq = $2 AND parent < seq", self._tree, seq)
+            row = self._reader.first_row("SELECT parent FROM nodes WHERE tree = $1 AND seq = $2 AND parent < seq", self._tree, seq)
             seq = row[0] if row else None
         if seq is None:
             return ""
-        row = self._reader.one("SELECT id FROM nodes WHERE tree = $1 AND seq = $2", self._tree, seq)
+        row = self._reader.first_row("SELECT id FROM nodes WHERE tree = $1 AND seq = $2", self._tree, seq)
         if row is None:
             self._left_out.add(f"the node at which {what} stands")
         return row[0] if row else ""
@@ -268,12 +268,12 @@ class Salvage:
                 self._left_out.add(f"the {kind} {name} of {what}")
 
     def _newest_epoch(self, session: int) -> int:
-        row = self._reader.one("SELECT max(epoch) FROM views WHERE session = $1", session)
+        row = self._reader.first_row("SELECT max(epoch) FROM views WHERE session = $1", session)
         return row[0] if row and row[0] is not None else -1
 
     def _is_here(self, name: str) -> bool:
         """Whether a node is in the tree and is exported."""
-        row = self._reader.one("SELECT seq FROM nodes WHERE tree = $1 AND id = $2", self._tree, name)
+        row = self._reader.first_row("SELECT seq FROM nodes WHERE tree = $1 AND id = $2", self._tree, name)
         return row is not None and self.is_sound(row[0])
 
     def _usage(self, session: int, usage: Usage, what: str) -> Usage:
@@ -285,7 +285,7 @@ class Salvage:
 
     def _is_sound_usage(self, row: Row) -> bool:
         node, kind, name, author, data, created = row
-        record = Beside(kind=kind, name=name, author=author, data=data, created=created)
+        record = RecordEntry(kind=kind, name=name, author=author, data=data, created=created)
         return self.is_sound(node) and _can_be_written(record, 0)
 
     # Handles
@@ -306,7 +306,7 @@ class Salvage:
         except Damaged:  # the way from one of its nodes to another
             return True
 
-    def kept(self, handle: str, data: str | None) -> Kept | None:
+    def read_kept(self, handle: str, data: str | None) -> Kept | None:
         try:
             return decode_stored(data, Kept) if data is not None else None
         except UNREADABLE:

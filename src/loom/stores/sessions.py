@@ -15,7 +15,7 @@ from loom.errors import ChoiceError, Conflict, shorten
 from loom.stores import nodes
 from loom.stores.database import Database, Reader, Row, Writer
 from loom.stores.nodes import LONGEST_NAME, Draft, TreeRow, plain
-from loom.stores.path import Node, Path, ancestor, meeting, stands
+from loom.stores.path import Node, Path, ancestor, is_on_path, meeting
 from loom.stores.purge import held_by, take_words
 from loom.stores.stored import damaged, is_garbled, read_each, read_rows, read_stored
 from loom.stores.together import TAKES_PART, bring_along, join
@@ -133,7 +133,7 @@ def check_alive(row: SessionRow, status: str) -> None:
 
 def lock_alive(writer: Writer, key: int) -> None:
     """Keep a session as it is until the transaction ends; one that was purged since its writer looked is refused."""
-    found = writer.one("SELECT id, status FROM sessions WHERE key = $1 {lock}", key)
+    found = writer.first_row("SELECT id, status FROM sessions WHERE key = $1 {lock}", key)
     if found is None:
         raise ChoiceError(f"the store has no session {key} to write to; run loom doctor")
     if found[1] == "purged":
@@ -194,7 +194,7 @@ class Sessions:
     ) -> SessionRow:
         if at is not None and at.message is None:
             raise ChoiceError(f"message {at.short_id} was purged, and a purge is final; fork at another")
-        asides = tuple(aside for aside in row.asides if self._stands(writer, row.tree.key, at, aside.after))
+        asides = tuple(aside for aside in row.asides if self._is_before(writer, row.tree.key, at, aside.after))
         cursor = at.seq if at else None
         return self._insert(writer, scope, identity, row.tree, title, row.head, asides, row.id, "active", cursor, now)
 
@@ -241,7 +241,7 @@ class Sessions:
         With `importing`, one whose import has not come to its end.
         """
         with self._database.read() as reader:
-            row = reader.one(
+            row = reader.first_row(
                 f"""{_FROM} WHERE s.tree = $1 AND s.agent = $2 AND s.status = $3 ORDER BY CASE WHEN s.id = t.id THEN 0
                     WHEN {TAKES_PART} THEN 1 ELSE 2 END, s.updated DESC, s.key LIMIT 1""",
                 tree.key,
@@ -260,18 +260,18 @@ class Sessions:
     def takes_part(self, row: SessionRow) -> bool:
         """Whether what is said where this session stands is where it goes on."""
         with self._database.read() as reader:
-            return reader.one(f"SELECT 1 FROM sessions s WHERE s.key = $1 AND {TAKES_PART}", row.key) is not None
+            return reader.first_row(f"SELECT 1 FROM sessions s WHERE s.key = $1 AND {TAKES_PART}", row.key) is not None
 
     def exists(self, scope: Scope, identity: str) -> bool:
         """Whether the project has a session of just this id, whatever became of it."""
         with self._database.read() as reader:
             sql = "SELECT 1 FROM sessions WHERE tenant = $1 AND project = $2 AND id = $3"
-            return reader.one(sql, scope.tenant, scope.project, identity) is not None
+            return reader.first_row(sql, scope.tenant, scope.project, identity) is not None
 
     def get(self, scope: Scope, name: str) -> SessionRow:
         """The session of this id, or of the one that begins so."""
         with self._database.read() as reader:
-            return _one(reader, scope, name)
+            return _get(reader, scope, name)
 
     def find(self, scope: Scope, name: str) -> tuple[int, int]:
         """The keys of the tree and of the session of this id, or of the one that begins so, whatever is damaged in it."""
@@ -279,7 +279,7 @@ class Sessions:
             row = _find(reader, scope, name)
             return row[_TREE_KEY], row[0]
 
-    def listed(self, scope: Scope, statuses: Sequence[Status] = ("active",), limit: int = 0) -> list[SessionRow]:
+    def list_all(self, scope: Scope, statuses: Sequence[Status] = ("active",), limit: int = 0) -> list[SessionRow]:
         """The sessions in scope, the one used last first."""
         with self._database.read() as reader:
             found = read_rows(
@@ -512,8 +512,8 @@ class Sessions:
     def discard(self, tree: int) -> None:
         """Take back an import that did not come to its end: no trace of it is left. What others built on meanwhile stays."""
         with self._database.write() as writer:
-            writer.one("SELECT key FROM trees WHERE key = $1 {lock}", tree)
-            if writer.one(_BUILT_ON, tree) is not None:
+            writer.first_row("SELECT key FROM trees WHERE key = $1 {lock}", tree)
+            if writer.first_row(_BUILT_ON, tree) is not None:
                 return
             coming = "(SELECT key FROM sessions WHERE tree = $1 AND status = 'importing')"
             for table in ("views", "states"):
@@ -523,12 +523,12 @@ class Sessions:
             for table in ("handles", "nodes"):
                 writer.all(f"DELETE FROM {table} WHERE tree = $1 AND session IN {coming}", tree)
             writer.all("DELETE FROM sessions WHERE tree = $1 AND status = 'importing'", tree)
-            if writer.one("SELECT 1 FROM sessions WHERE tree = $1", tree) is None:
+            if writer.first_row("SELECT 1 FROM sessions WHERE tree = $1", tree) is None:
                 writer.all("DELETE FROM trees WHERE key = $1", tree)
 
     @staticmethod
-    def _stands(reader: Reader, tree: int, end: Node | None, name: str) -> bool:
-        return not name or stands(reader, tree, end, name)
+    def _is_before(reader: Reader, tree: int, end: Node | None, name: str) -> bool:
+        return not name or is_on_path(reader, tree, end, name)
 
     @staticmethod
     def _stands_at(reader: Reader, tree: int, held: int | None, node: Node) -> bool:
@@ -571,7 +571,7 @@ _LEFT = """SELECT n.seq, n.depth FROM nodes n JOIN sessions s ON s.key = n.sessi
     WHERE n.tree = $1 AND s.status = 'purged' AND n.body IS NOT NULL"""
 
 
-def _one(reader: Reader, scope: Scope, name: str) -> SessionRow:
+def _get(reader: Reader, scope: Scope, name: str) -> SessionRow:
     row = _find(reader, scope, name)
     if is_garbled(row):
         raise damaged(f"session {row[1]}")
@@ -598,7 +598,7 @@ def _find(reader: Reader, scope: Scope, name: str) -> Row:
 
 
 def by_key(reader: Reader, key: int) -> SessionRow:
-    row = reader.one(f"{_FROM} WHERE s.key = $1", key)
+    row = reader.first_row(f"{_FROM} WHERE s.key = $1", key)
     if row is None:
         raise damaged(f"session {key}")
     return _to_row(row)
@@ -607,7 +607,7 @@ def by_key(reader: Reader, key: int) -> SessionRow:
 def lock(writer: Writer, row: SessionRow, importing: bool = True, purged: bool = False) -> tuple[int | None, str]:
     """The cursor and the asides as they are stored, held until the transaction ends."""
     # The tree too: what two sessions write to it at once must not get one name twice.
-    found = writer.one(
+    found = writer.first_row(
         "SELECT s.cursor, s.asides, s.status FROM sessions s JOIN trees t ON t.key = s.tree WHERE s.key = $1 {lock}", row.key
     )
     if found is None or not purged:
@@ -627,12 +627,12 @@ def conflict(reader: Reader, row: SessionRow, after: Node | None, held: int | No
 def _is_charged(reader: Reader, row: SessionRow, node: Node, name: str = "") -> bool:
     """Whether it is recorded beside a node what its answer cost, or what one of this name cost that it is the question of."""
     sql = "SELECT 1 FROM records WHERE tree = $1 AND node = $2 AND kind = 'usage' AND name = $3"
-    return reader.one(sql, row.tree.key, node.seq, name) is not None
+    return reader.first_row(sql, row.tree.key, node.seq, name) is not None
 
 
 def write_beside(writer: Writer, row: SessionRow, node: int, records: Sequence[tuple[str, str]], now: int, name: str = "") -> None:
     """Write what stands beside a node, by kind."""
-    writer.many(
+    writer.run_many(
         """INSERT INTO records (tree, node, kind, name, session, author, data, created)
             VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (tree, node, kind, name) DO NOTHING""",
         [(row.tree.key, node, kind, name, row.key, row.agent, data, now) for kind, data in records],

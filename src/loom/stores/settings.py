@@ -68,7 +68,7 @@ class Settings:
     def _data(self, tenant: str, project: str, kind: str, name: str) -> str | None:
         with self._database.read() as reader:
             sql = "SELECT data FROM settings WHERE tenant = $1 AND project = $2 AND kind = $3 AND name = $4"
-            row = reader.one(sql, tenant, project, kind, check_name(kind, name))
+            row = reader.first_row(sql, tenant, project, kind, check_name(kind, name))
             return row[0] if row else None
 
     def _put(self, scope: Scope, project: str, kind: str, name: str, data: str, now: int) -> None:
@@ -121,9 +121,9 @@ def put_states(writer: Writer, session: int, states: Iterable[StateValues], now:
         gone = [(session, kind, name) for name, value in values.items() if value is None]
         kept = [(session, kind, name, value, now) for name, value in values.items() if value is not None]
         if gone:
-            writer.many("DELETE FROM states WHERE session = $1 AND kind = $2 AND name = $3", gone)
+            writer.run_many("DELETE FROM states WHERE session = $1 AND kind = $2 AND name = $3", gone)
         if kept:
-            writer.many(PUT_STATE, kept)
+            writer.run_many(PUT_STATE, kept)
 
 
 PUT_STATE = """INSERT INTO states (session, kind, name, data, updated) VALUES ($1, $2, $3, $4, $5)

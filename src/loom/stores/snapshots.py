@@ -51,7 +51,7 @@ class WrittenSnapshots:
     def forget(self, row: SessionRow, folder: str, generations: Collection[str]) -> None:
         """That these are there no more."""
         with self._database.write() as writer:
-            writer.many(
+            writer.run_many(
                 "DELETE FROM snapshots WHERE session = $1 AND folder = $2 AND generation = $3",
                 [(row.key, folder, generation) for generation in generations],
             )

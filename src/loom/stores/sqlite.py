@@ -17,7 +17,7 @@ from typing import Any
 import apsw
 
 from loom.errors import StoreError
-from loom.stores.database import Reader, Row, Writer, busy_seconds, filled, text_of
+from loom.stores.database import Reader, Row, Writer, busy_seconds, fill_tokens, text_of
 
 MEMORY = ":memory:"
 _IDLE = 8  # connections kept for the next reader
@@ -55,12 +55,12 @@ if hasattr(os, "register_at_fork"):
 
 
 @cache
-def _spelled(sql: str) -> str:
-    return _PARAMETER.sub(r"?\1", filled(sql, _TOKENS))
+def _spell(sql: str) -> str:
+    return _PARAMETER.sub(r"?\1", fill_tokens(sql, _TOKENS))
 
 
 @contextmanager
-def _ended(cursor: apsw.Cursor) -> Iterator[None]:
+def _closing(cursor: apsw.Cursor) -> Iterator[None]:
     """A statement that is left half read keeps its snapshot, and with it the log."""
     try:
         yield
@@ -68,7 +68,7 @@ def _ended(cursor: apsw.Cursor) -> Iterator[None]:
         cursor.close(True)
 
 
-class _Statements:
+class _SqliteTransaction:
     """What runs inside one transaction."""
 
     def __init__(self, database: "SqliteDatabase", connection: apsw.Connection) -> None:
@@ -81,43 +81,43 @@ class _Statements:
         spelled = self._ready(sql)
         try:
             cursor = self._connection.execute(spelled, values)
-            with _ended(cursor):
+            with _closing(cursor):
                 return cursor.fetchall()
         except _REFUSED as error:
-            raise self._failed(error) from error
+            raise self._remember_failure(error) from error
 
-    def one(self, sql: str, *values: Any) -> Row | None:
+    def first_row(self, sql: str, *values: Any) -> Row | None:
         spelled = self._ready(sql)
         try:
             cursor = self._connection.execute(spelled, values)
-            with _ended(cursor):
+            with _closing(cursor):
                 row: Row | None = cursor.fetchone()
             return row
         except _REFUSED as error:
-            raise self._failed(error) from error
+            raise self._remember_failure(error) from error
 
     def all_garbled(self, sql: str, *values: Any) -> list[Row]:
         spelled = self._ready(sql)
         try:
             cursor = self._connection.execute(spelled, values)
-            with _ended(cursor):
+            with _closing(cursor):
                 names = [f"c{number}" for number, _ in enumerate(cursor.get_description())]
             columns = ", ".join(_AS_BYTES.format(name=name) for name in names)
             found = self.all(f"WITH found ({', '.join(names)}) AS ({spelled}) SELECT {columns} FROM found", *values)
         except _REFUSED as error:
-            raise self._failed(error) from error
+            raise self._remember_failure(error) from error
         pairs = (zip(row[::2], row[1::2], strict=True) for row in found)
         return [tuple(text_of(value) if is_text else value for is_text, value in row) for row in pairs]
 
-    def many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+    def run_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
         spelled = self._ready(sql)
         try:
             self._connection.executemany(spelled, rows)
         except _REFUSED as error:
-            raise self._failed(error) from error
+            raise self._remember_failure(error) from error
 
     def reserve(self, count: int) -> Sequence[int]:
-        found = self.one("SELECT max(seq) FROM nodes")
+        found = self.first_row("SELECT max(seq) FROM nodes")
         first = max(self._reserved, (found and found[0]) or 0) + 1
         self._reserved = first + count - 1
         return range(first, first + count)
@@ -125,10 +125,10 @@ class _Statements:
     def _ready(self, sql: str) -> str:
         if self.failure:
             raise self.failure
-        return _spelled(sql)
+        return _spell(sql)
 
-    def _failed(self, error: Exception) -> StoreError:
-        told = self._database.told(error)
+    def _remember_failure(self, error: Exception) -> StoreError:
+        told = self._database.explain(error)
         # SQLite undoes the whole transaction on some errors, and would then commit each later statement by itself. A text that
         # cannot be read is no such error, and who goes around it may read on.
         if not isinstance(error, UnicodeDecodeError):
@@ -183,12 +183,12 @@ class SqliteDatabase:
             else:
                 yield from self._transaction(connection, "BEGIN IMMEDIATE", "COMMIT", "ROLLBACK")
 
-    def _transaction(self, connection: apsw.Connection, begin: str, commit: str, undo: str) -> Iterator[_Statements]:
-        statements = _Statements(self, connection)
+    def _transaction(self, connection: apsw.Connection, begin: str, commit: str, undo: str) -> Iterator[_SqliteTransaction]:
+        statements = _SqliteTransaction(self, connection)
         try:
             connection.execute(begin)
         except apsw.Error as error:
-            raise self.told(error) from error
+            raise self.explain(error) from error
         try:
             yield statements
             if statements.failure and begin != "BEGIN":  # who only reads may well go on after an error
@@ -196,7 +196,7 @@ class SqliteDatabase:
             try:
                 connection.execute(commit)
             except apsw.Error as error:
-                raise self.told(error) from error
+                raise self.explain(error) from error
         except BaseException:
             with suppress(apsw.Error):  # the first error is the one to hear of; SQLite may have undone everything already
                 if connection.in_transaction:
@@ -206,12 +206,12 @@ class SqliteDatabase:
     def size(self) -> int:
         if self._memory:
             with self.read() as reader:
-                found = reader.one("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
+                found = reader.first_row("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
             return int(found[0]) if found else 0
         try:
             return sum(os.path.getsize(file) for file in (self._path, self._path + "-wal") if os.path.exists(file))
         except OSError as error:
-            raise self.told(error) from error
+            raise self.explain(error) from error
 
     def check(self) -> list[str]:
         try:
@@ -231,7 +231,7 @@ class SqliteDatabase:
                 connection.execute("VACUUM")
                 blocked = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][0]
             except apsw.Error as error:
-                raise self.told(error) from error
+                raise self.explain(error) from error
         if blocked:
             raise StoreError(
                 f"{self.address}: somebody is reading what was deleted, so its log still holds it; let them finish and try again"
@@ -280,7 +280,7 @@ class SqliteDatabase:
         held = self._own()
         # Threads of one process queue here, woken at once; SQLite would have each of them sleep and ask again.
         if not held.writing.acquire(timeout=self._busy):
-            raise self.told(apsw.BusyError())
+            raise self.explain(apsw.BusyError())
         try:
             self._same_file(held)
             if held.writer is None:
@@ -309,15 +309,15 @@ class SqliteDatabase:
             with _opening:
                 if not self._memory and not os.path.exists(self._path):
                     _make(self._path)
-                connection = self._opened(self._path, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+                connection = self._open(self._path, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
             for setting in settings:
                 connection.execute(setting)
         except (apsw.Error, OSError, ValueError) as error:
-            raise self.told(error) from error
+            raise self.explain(error) from error
         held.file = None if self._memory else self._file()
         return connection
 
-    def _opened(self, path: str, flags: int) -> apsw.Connection:
+    def _open(self, path: str, flags: int) -> apsw.Connection:
         connection = apsw.Connection(path, flags=flags)
         connection.set_busy_timeout(int(self._busy * 1000))
         try:
@@ -328,7 +328,7 @@ class SqliteDatabase:
             # alone is the whole truth and can be read as it is.
             if flags & apsw.SQLITE_OPEN_URI or self._has_log() or _may_write(path):
                 raise
-            return self._opened(f"{Path(path).as_uri()}?immutable=1", apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+            return self._open(f"{Path(path).as_uri()}?immutable=1", apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
         except BaseException:
             connection.close()
             raise
@@ -349,16 +349,16 @@ class SqliteDatabase:
                 return
             except apsw.BusyError as error:  # here SQLite does not wait by itself
                 if time.monotonic() > end:
-                    raise self.told(error) from error
+                    raise self.explain(error) from error
                 time.sleep(0.01)
             except apsw.Error as error:
-                raise self.told(error) from error
+                raise self.explain(error) from error
 
     # Errors
 
-    def told(self, error: Exception) -> StoreError:
+    def explain(self, error: Exception) -> StoreError:
         """An error of SQLite or of the system in one line: which store, what is wrong, the way out."""
-        return StoreError(f"{self.address} {_told(error, self._path, self._busy)}")
+        return StoreError(f"{self.address} {_explain(error, self._path, self._busy)}")
 
 
 def _make(path: str) -> None:
@@ -374,7 +374,7 @@ def _may_write(path: str) -> bool:
     return all(os.access(place, os.W_OK, effective_ids=effective) for place in (path, os.path.dirname(path)))
 
 
-def _told(error: Exception, path: str, busy: float) -> str:
+def _explain(error: Exception, path: str, busy: float) -> str:
     match error:
         case apsw.BusyError() | apsw.LockedError():
             return f"is busy: another program has held its write lock for {busy:g} s; let that finish and try again"

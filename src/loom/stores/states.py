@@ -81,7 +81,7 @@ def is_unnamed(name: str) -> bool:
     return not name
 
 
-def _numbered(name: str) -> bool:
+def _is_number(name: str) -> bool:
     return name.isascii() and name.isdigit() and len(name) <= 15
 
 
@@ -103,8 +103,8 @@ STORE_KINDS: StateKinds = {
     "version": StateKind(str, is_node_id, lambda name, value: (value,)),
     "pin": StateKind(Pin, _anything, lambda name, value: (value.node,) if value.node else ()),
     "stash": StateKind(Stash, _anything),
-    "result": StateKind(Result, _numbered),
-    "action": StateKind(Action, _numbered),
+    "result": StateKind(Result, _is_number),
+    "action": StateKind(Action, _is_number),
 }
 
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from loom.conversation.canonical import from_json
 from loom.conversation.tree import Preferences, TreeHead
 from loom.errors import ChoiceError, LoomError, StoreError, UnreadableWarning
-from loom.stores.database import Garbled, Reader, Row
+from loom.stores.database import GarbledText, Reader, Row
 
 _T = TypeVar("_T")
 UNREADABLE = (ValueError, TypeError, AttributeError, LookupError, OverflowError, msgspec.MsgspecError, ChoiceError)
@@ -59,7 +59,7 @@ def read_stored(text: Any, kind: type[_T], what: str, advice: str = _ADVICE) -> 
 
 
 def is_garbled(row: Iterable[object]) -> bool:
-    return any(isinstance(value, Garbled) for value in row)
+    return any(isinstance(value, GarbledText) for value in row)
 
 
 def read_rows(reader: Reader, sql: str, *values: Any) -> list[Row]:

@@ -82,7 +82,7 @@ class Summaries:
             found = writer.all(_SINCE, row.tree.key, row.key, since)
             gone = [(row.tree.key, node, "retired", name, row.key, row.agent, "true", now) for node, name in found]
             if gone:
-                writer.many(_PUT, gone)
+                writer.run_many(_PUT, gone)
             return len(gone)
 
 
@@ -120,6 +120,6 @@ def name_of(summary: Summary, now: int) -> str:
     return blake2b(f"{now} {data}".encode(errors="surrogatepass"), digest_size=8, person=b"summary").hexdigest()
 
 
-def joined(summaries: Collection[Summary]) -> str:
+def join_texts(summaries: Collection[Summary]) -> str:
     """What they tell, as one text."""
     return "\n\n".join(summary.text for summary in summaries)

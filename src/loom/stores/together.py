@@ -36,4 +36,4 @@ def bring_along(writer: Writer, tree: int, session: int, stood: Sequence[int | N
     places = [_NOWHERE if place is None else place for place in stood]
     companions = [(key, to) for (key,) in writer.all(_COMPANIONS, tree, session, str(places))]
     if companions:
-        writer.many("UPDATE sessions SET cursor = $2 WHERE key = $1", companions)
+        writer.run_many("UPDATE sessions SET cursor = $2 WHERE key = $1", companions)

@@ -13,10 +13,10 @@ from loom.conversation.tree import TreeHead
 from loom.errors import ChoiceError, shorten
 from loom.stores import nodes
 from loom.stores.database import Database, Reader, Row
-from loom.stores.marks import EdgeMark, Mark, Marks, marks_in, marks_of, summed
+from loom.stores.marks import EdgeMark, Mark, Marks, marks_in, marks_of, sum_marks
 from loom.stores.nodes import TreeRow
 from loom.stores.overlay import kept_back, marked_in
-from loom.stores.path import BY_SEQ, OF_N, TREE, Node, Opened, Path, named, to_node
+from loom.stores.path import BY_SEQ, OF_N, TREE, Node, OpenTransaction, Path, nodes_by, to_node
 from loom.stores.sessions import Scope, check_name
 from loom.stores.stored import damaged, read_each, read_head, read_rows, read_stored
 
@@ -34,7 +34,7 @@ class StoredTree(Struct, frozen=True):
     created: int
 
 
-class Listed(Struct, frozen=True):
+class ListedTree(Struct, frozen=True):
     """A tree in a list: how many nodes it has, and when a session on it was last used."""
 
     tree: StoredTree
@@ -59,7 +59,7 @@ def _to_tree(row: Row) -> StoredTree:
 
 
 def tree_of(reader: Reader, tree: TreeRow) -> StoredTree:
-    row = reader.one(f"SELECT {_COLUMNS} FROM trees t WHERE t.key = $1", tree.key)
+    row = reader.first_row(f"SELECT {_COLUMNS} FROM trees t WHERE t.key = $1", tree.key)
     if row is None:
         raise damaged(f"tree {tree.id}")
     return _to_tree(row)
@@ -84,7 +84,7 @@ class Trees:
             raise ChoiceError(f"{shorten(name)!r} begins several trees ({', '.join(row[3] for row in rows)}); give more letters")
         return _to_tree(rows[0])
 
-    def called(self, scope: Scope, title: str) -> list[StoredTree]:
+    def find_titled(self, scope: Scope, title: str) -> list[StoredTree]:
         """The trees of this title or this id, the newest first."""
         with self._database.read() as reader:
             found = reader.all(
@@ -96,7 +96,7 @@ class Trees:
             )
             return list(map(_to_tree, found))
 
-    def listed(self, scope: Scope, limit: int = 0) -> list[Listed]:
+    def list_all(self, scope: Scope, limit: int = 0) -> list[ListedTree]:
         """The trees in scope that hold anything or were made as trees, the one used last first."""
         with self._database.read() as reader:
             found = read_rows(
@@ -110,7 +110,7 @@ class Trees:
                 scope.agent,
                 limit or 1_000_000_000,
             )
-            return read_each(found, lambda row: Listed(_to_tree(row), row[7], row[8]), lambda row: f"tree {row[3]}")
+            return read_each(found, lambda row: ListedTree(_to_tree(row), row[7], row[8]), lambda row: f"tree {row[3]}")
 
     def head(self, tree: TreeRow) -> StoredTree:
         """A tree as it is now."""
@@ -120,9 +120,9 @@ class Trees:
     def change(self, tree: TreeRow, title: str | None = None, head: TreeHead | None = None) -> StoredTree:
         """Give a tree another title or head. Its mode stays what it was made with."""
         with self._database.write() as writer:
-            writer.one("SELECT key FROM trees WHERE key = $1 {lock}", tree.key)
+            writer.first_row("SELECT key FROM trees WHERE key = $1 {lock}", tree.key)
             living = "SELECT count(*), sum(CASE WHEN status = 'purged' THEN 0 ELSE 1 END) FROM sessions WHERE tree = $1"
-            held = writer.one(living, tree.key)
+            held = writer.first_row(living, tree.key)
             if held and held[0] and not held[1]:
                 raise ChoiceError(
                     f"all sessions of tree {tree.id} were purged, and nothing more can be said of it; make another tree"
@@ -157,7 +157,7 @@ class Trees:
     def marks(self, tree: int, seqs: Iterable[int], until: int | None = None) -> dict[int, Marks]:
         """What holds of these nodes."""
         with self._database.read() as reader:
-            return summed(marks_of(reader, tree, seqs, until))
+            return sum_marks(marks_of(reader, tree, seqs, until))
 
     def history(self, tree: int, node: Node) -> list[Mark]:
         """What was said of a node, by whom and when."""
@@ -199,10 +199,10 @@ class Trees:
                     WHERE n.tree = $1 ORDER BY n.seq""",
                 tree,
             )
-            marks = summed(marks_in(reader, tree))
+            marks = sum_marks(marks_in(reader, tree))
             edited = {seq: mark.edge_mark.edited_from for seq, mark in marks.items() if mark.edge_mark.edge == "version"}
             originals = to_json(sorted(set(edited.values())))
-            seqs: dict[str, int] = dict(reader.all(f"SELECT n.id, n.seq FROM {named('id')}", tree, originals)) if edited else {}
+            seqs: dict[str, int] = dict(reader.all(f"SELECT n.id, n.seq FROM {nodes_by('id')}", tree, originals)) if edited else {}
         pruned: set[int] = set()
         made: list[Twig] = []
         usual = Marks()
@@ -229,7 +229,7 @@ class Trees:
     def counts(self, tree: int) -> tuple[int, int]:
         """How many nodes a tree has, and how many branches: nodes that are no remarks, and behind which nothing goes on."""
         with self._database.read() as reader:
-            row = reader.one("SELECT count(*), count(DISTINCT parent) FROM nodes WHERE tree = $1", tree)
+            row = reader.first_row("SELECT count(*), count(DISTINCT parent) FROM nodes WHERE tree = $1", tree)
             beside = reader.all(
                 """SELECT n.seq, n.parent FROM records r JOIN nodes n ON n.tree = r.tree AND n.seq = r.node
                     WHERE r.tree = $1 AND r.kind = 'edge' AND r.data LIKE '%"edge":%'""",
@@ -259,17 +259,17 @@ class Trees:
                 for node in map(to_node, rows):
                     text = node.message.text.lower() if node.message else ""
                     if all(word in text for word in wanted) and not (
-                        marked and kept_back(Path(Opened(reader), tree, node), marked)
+                        marked and kept_back(Path(OpenTransaction(reader), tree, node), marked)
                     ):
                         found.append(node)
         return found[:limit]
 
-    def whole(self, tree: int) -> tuple[list[Node], dict[int, Marks], dict[int, str]]:
+    def read_all(self, tree: int) -> tuple[list[Node], dict[int, Marks], dict[int, str]]:
         """All of a tree: its nodes as they were written, what holds of them, and the agents of its sessions."""
         with self._database.read() as reader:
             read = [to_node(row) for row in reader.all(f"SELECT {OF_N} FROM nodes n WHERE n.tree = $1 ORDER BY n.seq", tree)]
             agents: dict[int, str] = dict(reader.all("SELECT key, agent FROM sessions WHERE tree = $1 AND agent <> ''", tree))
-            return read, summed(marks_in(reader, tree)), agents
+            return read, sum_marks(marks_in(reader, tree)), agents
 
     def responses(self, tree: int) -> dict[int, str]:
         """The providers' answers that made nodes of a tree, as they came."""

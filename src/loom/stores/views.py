@@ -16,7 +16,7 @@ from loom.errors import ChoiceError, StoreError, shorten
 from loom.stores import nodes
 from loom.stores.database import Database, Reader, Row, Writer
 from loom.stores.overlay import marked_in, why_kept_back
-from loom.stores.path import CHUNK, Node, Opened, Path, stands
+from loom.stores.path import CHUNK, Node, OpenTransaction, Path, is_on_path
 from loom.stores.sessions import Scope, SessionRow, check_alive, lock_alive
 from loom.stores.stored import UNREADABLE, damaged, is_text_damaged, read_stored
 from loom.stores.view_record import Reached, StoredView, ViewRecord, decode_view, encode_view
@@ -101,7 +101,7 @@ class Views:
         with path.database.read() as reader:
             for tried in range(TRIED):
                 try:
-                    found = reader.one(_NEWEST, row.key, row.tree.key, tried)
+                    found = reader.first_row(_NEWEST, row.key, row.tree.key, tried)
                 except StoreError as error:
                     if is_text_damaged(error):
                         return Newest(None, is_damaged=True)
@@ -119,7 +119,7 @@ class Views:
     def is_newest(self, row: SessionRow, reached: Reached | None, path: Path) -> bool:
         """Whether requests of the session went as far as this. Another program may have gone on with it. A purged one ends here."""
         with path.database.read() as reader:
-            found = reader.one(_STANDING, row.key)
+            found = reader.first_row(_STANDING, row.key)
             check_alive(row, found[0] if found else "purged")
             if reached is None or found is None:
                 return False
@@ -128,7 +128,7 @@ class Views:
     def epoch(self, row: SessionRow, path: Path) -> int:
         """The number of the session's newest epoch; -1 where there is none."""
         with path.database.read() as reader:
-            found = reader.one("SELECT max(epoch) FROM views WHERE session = $1", row.key)
+            found = reader.first_row("SELECT max(epoch) FROM views WHERE session = $1", row.key)
             return found[0] if found and found[0] is not None else -1
 
     def undo(self, row: SessionRow, path: Path, now: int) -> tuple[int, int]:
@@ -152,8 +152,8 @@ class Views:
             if not before:
                 raise ChoiceError(f"session {row.id} is in its first epoch; there is none before it to go back to")
             number, node, seen, digest, _, began = before[-1]
-            depth = writer.one("SELECT depth FROM nodes WHERE tree = $1 AND seq = $2", row.tree.key, node)
-            if depth is None or not Path(Opened(writer), path.tree, path.end).holds(node, depth[0]):
+            depth = writer.first_row("SELECT depth FROM nodes WHERE tree = $1 AND seq = $2", row.tree.key, node)
+            if depth is None or not Path(OpenTransaction(writer), path.tree, path.end).holds(node, depth[0]):
                 raise ChoiceError(
                     f"the epoch before was on another branch than session {row.id} stands on; switch back to it first"
                 )
@@ -196,7 +196,7 @@ class Views:
 
     @staticmethod
     def _in_scope(reader: Reader, row: SessionRow, end: Node | None, handle: str) -> Kept:
-        own = reader.one(_OWN, row.tree.key, handle, row.key)
+        own = reader.first_row(_OWN, row.tree.key, handle, row.key)
         if own is not None and own[0] is not None:
             return _read(own[0])
         rows = reader.all(_OTHERS, row.tree.key, handle, row.key)
@@ -245,10 +245,10 @@ class Reach:
 
     def holds(self, handle: str, kept: Kept) -> bool:
         anchor = kept.at or (kept.nodes[-1][1] if kept.nodes else "")
-        if anchor and stands(self._reader, self._tree, self._end, anchor):
+        if anchor and is_on_path(self._reader, self._tree, self._end, anchor):
             return True
         last = self._last_request()
-        return last is not None and (handle in last[1] or bool(anchor and stands(self._reader, self._tree, last[0], anchor)))
+        return last is not None and (handle in last[1] or bool(anchor and is_on_path(self._reader, self._tree, last[0], anchor)))
 
     def _last_request(self) -> tuple[Node, frozenset[str]] | None:
         """Where the session's last request ended, and the handles in its markers."""
@@ -285,7 +285,7 @@ def read_view(data: object, digest: str, epoch: int, depth: int) -> ViewRecord |
 def _one_or_none(reader: Reader, sql: str, *values: Any) -> Row | None:
     """A view's row; none where its text is damaged."""
     try:
-        return reader.one(sql, *values)
+        return reader.first_row(sql, *values)
     except StoreError as error:
         if is_text_damaged(error):
             return None
@@ -386,7 +386,7 @@ _NEWEST = f"""WITH RECURSIVE o (key, tenant, project, origin, tree, age) AS (
 
 def origin_of(reader: Reader, tree: int, session: int) -> int | None:
     """The session of the same tree that this one was forked from."""
-    found = reader.one(
+    found = reader.first_row(
         """SELECT o.key FROM sessions s JOIN sessions o ON o.tenant = s.tenant AND o.project = s.project AND o.id = s.origin
             WHERE s.key = $1 AND o.tree = $2 AND o.key < s.key""",
         session,
@@ -430,7 +430,7 @@ def advance_view(writer: Writer, row: SessionRow, reached: Reached) -> None:
 def put_handles(writer: Writer, row: SessionRow, handles: Mapping[str, Kept], now: int) -> None:
     """Keep what handles stand for."""
     rows = ((row.tree.key, handle, row.key, _kind(kept), to_json(kept), now) for handle, kept in handles.items())
-    writer.many(PUT_HANDLE, rows)
+    writer.run_many(PUT_HANDLE, rows)
 
 
 def share_handles(writer: Writer, row: SessionRow, handles: Collection[str], now: int) -> None:
@@ -471,7 +471,7 @@ def _stretches(reader: Reader, tree: int, handle: str, kept: Kept, screen: "_Scr
     for first, last in kept.nodes:
         key = _tree_named(reader, tree, first)
         begin, end = (nodes.find(reader, key, name.rpartition("/")[2]) for name in (first, last))
-        start, path = begin, Path(Opened(reader), key, end)
+        start, path = begin, Path(OpenTransaction(reader), key, end)
         why = screen.why(path) if screen else None
         for position in range(start.depth, len(path), CHUNK):
             found = path[position : position + CHUNK]
@@ -522,7 +522,7 @@ class _Screen:
             node = nodes.find(self._reader, key, name.rpartition("/")[2])
         except ChoiceError:  # it is not here, so nobody hid it here
             return ""
-        return self.why(Path(Opened(self._reader), key, node))(node)
+        return self.why(Path(OpenTransaction(self._reader), key, node))(node)
 
 
 def _tree_named(reader: Reader, tree: int, name: str) -> int:
@@ -530,7 +530,7 @@ def _tree_named(reader: Reader, tree: int, name: str) -> int:
     other = name.rpartition("/")[0]
     if not other:
         return tree
-    row = reader.one(
+    row = reader.first_row(
         "SELECT o.key FROM trees t JOIN trees o ON o.tenant = t.tenant AND o.project = t.project AND o.id = $2 WHERE t.key = $1",
         tree,
         other,

@@ -8,7 +8,7 @@ from loom.context.summaries import with_note
 from loom.conversation.message import Message
 from loom.conversation.turns import exchanges, newer_half
 from loom.engine.reading import Assembled
-from loom.stores.summaries import Summary, joined
+from loom.stores.summaries import Summary, join_texts
 
 
 def find_newer_half(shown: Sequence[tuple[int, int]], assembled: Assembled, strategy: Strategy) -> int:
@@ -47,7 +47,7 @@ def note_overflow(summaries: Sequence[Summary], assembled: Assembled, floor: int
     gone = sum(spot.stop - spot.start for spot in before if spot.start >= done)
     if floor == len(assembled.messages):
         gone -= _still_there(assembled.messages)
-    return Summary(text=with_note(joined(summaries), gone), start=0, stop=stop, by="an overflow", dropped=gone)
+    return Summary(text=with_note(join_texts(summaries), gone), start=0, stop=stop, by="an overflow", dropped=gone)
 
 
 def _still_there(messages: Sequence[Message]) -> int:

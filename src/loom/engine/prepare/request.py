@@ -55,7 +55,7 @@ from loom.stores.overlay import Overlay
 from loom.stores.path import Node, Path
 from loom.stores.sessions import Aside, SessionRow
 from loom.stores.store import Store
-from loom.stores.summaries import Summary, joined, name_of
+from loom.stores.summaries import Summary, join_texts, name_of
 
 if TYPE_CHECKING:
     from loom.project.maps import RankedProject
@@ -302,7 +302,7 @@ def _tell_summaries(asked: Asked, found: _Findings, options: Options, assembled:
         summaries = [note]
     if policy.summary_replaces and summaries:
         floor = max(floor, first_after(assembled, summaries[-1].stop))
-    text = joined(summaries) if policy.summary == "system" else ""
+    text = join_texts(summaries) if policy.summary == "system" else ""
     return _SummaryUse(summaries=summaries, floor=floor, note=note, text=text)
 
 
