@@ -170,22 +170,22 @@ def prepared(**options: Any) -> Callable[[Rig], Any]:
 
 
 REFUSED: list[tuple[str, Callable[[Rig], Any], str]] = [
-    ("pins", prepared(pins=5), "pins is a list of nodes by their names, found 5"),
-    ("include", prepared(include=5), "include is a list of nodes by their names, found 5"),
-    ("sources", prepared(sources=5), "sources are a list of Source values, found 5"),
+    ("pins", prepared(pins=5), "pins must be a list of node ids, found 5"),
+    ("include", prepared(include=5), "include must be a list of node ids, found 5"),
+    ("sources", prepared(sources=5), "sources must be a list of Source values, found 5"),
     ("overrides", prepared(overrides=5), "overrides must be a mapping of models to figures, found 5"),
     ("policy", prepared(policy={}), "unknown policy"),
-    ("zones", prepared(zones={"memry": 5}), "zones: no zone is named 'memry'; the nearest is 'memory'"),
-    ("section", prepared(sections=[("workng", "x")]), r"sections\[0\].zone: no zone is named 'workng'; the nearest is 'working'"),
-    ("project", prepared(project="x" * 300), "is no folder; give the root of a project"),
+    ("zones", prepared(zones={"memry": 5}), "zones: there is no zone 'memry'; the nearest is 'memory'"),
+    ("section", prepared(sections=[("workng", "x")]), r"sections\[0\].zone: there is no zone 'workng'; the nearest is 'working'"),
+    ("project", prepared(project="x" * 300), "is not a folder; give the root folder of a project"),
     ("recall", lambda rig: rig.session.recall([]), "handle must be a text, found a list of 0"),  # type: ignore[arg-type]
     ("limit", lambda rig: rig.session.search("x", limit="3"), "limit must be a whole number, found the text '3'"),  # type: ignore[arg-type]
     ("summarize", lambda rig: asyncio.run(rig.session.summarize(5)), "model must be an object with answer, found 5"),  # type: ignore[arg-type]
     ("listen", lambda rig: rig.loom.listen(5), "listener must be a function, found 5"),  # type: ignore[arg-type]
     ("model", lambda rig: Loom.open(":memory:", model=5), "model must be an object with answer, found 5"),  # type: ignore[arg-type]
     ("now", lambda rig: Loom.open(":memory:", now=5), "now must be a function, found 5"),  # type: ignore[arg-type]
-    ("import_lines", lambda rig: rig.loom.import_lines(5), "given line by line, found 5"),  # type: ignore[arg-type]
-    ("import_tree", lambda rig: rig.loom.import_tree("x"), "is a Tree, found the text 'x'"),  # type: ignore[arg-type]
+    ("import_lines", lambda rig: rig.loom.import_lines(5), "an import takes lines of text, found 5"),  # type: ignore[arg-type]
+    ("import_tree", lambda rig: rig.loom.import_tree("x"), "import_tree takes a Tree, found the text 'x'"),  # type: ignore[arg-type]
     ("keep_agent", lambda rig: rig.loom.keep_agent({}), "Agent needs name"),
     ("absorb", lambda rig: rig.session.absorb(ANSWER | {"x": object()}), "response: expected values that JSON can hold"),
     ("foreign field", lambda rig: weave([USER | {"x": object()}]), r"messages\[0\]: expected values that JSON can hold"),

@@ -220,7 +220,7 @@ def test_output_goes_through_links_and_pipes_and_keeps_rights(broken: Path, tmp_
     assert loom("convert", broken, "--to", "openai", "-o", pipe).returncode == 0
     assert json.loads(reader.communicate(timeout=30)[0])
     assert pipe.is_fifo()
-    assert "is no folder" in loom("convert", broken, "--to", "openai", "-o", tmp_path / "none" / "x.json").stderr
+    assert "is not a folder" in loom("convert", broken, "--to", "openai", "-o", tmp_path / "none" / "x.json").stderr
 
 
 def test_a_run_of_standard_input_can_be_named(broken: Path) -> None:

@@ -118,7 +118,7 @@ def test_others_write_between_two_batches(loom: Loom, address: str) -> None:
 def test_a_run_that_breaks_off_leaves_nothing(loom: Loom) -> None:
     def broken() -> Iterator[Message]:
         yield from (user(f"message {n}") for n in range(1500))
-        raise TranscriptError("line 1501: not whole JSON")
+        raise TranscriptError("line 1501: not valid JSON")
 
     run = Run(number=0, format="test", wire="openai", head=Conversation(messages=()), messages=broken)
     before = loom.new("before")

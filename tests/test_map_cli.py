@@ -80,8 +80,8 @@ def test_map_is_of_the_folder_that_one_is_in(shop: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("nowhere",), "nowhere is no folder; give the root of a project"),
-        ((".", "--query", "a", "--query-file", "b"), "--query and --query-file both name the request"),
+        (("nowhere",), "nowhere is not a folder; give the root folder of a project"),
+        ((".", "--query", "a", "--query-file", "b"), "--query and --query-file both give the request"),
         ((".", "--query-file", "nowhere.txt"), "nowhere.txt cannot be read: No such file or directory"),
     ],
 )
@@ -176,8 +176,8 @@ def test_a_name_that_is_no_folder_is_the_project_of_a_session(shop: Path) -> Non
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--project", "nowhere"), "nowhere is no folder; give the root of a project"),
-        (("--map-tokens", "300"), "give --project PATH with it"),
+        (("--project", "nowhere"), "nowhere is not a folder; give the root folder of a project"),
+        (("--map-tokens", "300"), "add --project PATH"),
         (("--project", ".", "--map-tokens", "0"), "--map-tokens 0 leaves no room for a map; give at least 1"),
         (("--project", ".", "--map-tokens", "-5"), "--map-tokens -5 leaves no room for a map; give at least 1"),
     ],

@@ -331,16 +331,16 @@ def test_a_transcript_without_a_call_is_told_so(tmp_path: Path) -> None:
     path = tmp_path / "short.json"
     path.write_text(json.dumps({"messages": [{"role": "user", "content": "go"}]}))
     assert figures_of(path)["calls"] == 0
-    assert "no call to play" in loom("replay", path).stdout
+    assert "no call to replay" in loom("replay", path).stdout
 
 
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (("--window", "-5"), "number of tokens from 0 on, found -5"),
+        (("--window", "-5"), "number of tokens, 0 or more, found -5"),
         (("--policy", "zork"), "unknown policy 'zork'; choose one of default"),
         (("--policy", "tree,tree"), "'tree' is named twice"),
-        (("--policy", ","), "--policy names none"),
+        (("--policy", ","), "--policy is empty"),
         (("--window", "2000", "--reserve", "2000"), "2000 leaves nothing of 2000 tokens"),
     ],
 )

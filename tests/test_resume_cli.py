@@ -62,7 +62,7 @@ def test_it_tells_all_that_is_needed_to_go_on() -> None:
         "## Current Plan\n1. write a test\n2. fix it",
         "! 1 call was never answered: ",
         '→ bash {"command":"make test"}',
-        "  state      as the store has it\n",
+        "  state      from the store\n",
     ):
         assert piece in shown
     assert "read {" not in shown, "that one was answered"
@@ -103,8 +103,8 @@ def test_looking_changes_nothing() -> None:
 
 def test_it_tells_whether_the_window_goes_on() -> None:
     fresh, going = working_on(), working_on(prepared=True)
-    assert "window     begins anew with the next request" in run("session", "resume", fresh)
-    assert "window     epoch 0 goes on while it fits" in run("session", "resume", going)
+    assert "window     begins with the next request" in run("session", "resume", fresh)
+    assert "window     epoch 0 continues while it fits" in run("session", "resume", going)
     assert told("session", "resume", going)["epoch"] == 0
 
 
@@ -129,7 +129,7 @@ def test_what_was_kept_in_files_comes_back_where_the_store_has_none(store: Path)
 
 def test_that_state_came_back_from_files_is_said(store: Path) -> None:  # noqa: F811
     shown = run("session", "resume", lost_state(store))
-    assert "state      came back from its files; the store had none" in shown
+    assert "state      restored from its files, because the store had none" in shown
     assert "## Open Tasks\n- the third\n" in shown
 
 
@@ -169,7 +169,7 @@ def test_a_session_that_said_nothing_yet_can_be_gone_on_with() -> None:
     report = told("session", "resume", name)
     assert (report["pending"], report["working"], report["next"]) == ([], {}, f"loom session append {name} TEXT")
     shown = run("session", "resume", name)
-    assert "  state      none yet; loom session working begins one\n" in shown
+    assert "  state      none yet; loom session working creates one\n" in shown
     assert "## Dashboard" not in shown
 
 
@@ -187,7 +187,7 @@ def test_it_says_what_is_missing(store: Path) -> None:  # noqa: F811
     assert f"there is no store at {store} yet" in refused("session", "resume")
     name = working_on()
     assert "there is no session 'nobody'" in refused("session", "resume", "nobody")
-    assert "there is no session in project shop to go on with; loom session new TITLE makes one" in refused(
+    assert "there is no session in project shop to resume; loom session new TITLE creates one" in refused(
         "session", "resume", "--project", "shop"
     )
     assert "there is no session of agent coder in project default" in refused("session", "resume", "--agent", "coder")

@@ -225,10 +225,10 @@ def test_what_only_repeats_comes_behind_what_said_it_first(loom: Loom) -> None:
         ("", {}, "a search needs words to look for, found the text ''"),
         (" \n", {}, "a search needs words"),
         (None, {}, "found nothing"),
-        ("!? …", {}, "there are no words in '!\\? …'; put signs in quotes"),
+        ("!? …", {}, "there are no words in '!\\? …'; put symbols in quotes"),
         ('""', {}, "there are no words"),
-        ("x" * (LONGEST + 1), {}, "takes 500 characters, found 501"),
-        ("x", {"limit": 0}, "at least 1 message, found a limit of 0"),
+        ("x" * (LONGEST + 1), {}, "takes at most 500 characters, found 501"),
+        ("x", {"limit": 0}, "must be at least 1, found 0"),
     ],
 )
 def test_what_cannot_be_searched_for_is_refused(loom: Loom, query: Any, options: dict[str, Any], told: str) -> None:

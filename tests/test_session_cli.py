@@ -109,7 +109,7 @@ def long_session(exchanges: int = 200, **options: Any) -> str:
 
 
 def test_a_store_that_does_not_exist_has_no_sessions_and_is_not_made_by_looking(store: Path) -> None:
-    assert run("session", "list") == "no sessions in project default; loom session new TITLE makes one\n"
+    assert run("session", "list") == "no sessions in project default; loom session new TITLE creates one\n"
     assert told("session", "list") == []
     for command in (("show", "abcd"), ("append", "abcd", "hi"), ("fork", "abcd"), ("purge", "abcd"), ("export", "--all")):
         assert f"there is no store at {store} yet" in refused("session", *command)
@@ -166,7 +166,7 @@ def test_ids_in_a_list_are_as_long_as_they_must_be(store: Path) -> None:
         loom.new("one")
         loom.new("two")
     assert [line.split()[0] for line in run("session", "list").splitlines()[1:]] == ["abcdefghk", "abcdefghi"]
-    assert "begins several sessions" in refused("session", "show", "abcdefgh")
+    assert "matches several sessions" in refused("session", "show", "abcdefgh")
     assert "abcdefghij" in run("session", "show", "abcdefghi")
 
 
@@ -292,7 +292,7 @@ def test_append_takes_messages_of_any_transcript(tmp_path: Path) -> None:
         assert len(ids) == count if count else ids
     runs = tmp_path / "runs.json"
     runs.write_text(json.dumps([{"messages": [{"role": "user", "content": f"go {n}"}]} for n in range(3)]))
-    assert f"name one as {runs}#N" in refused("session", "append", name, "--file", runs)
+    assert f"choose one as {runs}#N" in refused("session", "append", name, "--file", runs)
     assert len(run("session", "append", name, "--file", f"{runs}#1").split()) == 1
     assert told("session", "show", name)["last"][-1]["message"]["parts"][0]["text"] == "go 1"
 
@@ -363,7 +363,7 @@ def test_a_session_can_go_back_and_forth() -> None:
     first, second, _ = append(name, "one", "two", "three")
     result = invoke("session", "switch", name, first)
     assert (result.exit_code, result.stdout) == (0, "")
-    assert f"stands at {first}, 1 message" in result.stderr
+    assert f"is at {first}, 1 message" in result.stderr
     append(name, "another two")
     run("session", "switch", name, second)
     assert told("session", "show", name)["cursor"] == second
@@ -377,7 +377,7 @@ def test_what_is_put_away_is_not_listed_and_comes_back() -> None:
     assert "archived" in run("session", "list", "--archived")
     run("session", "archive", name, "--undo")
     assert [row["id"] for row in told("session", "list")] == [name]
-    assert run("session", "list", "--archived").startswith("no sessions that were put away in project default")
+    assert run("session", "list", "--archived").startswith("no sessions that are archived in project default")
 
 
 def test_continue_begins_anew_with_the_same_head() -> None:
@@ -401,11 +401,11 @@ def test_a_purge_takes_what_no_other_session_holds() -> None:
     other = run("session", "fork", name, "--at", first).strip()
     assert "repeat with --yes" in refused("session", "purge", name)
     done = run("session", "purge", name, "--yes")
-    assert done == f"{name} was purged: 2 messages gone for good, 1 stays because other sessions hold it\n"
+    assert done == f"{name} was purged: 2 messages deleted for good, 1 stays because other sessions hold it\n"
     assert told("session", "show", other)["messages"] == 1
     assert [row["id"] for row in told("session", "list")] == [other]
     assert "was purged; its messages are gone for good" in refused("session", "append", name, "more")
-    assert run("session", "purge", name, "--yes") == f"{name} was purged: 0 messages gone for good\n", "it may be repeated"
+    assert run("session", "purge", name, "--yes") == f"{name} was purged: 0 messages deleted for good\n", "it may be repeated"
     assert "(purged)" not in run("session", "show", other)
 
 
@@ -434,11 +434,11 @@ def test_a_purge_on_a_terminal_asks_for_the_first_letters_of_the_id() -> None:
     append(name, "a secret")
     status, shown = typed("y\n", "session", "purge", name)
     assert status == 2
-    assert f"Type {name[:4]} to go on" in shown
+    assert f"Type {name[:4]} to continue" in shown
     assert "nothing was purged" in shown
     assert told("session", "show", name)["messages"] == 1
     status, shown = typed(f"{name[:4]}\n", "session", "purge", name[:5])
-    assert (status, "1 message gone for good" in shown) == (0, True)
+    assert (status, "1 message deleted for good" in shown) == (0, True)
 
 
 # Moving
@@ -460,7 +460,7 @@ def test_an_export_comes_back_with_the_same_ids(tmp_path: Path) -> None:
         key: before[key] for key in ("title", "model", "system", "tree")
     }
     assert told("session", "import", file, "--store", other) == {"session": name, "messages": 3}
-    assert "3 messages, 3 were there already" in run("session", "import", file, "--store", other)
+    assert "3 messages, 3 were already stored" in run("session", "import", file, "--store", other)
     assert run("session", "export", name, "--store", other) == exported
     assert json.loads(run("session", "import", "-", "--json", "--store", tmp_path / "piped.db", given=exported))["messages"] == 3
 
@@ -496,7 +496,7 @@ def test_an_export_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     file.write_text("before")
     refused("session", "export", "zork", "-o", file)
     assert file.read_text() == "before"
-    assert "is no folder" in refused("session", "export", name, "-o", tmp_path / "none" / "out.jsonl")
+    assert "is not a folder" in refused("session", "export", name, "-o", tmp_path / "none" / "out.jsonl")
 
 
 def test_any_transcript_becomes_a_session(tmp_path: Path) -> None:
@@ -524,8 +524,8 @@ def test_any_transcript_becomes_a_session(tmp_path: Path) -> None:
         (None, (), "does not exist"),
         (b"", (), "is empty"),
         (b"hello", (), "none of the transcripts known here"),
-        (b'{"messages":[', (), "not whole JSON"),
-        (b'{"messages":[{"role":"user","content":"hi"}]}', ("--everywhere",), "is for what export wrote"),
+        (b'{"messages":[', (), "not valid JSON"),
+        (b'{"messages":[{"role":"user","content":"hi"}]}', ("--everywhere",), "works only with files of loom session export"),
         (b'{"loom":"nonsense"}\n', (), ""),
         (b'{"loom":1}\n{"never":"seen"}\n', (), ""),
         (b'{"loom":1}\n\xff\n', (), ""),
@@ -545,7 +545,7 @@ def test_an_export_has_no_runs_to_choose(tmp_path: Path) -> None:
     name, file = new(), tmp_path / "out.jsonl"
     append(name, "hi")
     run("session", "export", name, "-o", file)
-    assert "brought in whole" in refused("session", "import", f"{file}#0")
+    assert "imported as a whole" in refused("session", "import", f"{file}#0")
 
 
 # Weaving
@@ -579,12 +579,12 @@ def test_places_are_those_on_the_path_however_little_was_read() -> None:
     assert start == 1
     assert 5900 < stop < 6000
     shown = run("explain", "--session", name, "--window", 2000)
-    [line] = [line for line in shown.splitlines() if line.startswith(("  out ", "  told "))]
+    [line] = [line for line in shown.splitlines() if line.startswith(("  dropped ", "  covered "))]
     assert f"messages[1:{stop}]" in line
     assert line.endswith(f"{stop - 1:,} messages")
     assert "messages[6001] " in shown
     assert "current request  user: How many?" in shown
-    found = re.search(r"([\d,]+) messages kept, (\d+) cut, ([\d,]+) left out", shown)
+    found = re.search(r"([\d,]+) messages kept, (\d+) shrunk, ([\d,]+) left out", shown)
     assert found
     kept, cut, gone = (int(number.replace(",", "")) for number in found.groups())
     assert (kept + cut + gone, gone) == (6002, stop - 1)
@@ -690,21 +690,23 @@ def test_what_was_cut_is_found_by_what_it_says(store: Path) -> None:
         assert json.loads(run("recall", *words)) == {"role": "user", "parts": [{"type": "text", "text": hit["text"]}]}
     assert "密码是芝麻开门。\n" in run("recall", "--search", "芝麻", "--session", name)
     assert len(told("recall", "--search", "word", "--session", name, "--limit", 2)) == 2
-    assert run("recall", "--search", '"they heddle"', "--session", name) == "nothing that was left out says '\"they heddle\"'\n"
+    assert (
+        run("recall", "--search", '"they heddle"', "--session", name) == "no message that was left out contains '\"they heddle\"'\n"
+    )
     assert told("recall", "--search", "heddle", "--session", new("other")) == []
 
 
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ((), "name a HANDLE, or what to look for with --search TEXT"),
-        (("~abc", "--search", "x", "--session", "{name}"), "name a HANDLE, or what to look for with --search TEXT, not both"),
-        (("--search", "x"), "--search looks in one session; name it with --session ID"),
+        ((), "give a HANDLE or --search TEXT"),
+        (("~abc", "--search", "x", "--session", "{name}"), "give a HANDLE or --search TEXT, not both"),
+        (("--search", "x"), "--search needs a session; add --session ID"),
         (("--search", "x", "--session", "zork"), "there is no session 'zork'"),
         (("--search", " ", "--session", "{name}"), "a search needs words to look for"),
         (("--search", "…", "--session", "{name}"), "there are no words in '…'"),
-        (("~abc", "--limit", "3"), "--limit goes with --search"),
-        (("~abc", "--json"), "--json goes with --search"),
+        (("~abc", "--limit", "3"), "--limit works only with --search"),
+        (("~abc", "--json"), "--json works only with --search"),
     ],
 )
 def test_what_recall_cannot_do_is_told_in_one_line(words: tuple[str, ...], line: str) -> None:
@@ -868,8 +870,8 @@ def test_a_doctor_finds_nothing_wrong_with_a_store_that_is_whole() -> None:
     assert set(report) == {"store", "bytes", "looked", "wrong", "notes", "problems"}
     assert (report["wrong"], report["problems"]) == (0, [])
     shown = run("doctor")
-    assert "✓ all is well" in shown
-    assert "looked at " in shown
+    assert "✓ no problems" in shown
+    assert "checked " in shown
 
 
 def test_a_doctor_tells_what_is_wrong_and_what_to_do(store: Path) -> None:
@@ -914,7 +916,7 @@ def test_the_commands_work_on_postgresql(monkeypatch: pytest.MonkeyPatch, tmp_pa
         run("session", "export", "--all", "-o", file)
         assert len(told("session", "import", file, "--store", tmp_path / "other.db")) == 2
         assert told("session", "import", file, "--project", "copy")[0]["messages"] == 102
-        assert "19 messages gone for good, 83 stay because" in run("session", "purge", name, "--yes")
+        assert "19 messages deleted for good, 83 stay because" in run("session", "purge", name, "--yes")
         assert told("doctor")["wrong"] == 0
         monkeypatch.setenv("LOOM_STORE", server.url("no_such_database"))
         assert "no_such_database" in refused("session", "list")

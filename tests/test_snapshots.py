@@ -424,7 +424,7 @@ def test_an_error_at_any_step_names_the_folder_and_the_way_out_and_the_last_snap
         with failing(at, lambda: OSError(number, os.strerror(number)), halfway=True), pytest.raises(StoreError) as caught:
             keep(kept, 1)
         assert str(caught.value).startswith(f"{kept.place('s')} {way_out}")
-        assert str(caught.value).endswith("; the last snapshot stands")
+        assert str(caught.value).endswith("; the last snapshot was not changed")
         assert read(kept) == 0
 
 
@@ -496,7 +496,7 @@ def test_a_file_where_the_folder_should_be_is_an_error(kept: Snapshots) -> None:
         ("handoff.json", "{", "handoff.json is not JSON"),
         ("handoff.json", '{"goal": 3}', "handoff.json: Expected `str`, got `int`"),
         ("plan_state.json", "", "plan_state.json is not JSON"),
-        ("plan_state.json", '{"plan": 3}', "plan_state.json is no working state"),
+        ("plan_state.json", '{"plan": 3}', "plan_state.json is not a working state"),
         ("../current", "../../../etc", "current names no generation"),
         ("../current", "\x00\xff", "current names no generation"),
         ("../current", f"0009-{'a' * 16}", "handoff.json is missing"),

@@ -233,7 +233,11 @@ def test_a_model_acknowledges_the_events_that_it_dealt_with(session: Session) ->
 @pytest.mark.parametrize(
     ("name", "arguments", "told"),
     [
-        ("recal", "{}", "'recal' is none of Loom's tools; they are recall, search_context, set_working_state, acknowledge_event"),
+        (
+            "recal",
+            "{}",
+            "'recal' is not a tool of Loom; its tools are recall, search_context, set_working_state, acknowledge_event",
+        ),
         ("recall", "", "Object missing required field `handle`; it takes a JSON object with handle, from (optional), tokens (opt"),
         ("recall", '{"handle":', "that is not JSON"),
         ("recall", "[1]", "Expected `object`, got `array`"),
@@ -243,7 +247,11 @@ def test_a_model_acknowledges_the_events_that_it_dealt_with(session: Session) ->
         ("recall", '{"handle":"~a","page":2}', "Object contains unknown field `page`"),
         ("recall", '{"handle":"~zzzzzzzzzzzz"}', "nothing was left out under '~zzzzzzzzzzzz'"),
         ("recall", '{"handle":"~zzzzzzzzzzzz"}', "search_context finds messages"),
-        ("recall", '{"handle":"\\ud800\\u0000"}', "is no handle; handles look like ~q7zx3wk5vj2p, and search_context finds them"),
+        (
+            "recall",
+            '{"handle":"\\ud800\\u0000"}',
+            "is not a handle; handles look like ~q7zx3wk5vj2p, and search_context finds them",
+        ),
         ("search_context", "{}", "Object missing required field `query`"),
         ("search_context", '{"query":" "}', "a search needs words to look for"),
         ("search_context", '{"query":"a","limit":51}', "Expected `int` <= 50"),

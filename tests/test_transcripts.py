@@ -263,8 +263,8 @@ BAD: dict[str, tuple[bytes, str]] = {
     "utf-16": ('{"messages":[]}'.encode("utf-16"), "is UTF-16"),
     "latin-1": (b'{"messages":[{"role":"user","content":"caf\xe9"}]}', "is not UTF-8: byte 42"),
     "latin-1 far in": (b'{"role":"user","content":"a"}\n' * 3000 + b'{"role":"user","content":"\xe9"}', "line 3001: not UTF-8"),
-    "truncated": (b'{"messages":[{"role":"user","con', "line 1, column .*: not whole JSON"),
-    "truncated lines": (b'{"role":"user","content":"a"}\n{"role":"us', "line 2: not whole JSON"),
+    "truncated": (b'{"messages":[{"role":"user","con', "line 1, column .*: not valid JSON"),
+    "truncated lines": (b'{"role":"user","content":"a"}\n{"role":"us', "line 2: not valid JSON"),
     "deep": (b"[" * 100_000 + b"]" * 100_000, "nested too deeply"),
     "deep inside": (b'{"messages":[{"role":"user","content":"x","y":' + b"[" * 985 + b"]" * 985 + b"}]}", "nested too deeply"),
     "prose": (b"Dear diary", "begins with 'Dear diary'. Looked for OpenAI chat"),
@@ -280,7 +280,7 @@ BAD: dict[str, tuple[bytes, str]] = {
         b'{"role":"user","content":"a"}\n{"role":"user","content":5}\n',
         "line 2: message.content: expected a text or a list",
     ),
-    "NaN": (b'{"messages":[{"role":"user","content":NaN}]}', "not whole JSON: NaN is not JSON"),
+    "NaN": (b'{"messages":[{"role":"user","content":NaN}]}', "not valid JSON: NaN is not JSON"),
 }
 
 
@@ -308,7 +308,7 @@ def test_a_document_past_the_limit_is_refused_and_the_limit_is_stated(tmp_path: 
         for _ in range(70):
             file.write(json.dumps({"role": "user", "content": "x" * 2**20}) + ",\n")
         file.write('{"role":"user","content":"x"}]}')
-    with pytest.raises(LoomError, match="is one JSON document of 70 MiB; the most that is read whole is 64 MiB"):
+    with pytest.raises(LoomError, match="is one JSON document of 70 MiB; the limit for one document is 64 MiB"):
         read(path)
 
 

@@ -71,7 +71,7 @@ def flour() -> tuple[str, str, str, str]:
 
 
 def test_a_store_that_does_not_exist_has_no_trees_and_is_not_made_by_looking(store: Path) -> None:
-    assert tree("list") == "no trees in project default; loom tree new TITLE makes one"
+    assert tree("list") == "no trees in project default; loom tree new TITLE creates one"
     assert told("tree", "list") == []
     for command in (("show", "abcd"), ("say", "abcd", "hi"), ("path", "abcd"), ("agent",), ("set",), ("export", "--all")):
         assert f"there is no store at {store} yet" in wrong(*command)
@@ -130,7 +130,7 @@ def test_a_tree_is_found_by_the_beginning_of_its_id(store: Path) -> None:
         loom.new_tree("one")
         loom.new_tree("two")
     assert tree("show", "abcdefghi").startswith("one  abcdefghij")
-    assert "begins several trees" in wrong("show", "abcd")
+    assert "matches several trees" in wrong("show", "abcd")
     assert "there is no tree 'nope'" in wrong("show", "nope")
     assert "there is no tree 'abcdefghij' in project 'shop'" in wrong("show", "abcdefghij", "--project", "shop")
 
@@ -140,7 +140,7 @@ def test_new_says_what_the_tree_is() -> None:
     held = told("tree", "set", name)
     assert (held["title"], held["mode"], held["system"], held["description"]) == ("Letter", "buffer", "S", "D")
     assert (held["model"], held["with_system"]) == ("M", True)
-    assert "--with-system is for --mode buffer" in wrong("new", "x", "--with-system")
+    assert "--with-system works only with --mode buffer" in wrong("new", "x", "--with-system")
     assert invoke("tree", "new").exit_code == 2
     assert invoke("tree", "new", "x", "--mode", "poem").exit_code == 2
 
@@ -201,8 +201,8 @@ def test_an_edit_of_a_dialogue_is_a_branch_and_of_a_buffer_a_version() -> None:
     name, question, answer, branch = flour()
     nodes = shown(name)
     assert (nodes[branch]["parent"], nodes[branch]["edge"]) == (None, "continuation")
-    assert "says just that" in wrong("edit", name, question, "How many grams are in a pound?")
-    assert heard("edit", name, answer, "454.").endswith(f"is a branch beside {answer}")
+    assert "already has this text" in wrong("edit", name, question, "How many grams are in a pound?")
+    assert heard("edit", name, answer, "454.").endswith(f"is a branch next to {answer}")
     letter = tree("new", "Letter", "--mode", "buffer")
     first, last = tree("say", letter, "Dear Anna, "), tree("say", letter, "thank you.")
     result = invoke("tree", "edit", letter, first, given="Dear Bob, ")
@@ -217,14 +217,14 @@ def test_an_edit_of_a_dialogue_is_a_branch_and_of_a_buffer_a_version() -> None:
 def test_a_draft_stands_at_the_end_of_a_buffer_until_something_is_said() -> None:
     letter = tree("new", "Letter", "--mode", "buffer")
     tree("say", letter, "Dear Anna, ")
-    assert heard("say", letter, "thank", "--draft") == f"{letter} ends with 5 letters not committed"
+    assert heard("say", letter, "thank", "--draft") == f"{letter} ends with a draft of 5 characters"
     assert "┆ not committed  thank" in tree("show", letter)
     assert "┆ not committed  thank" in tree("path", letter)
     assert told("tree", "path", letter)["draft"] == "thank"
     assert told("weave", "--tree", letter)["request"] == "Dear Anna, thank"
     assert len(shown(letter)) == 1
-    assert "leave out --as" in wrong("say", letter, "x", "--draft", "--as", "model")
-    assert heard("say", letter, "", "--draft") == f"{letter} has nothing uncommitted"
+    assert "omit --as" in wrong("say", letter, "x", "--draft", "--as", "model")
+    assert heard("say", letter, "", "--draft") == f"{letter} has no draft"
     heard("say", letter, " ", "--draft")
     tree("say", letter, "yours")
     assert [node["text"] for node in shown(letter).values()] == ["Dear Anna,", "(no words)", "yours"]
@@ -235,7 +235,7 @@ def test_merge_tells_one_branch_what_another_found() -> None:
     name, _question, answer, branch = flour()
     result = invoke("tree", "merge", name, answer, "--tokens", 200)
     made = result.stdout.strip()
-    assert result.stderr == f"{made} tells what was found on the branch to {answer}; you stand there\n"
+    assert result.stderr == f"{made} is a digest of the branch to {answer}, and your current node\n"
     node = told("tree", "show", name, "--node", made)
     assert (node["parent"], node["links"][0]["label"]) == (branch, "merged")
     assert "About 450." in node["message"]["parts"][0]["text"]
@@ -248,12 +248,12 @@ def test_merge_tells_one_branch_what_another_found() -> None:
 
 def test_switch_goes_to_a_node_and_may_tell_there_what_was_left() -> None:
     name, _question, answer, branch = flour()
-    assert heard("switch", name, answer) == f"{answer} is where you stand now"
+    assert heard("switch", name, answer) == f"{answer} is your current node"
     assert told("tree", "show", name)["at"] == answer
     said = heard("switch", name, branch, "--digest")
     made = told("tree", "show", name)["at"]
-    assert said == f"{made} is where you stand now: it tells behind {branch} what was left"
-    assert heard("switch", name, branch, "--agent", "coder") == f"{branch} is where coder stands now"
+    assert said == f"{made} is your current node: it is a digest, after {branch}, of the branch that was left"
+    assert heard("switch", name, branch, "--agent", "coder") == f"{branch} is the current node of coder"
     assert told("tree", "show", name)["at"] == made
     assert told("tree", "show", name, "--agent", "coder")["at"] == branch
     assert f"coder at {branch}" in tree("show", name)
@@ -264,7 +264,7 @@ def test_to_go_to_a_version_is_to_choose_it() -> None:
     first = tree("say", letter, "one")
     second, third = tree("edit", letter, first, "two"), tree("edit", letter, first, "three")
     assert told("weave", "--tree", letter)["request"] == "three"
-    assert heard("switch", letter, second) == f"{first} is where you stand now, and the version {second} is read there"
+    assert heard("switch", letter, second) == f"{first} is your current node, and the version {second} is read there"
     assert told("weave", "--tree", letter)["request"] == "two"
     assert f"≈ {third}" in tree("show", letter)
     assert heard("switch", letter, first, "--choose") == f"{first} is read as it was first written"
@@ -311,7 +311,7 @@ def test_an_annotation_is_read_only_where_it_is_included() -> None:
     name, _, _, branch = flour()
     result = invoke("tree", "annotate", name, branch, "Checked with scales.")
     remark = result.stdout.strip()
-    assert result.stderr == f"{remark} is a remark on {branch}\n"
+    assert result.stderr == f"{remark} is an annotation on {branch}\n"
     assert "Checked" not in run("weave", "--tree", name, "--json")
     assert "Checked" in run("weave", "--tree", name, "--include", remark, "--json")
     assert heard("exclude", name, remark) == f"{remark} is not included: nothing to do"
@@ -338,7 +338,7 @@ def test_links_lead_to_nodes_of_this_tree_and_of_others() -> None:
     assert "there is no tree 'nope'" in wrong("link", name, branch, "nope/abcd")
     page = tree("show", name, "--node", branch)
     assert f"human linked it to {question} as as before" in page
-    assert f"human took back the link to {question}" in page
+    assert f"human removed the link to {question}" in page
 
 
 @pytest.mark.parametrize("command", ON_A_NODE)
@@ -381,9 +381,9 @@ def test_a_picture_of_an_empty_tree_says_how_to_begin() -> None:
         "dialogue · 0 nodes · 0 branches · depth 0",
         "For later",
         "",
-        f"nothing is said in it yet; loom tree say {name} TEXT begins",
+        f"the tree is empty; loom tree say {name} TEXT writes its first node",
     ]
-    assert tree("path", name) == f"nothing is said in tree {name} yet"
+    assert tree("path", name) == f"tree {name} is empty"
     assert told("tree", "path", name) == {"tree": name, "nodes": 0, "steps": [], "draft": ""}
 
 
@@ -392,7 +392,7 @@ def test_what_was_purged_or_put_away_is_still_drawn() -> None:
     run("session", "append", name, "a secret")
     run("session", "archive", name)
     assert "a secret  ◀ here" in tree("show", name)
-    assert "has no session that is in use" in wrong("say", name, "hi")
+    assert "has no active session" in wrong("say", name, "hi")
     run("session", "purge", name, "--yes")
     assert "(purged)" in tree("show", name)
     assert "(purged)" in tree("show", name, "--node", next(iter(shown(name))))
@@ -517,7 +517,7 @@ def test_the_100_trees_of_open_assistant_come_and_go_unchanged(tmp_path: Path) -
     assert second.read_bytes() == first.read_bytes()
     again = tree("import", first).splitlines()
     assert again[-1] == "100 trees, 1,167 nodes, 260 branch points"
-    assert all("there already" in line for line in again[:-1])
+    assert all("already stored" in line for line in again[:-1])
 
 
 @needs_shared
@@ -551,7 +551,7 @@ def test_trees_before_a_bad_one_stay(options: tuple[str, ...], tmp_path: Path) -
     file.write_text("\n".join([*lines, lines[0].replace('"role":"user"', '"role":"cook"')]))
     result = invoke("tree", "import", file, *options)
     assert result.exit_code == 2
-    assert re.fullmatch(r"loom: .*line 4: .*; 3 trees before it came in\n", result.stderr)
+    assert re.fullmatch(r"loom: .*line 4: .*; imported before it: 3 trees\n", result.stderr)
     assert len(result.stdout.splitlines()) == (0 if options else 3)
     assert len(told("tree", "list")) == 3
     assert told("tree", "import", f"{file}#1") == {"trees": 1, "nodes": 1, "branch_points": 0}
@@ -572,7 +572,7 @@ def test_export_takes_names_or_all() -> None:
 
 def test_agents_are_made_shown_changed_and_listed() -> None:
     tree("new", "t")
-    assert tree("agent") == "no agents in this project; loom tree agent NAME --kind model makes one"
+    assert tree("agent") == "no agents in this project; loom tree agent NAME --kind model creates one"
     assert heard("agent", "coder", "--kind", "model") == "coder is known now: a model that may only speak"
     assert heard("agent", "ann", "--kind", "human").startswith("ann is known now: a human with loom_aware, loom_write")
     options = ("--system", "You code.", "--model", "gpt-4o", "--window", 8000, "--allow", "loom_write", "--allow", "loom_aware")
@@ -598,10 +598,10 @@ def test_agents_are_made_shown_changed_and_listed() -> None:
     ("options", "why"),
     [
         (("coder", "--allow", "loom_write"), "loom_write requires loom_aware, which is missing; grant both or neither"),
-        (("coder", "--allow", "doc_read", "--deny", "doc_read"), "doc_read is allowed and denied; choose one"),
+        (("coder", "--allow", "doc_read", "--deny", "doc_read"), "doc_read is both allowed and denied; give only one of them"),
         (("ann", "--deny", "loom_aware"), "loom_write requires loom_aware"),
-        (("nobody",), "there is no agent 'nobody' in project 'default'; --kind model makes one"),
-        (("--kind", "human"), "name the agent to make or to change"),
+        (("nobody",), "there is no agent 'nobody' in project 'default'; --kind model creates one"),
+        (("--kind", "human"), "give the NAME of the agent to create or change"),
         ((" ", "--kind", "human"), "an agent must have a name"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
@@ -739,7 +739,7 @@ def test_what_is_hidden_is_told() -> None:
     tree("exclude", name, nodes[1])
     for command in ("weave", "explain"):
         printed = run(command, "--tree", name)
-        assert "hidden messages[1]" in printed
+        assert "hidden   messages[1]" in printed
         assert "excluded" in printed
         assert "1 hidden" in printed
     assert [item["place"] for item in told("explain", "--tree", name)["items"] if item["action"] == "hidden"] == ["messages[1]"]
@@ -762,8 +762,8 @@ def test_a_tree_is_woven_with_references_and_pins() -> None:
         ((), "give a FILE or --session ID or --tree TREE"),
         (("FILE", "--tree", "TREE"), "not both FILE and --tree"),
         (("--session", "TREE", "--tree", "TREE"), "not both --session and --tree"),
-        (("FILE", "--at", "abcd"), "--at names a node of a tree; give --tree TREE"),
-        (("--at", "abcd"), "--at names a node of a tree; give --tree TREE"),
+        (("FILE", "--at", "abcd"), "--at names a node of a tree; add --tree TREE"),
+        (("--at", "abcd"), "--at names a node of a tree; add --tree TREE"),
         (("--session", "TREE", "--include", "abcd"), "--include names a node of a tree"),
         (("--session", "TREE", "--source", "context:abcd"), "--source names a node of a tree"),
         (("--tree", "nope"), "there is no tree 'nope'"),
@@ -813,4 +813,4 @@ def test_preferences_for_all_projects_hold_where_neither_project_nor_tree_says_o
     tree("set", "--all-projects", "--token-buffer", "default")
     held = json.loads(tree("set", first, "--project", "one", "--json"))["preferences"]
     assert held["token_buffer"] == {"value": 1024, "from": "default"}
-    assert "leave out TREE" in refused("tree", "set", first, "--project", "one", "--all-projects", "--token-buffer", "1")
+    assert "omit TREE" in refused("tree", "set", first, "--project", "one", "--all-projects", "--token-buffer", "1")

@@ -706,7 +706,7 @@ def test_files_past_the_limits_and_broken_packed_ones_are_refused(tmp_path: Path
     path = tmp_path / "packed.gz"
     packed = gzip.compress(json.dumps(CHATGPT).encode() * 2)
     path.write_bytes(packed[:-20])
-    with pytest.raises(TranscriptError, match=r"packed.gz is packed with gzip and broken"):
+    with pytest.raises(TranscriptError, match=r"packed.gz is a damaged gzip file"):
         list(read_trees(str(path)))
     monkeypatch.setattr(files, "MAX_UNPACKED", 1000)
     path.write_bytes(packed)

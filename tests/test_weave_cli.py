@@ -113,7 +113,7 @@ def test_weave_gives_the_request_and_the_report(long: Path) -> None:
 
 def test_weave_draws_zones_and_tells_what_went(long: Path) -> None:
     shown = loom("weave", long, "--window", "2000", "--reserve", "200").stdout
-    for piece in ("of 1,800", "history", "reserved_output", "█", "▓", "left out", "recall ~", "whole again with --window"):
+    for piece in ("of 1,800", "history", "reserved_output", "█", "▓", "left out", "recall ~", "complete with --window"):
         assert piece in shown
     assert "\x1b[" not in shown
 
@@ -146,7 +146,7 @@ def test_explain_tells_what_is_in_and_out_by_which_rule_and_when_it_returns(long
         "newest",
         "out ",
         "recall ~",
-        "whole again with --window",
+        "complete with --window",
         "a provider can cache",
     ):
         assert piece in shown
@@ -167,7 +167,7 @@ def test_count_tells_tokens_by_role(long: Path) -> None:
     assert counted["total"] == counted["system"] + counted["tools"] + sum(counted["messages"].values()) + 3
     assert counted["total"] == report_of("weave", long)["report"]["input_tokens"]
     assert report_of("count", long, "--model", SONNET)["exact"] is False
-    assert "stands in" in loom("count", long, "--model", SONNET).stdout
+    assert "o200k_base instead of a tokenizer" in loom("count", long, "--model", SONNET).stdout
 
 
 def test_models_tells_figures_or_names() -> None:
@@ -216,11 +216,11 @@ def test_policies_are_listed_and_shown() -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (("--window", "-5"), "number of tokens from 0 on, found -5"),
+        (("--window", "-5"), "number of tokens, 0 or more, found -5"),
         (("--window", "0"), "positive number of tokens, found 0; leave it out"),
         (("--policy", "zork"), "unknown policy 'zork'; choose one of default"),
         (("--window", "2000", "--reserve", "2000"), "2000 leaves nothing of 2000 tokens; lower it"),
-        (("--reserve", "-1"), "from 0 on, found -1"),
+        (("--reserve", "-1"), "0 or more, found -1"),
         (("--window", "20"), "choose a larger window"),
     ],
 )

@@ -138,12 +138,12 @@ def test_flow_keeps_the_window_whole(needs: dict[str, int]) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"window": -5}, "window must be a number of tokens from 0 on, found -5"),
+        ({"window": -5}, "window must be a number of tokens, 0 or more, found -5"),
         ({"window": 0}, "a window of 0 tokens holds nothing; give a positive window"),
         ({"window": 1000, "reserved_output": 1000}, "reserved_output 1000 leaves nothing of 1000 tokens; lower it"),
         ({"max_repo_map_token": 5}, "no budget option named 'max_repo_map_token'; there are max_decision_tokens"),
-        ({"reserved_output": "many"}, "reserved_output must be a number of tokens from 0 on, found the text 'many'"),
-        ({"zones": {"history": 5}}, "history is what the other zones leave"),
+        ({"reserved_output": "many"}, "reserved_output must be a number of tokens, 0 or more, found the text 'many'"),
+        ({"zones": {"history": 5}}, "history gets what the other zones leave"),
         ({"zones": {"skills": -1}}, "zone skills must be a number of tokens"),
         ({"max_tokens": True}, "max_tokens must be a number of tokens"),
     ],

@@ -401,5 +401,5 @@ def test_a_missing_file_is_an_empty_part_of_the_state() -> None:
     ],
 )
 def test_a_broken_file_is_named(name: str, content: Any) -> None:
-    with pytest.raises(ChoiceError, match=f"^{name} is no working state: .*; mend or remove it"):
+    with pytest.raises(ChoiceError, match=f"^{name} is not a working state: .*; repair or remove it"):
         restored(snapshot(EMPTY) | {name: content})

@@ -55,7 +55,7 @@ def test_a_policy_may_keep_all_of_them() -> None:
     context = weave(reminded(40), model="gpt-4o", window=3_000, reserve_output=0, policy=keeping)
     texts = [message["content"] for message in context.openai()["messages"]]
     assert len([text for text in texts if text.startswith("Reminder")]) == 40
-    with pytest.raises(CannotFit, match=r"what must be in takes [\d,]+ tokens even when shrunk \(.*system text"):
+    with pytest.raises(CannotFit, match=r"the required messages take [\d,]+ tokens even when shrunk \(.*system text"):
         weave(reminded(400), model="gpt-4o", window=3_000, reserve_output=0, policy=keeping)
 
 

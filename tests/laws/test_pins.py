@@ -200,5 +200,5 @@ def test_a_pin_on_one_of_several_responses_items_keeps_their_message() -> None:
 def test_a_pin_on_leading_system_text_is_kept_by_itself_and_one_outside_is_refused() -> None:
     messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hello"}]
     assert weave(messages, model="gpt-4o", pins=[0]).openai()["messages"][0]["content"] == "be brief"
-    with pytest.raises(LoomError, match="pin 2 is no message of the conversation; there are 2"):
+    with pytest.raises(LoomError, match="pin 2 is not a message of the conversation, which has 2 messages"):
         weave(messages, model="gpt-4o", pins=[2])

@@ -502,8 +502,8 @@ def test_the_command_exports_what_is_left_and_its_status_says_so(
         file = tmp_path / "out.jsonl"
         result = CliRunner().invoke(cli, ["session", "export", chosen, "-o", str(file)])
         assert result.exit_code == 1
-        assert f"left out, because it is damaged: the system text of session {name}" in result.stderr
-        assert f"left out, because it is damaged: the title of session {name}" in result.stderr
+        assert f"not exported, because it is damaged: the system text of session {name}" in result.stderr
+        assert f"not exported, because it is damaged: the title of session {name}" in result.stderr
         assert "2 things could not be exported; the rest can be imported" in result.stderr
         with open_loom(":memory:", salt="other") as other:
             [imported] = other.import_lines(file.read_text(encoding="utf-8").splitlines(), everywhere=chosen == "--everywhere")

@@ -307,7 +307,7 @@ def test_a_file_does_not_touch_another_session_of_the_same_id(loom: Loom, opener
     nodeless = [line for line in text.split("\n") if '"line":"node"' not in line]
     nodeless = [json.dumps(json.loads(line) | {"cursor": ""}) if '"session"' in line[:20] else line for line in nodeless]
     nodeless[-1] = '{"line":"end","sessions":1,"nodes":0,"lines":2}'
-    with pytest.raises(Diverged, match="another session of the same id"):
+    with pytest.raises(Diverged, match="another session here has the same id"):
         loom.import_lines(nodeless)
 
 
@@ -400,7 +400,7 @@ def test_an_agent_exports_its_sessions_of_a_tree_that_others_use(loom: Loom, ope
     elsewhere.import_lines(exported)
     assert [one.id for one in elsewhere.sessions()] == [fork.id]
     assert list(elsewhere.export()) == exported
-    with pytest.raises(LoomError, match="another session of the same id"):
+    with pytest.raises(LoomError, match="another session here has the same id"):
         agent.import_lines(lines)
 
 
@@ -477,9 +477,9 @@ BAD: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
     "a missing field": (lambda lines: [*lines[:3], '{"line":"node"}', *lines[4:]], "line 4: object missing required field"),
     "a number past all": (altered("node", created=2**63), "line .*int.*253402300799999|line .*out of range"),
     "a number below all": (altered("handle", created=-3), "line .*int.*>= 0"),
-    "other words": (altered("node", body=SAID), "line .*what it says does not belong to its id"),
-    "another id": (altered("node", id=NOWHERE), "line .*what it says does not belong to its id 1:aaaa"),
-    "another generation": (altered("node", generation="x"), "line .*what it says does not belong to its id"),
+    "other words": (altered("node", body=SAID), "line .*the content does not match its id"),
+    "another id": (altered("node", id=NOWHERE), "line .*the content does not match its id 1:aaaa"),
+    "another generation": (altered("node", generation="x"), "line .*the content does not match its id"),
     "no words and no tombstone": (altered("node", body=None), "line .*neither a message nor"),
     "a tombstone of nothing": (altered("node", body=None, id="x", role="user", local="x"), "line .*neither a message nor"),
     "another's short name": (altered("node", local="zzzz"), "line .*'zzzz' cannot be a short name"),
@@ -492,16 +492,16 @@ BAD: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
     "a tree without a name": (altered("tree", id=""), "line 2: the tree has no id"),
     "a tree of no mode": (altered("tree", data='{"mode":"maze"}'), "line 2: what tree .* says of itself cannot be read"),
     "a tree that says no JSON": (altered("tree", data="{"), "line 2: what tree .* says of itself cannot be read"),
-    "a title of a tree past all": (altered("tree", title="x" * 201), "line 2: a title is a text of at most 200"),
+    "a title of a tree past all": (altered("tree", title="x" * 201), "line 2: a title must be a text of at most 200"),
     "a setting that is none": (settled(1, data='{"name":1}'), "line 2: the agent 'ann' cannot be read"),
     "a setting that cannot be": (settled(1, data='{"name":"ann","window":0}'), "line 2: the agent 'ann' cannot be read"),
-    "a setting of another name": (settled(1, data='{"name":"bob"}'), "line 2: the agent 'ann' calls itself 'bob'"),
+    "a setting of another name": (settled(1, data='{"name":"bob"}'), "line 2: the agent 'ann' has the name 'bob'"),
     "a setting of elsewhere": (settled(1, tenant="acme", project="web"), "line 2: a setting names its tenant"),
     "a setting behind a tree": (settled(4), "line 5: out of order; settings come before the trees"),
     "a setting, and a file that ends badly": (settled(1), "line .*the file should have"),
     "a session twice": (lambda lines: [*lines[:3], lines[2], *lines[3:]], "line 4: session .* comes twice"),
     "a session without a name": (altered("session", id=""), "line 3: the session has no id"),
-    "a title past all": (altered("session", title="x" * 201), "line 3: a title is a text of at most 200"),
+    "a title past all": (altered("session", title="x" * 201), "line 3: a title must be a text of at most 200"),
     "a status past all": (altered("session", status="asleep"), "line 3: invalid"),
     "a session at no node": (altered("session", cursor=NOWHERE), "line 3: session .* names the node 1:aaa"),
     "an aside at no node": (
@@ -510,11 +510,11 @@ BAD: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
     ),
     "something at hand that is none": (
         altered("session", states=[{"kind": "pin", "data": "{", "updated": 1}]),
-        "line 3: the pin that session .* has at hand cannot be read",
+        "line 3: the pin of session .* cannot be read",
     ),
     "something at hand of the purged": (
         altered("session", states=[{"kind": "pin", "data": "{}", "updated": 1}], status="purged"),
-        "line 3: session .* was purged, and something of it is left",
+        "line 3: session .* was purged, but the file still has content of it",
     ),
     "a flag that is none": (recorded("flag", '{"flag":"lost","on":true}'), r"line \d+: the flag of node .* cannot be read"),
     "an edge that is none": (recorded("edge", "[]"), r"line \d+: the edge of node .* cannot be read"),
@@ -531,7 +531,7 @@ BAD: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
     ),
     "a schema that is no JSON": (tooled('{"type":NaN}'), "line 3: .*tool.schema"),
     "a schema too deep": (tooled('{"a":' * 990 + "1" + "}" * 990), "line 3: .*tool.schema"),
-    "cut short": (lambda lines: lines[:-1], r"line \d+: the file was cut short"),
+    "cut short": (lambda lines: lines[:-1], r"line \d+: the file ends too early"),
     "cut off": (lambda lines: [*lines[:6], lines[6][:50]], "line 7: "),
     "a line is missing": (lambda lines: [line for line in lines if '"line":"handle"' not in line], "line .*and has"),
     "two files in one": (lambda lines: lines + lines, r"line \d+: something comes after the end"),

@@ -221,7 +221,7 @@ def test_bytes_that_somebody_still_reads_cannot_be_shed(file: Database, monkeypa
         reader.all("SELECT * FROM nodes")
         with other.write() as writer:
             writer.all("DELETE FROM nodes")
-        with pytest.raises(StoreError, match="somebody is reading what was deleted"):
+        with pytest.raises(StoreError, match="another process is reading deleted data"):
             other.shed()
     other.shed()
     other.close()

@@ -98,7 +98,7 @@ def test_the_handle_of_one_hidden_message_tells_a_model_nothing(loom: Loom) -> N
     for handle in (part, hit.handle):
         result = ask(session, "recall", handle=handle)
         assert result.error
-        assert "is excluded by now and stays hidden" in words(result)
+        assert "is now excluded and stays hidden" in words(result)
         assert SECRET in session.recall(handle)
     assert "Nothing that you no longer see" in words(ask(session, "search_context", query="combination heddle"))
     tree.exclude(node.id, on=False)

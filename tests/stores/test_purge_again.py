@@ -187,7 +187,7 @@ def test_a_purge_that_meets_a_reader_says_so_and_is_repeated(tmp_path: Path, mon
         place = written(loom, session)
         with other.store.database.read() as reader:
             assert reader.first_row("SELECT count(*) FROM nodes") == (2,)
-            with pytest.raises(Unfinished, match="somebody is reading what was deleted") as caught:
+            with pytest.raises(Unfinished, match="another process is reading deleted data") as caught:
                 session.purge()
         assert caught.value.session == session.id
         assert len(caught.value.remains) == 1
@@ -295,7 +295,7 @@ def test_a_session_that_was_purged_meanwhile_takes_nothing_any_more(address: str
         len(list(stale.path))
         other.session(stale.id).purge()
         before = rows(loom)
-        with pytest.raises((ChoiceError, StoreError), match=r"purged|too short to be summed up|there is no node"):
+        with pytest.raises((ChoiceError, StoreError), match=r"purged|too short for a summary|there is no node"):
             WRITES[verb](stale)
         assert rows(loom) == before
         assert list(examine(loom.store)) == []

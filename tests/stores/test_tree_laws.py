@@ -73,7 +73,7 @@ class Grove:
         """Behind what is pruned nothing is said, and that is told."""
         if not name or not any(leaf.pruned for leaf in self.path(name)):
             return False
-        with pytest.raises(ChoiceError, match="nothing behind it is read"):
+        with pytest.raises(ChoiceError, match="nothing after it is read"):
             self.tree.say("lost", after=name)
         return True
 
@@ -120,7 +120,7 @@ class Grove:
             try:
                 self._note(self.tree.merge(found, into=into))
             except ChoiceError as error:
-                assert re.search("is on the path to|nothing to sum up", str(error))  # noqa: PT017
+                assert re.search("is on the path to|nothing to summarize", str(error))  # noqa: PT017
 
     def mark(self, share: float, label: str) -> None:
         if name := self._any(share):

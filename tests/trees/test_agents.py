@@ -135,7 +135,7 @@ the edge, not about the weft. ←
     for expected in (
         f"[{b.short_id}] model · ",
         f"annotated [{a.short_id}] with [",
-        "a branch beside",
+        "a branch next to",
         "sums up what you left",
         f"[{c.short_id}] is pruned with ",
         f"[{c.short_id}] is back with ",
@@ -305,8 +305,8 @@ def test_a_command_that_cannot_be_kept_keeps_no_other_from_being_done(loom: Loom
 def test_nothing_is_said_behind_what_is_pruned(loom: Loom, tree: tuple[LoomTree, list[Node]]) -> None:
     made, (_, second, third, _) = tree
     made.prune(second.id)
-    assert f"was pruned with {second.short_id}, and nothing behind it is read" in one(loom, made, '→ respond "lost?"')
-    assert "nothing behind it is read" in one(loom, made, f"→ switch {third.short_id}")
+    assert f"was pruned with {second.short_id}, and nothing after it is read" in one(loom, made, '→ respond "lost?"')
+    assert "nothing after it is read" in one(loom, made, f"→ switch {third.short_id}")
     with pytest.raises(ChoiceError, match="restore"):
         made.say("lost?")
 

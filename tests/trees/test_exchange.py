@@ -247,7 +247,7 @@ def test_a_tree_made_by_hand_is_proved_too(loom: Loom) -> None:
     tree = loom.new_tree("Letter", head=TreeHead(mode="buffer"))
     tree.say("Dear Anna, ")
     value = loom.export_tree(tree.id)
-    with pytest.raises(ChoiceError, match="'x' is no version of 'y'"):
+    with pytest.raises(ChoiceError, match="'x' is not a version of 'y'"):
         loom.import_tree(replace(value, id="other", chosen=(Chosen("y", "x"),)))
     wrong = replace(value.nodes[0], response="nothing")
     with pytest.raises(WireError, match="response"):

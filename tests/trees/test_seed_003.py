@@ -712,7 +712,7 @@ def test_leaving_a_branch_of_which_nothing_can_be_told_moves_nobody(loom: Loom) 
     tree.switch(third.id)
     tree.exclude(second.id)
     tree.exclude(third.id)
-    with pytest.raises(ChoiceError, match="nothing to sum up"):
+    with pytest.raises(ChoiceError, match="nothing to summarize"):
         tree.switch(other.id, leave_digest=True)
     assert tree.position() == third
 

@@ -146,7 +146,7 @@ def allocate_budget(model: str | None = None, **options: Unpack[BudgetOptions]) 
     for zone, cap in options.get("zones", {}).items():
         _check(f"zone {zone}", cap)
         if zone == "history":
-            raise ChoiceError(f"history is what the other zones leave; lower those instead of setting it to {cap}")
+            raise ChoiceError(f"history gets what the other zones leave; lower those instead of setting history to {cap}")
         sizes[zone] = cap
     found = find_model(model, options.get("overrides"))
     window = options.get("window", found.window)
@@ -223,7 +223,7 @@ def flow(budget: Budget, needs: Mapping[str, int]) -> Budget:
 def messages_that_fit(budget: Budget, *, message_tokens: int = MESSAGE_TOKENS) -> int:
     """About how many messages history can hold."""
     if message_tokens <= 0:
-        raise ChoiceError(f"a message of {message_tokens} tokens cannot be; give a positive average")
+        raise ChoiceError(f"message_tokens is {message_tokens}; give a positive average size")
     return budget.history // message_tokens
 
 
@@ -254,4 +254,4 @@ def _zones(sizes: Mapping[str, int], history: int) -> tuple[Zone, ...]:
 
 def _check(name: str, value: object) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ChoiceError(f"{name} must be a number of tokens from 0 on, found {describe(value)}")
+        raise ChoiceError(f"{name} must be a number of tokens, 0 or more, found {describe(value)}")

@@ -81,21 +81,18 @@ class Asked(Struct, frozen=True, kw_only=True):
             ("--source", self.sources),
         ):
             if value and self.tree is None:
-                raise ChoiceError(f"{option} names a node of a tree; give --tree TREE with it")
+                raise ChoiceError(f"{option} names a node of a tree; add --tree TREE")
         given = {"FILE": self.file, "--session": self.session, "--tree": self.tree}
         named = [name for name, value in given.items() if value is not None]
         if len(named) != 1:
             too_many = f", not both {' and '.join(named)}" if named else ""
             raise ChoiceError(f"give a FILE or --session ID or --tree TREE{too_many}")
         if self.map_tokens is not None and self.project is None:
-            raise ChoiceError(
-                "--map-tokens says how large the map of a project may be; give --project PATH "
-                "with it"
-            )
+            raise ChoiceError("--map-tokens limits the map of a project; add --project PATH")
         if self.map_tokens is not None and self.map_tokens < 1:
             raise ChoiceError(
                 f"--map-tokens {self.map_tokens} leaves no room for a map; give at least 1, or "
-                "leave --project out"
+                "omit --project"
             )
         if self.pins and self.file is not None:
             raise ChoiceError(

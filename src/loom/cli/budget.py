@@ -81,7 +81,7 @@ def budget(model: str, as_json: bool, **given: Unpack[BudgetOptions]) -> None:
     for zone in divided.zones:
         print_zone(zone.name, zone.tokens, divided.window)
     fitting = plural(messages_that_fit(divided), "message")
-    say(dim(f"  about {fitting} of {MESSAGE_TOKENS} tokens fit into history"))
+    say(dim(f"  history holds about {fitting} of {MESSAGE_TOKENS} tokens"))
     for text in divided.notes:
         note(text)
 
@@ -248,7 +248,7 @@ def count(file: str, model: str | None, by: str, largest: int, as_json: bool) ->
     reports: list[dict[str, Any]] = []
     runs, several = read_several(file)
     if several and not as_json:
-        say(dim(f"several runs: count one as {clean(file)}#N"))
+        say(dim(f"several runs; count one with {clean(file)}#N"))
     for run in runs:
         named = find_model(model or run.head.model or None, overrides)
         counted = count_run(
@@ -282,7 +282,7 @@ def print_counted(counted: Counted, by: str) -> None:
     how = (
         f"counted by {counted.counter}"
         if counted.exact
-        else f"{counted.counter} stands in: no public tokenizer"
+        else f"{counted.counter} instead of a tokenizer that is not public"
     )
     say_dim(f"{counted.format}, {counted.model or 'no model named'}, {how}")
     if by == "tool":

@@ -204,4 +204,4 @@ def print_checked(checked: Checked) -> None:
             say(dim(f"      and {len(found) - 5:,} more (all with --json)"))
         say(f"      {style('→', fg='green')} {found[0].way_out}")
     if isinstance(checked.findings, Several) and checked.findings.more:
-        say(dim(f"  {checked.findings.more:,} further findings are only counted"))
+        say(dim(f"  {checked.findings.more:,} more findings are counted, but not listed"))

@@ -65,8 +65,8 @@ def convert_run(run: Run, wire: Dialect, mend: bool, out: TextIO) -> Converted:
         ]
     if mend and count == 0:
         raise TranscriptError(
-            f"run #{run.number}: nothing is left to send: {plural(len(changes), 'change')} took "
-            "everything away"
+            f"run #{run.number}: nothing is left to send: the repair removed all messages "
+            f"({plural(len(changes), 'change')})"
         )
     return Converted(run.number, run.name, count, changes, losses, ids)
 
@@ -120,7 +120,9 @@ def open_output(path: Path | None) -> AbstractContextManager[TextIO]:
     if path is None or path == STANDARD_OUTPUT:
         return nullcontext(sys.stdout)
     if not path.parent.is_dir():
-        raise ChoiceError(f"{path.parent} is no folder; make it, or name another for {path.name}")
+        raise ChoiceError(
+            f"{path.parent} is not a folder; create it, or choose another folder for {path.name}"
+        )
     if path.exists() and not path.is_file():  # a pipe or a device takes what it is given
         return path.open("w", encoding="utf-8")
     return _whole_file(path.resolve())

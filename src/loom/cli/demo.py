@@ -67,10 +67,12 @@ def _mend() -> int:
     for message in (*conversation.system, *conversation.messages):
         print_message(message, columns, full=False)
 
-    _step(2, "What is wrong with it", "loom check broken.json")
+    _step(2, "The errors in it", "loom check broken.json")
     print_checked(check_run(run, WIRES[0]))
 
-    _step(3, "Mended, each change told", "loom convert broken.json --to anthropic --repair")
+    _step(
+        3, "Repaired, and each change reported", "loom convert broken.json --to anthropic --repair"
+    )
     mended = repair(conversation)
     for change in mended.changes:
         tell_change(change, len(conversation.system))
@@ -100,14 +102,15 @@ def _shrink() -> int:
     """The second act; returns how many promises were broken, which is none."""
     session = long_session()
     whole_tokens = weave(session, window=WINDOWS[0]).report.input_tokens
-    columns = max(4, min(terminal.width() - 58, 40))
-    live = sys.stdout.isatty() and terminal.width() >= 62  # a line that wraps cannot be drawn over
+    columns = max(4, min(terminal.width() - 63, 40))
+    live = sys.stdout.isatty() and terminal.width() >= 67  # a line that wraps cannot be drawn over
     size = f"{plural(len(session.messages), 'message')}, {whole_tokens:,} tokens"
     _step(5, "A long session, and a window that shrinks", "loom weave session.json --window N")
     say(f"  {size}: {dim(terminal.one_line(GOAL, terminal.width() - len(size) - 4))}\n")
     say(
         dim(
-            f"  {'window':>8} {'tokens':>8}  {'':<{columns}}  {'kept':>5} {'cut':>4} {'out':>5}  "
+            f"  {'window':>8} {'tokens':>8}  {'':<{columns}}  {'kept':>5} {'shrunk':>6} "
+            f"{'left out':>8}  "
             "torn pairs  goal"
         )
     )
@@ -178,7 +181,7 @@ def _keep() -> int:
             session.append(*conversation.messages)
             before = asyncio.run(session.prepare(window=KEPT))
             kept = loom.store.database.size()
-        _step(7, "Kept in a file, closed and opened again", "loom weave --session payments")
+        _step(7, "Stored in a file, closed and opened again", "loom weave --session payments")
         size = f"{plural(len(conversation.messages), 'message')} in {terminal.amount(kept)}B"
         say(f"  {size}; {before.report.input_tokens:,} tokens are sent with a window of {KEPT:,}\n")
         with Loom.open(address) as loom:
@@ -218,7 +221,7 @@ def _branch() -> int:
     with Loom.open(":memory:") as loom:
         _step(8, "A conversation that branches", "loom tree show retries")
         branch(loom)
-        _step(9, "An agent finds its way in it", "loom tree do retries '→ …' --agent reviewer")
+        _step(9, "An agent works in it", "loom tree do retries '→ …' --agent reviewer")
         return wander(loom)
 
 
@@ -254,7 +257,7 @@ def _line(context: Context, whole_tokens: int, columns: int) -> tuple[str, int]:
     line = (
         f"  {report.window:>8,} {report.input_tokens:>8,}  "
         f"{style(f'{drawn:<{columns}}', fg='blue')}  "
-        f"{done['kept']:>5,} {done['shrunk']:>4,} {done['dropped'] + done['covered']:>5,}  "
+        f"{done['kept']:>5,} {done['shrunk']:>6,} {done['dropped'] + done['covered']:>8,}  "
         f"{torn:>10}  "
         f"{style('kept', fg='green') if goal else style('lost', fg='red')}"
     )

@@ -55,7 +55,7 @@ def doctor(loom: Loom, as_json: bool) -> None:
             for kind, count in found.looked.items()
             if count
         )
-        say(f"  looked at {looked or 'nothing: it is empty'}")
+        say(f"  checked {looked or 'nothing: the store is empty'}")
         by_what: dict[tuple[bool, str, str], list[str]] = {}
         for problem in problems:
             by_what.setdefault((problem.note, problem.what, problem.remedy), []).append(
@@ -64,11 +64,11 @@ def doctor(loom: Loom, as_json: bool) -> None:
         for (is_note, what, remedy), places in islice(by_what.items(), SHOWN):
             _print_problem(is_note, what, remedy, places)
         if len(by_what) > SHOWN or wrong + notes > len(problems):
-            say(dim("  and more; --json has the first thousand, and all are counted"))
+            say(dim("  and more; --json lists the first thousand, and counts all"))
         say(
             style(f"  ✗ {plural(wrong, 'problem')}", fg="red")
             if wrong
-            else style("  ✓ all is well", fg="green")
+            else style("  ✓ no problems", fg="green")
         )
     if wrong:
         raise SystemExit(1)

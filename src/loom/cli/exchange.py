@@ -54,11 +54,11 @@ def export_command(
         for line in lines:
             out.write(line + "\n")
     for what in missed:
-        say(f"left out, because it is damaged: {one_line(what, 200)}", err=True)
+        say(f"not exported, because it is damaged: {one_line(what, 200)}", err=True)
     if missed:
         say(
             f"{plural(len(missed), 'thing')} could not be exported; the rest can be imported. "
-            "loom doctor says more",
+            "loom doctor shows the damage",
             err=True,
         )
         raise SystemExit(DAMAGED)
@@ -88,12 +88,13 @@ def import_command(where: Where, file: str, everywhere: bool, as_json: bool) -> 
     exported = is_export(_first_line(path))
     if exported and number is not None:
         raise ChoiceError(
-            f"{path} is an export and is brought in whole; #{number} names a run of a transcript"
+            f"{path} is an export, which is imported as a whole; omit #{number}, which selects a "
+            "run of a transcript"
         )
     if everywhere and not exported:
         raise ChoiceError(
-            f"{path} is a transcript, which comes from no project; --everywhere is for what "
-            "export wrote"
+            f"{path} is a transcript, which names no project; --everywhere works only with files "
+            "of loom session export"
         )
     done: list[dict[str, Any]] = []
     with where.open(make=True) as loom:
@@ -103,7 +104,7 @@ def import_command(where: Where, file: str, everywhere: bool, as_json: bool) -> 
             done.append({"session": one.session, "messages": one.messages})
             if not as_json:
                 known = (
-                    dim(f", {plural(one.messages - one.new, 'was', 'were')} there already")
+                    dim(f", {plural(one.messages - one.new, 'was', 'were')} already stored")
                     if one.new < one.messages
                     else ""
                 )

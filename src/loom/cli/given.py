@@ -39,8 +39,8 @@ def parse_source(loom: Loom, tree: LoomTree, given: str) -> Source:
     found = next((each for each in known if each == role), None)
     if found is None or not name:
         raise ChoiceError(
-            f"--source takes ROLE:NODE or ROLE:TREE/NODE, ROLE one of {', '.join(known)}; found "
-            f"{shorten(given)!r}"
+            "--source takes ROLE:NODE or ROLE:TREE/NODE, where ROLE is one of "
+            f"{', '.join(known)}; found {shorten(given)!r}"
         )
     where, _, node = name.rpartition("/")
     other = loom.tree(where) if where else tree

@@ -89,7 +89,7 @@ def map_command(
 
 def _query(query: str | None, file: Path | None) -> str:
     if query is not None and file is not None:
-        raise ChoiceError("--query and --query-file both name the request; give one of them")
+        raise ChoiceError("--query and --query-file both give the request; use only one of them")
     if file is None:
         return query or ""
     try:
@@ -114,4 +114,4 @@ def print_map(made: "Map") -> None:
             say(clean(line))
     # To the terminal, and not into a file that is to hold the map.
     size = f"{made.tokens:,} tokens, {plural(len(made.files), 'file')}"
-    say(dim(size if made.files else "nothing to show: no file fits, or none is there"), err=True)
+    say(dim(size if made.files else "nothing to show: there are no files, or none fits"), err=True)

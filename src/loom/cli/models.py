@@ -39,9 +39,7 @@ def user_overrides() -> dict[str, Figures]:
     try:
         return read_overrides(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:
-        raise ChoiceError(
-            f"{path}: not UTF-8 at byte {error.start}; write it anew as UTF-8"
-        ) from None
+        raise ChoiceError(f"{path}: not UTF-8 at byte {error.start}; save it as UTF-8") from None
     except ChoiceError as error:
         raise ChoiceError(f"{path}: {error}") from None
 
@@ -87,7 +85,7 @@ def models(name: str | None, as_json: bool) -> None:
             say(dim(f"  and {len(names) - SHOWN:,} more"))
     else:
         say(
-            f"no model is called {clean(name)}, and no name contains it; its window is taken to "
+            f"no model is called {clean(name)}, and no name contains it; its window is assumed to "
             f"be {found.window:,} tokens"
         )
 

@@ -48,19 +48,16 @@ def recall(
     Each result shows the handle, the position in the session, the role and a passage.
     """
     if (handle is None) == (query is None):
-        raise ChoiceError(
-            "name a HANDLE, or what to look for with --search "
-            f"TEXT{'' if handle is None else ', not both'}"
-        )
+        raise ChoiceError(f"give a HANDLE or --search TEXT{'' if handle is None else ', not both'}")
     if query is not None:
         if name is None:
-            raise ChoiceError("--search looks in one session; name it with --session ID")
+            raise ChoiceError("--search needs a session; add --session ID")
         _print(loom.session(name).search(query, limit or LIMIT), query, as_json)
         return
     if limit is not None or as_json:
         raise ChoiceError(
-            f"{'--json' if as_json else '--limit'} goes with --search; a HANDLE gives back the "
-            "text itself"
+            f"{'--json' if as_json else '--limit'} works only with --search; omit it to recall a "
+            "HANDLE"
         )
     assert handle is not None
     handle = handle if handle.startswith("~") else f"~{handle}"
@@ -75,7 +72,7 @@ def _print(hits: list[Hit], query: str, as_json: bool) -> None:
         say(to_json(hits))
         return
     if not hits:
-        say(dim(f"nothing that was left out says {shorten(query)!r}"))
+        say(dim(f"no message that was left out contains {shorten(query)!r}"))
     places = max((len(str(hit.place)) for hit in hits), default=0)
     roles = max((len(hit.role) for hit in hits), default=0)
     for hit in hits:

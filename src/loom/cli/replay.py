@@ -75,8 +75,8 @@ def replay(
     if several and not as_json:
         say(
             dim(
-                f"several runs: replay one as {clean(file)}#N; the three figures are calls over "
-                "budget, torn, without their goal"
+                f"several runs; replay one with {clean(file)}#N. The three figures count calls "
+                "over budget, with torn pairs, and without the goal"
             )
         )
     for run in runs:
@@ -115,8 +115,8 @@ def _policies(names: str) -> list[str | Policy]:
         )
     if not found:
         raise ChoiceError(
-            "--policy names none; give a name of loom policy list, or several with commas between "
-            "them"
+            "--policy is empty; give a policy name, or several separated by commas (see loom "
+            "policy list)"
         )
     return found
 
@@ -147,8 +147,8 @@ class _Dump:
             )
             if others:
                 say(
-                    f"loom: {clean(str(home))} holds {plural(others, 'request')} of another "
-                    "replay too",
+                    f"loom: {clean(str(home))} also contains {plural(others, 'request')} of "
+                    "another replay",
                     err=True,
                 )
 
@@ -176,7 +176,7 @@ def _print_picture(run: Run, played: dict[str, Played]) -> None:
     about = f"({run.format}, {clean(first.model) or 'no model named'}, counted by {first.counter})"
     say(f"{title}{style(plural(len(first.calls), 'call'), bold=True)} {dim(about)}")
     if not first.calls:
-        note("no message of the model has one before it, so there was no call to play")
+        note("no message of the model follows another message, so there is no call to replay")
         return
     wide = max(map(columns_of, played))
     columns = min(terminal.width() - wide - 6, 100)

@@ -99,10 +99,10 @@ def _print_list(
         return
     if not rows:
         whose = f" of agent {clean(where.agent)}" if where.agent else ""
-        put_away = " that were put away" if archived else ""
+        put_away = " that are archived" if archived else ""
         say(
             f"no sessions{put_away}{whose} in project {clean(where.project)}"
-            + dim("; loom session new TITLE makes one")
+            + dim("; loom session new TITLE creates one")
         )
         return
     letters = _enough([row.id for row in rows])
@@ -383,9 +383,7 @@ def append(
     A retry is safe: the same text --after the same node is stored once, and has the same id.
     """
     if file is not None and (text is not None or role is not None):
-        raise ChoiceError(
-            "give TEXT (with --role) or --file, not both; a file says itself who speaks"
-        )
+        raise ChoiceError("give TEXT (with --role) or --file, not both; a file contains the roles")
     said = (
         _messages(file)
         if file is not None
@@ -405,7 +403,8 @@ def _messages(file: str) -> list[Given]:
     runs = list(islice(read_runs(file), 2))
     if len(runs) > 1:
         raise ChoiceError(
-            f"{file} has several runs; name one as {file}#N, or bring all with loom session import"
+            f"{file} has several runs; choose one as {file}#N, or import all with loom session "
+            "import"
         )
     return [*runs[0].head.system, *runs[0].messages()]
 
@@ -445,7 +444,7 @@ def switch(loom: Loom, name: str, node: str) -> None:
     found = loom.session(name).switch(node)
     _tell(
         found,
-        f"stands at {found.cursor.short_id if found.cursor else 'its beginning'}, "
+        f"is at {found.cursor.short_id if found.cursor else 'its beginning'}, "
         f"{plural(len(found.path), 'message')}",
     )
 
@@ -458,7 +457,7 @@ def archive(loom: Loom, name: str, undo: bool) -> None:
     """Archive a session. Nothing is deleted."""
     _tell(
         loom.session(name).change(archived=not undo),
-        "is active again" if undo else "is put away; --undo takes it back",
+        "is active again" if undo else "is archived; --undo makes it active again",
     )
 
 
@@ -469,7 +468,7 @@ def archive(loom: Loom, name: str, undo: bool) -> None:
 def rename(loom: Loom, name: str, title: str) -> None:
     """Change the title of a session."""
     found = loom.session(name).change(title=title)
-    _tell(found, f"is called {found.row.title or '(no title)'}")
+    _tell(found, f"has the title {found.row.title or '(no title)'}")
 
 
 @session.command("continue")
@@ -504,10 +503,12 @@ def purge(loom: Loom, name: str, yes: bool) -> None:
         if kept
         else ""
     )
-    say(f"{style(found.id, fg='blue')} was purged: {plural(gone, 'message')} gone for good{stay}")
+    say(
+        f"{style(found.id, fg='blue')} was purged: {plural(gone, 'message')} deleted for good{stay}"
+    )
     for folder in named:
         say(
-            f"{one_line(folder, 200)} was left as it is: this store cannot prove that it wrote "
+            f"{one_line(folder, 200)} was not changed: this store cannot prove that it wrote "
             "snapshots there",
             err=True,
         )
@@ -527,12 +528,14 @@ def _ask(found: Session) -> None:
         f"{plural(len(found.path), 'message')}",
         err=True,
     )
-    say("This takes away for good what no other session holds.", err=True)
+    say("This deletes for good all messages that no other session shares.", err=True)
     if (
-        click.prompt(f"Type {letters} to go on", default="", show_default=False, err=True).strip()
+        click.prompt(
+            f"Type {letters} to continue", default="", show_default=False, err=True
+        ).strip()
         != letters
     ):
-        raise ChoiceError(f"nothing was purged: that is not {letters}")
+        raise ChoiceError(f"nothing was purged: the answer was not {letters}")
 
 
 def _tell(found: Session, what: str) -> None:

@@ -29,7 +29,9 @@ def summary(loom: Loom, name: str, text: str | None, clear: bool, as_json: bool)
     Requests use the summary when not all messages fit. The messages stay in the store.
     """
     if clear and text is not None:
-        raise ChoiceError("--clear lets no summary stand, and --set writes one; give one of them")
+        raise ChoiceError(
+            "--clear removes the summary, and --set writes one; give only one of them"
+        )
     session = loom.session(name)
     if clear or text is not None:
         session.set_summary("" if clear else given_text(text, "sum up"))
@@ -40,7 +42,7 @@ def summary(loom: Loom, name: str, text: str | None, clear: bool, as_json: bool)
     say(
         clean(told)
         if told
-        else dim("no summary; --set TEXT writes one, and Loom.open(model=…) lets a model do it")
+        else dim("no summary; --set TEXT writes one, and with Loom.open(model=…) a model writes it")
     )
 
 
@@ -60,5 +62,5 @@ def undo(loom: Loom, name: str, as_json: bool) -> None:
     say(
         to_json({"session": session.id, "epoch": number})
         if as_json
-        else f"epoch {number} is the one before the last again"
+        else f"the next request continues epoch {number}, if it still fits"
     )

@@ -66,8 +66,8 @@ def _named(loom: Loom, where: Where, name: str | None) -> str:
     if not rows:
         whose = f" of agent {where.agent}" if where.agent else ""
         raise ChoiceError(
-            f"there is no session{whose} in project {where.project} to go on with; loom session "
-            "new TITLE makes one"
+            f"there is no session{whose} in project {where.project} to resume; loom session new "
+            "TITLE creates one"
         )
     return rows[0].id
 
@@ -100,16 +100,16 @@ def _next(found: Session, resumed: Resumed, where: Where) -> str:
 def _print(found: Session, resumed: Resumed, epoch: int | None, going_on: str) -> None:
     say(f"{style(found.row.title or '(no title)', bold=True)}  {style(found.id, fg='blue')}")
     window = (
-        f"epoch {epoch} goes on while it fits"
+        f"epoch {epoch} continues while it fits"
         if epoch is not None
-        else "begins anew with the next request"
+        else "begins with the next request"
     )
     state = (
-        "came back from its files; the store had none"
+        "restored from its files, because the store had none"
         if resumed.restored
-        else "as the store has it"
+        else "from the store"
     )
-    state = state if resumed.working != EMPTY else "none yet; loom session working begins one"
+    state = state if resumed.working != EMPTY else "none yet; loom session working creates one"
     for what, value in (
         ("goal", resumed.handoff.goal or "(not stated)"),
         ("window", window),
@@ -126,7 +126,10 @@ def _print(found: Session, resumed: Resumed, epoch: int | None, going_on: str) -
             f"{plural(len(resumed.pending), 'call')} "
             f"{'was' if len(resumed.pending) == 1 else 'were'}"
         )
-        note(f"{were} never answered: append the results, or the model is told that there are none")
+        note(
+            f"{were} never answered: append the results, or the next request says that there are "
+            "none"
+        )
         for call in resumed.pending:
             say(
                 f"    {style('→', fg='cyan')} "

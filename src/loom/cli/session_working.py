@@ -105,6 +105,6 @@ def _print(state: Working, as_json: bool) -> None:
         return
     text = verbs.render(state)
     if not text:
-        say(dim("no working state yet; --progress, --plan and --scratchpad begin one"))
+        say(dim("no working state yet; --progress, --plan or --scratchpad creates one"))
     for line in text.splitlines():
         say(style(line, bold=True) if line.startswith("## ") else line)

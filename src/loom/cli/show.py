@@ -111,7 +111,7 @@ def show(file: str, only: int | None, last: int | None, as_json: bool) -> None:
     If a file has several runs, they are listed. FILE#N shows run N.
     """
     if only is not None and last is not None:
-        raise ChoiceError("--turn and --last both say what to show; give one of them")
+        raise ChoiceError("--turn and --last both select what to show; give only one of them")
     if as_json:
         reports = [_report(run) for run in read_runs(file)]
         say(to_json(reports[0] if len(reports) == 1 else reports))
@@ -123,8 +123,8 @@ def show(file: str, only: int | None, last: int | None, as_json: bool) -> None:
         _print_run(first, only, last)
         return
     if only is not None or last is not None:
-        raise ChoiceError(f"{file} has several runs; name one as {file}#N to show a part of it")
-    say(dim(f"{first.format}, several runs: show one as {file}#N"))
+        raise ChoiceError(f"{file} has several runs; choose one as {file}#N to show a part of it")
+    say(dim(f"{first.format}, several runs; show one with {file}#N"))
     for run in (first, second, *runs):
         whole = Shape()
         counted = 0

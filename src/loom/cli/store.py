@@ -31,8 +31,8 @@ class Where(Struct, frozen=True):
         """
         if not make and (address := self.absent()):
             raise StoreError(
-                f"there is no store at {address} yet; loom session new makes one, or name another "
-                "with --store"
+                f"there is no store at {address} yet; loom session new creates one, or choose "
+                "another with --store"
             )
         return Loom.open(self.store, tenant=self.tenant, project=self.project, agent=self.agent)
 

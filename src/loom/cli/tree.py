@@ -63,7 +63,9 @@ def list_trees(where: Where, limit: int | None, as_json: bool) -> None:
         say(to_json([_to_report(one) for one in listed]))
         return
     if not listed:
-        say(f"no trees in project {clean(where.project)}" + dim("; loom tree new TITLE makes one"))
+        say(
+            f"no trees in project {clean(where.project)}" + dim("; loom tree new TITLE creates one")
+        )
         return
     ids = short_ids([one.tree.row.id for one in listed])
     rows = [
@@ -138,7 +140,7 @@ def new_tree(
     """
     if with_system and mode == "dialogue":
         raise ChoiceError(
-            "--with-system is for --mode buffer; a dialogue always has its system text"
+            "--with-system works only with --mode buffer; a dialogue always sends its system text"
         )
     head = TreeHead(
         mode=mode,
@@ -201,16 +203,16 @@ def say_node(
     if draft:
         if who or after is not None or sources:
             raise ChoiceError(
-                "--draft puts text at the end of where you stand; leave out --as, --after and "
-                "--source"
+                "--draft puts text at the end of a buffer, at the current node; omit --as, "
+                "--after and --source"
             )
         drafted = given_text(text, "say", blank=True)
         found.session().draft(drafted)
         tell(
             found.id,
-            f"ends with {plural(len(drafted), 'letter')} not committed"
+            f"ends with a draft of {plural(len(drafted), 'character')}"
             if drafted
-            else "has nothing uncommitted",
+            else "has no draft",
         )
         return
     said = given_text(
@@ -240,7 +242,8 @@ def edit_node(loom: Loom, name: str, node: str, text: str | None) -> None:
     say(made.short_id)
     tell(
         made.short_id,
-        f"is {'a version of' if found.head.mode == 'buffer' else 'a branch beside'} {old.short_id}",
+        f"is {'a version of' if found.head.mode == 'buffer' else 'a branch next to'} "
+        f"{old.short_id}",
     )
 
 
@@ -269,7 +272,7 @@ def merge(loom: Loom, name: str, other: str, into: str | None, tokens: int | Non
     end = found.node(other)
     made = found.merge(end.id, into=into, tokens=tokens)
     say(made.short_id)
-    tell(made.short_id, f"tells what was found on the branch to {end.short_id}; you stand there")
+    tell(made.short_id, f"is a digest of the branch to {end.short_id}, and your current node")
 
 
 @tree.command("switch")
@@ -302,13 +305,18 @@ def switch(loom: Loom, name: str, node: str, digest: bool, choose: bool) -> None
         )
         return
     here = found.switch(wanted.id, leave_digest=digest).cursor
-    stands = f"is where {loom.scope.agent or 'you'} stand{'s' if loom.scope.agent else ''} now"
+    now = (
+        f"is the current node of {loom.scope.agent}" if loom.scope.agent else "is your current node"
+    )
     if here is None or here.seq == wanted.seq:
-        tell(wanted.short_id, stands)
+        tell(wanted.short_id, now)
     elif here.parent == wanted.seq:
-        tell(here.short_id, f"{stands}: it tells behind {wanted.short_id} what was left")
+        tell(
+            here.short_id,
+            f"{now}: it is a digest, after {wanted.short_id}, of the branch that was left",
+        )
     else:
-        tell(here.short_id, f"{stands}, and the version {wanted.short_id} is read there")
+        tell(here.short_id, f"{now}, and the version {wanted.short_id} is read there")
 
 
 # Acting as an agent

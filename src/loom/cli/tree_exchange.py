@@ -57,7 +57,7 @@ def import_trees(where: Where, file: str, as_json: bool) -> None:
                     _bring(loom, tree, tally, as_json)
             except LoomError as error:
                 raise TranscriptError(
-                    f"{error}; {plural(tally.trees, 'tree')} before it came in"
+                    f"{error}; imported before it: {plural(tally.trees, 'tree')}"
                 ) from None
     if as_json:
         say(
@@ -78,7 +78,7 @@ def _bring(loom: Loom, tree: Tree, tally: Tally, as_json: bool) -> None:
     if as_json:
         return
     known = len(tree.nodes) - made
-    there = f", {known:,} there already" if known else ""
+    there = f", {known:,} already stored" if known else ""
     lead = f"{brought.id}  {plural(len(tree.nodes), 'node')}{there}  "
     title = one_line(tree.title or "(no title)", max(terminal.width() - len(lead), 20))
     say(f"{style(brought.id, fg='blue')}  {plural(len(tree.nodes), 'node')}{dim(there)}  {title}")

@@ -121,7 +121,7 @@ def annotate(loom: Loom, name: str, node: str, text: str | None) -> None:
     tree, found = _find(loom, name, node)
     made = tree.annotate(found.id, given_text(text, "say"))
     say(made.short_id)
-    tell(made.short_id, f"is a remark on {found.short_id}")
+    tell(made.short_id, f"is an annotation on {found.short_id}")
 
 
 @click.command("link")

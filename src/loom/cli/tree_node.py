@@ -197,13 +197,13 @@ def _happened(loom: Loom, tree: LoomTree, mark: Mark) -> str:
         case FlagMark("bookmarked", True, label):
             return f"bookmarked it as {label}" if label else "bookmarked it"
         case FlagMark(flag, on):
-            return f"{flag} it" if on else f"took back that it is {flag}"
+            return f"{flag} it" if on else f"removed the mark {flag}"
         case LinkMark(target, other, label, on):
             node = _found(loom, tree, target, other)
             end = (f"{other}/" if other else "") + (node.short_id if node else target)
             return (
                 f"linked it to {end}{f' as {label}' if label else ''}"
                 if on
-                else f"took back the link to {end}"
+                else f"removed the link to {end}"
             )
     return mark.kind

@@ -91,7 +91,7 @@ def agent_command(
     changes = {key: value for key, value in given.items() if value is not None}
     if name is None:
         if changes or allow or deny:
-            raise ChoiceError("name the agent to make or to change")
+            raise ChoiceError("give the NAME of the agent to create or change")
         _print_agents(loom.agents(), as_json)
         return
     if not name.strip():
@@ -101,13 +101,13 @@ def agent_command(
     except StoreError as error:
         if not (changes or allow or deny):
             raise
-        say(f"{error}; it is described anew", err=True)
+        say(f"{error}; it is written again", err=True)
         before = None
     if not (changes or allow or deny):
         if before is None:
             raise ChoiceError(
                 f"there is no agent {shorten(name)!r} in project {loom.scope.project!r}; --kind "
-                "model makes one"
+                "model creates one"
             )
         _print_agent(before, as_json)
         return
@@ -127,7 +127,7 @@ def _changed(
     was given in.
     """
     if both := sorted(set(allow) & set(deny)):
-        raise ChoiceError(f"{both[0]} is allowed and denied; choose one")
+        raise ChoiceError(f"{both[0]} is both allowed and denied; give only one of them")
     described = replace(before, **changes)
     if not (allow or deny):
         return described
@@ -160,7 +160,7 @@ def _print_agents(agents: list[Agent], as_json: bool) -> None:
         say(to_json([_agent_report(agent) for agent in agents]))
         return
     if not agents:
-        say("no agents in this project" + dim("; loom tree agent NAME --kind model makes one"))
+        say("no agents in this project" + dim("; loom tree agent NAME --kind model creates one"))
         return
     rows = [
         (
@@ -242,7 +242,7 @@ def _number(option: str, given: str, least: int) -> int | None:
         given.isascii() and given.isdecimal() and least <= int(given[:12]) and len(given) <= 12
     ):
         raise ChoiceError(
-            f"{option} takes a number from {least}, or {DEFAULT}; found {shorten(given)!r}"
+            f"{option} takes a number of at least {least}, or {DEFAULT}; found {shorten(given)!r}"
         )
     return int(given)
 
@@ -313,19 +313,19 @@ def set_command(
     given = [f"--{option}" for option, value in told.items() if value is not None]
     if name is None:
         if given:
-            raise ChoiceError(f"{given[0]} is about one tree; name it")
+            raise ChoiceError(f"{given[0]} describes one tree; give TREE")
         if wanted.any:
             _prefer(loom, wanted, all_projects)
         if as_json or not wanted.any:
             _print_set(loom, None, as_json)
         return
     if all_projects:
-        raise ChoiceError("--all-projects is for the trees of all projects; leave out TREE")
+        raise ChoiceError("--all-projects sets the preferences of all projects; omit TREE")
     tree = loom.tree(name)
     if with_system is not None and tree.head.mode == "dialogue":
         raise ChoiceError(
-            f"tree {tree.id} is a dialogue, which always has its system text; --with-system is "
-            "for buffers"
+            f"tree {tree.id} is a dialogue, which always sends its system text; --with-system "
+            "works only with buffers"
         )
     if given or wanted.any:
         tree.change(
@@ -345,7 +345,7 @@ def _prefer(loom: Loom, wanted: _Wanted, all_projects: bool) -> None:
     held = loom.app_preferences if all_projects else loom.store.settings.preferences(loom.scope)
     loom.prefer(wanted.over(held), all_projects=all_projects)
     where = "all projects" if all_projects else f"project {clean(loom.scope.project)}"
-    say(f"set for all trees of {where} that do not say otherwise", err=True)
+    say(f"set for all trees of {where} that have no setting of their own", err=True)
 
 
 def _print_set(loom: Loom, tree: LoomTree | None, as_json: bool) -> None:

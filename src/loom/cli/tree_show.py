@@ -147,7 +147,7 @@ def print_tree(
     for line in drawn:
         say(_drawn(line, read))
     if not drawn:
-        say(dim(f"nothing is said in it yet; loom tree say {tree.id} TEXT begins"))
+        say(dim(f"the tree is empty; loom tree say {tree.id} TEXT writes its first node"))
 
 
 def _print_head(loom: Loom, tree: LoomTree, size: Sizes) -> None:
@@ -291,7 +291,7 @@ def show_path(loom: Loom, name: str, at: str | None, last: int, as_json: bool) -
         say(to_json(told))
         return
     if not steps and not drafted:
-        say(dim(f"nothing is said in tree {tree.id} yet"))
+        say(dim(f"tree {tree.id} is empty"))
     if count > last:
         say(dim(f"{plural(count - last, 'earlier node')}; --last {count} shows all"))
     wide = max((len(step.node.short_id) for step in steps), default=0)

@@ -23,13 +23,15 @@ from loom.dialects import dialect
 
 COVER_LINES = 4  # of what a cover says, unless all are asked for
 SHOWN = 4  # places of what is hidden by one rule
-LOOKS: dict[Action, tuple[str, str, str]] = {
-    "kept": ("in", "green", "█"),
-    "shrunk": ("cut", "yellow", "▒"),
-    "covered": ("told", "cyan", "▓"),
-    "dropped": ("out", "red", "░"),
-    "repaired": ("mended", "blue", "█"),
-    "hidden": ("hidden", "magenta", " "),
+ACTION_COLUMNS = 8
+# The colour of each action, and its mark in the strip that shows the whole history.
+LOOKS: dict[Action, tuple[str, str]] = {
+    "kept": ("green", "█"),
+    "shrunk": ("yellow", "▒"),
+    "covered": ("cyan", "▓"),
+    "dropped": ("red", "░"),
+    "repaired": ("blue", "█"),
+    "hidden": ("magenta", " "),
 }
 
 
@@ -149,7 +151,7 @@ def _print_all(
     """Print pictures of the requests; on standard error if standard output gets the requests."""
     with redirect_stdout(sys.stderr) if aside else nullcontext():
         if several:
-            say(dim(f"several runs: weave one as {clean(file)}#N"))
+            say(dim(f"several runs; weave one with {clean(file)}#N"))
         for subject, report, title in found:
             if several:
                 _print_line(subject, report)
@@ -183,7 +185,7 @@ def explain(asked: Asked, full: bool, as_json: bool) -> None:
     reports = []
     woven, several = asked.woven()
     if several and not as_json:
-        say(dim(f"several runs: explain one as {clean(asked.file or '')}#N"))
+        say(dim(f"several runs; explain one with {clean(asked.file or '')}#N"))
     for subject, context in woven:
         if as_json:
             reports.append(context.report.as_dict())
@@ -215,10 +217,9 @@ def print_woven(subject: Subject, report: Report, title: str) -> None:
 
 
 def print_explained(subject: Subject, report: Report, full: bool) -> None:
-    _print_head(subject, report, f"by the policy {report.policy}")
+    _print_head(subject, report, f"by policy {report.policy}")
     for item in report.items:
         if item.zone != "history":
-            label, colour, _ = LOOKS[item.action]
             size = (
                 f"{item.before:,} → {item.after:,}"
                 if item.before != item.after
@@ -229,7 +230,7 @@ def print_explained(subject: Subject, report: Report, full: bool) -> None:
                 if item.place.startswith("sections")
                 else item.place
             )
-            say(f"  {style(f'{label:<6}', fg=colour)} {name:<20} {size:>17}  {clean(item.rule)}")
+            say(f"  {_label(item.action)} {name:<20} {size:>17}  {clean(item.rule)}")
     _print_stretches(report, list(stretches(report)), _cover_lines(report, full))
     _print_mended(report)
     _print_hidden(report)
@@ -242,7 +243,7 @@ def print_explained(subject: Subject, report: Report, full: bool) -> None:
     )
     say(
         dim(
-            f"  about {plural(report.outlook.calls, 'call')} to come; epoch {report.epoch}: "
+            f"  about {plural(report.outlook.calls, 'more call')} expected; epoch {report.epoch}: "
             f"{clean(report.epoch_reason)}"
         )
     )
@@ -251,17 +252,17 @@ def print_explained(subject: Subject, report: Report, full: bool) -> None:
 
 
 def summary(report: Report) -> str:
-    """How many messages are in, cut, out (of some of those a few lines are told) and hidden."""
+    """How many messages are kept, shrunk, left out (dropped or covered) and hidden."""
     counts: Counter[Action] = Counter()
     for stretch in stretches(report):
         counts[stretch.action] += stretch.messages
     hidden = sum(item.action == "hidden" for item in report.items)
     left_out = sum(stretch.before for stretch in stretches(report) if stretch.action in LEFT_OUT)
     told = sum(item.after for item in report.items if item.action == "covered")
-    text = f"{plural(counts['kept'], 'message')} kept, {counts['shrunk']:,} cut, "
+    text = f"{plural(counts['kept'], 'message')} kept, {counts['shrunk']:,} shrunk, "
     text += f"{counts['dropped'] + counts['covered']:,} left out"
     if left_out:
-        tells = f", {told:,} tell of them" if told else ""
+        tells = f", replaced by {told:,}" if told else ""
         text += f" ({left_out:,} tokens{tells})"
     if hidden:
         text += f", {hidden:,} hidden"
@@ -288,7 +289,9 @@ def _print_head(subject: Subject, report: Report, how: str) -> None:
     say_dim(
         f"{subject.kind}, {report.model or 'no model named'}, {how}, counted by {report.counter}"
     )
-    say_dim(f"a window of {report.window:,}, {report.reserved_output:,} of it kept for the answer")
+    say_dim(
+        f"a window of {report.window:,} tokens, {report.reserved_output:,} reserved for the answer"
+    )
 
 
 def _strip(report: Report, found: list[Stretch], columns: int) -> str:
@@ -301,7 +304,7 @@ def _strip(report: Report, found: list[Stretch], columns: int) -> str:
         until += stretch.before
         wide = max(round(until / total * columns) - used, 1)
         used += wide
-        _, colour, mark = LOOKS[stretch.action]
+        colour, mark = LOOKS[stretch.action]
         drawn += style(mark * wide, fg=colour)
     return drawn
 
@@ -326,30 +329,33 @@ def _print_stretches(
     report: Report, found: list[Stretch], covers: Mapping[Span, list[str]] | None = None
 ) -> None:
     places = [report.continuation.places.label(stretch.span) for stretch in found]
-    wide = max([20, *map(len, places)])
+    place_columns = max([20, *map(len, places)])
+    indent = " " * (ACTION_COLUMNS + 4)
     for place, stretch in zip(places, found, strict=True):
-        label, colour, _ = LOOKS[stretch.action]
-        size = (
-            f"{stretch.before:,}"
-            if stretch.action == "kept"
-            else f"{stretch.before:,} → {stretch.after:,}"
-        )
-        told = f" {place:<{wide}} {size:>17}  {stretch.rule}  "
-        words = one_line(_words(report, stretch), max(terminal.width() - len(told) - 8, 12))
-        say(f"  {style(f'{label:<6}', fg=colour)}{told}{dim(words)}")
+        lead = f" {place:<{place_columns}} {_size(stretch):>17}  {stretch.rule}  "
+        room = terminal.width() - len(lead) - ACTION_COLUMNS - 2
+        words = one_line(_words(report, stretch), max(room, 12))
+        say(f"  {_label(stretch.action)}{lead}{dim(words)}")
         if stretch.action != "kept":
-            handles = ", ".join(stretch.handles[:3]) + (
-                f" and {len(stretch.handles) - 3} more" if len(stretch.handles) > 3 else ""
-            )
-            recall = f"recall {handles}; " if handles else ""
-            say(
-                dim(
-                    f"{'':<10}{recall}whole again with --window {stretch.returns_at} --reserve "
-                    f"{report.reserved_output}"
-                )
-            )
+            say(dim(indent + _way_back(stretch, report.reserved_output)))
         for line in (covers or {}).get(stretch.span, ()):
-            say(f"{'':<10}{style('│', fg=colour)} {one_line(line, terminal.width() - 12)}")
+            bar_mark = style("│", fg=LOOKS[stretch.action][0])
+            say(f"{indent}{bar_mark} {one_line(line, terminal.width() - len(indent) - 2)}")
+
+
+def _size(stretch: Stretch) -> str:
+    if stretch.action == "kept":
+        return f"{stretch.before:,}"
+    return f"{stretch.before:,} → {stretch.after:,}"
+
+
+def _way_back(stretch: Stretch, reserve: int) -> str:
+    """How to get back what was cut: its handles, and the window at which it is complete."""
+    handles = ", ".join(stretch.handles[:3])
+    if len(stretch.handles) > 3:
+        handles += f" and {len(stretch.handles) - 3} more"
+    recall = f"recall {handles}; " if handles else ""
+    return f"{recall}complete with --window {stretch.returns_at} --reserve {reserve}"
 
 
 def _words(report: Report, stretch: Stretch) -> str:
@@ -368,6 +374,11 @@ def _words(report: Report, stretch: Stretch) -> str:
     return ", ".join(f"{count:,} {role}" for role, count in roles.items())
 
 
+def _label(action: Action) -> str:
+    """The name of an action, in its colour and in a column of its own."""
+    return style(f"{action:<{ACTION_COLUMNS}}", fg=LOOKS[action][0])
+
+
 def _print_mended(report: Report) -> None:
     """Repairs by their rule, each with its first place."""
     by_rule: dict[str, list[Item]] = {}
@@ -376,10 +387,9 @@ def _print_mended(report: Report) -> None:
             by_rule.setdefault(item.rule.partition(": ")[0], []).append(item)
     for rule, mended in by_rule.items():
         place = mended[0].place + (f" and {len(mended) - 1:,} more" if len(mended) > 1 else "")
-        label, colour, _ = LOOKS["repaired"]
         what = mended[0].rule.removeprefix(f"{rule}: ")
         words = one_line(what, max(terminal.width() - len(rule) - 52, 12))
-        say(f"  {style(f'{label:<6}', fg=colour)} {place:<38}  {clean(rule)}  {dim(words)}")
+        say(f"  {_label('repaired')} {place:<36}  {clean(rule)}  {dim(words)}")
 
 
 def _print_hidden(report: Report) -> None:
@@ -388,9 +398,8 @@ def _print_hidden(report: Report) -> None:
     for item in report.items:
         if item.action == "hidden":
             by_rule.setdefault(item.rule, []).append(item.place)
-    label, colour, _ = LOOKS["hidden"]
     for rule, places in by_rule.items():
         told = ", ".join(places[:SHOWN]) + (
             f" and {len(places) - SHOWN:,} more" if len(places) > SHOWN else ""
         )
-        say(f"  {style(f'{label:<6}', fg=colour)} {told:<38}  {clean(rule)}")
+        say(f"  {_label('hidden')} {told:<36}  {clean(rule)}")

@@ -299,7 +299,7 @@ def _take_must(work: Work, units: list[_Unit], must: dict[int, str], free: int) 
             sums[rule] = sums.get(rule, 0) + units[n].cost
         what = ", ".join(f"{rule} {cost:,}" for rule, cost in sums.items())
         raise CannotFit(
-            f"what must be in takes {needed:,} tokens even when shrunk ({what}), and {max(free, 0):,} are left for history; "
+            f"the required messages take {needed:,} tokens even when shrunk ({what}), and {max(free, 0):,} are left for history; "
             "choose a larger window, or lower the reserve, the prompt or the tools"
         )
     return needed

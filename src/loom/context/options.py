@@ -97,7 +97,7 @@ def _check_tokens(name: str, tokens: object) -> None:
     if tokens is None:
         return
     if not isinstance(tokens, int) or isinstance(tokens, bool) or not 0 <= tokens <= MAX_NUMBER:
-        raise ChoiceError(f"{name} must be a number of tokens from 0 on, found {describe(tokens)}")
+        raise ChoiceError(f"{name} must be a number of tokens, 0 or more, found {describe(tokens)}")
 
 
 def _check_sections(given: object, policy: Policy) -> tuple[Section, ...]:

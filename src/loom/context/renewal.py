@@ -339,5 +339,5 @@ def restored(files: Mapping[str, Any]) -> Working:
             try:
                 fields |= asdict(msgspec.convert(files[name], kind))
             except msgspec.ValidationError as error:
-                raise ChoiceError(f"{name} is no working state: {error}; mend or remove it, the others can be read") from None
+                raise ChoiceError(f"{name} is not a working state: {error}; repair or remove it, the others can be read") from None
     return Working(**fields)

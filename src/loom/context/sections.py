@@ -51,7 +51,7 @@ def check_zone(what: str, zone: str, chosen: Policy) -> None:
         return
     right = next((name for name in sorted(known) if to_snake_case(zone) == name or is_one_slip(zone, name)), "")
     if right:
-        raise ChoiceError(f"{what}: no zone is named {zone!r}; the nearest is {right!r}, and a zone of your own needs another name")
+        raise ChoiceError(f"{what}: there is no zone {zone!r}; the nearest is {right!r}, and a zone of your own needs another name")
 
 
 def note_unused_zones(zones: Iterable[str], sections: Sequence[Section], chosen: Policy) -> list[str]:

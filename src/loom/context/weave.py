@@ -531,7 +531,7 @@ def _find_pinned(pins: Sequence[int], given: Conversation, spans: list[Span] | N
     count = spans[-1].stop if spans else 0
     for pin in pins:
         if not 0 <= pin < count:
-            raise ChoiceError(f"pin {pin} is no message of the conversation; there are {count}, counted from 0")
+            raise ChoiceError(f"pin {pin} is not a message of the conversation, which has {count} messages, counted from 0")
     wanted, leading = set(pins), len(spans) - len(given.messages)
     return [n - leading for n, span in enumerate(spans) if n >= leading and not wanted.isdisjoint(range(span.start, span.stop))]
 

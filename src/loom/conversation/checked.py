@@ -199,19 +199,19 @@ def to_snake_case(name: str) -> str:
 def check_number(what: str, given: object, least: int = 0) -> int:
     """A whole number from `least` on that a store can hold."""
     if type(given) is not int or not least <= given <= MAX_NUMBER:
-        raise ChoiceError(f"{what} is a whole number from {least:,} on, found {describe(given)}")
+        raise ChoiceError(f"{what} must be a whole number of at least {least:,}, found {describe(given)}")
     return given
 
 
 def check_text(what: str, given: object) -> str:
     if not isinstance(given, str):
-        raise ChoiceError(f"{what} is a text, found {describe(given)}")
+        raise ChoiceError(f"{what} must be a text, found {describe(given)}")
     return _plain_text(given)
 
 
 def check_flag(what: str, given: object) -> bool:
     if not isinstance(given, bool):
-        raise ChoiceError(f"{what} is true or false, found {describe(given)}")
+        raise ChoiceError(f"{what} must be true or false, found {describe(given)}")
     return given
 
 

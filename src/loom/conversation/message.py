@@ -199,7 +199,7 @@ class Tool(Checked, frozen=True, omit_defaults=True):
     def __post_init__(self) -> None:
         check_fields(self)
         if not self.name.strip():
-            raise ChoiceError("Tool.name: expected the name of a tool, found a text without letters")
+            raise ChoiceError("Tool.name: expected the name of a tool, found a blank text")
         if self.schema and not is_json(self.schema):
             raise ChoiceError(f"Tool.schema: expected the JSON text of a schema, found {describe(self.schema)}")
 

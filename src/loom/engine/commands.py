@@ -134,7 +134,7 @@ class _Hand:
             raise _Refused("PERMISSION_DENIED", message, "→ help lists what you may do")
         for given in (*command.words, *(value for _, value in command.options)):
             if any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in given):
-                raise _Refused("INVALID_SYNTAX", f"{shorten(given)!r} holds letters that cannot be kept")
+                raise _Refused("INVALID_SYNTAX", f"{shorten(given)!r} contains characters that cannot be stored")
         try:
             return self._does[command.name](self, command)
         except Conflict as conflict:
@@ -233,7 +233,7 @@ class _Hand:
             text = command.words[1]
         if len(text) > STASHED:
             raise _Refused(
-                "LIMIT_EXCEEDED", f"a stash holds {STASHED:,} letters at most, found {len(text):,}", "stash a part of it"
+                "LIMIT_EXCEEDED", f"a stash holds at most {STASHED:,} characters, found {len(text):,}", "stash a part of it"
             )
         self._keep("stash", label, Stash(text, shows=tuple(self._shows)))
         return f'stashed "{label}" ({len(text):,} letters)'
@@ -243,7 +243,7 @@ class _Hand:
         path = self._store.trees.path(tree.key, end)
         if not path.holds(begin.seq, begin.depth):
             raise _Refused(
-                "NOT_FOUND", f"node {begin.short_id} is not on the path to {end.short_id}", "→ tree shows what is behind what"
+                "NOT_FOUND", f"node {begin.short_id} is not on the path to {end.short_id}", "→ tree shows which node follows which"
             )
         overlay = read_overlay(path, tree, self._tree.head.mode, {})
         text, handles = digest(overlay, begin.depth, f"{self._session.id} {begin.id} {end.id}")
@@ -317,7 +317,7 @@ class _Hand:
         old = self._node(command.words[0])
         made = self._tree.edit(old.id, command.words[1], agent=self._session.row.agent)
         self._stand(self._tree.session(self._session.row.agent))
-        how = "a version of" if self._tree.head.mode == "buffer" else "a branch beside"
+        how = "a version of" if self._tree.head.mode == "buffer" else "a branch next to"
         return f"wrote [{made.short_id}], {how} [{old.short_id}]"
 
     def _bookmark(self, command: Command) -> str:

@@ -22,10 +22,10 @@ def digest(overlay: Overlay, start: int, place: str, tokens: int = TOKENS) -> tu
     """What a path holds from a depth on, and what its handles stand for; `place` is where it will stand."""
     path, hidden = overlay.path, overlay.hidden
     if len(path) <= start:
-        raise ChoiceError("there is nothing to sum up: the other branch has no messages of its own")
+        raise ChoiceError("there is nothing to summarize: the other branch has no messages of its own")
     shown = _looked_at(overlay, start)
     if not shown:
-        raise ChoiceError("there is nothing to sum up: all messages of the other branch are excluded")
+        raise ChoiceError("there is nothing to summarize: all messages of the other branch are excluded")
     count = gate_counter(None).count_text
     versions = {depth: version.node for depth, version in overlay.versions.items()}
     lines = [(depth, _line(versions.get(depth) or path[depth])) for depth in shown]

@@ -49,10 +49,10 @@ def _fresh_id() -> str:
 def _text_lines(lines: object) -> Iterable[str]:
     """The lines of an export, as a caller gives them."""
     if not isinstance(lines, Iterable) or isinstance(lines, str | bytes | Mapping):
-        raise ChoiceError(f"what is imported is given line by line, found {describe(lines)}; open the file, or split its text")
+        raise ChoiceError(f"an import takes lines of text, found {describe(lines)}; open the file, or split its text")
     for line in lines:
         if not isinstance(line, str):
-            raise ChoiceError(f"a line of an import is a text, found {describe(line)}")
+            raise ChoiceError(f"a line of an import must be a text, found {describe(line)}")
         yield line
 
 
@@ -162,7 +162,7 @@ class Loom(Home):
     def import_tree(self, tree: Tree) -> tuple[LoomTree, int]:
         """Bring in a tree from elsewhere, and how many of its nodes were not here yet. Bringing it again adds what is new."""
         if not isinstance(tree, Tree):
-            raise ChoiceError(f"a tree to be imported is a Tree, found {describe(tree)}; read_trees makes them from files")
+            raise ChoiceError(f"import_tree takes a Tree, found {describe(tree)}; read_trees reads trees from files")
         stored, made = import_tree(self, tree)
         return LoomTree(self, stored), made
 

@@ -83,7 +83,7 @@ def search(
     """
     wanted = _parsed(query)
     if limit < 1:
-        raise ChoiceError(f"a search finds at least 1 message, found a limit of {limit}")
+        raise ChoiceError(f"the limit of a search must be at least 1, found {limit}")
     shown, count, length = frozenset(shown), 0, 0
     postings: list[_Posting] = []
     asked: set[str] = set()
@@ -146,11 +146,11 @@ def _parsed(query: object) -> _Query:
     if not isinstance(query, str) or not query.strip():
         raise ChoiceError(f"a search needs words to look for, found {describe(query)}")
     if len(query) > LONGEST:
-        raise ChoiceError(f"a search takes {LONGEST} characters, found {len(query):,}; look for the words that tell most")
+        raise ChoiceError(f"a search takes at most {LONGEST} characters, found {len(query):,}; use only the most specific words")
     phrases = tuple(dict.fromkeys(phrase for pair in _PHRASE.findall(query) for phrase in pair if phrase.strip()))
     found = sorted(words(query))
     if not found and not phrases:
-        raise ChoiceError(f"there are no words in {shorten(query)!r}; put signs in quotes to find them as they are")
+        raise ChoiceError(f"there are no words in {shorten(query)!r}; put symbols in quotes to find them exactly")
     names = [name for _, _, name in find(_PHRASE.sub(" ", query))] + [word for word in found if _is_half(word)]
     exact = dict.fromkeys((*map(_bounded, names), *map(re.escape, phrases)))
     patterns = tuple((len(found) + n, re.compile(pattern)) for n, pattern in enumerate(exact))

@@ -147,7 +147,7 @@ class Session(Written):
         refusal = read_overflow(overflow) if overflow is not None else None
         if overflow is not None and refusal is None:
             raise ChoiceError(
-                f"that is no refusal of a request as too long: {shorten(error_text(overflow), 500)}; mend what it says"
+                f"this error does not say that the request was too long: {shorten(error_text(overflow), 500)}; fix what it reports"
             ) from (overflow if isinstance(overflow, BaseException) else None)
         pinned, included = _names("pins", pins), _names("include", include)
         check_flag("preview", preview)
@@ -315,7 +315,7 @@ class Session(Written):
             return
         planned = self._planned(when="whole")
         if planned is None:
-            raise ChoiceError(f"session {self.id} is too short to be summed up: nothing stands before its last messages")
+            raise ChoiceError(f"session {self.id} is too short for a summary: there is nothing before its last messages")
         self._store.summaries.add(self.row, planned.end, summed(planned, text, BY_PERSON), self._home.now())
         self.told("compressed", path="given", reason="written by a person", messages=planned.stop)
 
@@ -733,14 +733,14 @@ def _generation(answer: Answer, choice: int) -> str:
 
 def _names(what: str, given: object) -> tuple[str, ...]:
     if not isinstance(given, list | tuple) or not all(isinstance(name, str) for name in given):
-        raise ChoiceError(f"{what} is a list of nodes by their names, found {describe(given)}")
+        raise ChoiceError(f"{what} must be a list of node ids, found {describe(given)}")
     return tuple(given)
 
 
 def check_sources(given: object) -> tuple[Source, ...]:
     """What an answer is made from besides its path, as a caller gives it."""
     if not isinstance(given, list | tuple) or not all(isinstance(source, Source) for source in given):
-        raise ChoiceError(f"sources are a list of Source values, found {describe(given)}")
+        raise ChoiceError(f"sources must be a list of Source values, found {describe(given)}")
     return tuple(given)
 
 

@@ -97,7 +97,7 @@ class Snapshots:
         try:
             return _write(place, generation or new_generation(handoff), files, ours)
         except OSError as error:
-            raise StoreError(f"{place} {_told(error)}; the last snapshot stands") from error
+            raise StoreError(f"{place} {_told(error)}; the last snapshot was not changed") from error
 
     def read(self, session: str) -> tuple[Working, Handoff] | None:
         """The last snapshot, if there is one."""
@@ -140,7 +140,7 @@ def new_generation(handoff: Handoff) -> str:
 def folder_name(name: str) -> str:
     """A name as that of a folder: other names give other folders, also where capitals do not count, and none leads elsewhere."""
     if not name:
-        raise ChoiceError("a session without an id has no folder; give the id of a kept session")
+        raise ChoiceError("a session without an id has no folder; give the id of a stored session")
     data = name.encode(errors="surrogatepass")
     quoted = "".join(chr(byte) if _PLAIN.match(chr(byte)) else f"%{byte:02x}" for byte in data)
     if _DEVICE.fullmatch(quoted):

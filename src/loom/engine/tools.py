@@ -140,7 +140,7 @@ def _does(session: Remembers, call: ToolCall) -> str:
         case "acknowledge_event":
             return _acknowledge(session, _given(call, _AcknowledgeEvent))
         case _:
-            raise ChoiceError(f"{shorten(call.name)!r} is none of Loom's tools; they are {', '.join(_TOOLS)}")
+            raise ChoiceError(f"{shorten(call.name)!r} is not a tool of Loom; its tools are {', '.join(_TOOLS)}")
 
 
 def _given(call: ToolCall, takes: type[_Given]) -> _Given:
@@ -158,14 +158,14 @@ def _given(call: ToolCall, takes: type[_Given]) -> _Given:
 def _recall(session: Remembers, asked: _Recall) -> str:
     handle = "~" + asked.handle.strip().removeprefix("~")
     if not _HANDLE.fullmatch(handle):
-        raise ChoiceError(f"{shorten(asked.handle)!r} is no handle; handles look like {SAMPLE}, and search_context finds them")
+        raise ChoiceError(f"{shorten(asked.handle)!r} is not a handle; handles look like {SAMPLE}, and search_context finds them")
     try:
         text, hidden = session.recall_shown(handle, plain=True)
     except ChoiceError as error:
         raise ChoiceError(f"{error}; search_context finds messages, and their handles, by what they say") from None
     start = asked.start or 0
     if start and start >= len(text):
-        raise ChoiceError(f"{handle} has {len(text):,} characters, and none at {start:,}; recall it without `from` to begin anew")
+        raise ChoiceError(f"{handle} has {len(text):,} characters, and none at {start:,}; recall it without `from` to start again")
     end = _end(text, start, asked.tokens or RECALL_TOKENS)
     if not start and end == len(text):
         return (text or "(an empty text)") + _hidden_note(hidden)

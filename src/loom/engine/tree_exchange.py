@@ -99,7 +99,7 @@ def _check(tree: Tree) -> None:
     wrong = tree.wrong_choice()
     if wrong is not None:
         choice = tree.chosen[wrong]
-        raise ChoiceError(f"tree {shorten(tree.id)!r}: {shorten(choice.version)!r} is no version of {shorten(choice.node)!r}")
+        raise ChoiceError(f"tree {shorten(tree.id)!r}: {shorten(choice.version)!r} is not a version of {shorten(choice.node)!r}")
     for n, node in enumerate(tree.nodes):
         if node.response:
             check_kept_answer(node.response, f"nodes[{n}].response")

@@ -97,7 +97,7 @@ class LoomTree:
         if own is None and self._store.sessions.on_tree(self.stored.row, "", importing=True):
             raise ChoiceError(f"tree {self.id} is still being imported, or its import was cut short; import its file again")
         if own is None:
-            raise ChoiceError(f"tree {self.id} has no session that is in use; loom session list --archived shows those put away")
+            raise ChoiceError(f"tree {self.id} has no active session; loom session list --archived shows the archived ones")
         scope, identity = replace(self._home.scope, agent=name), self._home.fresh_id()
         made = self._store.sessions.join_as(scope, own, identity, self._home.now())
         return Session(self._home, made, lasting=True).told("forked", origin=own.id)
@@ -252,7 +252,7 @@ class LoomTree:
         parent, marks = self._parent(old), self.marks(old)
         message = _rewritten(old, old.message, text, self._role(session), session.row.agent)
         if message.parts == old.message.parts:
-            raise ChoiceError(f"message {old.short_id} says just that; give another text")
+            raise ChoiceError(f"message {old.short_id} already has this text; give another one")
         self._check_live(parent)
         session.commit()
         if self.head.mode == "dialogue" or marks.edge_mark.edge == "annotation":
@@ -324,7 +324,7 @@ class LoomTree:
         found = self.node(node)
         above = self._pruned_at(self._parent(found))
         if above:
-            raise ChoiceError(f"node {found.short_id} was pruned with {above}, which stands above it; restore {above}")
+            raise ChoiceError(f"node {found.short_id} was pruned with {above}, which is above it; restore {above}")
         self._turn(node, "pruned", False, agent)
         return len(self.below(found))
 
@@ -591,7 +591,7 @@ class LoomTree:
         if node is not None and (pruned := self._pruned_at(node)):
             told = "is pruned" if pruned == node.short_id else f"was pruned with {pruned}"
             raise ChoiceError(
-                f"node {node.short_id} {told}, and nothing behind it is read; restore {pruned}, or go to another node"
+                f"node {node.short_id} {told}, and nothing after it is read; restore {pruned}, or switch to another node"
             )
 
 

@@ -140,7 +140,7 @@ class Written:
         is the text that was not committed.
         """
         if not isinstance(message, Message):
-            raise ChoiceError(f"what is written is a Message, found {describe(message)}")
+            raise ChoiceError(f"expected a Message, found {describe(message)}")
         if seen is not None:
             check_number("when the writer last looked", seen)
         draft = Draft(message, gate_counter(None).count_message(message), check_name("generation", generation))
@@ -184,7 +184,7 @@ class Written:
     def draft(self, text: str) -> None:
         """What stands at the end of the document and is not committed; "" for nothing. It is, when an answer comes."""
         if self._store.trees.head(self.row.tree).head.mode != "buffer":
-            raise ChoiceError(f"session {self.id} is on a tree in dialogue mode, where nothing is uncommitted; append a message")
+            raise ChoiceError(f"session {self.id} is on a tree in dialogue mode, which has no drafts; append a message")
         self._keep_states(text_values("buffer", "", check_text("what is drafted", text)))
 
     @property

@@ -152,7 +152,7 @@ class IndexFile:
         try:
             yield
         except apsw.BusyError as error:
-            raise StoreError(f"the index is not kept for now: another program holds {self._path}") from error
+            raise StoreError(f"the index is not saved for now: another program has locked {self._path}") from error
         except (apsw.Error, OSError) as error:
             line = str(error).partition("\n")[0].removeprefix(f"{type(error).__name__}: ")
             raise StoreError(

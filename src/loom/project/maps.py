@@ -228,7 +228,7 @@ def find_root(root: "str | PathLike[str]") -> Path:
     except (ValueError, OSError):  # no system has such a name
         found = False
     if not found:
-        raise ChoiceError(f"{root} is no folder; give the root of a project")
+        raise ChoiceError(f"{root} is not a folder; give the root folder of a project")
     return folder
 
 

@@ -132,7 +132,7 @@ def _batches(lines: Iterable[str]) -> Iterator[tuple[First, list[tuple[int, Line
     if first is None:
         raise TranscriptError("line 1: there is nothing to import")
     if not ended:
-        raise TranscriptError(f"line {number}: the file was cut short behind this line; export it again, or fetch all of it")
+        raise TranscriptError(f"line {number}: the file ends too early, after this line; export it again, or fetch all of it")
     yield first, batch
 
 
@@ -196,7 +196,7 @@ class _Intake:
         what = f"the {line.kind} {line.name!r}" if line.name else f"the {line.kind}"
         settled = _decode(number, what, line.data, settings.KINDS.get(line.kind, Any))
         if isinstance(settled, Agent) and settled.name != line.name:
-            raise TranscriptError(f"line {number}: {what} calls itself {settled.name!r}")
+            raise TranscriptError(f"line {number}: {what} has the name {settled.name!r}")
         return (tenant, project, line.kind, line.name, line.data, line.author, line.updated)
 
     def _settled_in(self, number: int, line: SettingLine) -> tuple[str, str]:
@@ -387,11 +387,11 @@ class _Section:
                 f"line {coming.number}: session {coming.id} was purged here, and a purge is final; import it into another project"
             )
         if (tree, whose) != (self._tree.key, agent):
-            raise coming.diverge(coming.number, "it is another session of the same id")
+            raise coming.diverge(coming.number, "another session here has the same id")
         if coming.updated > updated or (coming.status == "purged") != (status == "purged"):
             raise coming.diverge(coming.number, "the file is newer")
         if coming.updated == updated and coming.cursor and not self._is_on_path(writer, coming.cursor, cursor):
-            raise coming.diverge(coming.number, "it stands at another message")
+            raise coming.diverge(coming.number, "the session here is at another message")
 
     def _is_on_path(self, writer: Writer, name: str, cursor: int | None) -> bool:
         end = nodes.get(writer, self._tree.key, cursor) if cursor is not None else None
@@ -580,18 +580,20 @@ def check_session(number: int, line: SessionLine) -> None:
     head = line.head
     words = (line.states, line.asides, line.cursor, line.title, line.calibration, head.system, head.tools, head.settings)
     if line.status == "purged" and any(words):
-        raise TranscriptError(f"line {number}: session {line.id} was purged, and something of it is left")
+        raise TranscriptError(f"line {number}: session {line.id} was purged, but the file still has content of it")
     if head.messages:
         raise TranscriptError(f"line {number}: session {line.id} has messages beside its nodes")
     if head.max_output is not None and not 0 < head.max_output <= _MOST_TOKENS:
-        raise TranscriptError(f"line {number}: session {line.id} asks for answers of {head.max_output} tokens")
+        raise TranscriptError(f"line {number}: session {line.id} sets a largest answer of {head.max_output} tokens")
     for aside in (*line.asides, *(Aside("", message) for message in head.system)):
         if aside.message.role in SPEAKERS:
             raise TranscriptError(f"line {number}: session {line.id} has system text of the role {aside.message.role}")
         _prove(number, "system text", check_message, aside.message)
     for seen in line.calibration.models if line.calibration else ():
         if not LOWEST <= seen.ratio <= HIGHEST or not 0 < seen.reports <= _MOST_TOKENS:
-            raise TranscriptError(f"line {number}: session {line.id} has learnt of {shorten(seen.model)!r} what no report can say")
+            raise TranscriptError(
+                f"line {number}: session {line.id} has a calibration for {shorten(seen.model)!r} that no usage can give"
+            )
 
 
 def _prove(number: int, what: str, check: Callable[..., None], *given: object) -> None:
@@ -605,7 +607,7 @@ def _states(kinds: StateKinds, number: int, line: SessionLine) -> tuple[list[Sta
     """What a session has at hand, and the nodes that it names. What belongs to one store only is left behind."""
     states = [state for state in line.states if state.kind not in LOCAL]
     if len({(state.kind, state.name) for state in states}) < len(states):
-        raise TranscriptError(f"line {number}: session {line.id} has something at hand twice")
+        raise TranscriptError(f"line {number}: session {line.id} has the same state twice")
     named: list[str] = []
     for state in states:
         try:
@@ -613,7 +615,7 @@ def _states(kinds: StateKinds, number: int, line: SessionLine) -> tuple[list[Sta
             named += read_state(kinds, state.kind, state.name, state.data)[1]
         except REFUSED as error:
             raise TranscriptError(
-                f"line {number}: the {shorten(state.kind)} that session {line.id} has at hand cannot be read: {error}"
+                f"line {number}: the {shorten(state.kind)} of session {line.id} cannot be read: {error}"
             ) from None
     newest = max((int(state.data) for state in states if state.kind == "recalled"), default=0)
     return list(begin_epochs_anew(states, newest)), named
@@ -665,7 +667,7 @@ def _has_words(record: RecordEntry) -> bool:
 def _verify(number: int, line: NodeLine, tree: str) -> None:
     """That a node is what its id says. The words of a tombstone are gone, so of that only the form can be looked at."""
     if (line.body.role if line.body else line.role) not in ROLES:
-        raise TranscriptError(f"line {number}: neither a message nor what is left of a purged one")
+        raise TranscriptError(f"line {number}: neither a message nor the record of a purged message")
     try:
         _check("generation", line.generation)
     except ChoiceError as error:
@@ -674,10 +676,8 @@ def _verify(number: int, line: NodeLine, tree: str) -> None:
         _prove(number, f"node {shorten(line.short_id)}", check_message, line.body)
         identity = node_id(tree, line.after, line.body, line.generation)
         if identity != line.id:
-            raise TranscriptError(
-                f"line {number}: what it says does not belong to its id {line.id}, but to {identity}; it was changed"
-            )
+            raise TranscriptError(f"line {number}: the content does not match its id {line.id}, but {identity}; it was changed")
     elif not is_node_id(line.id) or not line.role or any(_has_words(record) for record in line.records):
-        raise TranscriptError(f"line {number}: neither a message nor what is left of a purged one")
+        raise TranscriptError(f"line {number}: neither a message nor the record of a purged message")
     if not is_short_id(line.short_id, line.id):
         raise TranscriptError(f"line {number}: {line.short_id!r} cannot be a short name of {line.id}")

@@ -75,10 +75,10 @@ def place(reader: Reader, tree: int, seq: int) -> Node:
 def find(reader: Reader, tree: int, name: str) -> Node:
     """The node of this id, short id, or beginning of an id that no other has."""
     if not isinstance(name, str):
-        raise ChoiceError(f"a node is named by a text, found {describe(name)}; give its id, or at least 4 letters of it")
+        raise ChoiceError(f"a node id must be a text, found {describe(name)}; give an id, or at least its first 4 characters")
     letters = name.removeprefix(VERSION)
     if not is_one_line(name):  # no database could look for it
-        raise ChoiceError(f"there is no node {shorten(name)!r} in this tree; give an id, or at least 4 letters of it")
+        raise ChoiceError(f"there is no node {shorten(name)!r} in this tree; give an id, or at least its first 4 characters")
     rows = reader.all(f"SELECT {COLUMNS} FROM nodes WHERE tree = {TREE} AND local = $2", tree, letters)
     if not rows and len(letters) >= 4:
         low, high = VERSION + letters, VERSION + letters + "~"
@@ -86,10 +86,10 @@ def find(reader: Reader, tree: int, name: str) -> Node:
             f"SELECT {COLUMNS} FROM nodes WHERE tree = {TREE} AND id >= $2 AND id < $3 ORDER BY id LIMIT 3", tree, low, high
         )
     if not rows:
-        raise ChoiceError(f"there is no node {shorten(name)!r} in this tree; give an id, or at least 4 letters of it")
+        raise ChoiceError(f"there is no node {shorten(name)!r} in this tree; give an id, or at least its first 4 characters")
     if len(rows) > 1:
         told = ", ".join(row[2] for row in rows)
-        raise ChoiceError(f"{shorten(name)!r} begins several nodes ({told}); give more letters")
+        raise ChoiceError(f"{shorten(name)!r} matches several nodes ({told}); give more characters")
     return to_node(rows[0])
 
 

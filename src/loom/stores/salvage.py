@@ -62,7 +62,7 @@ class LeftOut:
             more = f" and {len(self.things) - _NAMED} more" if len(self.things) > _NAMED else ""
             raise StoreError(
                 f"the store is damaged, and {len(self.things)} of its things could not be exported: "
-                f"{'; '.join(self.things[:_NAMED])}{more}. The rest was written and can be imported; loom doctor says more"
+                f"{'; '.join(self.things[:_NAMED])}{more}. The rest was written and can be imported; loom doctor shows the damage"
             )
 
 

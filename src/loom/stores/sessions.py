@@ -41,7 +41,8 @@ def check_name(what: str, name: object) -> str:
     """A name that both databases can hold, on one line."""
     if not isinstance(name, str) or plain(name) != name:
         raise ChoiceError(
-            f"a {what} is a text of at most {LONGEST_NAME} letters, without line breaks or controls, found {shorten(repr(name))}"
+            f"a {what} must be a text of at most {LONGEST_NAME} characters, without line breaks or control characters, found "
+            f"{shorten(repr(name))}"
         )
     return name
 
@@ -592,7 +593,7 @@ def _find(reader: Reader, scope: Scope, name: str) -> Row:
         )
     if len(rows) > 1:
         raise ChoiceError(
-            f"{shorten(name)!r} begins several sessions ({', '.join(str(row[1]) for row in rows)}); give more letters"
+            f"{shorten(name)!r} matches several sessions ({', '.join(str(row[1]) for row in rows)}); give more characters"
         )
     return rows[0]
 

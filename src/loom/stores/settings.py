@@ -32,7 +32,7 @@ class Settings:
     def known_agent(self, scope: Scope, name: str) -> Agent:
         found = self.agent(scope, name)
         if found is None:
-            raise ChoiceError(f"there is no agent {shorten(name)!r} in project {scope.project!r}; loom tree agent NAME makes one")
+            raise ChoiceError(f"there is no agent {shorten(name)!r} in project {scope.project!r}; loom tree agent NAME creates one")
         return found
 
     def agents(self, scope: Scope) -> list[Agent]:

@@ -234,7 +234,8 @@ class SqliteDatabase:
                 raise self.explain(error) from error
         if blocked:
             raise StoreError(
-                f"{self.address}: somebody is reading what was deleted, so its log still holds it; let them finish and try again"
+                f"{self.address}: another process is reading deleted data, so the log still contains it; let it finish and try "
+                "again"
             )
 
     def close(self) -> None:

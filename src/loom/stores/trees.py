@@ -81,7 +81,9 @@ class Trees:
         if not rows:
             raise ChoiceError(f"there is no tree {shorten(name)!r} in project {scope.project!r}; loom tree list shows them")
         if len(rows) > 1:
-            raise ChoiceError(f"{shorten(name)!r} begins several trees ({', '.join(row[3] for row in rows)}); give more letters")
+            raise ChoiceError(
+                f"{shorten(name)!r} matches several trees ({', '.join(row[3] for row in rows)}); give more characters"
+            )
         return _to_tree(rows[0])
 
     def find_titled(self, scope: Scope, title: str) -> list[StoredTree]:
@@ -124,13 +126,11 @@ class Trees:
             living = "SELECT count(*), sum(CASE WHEN status = 'purged' THEN 0 ELSE 1 END) FROM sessions WHERE tree = $1"
             held = writer.first_row(living, tree.key)
             if held and held[0] and not held[1]:
-                raise ChoiceError(
-                    f"all sessions of tree {tree.id} were purged, and nothing more can be said of it; make another tree"
-                )
+                raise ChoiceError(f"all sessions of tree {tree.id} were purged, so it cannot be changed; create another tree")
             before = tree_of(writer, tree)
             head = replace(head or before.head, full_title="") if title is not None else head
             if head is not None and head.mode != before.head.mode:
-                raise ChoiceError(f"tree {tree.id} is in {before.head.mode} mode, which cannot be changed; make another tree")
+                raise ChoiceError(f"tree {tree.id} is in {before.head.mode} mode, which cannot be changed; create another tree")
             writer.all(
                 "UPDATE trees SET title = coalesce($2, title), data = coalesce($3, data) WHERE key = $1",
                 tree.key,

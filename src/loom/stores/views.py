@@ -155,7 +155,7 @@ class Views:
             depth = writer.first_row("SELECT depth FROM nodes WHERE tree = $1 AND seq = $2", row.tree.key, node)
             if depth is None or not Path(OpenTransaction(writer), path.tree, path.end).holds(node, depth[0]):
                 raise ChoiceError(
-                    f"the epoch before was on another branch than session {row.id} stands on; switch back to it first"
+                    f"the previous epoch was on another branch than the one session {row.id} is on; switch back first"
                 )
             record = views[number]
             again = replace(record, of=number, undone=True, epoch=replace(record.epoch, number=newest + 1))
@@ -338,7 +338,7 @@ _SESSIONS_OF = "SELECT key, cursor FROM sessions WHERE tree = $1 AND agent = $2 
 def check_free(reader: Reader, tree: int, handles: Mapping[str, Kept]) -> None:
     """That each of these handles stands for what is kept under it, and for nothing else in the tree."""
     for handle in _clashes(reader, tree, handles):
-        raise ChoiceError(f"{handle} stands for something else in this tree already; word it a little differently and try again")
+        raise ChoiceError(f"{handle} already stands for something else in this tree; change the text slightly and try again")
 
 
 def _clashes(reader: Reader, tree: int, handles: Mapping[str, Kept]) -> Iterator[str]:
@@ -514,7 +514,7 @@ class _Screen:
             reasons = ["excluded"]
         self.count = 0
         for reason in filter(None, reasons):
-            raise ChoiceError(f"what was left out under {handle!r} is {reason} by now and stays hidden")
+            raise ChoiceError(f"what was left out under {handle!r} is now {reason} and stays hidden")
 
     def _why_named(self, name: str) -> str:
         try:

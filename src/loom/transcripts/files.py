@@ -84,10 +84,11 @@ def unpack_file(path: Path) -> Path:
                 out.write(piece)
                 if out.tell() > MAX_UNPACKED:
                     raise TranscriptError(
-                        f"{path} holds more than {MAX_UNPACKED // 2**20} MiB, the most that is unpacked; unpack it and read that"
+                        f"{path} holds more than {MAX_UNPACKED // 2**20} MiB, the limit for unpacking; unpack it and read the "
+                        "result"
                     )
     except (OSError, EOFError, zlib.error) as error:
-        raise TranscriptError(f"{path} is packed with gzip and broken: {error}") from None
+        raise TranscriptError(f"{path} is a damaged gzip file: {error}") from None
     return held
 
 
@@ -132,7 +133,7 @@ def raw_lines(path: Path) -> Iterator[tuple[int, bytes]]:
         while line := file.readline(MAX_DOCUMENT + 1):
             number += 1
             if len(line) > MAX_DOCUMENT:
-                raise TranscriptError(f"{path}, line {number}: longer than {MAX_DOCUMENT // 2**20} MiB, the most a line may have")
+                raise TranscriptError(f"{path}, line {number}: longer than {MAX_DOCUMENT // 2**20} MiB, the limit for a line")
             if not line.isspace():
                 yield number, line
 
@@ -158,8 +159,8 @@ def document(path: Path) -> Any:
     size = path.stat().st_size
     if size > MAX_DOCUMENT:
         raise TranscriptError(
-            f"{path} is one JSON document of {size / 2**20:,.0f} MiB; the most that is read whole is {MAX_DOCUMENT // 2**20} MiB. "
-            "Write it as JSON lines, one message or one run a line"
+            f"{path} is one JSON document of {size / 2**20:,.0f} MiB; the limit for one document is {MAX_DOCUMENT // 2**20} MiB. "
+            "Write it as JSON lines, one message or one run in each line"
         )
     return parse(path, path.read_bytes().removeprefix(codecs.BOM_UTF8), "")
 
@@ -169,12 +170,12 @@ def parse(path: Path, text: bytes, where: str) -> Any:
         value = from_json(text)
         return _whole_characters(value) if b"\\ud" in text or b"\\uD" in text else value
     except RecursionError:
-        raise TranscriptError(f"{path}{', ' + where if where else ''}: not whole JSON: nested too deeply") from None
+        raise TranscriptError(f"{path}{', ' + where if where else ''}: not valid JSON: nested too deeply") from None
     except UnicodeDecodeError as error:
         raise TranscriptError(f"{path}{', ' + where if where else ''}: not UTF-8 at byte {error.start}; save it as UTF-8") from None
     except ValueError as error:
         place = where or _place(error)
-        raise TranscriptError(f"{path}{', ' + place if place else ''}: not whole JSON: {_reason(error)}") from None
+        raise TranscriptError(f"{path}{', ' + place if place else ''}: not valid JSON: {_reason(error)}") from None
 
 
 def _whole_characters(value: Any) -> Any:

@@ -142,7 +142,7 @@ def _find(asked: Asked, path: Path) -> _Findings:
     reason = "what is pruned changed" if len(overlay.path) < len(path) else "the first request on this path"
     path = overlay.path
     if path.end is None:
-        raise CannotFit(f"there is nothing to send: {'; '.join(overlay.notes)}; restore it, or stand at another node")
+        raise CannotFit(f"there is nothing to send: {'; '.join(overlay.notes)}; restore it, or switch to another node")
     head = head_of(row, style, overlay, store.sessions.on_path(row, path) if style.document else row.asides)
     options = replace(asked.options, document=style.document, ending=style.buffer)
     if not style.document:
