@@ -32,7 +32,7 @@ VAGUE_WORDS = frozenset(
     same seen sent short shown shut some sooner spent spoken stands stood such sunk taken taught than
     that there these this those thought told torn understood whole within worn woven written""".split()  # noqa: SIM905
 )
-EXCUSED_NAMES = frozenset({"Carried", "Unfinished"})  # a value of the domain, and an error
+EXCUSED_NAMES = frozenset({"Carried", "Thought", "Unfinished"})  # values of the domain, and an error
 
 
 class Place(NamedTuple):

@@ -15,15 +15,15 @@ def decoded(text: str) -> Agent:
 
 def test_a_human_may_do_everything_and_a_model_nothing_by_default() -> None:
     human, model = Agent(name="ann", kind="human"), Agent(name="opus")
-    assert human.allowed == set(PERMISSIONS)
+    assert human.granted_permissions == set(PERMISSIONS)
     assert human.loom_aware
-    assert model.allowed == frozenset()
+    assert model.granted_permissions == frozenset()
     assert not model.loom_aware
 
 
 def test_what_is_granted_outranks_the_kind() -> None:
-    assert Agent(name="guest", kind="human", permissions=()).allowed == frozenset()
-    assert Agent(name="helper", permissions=("loom_aware", "doc_read")).allowed == {"loom_aware", "doc_read"}
+    assert Agent(name="guest", kind="human", permissions=()).granted_permissions == frozenset()
+    assert Agent(name="helper", permissions=("loom_aware", "doc_read")).granted_permissions == {"loom_aware", "doc_read"}
     assert Agent(name="helper", permissions=("loom_aware",)).loom_aware
     assert not Agent(name="reader", permissions=("doc_read",)).loom_aware
 
@@ -81,5 +81,5 @@ closed = st.permutations(PERMISSIONS).flatmap(
 @given(st.builds(Agent, name=st.text(), window=st.none() | st.integers(1, 2**40), permissions=st.none() | closed))
 def test_agents_come_back_from_json(agent: Agent) -> None:
     assert decoded(msgspec.json.encode(agent).decode()) == agent
-    assert {REQUIRES[p] for p in agent.allowed if p in REQUIRES} <= agent.allowed
+    assert {REQUIRES[p] for p in agent.granted_permissions if p in REQUIRES} <= agent.granted_permissions
     assert hash(agent) == hash(decoded(msgspec.json.encode(agent).decode()))

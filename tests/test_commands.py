@@ -17,11 +17,11 @@ from loom.conversation.commands import (
     Mistake,
     Spec,
     Thought,
+    describe_mistake,
     help_text,
     may_use,
     parse_commands,
-    quoted,
-    told,
+    quote_word,
 )
 from loom.errors import ChoiceError
 from tests.shared import examples
@@ -276,7 +276,7 @@ def test_code_on_a_line_of_its_own_is_no_fence() -> None:
     ("written", "meant"),
     [
         ('"plain"', "plain"),
-        (r'"a \"quoted\" word"', 'a "quoted" word'),
+        (r'"a \"quote_word\" word"', 'a "quote_word" word'),
         (r'"C:\\dir\\name"', r"C:\dir\name"),
         (r'"one\ntwo\tthree"', "one\ntwo\tthree"),
         (r'"\\n is not a line break"', r"\n is not a line break"),
@@ -310,11 +310,11 @@ def test_a_word(written: str, meant: str) -> None:
 @example("a\u2028b\x85c\x0bd")
 @settings(max_examples=examples(200))
 def test_a_quoted_text_comes_back(text: str) -> None:
-    assert "\n" not in quoted(text)
-    command = one(f"→ stash {quoted(text)} {quoted(text)}\n")
+    assert "\n" not in quote_word(text)
+    command = one(f"→ stash {quote_word(text)} {quote_word(text)}\n")
     assert isinstance(command, Command)
     assert command.words == (text, text)
-    pinned = one(f"→ pin stash:{quoted(text + '.')}")
+    pinned = one(f"→ pin stash:{quote_word(text + '.')}")
     assert isinstance(pinned, Command)
     assert pinned.option("stash") == text + "."
 
@@ -468,7 +468,7 @@ def test_any_answer_can_be_read(answer: str) -> None:
             assert item.source in answer
             assert item.source.startswith("→")
         if isinstance(item, Mistake):
-            assert told(item)
+            assert describe_mistake(item)
 
 
 @given(answers)
@@ -528,7 +528,7 @@ def test_a_megabyte_of_the_same_is_read_at_once(piece: str) -> None:
     text, [mistake] = parse_commands("→ tree depth:" + piece * (MEGABYTE // len(piece)))
     assert text == ""
     assert isinstance(mistake, Mistake)
-    assert len(told(mistake)) < 200
+    assert len(describe_mistake(mistake)) < 200
     assert process_time() - began < 5
 
 
@@ -536,8 +536,10 @@ def test_a_megabyte_of_the_same_is_read_at_once(piece: str) -> None:
 
 
 def test_a_mistake_is_told_with_its_hint_if_it_has_one() -> None:
-    assert told(Mistake("NOT_FOUND", "there is no node [xyz9]")) == "✗ NOT_FOUND: there is no node [xyz9]"
-    assert told(Mistake("CONFLICT", "somebody was faster", "→ tree")) == "✗ CONFLICT: somebody was faster\n  hint: → tree"
+    assert describe_mistake(Mistake("NOT_FOUND", "there is no node [xyz9]")) == "✗ NOT_FOUND: there is no node [xyz9]"
+    assert (
+        describe_mistake(Mistake("CONFLICT", "somebody was faster", "→ tree")) == "✗ CONFLICT: somebody was faster\n  hint: → tree"
+    )
 
 
 def test_help_lists_the_commands_that_an_agent_may_use() -> None:
@@ -599,4 +601,4 @@ def test_a_form_begins_with_the_name_and_shows_every_option(spec: Spec) -> None:
 
 def test_all_codes_can_be_told() -> None:
     codes: tuple[Code, ...] = ("PERMISSION_DENIED", "CROSS_TREE", "MODEL_ERROR")
-    assert [told(Mistake(code, "no")) for code in codes] == [f"✗ {code}: no" for code in codes]
+    assert [describe_mistake(Mistake(code, "no")) for code in codes] == [f"✗ {code}: no" for code in codes]

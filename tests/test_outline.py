@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from loom.conversation.outline import LEVELS, Line, Sizes, Twig, outline, sizes
+from loom.conversation.outline import LEVELS, OutlineLine, OutlineNode, Sizes, outline, sizes
 from loom.conversation.tree import Edge, Flags
 from tests.shared import examples
 
@@ -17,9 +17,9 @@ LEAST = 7  # lines that the root, the cursor and their folds may take, however f
 SPARE = 4  # lines that are left where the next node would take more, with its folds
 
 
-def tree(*nodes: str) -> list[Twig]:
+def tree(*nodes: str) -> list[OutlineNode]:
     """Nodes as "name parent …": the words that follow are an edge, `bookmarked` or `pruned`. `-` has no parent."""
-    twigs: list[Twig] = []
+    twigs: list[OutlineNode] = []
     keys: dict[str, int] = {}
     for key, words in enumerate(map(str.split, nodes)):
         name, parent, *rest = words
@@ -27,7 +27,7 @@ def tree(*nodes: str) -> list[Twig]:
         keys[name] = key
         edges: list[Edge] = [edge for edge in ("annotation", "version") if edge in rest]
         twigs.append(
-            Twig(
+            OutlineNode(
                 key=key,
                 parent=above,
                 short_id=name,
@@ -40,7 +40,7 @@ def tree(*nodes: str) -> list[Twig]:
     return twigs
 
 
-def key_of(twigs: Sequence[Twig], name: str) -> int:
+def key_of(twigs: Sequence[OutlineNode], name: str) -> int:
     return next(twig.key for twig in twigs if twig.short_id == name)
 
 
@@ -49,12 +49,12 @@ def run(names: str, start: int, count: int, parent: str) -> list[str]:
     return [f"{names}{n} {parent if n == start else f'{names}{n - 1}'}" for n in range(start, start + count)]
 
 
-def text(lines: Sequence[Line]) -> str:
+def text(lines: Sequence[OutlineLine]) -> str:
     """A picture: a fold as how many nodes, of how many branches, from where to where."""
     return "\n".join(line.lead + (_fold(line) if line.twig is None else line.twig.short_id) for line in lines)
 
 
-def _fold(line: Line) -> str:
+def _fold(line: OutlineLine) -> str:
     first, last = line.names
     return f"{line.folded} ({line.branches}) {first}" + (f"–{last}" if last else "")
 
@@ -386,22 +386,23 @@ def test_a_chat_of_100_000_messages_is_drawn_without_recursion() -> None:
     assert sizes(twigs) == Sizes(nodes=100_000, branches=1, depth=100_000, annotations=0, versions=0)
 
 
-def straight(count: int) -> list[Twig]:
-    return [Twig(key=n, parent=n - 1 if n else None, short_id=f"n{n}", role="user") for n in range(count)]
+def straight(count: int) -> list[OutlineNode]:
+    return [OutlineNode(key=n, parent=n - 1 if n else None, short_id=f"n{n}", role="user") for n in range(count)]
 
 
-def bushy(count: int) -> list[Twig]:
+def bushy(count: int) -> list[OutlineNode]:
     """A branch for every ten nodes, each from a node a third of the way back."""
     return [
-        Twig(key=n, parent=(n - 1 if n % 10 else n * 2 // 3) if n else None, short_id=f"n{n}", role="user") for n in range(count)
+        OutlineNode(key=n, parent=(n - 1 if n % 10 else n * 2 // 3) if n else None, short_id=f"n{n}", role="user")
+        for n in range(count)
     ]
 
 
-def fan(count: int) -> list[Twig]:
-    return [Twig(key=n, parent=0 if n else None, short_id=f"n{n}", role="user") for n in range(count)]
+def fan(count: int) -> list[OutlineNode]:
+    return [OutlineNode(key=n, parent=0 if n else None, short_id=f"n{n}", role="user") for n in range(count)]
 
 
-def work(twigs: list[Twig], **given: Any) -> int:
+def work(twigs: list[OutlineNode], **given: Any) -> int:
     """How many lines of code a picture takes: the same each time, as a clock is not."""
     done = 0
 
@@ -436,16 +437,16 @@ def test_10_000_nodes_in_1_000_branches_take_few_steps_each() -> None:
 
 
 @st.composite
-def trees(draw: st.DrawFn) -> list[Twig]:
+def trees(draw: st.DrawFn) -> list[OutlineNode]:
     """Trees that mostly go straight on, with forks, remarks, versions, several roots, bookmarks and pruned branches."""
     edges: st.SearchStrategy[Edge] = st.sampled_from(["continuation", "continuation", "continuation", "annotation", "version"])
     node = st.tuples(st.integers(0, 9), edges, st.integers(0, 9))
-    twigs: list[Twig] = []
+    twigs: list[OutlineNode] = []
     for key, (back, edge, flag) in enumerate(draw(st.lists(node, max_size=60))):
         parent = None if not key or back == 9 else max(0, key - 1 - max(0, back - 3))
         pruned = flag == 8 or (parent is not None and twigs[parent].pruned)
         flags = Flags(bookmarked=flag == 9, pruned=flag == 8)
-        twigs.append(Twig(key=key, parent=parent, short_id=f"n{key}", role="user", edge=edge, flags=flags, pruned=pruned))
+        twigs.append(OutlineNode(key=key, parent=parent, short_id=f"n{key}", role="user", edge=edge, flags=flags, pruned=pruned))
     return twigs
 
 
@@ -455,9 +456,9 @@ options = st.fixed_dictionaries(
 )
 
 
-def within(twigs: list[Twig], root: int | None) -> dict[int, Twig]:
+def within(twigs: list[OutlineNode], root: int | None) -> dict[int, OutlineNode]:
     """The nodes that hang on a root, with it; all if there is none."""
-    kept: dict[int, Twig] = {}
+    kept: dict[int, OutlineNode] = {}
     for twig in twigs:
         if root is None or twig.key == root or twig.parent in kept:
             kept[twig.key] = twig
@@ -466,7 +467,7 @@ def within(twigs: list[Twig], root: int | None) -> dict[int, Twig]:
 
 @settings(max_examples=examples(50))
 @given(trees(), options)
-def test_every_node_is_a_line_or_in_exactly_one_fold(twigs: list[Twig], given: dict[str, Any]) -> None:
+def test_every_node_is_a_line_or_in_exactly_one_fold(twigs: list[OutlineNode], given: dict[str, Any]) -> None:
     lines = outline(twigs, **given)
     nodes = within(twigs, given.get("root"))
     drawn = [line.twig.key for line in lines if line.twig]
@@ -477,7 +478,7 @@ def test_every_node_is_a_line_or_in_exactly_one_fold(twigs: list[Twig], given: d
 
 @settings(max_examples=examples(50))
 @given(trees(), options)
-def test_parents_are_drawn_before_children(twigs: list[Twig], given: dict[str, Any]) -> None:
+def test_parents_are_drawn_before_children(twigs: list[OutlineNode], given: dict[str, Any]) -> None:
     places = {line.twig.key: place for place, line in enumerate(outline(twigs, **given)) if line.twig}
     for key in places:
         above = twigs[key].parent
@@ -488,7 +489,7 @@ def test_parents_are_drawn_before_children(twigs: list[Twig], given: dict[str, A
 
 @settings(max_examples=examples(50))
 @given(trees(), options)
-def test_a_picture_keeps_to_its_lines_and_its_width(twigs: list[Twig], given: dict[str, Any]) -> None:
+def test_a_picture_keeps_to_its_lines_and_its_width(twigs: list[OutlineNode], given: dict[str, Any]) -> None:
     lines = outline(twigs, **given)
     if given["lines"] is not None:
         assert len(lines) <= max(given["lines"], LEAST)
@@ -498,7 +499,7 @@ def test_a_picture_keeps_to_its_lines_and_its_width(twigs: list[Twig], given: di
 
 @settings(max_examples=examples(50))
 @given(trees(), options, numbers)
-def test_more_lines_show_more(twigs: list[Twig], given: dict[str, Any], lines: int) -> None:
+def test_more_lines_show_more(twigs: list[OutlineNode], given: dict[str, Any], lines: int) -> None:
     some, more = (
         {line.twig.key for line in outline(twigs, **given | {"lines": limit}) if line.twig} for limit in (lines, lines + 5)
     )
@@ -507,14 +508,14 @@ def test_more_lines_show_more(twigs: list[Twig], given: dict[str, Any], lines: i
 
 @settings(max_examples=examples(50))
 @given(trees(), options)
-def test_only_the_depth_makes_a_fold_of_one_node(twigs: list[Twig], given: dict[str, Any]) -> None:
+def test_only_the_depth_makes_a_fold_of_one_node(twigs: list[OutlineNode], given: dict[str, Any]) -> None:
     if given.pop("depth", None) is None:
         assert all(line.folded != 1 for line in outline(twigs, **given))
 
 
 @settings(max_examples=examples(50))
 @given(trees(), options)
-def test_the_cursor_and_its_root_are_always_shown(twigs: list[Twig], given: dict[str, Any]) -> None:
+def test_the_cursor_and_its_root_are_always_shown(twigs: list[OutlineNode], given: dict[str, Any]) -> None:
     lines = outline(twigs, **given)
     nodes = within(twigs, given.get("root"))
     way = []
@@ -532,7 +533,7 @@ def test_the_cursor_and_its_root_are_always_shown(twigs: list[Twig], given: dict
 
 @settings(max_examples=examples(50))
 @given(trees(), options)
-def test_leaves_are_lines_or_counted_in_a_fold(twigs: list[Twig], given: dict[str, Any]) -> None:
+def test_leaves_are_lines_or_counted_in_a_fold(twigs: list[OutlineNode], given: dict[str, Any]) -> None:
     lines = outline(twigs, **given)
     nodes = within(twigs, given.get("root"))
     continued = {twig.parent for twig in nodes.values() if twig.edge == "continuation"}
@@ -549,7 +550,7 @@ def test_leaves_are_lines_or_counted_in_a_fold(twigs: list[Twig], given: dict[st
 
 @settings(max_examples=examples(50))
 @given(trees())
-def test_a_whole_picture_can_be_read_back(twigs: list[Twig]) -> None:
+def test_a_whole_picture_can_be_read_back(twigs: list[OutlineNode]) -> None:
     lines = outline(twigs, lines=None)
     assume(all(line.twig for line in lines))
     above: dict[int, int] = {}  # the node that what stands in a column follows

@@ -18,7 +18,7 @@ from loom.budget.counting import (
     graphemes,
     is_over_context_budget,
 )
-from loom.budget.profiles import Estimated, Exact, Profile, profile
+from loom.budget.profiles import EstimatedText, Exact, Profile, profile
 from loom.budget.tokenizers import tokenizer
 from loom.conversation.message import Carried, Media, Message, Opaque, Reasoning, Text, Tool, ToolCall, ToolResult
 from loom.dialects import openai
@@ -117,7 +117,7 @@ def test_everything_that_travels_is_counted(model: str, richer: Message) -> None
 
 
 def test_a_message_is_measured_once() -> None:
-    counter = Counter(Profile(name="probe", text=Estimated()))
+    counter = Counter(Profile(name="probe", text=EstimatedText()))
     measured: list[str] = []
     counter._measure = lambda text: measured.append(text) or 1  # type: ignore[func-returns-value]
     again = Message("user", (Text("Add error handling"),))

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from loom.budget.media import (
     CLAUDE,
     CLAUDE_HIGH_RESOLUTION,
-    Each,
     Flat,
+    FlatImageTokens,
     MediaRule,
     Patches,
     Squares,
@@ -85,7 +85,7 @@ def test_later_models_of_openai_see_images_as_they_are(size: tuple[int, int] | N
 def test_google_counts_squares() -> None:
     assert image_tokens((384, 384), Squares()) == 258
     assert image_tokens((960, 540), Squares()) == 516
-    assert image_tokens((4032, 3024), Each(1120)) == 1120
+    assert image_tokens((4032, 3024), FlatImageTokens(1120)) == 1120
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_google_counts_squares() -> None:
         ("gpt-5.4", Patches(multiplier=1.2, most=10_000, most_high=2500)),
         ("gpt-6-astra", Patches(multiplier=1.2, most=30_000, most_high=2500)),
         ("ft:gpt-4o:acme::id", FOUR_O),
-        ("google/gemini-3-pro-preview", Each(1120)),
+        ("google/gemini-3-pro-preview", FlatImageTokens(1120)),
         ("llama3:8b", CLAUDE),
         ("", CLAUDE),
     ],
@@ -155,7 +155,14 @@ def test_damaged_heads_raise_nothing(head: bytes, cut: int) -> None:
 
 @given(st.integers(1, 20_000), st.integers(1, 20_000))
 def test_no_size_costs_more_than_an_unknown_one(width: int, height: int) -> None:
-    rules: list[MediaRule] = [FOUR_O, Patches(multiplier=1.62), CLAUDE, CLAUDE_HIGH_RESOLUTION, media_rule("gpt-5.5"), Each(1120)]
+    rules: list[MediaRule] = [
+        FOUR_O,
+        Patches(multiplier=1.62),
+        CLAUDE,
+        CLAUDE_HIGH_RESOLUTION,
+        media_rule("gpt-5.5"),
+        FlatImageTokens(1120),
+    ]
     for rule in rules:
         assert 0 < image_tokens((width, height), rule) <= image_tokens(None, rule)
 
@@ -210,7 +217,7 @@ def test_the_pages_of_a_pdf_are_counted(pages: int, compressed: bool) -> None:
     document = Media("file", "data", pdf(pages, compressed), "application/pdf")
     assert media_tokens(document, CLAUDE) == pages * (3000 + 1568)
     assert media_tokens(document, Squares()) == pages * 258
-    assert media_tokens(document, Each(1120)) == pages * 560
+    assert media_tokens(document, FlatImageTokens(1120)) == pages * 560
 
 
 def test_a_pdf_whose_page_objects_are_hidden_is_counted_by_its_tree() -> None:

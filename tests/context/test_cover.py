@@ -16,7 +16,7 @@ from loom.context.caches import SHARED
 from loom.context.cover import Indexes, cover
 from loom.context.policy import policy
 from loom.context.report import LEFT_OUT
-from loom.conversation.growing import Recent
+from loom.conversation.growing import RecentHistories
 from loom.conversation.handles import to_lines
 from loom.conversation.message import Message, Text
 from loom.errors import ChoiceError
@@ -155,7 +155,7 @@ def said(count: int, text: str = "") -> tuple[Message, ...]:
 
 
 def test_the_longest_beginning_is_lent_and_to_one_at_a_time() -> None:
-    recent: Recent[Noted] = Recent(4, 100)
+    recent: RecentHistories[Noted] = RecentHistories(4, 100)
     for count in (2, 5, 9):
         recent.put(Noted(said(count)))
     found = recent.take(said(7))
@@ -171,8 +171,8 @@ def test_the_longest_beginning_is_lent_and_to_one_at_a_time() -> None:
 
 
 def test_only_the_newest_are_kept_and_not_what_is_too_large() -> None:
-    few: Recent[Noted] = Recent(3, 100)
-    small: Recent[Noted] = Recent(100, 100)
+    few: RecentHistories[Noted] = RecentHistories(3, 100)
+    small: RecentHistories[Noted] = RecentHistories(100, 100)
     for number in range(20):
         few.put(Noted(said(1, f"{number}:")))
         small.put(Noted(said(1, f"{number}:"), 40))

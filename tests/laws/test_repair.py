@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from loom.conversation.message import Carried, Conversation, Message, Opaque, Reasoning, Text, ToolCall, ToolResult
 from loom.dialects import DIALECTS, WIRES
-from loom.dialects.repair import UNANSWERED, Mender, Repaired, Seen, repair, restore_ids, sound_calls
+from loom.dialects.repair import UNANSWERED, Mender, RepairedConversation, SeenHistories, repair, restore_ids, sound_calls
 from loom.errors import WireError
 from tests import strategies as our
 from tests.shared import examples
@@ -190,7 +190,7 @@ def test_a_history_that_grows_is_mended_as_if_it_had_not_been_seen_before(histor
     whole = Conversation(messages=tuple(history), system=(Message("system", (Text(system),)),))
     lengths = [*range(0, len(history), step), len(history)]
     anew = [repair(replace(whole, messages=whole.messages[:length])) for length in lengths]
-    seen = Seen()
+    seen = SeenHistories()
     grown = [repair(replace(whole, messages=whole.messages[:length]), seen) for length in lengths]
     assert grown == anew
     for each in grown:
@@ -203,7 +203,7 @@ def test_histories_that_part_are_mended_each_for_itself() -> None:
     ends = [[Message("tool", (ToolResult("a", (Text(text),)),))] * 2 for text in ("R1", "R2")]
     conversations = [Conversation(messages=(*begin, *end[:length])) for length in range(3) for end in ends]
     expected = [repair(conversation) for conversation in conversations]
-    seen = Seen()
+    seen = SeenHistories()
     for _ in range(2):
         assert [repair(conversation, seen) for conversation in conversations] == expected
 
@@ -215,7 +215,7 @@ def test_threads_that_mend_the_same_history_do_not_disturb_each_other() -> None:
         history.append(Message("tool", (ToolResult(f"c{n % 50}", (Text(f"R{n}"),)),)))
     conversations = [Conversation(messages=tuple(history[:length])) for length in range(1, len(history))]
     expected = [repair(conversation) for conversation in conversations]
-    seen = Seen()
+    seen = SeenHistories()
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(lambda conversation: repair(conversation, seen), conversations)) == expected
 
@@ -228,9 +228,9 @@ def test_of_a_history_that_grows_only_what_is_new_is_mended() -> None:
             Message("assistant", (ToolCall(f"c{n}", "f", "{}"),)),
             Message("tool", (ToolResult(f"c{n}", (Text("R"),)),)),
         ]
-    seen = Seen()
+    seen = SeenHistories()
     lengths = range(600, len(history))
-    made: list[Repaired] = [repair(Conversation(messages=tuple(history[:length])), seen) for length in lengths]
+    made: list[RepairedConversation] = [repair(Conversation(messages=tuple(history[:length])), seen) for length in lengths]
     for before, after in pairwise(made):
         kept = before.conversation.messages[:-2]
         assert all(one is other for one, other in zip(kept, after.conversation.messages, strict=False)), "nothing is made twice"

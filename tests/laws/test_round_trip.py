@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loom.conversation.canonical import ordered
+from loom.conversation.canonical import to_sorted_json
 from loom.conversation.message import Conversation, Media, Part, Text
 from loom.dialects import DIALECTS, WIRES
 from tests import strategies as our
@@ -19,10 +19,10 @@ from tests.shared import AGENTS, FIXTURES, examples, needs_shared
 @given(data=st.data())
 def test_any_request_is_written_as_it_was_read(name: str, data: st.DataObject) -> None:
     wire = data.draw(our.WIRE_REQUESTS[name])
-    before = ordered(wire)
+    before = to_sorted_json(wire)
     rendered = DIALECTS[name].render(DIALECTS[name].parse(wire))
-    assert ordered(rendered.wire) == before
-    assert ordered(wire) == before, "parsing must not change what it was given"
+    assert to_sorted_json(rendered.wire) == before
+    assert to_sorted_json(wire) == before, "parsing must not change what it was given"
     assert rendered.losses == ()
 
 
@@ -31,7 +31,7 @@ def test_any_request_is_written_as_it_was_read(name: str, data: st.DataObject) -
 def test_what_we_render_reads_back_as_the_same_request(conversation: Conversation) -> None:
     for dialect in WIRES:
         wire = dialect.render(conversation).wire
-        assert ordered(dialect.render(dialect.parse(wire)).wire) == ordered(wire)
+        assert to_sorted_json(dialect.render(dialect.parse(wire)).wire) == to_sorted_json(wire)
 
 
 @pytest.mark.parametrize("path", sorted(FIXTURES.glob("wire_*.json")), ids=lambda path: path.stem)
@@ -39,14 +39,14 @@ def test_requests_of_real_clients_are_written_as_they_were_read(path) -> None:
     wire = json.loads(path.read_text())
     name = "anthropic" if "wire_cc" in path.name else "responses"
     rendered = DIALECTS[name].render(DIALECTS[name].parse(wire))
-    assert ordered(rendered.wire) == ordered(wire)
+    assert to_sorted_json(rendered.wire) == to_sorted_json(wire)
 
 
 @needs_shared
 def test_shared_transcripts_are_written_as_they_were_read() -> None:
     for path in AGENTS.glob("trail_*.json"):
         wire = json.loads(path.read_text())
-        assert ordered(DIALECTS["openai"].render(DIALECTS["openai"].parse(wire)).wire) == ordered(wire)
+        assert to_sorted_json(DIALECTS["openai"].render(DIALECTS["openai"].parse(wire)).wire) == to_sorted_json(wire)
 
 
 STAND_IN = re.compile(r"\[(image|audio|file)\b.*\]")

@@ -19,7 +19,7 @@ from loom import Loom, LoomError, Message, Session, Text
 from loom.conversation.agents import Agent
 from loom.conversation.handles import mint
 from loom.conversation.identity import node_id
-from loom.conversation.tree import Chosen, Flags, Source, TreeHead, TreeNode
+from loom.conversation.tree import ChosenVersion, Flags, Source, TreeHead, TreeNode
 from loom.engine.aware import memory_of, memory_text
 from loom.engine.trees import LoomTree
 from loom.errors import Diverged, StoreError, TranscriptError
@@ -561,7 +561,7 @@ def test_a_version_that_a_tree_file_brings_of_a_message_that_is_here_is_refused(
         with pytest.raises(Diverged, match="another version of a message that others here read"):
             loom.import_tree(replace(file, nodes=(*file.nodes, version)))
         assert loom.export_tree(letter.id) == file
-        chosen = replace(file, chosen=(Chosen(file.nodes[0].id, file.nodes[0].id),))
+        chosen = replace(file, chosen=(ChosenVersion(file.nodes[0].id, file.nodes[0].id),))
         loom.import_tree(chosen)
         assert loom.export_tree(letter.id) == file, "and no version is chosen for who is here"
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from msgspec.structs import replace
 
 from loom import Loom, Message, Text, read_trees, write_trees
-from loom.conversation.tree import Chosen, Flags, Link, Tree, TreeHead, TreeNode
+from loom.conversation.tree import ChosenVersion, Flags, Link, Tree, TreeHead, TreeNode
 from loom.errors import ChoiceError, LoomError, StoreError, WireError
 from loom.stores.doctor import examine
 from loom.transcripts.loom_tree import trees
@@ -248,7 +248,7 @@ def test_a_tree_made_by_hand_is_proved_too(loom: Loom) -> None:
     tree.say("Dear Anna, ")
     value = loom.export_tree(tree.id)
     with pytest.raises(ChoiceError, match="'x' is not a version of 'y'"):
-        loom.import_tree(replace(value, id="other", chosen=(Chosen("y", "x"),)))
+        loom.import_tree(replace(value, id="other", chosen=(ChosenVersion("y", "x"),)))
     wrong = replace(value.nodes[0], response="nothing")
     with pytest.raises(WireError, match="response"):
         loom.import_tree(replace(value, id="other", nodes=(wrong,)))

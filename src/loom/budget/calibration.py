@@ -9,7 +9,7 @@ LOWEST, HIGHEST = 0.5, 2.0
 _MEMORY = 20
 
 
-class Observed(Struct, frozen=True):
+class ModelRatio(Struct, frozen=True):
     """The running ratio of reported to counted tokens of one model, and from how many reports."""
 
     model: str
@@ -20,7 +20,7 @@ class Observed(Struct, frozen=True):
 class Calibration(Struct, frozen=True):
     """What is known of each model; an immutable value that `observe` makes anew."""
 
-    models: tuple[Observed, ...] = ()
+    models: tuple[ModelRatio, ...] = ()
 
     def ratio(self, model: str) -> float:
         """What counts for this model are to be multiplied by; 1.0 where nothing was reported yet."""
@@ -32,9 +32,9 @@ def observe(calibration: Calibration, model: str, *, counted: int, reported: int
     if counted <= 0 or not LOWEST <= reported / counted <= HIGHEST:
         return calibration
     sample = reported / counted
-    before = next((seen for seen in calibration.models if seen.model == model), Observed(model, sample, 0))
+    before = next((seen for seen in calibration.models if seen.model == model), ModelRatio(model, sample, 0))
     weight = 1 / min(before.reports + 1, _MEMORY)
     # Rounded, so that the same reports give the same bytes on every machine.
-    after = Observed(model, round(before.ratio + (sample - before.ratio) * weight, 6), before.reports + 1)
+    after = ModelRatio(model, round(before.ratio + (sample - before.ratio) * weight, 6), before.reports + 1)
     others = [seen for seen in calibration.models if seen.model != model]
     return Calibration(tuple(sorted([*others, after], key=lambda seen: seen.model)))

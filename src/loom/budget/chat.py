@@ -30,7 +30,7 @@ def as_message(value: Message | Mapping[str, Any]) -> Message:
         role=cast(Role, role) if role in _ROLES else "user",
         parts=tuple(parts),
         author=str(value.get("name") or "") if role != "tool" else "",
-        carried=_carried({key: held for key, held in value.items() if key not in _READ and held}, listed),
+        carried=_carry_rest({key: held for key, held in value.items() if key not in _READ and held}, listed),
     )
 
 
@@ -48,7 +48,7 @@ def as_tool(value: Tool | Mapping[str, Any]) -> Tool:
     return Tool(name=_text_of(body, "name"), description=_text_of(body, "description"), schema=schema)
 
 
-def _carried(fields: dict[str, Any], listed: bool) -> Carried | None:
+def _carry_rest(fields: dict[str, Any], listed: bool) -> Carried | None:
     """What else a dictionary says, as far as it is JSON, and whether its content was a list."""
     try:
         kept = to_json(fields) if fields else ""

@@ -19,11 +19,12 @@ from loom.budget.chat import as_message, as_tool
 from loom.budget.estimate import estimate_tokens
 from loom.budget.fields import field_tokens, json_tokens, sealed_tokens, settings_tokens
 from loom.budget.media import PLACEHOLDER_TOKENS, media_tokens
-from loom.budget.profiles import SEEDS, Characters, Estimated, Exact, Profile, profile_for
+from loom.budget.profiles import SEEDS, Characters, EstimatedText, Exact, Profile, profile_for
 from loom.budget.tokenizers import tokenizer
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.checked import checks_arguments
 from loom.conversation.message import Carried, Media, Message, Opaque, Part, Reasoning, Text, Tool, ToolCall, ToolResult
+from loom.conversation.parts import walk_parts
 
 # Enough for the longest sessions in use to be counted twice for the price of once.
 REMEMBERED = 131_072
@@ -46,14 +47,14 @@ class Counter:
 
     def count_text(self, text: str) -> int:
         """Tokens of a text on its own; 0 for none."""
-        return self._corrected(self._measure(text)) if text else 0
+        return self._apply_ratio(self._measure(text)) if text else 0
 
     def count_message(self, message: Message) -> int:
         """Tokens of a message with its frame."""
         key = hash(message)
         known = self._known.get(key)
         if known is None:
-            known = self._corrected(_message_tokens(message, self.profile, self._measure))
+            known = self._apply_ratio(_message_tokens(message, self.profile, self._measure))
             if len(self._known) >= self._remember:
                 # The oldest eighth goes at once: forgetting one by one would cost a step per message for ever after.
                 for old in list(islice(self._known, max(1, self._remember // 8))):
@@ -67,15 +68,15 @@ class Counter:
 
     def count_tools(self, tools: Iterable[Tool]) -> int:
         """Tokens of tool definitions: name, description and schema of each."""
-        return sum(self._corrected(_tool_tokens(tool, self.profile, self._measure)) for tool in tools)
+        return sum(self._apply_ratio(_tool_tokens(tool, self.profile, self._measure)) for tool in tools)
 
     def count_settings(self, settings: Carried | None) -> int:
         """Tokens of what a request says beside messages and tools: the answer's schema, a prediction, and the like."""
         if "opaque" not in self.profile.fields:
             return 0
-        return self._corrected(settings_tokens(settings, self._measure))
+        return self._apply_ratio(settings_tokens(settings, self._measure))
 
-    def _corrected(self, tokens: int) -> int:
+    def _apply_ratio(self, tokens: int) -> int:
         return tokens if self.ratio == 1.0 else ceil(tokens * self.ratio)
 
 
@@ -84,12 +85,12 @@ def counter_for(model: str | None = None, *, ratio: float = 1.0) -> Counter:
     return Counter(profile_for(model), ratio=ratio)
 
 
-def _measure(text: Exact | Estimated | Characters) -> Callable[[str], int]:
+def _measure(text: Exact | EstimatedText | Characters) -> Callable[[str], int]:
     match text:
         case Exact(encoding):
             # Looked up at each call: the vocabulary loads when the first text is counted, not when a counter is made.
             return lambda counted: tokenizer(encoding)(counted)
-        case Estimated():
+        case EstimatedText():
             return estimate_tokens
         case Characters():
             return lambda counted: _divide(_length(counted, text), text)
@@ -182,11 +183,7 @@ def _inner(parts: Iterable[Text | Media | Opaque], profile: Profile) -> Iterator
 
 
 def _media(message: Message) -> Iterator[Media]:
-    for part in message.parts:
-        if isinstance(part, Media):
-            yield part
-        elif isinstance(part, ToolResult):
-            yield from (inner for inner in part.parts if isinstance(inner, Media))
+    return (part for part in walk_parts(message.parts) if isinstance(part, Media))
 
 
 def _media_tokens(media: Media, profile: Profile, measure: Callable[[str], int]) -> int:
@@ -214,12 +211,8 @@ def _listed_tokens(message: Message, profile: Profile) -> int:
 
 def _carried_tokens(message: Message, measure: Callable[[str], int]) -> int:
     """What travels beside the words: fields of one wire, pieces that only it understands, and what is sealed."""
-    tokens = _message_field_tokens(message, measure)
-    for part in message.parts:
-        tokens += _beside_part(part, measure)
-        if isinstance(part, ToolResult):
-            tokens += sum([_beside_part(inner, measure) for inner in part.parts])
-    return tokens
+    parts = [_beside_part(part, measure) for part in walk_parts(message.parts)]
+    return _message_field_tokens(message, measure) + sum(parts)
 
 
 def _message_field_tokens(message: Message, measure: Callable[[str], int]) -> int:

@@ -61,7 +61,14 @@ class _Accents(dict[int, str]):
     """Folds each letter beyond a to z into the one that stands for its block in the table of cuts."""
 
     def __missing__(self, code: int) -> str:
-        fold = chr(code) if code < 0x80 else "\x01" if code < 0x100 else "\x02" if code < 0x300 else "\x03"
+        if code < 0x80:
+            fold = chr(code)
+        elif code < 0x100:
+            fold = "\x01"
+        elif code < 0x300:
+            fold = "\x02"
+        else:
+            fold = "\x03"
         self[code] = fold
         return fold
 

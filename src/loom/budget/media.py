@@ -84,13 +84,13 @@ class Squares(Struct, frozen=True, tag="squares"):
     """Google, "Understand and count tokens": 258 for an image within 384 pixels, else 258 for each square of 768 pixels."""
 
 
-class Each(Struct, frozen=True, tag="each"):
+class FlatImageTokens(Struct, frozen=True, tag="each"):
     """So much for every image. Google, "Media resolution", from Gemini 3 on: 1,120 tokens at the resolution that is the default."""
 
     tokens: int
 
 
-MediaRule = Flat | Tiles | Patches | Squares | Each
+MediaRule = Flat | Tiles | Patches | Squares | FlatImageTokens
 
 CLAUDE = Patches(multiplier=1.0, most=1568, side=28, edge=1568)
 CLAUDE_HIGH_RESOLUTION = Patches(multiplier=1.0, most=4784, side=28, edge=2576)
@@ -110,7 +110,7 @@ RULES: tuple[tuple[str, MediaRule], ...] = (
     (r"gpt-[6-9]", Patches(multiplier=1.2, most=30_000, most_high=2500)),
     (r"gpt-5", Tiles(base=70, tile=140)),
     (r"computer-use", Tiles(base=65, tile=129)),
-    (r"gemini-([3-9]|\d\d)", Each(1120)),
+    (r"gemini-([3-9]|\d\d)", FlatImageTokens(1120)),
     (r"gemini|gemma", Squares()),
     (r"claude-(opus-4[-.][7-9]|[a-z]+-[5-9]|fable|mythos)", CLAUDE_HIGH_RESOLUTION),
     (r"claude", CLAUDE),
@@ -156,7 +156,7 @@ def _sized_tokens(media: Media, rule: MediaRule) -> int:
 def image_tokens(size: tuple[int, int] | None, rule: MediaRule, *, detail: str = "") -> int:
     """Tokens of an image of a size in pixels; the most the rule can give where the size is not known."""
     match rule:
-        case Flat(tokens) | Each(tokens):
+        case Flat(tokens) | FlatImageTokens(tokens):
             return tokens
         case Tiles(base, tile):
             if detail == "low":
@@ -294,7 +294,7 @@ def _page_tokens(rule: MediaRule) -> int:
     match rule:
         case Squares():
             return _GOOGLE_PAGE_TOKENS
-        case Each():
+        case FlatImageTokens():
             return _GEMINI_3_PAGE_TOKENS
     return _PAGE_TEXT_TOKENS + image_tokens(None, rule, detail="high")
 

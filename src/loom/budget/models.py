@@ -56,7 +56,7 @@ class Figures(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tru
     cache_write: float | None = None
 
 
-class Model(Struct, frozen=True, kw_only=True):
+class ModelFacts(Struct, frozen=True, kw_only=True):
     """A model and its figures. `known` is false where nothing but the default window could be said."""
 
     name: str
@@ -73,14 +73,14 @@ class Model(Struct, frozen=True, kw_only=True):
 Overrides = Mapping[str, Figures]
 
 
-def model(name: str | None, overrides: Overrides | None = None) -> Model:
+def model(name: str | None, overrides: Overrides | None = None) -> ModelFacts:
     """The model of this name; the user's figures win over the pinned ones, and those over the snapshot's."""
     names = list(_spellings(name or ""))
     found = [figures for table in (overrides or {}, _pins(), _snapshot()) if (figures := _first(table, names))]
     merged: dict[str, Any] = {}
     for figures in reversed(found):
         merged |= {key: value for key, value in structs.asdict(figures).items() if value is not None}
-    return Model(
+    return ModelFacts(
         name=name or "unknown",
         encoding=encoding_for(name or ""),
         known=bool(found),
@@ -104,7 +104,7 @@ def model_limit(name: str | None, overrides: Overrides | None = None) -> int:
     return model(name, overrides).window
 
 
-def cost(priced: Model, prompt: int, completion: int, cached: int = 0, written: int = 0) -> float:
+def cost(priced: ModelFacts, prompt: int, completion: int, cached: int = 0, written: int = 0) -> float:
     """Dollars for an answer; `prompt` counts all tokens read, of which some came from a cache or were written to one."""
     plain = priced.input or 0.0
     read = plain if priced.cache_read is None else priced.cache_read

@@ -19,7 +19,7 @@ class Exact(Struct, frozen=True, tag="exact"):
     encoding: str
 
 
-class Estimated(Struct, frozen=True, tag="estimated"):
+class EstimatedText(Struct, frozen=True, tag="estimated"):
     """Estimated by script and shape, see `estimate.py`."""
 
 
@@ -41,7 +41,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     """`per_*` are tokens; `per_message_characters` and `per_tool_characters` join the characters before they are divided."""
 
     name: str
-    text: Exact | Estimated | Characters
+    text: Exact | EstimatedText | Characters
     fields: tuple[Field, ...] = EVERYTHING
     media: MediaRule = Flat(0)
     per_message: int = 0
@@ -84,7 +84,7 @@ def profile_for(model: str | None) -> Profile:
     encoding = encoding_for(name)
     return Profile(
         name=encoding or "estimate",
-        text=Exact(encoding) if encoding else Estimated(),
+        text=Exact(encoding) if encoding else EstimatedText(),
         media=media_rule(name),
         per_message=4,
         per_call=8,

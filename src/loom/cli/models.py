@@ -13,7 +13,7 @@ from loom.budget.models import (
     OVERRIDES_FILE,
     OVERRIDES_VARIABLE,
     Figures,
-    Model,
+    ModelFacts,
     find,
     read_overrides,
 )
@@ -90,13 +90,13 @@ def models(name: str | None, as_json: bool) -> None:
         )
 
 
-def to_report(found: Model, names: tuple[str, ...]) -> dict[str, Any]:
+def to_report(found: ModelFacts, names: tuple[str, ...]) -> dict[str, Any]:
     report = asdict(found)
     report["tokenizer"] = report.pop("encoding") or None
     return report | {"names": list(names[:SHOWN]), "more": max(len(names) - SHOWN, 0)}
 
 
-def print_model(found: Model) -> None:
+def print_model(found: ModelFacts) -> None:
     say(style(found.name, bold=True))
     say(f"  window      {found.window:>11,} tokens")
     if found.max_output is not None:

@@ -131,7 +131,7 @@ def _changed(
     described = replace(before, **changes)
     if not (allow or deny):
         return described
-    granted: set[str] = set() if "all" in deny else set(described.allowed)
+    granted: set[str] = set() if "all" in deny else set(described.granted_permissions)
     granted |= set(PERMISSIONS) if "all" in allow else set(allow)
     granted -= set(deny)
     permissions: tuple[Permission, ...] = tuple(each for each in PERMISSIONS if each in granted)
@@ -148,7 +148,7 @@ def _told(agent: Agent) -> str:
 
 
 def _granted(agent: Agent) -> list[str]:
-    return [each for each in PERMISSIONS if each in agent.allowed]
+    return [each for each in PERMISSIONS if each in agent.granted_permissions]
 
 
 def _agent_report(agent: Agent) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from loom.cli.terminal import (
 from loom.cli.tree_look import ROOM, marks_of, speaker, words_of
 from loom.cli.tree_node import show_node
 from loom.conversation.canonical import to_json
-from loom.conversation.outline import Line, Sizes, Twig, outline, sizes
+from loom.conversation.outline import OutlineLine, OutlineNode, Sizes, outline, sizes
 from loom.engine.loom import Loom
 from loom.engine.trees import LoomTree, Step
 from loom.errors import ChoiceError
@@ -135,7 +135,7 @@ def _print_draft(drafted: str) -> None:
 def print_tree(
     loom: Loom,
     tree: LoomTree,
-    twigs: list[Twig],
+    twigs: list[OutlineNode],
     here: int | None,
     lines: int | None = LINES,
     depth: int | None = None,
@@ -182,7 +182,7 @@ def _print_head(loom: Loom, tree: LoomTree, size: Sizes) -> None:
     say()
 
 
-def _drawn(line: Line, read: dict[int, Node]) -> str:
+def _drawn(line: OutlineLine, read: dict[int, Node]) -> str:
     if line.twig is None:
         return dim(
             line.lead
@@ -211,7 +211,7 @@ def _drawn(line: Line, read: dict[int, Node]) -> str:
     )
 
 
-def _folded(line: Line) -> str:
+def _folded(line: OutlineLine) -> str:
     """`14 more, k3mq to zz41`."""
     first, last = line.names
     branches = f" in {line.branches:,} branches" if line.branches > 1 else ""
@@ -221,7 +221,9 @@ def _folded(line: Line) -> str:
 # As JSON
 
 
-def _tree_report(loom: Loom, tree: LoomTree, twigs: list[Twig], here: int | None) -> dict[str, Any]:
+def _tree_report(
+    loom: Loom, tree: LoomTree, twigs: list[OutlineNode], here: int | None
+) -> dict[str, Any]:
     read = tree.read([twig.key for twig in twigs])
     short_id = {twig.key: twig.short_id for twig in twigs}
     standing = loom.store.trees.sessions_on(tree.stored.row.key)

@@ -4,7 +4,7 @@ from loom.budget.estimate import forget_pieces
 from loom.context.anchors import forget_names
 from loom.context.cover import Indexes
 from loom.dialects.parsed import ParsedLists
-from loom.dialects.repair import Seen
+from loom.dialects.repair import SeenHistories
 
 CACHE_BYTES = 256_000_000  # about how much is kept; what is larger is worked out again each time
 
@@ -16,7 +16,7 @@ class Caches:
     """
 
     def __init__(self, size: int = CACHE_BYTES) -> None:
-        self.seen = Seen(size // 4)
+        self.seen = SeenHistories(size // 4)
         self.indexes = Indexes(size // 2)
         self.lists = ParsedLists(size // 4)
 

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from loom.context.anchors import AnchorIndex, Memory
 from loom.context.extract import extract
-from loom.conversation.growing import Recent
+from loom.conversation.growing import RecentHistories
 from loom.conversation.message import Message
 
 LEAST = 40  # tokens below which a cover tells nothing
@@ -28,7 +28,7 @@ class Indexes:
     """The indexes of the histories that were covered last, and the passages that were read last."""
 
     def __init__(self, size: int) -> None:
-        self.recent: Recent[Indexed] = Recent(KEPT, size)
+        self.recent: RecentHistories[Indexed] = RecentHistories(KEPT, size)
         self.memory = Memory()
 
     def clear(self) -> None:

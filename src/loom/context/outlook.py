@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from loom.budget.models import Model
+from loom.budget.models import ModelFacts
 
 MOST = 50  # calls ahead that anything is expected of
 
@@ -34,7 +34,7 @@ class Standing(Struct, frozen=True, kw_only=True):
     cold: bool = False  # the provider has forgotten the prefix, so all of it is written anew in any case
 
 
-def prices_of(model: Model) -> Prices | None:
+def prices_of(model: ModelFacts) -> Prices | None:
     """None where nothing is known of what a model costs."""
     if not model.input:
         return None

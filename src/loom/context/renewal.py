@@ -16,7 +16,7 @@ from msgspec.structs import asdict
 
 from loom.context.working import DECISIONS, LINE, PLAN, Dashboard, Evidence, Incident, Working
 from loom.conversation.canonical import from_json
-from loom.conversation.checked import Checked
+from loom.conversation.checked import CheckedStruct
 from loom.conversation.message import Message, Text, ToolCall, ToolResult
 from loom.dialects.repair import UNANSWERED
 from loom.errors import ChoiceError
@@ -60,7 +60,7 @@ _FAILED = re.compile(
 _EXIT = re.compile(r"exit(?:ed with)?[ _]code\"?:? ?-?[1-9]", re.IGNORECASE)
 
 
-class Handoff(Checked, frozen=True, kw_only=True, omit_defaults=True):
+class Handoff(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True):
     """What is handed to whoever goes on. `pending` are calls that were made and not answered; `handoff_ts` is milliseconds, UTC."""
 
     goal: str

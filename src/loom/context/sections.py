@@ -13,7 +13,7 @@ from loom.context.handles import Archive
 from loom.context.partitions import PARTITIONS, partition_of
 from loom.context.policy import Policy
 from loom.context.report import Item
-from loom.conversation.checked import Checked, is_one_slip, to_snake_case
+from loom.conversation.checked import CheckedStruct, is_one_slip, to_snake_case
 from loom.conversation.message import Conversation, Message, Text
 from loom.errors import ChoiceError
 
@@ -26,7 +26,7 @@ MIN_WIDENED = 200  # tokens; for less a section that stays cut is not shown anew
 OTHER_ZONE = 2048  # what a zone may take that neither the seed nor the policy names
 
 
-class Section(Checked, frozen=True):
+class Section(CheckedStruct, frozen=True):
     """One piece of context ready to place: the zone it belongs to, its text, where it came from, and how much it matters.
 
     Where there is no room for all of a partition, the less relevant goes first.

@@ -48,7 +48,7 @@ from loom.dialects import dialect
 from loom.dialects.blocks import note_unknown_blocks
 from loom.dialects.given import parse_placed, parse_tool
 from loom.dialects.plain import is_sdk_object
-from loom.dialects.repair import Repaired, repair
+from loom.dialects.repair import RepairedConversation, repair
 from loom.dialects.settings import thinking_tokens
 from loom.dialects.settings_repair import has_marks, limit_unstreamed, mend_settings
 from loom.errors import CannotFit, ChoiceError, describe
@@ -306,7 +306,9 @@ def _build(
     chosen, asked = options.policy, list(options.sections)
     model = options.model or given.model or None
     # A text without roles has nothing to mend, and white space belongs to it.
-    repaired = Repaired(given, (), {}, range(len(given.messages))) if options.document else repair(given, options.caches.seen)
+    repaired = (
+        RepairedConversation(given, (), {}, range(len(given.messages))) if options.document else repair(given, options.caches.seen)
+    )
     conversation = repaired.conversation
     if not conversation.messages and not options.ending and not options.bare:
         raise CannotFit("there is nothing to send: no message is left; give at least one with words, media or a call")

@@ -12,7 +12,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from loom.conversation.checked import Checked
+from loom.conversation.checked import CheckedStruct
 from loom.errors import ChoiceError, shorten
 
 Urgency = Literal["low", "normal", "high", "critical"]
@@ -24,7 +24,7 @@ PLAN, QUESTIONS, RISKS = 20, 10, 10
 LINE, SCRATCHPAD = 400, 4000  # characters of one entry, and of the scratchpad
 
 
-class Dashboard(Checked, frozen=True, kw_only=True, omit_defaults=True):
+class Dashboard(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True):
     """`rho` is the pressure of the last request, `token_budget` what it left free; None before the first one.
 
     `goal_progress` is the model's own assessment, `error_count` are recent errors, `depth` is how deep in sub-agents this is,
@@ -40,7 +40,7 @@ class Dashboard(Checked, frozen=True, kw_only=True, omit_defaults=True):
     interrupt_requested: bool = False
 
 
-class Incident(Checked, frozen=True, kw_only=True, omit_defaults=True):
+class Incident(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True):
     """Something that happened outside. Of several that are told together, `count` says how many, and the summary tells the last."""
 
     event_id: str
@@ -50,7 +50,7 @@ class Incident(Checked, frozen=True, kw_only=True, omit_defaults=True):
     count: int = 1
 
 
-class Evidence(Checked, frozen=True, kw_only=True, omit_defaults=True):
+class Evidence(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True):
     """A piece of knowledge, and where it comes from."""
 
     source: str
@@ -59,7 +59,7 @@ class Evidence(Checked, frozen=True, kw_only=True, omit_defaults=True):
     score: float = 0.0
 
 
-class Working(Checked, frozen=True, kw_only=True, omit_defaults=True):
+class Working(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True):
     """All of it, for one session."""
 
     dashboard: Dashboard = Dashboard()

@@ -2,7 +2,7 @@
 
 from typing import Literal, get_args
 
-from loom.conversation.checked import Checked, check_fields
+from loom.conversation.checked import CheckedStruct, check_fields
 from loom.errors import ChoiceError
 
 Permission = Literal["loom_aware", "loom_write", "loom_generate", "doc_read", "doc_write"]
@@ -14,7 +14,7 @@ REQUIRES: dict[Permission, Permission] = {
 }
 
 
-class Agent(Checked, frozen=True, kw_only=True, omit_defaults=True):
+class Agent(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True):
     """A person or a model. `window` is how many tokens it is given at most, where that is not its model's own limit.
 
     Without `permissions` a human has all of them and a model none.
@@ -40,7 +40,7 @@ class Agent(Checked, frozen=True, kw_only=True, omit_defaults=True):
                 raise ChoiceError(f"agent {self.name!r}: {permission} requires {needed}, which is missing; grant both or neither")
 
     @property
-    def allowed(self) -> frozenset[Permission]:
+    def granted_permissions(self) -> frozenset[Permission]:
         if self.permissions is None:
             return frozenset(PERMISSIONS if self.kind == "human" else ())
         return frozenset(self.permissions)
@@ -48,4 +48,4 @@ class Agent(Checked, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def loom_aware(self) -> bool:
         """Whether it is told where it stands in the tree, and may give commands."""
-        return "loom_aware" in self.allowed
+        return "loom_aware" in self.granted_permissions

@@ -52,7 +52,7 @@ def from_json(text: str | bytes) -> Any:
         raise ValueError("nested too deeply") from None
 
 
-def ordered(value: Any) -> str:
+def to_sorted_json(value: Any) -> str:
     """Compact JSON with sorted keys: equal values give equal texts."""
     try:
         return _encode_sorted(value).decode()

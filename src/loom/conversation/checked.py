@@ -29,7 +29,7 @@ _LISTS = (Iterable, Sequence, Collection, list)
 _HUMP = re.compile("(?<=[a-z0-9])[A-Z]")
 
 
-class Checked(Struct, frozen=True):
+class CheckedStruct(Struct, frozen=True):
     """A value whose fields are what their annotations say, or it is not made."""
 
     def __post_init__(self) -> None:
@@ -248,7 +248,7 @@ def _fit(value: Any, info: inspect.Type) -> Any:
         case inspect.UnionType(kinds):
             return _any_of(value, kinds)
         case inspect.StructType(kind):
-            if isinstance(value, Mapping) and issubclass(kind, Checked):
+            if isinstance(value, Mapping) and issubclass(kind, CheckedStruct):
                 return kind.of(value)
             if not isinstance(value, kind):
                 raise Misfit(_name_with_article(kind.__name__), value)

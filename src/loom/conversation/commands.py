@@ -136,7 +136,7 @@ def parse_commands(answer: str) -> tuple[str, tuple[Found, ...]]:
     """What was said beside the commands, and the commands in their order; an answer without any comes back unchanged."""
     if "→" not in answer:
         return answer, ()
-    said = _Said()
+    said = _PlainLines()
     found: list[Found] = []
     hopeless: set[int] = set()
     thoughts_end = answer.rfind("←")
@@ -183,7 +183,7 @@ def limit_batch(found: Sequence[Found]) -> tuple[Found, ...]:
     return (*found[: places[LONGEST_BATCH]], _too_many(len(places) - LONGEST_BATCH, source))
 
 
-class _Said:
+class _PlainLines:
     """The lines that are not commands. Where something is taken out between two of them, at most one blank line stays."""
 
     def __init__(self) -> None:
@@ -253,7 +253,7 @@ def _arguments(answer: str, at: int, hopeless: set[int]) -> tuple[list[tuple[str
     return found, at
 
 
-def quoted(text: str) -> str:
+def quote_word(text: str) -> str:
     """A text as one word of a command, on one line."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t") + '"'
 
@@ -339,7 +339,7 @@ def _too_many(count: int, source: str) -> Mistake:
 # Telling
 
 
-def told(mistake: Mistake) -> str:
+def describe_mistake(mistake: Mistake) -> str:
     """A mistake as its agent reads it."""
     return f"✗ {mistake.code}: {mistake.message}" + (f"\n  hint: {mistake.hint}" if mistake.hint else "")
 

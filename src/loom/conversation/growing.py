@@ -4,35 +4,24 @@ Whoever keeps such things holds users' words, so it has a limit in bytes and an 
 """
 
 from itertools import count
-from typing import Generic, Protocol, TypeVar, assert_never
+from typing import Generic, Protocol, TypeVar
 
-from loom.conversation.message import Media, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
+from loom.conversation.message import Message, Part, Reasoning
+from loom.conversation.parts import text_of, walk_parts
 
 PART_BYTES = 120  # about what a part takes beside its words, and a message beside its parts
 
 
 def message_bytes(message: Message) -> int:
     """About how many bytes a message takes."""
-    return PART_BYTES + sum([_part_bytes(part) for part in message.parts])
+    return PART_BYTES + sum([_part_bytes(part) for part in walk_parts(message.parts)])
 
 
 def _part_bytes(part: Part) -> int:
-    match part:
-        case Text(text):
-            size = text_bytes(text)
-        case Media():
-            size = len(part.value)
-        case Reasoning():
-            size = text_bytes(part.text) + len(part.encrypted) + len(part.signature)
-        case ToolCall():
-            size = text_bytes(part.arguments)
-        case ToolResult():
-            size = sum([_part_bytes(inner) for inner in part.parts])
-        case Opaque():
-            size = text_bytes(part.json)
-        case _:
-            assert_never(part)
-    return size + PART_BYTES
+    size = PART_BYTES + text_bytes(text_of(part))
+    if isinstance(part, Reasoning):
+        size += len(part.encrypted) + len(part.signature)
+    return size
 
 
 def text_bytes(text: str) -> int:
@@ -40,7 +29,7 @@ def text_bytes(text: str) -> int:
     return len(text) if text.isascii() else 4 * len(text)
 
 
-class Grown(Protocol):
+class GrowingHistory(Protocol):
     """What was worked out of a history as far as it was given, and about how many bytes it takes."""
 
     @property
@@ -49,10 +38,10 @@ class Grown(Protocol):
     def size(self) -> int: ...
 
 
-Kept = TypeVar("Kept", bound=Grown)
+Kept = TypeVar("Kept", bound=GrowingHistory)
 
 
-class Recent(Generic[Kept]):
+class RecentHistories(Generic[Kept]):
     """The last few, at most so many, which take at most so many bytes together.
 
     Each is lent to one taker at a time, who lets it grow and puts it back; another thread that asks meanwhile works out its own.

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Any
 
-from loom.conversation.canonical import from_json, ordered
+from loom.conversation.canonical import from_json, to_sorted_json
 from loom.conversation.message import Media, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 
 VERSION = "1:"
@@ -23,12 +23,12 @@ _FORM = re.compile(f"{VERSION}[a-z2-7]{{32}}")
 def node_id(tree: str, parent: str, message: Message, generation: str = "") -> str:
     """The id of a message at a place. `generation` tells identical regenerations apart; it is empty for a plain append."""
     said = [tree, parent, message.role, message.author, [_canonical(part) for part in message.parts], generation]
-    return VERSION + _hash(ordered(said), 20)
+    return VERSION + _hash(to_sorted_json(said), 20)
 
 
 def root_key(tenant: str, project: str) -> str:
     """The match key of an empty path."""
-    return _hash(ordered([tenant, project]), 15)
+    return _hash(to_sorted_json([tenant, project]), 15)
 
 
 def match_key(before: str, message: Message) -> str:
@@ -36,12 +36,12 @@ def match_key(before: str, message: Message) -> str:
     kept = [_loose(part) for part in message.parts if not isinstance(part, Reasoning)]
     if message.parts and not kept:
         return before
-    return _hash(ordered([before, message.role, message.author, kept]), 15)
+    return _hash(to_sorted_json([before, message.role, message.author, kept]), 15)
 
 
 def lost_key(before: str, identity: str) -> str:
     """The match key of a path that ends in a message whose words are gone: no history that is sent again has it."""
-    return _hash(ordered([before, identity]), 15)
+    return _hash(to_sorted_json([before, identity]), 15)
 
 
 def short_ids(identity: str) -> Iterator[str]:
@@ -91,7 +91,7 @@ def _loose(part: Part) -> list[Any]:
 
 def _loose_json(text: str) -> str:
     try:
-        return ordered(from_json(text))
+        return to_sorted_json(from_json(text))
     except ValueError:
         return text.strip()
 

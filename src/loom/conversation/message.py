@@ -12,7 +12,7 @@ from typing import Annotated, Literal, get_args
 from msgspec import Meta, Struct
 
 from loom.conversation.canonical import from_json
-from loom.conversation.checked import Checked, check_fields, is_one_slip
+from loom.conversation.checked import CheckedStruct, check_fields, is_one_slip
 from loom.errors import ChoiceError, describe
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
@@ -187,7 +187,7 @@ class Message(Struct, frozen=True, omit_defaults=True):
         return tuple(part for part in self.parts if isinstance(part, ToolResult))
 
 
-class Tool(Checked, frozen=True, omit_defaults=True):
+class Tool(CheckedStruct, frozen=True, omit_defaults=True):
     """What the model may call. `schema` is the JSON Schema of its arguments, as text; "" where it takes none."""
 
     name: str

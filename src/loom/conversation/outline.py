@@ -31,7 +31,7 @@ _BOOKMARK = 1
 _BEHIND = 1 << 40  # all others
 
 
-class Twig(Struct, frozen=True, kw_only=True):
+class OutlineNode(Struct, frozen=True, kw_only=True):
     """What a picture of a tree needs to know of a node. Parents have smaller keys than children; siblings stand in their order."""
 
     key: int
@@ -44,7 +44,7 @@ class Twig(Struct, frozen=True, kw_only=True):
     pruned: bool = False  # it, or a node above it
 
 
-class Line(Struct, frozen=True):
+class OutlineLine(Struct, frozen=True):
     """A line of the picture: a node, or a fold that stands for several.
 
     `lead` is all that is drawn before it, the glyph of a fold too. `branches` are the leaves below a node, or in a fold.
@@ -52,7 +52,7 @@ class Line(Struct, frozen=True):
     """
 
     lead: str
-    twig: Twig | None
+    twig: OutlineNode | None
     on_path: bool = False
     here: bool = False
     folded: int = 0
@@ -70,7 +70,7 @@ class Sizes(Struct, frozen=True):
     versions: int
 
 
-def sizes(twigs: Iterable[Twig]) -> Sizes:
+def sizes(twigs: Iterable[OutlineNode]) -> Sizes:
     """How large a tree is."""
     ordered = _in_order(twigs)
     reach: dict[int, int] = {}  # how many nodes down by continuations; 0 for what hangs on a remark or a version
@@ -94,8 +94,13 @@ def sizes(twigs: Iterable[Twig]) -> Sizes:
 
 
 def outline(
-    twigs: Sequence[Twig], *, at: int | None = None, lines: int | None = 200, depth: int | None = None, root: int | None = None
-) -> list[Line]:
+    twigs: Sequence[OutlineNode],
+    *,
+    at: int | None = None,
+    lines: int | None = 200,
+    depth: int | None = None,
+    root: int | None = None,
+) -> list[OutlineLine]:
     """Lay out a tree, or what hangs on `root`, in at most so many lines; the root, `at` and their folds are shown even in fewer.
 
     Nodes more than `depth` steps below the root are folded, unless they lead to `at`. A cursor outside the picture marks nothing.
@@ -103,7 +108,7 @@ def outline(
     shape = _Shape(twigs, at, depth, root)
     if not shape.size:
         return []
-    shown = _Shown(shape)
+    shown = _DrawnNodes(shape)
     if lines is None or shape.size <= lines:
         shown.show_all()
     else:
@@ -111,17 +116,17 @@ def outline(
     return list(_Pen(shape, shown).draw())
 
 
-def _in_order(twigs: Iterable[Twig]) -> list[Twig]:
+def _in_order(twigs: Iterable[OutlineNode]) -> list[OutlineNode]:
     return sorted(twigs, key=lambda twig: twig.key)
 
 
-_TOP = Twig(key=0, parent=None, short_id="", role="")  # above all roots, so that several roots are siblings as others are
+_TOP = OutlineNode(key=0, parent=None, short_id="", role="")  # above all roots, so that several roots are siblings as others are
 
 
 class _Shape:
     """A tree by position: 0 stands above the roots, and each node behind its parent. Each list has an entry per node."""
 
-    def __init__(self, twigs: Iterable[Twig], at: int | None, depth: int | None, root: int | None) -> None:
+    def __init__(self, twigs: Iterable[OutlineNode], at: int | None, depth: int | None, root: int | None) -> None:
         self.twigs, self.up, self.cursor = _hang(twigs, at, root)
         nodes = range(1, len(self.twigs))
         self.size = len(nodes)
@@ -247,7 +252,7 @@ class _Shape:
                 plain += not self.twigs[child].pruned
 
 
-def _hang(twigs: Iterable[Twig], at: int | None, root: int | None) -> tuple[list[Twig], list[int], int]:
+def _hang(twigs: Iterable[OutlineNode], at: int | None, root: int | None) -> tuple[list[OutlineNode], list[int], int]:
     """The nodes of the picture, the position of each one's parent, and that of the cursor or 0."""
     places: dict[int, int] = {}
     kept, up = [_TOP], [0]
@@ -260,7 +265,7 @@ def _hang(twigs: Iterable[Twig], at: int | None, root: int | None) -> tuple[list
     return kept, up, 0 if at is None else places.get(at, 0)
 
 
-class _Shown:
+class _DrawnNodes:
     """Which nodes are lines. In a run any may be, once its first is; elsewhere a node needs its parent."""
 
     def __init__(self, shape: _Shape) -> None:
@@ -347,25 +352,25 @@ class _Step(Struct, frozen=True):
 class _Pen:
     """Draws the nodes that are shown, and folds for the others."""
 
-    def __init__(self, shape: _Shape, shown: _Shown) -> None:
+    def __init__(self, shape: _Shape, shown: _DrawnNodes) -> None:
         self._shape, self._shown = shape, shown
 
-    def draw(self) -> Iterator[Line]:
+    def draw(self) -> Iterator[OutlineLine]:
         waiting = self._below(0, "")[::-1]
         while waiting:
             step = waiting.pop()
-            if isinstance(step, Line):
+            if isinstance(step, OutlineLine):
                 yield step
             else:
                 yield self._line(step.lead, step.node)
                 waiting += self._below(step.node, step.body)[::-1]
 
-    def _below(self, node: int, body: str) -> list[Line | _Step]:
+    def _below(self, node: int, body: str) -> list[OutlineLine | _Step]:
         """What is drawn under a node: what is said about it, its branches, then the one that goes straight on."""
         conts, asides = self._shape.conts[node], self._shape.asides[node]
         straight = self._straight_on(node)
         goes_on = straight > 0 and self._leads(straight)
-        steps: list[Line | _Step] = []
+        steps: list[OutlineLine | _Step] = []
         for child in asides:
             if child != straight and self._leads(child):
                 steps += self._way(child, body + self._glyph(child), body + UNDER_GLYPH)
@@ -391,9 +396,9 @@ class _Pen:
             return self._shape.follow[node]
         return conts[0] if len(conts) == 1 else 0
 
-    def _branches(self, branches: Sequence[int], hidden: Sequence[int], goes_on: bool, body: str) -> list[Line | _Step]:
+    def _branches(self, branches: Sequence[int], hidden: Sequence[int], goes_on: bool, body: str) -> list[OutlineLine | _Step]:
         """The branches that are drawn, then one fold for those that are not."""
-        steps: list[Line | _Step] = []
+        steps: list[OutlineLine | _Step] = []
         for child in branches:
             last = child == branches[-1] and not hidden and not goes_on
             steps += self._way(child, body + (LAST if last else FORK), body + (CLEAR if last else PASSING))
@@ -401,14 +406,14 @@ class _Pen:
             steps.append(self._fold(body + (FORK if goes_on else LAST), hidden))
         return steps
 
-    def _way(self, node: int, lead: str, body: str, rest: Sequence[int] = ()) -> list[Line | _Step]:
+    def _way(self, node: int, lead: str, body: str, rest: Sequence[int] = ()) -> list[OutlineLine | _Step]:
         """A node that is shown, or the fold that leads to the next of its run that is; `rest` is folded with it."""
         if self._shown.visible[node]:
             return [_Step(node, lead, body)]
         until = self._shown.after(node)
         return [self._fold(lead, [node], rest, until), _Step(until, body, body)]
 
-    def _fold(self, lead: str, hidden: Sequence[int], rest: Sequence[int] = (), until: int = 0) -> Line:
+    def _fold(self, lead: str, hidden: Sequence[int], rest: Sequence[int] = (), until: int = 0) -> OutlineLine:
         """A line for these nodes and all below them, `rest` too, up to the node `until`."""
         shape, first = self._shape, hidden[0]
         folded = sum(shape.count[node] for node in (*hidden, *rest)) - (shape.count[until] if until else 0)
@@ -416,7 +421,7 @@ class _Pen:
             return self._line(lead, first)
         last = shape.up[until] if until else shape.last[shape.run[first]]
         stretch = first != last and (until > 0 or (len(hidden) == 1 and not shape.conts[last]))
-        return Line(
+        return OutlineLine(
             lead=lead + FOLD,
             twig=None,
             on_path=shape.on_path[first],
@@ -425,9 +430,9 @@ class _Pen:
             names=(shape.twigs[first].short_id, shape.twigs[last].short_id if stretch else ""),
         )
 
-    def _line(self, lead: str, node: int) -> Line:
+    def _line(self, lead: str, node: int) -> OutlineLine:
         shape = self._shape
-        return Line(
+        return OutlineLine(
             lead=lead,
             twig=shape.twigs[node],
             on_path=shape.on_path[node],

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, get_args
 
 from msgspec import Meta, Struct
 
-from loom.conversation.checked import MAX_NUMBER, Checked, check_fields
+from loom.conversation.checked import MAX_NUMBER, CheckedStruct, check_fields
 from loom.conversation.message import Carried, Message
 
 Mode = Literal["dialogue", "buffer"]
@@ -15,7 +15,7 @@ Truncation = Literal["truncate_middle", "rolling_window", "stop_at_limit"]
 TRUNCATIONS: tuple[Truncation, ...] = get_args(Truncation)
 
 
-class Source(Checked, frozen=True, omit_defaults=True):
+class Source(CheckedStruct, frozen=True, omit_defaults=True):
     """A node that another was made from, beside its parent; of another tree where one is named."""
 
     node: str
@@ -27,7 +27,7 @@ class Source(Checked, frozen=True, omit_defaults=True):
             check_fields(self)
 
 
-class Flags(Checked, frozen=True, omit_defaults=True):
+class Flags(CheckedStruct, frozen=True, omit_defaults=True):
     """What people and agents say about a node without changing it. An annotation is read only where it is `included`."""
 
     bookmarked: bool = False
@@ -81,7 +81,7 @@ class TreeNode(Struct, frozen=True, kw_only=True, omit_defaults=True):
             check_fields(self)
 
 
-class Link(Checked, frozen=True, omit_defaults=True):
+class Link(CheckedStruct, frozen=True, omit_defaults=True):
     """From a node to a node, of another tree where one is named, with a word on why."""
 
     source: str
@@ -90,14 +90,14 @@ class Link(Checked, frozen=True, omit_defaults=True):
     label: str = ""
 
 
-class Chosen(Checked, frozen=True):
+class ChosenVersion(CheckedStruct, frozen=True):
     """Which version of a node of a buffer is read: one of its versions, or the node itself as it was first written."""
 
     node: str
     version: str
 
 
-class Preferences(Checked, frozen=True, omit_defaults=True):
+class Preferences(CheckedStruct, frozen=True, omit_defaults=True):
     """How what is too long is cut: for all trees of a project, or for one; where nothing is said, as the policy `tree` says."""
 
     truncation_strategy: Truncation | None = None
@@ -116,7 +116,7 @@ class Preferences(Checked, frozen=True, omit_defaults=True):
 NO_PREFERENCES = Preferences()
 
 
-class TreeHead(Checked, frozen=True, kw_only=True, omit_defaults=True):
+class TreeHead(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True):
     """What a tree says of itself beside its title and its nodes."""
 
     description: str = ""
@@ -131,7 +131,7 @@ class TreeHead(Checked, frozen=True, kw_only=True, omit_defaults=True):
     full_id: str = ""
 
 
-class Tree(Checked, frozen=True, kw_only=True, omit_defaults=True):
+class Tree(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True):
     """A whole tree. Parents stand before their children; `current` is the node that whoever wrote it last looked at.
 
     `chosen` are the versions that are read at its nodes, where that is not the latest.
@@ -151,7 +151,7 @@ class Tree(Checked, frozen=True, kw_only=True, omit_defaults=True):
     model: str = ""
     created: int = 0
     carried: Carried | None = None
-    chosen: tuple[Chosen, ...] = ()
+    chosen: tuple[ChosenVersion, ...] = ()
 
     def wrong_choice(self) -> int | None:
         """The first choice that names no version of its node; None where all are right."""

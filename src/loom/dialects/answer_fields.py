@@ -8,10 +8,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
-from loom.conversation.canonical import from_json, to_json
+from loom.conversation.canonical import from_json
 from loom.conversation.message import Carried, Message, Opaque, Part
 from loom.dialects import anthropic_rules, openai_rules, responses_rules
-from loom.dialects.wire import Json, answer_fields_in
+from loom.dialects.wire import Json, answer_fields_in, carry
 
 _RESPONSES_PART_FIELDS = responses_rules.ITEM_FIELDS | responses_rules.PART_FIELDS | responses_rules.REASONING_FIELDS
 # By wire: the fields of a message, and those of its parts.
@@ -77,21 +77,20 @@ def _drop(carried: Carried | None, level: int, keep: Collection[str], dropped: d
     if carried is None or not _may_hold(carried):
         return carried
     fields: Json = from_json(carried.fields)
-    gone = dict(_found(fields, _FIELDS[carried.wire][level], keep))
+    gone = dict(_find_answer_fields(fields, _FIELDS[carried.wire][level], keep))
     if not gone:
         return carried
     dropped |= gone
-    left = _without(fields, _FIELDS[carried.wire][level], keep)
-    return Carried(carried.wire, to_json(left) if left else "", carried.form) if left or carried.form else None
+    return carry(carried.wire, _without(fields, _FIELDS[carried.wire][level], keep), carried.form)
 
 
-def _found(fields: Json, table: Mapping[str, tuple[str, bool]], keep: Collection[str]) -> Iterator[tuple[str, str]]:
+def _find_answer_fields(fields: Json, table: Mapping[str, tuple[str, bool]], keep: Collection[str]) -> Iterator[tuple[str, str]]:
     for name, rule in answer_fields_in(fields, table):
         if not (name in keep and fields[name]):
             yield name, rule
     for key in _NESTED:
         if isinstance(fields.get(key), dict):
-            yield from _found(fields[key], table, keep)
+            yield from _find_answer_fields(fields[key], table, keep)
 
 
 def _without(fields: Json, table: Mapping[str, tuple[str, bool]], keep: Collection[str]) -> Json:

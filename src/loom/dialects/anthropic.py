@@ -29,7 +29,7 @@ from loom.dialects.wire import (
     Dialect,
     Json,
     Loss,
-    Rendered,
+    RenderedRequest,
     carried_fields,
     carried_form,
     carry,
@@ -110,7 +110,11 @@ def parse_message(wire: Any, place: str, follows_results: bool = False) -> list[
         return [Message(role, tuple(parts), carried=carry(NAME, fields, form))]
     messages: list[Message] = []
     for answers, run in _runs(parts):
-        spelling = ["joined"] if messages else ["apart"] if answers and follows_results else []
+        spelling = []
+        if messages:
+            spelling = ["joined"]
+        elif answers and follows_results:
+            spelling = ["apart"]
         messages.append(Message("tool" if answers else "user", run, carried=carry(NAME, fields, spelling)))
         fields = {}
     return messages
@@ -227,7 +231,7 @@ def parse_tool(wire: Json, place: str) -> Tool:
 # ── writing ──────────────────────────────────────────────────────────────────
 
 
-def render(conversation: Conversation) -> Rendered:
+def render(conversation: Conversation) -> RenderedRequest:
     losses: list[Loss] = []
     wire: Json = {"model": conversation.model} if conversation.model else {}
     settings, _ = translate_settings(conversation.settings, NAME, losses)

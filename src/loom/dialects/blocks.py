@@ -9,7 +9,8 @@ from collections.abc import Iterable
 
 from loom.conversation.canonical import from_json
 from loom.conversation.checked import is_one_slip
-from loom.conversation.message import WIRE_NAMES, Message, Opaque, ToolResult
+from loom.conversation.message import WIRE_NAMES, Message, Opaque
+from loom.conversation.parts import walk_parts
 from loom.dialects.wire import Json, opaque
 from loom.errors import WireError
 
@@ -60,18 +61,19 @@ def note_unknown_blocks(messages: Iterable[Message]) -> list[str]:
     """For each wire a line on the blocks that only it may know, so that other wires leave them out."""
     found: dict[str, Counter[str]] = {}
     for message in messages:
-        for part in message.parts:
-            for piece in part.parts if isinstance(part, ToolResult) else (part,):
-                if isinstance(piece, Opaque) and (kind := _type_of(piece)) and kind not in BLOCK_TYPES:
-                    found.setdefault(piece.wire, Counter())[kind] += 1
+        for piece in walk_parts(message.parts):
+            if isinstance(piece, Opaque) and (kind := _type_of(piece)) and kind not in BLOCK_TYPES:
+                found.setdefault(piece.wire, Counter())[kind] += 1
     return [_note_kinds(wire, kinds) for wire, kinds in found.items()]
 
 
 def _note_kinds(wire: str, kinds: Counter[str]) -> str:
-    one = kinds.total() == 1
+    blocks, them = ("block", "it") if kinds.total() == 1 else ("blocks", "them")
     names = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
-    who = f"only the {wire} wire gets {'it' if one else 'them'}" if wire in WIRE_NAMES else "no wire gets what it cannot name"
-    return f"{kinds.total()} {'block' if one else 'blocks'} of a type that Loom does not know ({names}): {who}"
+    who = "no wire gets what it cannot name"
+    if wire in WIRE_NAMES:
+        who = f"only the {wire} wire gets {them}"
+    return f"{kinds.total()} {blocks} of a type that Loom does not know ({names}): {who}"
 
 
 def _type_of(piece: Opaque) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 from loom.conversation.message import Conversation, Media, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 from loom.conversation.names import flatten
-from loom.dialects.wire import Dialect, Finding, Loss, Rendered, finish, placeholder, transcript
+from loom.dialects.wire import Dialect, Finding, Loss, RenderedRequest, finish, placeholder, transcript
 from loom.errors import ChoiceError
 
 NAME = "document"
@@ -19,7 +19,7 @@ def parse_messages(wires: Iterable[Any]) -> Iterator[Message]:
     raise ChoiceError("a plain document cannot be read back as a conversation; convert from the transcript it was made of")
 
 
-def render(conversation: Conversation) -> Rendered:
+def render(conversation: Conversation) -> RenderedRequest:
     losses: list[Loss] = []
     blocks = list(render_messages([*conversation.system, *conversation.messages], losses))
     return finish("\n\n".join(blocks) + "\n" if blocks else "", losses)

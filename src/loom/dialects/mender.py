@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from loom.conversation.canonical import is_sendable, to_sendable
 from loom.conversation.message import Carried, Media, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
+from loom.conversation.parts import text_of, walk_parts
 from loom.dialects.answer_fields import drop_answer_fields
 from loom.dialects.openai_rules import MAX_CALLS, MAX_ID, is_author, to_author
 from loom.dialects.wire import carried_fields, carried_form, carry, remember
@@ -41,7 +42,7 @@ class _Call(Struct):
     early: tuple[int, ToolResult] | None = None
 
 
-class Held(Struct):
+class HeldMessage(Struct):
     """A message on its way out, with the tool messages that answer it."""
 
     index: int
@@ -54,9 +55,9 @@ class Held(Struct):
     def waits(self) -> bool:
         return any(not call.answered for call in self.calls)
 
-    def copy(self) -> "Held":
+    def copy(self) -> "HeldMessage":
         """For whoever lets it go for a try."""
-        return Held(self.index, self.message, [replace(call) for call in self.calls], self.answers[:], self.origins[:])
+        return HeldMessage(self.index, self.message, [replace(call) for call in self.calls], self.answers[:], self.origins[:])
 
 
 class Mender:
@@ -67,9 +68,9 @@ class Mender:
         self.ids: dict[str, str] = {}
         self._reach = reach
         self._weight = weight
-        self._queue: deque[Held] = deque()
+        self._queue: deque[HeldMessage] = deque()
         self._held = 0  # characters of what is held back
-        self._waiting: dict[str, list[Held]] = {}  # written id -> the messages that wait for it, the newest last
+        self._waiting: dict[str, list[HeldMessage]] = {}  # written id -> the messages that wait for it, the newest last
         self._given_up: dict[str, None] = {}
         self._names: dict[str, int] = {}  # written id -> how many names were made for it
         self._answered: dict[str, None] = {}
@@ -85,7 +86,7 @@ class Mender:
         yield from self._release(index, last=True)
         self.changes.sort(key=lambda change: change.message)
 
-    def taken(self) -> list[Held]:
+    def take_held(self) -> list[HeldMessage]:
         """All that is held back, for whoever lets go of it himself. Only the last stays here too: it must be known."""
         held = list(self._queue)
         self._queue = deque(held[-1:])
@@ -129,7 +130,7 @@ class Mender:
                 case Reasoning() if not leads.get(part.origin, False):
                     self._note("reasoning-alone", index, "dropped reasoning that leads to nothing")
                     continue
-                case Reasoning() if part.origin == "anthropic" and not _signed(part):
+                case Reasoning() if part.origin == "anthropic" and not _is_signed(part):
                     self._note("thinking-signed", index, "dropped thinking without its signature")
                     continue
                 case Text() | Media() | ToolCall():
@@ -208,7 +209,7 @@ class Mender:
         if len(calls) > MAX_CALLS:
             self._note("too-many-calls", index, f"split {len(calls)} calls into messages of at most {MAX_CALLS}")
         for chunk in _split(message, calls):
-            held = Held(index, *chunk, [])
+            held = HeldMessage(index, *chunk, [])
             self._queue.append(held)
             self._held += _weight(held.message)
             for call in held.calls:
@@ -245,7 +246,7 @@ class Mender:
             kept.append(part)
         return message if len(kept) == len(message.parts) else self.mend_parts(index, replace(message, parts=tuple(kept)))
 
-    def _drop_server_uses(self, held: Held) -> None:
+    def _drop_server_uses(self, held: HeldMessage) -> None:
         """Without what a server tool was asked and never answered; only the last message of all may leave that open."""
         answered = {(p.wire, p.call_id) for p in held.message.parts if isinstance(p, Opaque) and p.answers}
         kept: list[Part] = []
@@ -263,7 +264,7 @@ class Mender:
         """Give each result to its call; keep the message as it is where all of it belongs to the message just before."""
         if not message.parts:
             self._note("empty-message", index, "dropped an empty message of the tool")
-        shares: list[tuple[Held, list[Part]]] = []
+        shares: list[tuple[HeldMessage, list[Part]]] = []
         for part in message.parts:
             if not isinstance(part, ToolResult):
                 self._note("empty-message", index, "dropped a piece that is no result from a tool message")
@@ -291,7 +292,7 @@ class Mender:
         for held, results in shares:
             self._answer(held, index, message, results)
 
-    def _find(self, call_id: str) -> tuple[Held | None, _Call | None]:
+    def _find(self, call_id: str) -> tuple[HeldMessage | None, _Call | None]:
         """The newest message that waits for a result of this id, and the first such call in it."""
         waiting = self._waiting.get(call_id, [])
         while waiting:
@@ -301,7 +302,7 @@ class Mender:
             waiting.pop()
         return None, None
 
-    def _answer(self, held: Held, index: int, message: Message, results: list[Part]) -> None:
+    def _answer(self, held: HeldMessage, index: int, message: Message, results: list[Part]) -> None:
         parts = tuple(results)
         answer = (
             message if len(parts) == len(message.parts) and all(a is b for a, b in zip(parts, message.parts, strict=True)) else None
@@ -367,7 +368,7 @@ class Mender:
             self.forget(held)
             yield from self.let_go(held, last and not self._queue)
 
-    def forget(self, held: Held) -> None:
+    def forget(self, held: HeldMessage) -> None:
         """Let no call of it wait any longer."""
         for call in held.calls:
             waiting = self._waiting.get(call.written, [])
@@ -375,7 +376,7 @@ class Mender:
             if not waiting:
                 self._waiting.pop(call.written, None)
 
-    def let_go(self, held: Held, last: bool) -> list[Message]:
+    def let_go(self, held: HeldMessage, last: bool) -> list[Message]:
         """A message as it leaves, with its answers; nothing where nothing is left of it."""
         if held.waits:
             self._close(held)
@@ -390,7 +391,7 @@ class Mender:
         self._note("empty-message", held.index, f"dropped an empty message of the {held.message.role}")
         return []
 
-    def _close(self, held: Held) -> None:
+    def _close(self, held: HeldMessage) -> None:
         """Answer what was never answered."""
         for call in held.calls:
             if call.answered:
@@ -469,26 +470,10 @@ def _without_form(carried: Carried | None, *spellings: str) -> Carried | None:
 
 def _weight(message: Message) -> int:
     """About how many characters a message holds."""
-    weight = 0
-    for part in message.parts:
-        match part:
-            case Text() | Reasoning():
-                weight += len(part.text)
-            case ToolCall():
-                weight += len(part.arguments)
-            case Media():
-                weight += len(part.value)
-            case Opaque():
-                weight += len(part.json)
-            case ToolResult():
-                weight += sum(
-                    len(p.text) if isinstance(p, Text) else len(p.value) if isinstance(p, Media) else len(p.json)
-                    for p in part.parts
-                )
-    return weight
+    return sum(len(text_of(part)) for part in walk_parts(message.parts))
 
 
-def _signed(part: Reasoning) -> bool:
+def _is_signed(part: Reasoning) -> bool:
     return bool(part.signature or part.encrypted) or "redacted" in carried_form(part.carried, "anthropic")
 
 

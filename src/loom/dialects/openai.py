@@ -24,7 +24,7 @@ from loom.dialects.wire import (
     Dialect,
     Json,
     Loss,
-    Rendered,
+    RenderedRequest,
     carried_fields,
     carried_form,
     carry,
@@ -178,12 +178,12 @@ def parse_part(part: Json, place: str) -> Text | Media | Opaque:
         case {"type": "refusal", "refusal": str(text)}:
             return Text(text, carry(NAME, without(part, "type", "refusal"), ["refusal"]))
         case {"type": "image_url", "image_url": {"url": str(url), **inner}}:
-            carried = carry(NAME, _both(without(part, "type", "image_url"), inner))
+            carried = carry(NAME, _carry_levels(without(part, "type", "image_url"), inner))
             if split := split_data_url(url):
                 return Media("image", "data", split[1], split[0], carried=carried)
             return Media("image", "url", url, carried=carried)
         case {"type": "input_audio", "input_audio": {"data": str(data), "format": str(kind), **inner}}:
-            carried = carry(NAME, _both(without(part, "type", "input_audio"), inner))
+            carried = carry(NAME, _carry_levels(without(part, "type", "input_audio"), inner))
             return Media("audio", "data", data, f"audio/{kind}", carried=carried)
         case {"type": "file", "file": dict(file)}:
             return _parse_file(part, file)
@@ -198,17 +198,17 @@ def _parse_file(part: Json, file: Json) -> Media | Opaque:
     if not isinstance(name, str) or ("filename" in file and not name):
         return opaque(NAME, part)
     if isinstance(file.get("file_id"), str) and "file_data" not in file:
-        return Media("file", "id", file["file_id"], name=name, carried=carry(NAME, _both(outer, inner), ["own"]))
+        return Media("file", "id", file["file_id"], name=name, carried=carry(NAME, _carry_levels(outer, inner), ["own"]))
     data = file.get("file_data")
     if isinstance(data, str) and "file_id" not in file:
         if split := split_data_url(data):
-            return Media("file", "data", split[1], split[0], name, carry(NAME, _both(outer, inner)))
+            return Media("file", "data", split[1], split[0], name, carry(NAME, _carry_levels(outer, inner)))
         if data and not data.startswith("data:"):
-            return Media("file", "data", data, name=name, carried=carry(NAME, _both(outer, inner), ["bare"]))
+            return Media("file", "data", data, name=name, carried=carry(NAME, _carry_levels(outer, inner), ["bare"]))
     return opaque(NAME, part)
 
 
-def _both(outer: Mapping[Any, Any], inner: Mapping[Any, Any]) -> Json:
+def _carry_levels(outer: Mapping[Any, Any], inner: Mapping[Any, Any]) -> Json:
     return {key: value for key, value in (("outer", outer), ("inner", inner)) if value}
 
 
@@ -261,7 +261,7 @@ def _take_calls(fields: Json, place: str) -> list[Part]:
     match fields.get("function_call"):
         case {"name": str(name), "arguments": str(arguments), **rest}:
             del fields["function_call"]
-            calls.append(ToolCall("", name, arguments, carried=carry(NAME, _both({}, rest), ["function_call"])))
+            calls.append(ToolCall("", name, arguments, carried=carry(NAME, _carry_levels({}, rest), ["function_call"])))
         case None | dict():
             pass
         case other:
@@ -283,9 +283,9 @@ def _parse_call(wire: Json, place: str) -> ToolCall:
             if not isinstance(arguments, str):
                 form.append("no-arguments" if arguments is None else "object")
                 arguments = "" if arguments is None else to_json(arguments)
-            return ToolCall(call_id, name, arguments, carried=carry(NAME, _both(outer, inner), form))
+            return ToolCall(call_id, name, arguments, carried=carry(NAME, _carry_levels(outer, inner), form))
         case "custom", {"custom": {"name": str(name), "input": str(text), **inner}}:
-            return ToolCall(call_id, name, text, "custom", carry(NAME, _both(outer, inner), form))
+            return ToolCall(call_id, name, text, "custom", carry(NAME, _carry_levels(outer, inner), form))
     if not isinstance(kind, str):
         raise WireError(f"{place}.type", "function or custom", kind)
     if kind in ("function", "custom"):
@@ -310,13 +310,13 @@ def parse_tool(wire: Json, place: str) -> Tool:
         description = inner.pop("description")
         form = [] if description else ["empty-description"]
     schema = to_json(inner.pop("parameters")) if "parameters" in inner else ""
-    return Tool(name, description, schema, carried=carry(NAME, _both(without(wire, "type", "function"), inner), form))
+    return Tool(name, description, schema, carried=carry(NAME, _carry_levels(without(wire, "type", "function"), inner), form))
 
 
 # ── writing ──────────────────────────────────────────────────────────────────
 
 
-def render(conversation: Conversation) -> Rendered:
+def render(conversation: Conversation) -> RenderedRequest:
     losses: list[Loss] = []
     messages = list(render_messages([*conversation.system, *conversation.messages], losses))
     settings, form = translate_settings(conversation.settings, NAME, losses)

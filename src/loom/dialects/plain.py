@@ -23,7 +23,7 @@ def to_plain(value: Any) -> Any:
         return made if kind is tuple or any(a is not b for a, b in zip(made, value, strict=True)) else value
     dump = getattr(value, "model_dump", None)
     if callable(dump) and not isinstance(value, type):
-        return to_plain(_dumped(dump))
+        return to_plain(_dump_fields(dump))
     return {key: to_plain(each) for key, each in value.items()} if isinstance(value, Mapping) else value
 
 
@@ -31,7 +31,7 @@ def is_sdk_object(value: Any) -> bool:
     return callable(getattr(value, "model_dump", None)) and not isinstance(value, type | Mapping | Struct)
 
 
-def _dumped(dump: Callable[..., Any]) -> Any:
+def _dump_fields(dump: Callable[..., Any]) -> Any:
     """The fields that were set, as JSON has them; as many of these wishes as the method takes."""
     try:
         known = inspect.signature(dump).parameters

@@ -14,23 +14,23 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.conversation.checked import checks_arguments
-from loom.conversation.growing import Recent, message_bytes
+from loom.conversation.growing import RecentHistories, message_bytes
 from loom.conversation.message import Conversation, Media, Message, Part, Text, ToolCall, ToolResult
 from loom.dialects.answer_fields import has_answer_fields
 from loom.dialects.given import parse_given
-from loom.dialects.mender import ID, UNANSWERED, Change, Held, Mender, is_sendable_message
+from loom.dialects.mender import ID, UNANSWERED, Change, HeldMessage, Mender, is_sendable_message
 from loom.dialects.openai_rules import MAX_CALLS, is_author
 from loom.dialects.plain import is_sdk_object
 from loom.dialects.settings_repair import marks_in, mend_settings
 from loom.errors import ChoiceError, describe
 
-__all__ = ["UNANSWERED", "Change", "Mender", "Repaired", "repair", "restore_ids"]
+__all__ = ["UNANSWERED", "Change", "Mender", "RepairedConversation", "repair", "restore_ids"]
 
 KEPT = 8  # histories that were looked at last, sound ones and others
 SEEN_BYTES = 32_000_000  # and about how many bytes they may take
 
 
-class Repaired(Struct, frozen=True):
+class RepairedConversation(Struct, frozen=True):
     """The mended conversation, every change, and for each mapped call id the one it stands for."""
 
     conversation: Conversation
@@ -41,21 +41,21 @@ class Repaired(Struct, frozen=True):
 
 
 @checks_arguments
-def repair(conversation: Conversation | Iterable[Any], seen: "Seen | None" = None) -> Repaired:
+def repair(conversation: Conversation | Iterable[Any], seen: "SeenHistories | None" = None) -> RepairedConversation:
     """Mend a history, also one given as a list of messages in any wire's form or as objects of an SDK.
 
     Of one that was `seen` and has grown since, only what is new is looked at.
     """
     if not isinstance(conversation, Conversation):
         conversation = _as_conversation(conversation)
-    looked = _look(tuple(conversation.messages), seen or Seen())
+    looked = _look(tuple(conversation.messages), seen or SeenHistories())
     mender = Mender()
     system = mender.mend_system(conversation.system)
     changes = [*looked.changes, *mender.changes]
     mended = replace(conversation, messages=looked.messages, system=system) if changes else conversation
     mended, settings_changes = mend_settings(mended, looked.marked)
     changes += [Change(rule, -1, what) for rule, what in settings_changes]
-    return Repaired(mended, tuple(changes), looked.ids, looked.origins)
+    return RepairedConversation(mended, tuple(changes), looked.ids, looked.origins)
 
 
 def _as_conversation(messages: Iterable[Any]) -> Conversation:
@@ -81,7 +81,7 @@ def restore_ids(conversation: Conversation, ids: dict[str, str]) -> Conversation
     return replace(conversation, messages=tuple(replace(m, parts=tuple(map(back, m.parts))) for m in conversation.messages))
 
 
-class _Mended(Struct, frozen=True, kw_only=True):
+class _MendedMessages(Struct, frozen=True, kw_only=True):
     """The messages of a history as they are after repair, and whether some of them may carry cache marks."""
 
     messages: tuple[Message, ...]
@@ -91,15 +91,15 @@ class _Mended(Struct, frozen=True, kw_only=True):
     marked: bool = False
 
 
-def _look(messages: tuple[Message, ...], seen: "Seen") -> _Mended:
+def _look(messages: tuple[Message, ...], seen: "SeenHistories") -> _MendedMessages:
     """Go on from where this history was last looked at: quickly as long as it is sound, else with the mender."""
     sound, mending = seen.sound.take(messages) or _Sound(), seen.mending.take(messages)
     if (mending is None or len(mending.given) <= len(sound.given)) and sound.grow(messages):
-        made = sound.mended()
+        made = sound.result()
     else:
         mending = mending or _Mending()
         mending.grow(messages)
-        made = mending.mended()
+        made = mending.result()
     seen.sound.put(sound)
     if mending is not None:
         seen.mending.put(mending)
@@ -114,8 +114,8 @@ class _Mending:
         self.size = 0
         self._marked = False
         self._mender = Mender()
-        self._last: Held | None = None
-        self._open: dict[int, tuple[Held, tuple[int, bool]]] = {}  # what may change, by its place below, and how it stood
+        self._last: HeldMessage | None = None
+        self._open: dict[int, tuple[HeldMessage, tuple[int, bool]]] = {}  # what may change, by its place below, and how it stood
         # What became of each message that was taken, with its answers: themselves, their origins, and changes made for the end.
         self._messages: list[list[Message]] = []
         self._origins: list[list[int]] = []
@@ -126,7 +126,7 @@ class _Mending:
         fresh = messages[len(self.given) :]
         for index, message in enumerate(fresh, len(self.given)):
             self._mender.take(index, message)
-        for held in self._mender.taken():
+        for held in self._mender.take_held():
             if held is not self._last:
                 self._open[len(self._messages)] = held, (-1, False)
                 self._messages.append([])
@@ -143,7 +143,7 @@ class _Mending:
         self.given, self._marked = messages, self._marked or marks_in(fresh)
         self.size += sum(map(message_bytes, fresh))
 
-    def _leave(self, place: int, held: Held) -> None:
+    def _leave(self, place: int, held: HeldMessage) -> None:
         """Note what becomes of a message if nothing more comes for it."""
         leaving, mender = held.copy(), Mender()
         made = mender.let_go(leaving, held is self._last)
@@ -153,12 +153,12 @@ class _Mending:
         if mender.changes:
             self._changes[place] = mender.changes
 
-    def mended(self) -> _Mended:
+    def result(self) -> _MendedMessages:
         changes = [*self._mender.changes, *self._mender.orphans()]
         changes += [change for place in sorted(self._changes) for change in self._changes[place]]
         if not changes:
-            return _Mended(messages=self.given, origins=range(len(self.given)), marked=self._marked)
-        return _Mended(
+            return _MendedMessages(messages=self.given, origins=range(len(self.given)), marked=self._marked)
+        return _MendedMessages(
             messages=tuple(chain.from_iterable(self._messages)),
             origins=tuple(chain.from_iterable(self._origins)),
             changes=sorted(changes, key=attrgetter("message")),
@@ -187,16 +187,16 @@ class _Sound:
         self.size += sum(map(message_bytes, fresh))
         return True
 
-    def mended(self) -> _Mended:
-        return _Mended(messages=self.given, origins=range(len(self.given)), marked=self._marked)
+    def result(self) -> _MendedMessages:
+        return _MendedMessages(messages=self.given, origins=range(len(self.given)), marked=self._marked)
 
 
-class Seen:
+class SeenHistories:
     """The histories that were looked at last, to go on from where they grow."""
 
     def __init__(self, size: int = SEEN_BYTES) -> None:
-        self.sound: Recent[_Sound] = Recent(KEPT, size // 2)
-        self.mending: Recent[_Mending] = Recent(KEPT, size // 2)
+        self.sound: RecentHistories[_Sound] = RecentHistories(KEPT, size // 2)
+        self.mending: RecentHistories[_Mending] = RecentHistories(KEPT, size // 2)
 
     def clear(self) -> None:
         self.sound.clear()

@@ -32,7 +32,7 @@ from loom.dialects.wire import (
     Dialect,
     Json,
     Loss,
-    Rendered,
+    RenderedRequest,
     carried_fields,
     carried_form,
     carry,
@@ -261,9 +261,12 @@ def _parse_call(item: Json, kind: str, place: str) -> ToolCall:
     form = [] if id_key == "call_id" else ["by-id"]
     if key not in item:
         form.append("no-arguments")
+        arguments = ""
     elif ours not in ("function", "custom") or not isinstance(value, str):
         form.append("object")
-    arguments = value if isinstance(value, str) and "object" not in form else "" if key not in item else to_json(value)
+        arguments = to_json(value)
+    else:
+        arguments = value
     return ToolCall(call_id, expect_text(name, f"{place}.name"), arguments, ours, carry(NAME, fields, form))
 
 
@@ -310,7 +313,7 @@ def parse_tool(wire: Json, place: str) -> Tool:
 # ── writing ──────────────────────────────────────────────────────────────────
 
 
-def render(conversation: Conversation) -> Rendered:
+def render(conversation: Conversation) -> RenderedRequest:
     losses: list[Loss] = []
     wire: Json = {"model": conversation.model} if conversation.model else {}
     settings, form = translate_settings(conversation.settings, NAME, losses)

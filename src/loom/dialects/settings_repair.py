@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import Carried, Conversation, Message, Opaque, Part, Tool, ToolResult
+from loom.conversation.parts import walk_parts
 from loom.dialects import anthropic
 from loom.dialects.anthropic_rules import MAX_MARKS, MAX_UNSTREAMED, MIN_THINKING, UNSTREAMED_MODELS
 from loom.dialects.settings import thinking_tokens
@@ -37,21 +38,13 @@ def has_marks(conversation: Conversation) -> bool:
 
 def marks_in(messages: Iterable[Message]) -> bool:
     """Whether a part of these messages carries a cache mark."""
-    for message in messages:
-        for part in message.parts:
-            if isinstance(part, Opaque):
-                if part.wire == anthropic.NAME and '"cache_control"' in part.json:
-                    return True
-            elif part.carried is not None and _carries_mark(part.carried):
-                return True
-            if isinstance(part, ToolResult):
-                for inner in part.parts:
-                    if isinstance(inner, Opaque):
-                        if inner.wire == anthropic.NAME and '"cache_control"' in inner.json:
-                            return True
-                    elif inner.carried is not None and _carries_mark(inner.carried):
-                        return True
-    return False
+    return any(_is_marked(part) for message in messages for part in walk_parts(message.parts))
+
+
+def _is_marked(part: Part) -> bool:
+    if isinstance(part, Opaque):
+        return part.wire == anthropic.NAME and '"cache_control"' in part.json
+    return _carries_mark(part.carried)
 
 
 def _carries_mark(carried: Carried | None) -> bool:

@@ -41,14 +41,14 @@ class Loss(Struct, frozen=True):
     what: str
 
 
-class Rendered(Struct, frozen=True):
+class RenderedRequest(Struct, frozen=True):
     """A request body, and what it could not hold."""
 
     wire: Any
     losses: tuple[Loss, ...]
 
 
-def finish(wire: Any, losses: list[Loss]) -> Rendered:
+def finish(wire: Any, losses: list[Loss]) -> RenderedRequest:
     """What was rendered, in texts that can be sent: half of a surrogate pair has no form in UTF-8, so U+FFFD stands for it."""
     try:
         msgspec.json.encode(wire)
@@ -57,7 +57,7 @@ def finish(wire: Any, losses: list[Loss]) -> Rendered:
         if sendable != wire:
             losses.append(Loss("request", "halves of surrogate pairs; U+FFFD stands for each"))
         wire = sendable
-    return Rendered(wire, tuple(losses))
+    return RenderedRequest(wire, tuple(losses))
 
 
 def _sendable(value: Any) -> Any:
@@ -77,7 +77,7 @@ class Dialect(Struct, frozen=True, kw_only=True):
     name: str
     title: str
     parse: Callable[[Any], Conversation]
-    render: Callable[[Conversation], Rendered]
+    render: Callable[[Conversation], RenderedRequest]
     check: Callable[[Any], list[Finding]]
     parse_messages: Callable[[Iterable[Any]], Iterator[Message]]
     render_messages: Callable[[Iterable[Message], list[Loss]], Iterator[Any]]

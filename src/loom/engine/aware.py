@@ -201,7 +201,7 @@ def context_text(store: Store, row: SessionRow, tree: StoredTree, agent: Agent, 
         lines.append(f"Position: [{path.end.short_id}]{f' ({told})' if told else ''}")
     else:
         lines.append("Position: at the beginning")
-    lines.append(f"Permissions: {', '.join(name for name in PERMISSIONS if name in agent.allowed)}")
+    lines.append(f"Permissions: {', '.join(name for name in PERMISSIONS if name in agent.granted_permissions)}")
     others = [
         f"{whose or 'human'} at [{short_id}] · {age(updated, now)}" if short_id else f"{whose or 'human'} at the beginning"
         for name, whose, short_id, updated in store.trees.sessions_on(row.tree.key)

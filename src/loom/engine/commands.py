@@ -16,7 +16,7 @@ from loom.budget.counting import gate_counter
 from loom.context.cut import shrink_text
 from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json
-from loom.conversation.commands import SPECS, TREE_DEPTH, Code, Command, Mistake, Thought, help_text, quoted, told
+from loom.conversation.commands import SPECS, TREE_DEPTH, Code, Command, Mistake, Thought, describe_mistake, help_text, quote_word
 from loom.conversation.message import Message, Text
 from loom.conversation.names import flatten
 from loom.conversation.tree import TreeHead
@@ -91,7 +91,7 @@ class _Hand:
 
     def tell_unsaid(self, conflict: Conflict) -> Result:
         """Tell the agent that its words were not written: somebody else went on there since it looked."""
-        return self._done("(your answer)", told(_went_on(conflict, "your answer was not written: ")), True)
+        return self._done("(your answer)", describe_mistake(_went_on(conflict, "your answer was not written: ")), True)
 
     def take(self, item: Command | Thought | Mistake) -> Result | None:
         match item:
@@ -99,12 +99,12 @@ class _Hand:
                 self._actions.append(Action(f"→ think ({len(text):,} letters)", self._home.now()))
                 return None
             case Mistake():
-                return self._done(item.source, told(item), True)
+                return self._done(item.source, describe_mistake(item), True)
             case Command():
                 try:
                     return self._done(item.source, self._run(item), False)
                 except _Refused as refused:
-                    return self._done(item.source, told(refused.mistake), True)
+                    return self._done(item.source, describe_mistake(refused.mistake), True)
 
     def _done(self, source: str, text: str, failed: bool) -> Result:
         command = shorten(" ".join(source.split()), _WORDS)
@@ -129,7 +129,7 @@ class _Hand:
 
     def _run(self, command: Command) -> str:
         needed = SPECS[command.name].needs
-        if needed not in self._agent.allowed:
+        if needed not in self._agent.granted_permissions:
             message = f"{command.name} needs {needed}, which you do not have"
             raise _Refused("PERMISSION_DENIED", message, "→ help lists what you may do")
         for given in (*command.words, *(value for _, value in command.options)):
@@ -286,7 +286,7 @@ class _Hand:
         return memory_text(self._store, self._session.row, shown, now) or "(empty)"
 
     def _help(self, command: Command) -> str:
-        return help_text(command.words[0] if command.words else "", self._agent.allowed)
+        return help_text(command.words[0] if command.words else "", self._agent.granted_permissions)
 
     # What an agent writes
 
@@ -344,7 +344,7 @@ class _Hand:
         text = "".join(as_text(message_of(node)).text for node in shown)
         parts = ", ".join(f"[{node.short_id}]" for node in shown[:_FOUND]) + (" …" if len(shown) > _FOUND else "")
         lead = f'"{document.title}", {len(shown)} {"part" if len(shown) == 1 else "parts"}: {parts}\n---\n'
-        return lead + self._paged(text, command, f"→ read {quoted(command.words[0])}")
+        return lead + self._paged(text, command, f"→ read {quote_word(command.words[0])}")
 
     def _write(self, command: Command) -> str:
         name, text = _named(command.words[0], "a document"), command.words[1]

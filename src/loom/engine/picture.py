@@ -2,7 +2,7 @@
 
 from loom.conversation.message import Message
 from loom.conversation.names import flatten
-from loom.conversation.outline import Line, outline
+from loom.conversation.outline import OutlineLine, outline
 from loom.engine.reading import message_of
 from loom.engine.trees import LoomTree
 from loom.errors import shorten
@@ -24,7 +24,7 @@ def picture(tree: LoomTree, root: Node | None, at: Node | None, depth: int, mode
     return text, [node.id for node in read.values()]
 
 
-def _drawn(line: Line, read: dict[int, Node]) -> str:
+def _drawn(line: OutlineLine, read: dict[int, Node]) -> str:
     if line.twig is None:
         first, last = line.names
         where = f", {first} to {last}" if last else f", from {first}" if first else ""

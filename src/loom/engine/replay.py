@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from loom.budget.counting import gate_counter
-from loom.budget.models import Model, Overrides, cost
+from loom.budget.models import ModelFacts, Overrides, cost
 from loom.budget.models import model as find_model
 from loom.context.policy import Policy
 from loom.context.policy import policy as find_policy
@@ -287,7 +287,7 @@ def _judge(transcript: _Transcript, cut: int, context: Context, sending: Sequenc
     )
 
 
-def _figures(calls: Sequence[Call], last: Report | None, priced: Model) -> Figures:
+def _figures(calls: Sequence[Call], last: Report | None, priced: ModelFacts) -> Figures:
     made = [call for call in calls if not call.refused]
     tokens, shared = sum(call.tokens for call in made), sum(call.shared for call in made)
     tail, new = sum(call.tail for call in made), sum(call.new for call in made)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from loom.budget.counting import Counter, gate_counter
 from loom.conversation.identity import node_id
-from loom.conversation.tree import NO_FLAGS, NO_PREFERENCES, Chosen, Link, Source, Tree, TreeHead, TreeNode
+from loom.conversation.tree import NO_FLAGS, NO_PREFERENCES, ChosenVersion, Link, Source, Tree, TreeHead, TreeNode
 from loom.dialects.answers import check_kept_answer
 from loom.engine.home import Home
 from loom.engine.reading import message_of
@@ -200,7 +200,7 @@ def export_tree(store: Store, stored: StoredTree) -> Tree:
         model=head.model,
         created=stored.created,
         carried=head.carried,
-        chosen=tuple(Chosen(there.name(name), there.name(_version(data))) for name, data in sorted(chosen.items())),
+        chosen=tuple(ChosenVersion(there.name(name), there.name(_version(data))) for name, data in sorted(chosen.items())),
     )
     while (wrong := made.wrong_choice()) is not None:  # what no reader could make anything of stays behind
         made = replace(made, chosen=(*made.chosen[:wrong], *made.chosen[wrong + 1 :]))

@@ -19,7 +19,7 @@ from loom.conversation.checked import check_flag, check_number, check_text, chec
 from loom.conversation.identity import node_id
 from loom.conversation.message import ROLES, Message, Role, Text
 from loom.conversation.names import flatten
-from loom.conversation.outline import Twig
+from loom.conversation.outline import OutlineNode
 from loom.conversation.tree import Preferences, Source, TreeHead
 from loom.dialects.answers import Answer, parse_answer
 from loom.engine.answered import Acted, take_out_commands
@@ -364,7 +364,7 @@ class LoomTree:
         """What was said of a node, by whom and when."""
         return self._store.trees.history(self.stored.row.key, self.node(node))
 
-    def twigs(self) -> list[Twig]:
+    def twigs(self) -> list[OutlineNode]:
         """The whole tree without what is said in it."""
         return self._store.trees.twigs(self.stored.row.key)
 

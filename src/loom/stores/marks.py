@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.conversation.canonical import to_json
-from loom.conversation.checked import Checked, check_fields
+from loom.conversation.checked import CheckedStruct, check_fields
 from loom.conversation.tree import Edge, Flags, Link, Source
 from loom.stores.database import Reader, Row, Writer
 from loom.stores.stored import read_stored
@@ -58,7 +58,7 @@ class LinkMark(Struct, frozen=True, omit_defaults=True):
             check_fields(self)
 
 
-class Origin(Checked, frozen=True, omit_defaults=True):
+class Origin(CheckedStruct, frozen=True, omit_defaults=True):
     """What a node was called where it came from, by whom it was said, and its generation there where it is another here."""
 
     id: str = ""

@@ -9,7 +9,7 @@ from hashlib import blake2b
 from msgspec.structs import replace
 
 from loom.conversation.canonical import to_json
-from loom.conversation.checked import Checked
+from loom.conversation.checked import CheckedStruct
 from loom.stores.database import Database, Reader, Writer
 from loom.stores.path import Node, Path
 from loom.stores.sessions import SessionRow, lock_alive
@@ -20,7 +20,7 @@ _RECENT = 512  # summaries of a tree that are looked through for those of a path
 _GENERATIONS = 16  # of forks whose summaries still hold
 
 
-class Summary(Checked, frozen=True, kw_only=True, omit_defaults=True):
+class Summary(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True):
     """What stands on a path from `start` up to `stop` in a few words, by whom they are and why they were written.
 
     `hidden` are the places of it that were kept from whoever wrote it. `dropped` are messages that an overflow cost. Its `name`

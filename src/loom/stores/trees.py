@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.conversation.canonical import to_json
-from loom.conversation.outline import Twig
+from loom.conversation.outline import OutlineNode
 from loom.conversation.tree import TreeHead
 from loom.errors import ChoiceError, shorten
 from loom.stores import nodes
@@ -191,7 +191,7 @@ class Trees:
             of[edge] = of.get(edge, 0) + count
         return {seq: Kin(of.get("continuation", 0), of.get("annotation", 0)) for seq, of in counted.items()}
 
-    def twigs(self, tree: int) -> list[Twig]:
+    def twigs(self, tree: int) -> list[OutlineNode]:
         """Every node without what it says, parents before children."""
         with self._database.read() as reader:
             rows = reader.all(
@@ -204,7 +204,7 @@ class Trees:
             originals = to_json(sorted(set(edited.values())))
             seqs: dict[str, int] = dict(reader.all(f"SELECT n.id, n.seq FROM {nodes_by('id')}", tree, originals)) if edited else {}
         pruned: set[int] = set()
-        made: list[Twig] = []
+        made: list[OutlineNode] = []
         usual = Marks()
         for seq, parent, short_id, role, author, agent in rows:
             mark = marks.get(seq, usual)
@@ -213,7 +213,7 @@ class Trees:
                 pruned.add(seq)
             parent = parent if original is None else original  # drawn beside what it stands for
             made.append(
-                Twig(
+                OutlineNode(
                     key=seq,
                     parent=parent,
                     short_id=short_id,
