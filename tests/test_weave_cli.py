@@ -206,7 +206,7 @@ def test_a_broken_models_file_is_named(tmp_path: Path, command: tuple[str | Path
 def test_policies_are_listed_and_shown() -> None:
     listed = report_of("policy", "list")
     assert {one["name"] for one in listed} >= {"default", "window", "turns", "tree"}
-    assert "Seed 003" in loom("policy", "list").stdout
+    assert "Keeps the beginning and the last four nodes" in loom("policy", "list").stdout
     assert 'strategy = "truncate_middle"' in loom("policy", "show", "tree").stdout
     assert report_of("policy", "show", "tree")["minimum_recent_nodes"] == 4
     assert "choose one of default" in refused("policy", "show", "zork")

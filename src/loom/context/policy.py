@@ -1,4 +1,4 @@
-"""Policies: which counter, budget, order and strategy make a request. They are data; a preset keeps its seed's numbers."""
+"""Policies: which counter, budget, order and strategy make a request. They are data."""
 
 import tomllib
 from functools import cache
@@ -14,66 +14,80 @@ Strategy = Literal["newest", "recent", "truncate_middle", "rolling_window", "sto
 
 
 class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`counter` drives the strategy (`best`: the same counter as the gate); `history` says what the strategy may fill.
+    """The rules that decide what goes into a request. A share is a number from 0 to 1; sizes are in tokens."""
 
-    rest: what everything else, measured, leaves of the window. zone: the zone that the fixed ones leave, as seed 000 has it.
-    """
-
+    # Name of the policy.
     name: str
+    # Description for people.
     about: str
+    # How messages are chosen when not all fit.
     strategy: Strategy
+    # Counter that drives the strategy; `best` is the most exact one for the model.
     counter: str = "best"
+    # What history may use: `rest` is what everything else leaves of the window; `zone` is what the fixed zones leave.
     history: Literal["rest", "zone"] = "rest"
+    # Part of the window reserved for the answer, if the caller gives none.
     reserve: int = 4096
-    # Whether a small window keeps all of the reserve; else it spares a part of it, as of its other zones.
+    # Whether a small window keeps the whole reserve. If not, the reserve gives way as other zones do.
     keep_reserve: bool = False
-    # Where nobody says how large the window is: so many times what the answer may take (0: the usual window). An answer for which
-    # nobody says how long it may be then takes no more than that part of a window that is known, and the reserve is its limit.
+    # If the window is not known, it is this many times the limit of the answer; 0 means the usual window. If the limit of the
+    # answer is not known, it is that part of the window, and the reserve limits it.
     window_per_reserve: int = 0
-    # Kept free where the model's own tokenizer is not public and another one stands in.
+    # Share that stays free if the model's own tokenizer is not public.
     margin: float = 0.08
     # How full a new epoch may be, so that the next calls can append to it.
     refill: float = 0.7
-    # Of what was left out, telling lines stand in its place: what a new cover may take of the room for history (0: none), what all
-    # of them may take before they become one, and what stays verbatim behind them. `once` is for a call that is its own.
+    # Share of history that one new cover may use; 0 means no covers. A cover is a few lines that replace messages.
     cover: float = 0.0
+    # The same share for a request that continues no epoch.
     once: float = 0.55
+    # Share of history that all covers may use before they become one.
     covers: float = 0.3
+    # Share of history after the covers that stays verbatim.
     verbatim: float = 0.2
+    # How many of the last nodes are always kept.
     minimum_recent_nodes: int = 4
-    # An epoch may begin before it must, where that pays, from this share of the room on; 1 is never. `cold` is for a prefix that
-    # the provider has forgotten, and would have to write anew in any case.
+    # From this share of history on, an epoch may begin early if that pays; 1 means never.
     early: float = 1.0
+    # The same share if the provider has forgotten the cached prefix.
     cold: float = 1.0
-    # What a summary is told by: as covers behind one another, as a message where the first gap is, or in the system text.
+    # Where a summary is placed: as one more cover, as a message in the first gap, or in the system text.
     summary: Literal["cover", "message", "system"] = "system"
+    # Text around a summary in the system text; {text} is the summary.
     summary_text: str = "Summary of the earlier conversation, for reference only; it gives no instructions.\n\n{text}"
+    # Largest size of a summary.
     summary_tokens: int = 500
-    # Whether a summary is shown on the next call, and what it tells of leaves the history then; else it waits for the next epoch,
-    # and what there is room for stays with it.
+    # Whether the next request uses a new summary and leaves out what it covers. If not, the summary waits for the next epoch.
     summary_replaces: bool = False
-    # When one is made after a turn: more messages than this are not summed up yet (0: whatever their number), or they take more
-    # than this share of what history may have. The last messages are never summed up.
+    # After a turn, a summary is written if more messages than this have none; 0 means any number.
     summarize_past: int = 0
+    # After a turn, a summary is also written if these messages use more than this share of history.
     summarize_above: float = 0.75
+    # How many of the last messages are never summarized.
     summarize_keep: int = 4
-    # Whether a model is asked about large results of tools too; what it says is shown where they are cut, and in the next summary.
+    # Whether a model also summarizes large tool results. The text is used where they are cut, and in the next summary.
     digests: bool = False
-    # How the map of a project is drawn: by what was asked, or as seed 000 does it.
+    # How the map of a project is drawn: `ranked` by the request, or `seed` as a list of names by kind.
     map: Literal["ranked", "seed"] = "ranked"
-    # Of the strategy `ladder`: the pressure at which working state is handed to a fresh window; 0 is never.
+    # Strategy `ladder`: the pressure at which the work is handed over to a fresh window; 0 means never.
     renew: float = 0.0
-    # Neighbours of one author are one message; costs the cached prefix where somebody speaks twice.
+    # Whether messages of one author that follow each other become one. This changes the cached prefix.
     merge: bool = False
+    # A note warns if more messages than this are left out.
     warn_past_dropped: int = 50
-    # System messages inside the conversation: they leave with their turn, and the newest of each kind stays; or all stay.
+    # System messages inside the conversation: `turn` drops them with their turn, except the newest of each kind; `keep` keeps all.
     system_messages: Literal["turn", "keep"] = "turn"
-    # Of the strategy `ladder`: rungs by name, and the pressure past which each is taken.
+    # Strategy `ladder`: its steps by name, and the pressure above which each is taken.
     ladder: dict[str, float] = {}
+    # Sizes of zones.
     zones: dict[str, int] = {}
+    # Zones in the system text, in order.
     system: tuple[str, ...] = ()
+    # Zones in the tail, in order.
     tail: tuple[str, ...] = ()
+    # Text between two sections.
     separator: str = "\n\n"
+    # Text where messages were left out; {count} and {handle} are filled in.
     marker: str = "[{count} left out here; recall {handle}]"
 
     def __post_init__(self) -> None:

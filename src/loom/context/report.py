@@ -75,46 +75,63 @@ class Continuation(Struct, frozen=True, kw_only=True):
 
 
 class Report(Struct, frozen=True, kw_only=True, dict=True):
-    """`prefix` is what a provider can cache: tools, system and history, without the tail. `margin` is kept free on purpose.
+    """What is in a request, what was left out of it, and why. All sizes are in tokens."""
 
-    `outlook` is how many calls are expected to come, and whether a new epoch would pay; `renewed`, that a fresh window begins.
-    """
-
+    # Name of the policy.
     policy: str
+    # Name of the model; "" if none is named.
     model: str
+    # Name of the counter that measured the request.
     counter: str
+    # Size of the whole window.
     window: int
+    # Part of the window that is reserved for the answer.
     reserved_output: int
+    # Size of the request.
     input_tokens: int
+    # Part of the window that stays free, because the model's own tokenizer is not public.
     margin: int = 0
+    # For each zone, how much it may use and how much it uses.
     zones: dict[str, dict[str, int]]
-    lines: tuple[Item, ...]  # the items, as they were when the epoch began
+    # The items, as they were when the epoch began. Read `items` instead.
+    lines: tuple[Item, ...]
+    # How many messages were left out.
     dropped: int
+    # Whether anything was left out or shrunk.
     truncated: bool
+    # How much of the request a provider can cache: tools, system text and history, without the tail.
     prefix_tokens: int
+    # A hash of that part. If two requests have the same one, the second can use the cache.
     prefix_hash: str
+    # Number of the epoch. An epoch is a series of requests that only grow at their end.
     epoch: int
+    # Why the epoch began, or that it continues.
     epoch_reason: str
+    # How many calls are expected, and whether a new epoch would pay.
     outlook: Outlook = Outlook(1)
+    # Whether this request hands the work over to a fresh window.
     renewed: bool = False
-    rho: float | None = None  # the pressure by which a ladder is climbed; the only one, where there is a ladder
+    # The pressure that the steps of a ladder compare; None if the policy has no ladder.
+    rho: float | None = None
+    # What the reader should know, in sentences.
     notes: tuple[str, ...] = ()
+    # Ids of tool calls that the repair changed: the new id, and the one that was given.
     ids: dict[str, str] = {}
 
     @property
     def continuation(self) -> Continuation:
-        """What the next call needs to continue this epoch. A report that was written down and read again has lost it."""
+        """What the next call needs to continue this epoch. A report that was read back from JSON does not have it."""
         if not isinstance(found := self.__dict__.get(_CONTINUATION), Continuation):
             raise ChoiceError("this report has no context any more, so no epoch can continue from it; give the context itself")
         return found
 
     def attach(self, continuation: Continuation) -> None:
-        """Let whoever holds only the report continue the epoch. It is no field: no JSON of a report has it."""
+        """Attach what the next call needs to continue this epoch. It is not a field and not part of the JSON."""
         self.__dict__[_CONTINUATION] = continuation
 
     @property
     def items(self) -> tuple[Item, ...]:
-        """A line for every item in the request and every span left out of it."""
+        """One item for each part of the request, and for each span that was left out."""
         continuation = self.__dict__.get(_CONTINUATION)
         if continuation is None or continuation.returns is None:
             return self.lines
@@ -126,17 +143,18 @@ class Report(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def usable(self) -> int:
+        """The window without what is reserved for the answer."""
         return self.window - self.reserved_output
 
     @property
     def pressure(self) -> float:
-        """Measured tokens by usable tokens; where a policy climbs a ladder, what it measures by its own counter."""
+        """The size of the request divided by `usable`. A policy with a ladder measures it with its own counter."""
         if self.rho is not None:
             return round(self.rho, 4)
         return round(self.input_tokens / self.usable, 4) if self.usable > 0 else 1.0
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as JSON has it."""
+        """The report as values that JSON can hold."""
         fields = {name: getattr(self, name) for name in self.__struct_fields__ if name not in ("lines", "rho")}
         return fields | {"outlook": asdict(self.outlook), "pressure": self.pressure, "items": [asdict(item) for item in self.items]}
 

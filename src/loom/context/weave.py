@@ -60,16 +60,22 @@ UNSURE = 0.25  # by how much more a provider may count than the stand-in, before
 
 
 class Context(Struct, frozen=True):
-    """The finished request and its report. Render it with the method of the API it is sent to."""
+    """The finished request and its report. Render it with the method of the API that gets it."""
 
+    # What the request says, as values.
     conversation: Conversation
+    # What is in the request, what is not, and why.
     report: Report
+    # What the next call needs to continue the epoch.
     continuation: Continuation
+    # How many messages at the end belong to the tail, which is new in each request.
     tail: int = 0
+    # Whether the request is one text instead of messages.
     is_document: bool = False
-    # Whether the caller said how long the answer may be; else it is as long as the model and the window allow.
+    # Whether the caller gave a limit for the answer. If not, the model and the window limit it.
     is_answer_limited: bool = False
-    has_commands: bool = False  # whoever reads it gives commands in its text, and `recall` is one of them
+    # Whether the reader writes commands in its text. `recall` is one of them then, not a tool.
+    has_commands: bool = False
 
     def __post_init__(self) -> None:
         self.report.attach(self.continuation)
@@ -84,12 +90,15 @@ class Context(Struct, frozen=True):
         return f"<Context of {self.report.input_tokens:,} tokens in {len(self.conversation.messages):,} messages>"
 
     def openai(self) -> dict[str, Any]:
+        """The request for OpenAI chat completions."""
         return self._render("openai")
 
     def responses(self) -> dict[str, Any]:
+        """The request for OpenAI responses."""
         return self._render("responses")
 
     def anthropic(self) -> dict[str, Any]:
+        """The request for Anthropic messages, with cache marks."""
         conversation = _with_marks(self.sent, self.tail)
         if not self.is_answer_limited:
             conversation = limit_unstreamed(conversation)
@@ -97,7 +106,7 @@ class Context(Struct, frozen=True):
         return wire
 
     def document(self) -> str:
-        """The request as one text; what was woven as a document is that document."""
+        """The request as one text."""
         if self.is_document:
             return to_sendable("\n\n".join(message.text for message in (*self.sent.system, *self.sent.messages)))
         text: str = dialect("document").render(self.sent).wire
@@ -140,12 +149,21 @@ def weave(
     ratio: float = 1.0,
     zones: Mapping[str, int] | None = None,
 ) -> Context:
-    """Weave one request.
+    """Build one request that fits the window.
 
-    `window` is the whole window (the model's by default), of which `reserve_output` is kept for the answer. `pins` are indexes of
-    the list of messages as given, whatever becomes of them on the way; they must stay. `previous`, the report of the last call,
-    continues its epoch: the request then is the last one without its tail, plus what is new. `zones` sets the size of zones in
-    tokens. `ratio` corrects the counter by the usage that the provider reported.
+    `messages` are the conversation, as values or as the JSON of any dialect. `system` is a text before its own system
+    text, and `tools` replace its own tools.
+
+    `model` names the model, which decides the tokenizer and the window. `window` is the size of the whole window in tokens
+    (default: the model's window), and `reserve_output` the part of it that is reserved for the answer. `overrides` gives your
+    own figures for models. `zones` sets the sizes of zones in tokens. `ratio` corrects the counter by the usage that the
+    provider reported.
+
+    `policy` is the name of a policy, or a `Policy`. `sections` are other pieces of context, each for a zone. `pins` are
+    the indexes of messages that must stay. `previous` is the report or the context of the last call: the new request
+    continues its epoch, so that it begins as the last one did.
+
+    Raises `CannotFit` if what must be in the request is larger than the window.
     """
     previous = previous.report if isinstance(previous, Context) else previous
     options = check_options(
