@@ -14,7 +14,7 @@ from loom.conversation.message import Carried, Media, Message, Opaque, Part, Rea
 from loom.conversation.tree import Flags, Tree, TreeNode
 from loom.dialects.wire import Json, carry, expect_list, expect_object, expect_text, without
 from loom.errors import WireError
-from loom.transcripts.linked import Record, drop_empty, grow, lift_system, moment, text_of
+from loom.transcripts.linked import Record, drop_empty, grow, lift_system, list_of, moment, object_of, text_of
 
 FORMAT = "ChatGPT export"
 NAME = "chatgpt"
@@ -64,8 +64,7 @@ def trees(value: Json) -> Iterator[Tree]:
 
 
 def _weight(node: Any) -> Any:
-    message = node.get("message") if isinstance(node, dict) else None
-    return message.get("weight") if isinstance(message, dict) else None
+    return object_of(object_of(node).get("message")).get("weight")
 
 
 def _records(mapping: Json) -> list[Record]:
@@ -75,7 +74,7 @@ def _records(mapping: Json) -> list[Record]:
         place = f"mapping.{id}"
         for n, child in enumerate(expect_list(expect_object(node, place).get("children") or [], f"{place}.children")):
             listed.setdefault(expect_text(child, f"{place}.children[{n}]"), (len(listed), id))
-    order = {id: listed[id][0] if id in listed else len(listed) for id in mapping}
+    order = {id: listed.get(id, (len(listed), ""))[0] for id in mapping}
     answered = {node.get("parent") for node in mapping.values() if _role(node) == "tool" and isinstance(node.get("parent"), str)}
     return [_record(id, mapping[id], listed, id in answered) for id in sorted(mapping, key=order.__getitem__)]
 
@@ -95,8 +94,7 @@ def _record(id: str, node: Json, listed: dict[str, tuple[int, str]], answered: b
     if node.get("message") is None:
         return Record(id=id, place=place, messages=(), parent=parent or "")
     wire = expect_object(node["message"], f"{place}.message")
-    about = wire.get("metadata")
-    metadata: Json = about if isinstance(about, dict) else {}
+    metadata = object_of(wire.get("metadata"))
     message = _message(id, wire, metadata, answered, f"{place}.message")
     unseen = metadata.get("is_visually_hidden_from_conversation") is True and metadata.get("is_user_system_message") is not True
     return Record(
@@ -121,17 +119,23 @@ def _message(id: str, wire: Json, metadata: Json, answered: bool, place: str) ->
         role, parts = "system", parts or _custom_instructions(metadata)
     parts += _attachments(metadata, parts)
     name, recipient = text_of(author.get("name")), text_of(wire.get("recipient"))
-    calls = role == "assistant" and recipient not in _NOBODY and (answered or content.get("content_type") == "code")
-    if calls:
-        parts = _call(id, recipient, parts)
+    is_call = role == "assistant" and recipient not in _NOBODY and (answered or content.get("content_type") == "code")
+    if is_call:
+        parts, wire = _call(id, recipient, parts), without(wire, "recipient")
     elif role != "assistant":
-        parts = [Text(part.text, part.carried) if isinstance(part, Reasoning) else part for part in parts]
-    said_by_parts = ("recipient",) if calls else ()
-    carried = _carry_rest(id, without(wire, *said_by_parts), metadata, author, without(content, "content_type", *used))
+        parts = list(map(_as_text, parts))
+    carried = _carry_rest(id, wire, metadata, author, without(content, "content_type", *used))
     if role == "tool":
         inner = tuple(part for part in parts if isinstance(part, Text | Media | Opaque))
         return Message("tool", (ToolResult(id, inner, name=name),), carried=carried)
     return Message(role, tuple(parts), name, carried)
+
+
+def _as_text(part: Part) -> Part:
+    """Only a model thinks: the thoughts of anybody else are text."""
+    if isinstance(part, Reasoning):
+        return Text(part.text, part.carried)
+    return part
 
 
 def _carry_rest(id: str, wire: Json, metadata: Json, author: Json, content: Json) -> Carried | None:
@@ -144,7 +148,7 @@ def _carry_rest(id: str, wire: Json, metadata: Json, author: Json, content: Json
         del fields["create_time"]
     if wire.get("weight") not in (None, 0, 1):
         fields["weight"] = wire["weight"]
-    kind = text_of(wire["content"].get("content_type")) if isinstance(wire.get("content"), dict) else ""
+    kind = text_of(object_of(wire.get("content")).get("content_type"))
     if kind not in ("", "text", "multimodal_text"):
         content = {"content_type": kind, **content}
     about = without(metadata, "is_visually_hidden_from_conversation")
@@ -174,8 +178,7 @@ def _parts(content: Json, place: str) -> tuple[list[Part], tuple[str, ...]]:
 
 def _pictures(content: Json, place: str) -> list[Part]:
     """What a tool showed beside its words."""
-    assets = content.get("assets")
-    shown = [*(assets if isinstance(assets, list) else ()), content.get("screenshot")]
+    shown = [*list_of(content.get("assets")), content.get("screenshot")]
     return [_part(picture, f"{place}.assets[{n}]") for n, picture in enumerate(shown) if picture]
 
 
@@ -197,7 +200,11 @@ def _part(part: Any, place: str) -> Part:
 def _asset(pointer: str, fields: Mapping[Any, Any]) -> Media:
     """Media that the export holds beside the conversations, or nowhere."""
     kind = str(fields.get("content_type"))
-    sort: Literal["image", "audio", "file"] = "image" if "image" in kind else "audio" if "audio" in kind else "file"
+    sort: Literal["image", "audio", "file"] = "file"
+    if "image" in kind:
+        sort = "image"
+    elif "audio" in kind:
+        sort = "audio"
     return Media(sort, "id", pointer, carried=carry(NAME, drop_empty(fields)))
 
 
@@ -209,18 +216,16 @@ def _read_thought(thought: Any, place: str) -> Reasoning:
 
 def _custom_instructions(metadata: Json) -> list[Part]:
     """Older exports keep them out of the message's content."""
-    given = metadata.get("user_context_message_data")
-    given = given if isinstance(given, dict) else {}
+    given = object_of(metadata.get("user_context_message_data"))
     return [Text(given[key]) for key in ("about_user_message", "about_model_message") if text_of(given.get(key))]
 
 
 def _attachments(metadata: Json, parts: list[Part]) -> list[Part]:
     """The files that came with a message and are not shown in it."""
     shown = " ".join(part.value for part in parts if isinstance(part, Media))
-    given = metadata.get("attachments")
     found: list[Part] = []
-    for file in given if isinstance(given, list) else ():
-        id = text_of(file.get("id")) if isinstance(file, dict) else ""
+    for file in map(object_of, list_of(metadata.get("attachments"))):
+        id = text_of(file.get("id"))
         if id and id not in shown:
             kind = text_of(file.get("mimeType")) or text_of(file.get("mime_type"))
             found.append(Media("file", "id", id, kind, text_of(file.get("name"))))

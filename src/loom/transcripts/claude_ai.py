@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
+from msgspec.structs import replace
+
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Media, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult
 from loom.conversation.tree import Tree
@@ -49,11 +51,12 @@ def _records(wires: list[Any], model: str) -> Iterator[Record]:
     messages = [expect_object(wire, f"chat_messages[{n}]") for n, wire in enumerate(wires)]
     ids = [name_of(wire, "uuid", f"chat_messages[{n}]") for n, wire in enumerate(messages)]
     branches = any(isinstance(wire.get("parent_message_uuid"), str) for wire in messages)
+    before: str | None = None
     for n, (wire, id) in enumerate(zip(messages, ids, strict=True)):
         place = f"chat_messages[{n}]"
-        parent = wire.get("parent_message_uuid")
-        if "parent_message_uuid" not in wire or not branches:
-            parent = ids[n - 1] if n else None
+        parent = before
+        if branches and "parent_message_uuid" in wire:
+            parent = wire["parent_message_uuid"]
         if parent is not None:
             parent = expect_text(parent, f"{place}.parent_message_uuid")
         role = _ROLES.get(str(wire.get("sender")))
@@ -67,6 +70,7 @@ def _records(wires: list[Any], model: str) -> Iterator[Record]:
             author=model if role == "assistant" else "",
             created=moment(wire.get("created_at")),
         )
+        before = id
 
 
 def _messages(id: str, role: Role, wire: Json, place: str) -> tuple[Message, ...]:
@@ -76,13 +80,28 @@ def _messages(id: str, role: Role, wire: Json, place: str) -> tuple[Message, ...
     text, texts = text_of(wire.get("text")), [part.text for part in written if isinstance(part, Text)]
     if text and not texts:
         parts.append(Text(text))
-    parts += written
-    if role == "assistant":
-        runs = [(answers, tuple(run)) for answers, run in groupby(parts, lambda part: isinstance(part, ToolResult))]
-    else:  # results that stand in a user's message come before what the user says
-        results = tuple(part for part in parts if isinstance(part, ToolResult))
-        others = tuple(part for part in parts if not isinstance(part, ToolResult))
-        runs = [run for run in ((True, results), (False, others)) if run[1]]
+    runs = _divide_results(role, [*parts, *written])
+    messages = [Message(speaker, run) for speaker, run in runs]
+    if messages:
+        fields = _rest_of(wire, text, texts)
+        messages[-1] = replace(messages[-1], carried=carry(NAME, drop_empty(fields)))
+    return tuple(messages)
+
+
+def _divide_results(role: Role, parts: list[Part]) -> list[tuple[Role, tuple[Part, ...]]]:
+    """The parts as messages: results are those of a tool. In a user's message they come before what the user says."""
+    ordered = parts
+    if role != "assistant":
+        ordered = sorted(parts, key=lambda part: not isinstance(part, ToolResult))
+    return [("tool" if answers else role, tuple(run)) for answers, run in groupby(ordered, _is_result)]
+
+
+def _is_result(part: Part) -> bool:
+    return isinstance(part, ToolResult)
+
+
+def _rest_of(wire: Json, text: str, texts: list[str]) -> Json:
+    """What a message has beyond its parts."""
     fields = without(wire, "uuid", "parent_message_uuid", "sender", "content", "text", *_BESIDE)
     if moment(fields.get("created_at")):
         del fields["created_at"]
@@ -90,11 +109,7 @@ def _messages(id: str, role: Role, wire: Json, place: str) -> tuple[Message, ...
         fields.pop("updated_at", None)
     if texts and text and "".join(text.split()) != "".join("".join(texts).split()):
         fields["text"] = text  # not what the blocks say
-    messages: list[Message] = []
-    for answers, run in runs:
-        last = len(messages) == len(runs) - 1
-        messages.append(Message("tool" if answers else role, run, carried=carry(NAME, drop_empty(fields)) if last else None))
-    return tuple(messages)
+    return fields
 
 
 def _blocks(id: str, role: Role, blocks: list[Any], place: str) -> list[Part]:

@@ -18,11 +18,12 @@ from loom.conversation.tree import Flags, Tree
 from loom.dialects import anthropic
 from loom.errors import TranscriptError, WireError
 from loom.transcripts import files
-from loom.transcripts.linked import Record, grow, moment, piece, text_of
+from loom.transcripts.linked import Record, grow, list_of, moment, object_of, piece, text_of
 from loom.transcripts.runs import Run
 
 FORMAT = "Claude Code session"
 SUB_AGENT = "a sub-agent"
+SYNTHETIC = "<synthetic>"  # the model of words that the client wrote itself
 _TYPES = {
     "user",
     "assistant",
@@ -61,9 +62,9 @@ class _FileIndex(Struct):
 
 def _number(text: Any) -> int:
     """A text as 63 bits; 0 for none."""
-    return (
-        int.from_bytes(blake2b(text.encode(errors="replace"), digest_size=8).digest()) >> 1 if isinstance(text, str) and text else 0
-    )
+    if not isinstance(text, str) or not text:
+        return 0
+    return int.from_bytes(blake2b(text.encode(errors="replace"), digest_size=8).digest()) >> 1
 
 
 def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -107,24 +108,27 @@ def _read_index(path: Path) -> _FileIndex:
 
 
 def _add(index: _FileIndex, record: dict[str, Any], kind: Any) -> None:
-    message = record.get("message")
-    if not isinstance(message, dict):
-        message = {}
+    message, is_side = object_of(record.get("message")), bool(record.get("isSidechain"))
     line = len(index.uuids)
     index.uuids.append(_number(record["uuid"]))
     index.parents.append(_number(record.get("parentUuid")) or _number(record.get("logicalParentUuid")))
     index.messages.append(_number(message.get("id")) if kind == "assistant" else 0)
-    index.threads.append(_find_thread(index, record) if record.get("isSidechain") else 0)
-    if kind in ("user", "assistant") and not record.get("isSidechain"):
+    index.threads.append(_find_thread(index, record) if is_side else 0)
+    if kind in ("user", "assistant") and not is_side:
         index.leaf = index.uuids[-1]  # the newest word is the live branch, unless the client says otherwise behind it
-    if kind == "assistant" and not index.model and isinstance(message.get("model"), str) and message["model"] != "<synthetic>":
-        index.model = message["model"]
-    content = message.get("content")
-    for block in content if isinstance(content, list) else ():
-        if isinstance(block, dict) and block.get("type") == "tool_use":
-            index.calls[_number(block.get("id"))] = line
-        elif isinstance(block, dict) and block.get("type") == "tool_result":
-            index.answers.setdefault(line, []).append(_number(block.get("tool_use_id")))
+    if kind == "assistant" and not index.model and text_of(message.get("model")) != SYNTHETIC:
+        index.model = text_of(message.get("model"))
+    _add_calls(index, line, list_of(message.get("content")))
+
+
+def _add_calls(index: _FileIndex, line: int, blocks: list[Any]) -> None:
+    """Note the calls that a line makes, and those that it answers."""
+    for block in blocks:
+        match block:
+            case {"type": "tool_use"}:
+                index.calls[_number(block.get("id"))] = line
+            case {"type": "tool_result"}:
+                index.answers.setdefault(line, []).append(_number(block.get("tool_use_id")))
 
 
 def _find_thread(index: _FileIndex, record: dict[str, Any]) -> int:
@@ -165,39 +169,67 @@ def _is_complete(index: _FileIndex, chosen: bytearray) -> bool:
 
 def _reader(path: Path, chosen: bytearray, complete: bool) -> Callable[[], Iterator[Message]]:
     def read() -> Iterator[Message]:
-        written: list[Part] = []  # the parts of the model message being read
-        answers: list[Message] = []  # results that came while it was still being written
-        current = None
-        for n, (number, record) in enumerate(_records(path)):
-            wire = record.get("message")
-            if not chosen[n] or record.get("type") not in ("user", "assistant") or not isinstance(wire, dict):
+        writing = _OpenMessage()
+        for record, parsed in _parse_chosen(path, chosen, complete):
+            if writing.take(record, parsed):
                 continue
-            # The client's own words in the model's name; and the text of a compaction, where all that it stands for is here.
-            if wire.get("model") == "<synthetic>" or (record.get("isCompactSummary") and complete):
-                continue
-            try:
-                parsed = anthropic.parse_message({"role": wire.get("role"), "content": wire.get("content")}, f"line {number}")
-            except WireError as error:
-                raise TranscriptError(f"{path}, {error}") from None
-            if written and all(message.role == "tool" for message in parsed):
-                answers += parsed
-                continue
-            if record["type"] == "assistant" and written and current is not None and wire.get("id") == current:
-                written += parsed[0].parts
-                continue
-            if written:
-                yield Message("assistant", tuple(written))
-            yield from answers
-            written, answers = [], []
+            yield from writing.close()
             if record["type"] == "assistant":
-                written, current = list(parsed[0].parts), wire.get("id")
+                writing.begin(record["message"].get("id"), parsed[0].parts)
             else:
                 yield from parsed
-        if written:
-            yield Message("assistant", tuple(written))
-        yield from answers
+        yield from writing.close()
 
     return read
+
+
+def _parse_chosen(path: Path, chosen: bytearray, complete: bool) -> Iterator[tuple[dict[str, Any], list[Message]]]:
+    """The chosen records that say something, each with its messages."""
+    for n, (number, record) in enumerate(_records(path)):
+        wire = record.get("message")
+        if not chosen[n] or record.get("type") not in ("user", "assistant") or not isinstance(wire, dict):
+            continue
+        if _is_clients(record, text_of(wire.get("model")), complete):
+            continue
+        yield record, _parse_message(path, wire, f"line {number}")
+
+
+def _parse_message(path: Path, wire: dict[str, Any], place: str) -> list[Message]:
+    try:
+        return anthropic.parse_message({"role": wire.get("role"), "content": wire.get("content")}, place)
+    except WireError as error:
+        raise TranscriptError(f"{path}, {error}") from None
+
+
+class _OpenMessage:
+    """The model message that is being read, a block a line, and the results that came before its last block."""
+
+    def __init__(self) -> None:
+        self._id: Any = None
+        self._parts: list[Part] = []
+        self._answers: list[Message] = []
+
+    def begin(self, id: Any, parts: Sequence[Part]) -> None:
+        self._id, self._parts = id, list(parts)
+
+    def take(self, record: dict[str, Any], parsed: list[Message]) -> bool:
+        """Whether a record belongs to this message. It is taken then."""
+        if not self._parts:
+            return False
+        if all(message.role == "tool" for message in parsed):
+            self._answers += parsed
+            return True
+        if record["type"] != "assistant" or self._id is None or record["message"].get("id") != self._id:
+            return False
+        self._parts += parsed[0].parts
+        return True
+
+    def close(self) -> Iterator[Message]:
+        """The message and its results. What comes next begins another one."""
+        if self._parts:
+            yield Message("assistant", tuple(self._parts))
+        yield from self._answers
+        self._parts, self._answers = [], []
 
 
 # ── the whole tree ───────────────────────────────────────────────────────────
@@ -244,24 +276,32 @@ def trees(path: Path) -> list[Tree]:
     for n, line in enumerate(lines):
         if line.said:
             blocks.setdefault(heads[n], []).append(line)
-    names: dict[int, str] = {}
-    taken: set[str] = set()
-    for head, held in blocks.items():
-        uuid = held[-1].uuid
-        names[head] = uuid if uuid not in taken else piece(uuid, 2, taken)
-        taken.add(uuid)
+    names = _name_messages(blocks)
     found: dict[str, list[Record]] = {}
     for head, tree in _divide_into_trees(blocks, parents, lines).items():
         found.setdefault(tree, []).append(_record(head, blocks[head], parents[head], lines, names))
     if not found:
         raise TranscriptError(f"{path}: a Claude Code session without a message")
     leaf = session.places.get(session.leaf, -1)
-    leaf = leaf if leaf < 0 or lines[leaf].said else above[leaf]
+    if leaf >= 0 and not lines[leaf].said:
+        leaf = above[leaf]
     live = names[heads[leaf]] if leaf >= 0 else ""
     try:
         return [_tree(tree, records, session, live, path) for tree, records in found.items()]
     except WireError as error:
         raise TranscriptError(f"{path}, {error}") from None
+
+
+def _name_messages(blocks: dict[int, list[_IndexLine]]) -> dict[int, str]:
+    """A name for each message: the uuid of its last line, or one like it that is free."""
+    names: dict[int, str] = {}
+    taken: set[str] = set()
+    for head, held in blocks.items():
+        uuid = names[head] = held[-1].uuid
+        if uuid in taken:
+            names[head] = piece(uuid, 2, taken)
+        taken.add(uuid)
+    return names
 
 
 def _read_session(path: Path) -> _Session:
@@ -270,23 +310,18 @@ def _read_session(path: Path) -> _Session:
     for number, record in files.lines(path):
         if not isinstance(record, dict):
             continue
-        kind, uuid = record.get("type"), text_of(record.get("uuid"))
-        if kind == "last-prompt":
-            session.leaf = text_of(record.get("leafUuid")) or session.leaf
-        title = record.get("summary") if kind == "summary" else record.get("customTitle") if kind == "custom-title" else ""
-        session.title = text_of(title) or session.title
+        _note_session(session, record)
+        uuid = text_of(record.get("uuid"))
         if not uuid:
             continue
         above = text_of(record.get("parentUuid")) or text_of(record.get("logicalParentUuid"))
         parent = session.places.get(above, -1)
         whole = session.lines[parent].whole if parent >= 0 else not above
         line = _read_line(path, record, f"line {number}", parent, whole)
-        session.id = session.id or text_of(record.get("sessionId"))
         if line.said and not line.side:
             session.leaf = uuid
-        before = session.places.get(uuid, -1)
-        if line.said and before >= 0 and session.lines[before].said == line.said:
-            continue  # written twice: it stands where it stood first
+        if _is_repeated(session, uuid, line):
+            continue  # written twice: it stays where it was first
         if above and parent < 0:
             unseen[len(session.lines)] = above
         session.places[uuid] = len(session.lines)
@@ -296,23 +331,46 @@ def _read_session(path: Path) -> _Session:
     return session
 
 
+def _note_session(session: _Session, record: dict[str, Any]) -> None:
+    """What a record says of the session: its id, its title, and its newest line."""
+    match record.get("type"):
+        case "last-prompt":
+            session.leaf = text_of(record.get("leafUuid")) or session.leaf
+        case "summary":
+            session.title = text_of(record.get("summary")) or session.title
+        case "custom-title":
+            session.title = text_of(record.get("customTitle")) or session.title
+    if text_of(record.get("uuid")):
+        session.id = session.id or text_of(record.get("sessionId"))
+
+
+def _is_repeated(session: _Session, uuid: str, line: _IndexLine) -> bool:
+    before = session.places.get(uuid, -1)
+    return bool(line.said) and before >= 0 and session.lines[before].said == line.said
+
+
 def _read_line(path: Path, record: dict[str, Any], place: str, parent: int, whole: bool) -> _IndexLine:
-    wire, uuid = record.get("message"), record["uuid"]
-    model = text_of(wire.get("model")) if isinstance(wire, dict) else ""
+    wire = object_of(record.get("message"))
+    model = text_of(wire.get("model"))
     said: list[Message] = []
-    if record.get("type") in ("user", "assistant") and isinstance(wire, dict) and not _is_clients(record, model, whole):
-        try:
-            said = anthropic.parse_message({"role": wire.get("role"), "content": wire.get("content")}, place)
-        except WireError as error:
-            raise TranscriptError(f"{path}, {error}") from None
-        said = [message for message in said if message.parts]
+    if (
+        record.get("type") in ("user", "assistant")
+        and isinstance(record.get("message"), dict)
+        and not _is_clients(record, model, whole)
+    ):
+        said = [message for message in _parse_message(path, wire, place) if message.parts]
+    side = message_id = ""
+    if record.get("isSidechain"):
+        side = text_of(record.get("agentId")) or record["uuid"]
+    if said and said[0].role == "assistant":
+        message_id = text_of(wire.get("id"))
     return _IndexLine(
         place,
-        uuid,
+        record["uuid"],
         parent,
         whole,
-        text_of(record.get("agentId")) or uuid if record.get("isSidechain") else "",
-        text_of(wire.get("id")) if said and said[0].role == "assistant" and isinstance(wire, dict) else "",
+        side,
+        message_id,
         model,
         moment(record.get("timestamp")),
         said,
@@ -322,7 +380,7 @@ def _read_line(path: Path, record: dict[str, Any], place: str, parent: int, whol
 
 def _is_clients(record: dict[str, Any], model: str, whole: bool) -> bool:
     """The client's own words in the model's name; and the text of a compaction, where all that it stands for is here."""
-    return model == "<synthetic>" or (bool(record.get("isCompactSummary")) and whole)
+    return model == SYNTHETIC or (bool(record.get("isCompactSummary")) and whole)
 
 
 def _above(parents: Sequence[int], passed: Sequence[bool]) -> list[int]:
@@ -357,27 +415,35 @@ def _heads(lines: list[_IndexLine]) -> list[int]:
 
 def _parents(lines: list[_IndexLine], above: list[int], heads: list[int]) -> dict[int, int]:
     """For each line that says something the head of the message it follows. Results of one message follow each other."""
+    bases = [heads[over] if over >= 0 else -1 for over in above]
     rows: dict[int, _Answers] = {}  # line of results, or the head they answer -> the row
     parents: dict[int, int] = {}
     for n, line in enumerate(lines):
-        if not line.answered:
-            continue
-        asked = heads[above[n]] if above[n] >= 0 else -1
-        row = rows.get(asked)
-        if row is None or row.calls & line.answered:  # the first, or another try at the same call: a branch
-            parents[n] = row.last if row is not None and lines[asked].answered else asked
-            row = rows[n] = _Answers(n, set(line.answered))
-            if asked >= 0 and not lines[asked].answered:
-                rows[asked] = row
-        else:
-            parents[n], row.last = row.last, n
-            row.calls |= line.answered
-            rows[n] = row
+        if line.answered:
+            parents[n] = _join_row(rows, lines, n, bases[n])
     for n, line in enumerate(lines):
         if line.said and not line.answered and heads[n] == n:
-            base = heads[above[n]] if above[n] >= 0 else -1
+            base = bases[n]
             parents[n] = rows[base].last if base >= 0 and lines[base].answered else base
     return parents
+
+
+def _join_row(rows: dict[int, _Answers], lines: list[_IndexLine], n: int, asked: int) -> int:
+    """Put a line of results into the row of those that answer the same message. The line that it follows."""
+    answered, row = lines[n].answered, rows.get(asked)
+    if row is not None and not row.calls & answered:
+        before, row.last = row.last, n
+        row.calls |= answered
+        rows[n] = row
+        return before
+    # The first results, or another try at the same call: a branch.
+    before = asked
+    if row is not None and lines[asked].answered:
+        before = row.last
+    rows[n] = fresh = _Answers(n, set(answered))
+    if asked >= 0 and not lines[asked].answered:
+        rows[asked] = fresh
+    return before
 
 
 def _divide_into_trees(heads: Iterable[int], parents: dict[int, int], lines: list[_IndexLine]) -> dict[int, str]:

@@ -72,16 +72,13 @@ def _head(sample: list[Any]) -> tuple[str, str]:
     """The client's instructions and the model, from its own records."""
     instructions = model = ""
     for record in sample:
-        payload = record.get("payload") if isinstance(record, dict) else None
-        if not isinstance(payload, dict):
-            continue
-        base = payload.get("base_instructions")
-        if record.get("type") == "session_meta" and isinstance(base, dict) and isinstance(base.get("text"), str):
-            instructions = instructions or base["text"]
-        elif record.get("type") == "session_meta" and isinstance(payload.get("instructions"), str):
-            instructions = instructions or payload["instructions"]
-        if record.get("type") == "turn_context" and isinstance(payload.get("model"), str):
-            model = model or payload["model"]
+        match record:
+            case {"type": "session_meta", "payload": {"base_instructions": {"text": str(text)}}}:
+                instructions = instructions or text
+            case {"type": "session_meta", "payload": {"instructions": str(text)}}:
+                instructions = instructions or text
+            case {"type": "turn_context", "payload": {"model": str(name)}}:
+                model = model or name
     return instructions, model
 
 

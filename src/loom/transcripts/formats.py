@@ -18,6 +18,8 @@ LOOKED_FOR = (
 )
 
 
+CHAT_FORMATS = {"anthropic": "Anthropic messages JSON", "openai": "OpenAI chat JSON"}  # by the wire
+SAMPLE_ITEMS = 100  # values of a list that are looked at to tell what it is
 _ANSWER_BLOCKS = {"text", "thinking", "redacted_thinking", "tool_use", "server_tool_use", "web_search_tool_result"}
 
 
@@ -55,16 +57,18 @@ def _runs(path: Path) -> Iterator[Run]:
 
 def _find_message(value: Any) -> Any:
     """The message in a provider's answer, or a message that stands alone."""
-    if not isinstance(value, dict):
-        return None
-    choices = value.get("choices")
-    if isinstance(choices, list) and choices and isinstance(choices[0], dict) and isinstance(choices[0].get("message"), dict):
-        return choices[0]["message"]
-    blocks = value.get("content")
-    anthropic = isinstance(blocks, list) and all(isinstance(b, dict) and str(b.get("type")) in _ANSWER_BLOCKS for b in blocks)
-    if value.get("type") == "message" and value.get("role") == "assistant" and anthropic:
-        return {"role": "assistant", "content": blocks}
-    return value if chat.is_message(value) and "type" not in value else None
+    match value:
+        case {"choices": [{"message": dict(message)}, *_]}:
+            return message
+        case {"type": "message", "role": "assistant", "content": list(blocks)} if all(map(_is_answer_block, blocks)):
+            return {"role": "assistant", "content": blocks}
+    if chat.is_message(value) and "type" not in value:
+        return value
+    return None
+
+
+def _is_answer_block(block: Any) -> bool:
+    return isinstance(block, dict) and str(block.get("type")) in _ANSWER_BLOCKS
 
 
 def _is_record(value: Any) -> bool:
@@ -122,7 +126,7 @@ def _is_run(value: Any) -> bool:
 
 def _read_value(value: Any, number: int, path: Path, place: str) -> Run:
     """A run that is one JSON object."""
-    at = f"{path}{', ' + place if place else ''}"
+    at = _at(path, place)
     if not _is_run(value):
         raise _unknown(path, f"{place or 'it'} is {describe(value)}")
     try:
@@ -131,7 +135,7 @@ def _read_value(value: Any, number: int, path: Path, place: str) -> Run:
             return make_run(number, benchmarks.TAU_BENCH, "openai", conversation, name)
         if isinstance(value.get("messages"), list):
             wire, conversation = chat.parse_request(value)
-            return make_run(number, f"{'Anthropic messages' if wire == 'anthropic' else 'OpenAI chat'} JSON", wire, conversation)
+            return make_run(number, CHAT_FORMATS[wire], wire, conversation)
         if benchmarks.is_swe_agent(value):
             return make_run(number, benchmarks.SWE_AGENT, "openai", benchmarks.parse_swe_agent(value, at))
         if value.get("object") == "response" and "input" not in value:
@@ -143,27 +147,33 @@ def _read_value(value: Any, number: int, path: Path, place: str) -> Run:
 
 def _list_run(value: Any, number: int, path: Path, place: str) -> Run:
     """A run that is a bare list of messages or items."""
-    at = f"{path}{', ' + place if place else ''}"
-    if (
-        isinstance(value, list)
-        and value
-        and all(chat.is_message(v) and v.get("type", "message") == "message" for v in islice(value, 100))
-    ) and not any(map(given.is_item, value)):
+    at = _at(path, place)
+    if _are_messages(value):
         wire, conversation = chat.from_list(value, at)
-        return make_run(number, f"{'Anthropic messages' if wire == 'anthropic' else 'OpenAI chat'} JSON", wire, conversation)
-    if isinstance(value, list) and any(codex.is_item(v) for v in islice(value, 100)):
+        return make_run(number, CHAT_FORMATS[wire], wire, conversation)
+    if isinstance(value, list) and any(codex.is_item(v) for v in islice(value, SAMPLE_ITEMS)):
         try:
             return make_run(number, codex.ITEMS_FORMAT, "responses", responses.parse({"input": value}))
         except WireError as error:
             raise TranscriptError(f"{at}: {error}") from None
-    what = (
-        "an empty list"
-        if value == []
-        else f"a list that begins with {describe(value[0])}"
-        if isinstance(value, list)
-        else describe(value)
-    )
+    what = describe(value)
+    if value == []:
+        what = "an empty list"
+    elif isinstance(value, list):
+        what = f"a list that begins with {describe(value[0])}"
     raise _unknown(path, f"{place or 'it'} is {what}")
+
+
+def _are_messages(value: Any) -> bool:
+    if not isinstance(value, list) or not value:
+        return False
+    is_chat = all(chat.is_message(v) and v.get("type", "message") == "message" for v in islice(value, SAMPLE_ITEMS))
+    return is_chat and not any(map(given.is_item, value))
+
+
+def _at(path: Path, place: str) -> str:
+    """Where in a file, for errors."""
+    return ", ".join(filter(None, (str(path), place)))
 
 
 def _unknown(path: Path, found: str) -> TranscriptError:

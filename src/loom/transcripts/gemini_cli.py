@@ -1,7 +1,7 @@
 """Gemini CLI sessions: one line of messages, those of the model with its thoughts, its calls and their results."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Media, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
@@ -102,20 +102,22 @@ def _answer(result: Any, place: str) -> tuple[Text | Media | Opaque, ...]:
 def _content(content: Any, place: str) -> list[Part]:
     if isinstance(content, str):
         return [Text(content)] if content else []
-    parts: list[Part] = []
-    for n, given in enumerate(expect_list(content or [], place)):
-        match given:
-            case str():
-                parts.append(Text(given))
-            case {"functionResponse": {"response": {"output": str(text), **others}}} if not others:
-                parts.append(Text(text))
-            case {"text": str(text), **rest}:
-                parts.append(Text(text, carry(NAME, drop_empty(rest))))
-            case {"inlineData": {"mimeType": str(kind), "data": str(data)}}:
-                sort = kind.partition("/")[0]
-                parts.append(Media("image" if sort == "image" else "audio" if sort == "audio" else "file", "data", data, kind))
-            case dict():
-                parts.append(Opaque(NAME, to_json(given)))
-            case _:
-                raise WireError(f"{place}[{n}]", "a text or an object", given)
-    return parts
+    return [_part(given, f"{place}[{n}]") for n, given in enumerate(expect_list(content or [], place))]
+
+
+def _part(given: Any, place: str) -> Part:
+    match given:
+        case str():
+            return Text(given)
+        case {"functionResponse": {"response": {"output": str(text), **others}}} if not others:
+            return Text(text)
+        case {"text": str(text), **rest}:
+            return Text(text, carry(NAME, drop_empty(rest)))
+        case {"inlineData": {"mimeType": str(kind), "data": str(data)}}:
+            return Media(_SORTS.get(kind.partition("/")[0], "file"), "data", data, kind)
+        case dict():
+            return Opaque(NAME, to_json(given))
+    raise WireError(place, "a text or an object", given)
+
+
+_SORTS: dict[str, Literal["image", "audio"]] = {"image": "image", "audio": "audio"}  # of media; another is a file

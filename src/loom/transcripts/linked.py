@@ -33,35 +33,55 @@ def grow(records: Iterable[Record]) -> tuple[tuple[TreeNode, ...], dict[str, str
     A record without a message is no node: what hangs on it hangs on the nearest node above. Of several messages the last has
     the record's id, because that is where what comes after the record hangs. A parent that is not here makes a root.
     """
-    known: dict[str, Record] = {}
-    for record in records:
-        if not record.id:
-            raise WireError(record.place, "an id", record.id)
-        if known.setdefault(record.id, record) is not record:
-            raise WireError(record.place, "an id of its own", record.id)
+    known = _by_id(records)
     children: dict[str, list[Record]] = {}
     roots: list[Record] = []
     for record in known.values():
-        (children.setdefault(record.parent, []) if record.parent in known else roots).append(record)
+        if record.parent in known:
+            children.setdefault(record.parent, []).append(record)
+        else:
+            roots.append(record)
     nodes: list[TreeNode] = []
     ends: dict[str, str] = {}
     taken = set(known)
     waiting = roots[::-1]  # a stack and not a call for each: a line of ten thousand nodes is as deep
     while waiting:
         record = waiting.pop()
-        above = ends.get(record.parent, "")
-        flags = record.flags if record.flags != NO_FLAGS else NO_FLAGS
-        for number, message in enumerate(record.messages, 1):
-            name = record.id if number == len(record.messages) else piece(record.id, number, taken)
-            author = "" if message.role == "tool" else record.author
-            nodes.append(TreeNode(id=name, message=message, parent=above, author=author, flags=flags, created=record.created))
-            above = name
-        ends[record.id] = above
+        made = _nodes_of(record, ends.get(record.parent, ""), taken)
+        nodes += made
+        ends[record.id] = made[-1].id if made else ends.get(record.parent, "")
         waiting += reversed(children.get(record.id, ()))
     if len(ends) < len(known):
         lost = next(record for record in known.values() if record.id not in ends)
         raise WireError(lost.place, "a parent that is not below it", lost.parent)
     return tuple(nodes), ends
+
+
+def _by_id(records: Iterable[Record]) -> dict[str, Record]:
+    known: dict[str, Record] = {}
+    for record in records:
+        if not record.id:
+            raise WireError(record.place, "an id", record.id)
+        if known.setdefault(record.id, record) is not record:
+            raise WireError(record.place, "an id of its own", record.id)
+    return known
+
+
+def _nodes_of(record: Record, above: str, taken: set[str]) -> list[TreeNode]:
+    """A node for each message of a record, one after the other."""
+    flags = NO_FLAGS
+    if record.flags != NO_FLAGS:
+        flags = record.flags
+    made: list[TreeNode] = []
+    for number, message in enumerate(record.messages, 1):
+        name, author = record.id, record.author
+        if number < len(record.messages):
+            name = piece(record.id, number, taken)
+        if message.role == "tool":
+            author = ""
+        made.append(TreeNode(id=name, message=message, parent=above, author=author, flags=flags, created=record.created))
+        above = name
+    return made
 
 
 def piece(id: str, number: int, taken: set[str]) -> str:
@@ -80,16 +100,28 @@ def lift_system(nodes: tuple[TreeNode, ...], but: Container[str] = ()) -> tuple[
     for node in nodes:
         if node.parent and node.parent not in leading:
             continue
-        texts = all(isinstance(part, Text) for part in node.message.parts)
-        if texts and node.message.role in ("system", "developer") and node.id not in but:
+        if _is_system_text(node) and node.id not in but:
             leading[node.id] = node
         else:
             first_words.append(node.parent)
     above, last = ["", *leading][:-1], ["", *leading][-1]
     if [node.parent for node in leading.values()] != above or any(parent != last for parent in first_words):
         return "", nodes
-    kept = (replace(node, parent="") if node.parent in leading else node for node in nodes if node.id not in leading)
-    return "\n\n".join(node.message.text for node in leading.values()), tuple(kept)
+    kept = [node for node in nodes if node.id not in leading]
+    text = "\n\n".join(node.message.text for node in leading.values())
+    return text, tuple(_as_root(node, leading) for node in kept)
+
+
+def _is_system_text(node: TreeNode) -> bool:
+    is_text = all(isinstance(part, Text) for part in node.message.parts)
+    return is_text and node.message.role in ("system", "developer")
+
+
+def _as_root(node: TreeNode, lifted: Container[str]) -> TreeNode:
+    """The node, without its parent if that was lifted."""
+    if node.parent in lifted:
+        return replace(node, parent="")
+    return node
 
 
 def moment(value: Any) -> int:
@@ -98,7 +130,9 @@ def moment(value: Any) -> int:
     if isinstance(value, str):
         try:
             when = datetime.fromisoformat(value)
-            seconds = (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
+            if not when.tzinfo:
+                when = when.replace(tzinfo=UTC)
+            seconds = when.timestamp()
         except (ValueError, OverflowError):
             return 0
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < _LATEST:
@@ -108,7 +142,9 @@ def moment(value: Any) -> int:
 
 def name_of(wire: Json, key: str, place: str) -> str:
     """The id that a record has in its file; where it has none, its place, since nothing can refer to it."""
-    return expect_text(wire[key], f"{place}.{key}") if wire.get(key) not in (None, "") else place
+    if wire.get(key) in (None, ""):
+        return place
+    return expect_text(wire[key], f"{place}.{key}")
 
 
 def drop_empty(fields: Mapping[Any, Any]) -> Json:
@@ -117,5 +153,21 @@ def drop_empty(fields: Mapping[Any, Any]) -> Json:
 
 
 def text_of(value: Any) -> str:
-    """A text, or none where a file has something else in its place."""
-    return value if isinstance(value, str) else ""
+    """A text, or "" if a file has something else in its place."""
+    if isinstance(value, str):
+        return value
+    return ""
+
+
+def object_of(value: Any) -> Json:
+    """An object, or an empty one if a file has something else in its place."""
+    if isinstance(value, dict):
+        return value
+    return {}
+
+
+def list_of(value: Any) -> list[Any]:
+    """A list, or an empty one if a file has something else in its place."""
+    if isinstance(value, list):
+        return value
+    return []

@@ -4,7 +4,7 @@ Rules: ids are texts and unique in their tree; a parent stands before its childr
 in the tree, unless another tree is named. A change that an older Loom would read wrongly gets a new version.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -12,7 +12,7 @@ import msgspec
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.checked import checks_arguments, to_snake_case
 from loom.conversation.message import Carried, Message, Opaque, Reasoning, ToolCall, ToolResult
-from loom.conversation.tree import TRUNCATIONS, Preferences, Tree
+from loom.conversation.tree import TRUNCATIONS, Preferences, Tree, TreeNode
 from loom.dialects.answers import check_kept_answer
 from loom.dialects.wire import Json, expect_list
 from loom.errors import ChoiceError, TranscriptError, WireError
@@ -70,44 +70,61 @@ def _in_snake_case(given: Any) -> Any:
 
 
 def _field(name: Any, known: tuple[str, ...]) -> Any:
-    spelt = to_snake_case(name) if isinstance(name, str) else name
+    if not isinstance(name, str):
+        return name
+    spelt = to_snake_case(name)
     return spelt if spelt in known else name
 
 
 def _check(tree: Tree, place: str) -> None:
     if not tree.id:
         raise WireError(f"{place}.id", "an id", tree.id)
-    if not 0 <= tree.created < _LATEST:
-        raise WireError(f"{place}.created", "milliseconds since 1970", tree.created)
+    _check_moment(tree.created, f"{place}.created")
     here: set[str] = set()
     for n, node in enumerate(tree.nodes):
-        if not node.id or node.id in here:
-            raise WireError(f"{place}.nodes[{n}].id", "an id of its own", node.id)
-        if node.parent and node.parent not in here:
-            raise WireError(f"{place}.nodes[{n}].parent", "the id of a node before it", node.parent)
-        if not 0 <= node.created < _LATEST:
-            raise WireError(f"{place}.nodes[{n}].created", "milliseconds since 1970", node.created)
+        _check_node(node, here, f"{place}.nodes[{n}]")
         here.add(node.id)
-        _check_message(node.message, f"{place}.nodes[{n}].message")
-        if node.response:
-            check_kept_answer(node.response, f"{place}.nodes[{n}].response")
-    named = [("current", tree.current)] if tree.current else []
-    named += [(f"nodes[{n}].edited_from", node.edited_from) for n, node in enumerate(tree.nodes) if node.edited_from]
-    named += [
-        (f"nodes[{n}].sources[{m}].node", source.node)
-        for n, node in enumerate(tree.nodes)
-        for m, source in enumerate(node.sources)
-        if source.tree in ("", tree.id)
-    ]
-    named += [(f"links[{n}].source", link.source) for n, link in enumerate(tree.links)]
-    named += [(f"links[{n}].target", link.target) for n, link in enumerate(tree.links) if link.tree in ("", tree.id)]
-    for where, id in named:
+    for where, id in _named_nodes(tree):
         if id not in here:
             raise WireError(f"{place}.{where}", "the id of a node of this tree", id)
     wrong = tree.wrong_choice()
     if wrong is not None:
         raise WireError(f"{place}.chosen[{wrong}]", "a node of a buffer and a version of it, once", tree.chosen[wrong].version)
     _check_carried(tree.carried, f"{place}.carried")
+
+
+def _check_moment(created: int, place: str) -> None:
+    if not 0 <= created < _LATEST:
+        raise WireError(place, "milliseconds since 1970", created)
+
+
+def _check_node(node: TreeNode, before: Container[str], place: str) -> None:
+    if not node.id or node.id in before:
+        raise WireError(f"{place}.id", "an id of its own", node.id)
+    if node.parent and node.parent not in before:
+        raise WireError(f"{place}.parent", "the id of a node before it", node.parent)
+    _check_moment(node.created, f"{place}.created")
+    _check_message(node.message, f"{place}.message")
+    if node.response:
+        check_kept_answer(node.response, f"{place}.response")
+
+
+def _named_nodes(tree: Tree) -> Iterator[tuple[str, str]]:
+    """The nodes of a tree that it names, each with the place."""
+    if tree.current:
+        yield "current", tree.current
+    for n, node in enumerate(tree.nodes):
+        if node.edited_from:
+            yield f"nodes[{n}].edited_from", node.edited_from
+    for n, node in enumerate(tree.nodes):
+        for m, source in enumerate(node.sources):
+            if source.tree in ("", tree.id):
+                yield f"nodes[{n}].sources[{m}].node", source.node
+    for n, link in enumerate(tree.links):
+        yield f"links[{n}].source", link.source
+    for n, link in enumerate(tree.links):
+        if link.tree in ("", tree.id):
+            yield f"links[{n}].target", link.target
 
 
 def _check_message(message: Message, place: str) -> None:

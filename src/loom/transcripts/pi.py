@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import Conversation, Media, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 from loom.conversation.tree import Tree
@@ -11,7 +13,7 @@ from loom.dialects import responses
 from loom.dialects.wire import carry, expect_object, without
 from loom.errors import TranscriptError, WireError
 from loom.transcripts import files
-from loom.transcripts.linked import Record, grow, moment, text_of
+from loom.transcripts.linked import Record, grow, list_of, moment, text_of
 from loom.transcripts.runs import Run
 
 FORMAT = "pi session"
@@ -69,43 +71,59 @@ def _reader(path: Path) -> Callable[[], Iterator[Message]]:
     return read
 
 
+class _Head(Struct):
+    """What a file says of its session."""
+
+    id: str = ""
+    title: str = ""
+    model: str = ""
+
+    def learn(self, record: dict[str, Any]) -> None:
+        match record.get("type"):
+            case "session":
+                self.id = self.id or text_of(record.get("id"))
+                self.model = self.model or text_of(record.get("modelId"))
+            case "model_change":
+                self.model = self.model or text_of(record.get("modelId"))
+            case "session_info":
+                self.title = text_of(record.get("name")) or self.title
+
+
 def trees(path: Path) -> list[Tree]:
     """The session with every branch; older versions, which name no parents, in one line."""
     records: list[Record] = []
-    session = title = model = last = ""
-    for number, record in files.lines(path):
-        if not isinstance(record, dict):
-            continue
-        id = text_of(record.get("id")) or f"line {number}"
-        if record.get("type") == "session":
-            session, model = session or text_of(record.get("id")), model or text_of(record.get("modelId"))
-            continue
-        if record.get("type") == "model_change":
-            model = model or text_of(record.get("modelId"))
-        if record.get("type") == "session_info":
-            title = text_of(record.get("name")) or title
-        messages: tuple[Message, ...] = ()
-        if record.get("type") == "message" and isinstance(record.get("message"), dict):
-            try:
-                messages = (_parse(record["message"], f"line {number}"),)
-            except WireError as error:
-                raise TranscriptError(f"{path}, {error}") from None
-        parent = text_of(record["parentId"]) if "parentId" in record else last
-        time = moment(record.get("timestamp"))
-        records.append(Record(id=id, place=f"line {number}", messages=messages, parent=parent, created=time))
-        last = id
+    head, last = _Head(), ""
     try:
+        for number, record in files.lines(path):
+            if not isinstance(record, dict):
+                continue
+            head.learn(record)
+            if record.get("type") == "session":
+                continue
+            records.append(_record(record, number, last))
+            last = records[-1].id
         nodes, ends = grow(records)
     except WireError as error:
         raise TranscriptError(f"{path}, {error}") from None
-    return [Tree(id=session or path.stem, nodes=nodes, title=title, current=ends.get(last, ""), model=model)]
+    return [Tree(id=head.id or path.stem, nodes=nodes, title=head.title, current=ends.get(last, ""), model=head.model)]
+
+
+def _record(record: dict[str, Any], number: int, last: str) -> Record:
+    place, parent = f"line {number}", last
+    messages: tuple[Message, ...] = ()
+    if record.get("type") == "message" and isinstance(record.get("message"), dict):
+        messages = (_parse(record["message"], place),)
+    if "parentId" in record:
+        parent = text_of(record["parentId"])
+    id = text_of(record.get("id")) or place
+    return Record(id=id, place=place, messages=messages, parent=parent, created=moment(record.get("timestamp")))
 
 
 def _parse(wire: dict[str, Any], place: str) -> Message:
     role, content = wire.get("role"), wire.get("content")
-    blocks: list[Any] = (
-        [{"type": "text", "text": content}] if isinstance(content, str) else content if isinstance(content, list) else []
-    )
+    blocks = list_of(content)
+    if isinstance(content, str):
+        blocks = [{"type": "text", "text": content}]
     origin = _WIRES.get(str(wire.get("api")), "openai")
     parts = [
         _part(expect_object(block, f"{place}.message.content[{n}]"), origin, f"{place}.message.content[{n}]")
@@ -139,8 +157,8 @@ def _part(block: dict[str, Any], origin: str, place: str) -> Part:
         case {"type": "text", "text": str(text), **rest}:
             return Text(text, carry(NAME, rest))
         case {"type": "thinking", "thinking": str(text), **rest}:
-            signature = rest.pop("thinkingSignature", "")
-            return _reasoning(text, signature if isinstance(signature, str) else "", origin, rest)
+            signature = text_of(rest.pop("thinkingSignature", ""))
+            return _reasoning(text, signature, origin, rest)
         case {"type": "toolCall", "id": str(call_id), "name": str(name), **rest}:
             return ToolCall(call_id, name, to_json(rest.pop("arguments", {})), carried=carry(NAME, rest))
         case {"type": "image", "data": str(data), "mimeType": str(media_type), **rest}:
