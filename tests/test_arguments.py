@@ -36,7 +36,7 @@ WRONG = (None, 5, -1, 2.5, "zzz", "x" * 300, [], [5], {"a": object()}, object())
 ANSWER = {"choices": [{"message": {"role": "assistant", "content": "hi"}}]}
 USER = {"role": "user", "content": "hello"}
 # Not for callers, or nothing to be wrong with.
-INSIDE = {"take", "told", "tell", "begin", "run_off_loop", "close", "settle", "purge"}
+INSIDE = {"take", "emit", "start", "run_off_loop", "close", "settle", "purge"}
 NO_CALLS = {"Context", "Event", "Model", "Loom", "Session", "LoomTree", "CannotFit", "Conflict", "LoomError", "StoreError"}
 
 

@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from loom.dialects import dialect as dialect
     from loom.dialects.repair import repair as repair
     from loom.dialects.repair import restore_ids as restore_ids
-    from loom.engine.home import Event as Event
     from loom.engine.loom import Loom as Loom
     from loom.engine.sessions import Session as Session
     from loom.engine.summarize import Model as Model
     from loom.engine.tools import tools as tools
     from loom.engine.trees import LoomTree as LoomTree
     from loom.engine.window import ContextWindow as ContextWindow
+    from loom.engine.workspace import Event as Event
     from loom.errors import CannotFit as CannotFit
     from loom.errors import Conflict as Conflict
     from loom.errors import LoomError as LoomError
@@ -61,7 +61,7 @@ _HOMES = {
     "loom.conversation.turns": ("exchanges", "find_safe_boundary", "parse_turn_boundaries", "turns"),
     "loom.dialects": ("dialect",),
     "loom.dialects.repair": ("repair", "restore_ids"),
-    "loom.engine.home": ("Event",),
+    "loom.engine.workspace": ("Event",),
     "loom.engine.loom": ("Loom",),
     "loom.engine.sessions": ("Session",),
     "loom.engine.summarize": ("Model",),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from loom import CannotFit, Loom, Session, dialect
 from loom.context.weave import Context
-from loom.engine.mapping import UPDATE
+from loom.engine.sources.project_map import MAX_NEWS_TOKENS
 from loom.errors import ChoiceError
 from loom.project.maps import BEYOND
 from tests.shared import examples
@@ -281,7 +281,7 @@ def test_the_prefix_of_an_epoch_stands_whatever_happens_to_the_files(
                     report = context.report
                     assert report.input_tokens <= report.usable
                     assert not [found for found in dialect("openai").check(context.openai()) if found.level == "error"]
-                    assert sum(item.after for item in report.items if item.zone == "map_update") <= UPDATE
+                    assert sum(item.after for item in report.items if item.zone == "map_update") <= MAX_NEWS_TOKENS
                     if last and report.epoch_reason == "continued":
                         before = last.conversation.messages[: len(last.conversation.messages) - last.tail]
                         assert context.conversation.system == last.conversation.system

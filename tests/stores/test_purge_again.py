@@ -15,9 +15,9 @@ from loom.context.renewal import Handoff
 from loom.context.working import EMPTY, assess
 from loom.conversation.tree import TreeHead
 from loom.engine import snapshots
-from loom.engine.home import Event
 from loom.engine.purging import keep_snapshot
 from loom.engine.snapshots import Snapshots, new_generation
+from loom.engine.workspace import Event
 from loom.errors import ChoiceError, StoreError, Unfinished
 from loom.stores.doctor import examine
 from loom.stores.snapshots import folder_beside
@@ -282,7 +282,7 @@ WRITES: dict[str, Callable[[Session], object]] = {
     "carry on": lambda session: session.carry_on(),
     "choose": lambda session: session.choose("1:" + "a" * 32, "1:" + "b" * 32),
     "undo": lambda session: session.undo(),
-    "a snapshot": lambda session: written(session._home, session),  # type: ignore[arg-type]
+    "a snapshot": lambda session: written(session._workspace, session),  # type: ignore[arg-type]
 }
 
 

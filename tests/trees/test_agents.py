@@ -9,7 +9,7 @@ from loom.conversation.agents import PERMISSIONS, Agent
 from loom.conversation.commands import LONGEST_BATCH, SPECS
 from loom.conversation.tree import TreeHead
 from loom.engine import commands
-from loom.engine.answered import Acted
+from loom.engine.answers import Acted
 from loom.engine.trees import LoomTree
 from loom.errors import ChoiceError
 from loom.stores.doctor import examine

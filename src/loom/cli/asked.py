@@ -23,7 +23,7 @@ from loom.context.options import AskedOptions, check_options
 from loom.context.policy import Policy, read_policy
 from loom.context.weave import Context
 from loom.context.weave import weave as weave_request
-from loom.engine.mapping import one_map, read_project
+from loom.engine.sources import draw_single_map, read_project
 from loom.errors import CannotFit, ChoiceError
 from loom.stores.sessions import SessionRow
 from loom.transcripts.runs import Run
@@ -115,7 +115,7 @@ class Asked(Struct, frozen=True, kw_only=True):
             zones=self._zones,
         )
         if self.project:
-            asked["sections"] = one_map(check_options(**asked), given, self.project)
+            asked["sections"] = draw_single_map(check_options(**asked), given, self.project)
         try:
             return weave_request(given, **asked)
         except CannotFit as error:

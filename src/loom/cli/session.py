@@ -37,9 +37,9 @@ from loom.cli.terminal import (
 from loom.conversation.canonical import to_json
 from loom.conversation.identity import SHORTEST
 from loom.conversation.message import Message
+from loom.engine.inputs import Given
 from loom.engine.loom import Loom
 from loom.engine.sessions import Session
-from loom.engine.written import Given
 from loom.errors import ChoiceError
 from loom.stores.path import Node
 from loom.stores.sessions import SessionRow

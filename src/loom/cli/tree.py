@@ -20,7 +20,7 @@ from loom.cli.tree_show import show_path, show_tree
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Role
 from loom.conversation.tree import Mode, TreeHead
-from loom.engine.answered import Acted
+from loom.engine.answers import Acted
 from loom.engine.loom import Loom
 from loom.errors import ChoiceError
 from loom.stores.trees import ListedTree

@@ -20,7 +20,7 @@ from loom.conversation.commands import SPECS, TREE_DEPTH, Code, Command, Mistake
 from loom.conversation.message import Message, Text
 from loom.conversation.names import flatten
 from loom.conversation.tree import TreeHead
-from loom.engine.answered import Order
+from loom.engine.answers import Order
 from loom.engine.aware import (
     Action,
     Memory,
@@ -37,11 +37,11 @@ from loom.engine.aware import (
     still_shown,
 )
 from loom.engine.digest import digest, digested
-from loom.engine.home import Home
 from loom.engine.picture import picture, words
 from loom.engine.reading import as_text, message_of
 from loom.engine.sessions import Session
 from loom.engine.trees import LoomTree, make_tree
+from loom.engine.workspace import Workspace
 from loom.errors import ChoiceError, Conflict, shorten
 from loom.stores.marks import Marks
 from loom.stores.overlay import read_overlay
@@ -64,10 +64,10 @@ class _Refused(Exception):
         self.mistake = Mistake(code, message, hint)
 
 
-def carry_out(home: Home, session: Session, agent: Agent, order: Order) -> tuple[Result, ...]:
+def carry_out(workspace: Workspace, session: Session, agent: Agent, order: Order) -> tuple[Result, ...]:
     """Carry out the commands of an agent's answer, in their order; what came of each. An agent is told what was not written."""
-    tree = LoomTree(home, home.store.trees.head(session.row.tree))
-    hand = _Hand(home, tree, session, agent, order.at)
+    tree = LoomTree(workspace, workspace.store.trees.head(session.row.tree))
+    hand = _Hand(workspace, tree, session, agent, order.at)
     try:
         unsaid = hand.tell_unsaid(order.conflict) if order.conflict else None
         results = [hand.take(item) for item in order.commands]
@@ -79,13 +79,13 @@ def carry_out(home: Home, session: Session, agent: Agent, order: Order) -> tuple
 class _Hand:
     """Carries out one answer's commands for an agent."""
 
-    def __init__(self, home: Home, tree: LoomTree, session: Session, agent: Agent, at: str | None) -> None:
-        self._home, self._store, self._tree, self._session, self._agent = home, home.store, tree, session, agent
-        self._before = memory_of(home.store, session.row.key)  # as the agent saw it
+    def __init__(self, workspace: Workspace, tree: LoomTree, session: Session, agent: Agent, at: str | None) -> None:
+        self._workspace, self._store, self._tree, self._session, self._agent = workspace, workspace.store, tree, session, agent
+        self._before = memory_of(workspace.store, session.row.key)  # as the agent saw it
         self._results: list[Result] = []
         self._shows: dict[str, None] = {}  # the nodes whose words the command that is carried out shows
         self._actions: list[Action] = []
-        seen = home.store.states.all(session.row.key, "seen").get("")
+        seen = workspace.store.states.all(session.row.key, "seen").get("")
         self._seen = int(read_stored(seen, Digits, "when the agent last looked")) if seen else None
         self._at = at  # where the agent knows itself to stand
 
@@ -96,7 +96,7 @@ class _Hand:
     def take(self, item: Command | Thought | Mistake) -> Result | None:
         match item:
             case Thought(text):
-                self._actions.append(Action(f"→ think ({len(text):,} letters)", self._home.now()))
+                self._actions.append(Action(f"→ think ({len(text):,} letters)", self._workspace.now()))
                 return None
             case Mistake():
                 return self._done(item.source, describe_mistake(item), True)
@@ -111,12 +111,12 @@ class _Hand:
         shows, self._shows = tuple(self._shows), {}
         result = Result(command, self._inline(text, shows), failed, shows)
         self._results.append(result)
-        self._actions.append(Action(command, self._home.now(), failed))
+        self._actions.append(Action(command, self._workspace.now(), failed))
         return result
 
     def remember(self) -> None:
         """Keep results for the next turn, and the trace; those of the turn before fade."""
-        key, now, states = self._session.row.key, self._home.now(), self._store.states
+        key, now, states = self._session.row.key, self._workspace.now(), self._store.states
         shown = {f"{number:03}": to_json(result) for number, result in enumerate(self._results, 1)}
         states.put(key, "result", dict.fromkeys(self._before.results, None) | shown, now)
         last = int(next(reversed(self._before.actions), "0"))
@@ -152,7 +152,7 @@ class _Hand:
         here = self._tree.position(self._session.row.agent)
         match what:
             case "trees" | "documents":
-                listed = self._store.trees.list_all(self._home.scope)
+                listed = self._store.trees.list_all(self._workspace.scope)
                 listed = [each for each in listed if _is_document(each.tree) == (what == "documents")]
                 return _lines((f'{each.tree.row.id} "{each.tree.title}", {each.nodes} nodes' for each in listed), what)
             case "bookmarks":
@@ -248,7 +248,7 @@ class _Hand:
         overlay = read_overlay(path, tree, self._tree.head.mode, {})
         text, handles = digest(overlay, begin.depth, f"{self._session.id} {begin.id} {end.id}")
         self._shows |= dict.fromkeys(digested(overlay, begin.depth))
-        self._store.views.keep(self._session.row, handles, self._home.now())
+        self._store.views.keep(self._session.row, handles, self._workspace.now())
         return text
 
     def _recall(self, command: Command) -> str:
@@ -274,7 +274,7 @@ class _Hand:
         return f'"{label}" is stashed again, and not in your context' if stash.recalled else f'"{label}" is gone'
 
     def _remembered(self, command: Command) -> str:
-        memory, now = self._memory(), self._home.now()
+        memory, now = self._memory(), self._workspace.now()
         match command.words:
             case ("trace",):
                 done = (f"{'✗ ' if a.failed else ''}{a.command} · {age(a.at, now)}" for a in memory.actions.values())
@@ -354,7 +354,7 @@ class _Hand:
         except _Refused:
             if over:
                 raise
-            document = make_tree(self._home, name, TreeHead(mode="buffer"))
+            document = make_tree(self._workspace, name, TreeHead(mode="buffer"))
         if over:
             try:
                 part = document.node(over)
@@ -371,10 +371,10 @@ class _Hand:
         return f'wrote [{made.short_id}] at the end of "{document.title}"'
 
     def _document(self, name: str) -> LoomTree:
-        found = [stored for stored in self._store.trees.find_titled(self._home.scope, name) if _is_document(stored)]
+        found = [stored for stored in self._store.trees.find_titled(self._workspace.scope, name) if _is_document(stored)]
         if not found:
             raise _Refused("NOT_FOUND", f"there is no document {shorten(name)!r}", "→ list documents")
-        return LoomTree(self._home, found[0])
+        return LoomTree(self._workspace, found[0])
 
     # Below
 
@@ -397,7 +397,7 @@ class _Hand:
         return self._tree.read([node.parent])[node.parent] if node and node.parent is not None else None
 
     def _headed(self, node: Node) -> str:
-        tree, now = self._tree.stored.row.key, self._home.now()
+        tree, now = self._tree.stored.row.key, self._workspace.now()
         marks, kin = self._tree.marks(node), self._store.trees.kin(tree, [node.seq], now).get(node.seq, Kin())
         return header(node, marks, kin, self._store.trees.agents_of(tree), now)
 
@@ -438,7 +438,9 @@ class _Hand:
         return found
 
     def _keep(self, kind: str, name: str, value: Pin | Stash | None) -> None:
-        self._store.states.put(self._session.row.key, kind, {name: None if value is None else to_json(value)}, self._home.now())
+        self._store.states.put(
+            self._session.row.key, kind, {name: None if value is None else to_json(value)}, self._workspace.now()
+        )
 
     def _paged(self, text: str, command: Command, again: str) -> str:
         """As many lines of a text as a result may hold, from the line that is asked for."""
@@ -462,7 +464,7 @@ class _Hand:
         if count(text) <= INLINE:
             return text
         handle, kept = text_at(f"result {self._session.id}", text, shows)
-        self._store.views.keep(self._session.row, [(handle, kept)], self._home.now())
+        self._store.views.keep(self._session.row, [(handle, kept)], self._workspace.now())
         return shrink_text(text, INLINE, count, handle)
 
     _does: ClassVar[dict[str, Callable[["_Hand", Command], str]]] = {

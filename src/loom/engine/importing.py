@@ -6,9 +6,9 @@ from contextlib import suppress
 from loom.budget.counting import Counter, gate_counter
 from loom.conversation.message import Message
 from loom.conversation.system_messages import SYSTEM_ROLES
+from loom.engine.inputs import first_line, title_of
 from loom.engine.loom import Loom
 from loom.engine.sessions import Session
-from loom.engine.written import one_line, title_of
 from loom.errors import StoreError
 from loom.stores.nodes import Draft
 from loom.transcripts.runs import Run
@@ -25,7 +25,7 @@ def import_run(loom: Loom, run: Run, progress: Callable[[int], None] | None = No
     Where the run cannot be read to its end, nothing of it stays.
     """
     sessions = loom.store.sessions
-    title = one_line(run.name)
+    title = first_line(run.name)
     row = sessions.create(loom.scope, loom.fresh_id(), now=loom.now(), title=title, head=run.head, status="importing")
     end, done = None, 0
     try:
@@ -41,7 +41,7 @@ def import_run(loom: Loom, run: Run, progress: Callable[[int], None] | None = No
         with suppress(StoreError):  # the first error is the one to hear of; `loom doctor` finds what could not be taken back
             sessions.discard(row.tree.key)
         raise
-    return Session(loom, row).told("created", title=row.title, messages=done)
+    return Session(loom, row).emit("created", title=row.title, messages=done)
 
 
 def _batches(messages: Iterable[Message]) -> Iterator[tuple[list[Draft], Asides]]:

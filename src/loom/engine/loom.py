@@ -18,9 +18,9 @@ from loom.conversation.checked import check_flag, checks_arguments
 from loom.conversation.message import Message, Tool
 from loom.conversation.system_messages import SYSTEM_ROLES
 from loom.conversation.tree import Preferences, Tree, TreeHead
-from loom.engine.answered import Acted
+from loom.engine.answers import Acted
 from loom.engine.commands import carry_out
-from loom.engine.home import Home
+from loom.engine.inputs import parse_head, parse_messages
 from loom.engine.session_state import STATE_KINDS
 from loom.engine.sessions import Session
 from loom.engine.snapshots import Snapshots
@@ -28,7 +28,7 @@ from loom.engine.summarize import Model
 from loom.engine.threads import async_form, async_lines, async_value
 from loom.engine.tree_exchange import export_tree, import_tree
 from loom.engine.trees import LoomTree, make_tree
-from loom.engine.written import given_head, parsed
+from loom.engine.workspace import Workspace
 from loom.errors import ChoiceError, describe
 from loom.stores.exchange import ImportedSession, export_all, export_session, import_lines
 from loom.stores.path import Node
@@ -56,7 +56,7 @@ def _text_lines(lines: object) -> Iterable[str]:
         yield line
 
 
-class Loom(Home):
+class Loom(Workspace):
     """A store, seen from one scope. Close it, or use it in a `with` block."""
 
     def __init__(
@@ -105,9 +105,9 @@ class Loom(Home):
         origin: str = "",
     ) -> "Session":
         """A session that has said nothing yet."""
-        head = replace(given_head(system, tools), model=check_name("model", model))
+        head = replace(parse_head(system, tools), model=check_name("model", model))
         row = self.store.sessions.create(self.scope, self.fresh_id(), now=self.now(), title=title, head=head, origin=origin)
-        return Session(self, row).told("created", title=title)
+        return Session(self, row).emit("created", title=title)
 
     def session(self, name: str) -> "Session":
         """The session of this id, or the one whose id begins so."""
@@ -123,7 +123,7 @@ class Loom(Home):
 
         System messages at its beginning are not counted. Where no session stands at the last that is known, one is forked there.
         """
-        said = list(dropwhile(lambda message: message.role in SYSTEM_ROLES, parsed(messages)))
+        said = list(dropwhile(lambda message: message.role in SYSTEM_ROLES, parse_messages(messages)))
         found = self.store.sessions.recognise(self.scope, said)
         if found[2] < len(said) and any(message.role in SYSTEM_ROLES for message in said):
             found = max(found, self._recognise_older(said), key=itemgetter(2))

@@ -1,20 +1,20 @@
 """What a session does under pressure: see when nothing may move, learn from a refusal, and hand its work to a fresh window."""
 
-from collections.abc import Iterable
-
 from msgspec.structs import replace
 
 from loom.budget.zones import Budget
 from loom.context.options import Options
 from loom.context.renewal import FILES, Handoff, handoff
 from loom.context.working import Working
-from loom.conversation.message import Message
+from loom.conversation.canonical import to_json
 from loom.conversation.turns import in_flight
 from loom.providers.overflow import Overflow
+from loom.stores.overlay import Overlay, names_at
 from loom.stores.path import Path
 
 COLD = 5 * 60_000  # milliseconds after which providers forget a prefix
 DEAD = 10 * 60_000  # milliseconds after which nobody waits for a call's result any more
+LAST_MESSAGES = 400  # at the end of a path, from which a handoff is made
 _LOOKED_AT = 32  # messages at the end of a path in which the last answer and its calls are looked for
 LEAST = 64  # tokens that no provider is taken to refuse for their number
 _SAFE = 0.95  # of what a provider took, or would have
@@ -47,8 +47,22 @@ def within(wish: Options, budget: Budget, most: int) -> Options:
     return replace(wish, window=most + reserve, reserve_output=reserve, asked_window=budget.window)
 
 
-def hand_over(working: Working, goal: str, said: Iterable[Message], before: Handoff | None, now: int) -> Handoff:
-    """The handoff of this moment, with the files that earlier ones named."""
-    made = handoff(working, goal, said, (before.sprint if before else 0) + 1, now)
+def make_handoff(overlay: Overlay, working: Working, before: Handoff | None, now: int) -> Handoff:
+    """The handoff of this moment, made from what is shown at the end of a path, with the files that earlier ones named."""
+    path, hidden = overlay.path, overlay.hidden
+    shown = [node for node in path[-LAST_MESSAGES:] if node.message and node.depth not in hidden]
+    goals = path.nodes([path.end.goal]) if path.end and path.end.goal is not None else []
+    goals = [node for node in goals if node.depth not in hidden] or [node for node in shown if node.role == "user"]
+    goal = next((node.message.text for node in goals if node.message), "")
+    messages = [node.message for node in shown if node.message]
+    made = handoff(working, goal, messages, (before.sprint if before else 0) + 1, now)
     files = [file for file in (before.produced_artifacts if before else ()) if file not in made.produced_artifacts]
     return replace(made, produced_artifacts=(*files, *made.produced_artifacts)[-FILES:])
+
+
+def hidden_names(path: Path, overlay: Overlay) -> str:
+    """The nodes of a path that are hidden, and the last one before what is pruned; "" if all is shown."""
+    names = sorted(name for _, name, _ in names_at(overlay.path, overlay.hidden).values())
+    if len(overlay.path) < len(path):
+        names.append(f"pruned behind {overlay.path.end.id if overlay.path.end else 'nothing'}")
+    return to_json(names) if names else ""

@@ -1,83 +1,141 @@
 """A session that is kept: append, prepare a request, absorb the answer, fork, switch, bring back what was left out."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from loom.budget import models
-from loom.budget.calibration import observe
 from loom.budget.counting import gate_counter
 from loom.budget.models import Overrides
 from loom.context.options import Options, check_options
 from loom.context.policy import Policy, policies
 from loom.context.policy import policy as find_policy
-from loom.context.renewal import Handoff, open_calls, to_system_prompt
+from loom.context.renewal import Handoff, open_calls
 from loom.context.report import Report
 from loom.context.sections import Section
 from loom.context.weave import Context, budget_for
-from loom.context.working import EMPTY, Working, measured, render_dashboard
+from loom.context.working import EMPTY, Working, measured
 from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json
-from loom.conversation.checked import check_flag, check_text, checks_arguments
+from loom.conversation.checked import check_flag, check_number, check_text, checks_arguments
 from loom.conversation.handles import to_lines
-from loom.conversation.identity import node_id
-from loom.conversation.message import Message, ToolCall
+from loom.conversation.message import Conversation, Message, Text, Tool, ToolCall
+from loom.conversation.system_messages import SYSTEM_ROLES
 from loom.conversation.tree import Source
 from loom.dialects.answers import Answer, parse_answer
 from loom.dialects.document import to_plain_text
 from loom.dialects.given import parse_call
-from loom.engine.answered import Acted, Order, digest_of, take_out_commands
-from loom.engine.aware import addendum, blocks, headers_from
-from loom.engine.home import Home
-from loom.engine.mapping import check_project, look_along
-from loom.engine.prepare import BY_PERSON, Asked, Prepared, calibration, new_handles, prepare, prepare_ending, ratio_of
-from loom.engine.pressure import hand_over, moment, refused, within
-from loom.engine.purging import keep_snapshot
+from loom.engine.answers import (
+    Acted,
+    AnswerPlace,
+    AnswerPlacer,
+    Order,
+    cost_of,
+    digest_of,
+    generation_of,
+    records_of,
+    take_out_commands,
+)
+from loom.engine.aware import addendum, headers_from
+from loom.engine.inputs import Given, parse_head, parse_messages, title_of
+from loom.engine.prepare import (
+    BY_PERSON,
+    Asked,
+    NewHandles,
+    Prepared,
+    new_handles,
+    prepare,
+    prepare_ending,
+    ratio_of,
+)
+from loom.engine.pressure import LAST_MESSAGES, hidden_names, make_handoff, moment, refused, within
+from loom.engine.purging import keep_snapshot, what_remains
 from loom.engine.reading import ReadingStyle
 from loom.engine.search import LIMIT, Hit, search, shown_in
-from loom.engine.session_state import handoff_values, limit_values, request_values, working_values
+from loom.engine.session_state import (
+    SessionState,
+    handoff_values,
+    limit_values,
+    request_values,
+    text_values,
+    working_values,
+)
+from loom.engine.sources import (
+    SESSION_SOURCES,
+    Asking,
+    check_project,
+    count_errors,
+    gather,
+    is_in_requests,
+    rank_project,
+)
 from loom.engine.summarize import Ask, Made, Model, summarize
 from loom.engine.summing import BY_MODEL, DIGEST, Plan, When, plan, summed, undigested, with_digests
-from loom.engine.threads import async_form, async_value
+from loom.engine.threads import async_form, async_lines, async_value
 from loom.engine.tools import RECALLED, carry_out, is_own_call
 from loom.engine.views import reached, store_view
-from loom.engine.written import Given, Written, parsed
-from loom.errors import CannotFit, ChoiceError, Conflict, StoreError, describe, shorten
+from loom.engine.workspace import EventKind, Workspace
+from loom.errors import CannotFit, ChoiceError, Conflict, StoreError, Unfinished, describe, shorten
 from loom.providers.overflow import Overflow, error_text, read_overflow
-from loom.stores.nodes import plain
+from loom.stores.exchange import export_session
+from loom.stores.nodes import Draft
 from loom.stores.overlay import Overlay, names_at
 from loom.stores.path import Node, Path
 from loom.stores.requests import SavedRequest
-from loom.stores.sessions import SessionRow, Usage, check_alive
+from loom.stores.sessions import SessionRow, Usage, check_alive, check_name
 from loom.stores.settings import StateValues
 from loom.stores.states import Request
 from loom.stores.summaries import join_texts
+from loom.stores.views import Kept
 
 if TYPE_CHECKING:
     from loom.project.maps import RankedProject
 
+_T = TypeVar("_T")
 DEFAULT = "default"  # the policy of a session for which nobody named one
-_TOLD = 400  # messages at the end of a path from which a handoff is made
-_RECENT = 64  # nodes among which an answer is looked for that was written already
-_MEMORY_ROOM = 64  # tokens more than an agent's memory takes, so that it stands as it is
 
 
-class _Look(Struct, frozen=True):
-    """What is asked of a request beside how large it may be."""
+class _Details(Struct, frozen=True, kw_only=True):
+    """What is asked of a request besides its options. `named`: whether the caller says which policy."""
 
-    pins: tuple[str, ...]
-    sources: tuple[Source, ...]
-    include: tuple[str, ...]
-    preview: bool
-    at: str | None
+    pins: tuple[str, ...] = ()
+    sources: tuple[Source, ...] = ()
+    include: tuple[str, ...] = ()
+    preview: bool = True
+    at: str | None = None
     overflow: Overflow | None = None
-    sight: "RankedProject | None" = None
-    named: bool = True  # whether the caller says which policy
+    project: "RankedProject | None" = None
+    named: bool = True
+
+
+_LOOK = _Details()
+
+
+class _Gathered(Struct, frozen=True, kw_only=True):
+    """What a request is made from. `refused_at` are the tokens that a provider refused.
+
+    `is_handoff_new`: the handoff is not the one that the store has.
+    """
+
+    asked: Asked
+    working: Working
+    refused_at: int
+    is_handoff_new: bool
+
+
+class _Woven(Struct, frozen=True, kw_only=True):
+    """A request that was made, what is remembered of it, and whether a fresh window begins with it."""
+
+    context: Context
+    prepared: Prepared
+    handles: NewHandles
+    handoff: Handoff | None
+    is_renewed: bool
 
 
 class Resumed(Struct, frozen=True):
@@ -92,18 +150,293 @@ class Resumed(Struct, frozen=True):
     restored: bool
 
 
-class Session(Written):
-    """A session that is kept, and the requests that are made of it."""
+class Session:
+    """A cursor on a tree that is kept, and the requests that are made of it.
 
-    def __init__(self, home: Home, row: SessionRow, end: Node | None = None, guest: bool = False, lasting: bool = False) -> None:
-        """`lasting`: others may take the answer to a request of this object, so that the store has to know of it."""
-        super().__init__(home, row, end, guest)
+    It goes on from where it last saw itself. If somebody else moved it, `Conflict` says so.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        row: SessionRow,
+        end: Node | None = None,
+        guest: bool = False,
+        lasting: bool = False,
+    ) -> None:
+        """A `guest` only looks: it has nothing of its own here.
+
+        `lasting`: others may take the answer to a request of this object, so that the store has to know of it.
+        """
+        self._workspace, self._store, self.row = workspace, workspace.store, row
+        self.path = workspace.store.sessions.path(row, end)
+        self._guest, self._lasting = guest, lasting
+        self._state = SessionState(workspace.store.states, 0 if guest else row.key)
+        self._order = threading.Lock()  # of those verbs that run in threads
         self._last: Prepared | None = None
-        self._marked: dict[str, int] = {}  # handles that are kept for this session, each with a hash of what it stands for
-        self._wish: Options | None = None
-        self._lasting = lasting
+        self._known_handles: dict[str, int] = {}  # kept for this session, each with a hash of what it stands for
+        self._options: Options | None = None
         self._request: Request | None = None
-        self._request_kept = False
+        self._is_request_kept = False
+
+    def __repr__(self) -> str:
+        title = f" {self.row.title!r}" if self.row.title else ""
+        count = len(self.path)
+        return f"<{type(self).__name__} {self.row.id}{title}, {count:,} {'message' if count == 1 else 'messages'}>"
+
+    @property
+    def id(self) -> str:
+        return self.row.id
+
+    @property
+    def cursor(self) -> Node | None:
+        """The node that this session stands on, as it last saw it. `path` leads there, and reads only where one looks."""
+        return self.path.end
+
+    async def run_off_loop(self, work: Callable[[], _T]) -> _T:
+        """Run work of this session in a thread of the store's; what one session does is done one after the other."""
+        return await self._workspace.run_off_loop(work, self._order)
+
+    def emit(self, kind: EventKind, **what: Any) -> Self:
+        """Let listeners know that something happened to this session."""
+        self._workspace.emit(kind, self.id, self.cursor.id if self.cursor else "", **what)
+        return self
+
+    # What is said
+
+    def refresh(self) -> Self:
+        """Look again where the session stands."""
+        return self._now(self._store.sessions.get(self._workspace.scope, self.row.id))
+
+    def append(self, *messages: Given, after: str | None = None, generation: str = "") -> list[Node]:
+        """Write messages behind the cursor, all or none, and move it there. A text is what the user says.
+
+        `after` names the node they come after ("" for none); writing the same again behind the same node writes nothing.
+        System messages before the first word become system text of the session; later ones stand in their place, as others do.
+        `generation` tells identical regenerations apart.
+        """
+        behind = self.path.end
+        if after is not None:
+            behind = self._node(after) if after else None
+        nodes = self._append(parse_messages(messages), behind, check_name("generation", generation))
+        self.emit("appended", messages=len(nodes))
+        return nodes
+
+    def _append(self, messages: Sequence[Message], behind: Node | None, generation: str, **beside: Any) -> list[Node]:
+        count = gate_counter(None).count_message
+        drafts: list[Draft] = []
+        asides: list[tuple[int, Message]] = []
+        for message in messages:
+            if message.role in SYSTEM_ROLES and ((behind is None and not drafts) or self._is_text()):
+                asides.append((len(drafts), message))
+            else:
+                drafts.append(Draft(message, count(message), generation))
+        now, title = self._workspace.now(), title_of(messages)
+        try:
+            row, nodes = self._store.sessions.append(self.row, behind, drafts, now=now, title=title, asides=asides, **beside)
+        except Conflict as conflict:
+            self.emit("conflict", expected=conflict.expected, found=conflict.found)
+            raise
+        self._now(row, nodes)
+        if any(message.role == "user" or message.results for message in messages):
+            self._count_errors(messages)
+        return nodes
+
+    def _count_errors(self, messages: Sequence[Message]) -> None:
+        """Count results that tell of an error in the working state, if there is one."""
+        state = self.working
+        counted = count_errors(state, messages) if state != EMPTY else state
+        if counted != state:
+            self.keep_working(counted)
+
+    def _is_text(self) -> bool:
+        """Whether the session is on a text without roles, in which a system message has no place."""
+        return self._store.trees.head(self.row.tree).head.mode == "buffer"
+
+    @checks_arguments
+    def append_at(
+        self,
+        message: Message,
+        behind: Node | None,
+        records: Sequence[tuple[str, str]] = (),
+        *,
+        generation: str = "",
+        handles: Sequence[tuple[str, Kept]] = (),
+        move: bool = False,
+        seen: int | None = None,
+        commits: bool = False,
+    ) -> Node:
+        """Write a message behind any node of the tree, with what stands beside it, and `move` there if asked.
+
+        `seen` is when its writer last looked: where somebody went on behind that node since, that is a conflict. What `commits`
+        is the text that was not committed.
+        """
+        if not isinstance(message, Message):
+            raise ChoiceError(f"expected a Message, found {describe(message)}")
+        if seen is not None:
+            check_number("when the writer last looked", seen)
+        draft = Draft(message, gate_counter(None).count_message(message), check_name("generation", generation))
+        try:
+            row, node = self._store.growth.append_at(
+                self.row,
+                behind,
+                draft,
+                now=self._workspace.now(),
+                records=records,
+                handles=handles,
+                move=move,
+                seen=seen,
+                commits=commits,
+            )
+        except Conflict as conflict:
+            self.emit("conflict", expected=conflict.expected, found=conflict.found)
+            raise
+        self._now(row, [node])
+        self.emit("appended", messages=1)
+        return node
+
+    # Working state: what the agent decides by, beside what was said
+
+    @property
+    def working(self) -> Working:
+        """The session's working state, as it was last kept."""
+        return self._state.working
+
+    def keep_working(self, working: Working) -> Working:
+        """Keep another working state; the verbs of `loom.context.working` make one from the last. It stands in the next request."""
+        self._keep_states(working_values(working))
+        return working
+
+    def _keep_states(self, *values: StateValues) -> None:
+        if values:
+            self._state.put(self._workspace.now(), *values)
+
+    # Text not yet committed, and versions, of a tree in buffer mode
+
+    def draft(self, text: str) -> None:
+        """What stands at the end of the document and is not committed; "" for nothing. It is, when an answer comes."""
+        if self._store.trees.head(self.row.tree).head.mode != "buffer":
+            raise ChoiceError(f"session {self.id} is on a tree in dialogue mode, which has no drafts; append a message")
+        self._keep_states(text_values("buffer", "", check_text("what is drafted", text)))
+
+    @property
+    def drafted(self) -> str:
+        return self._state.texts("buffer").get("", "")
+
+    def commit(self) -> Node | None:
+        """Make a node of the text that is not committed yet, if there is any."""
+        text = self.drafted
+        if not text:
+            return None
+        return self.append_at(Message("user", (Text(text),), self.row.agent), self.path.end, move=True, commits=True)
+
+    def choose(self, first: str, version: str) -> None:
+        """Let this version stand for the node that it was edited from; the node itself, to undo all edits."""
+        self._keep_states(text_values("version", self._node(first).id, self._node(version).id))
+
+    def versions(self) -> dict[str, str]:
+        """Which version was chosen for which node."""
+        return self._state.texts("version")
+
+    def response(self, node: str) -> str | None:
+        """The provider's answer, as it came, that made this node."""
+        found = self._store.sessions.records(self.row, self._store.sessions.node(self.row, node), "response")
+        return found[0] if found else None
+
+    def fork(self, at: str | None = None, title: str = "") -> Self:
+        """A second session that begins with what this one has said, up to the node `at`. Nothing is copied."""
+        node = self.path.end if at is None else self._store.sessions.node(self.row, at)
+        identity, title = self._workspace.fresh_id(), title or self.row.title
+        row = self._store.sessions.fork(self._workspace.scope, self.row, node, identity, title, self._workspace.now())
+        made = type(self)(self._workspace, row, node)
+        # The same path is read the same way.
+        versions = [text_values("version", name, version) for name, version in self.versions().items()]
+        made._keep_states(*versions, *self._state.copied_policy_values())
+        return made.emit("forked", origin=self.id)
+
+    def switch(self, to: str) -> Self:
+        """Move the cursor to another node of the tree."""
+        node = self._store.sessions.node(self.row, to)
+        self._now(self._store.sessions.switch(self.row, node, self._workspace.now()), [node])
+        return self.emit("switched")
+
+    def change(
+        self,
+        *,
+        title: str | None = None,
+        archived: bool | None = None,
+        model: str | None = None,
+        system: str | None = None,
+        tools: Iterable[Tool | Mapping[str, Any]] | None = None,
+    ) -> Self:
+        """Give the session another title, model, system text or tools; put it away, or take it back."""
+        before = head = self._store.sessions.get(self._workspace.scope, self.id).head
+        if model is not None:
+            head = replace(head, model=check_name("model", model))
+        if system is not None:
+            head = replace(head, system=parse_head(system, None).system)
+        if tools is not None:
+            head = replace(head, tools=parse_head(None, tools).tools)
+        status: Literal["active", "archived"] | None = None
+        if archived is not None:
+            check_flag("archived", archived)
+            status = "archived" if archived else "active"
+        changed = head if head is not before else None
+        self._now(self._store.sessions.change(self.row, now=self._workspace.now(), title=title, status=status, head=changed))
+        return self.emit("changed")
+
+    def carry_on(self) -> Self:
+        """Put this session away and begin a fresh one with its system text, tools, model and policy, called `Continue: TITLE`."""
+        self.change(archived=True)
+        row = self._store.sessions.create(
+            replace(self._workspace.scope, agent=self.row.agent),
+            self._workspace.fresh_id(),
+            now=self._workspace.now(),
+            title=f"Continue: {self.row.title}"[:200],
+            head=self.row.head,
+            origin=self.id,
+        )
+        made = type(self)(self._workspace, row)
+        made._keep_states(*self._state.copied_policy_values())
+        return made.emit("created", origin=self.id)
+
+    def purge(self) -> tuple[int, int]:
+        """Take away for good what only this session holds: how many messages went, and how many stay because others hold them.
+
+        Where copies of the words are still on disk, `Unfinished` says where. It can be called again until nothing is left.
+        """
+        gone, kept = self._store.sessions.purge(self.row, self._workspace.now())
+        self._workspace.caches.clear()
+        remains = what_remains(self._store, self.row, self._workspace.snapshots)
+        left_alone = self._store.snapshots.unproven(self.row)
+        if not remains:
+            self._store.sessions.purge_ended(self.row)
+        self.emit("purged", gone=gone, kept=kept, remains=remains, left_alone=left_alone)
+        if remains:
+            raise Unfinished(self.id, tuple(remains))
+        return gone, kept
+
+    @checks_arguments
+    def export(self, missed: list[str] | None = None) -> Iterator[str]:
+        """The session as JSON lines, to be imported anywhere with the same ids.
+
+        What is damaged is left out and named in `missed`; without that list, in an error after the last line.
+        """
+        return export_session(self._store, self.row.tree.key, self.row.key, missed)
+
+    def conversation(self) -> Conversation:
+        """All of it: every message in its place, system messages too."""
+        asides: dict[str, list[Message]] = {}
+        for aside in self._store.sessions.on_path(self.row, self.path):
+            asides.setdefault(aside.after, []).append(aside.message)
+        said = list(asides.pop("", []))
+        for node in self.path:
+            said += [node.message] if node.message else []
+            said += asides.get(node.id, [])
+        lead = next((n for n, m in enumerate(said) if m.role not in SYSTEM_ROLES), len(said))
+        return replace(self.row.head, system=(*self.row.head.system, *said[:lead]), messages=tuple(said[lead:]))
+
+    # A request: read, gather, weave, save
 
     async def prepare(
         self,
@@ -134,7 +467,7 @@ class Session(Written):
         `project` is a folder with code: a map of what matters in it stands in the system text, as it was when the epoch began, and
         what this request needs beyond that in the tail. The zone `repo_map` says how large it may be.
         """
-        wish = check_options(
+        options = check_options(
             model=model,
             window=window,
             reserve_output=reserve_output,
@@ -143,181 +476,305 @@ class Session(Written):
             overrides=overrides,
             zones=zones,
         )
-        wish = replace(wish, caches=self._home.caches)
-        refusal = read_overflow(overflow) if overflow is not None else None
-        if overflow is not None and refusal is None:
-            raise ChoiceError(
-                f"this error does not say that the request was too long: {shorten(error_text(overflow), 500)}; fix what it reports"
-            ) from (overflow if isinstance(overflow, BaseException) else None)
-        pinned, included = _names("pins", pins), _names("include", include)
         check_flag("preview", preview)
-        look = _Look(pinned, check_sources(sources), included, preview or at is not None, at, refusal, named=policy is not None)
-        return await self.run_off_loop(lambda: self._append_and_prepare(request, wish, look, project))
+        details = _Details(
+            pins=_check_names("pins", pins),
+            sources=check_sources(sources),
+            include=_check_names("include", include),
+            preview=preview or at is not None,
+            at=at,
+            overflow=_check_overflow(overflow),
+            named=policy is not None,
+        )
+        options = replace(options, caches=self._workspace.caches)
+        return await self.run_off_loop(lambda: self._append_and_prepare(request, options, details, project))
 
     def _append_and_prepare(
-        self, request: Given | None, wish: Options, look: "_Look", project: "str | PathLike[str] | None"
+        self,
+        request: Given | None,
+        options: Options,
+        details: _Details,
+        project: "str | PathLike[str] | None",
     ) -> Context:
-        if not look.named:
-            wish = replace(wish, policy=self.policy)
-        budget_for(wish, self.row.head)  # what is amiss is said before anything is written
+        if not details.named:
+            options = replace(options, policy=self.policy)
+        budget_for(options, self.row.head)  # what is amiss is said before anything is written
         if project is not None:
             check_project(project)
-        for name in (*look.pins, *look.include, *([] if look.at is None else [look.at])):
+        for name in (*details.pins, *details.include, *([] if details.at is None else [details.at])):
             self._node(name)
-        if request is not None and not self._asked(request):
+        if request is not None and not self._is_asked(request):
             self.append(request)
         if project is not None:
-            look = replace(look, sight=look_along(self._path_to(look.at), project))
-        return self._prepare(wish, look)
+            details = replace(details, project=rank_project(self._path_to(details.at), project))
+        return self._prepare(options, details)
 
     def _path_to(self, at: str | None) -> Path:
         return self.path if at is None else Path(self._store.database, self.row.tree.key, self._node(at))
 
-    def _asked(self, request: Given) -> bool:
+    def _is_asked(self, request: Given) -> bool:
+        """Whether a request is what was said last."""
         end = self.path.end
-        return end is not None and end.message is not None and [end.message] == parsed([request])
+        return end is not None and end.message is not None and [end.message] == parse_messages([request])
 
-    def _prepare(self, wish: Options, look: "_Look") -> Context:
+    def _prepare(self, options: Options, details: _Details) -> Context:
         check_alive(self.row, self.row.status)
-        path = self._path_to(look.at)
-        style = self._style(path, look)
+        path, style = self._path_to(details.at), self._style(details)
         if path.end is None and not style.buffer:
             raise ChoiceError(f"session {self.id} has no messages yet; append one first")
         if path.end is None or (style.buffer and style.overlay(path).path.end is None):
-            return prepare_ending(self.row, path, wish, style, self.recall)
-        refused_at = self._counted(wish, look) if look.overflow else 0
-        if style.agent and style.agent.loom_aware and (style.agent.kind == "model" or not style.document):
-            told = blocks(self._store, self._whose, style.tree, style.agent, path, style.now)
-            zone = {"operational_memory": gate_counter(None).count_text(told[0].text) + _MEMORY_ROOM}
-            wish = replace(wish, sections=(*wish.sections, *told), zones=zone | dict(wish.zones))
-        state = EMPTY if self._guest else self.working
-        shown = state != EMPTY or wish.policy.strategy == "ladder"
-        if shown:
-            text = render_dashboard(state)
-            zone = {"working": gate_counter(None).count_text(text) + _MEMORY_ROOM}
-            wish = replace(wish, sections=(*wish.sections, Section("working", text)), zones=zone | dict(wish.zones))
-        if wish.window is None and style.agent and style.agent.window:
-            wish = replace(wish, window=style.agent.window)
-        wish = self._within(wish, look, refused_at)
-        if wish.policy.cold < 1:
-            cold, busy = moment(path, style.now)
-            wish = replace(wish, cold=cold, busy=busy)
-        handed = self._handed(path, state, look) if wish.policy.renew and not self._guest else None
-        pinned = [self._on_path(path, name) for name in look.pins]
-        pinned += [node for node in self._recalled(path) if node not in pinned]
+            return prepare_ending(self.row, path, options, style, self.recall)
+        gathered = self._gather(options, details, path, style)
+        woven = self._weave(gathered, details)
+        self._save(gathered, woven, details)
+        return woven.context
 
+    def _style(self, details: _Details = _LOOK) -> ReadingStyle:
+        """How this session reads its tree."""
+        store, row = self._store, self.row
+        tree = store.trees.head(row.tree)
+        agent = self._speaker()
+        reading = ReadingStyle(
+            tree=tree,
+            now=self._workspace.now(),
+            agent=agent,
+            sources=details.sources,
+            include=frozenset(self._node(name).id for name in details.include),
+        )
+        if reading.document:
+            return replace(reading, chosen=self.versions(), buffer=self.drafted)
+        if agent is not None and agent.loom_aware:
+            return replace(reading, headers=headers_from(store, row), addendum=addendum())
+        return reading
+
+    def _gather(self, options: Options, details: _Details, path: Path, style: ReadingStyle) -> _Gathered:
+        """What a request is made from: what sources add to what is asked for, in what window, with which pins."""
+        refused_at = self._count_refused(options, details) if details.overflow else 0
+        working = EMPTY if self._guest else self.working
+        row = replace(self.row, key=0, id="") if self._guest else self.row
+        asking = Asking(
+            store=self._store,
+            row=row,
+            path=path,
+            style=style,
+            head=self.row.head,
+            options=options,
+            working=working,
+        )
+        options = gather(asking, SESSION_SOURCES)
+        if options.window is None and style.agent and style.agent.window:
+            options = replace(options, window=style.agent.window)
+        options = self._keep_within(options, details.overflow, refused_at)
+        if options.policy.cold < 1:
+            cold, busy = moment(path, style.now)
+            options = replace(options, cold=cold, busy=busy)
+        handoff, is_new = None, False
+        if options.policy.renew and not self._guest:
+            handoff, is_new = self._find_handoff(path, working)
+        pins = [self._on_path(path, name) for name in details.pins]
+        pins += [node for node in self._recalled(path) if node not in pins]
         asked = Asked(
             store=self._store,
             row=self.row,
             path=path,
-            options=wish,
+            options=options,
             style=style,
-            pins=pinned,
-            last=None if look.at else self._last,
+            pins=pins,
+            last=None if details.at else self._last,
             fetch=self.recall,
-            overflowed=look.overflow is not None,
-            sight=look.sight,
+            overflowed=details.overflow is not None,
+            handoff=handoff,
+            project=details.project,
         )
+        return _Gathered(asked=asked, working=working, refused_at=refused_at, is_handoff_new=is_new)
 
-        def made(handed: Handoff | None, renewing: str = "") -> tuple[Context, Prepared]:
-            given = _handing(wish, handed)
-            while True:
-                context, prepared = prepare(replace(asked, options=given, renewing=renewing))
-                clashes = self._store.views.clashes(self.row, new_handles(context, prepared.reading, self._marked).kept)
-                if not clashes:
-                    return replace(context, has_commands=bool(style.addendum)), prepared
-                given = replace(given, taken=given.taken | clashes)
-
-        try:
-            context, last = made(handed)
-        except CannotFit as error:
-            raise (_cannot_shrink(refused_at, f": {error}") if look.overflow else error) from None
-        renewed = context.report.renewed and not look.preview and not self._guest
-        if renewed:
-            handed = self._handoff(path, _measure(state, context.report), handed)
-            context, last = made(handed, context.report.epoch_reason)
-        marks = new_handles(context, last.reading, self._marked)
-        if look.preview:
-            with suppress(StoreError):  # a store that can only be read will do for a look
-                seen = SavedRequest(view=None, handles=marks.kept, inherited=marks.inherited)
-                self._store.requests.save(self.row, seen, self._home.now())
-            return context
-        if look.overflow and last.counted >= refused_at:
-            raise _cannot_shrink(refused_at, f"than {last.counted:,}")
-        request = Request(path.end.id, look.sources, last.model, last.counted)
-        states: list[StateValues] = []
-        if look.overflow:
-            limit = refused(look.overflow, refused_at, context.report.reserved_output)
-            states.append(limit_values(wish.model or self.row.model, limit))
-        if renewed and handed:
-            states += handoff_values(handed, _hidden_names(path, self._overlay(path)))
-        if style.agent and style.agent.loom_aware:
-            states.append(("seen", {"": to_json(str(style.now))}))
-        if shown:
-            states.append(working_values(_measure(state, context.report)))
-        if look.named and not self._guest:
-            states += self._state.policy_values(wish.policy)
-        states += self._request_values(request)
-        saved = SavedRequest(
-            view=reached(last.view) if last.view.session == self.row.key else store_view(last.view),
-            handles=marks.kept,
-            inherited=marks.inherited,
-            states=tuple(states),
-            note=(self.path[last.note.stop - 1], last.note, style.now) if last.note else None,
-        )
-        self._store.requests.save(self.row, saved, self._home.now())
-        self._marked |= dict.fromkeys(marks.inherited, 0) | marks.hashes
-        if renewed and handed:
-            self._keep_snapshot(handed, _measure(state, context.report))
-        before, self._last = self._last, replace(last, view=replace(last.view, session=self.row.key))
-        self._wish, self._request = wish, request
-        self._tell(context.report, "reactive" if look.overflow else "proactive", before.counted if before else 0, last.counted)
-        return context
-
-    # Under pressure
-
-    def _tell(self, report: Report, path: str, before: int, after: int) -> None:
-        """Let listeners know of a request, and that something was left out of it which the last one may have held."""
-        epoch, reason = report.epoch, report.epoch_reason
-        self.told("prepared", tokens=report.input_tokens, epoch=epoch, reason=reason)
-        if report.dropped and reason != "continued":
-            about = {"before": before, "after": after, "left_out": report.dropped, "renewed": report.renewed}
-            self.told("compressed", path=path, reason=reason, epoch=epoch, **about)
-
-    def _counted(self, wish: Options, look: "_Look") -> int:
-        """How many tokens the last request had, uncorrected; after a restart it is made once more to know."""
+    def _count_refused(self, options: Options, details: _Details) -> int:
+        """How many tokens the last request had, uncorrected. After a restart it is made once more to know."""
         if self._last:
             return self._last.counted
-        context = self._prepare(wish, replace(look, overflow=None, preview=True))
-        return round(context.report.input_tokens / ratio_of(self.row, wish.model or self.row.model))
+        context = self._prepare(options, replace(details, overflow=None, preview=True))
+        return round(context.report.input_tokens / ratio_of(self.row, options.model or self.row.model))
 
-    def _within(self, wish: Options, look: "_Look", refused_at: int) -> Options:
-        """What is asked for, in as many tokens as providers took of this model before; less, if the last request was refused."""
-        budget = budget_for(wish, self.row.head)
-        model = wish.model or self.row.model
-        most = self._state.token_limit(model)
-        if look.overflow:
-            most = refused(look.overflow, refused_at, budget.reserved_output)
-        return within(wish, budget, int(most * ratio_of(self.row, model))) if most else wish
+    def _keep_within(self, options: Options, overflow: Overflow | None, refused_at: int) -> Options:
+        """Options for as many tokens as providers took of this model before; for less if the last request was refused."""
+        budget = budget_for(options, self.row.head)
+        model = options.model or self.row.model
+        limit = self._state.token_limit(model)
+        if overflow:
+            limit = refused(overflow, refused_at, budget.reserved_output)
+        return within(options, budget, int(limit * ratio_of(self.row, model))) if limit else options
+
+    def _weave(self, gathered: _Gathered, details: _Details) -> _Woven:
+        """The request. If a fresh window begins, it is made again with the handoff of this moment."""
+        asked = gathered.asked
+        try:
+            woven = self._weave_once(asked)
+        except CannotFit as error:
+            raise (_cannot_shrink(gathered.refused_at, f": {error}") if details.overflow else error) from None
+        report = woven.context.report
+        if report.renewed and not details.preview and not self._guest:
+            working = _measure(gathered.working, report)
+            handoff = self._make_handoff(asked.path, working, asked.handoff)
+            again = self._weave_once(replace(asked, handoff=handoff, renewing=report.epoch_reason))
+            woven = replace(again, is_renewed=True)
+        if details.overflow and not details.preview and woven.prepared.counted >= gathered.refused_at:
+            raise _cannot_shrink(gathered.refused_at, f"than {woven.prepared.counted:,}")
+        return woven
+
+    def _weave_once(self, asked: Asked) -> _Woven:
+        """The request, with handles that stand for nothing else in the store."""
+        while True:
+            context, prepared = prepare(asked)
+            handles = new_handles(context, prepared.reading, self._known_handles)
+            clashes = self._store.views.clashes(self.row, handles.kept)
+            if not clashes:
+                context = replace(context, has_commands=bool(asked.style.addendum))
+                return _Woven(context=context, prepared=prepared, handles=handles, handoff=asked.handoff, is_renewed=False)
+            asked = replace(asked, options=replace(asked.options, taken=asked.options.taken | clashes))
+
+    def _save(self, gathered: _Gathered, woven: _Woven, details: _Details) -> None:
+        """Keep what the next request needs: in one transaction, then in this object. Of a preview, only its handles."""
+        handles, prepared, report = woven.handles, woven.prepared, woven.context.report
+        saved = SavedRequest(view=None, handles=handles.kept, inherited=handles.inherited)
+        if details.preview:
+            with suppress(StoreError):  # a store that can only be read will do for a look
+                self._store.requests.save(self.row, saved, self._workspace.now())
+            return
+        end, note, asked = gathered.asked.path.end, prepared.note, gathered.asked
+        request = Request(end.id if end else "", details.sources, prepared.model, prepared.counted)
+        saved = replace(
+            saved,
+            view=reached(prepared.view) if prepared.view.session == self.row.key else store_view(prepared.view),
+            states=(*self._request_states(gathered, woven, details), *self._request_values(request)),
+            note=(self.path[note.stop - 1], note, asked.style.now) if note else None,
+        )
+        self._store.requests.save(self.row, saved, self._workspace.now())
+        self._known_handles |= dict.fromkeys(handles.inherited, 0) | handles.hashes
+        if woven.handoff and woven.is_renewed:
+            self._keep_snapshot(woven.handoff, _measure(gathered.working, report))
+        elif woven.handoff and gathered.is_handoff_new:
+            self._keep_snapshot(woven.handoff, gathered.working)
+        before = self._last.counted if self._last else 0
+        self._last = replace(prepared, view=replace(prepared.view, session=self.row.key))
+        self._options, self._request = asked.options, request
+        self._emit_prepared(report, "reactive" if details.overflow else "proactive", before, prepared.counted)
+
+    def _request_states(self, gathered: _Gathered, woven: _Woven, details: _Details) -> list[StateValues]:
+        """What the session has at hand after a request."""
+        asked, report = gathered.asked, woven.context.report
+        options, agent = asked.options, asked.style.agent
+        states: list[StateValues] = []
+        if details.overflow:
+            limit = refused(details.overflow, gathered.refused_at, report.reserved_output)
+            states.append(limit_values(options.model or self.row.model, limit))
+        if woven.handoff and (woven.is_renewed or gathered.is_handoff_new):
+            states += handoff_values(woven.handoff, hidden_names(asked.path, self._overlay(asked.path)))
+        if agent and agent.loom_aware:
+            states.append(("seen", {"": to_json(str(asked.style.now))}))
+        if is_in_requests(gathered.working, options.policy):
+            states.append(working_values(_measure(gathered.working, report)))
+        if details.named and not self._guest:
+            states += self._state.policy_values(options.policy)
+        return states
+
+    def _emit_prepared(self, report: Report, path: str, before: int, after: int) -> None:
+        """Let listeners know of a request, and that something was left out of it which the last one may have held."""
+        epoch, reason = report.epoch, report.epoch_reason
+        self.emit("prepared", tokens=report.input_tokens, epoch=epoch, reason=reason)
+        if report.dropped and reason != "continued":
+            about = {"before": before, "after": after, "left_out": report.dropped, "renewed": report.renewed}
+            self.emit("compressed", path=path, reason=reason, epoch=epoch, **about)
+
+    def _recalled(self, path: Path) -> list[Node]:
+        """What was recalled since the last epoch began: it is not cut again at once."""
+        nodes = [self._node(name) for name in self._state.recalled(self._store.views.epoch(self.row, path))]
+        return [node for node in nodes if node.message and path.holds(node.seq, node.depth)]
+
+    def _overlay(self, path: Path) -> Overlay:
+        """What is hidden from a path for this session, and what comes in."""
+        return self._style().overlay(path)
+
+    @property
+    def policy(self) -> Policy:
+        """The policy that decides where `prepare` names none: the one named last, also before a restart, else `default`."""
+        try:
+            return self._state.policy or find_policy(DEFAULT)
+        except (ChoiceError, ValueError) as error:
+            told = f"the policy that session {self.id} remembers cannot be used: {error}; name another with prepare(policy=…)"
+            raise ChoiceError(told) from None
+
+    def undo(self) -> int:
+        """Let the epoch before this one stand again where it still fits, and no summary that was made since; its new number.
+
+        Its policy decides again, if it is one that ships.
+        What providers refused is forgotten too: requests may be as long again as the window allows.
+        """
+        self._keep_states(self._state.unlimited_values())
+        number, began = self._store.views.undo(self.row, self.path, self._workspace.now())
+        self._store.summaries.retire(self.row, began, self._workspace.now())
+        view = self._store.views.newest(self.row, self.path)
+        if view and view.epoch.policy in policies():
+            self._keep_states(*self._state.policy_values(find_policy(view.epoch.policy)))
+        self._last = None
+        self.emit("compressed", path="undone", reason="undone", epoch=number)
+        return number
+
+    # Handoffs
+
+    def _find_handoff(self, path: Path, working: Working) -> tuple[Handoff | None, bool]:
+        """The handoff with which the window last began again, and whether it is a new one.
+
+        It is made again if what is hidden has changed since.
+        """
+        handoff, hidden = self._state.handoff, hidden_names(path, self._overlay(path))
+        if handoff is None or hidden == self._state.hidden_from_handoff:
+            return handoff, False
+        again = self._make_handoff(path, working, None)
+        return replace(again, sprint=handoff.sprint, handoff_ts=handoff.handoff_ts), True
+
+    def _make_handoff(self, path: Path, working: Working, before: Handoff | None) -> Handoff:
+        return make_handoff(self._overlay(path), working, before, self._workspace.now())
+
+    def _keep_snapshot(self, handoff: Handoff, working: Working) -> None:
+        if not self._workspace.snapshots:
+            return
+        try:
+            keep_snapshot(self._store, self.row, self._workspace.snapshots, working, handoff)
+        except StoreError as error:  # the store has it; a full disk elsewhere must not stop the agent
+            reason = "the snapshot could not be written"
+            self.emit("compressed", path="renewal", reason=reason, failures=(str(error),))
+
+    def resume(self) -> Resumed:
+        """What is needed to go on after a crash. Working state that the store does not have comes back from its last snapshot."""
+        working, before, restored = self.working, self._state.handoff, False
+        snapshots = self._workspace.snapshots
+        found = snapshots.read(self.id) if snapshots and (working == EMPTY or before is None) else None
+        if found:
+            before = before or found[1]
+            if working == EMPTY and found[0] != EMPTY:
+                working, restored = self.keep_working(found[0]), True
+        handoff = self._make_handoff(self.path, working, before)
+        pending = open_calls(node.message for node in self.path[-LAST_MESSAGES:] if node.message)
+        return Resumed(replace(handoff, sprint=before.sprint if before else 0), working, pending, restored)
+
+    # Summaries
 
     @property
     def summary(self) -> str:
         """What summaries tell of this session's path; they stand in its requests once there is no room for all of it."""
-        return join_texts(
-            self._store.summaries.on_path(self.row, self.path, self._style(self.path, _NOTHING).overlay(self.path).hidden)
-        )
+        return join_texts(self._store.summaries.on_path(self.row, self.path, self._overlay(self.path).hidden))
 
     def set_summary(self, text: str) -> None:
         """Let these words stand for what was said, all but the last messages; "" for no summary at all."""
         if not check_text("a summary", text).strip():
-            gone = self._store.summaries.retire(self.row, 0, self._home.now())
-            self.told("compressed", path="given", reason="summaries taken back by a person", summaries=gone)
+            gone = self._store.summaries.retire(self.row, 0, self._workspace.now())
+            self.emit("compressed", path="given", reason="summaries taken back by a person", summaries=gone)
             return
         planned = self._planned(when="whole")
         if planned is None:
             raise ChoiceError(f"session {self.id} is too short for a summary: there is nothing before its last messages")
-        self._store.summaries.add(self.row, planned.end, summed(planned, text, BY_PERSON), self._home.now())
-        self.told("compressed", path="given", reason="written by a person", messages=planned.stop)
+        self._store.summaries.add(self.row, planned.end, summed(planned, text, BY_PERSON), self._workspace.now())
+        self.emit("compressed", path="given", reason="written by a person", messages=planned.stop)
 
     async def summarize(self, model: Model | None = None) -> str:
         """Sum up what was said, all but the last messages, with a model: this one, or the one that the store was opened with.
@@ -327,20 +784,20 @@ class Session(Written):
         """
         _check_model(model)
         planned = await self.run_off_loop(lambda: self._planned(when="now"))
-        return await self._sum_up(planned, model or self._home.model, "asked") if planned else ""
+        return await self._sum_up(planned, model or self._workspace.model, "asked") if planned else ""
 
     async def _sum_up_what_is_due(self) -> bool:
         """What goes on behind the scenes after an answer; whether it went well."""
         planned = await self.run_off_loop(lambda: self._planned(when="due"))
-        well = planned is None or bool(await self._sum_up(planned, self._home.model, "background"))
+        well = planned is None or bool(await self._sum_up(planned, self._workspace.model, "background"))
         if not self._policy.digests:
             return well
         for node in await self.run_off_loop(lambda: undigested(self._store, self.row, self._overlay(self.path))):
             assert node.message is not None
-            made = await summarize(self._home.model, Ask(messages=(node.message,), tokens=DIGEST))
+            made = await summarize(self._workspace.model, Ask(messages=(node.message,), tokens=DIGEST))
             if made.by == "model":
-                await self.run_off_loop(partial(self._store.summaries.add_digest, self.row, node, made.text, self._home.now()))
-            self.told("compressed", path="background", reason="a large tool result", by=made.by, failures=made.failures)
+                await self.run_off_loop(partial(self._store.summaries.add_digest, self.row, node, made.text, self._workspace.now()))
+            self.emit("compressed", path="background", reason="a large tool result", by=made.by, failures=made.failures)
             well = well and made.by == "model"
         return well
 
@@ -351,15 +808,15 @@ class Session(Written):
     def _keep_summary(self, planned: Plan, model: Model | None, path: str, made: Made) -> str:
         """Write down what a model made of a stretch, unless somebody was quicker; the text that is kept, else ""."""
         if not self._is_newest(planned):
-            self.told("compressed", path=path, reason="another summary was written meanwhile", calls=made.calls)
+            self.emit("compressed", path=path, reason="another summary was written meanwhile", calls=made.calls)
             return made.text
         by = BY_MODEL if made.by == "model" else "its beginnings"
         # Where covers tell of what was left out, its telling lines say more than its beginnings.
         kept = made.by == "model" or model is None or self._policy.summary != "cover"
         if kept:
             text = with_digests(made.text, planned.digests)
-            self._store.summaries.add(self.row, planned.end, summed(planned, text, by), self._home.now())
-        self.told(
+            self._store.summaries.add(self.row, planned.end, summed(planned, text, by), self._workspace.now())
+        self.emit(
             "compressed",
             path=path,
             reason=planned.why,
@@ -377,44 +834,21 @@ class Session(Written):
         return tuple(one.name for one in self._store.summaries.on_path(self.row, self.path, hidden)) == planned.behind
 
     @property
-    def policy(self) -> Policy:
-        """The policy that decides where `prepare` names none: the one named last, also before a restart, else `default`."""
-        try:
-            return self._state.policy or find_policy(DEFAULT)
-        except (ChoiceError, ValueError) as error:
-            told = f"the policy that session {self.id} remembers cannot be used: {error}; name another with prepare(policy=…)"
-            raise ChoiceError(told) from None
-
-    @property
     def _policy(self) -> Policy:
-        return self._wish.policy if self._wish else self.policy
+        return self._options.policy if self._options else self.policy
 
     def _planned(self, when: When) -> Plan | None:
-        wish = self._wish or check_options(policy=self.policy)
-        return plan(self._store, self.row, self.path, wish, self._style(self.path, _NOTHING), when)
+        options = self._options or check_options(policy=self.policy)
+        return plan(self._store, self.row, self.path, options, self._style(), when)
 
-    def undo(self) -> int:
-        """Let the epoch before this one stand again where it still fits, and no summary that was made since; its new number.
-
-        Its policy decides again, if it is one that ships.
-        What providers refused is forgotten too: requests may be as long again as the window allows.
-        """
-        self._keep_states(self._state.unlimited_values())
-        number, began = self._store.views.undo(self.row, self.path, self._home.now())
-        self._store.summaries.retire(self.row, began, self._home.now())
-        view = self._store.views.newest(self.row, self.path)
-        if view and view.epoch.policy in policies():
-            self._keep_states(*self._state.policy_values(find_policy(view.epoch.policy)))
-        self._last = None
-        self.told("compressed", path="undone", reason="undone", epoch=number)
-        return number
+    # Search, and Loom's own tools
 
     @checks_arguments
     def search(self, query: str, limit: int = LIMIT) -> list[Hit]:
         """Search what of this session its last request does not show; each hit has a handle to recall."""
         overlay = self._overlay(self.path)
         shown = shown_in(self._store.views.newest(self.row, self.path), len(self.path))
-        return search(self._store, self.row, overlay, query, now=self._home.now(), limit=limit, shown=shown)
+        return search(self._store, self.row, overlay, query, now=self._workspace.now(), limit=limit, shown=shown)
 
     def use(self, call: Any) -> Node | None:
         """Carry out a call of one of Loom's own tools, and write its result behind the cursor. What was recalled stays a while.
@@ -436,9 +870,9 @@ class Session(Written):
 
     def _result_of(self, call: ToolCall) -> Node | None:
         """The node that answers the newest call of this id, if there is one yet; an error where no message makes the call."""
-        check_alive(self.row, self._store.sessions.get(self._home.scope, self.id).status)
+        check_alive(self.row, self._store.sessions.get(self._workspace.scope, self.id).status)
         result = None
-        for node in reversed(self.path[-_TOLD:]):
+        for node in reversed(self.path[-LAST_MESSAGES:]):
             message = node.message
             if message is None:
                 continue
@@ -447,235 +881,9 @@ class Session(Written):
             if any(answer.call_id == call.id for answer in message.results):
                 result = node
         raise ChoiceError(
-            f"no call {shorten(call.id)!r} is among the last {_TOLD} messages of session {self.id}; "
+            f"no call {shorten(call.id)!r} is among the last {LAST_MESSAGES} messages of session {self.id}; "
             "absorb the answer that makes the call, then use it"
         )
-
-    def _recalled(self, path: Path) -> list[Node]:
-        """What was recalled since the last epoch began: it is not cut again at once."""
-        nodes = [self._node(name) for name in self._state.recalled(self._store.views.epoch(self.row, path))]
-        return [node for node in nodes if node.message and path.holds(node.seq, node.depth)]
-
-    def _overlay(self, path: Path) -> Overlay:
-        """What is hidden from a path for this session, and what comes in."""
-        return self._style(path, _NOTHING).overlay(path)
-
-    def _handed(self, path: Path, state: Working, look: "_Look") -> Handoff | None:
-        """The handoff with which the window last began anew; made again where what is hidden has changed since."""
-        handed, hidden = self._state.handoff, _hidden_names(path, self._overlay(path))
-        if handed is None or hidden == self._state.hidden_from_handoff:
-            return handed
-        again = self._handoff(path, state, None)
-        again = replace(again, sprint=handed.sprint, handoff_ts=handed.handoff_ts)
-        if not look.preview:
-            self._keep_states(*handoff_values(again, hidden))
-            self._keep_snapshot(again, state)
-        return again
-
-    def _handoff(self, path: Path, state: Working, before: Handoff | None) -> Handoff:
-        overlay = self._overlay(path)
-        path, hidden = overlay.path, overlay.hidden
-        shown = [node for node in path[-_TOLD:] if node.message and node.depth not in hidden]
-        goals = path.nodes([path.end.goal]) if path.end and path.end.goal is not None else []
-        goals = [node for node in goals if node.depth not in hidden] or [node for node in shown if node.role == "user"]
-        goal = next((node.message.text for node in goals if node.message), "")
-        return hand_over(state, goal, [node.message for node in shown if node.message], before, self._home.now())
-
-    def _keep_snapshot(self, handed: Handoff, state: Working) -> None:
-        if self._home.snapshots:
-            try:
-                keep_snapshot(self._store, self.row, self._home.snapshots, state, handed)
-            except StoreError as error:  # the store has it; a full disk elsewhere must not stop the agent
-                self.told("compressed", path="renewal", reason="the snapshot could not be written", failures=(str(error),))
-
-    def resume(self) -> Resumed:
-        """What is needed to go on after a crash. Working state that the store does not have comes back from its last snapshot."""
-        state, before, restored = self.working, self._state.handoff, False
-        if self._home.snapshots and (state == EMPTY or before is None) and (found := self._home.snapshots.read(self.id)):
-            before = before or found[1]
-            if state == EMPTY and found[0] != EMPTY:
-                state, restored = self.keep_working(found[0]), True
-        handed = self._handoff(self.path, state, before)
-        pending = open_calls(node.message for node in self.path[-_TOLD:] if node.message)
-        return Resumed(replace(handed, sprint=before.sprint if before else 0), state, pending, restored)
-
-    @property
-    def _whose(self) -> SessionRow:
-        """The row whose states are this session's; a guest has none."""
-        return replace(self.row, key=0, id="") if self._guest else self.row
-
-    def _style(self, path: Path, look: "_Look") -> ReadingStyle:
-        """How this session reads its tree."""
-        store, row = self._store, self.row
-        tree = store.trees.head(row.tree)
-        agent = store.settings.agent(self._home.scope, row.agent) if row.agent else None
-        aware = agent is not None and agent.loom_aware and tree.head.mode == "dialogue"
-        return ReadingStyle(
-            tree=tree,
-            now=self._home.now(),
-            agent=agent,
-            chosen={} if tree.head.mode == "dialogue" else self._state.texts("version"),
-            sources=look.sources,
-            include=frozenset(self._node(name).id for name in look.include),
-            buffer="" if tree.head.mode == "dialogue" else self._state.texts("buffer").get("", ""),
-            headers=headers_from(store, row) if aware else None,
-            addendum=addendum() if aware else "",
-        )
-
-    def absorb(self, response: Any, *, choice: int = 0) -> list[Node]:
-        """Write what a provider answered behind the cursor, with its usage and the answer as it came.
-
-        Takes the JSON of OpenAI (chat, responses) or Anthropic, their SDKs' objects, or a `Message`. The same answer twice is
-        written once: an answer is known by what it says and what it follows, not by the provider's id alone, which some providers
-        use again. Another `choice` of the same answer is written beside the first, and costs nothing more. What an agent that knows
-        the loom says in `→` commands is carried out; the other words are written.
-        """
-        return list(self.take(parse_answer(response, choice), choice, self._speaker()).nodes)
-
-    def take(self, answer: Answer, choice: int = 0, speaker: Agent | None = None) -> Acted:
-        """Write an answer, and carry out its commands if its speaker knows the loom; what came of it."""
-        aware = speaker is not None and speaker.loom_aware
-        said, found = take_out_commands(answer.messages) if aware else (answer.messages, ())
-        place = self._place(answer, choice, said, self._commit_and_look())
-        conflict = self._went_on(answer, choice, said, place) if aware else None
-        nodes = self._write(answer, choice, () if conflict else said, place)
-        spent = place.request or Request(place.node.id if place.node else "")
-        spent = replace(spent, answer=digest_of(answer.raw), choices=(*spent.choices, choice))
-        self._keep_request(spent, lasting=answer.choices > 1)
-        words = "\n\n".join(message.text for message in said if message.text)
-        if speaker is None or not aware or place.again:
-            return Acted(words, tuple(nodes))
-        at = self.cursor.id if nodes and not place.late and self.cursor else place.at
-        results = self._home.carry_out(self._home, self, speaker, Order(found, at, conflict))
-        if found:
-            self.refresh()
-        return Acted(words, tuple(nodes), results)
-
-    def _speaker(self) -> Agent | None:
-        return self._store.settings.agent(self._home.scope, self.row.agent) if self.row.agent else None
-
-    def _commit_and_look(self) -> Request | None:
-        """The request that an answer may answer. What was not committed was part of it, and is committed by the answer."""
-        stood = self.cursor
-        request = self._request
-        if request is None:
-            request = self._state.request
-            self._request_kept = request is not None
-            if request and not self._lasting and request.answer is None and request.node != (stood.id if stood else ""):
-                request = None  # some other object's, which was never answered
-        committed = self.commit()
-        if request and committed and request.answer is None and request.node == (stood.id if stood else ""):
-            return replace(request, node=committed.id)
-        return request
-
-    def _place(self, answer: Answer, choice: int, said: Sequence[Message], request: Request | None) -> "_Place":
-        """Where an answer belongs: behind what its request ended with; without a request, behind the cursor."""
-        if request and answer.raw and request.answer == digest_of(answer.raw):
-            node, again = self._node(request.node) if request.node else None, choice in request.choices
-            if not self._asked_since(node) if again else answer.choices > 1:
-                return _Place(node, request, late=True, other=True, again=again)
-        if request and request.answer is not None:
-            request = None
-        if request is None or not self._lasting:
-            return _Place(self._answered(said, answer.raw, _generation(answer, choice)), request)
-        node, end = self._node(request.node) if request.node else None, self.path.end
-        return _Place(node, request, late=(node.seq if node else None) != (end.seq if end else None), at=request.node)
-
-    def _asked_since(self, node: Node | None) -> bool:
-        """Whether somebody asked something behind a node, or is elsewhere: what comes then answers that."""
-        if node is not None and not self.path.holds(node.seq, node.depth):
-            return True
-        newer = self.path[max(node.depth + 1 if node else 0, len(self.path) - _RECENT) :]
-        return any(each.role == "user" for each in newer)
-
-    def _went_on(self, answer: Answer, choice: int, said: Sequence[Message], place: "_Place") -> Conflict | None:
-        """That others went on since an agent that knows the loom looked: it is told, and may say it again elsewhere."""
-        if not place.late or place.other or not said:
-            return None
-        behind = place.node.id if place.node else ""
-        if self.path.says(node_id(self.row.tree.id, behind, said[0], _generation(answer, choice))):
-            return None  # it is this answer that went on, and comes once more
-        expected, found = (node.short_id if node else "its beginning" for node in (place.node, self.path.end))
-        self.told("conflict", expected=expected, found=found)
-        return Conflict(self.id, expected, found)
-
-    def _write(self, answer: Answer, choice: int, said: Sequence[Message], place: "_Place") -> list[Node]:
-        usage, learnt = self._cost(answer, place)
-        beside = [("response", answer.raw)] if answer.raw else []
-        beside += [("usage", to_json(usage))] if usage else []
-        if place.request and place.request.sources and said:
-            beside.append(("sources", to_json(place.request.sources)))
-        nodes: list[Node] = []
-        if said:
-            nodes = self._append(
-                said,
-                place.node,
-                _generation(answer, choice),
-                usage=usage,
-                records=beside,
-                calibration=learnt,
-                move=not place.late,
-            )
-        elif usage and (asked := place.node or self.path.end):
-            name, now = digest_of(answer.raw), self._home.now()
-            self._now(self._store.sessions.charge(self.row, asked, name, usage, beside, learnt, now))
-        cost = usage or Usage()
-        self.told("absorbed", prompt=cost.prompt, completion=cost.completion, cached=cost.cached, cost=cost.cost)
-        # A turn is over when nothing is called any more; where turns are not what is cut, one need not wait for that.
-        if self._policy.strategy != "whole_turns" or not any(message.calls for message in answer.messages):
-            self._home.begin(self.id, self._sum_up_what_is_due)
-        return nodes
-
-    def _cost(self, answer: Answer, place: "_Place") -> tuple[Usage | None, str]:
-        """What an answer cost, and what its tokens teach the counter. A response costs once, however many choices it has."""
-        if place.other or not answer.raw:
-            return None, ""
-        request = place.request
-        model = answer.model or (request.model if request else "") or self.row.model
-        price = models.cost(models.model(model), answer.prompt, answer.completion, answer.cached, answer.written)
-        learnt = ""
-        if request and request.counted and answer.prompt:
-            learnt = to_json(observe(calibration(self.row), request.model, counted=request.counted, reported=answer.prompt))
-        return Usage(answer.prompt, answer.completion, answer.cached, price), learnt
-
-    def _keep_request(self, request: Request, lasting: bool = False) -> None:
-        """Remember the last request; in the store too, if another object may have to know it."""
-        self._request = request
-        self._keep_states(*self._request_values(request, lasting))
-
-    def _request_values(self, request: Request, lasting: bool = False) -> list[StateValues]:
-        """What the store has to know of the last request."""
-        if self._guest or not (self._lasting or lasting or request.sources or self._request_kept):
-            return []
-        self._request_kept = True
-        return [request_values(request)]
-
-    def _answered(self, messages: Sequence[Message], raw: str, generation: str) -> Node | None:
-        """The node that an answer follows: the cursor, unless the same answer was written a moment ago.
-
-        The provider's id alone proves nothing, for some providers repeat theirs. An answer that comes again is one that the path
-        ends with, or one of this turn whose calls were answered since.
-        """
-        said = [message for message in messages if message.role not in ("system", "developer")]
-        if not said:
-            return self.path.end
-        recent = self.path[-_RECENT:]
-        for first in range(len(recent) - len(said), -1, -1):
-            chain = recent[first : first + len(said)]
-            equal = [node.message for node in chain] == said and all(node.generation == generation for node in chain)
-            if equal and self._came_before(said, raw, chain[-1], generation):
-                return self.path[chain[0].depth - 1] if chain[0].depth else None
-            if recent[first].role == "user":
-                break
-        return self.path.end
-
-    def _came_before(self, said: Sequence[Message], raw: str, node: Node, generation: str) -> bool:
-        """Whether an answer that says the same as this node, under the same id, is that answer and not another one."""
-        stands_last = self.path.end is not None and node.seq == self.path.end.seq
-        if stands_last and generation:
-            return True
-        calls = any(call.id for message in said for call in message.calls)
-        return (stands_last or calls) and raw in self._store.sessions.records(self.row, node, "response")
 
     @checks_arguments
     def recall(self, handle: str) -> str:
@@ -696,42 +904,159 @@ class Session(Written):
         hidden = {seq for seq, _, _ in names_at(overlay.path, depths).values()}
         return self._store.views.recall_shown(self.row, self.path, handle, hidden, to_plain_text if plain else to_lines)
 
+    # Answers
+
+    def absorb(self, response: Any, *, choice: int = 0) -> list[Node]:
+        """Write what a provider answered behind the cursor, with its usage and the answer as it came.
+
+        Takes the JSON of OpenAI (chat, responses) or Anthropic, their SDKs' objects, or a `Message`. The same answer twice is
+        written once: an answer is known by what it says and what it follows, not by the provider's id alone, which some providers
+        use again. Another `choice` of the same answer is written beside the first, and costs nothing more. What an agent that knows
+        the loom says in `→` commands is carried out; the other words are written.
+        """
+        return list(self.take(parse_answer(response, choice), choice, self._speaker()).nodes)
+
+    def take(self, answer: Answer, choice: int = 0, speaker: Agent | None = None) -> Acted:
+        """Write an answer, and carry out its commands if its speaker knows the loom; what came of it."""
+        aware = speaker is not None and speaker.loom_aware
+        messages, commands = take_out_commands(answer.messages) if aware else (answer.messages, ())
+        request = self._commit_and_look()
+        placer = AnswerPlacer(self._store, self.row, self.path, self._lasting)
+        place = placer.place(answer, choice, messages, request)
+        conflict = self._find_conflict(placer, place, messages, generation_of(answer, choice)) if aware else None
+        nodes = self._write(answer, choice, () if conflict else messages, place)
+        spent = place.request or Request(place.node.id if place.node else "")
+        spent = replace(spent, answer=digest_of(answer.raw), choices=(*spent.choices, choice))
+        self._keep_request(spent, lasting=answer.choices > 1)
+        words = "\n\n".join(message.text for message in messages if message.text)
+        if speaker is None or not aware or place.again:
+            return Acted(words, tuple(nodes))
+        at = self.cursor.id if nodes and not place.late and self.cursor else place.at
+        results = self._workspace.carry_out(self._workspace, self, speaker, Order(commands, at, conflict))
+        if commands:
+            self.refresh()
+        return Acted(words, tuple(nodes), results)
+
+    def _speaker(self) -> Agent | None:
+        return self._store.settings.agent(self._workspace.scope, self.row.agent) if self.row.agent else None
+
+    def _commit_and_look(self) -> Request | None:
+        """The request that an answer may answer. What was not committed was part of it, and is committed by the answer."""
+        stood = self.cursor.id if self.cursor else ""
+        request = self._request or self._find_request(stood)
+        committed = self.commit()
+        if request and committed and request.answer is None and request.node == stood:
+            return replace(request, node=committed.id)
+        return request
+
+    def _find_request(self, stood: str) -> Request | None:
+        """The last request in the store, without that of another object which was never answered."""
+        request = self._state.request
+        self._is_request_kept = request is not None
+        if request and not self._lasting and request.answer is None and request.node != stood:
+            return None
+        return request
+
+    def _find_conflict(
+        self, placer: AnswerPlacer, place: AnswerPlace, messages: Sequence[Message], generation: str
+    ) -> Conflict | None:
+        """That others went on since an agent that knows the loom looked: it is told, and may say it again elsewhere."""
+        if not place.late or place.other or not messages or placer.is_written(place, messages[0], generation):
+            return None
+        expected, found = (node.short_id if node else "its beginning" for node in (place.node, self.path.end))
+        self.emit("conflict", expected=expected, found=found)
+        return Conflict(self.id, expected, found)
+
+    def _write(self, answer: Answer, choice: int, messages: Sequence[Message], place: AnswerPlace) -> list[Node]:
+        usage, learnt = cost_of(self.row, answer, place)
+        records = records_of(answer, usage, place, spoken=bool(messages))
+        nodes: list[Node] = []
+        if messages:
+            nodes = self._append(
+                messages,
+                place.node,
+                generation_of(answer, choice),
+                usage=usage,
+                records=records,
+                calibration=learnt,
+                move=not place.late,
+            )
+        elif usage and (asked := place.node or self.path.end):
+            name, now = digest_of(answer.raw), self._workspace.now()
+            self._now(self._store.sessions.charge(self.row, asked, name, usage, records, learnt, now))
+        cost = usage or Usage()
+        self.emit("absorbed", prompt=cost.prompt, completion=cost.completion, cached=cost.cached, cost=cost.cost)
+        # A turn is over when nothing is called any more; where turns are not what is cut, one need not wait for that.
+        if self._policy.strategy != "whole_turns" or not any(message.calls for message in answer.messages):
+            self._workspace.start(self.id, self._sum_up_what_is_due)
+        return nodes
+
+    def _keep_request(self, request: Request, lasting: bool = False) -> None:
+        """Remember the last request; in the store too, if another object may have to know it."""
+        self._request = request
+        self._keep_states(*self._request_values(request, lasting))
+
+    def _request_values(self, request: Request, lasting: bool = False) -> list[StateValues]:
+        """What the store has to know of the last request."""
+        if self._guest or not (self._lasting or lasting or request.sources or self._is_request_kept):
+            return []
+        self._is_request_kept = True
+        return [request_values(request)]
+
+    # Where the session stands
+
+    def _node(self, name: str) -> Node:
+        return self._store.sessions.node(self.row, name)
+
+    def _on_path(self, path: Path, name: str) -> Node:
+        node = self._node(name)
+        if not path.holds(node.seq, node.depth):
+            raise ChoiceError(f"node {node.short_id} cannot be pinned: it is not on the path of session {self.id}")
+        return node
+
+    def _now(self, row: SessionRow, nodes: Sequence[Node] = ()) -> Self:
+        """Stand where the row says; the path that leads there may end in these nodes."""
+        self.row = row
+        if nodes and nodes[-1].seq == row.cursor:
+            self.path = self.path.with_nodes(nodes)
+        elif row.cursor != (self.path.end.seq if self.path.end else None):
+            self.path = self._store.sessions.path(row)
+        return self
+
     # The same off the event loop (`loom.engine.threads`)
 
     aabsorb = async_form(absorb)
+    aappend = async_form(append)
+    aappend_at = async_form(append_at)
+    acarry_on = async_form(carry_on)
+    achange = async_form(change)
+    achoose = async_form(choose)
+    acommit = async_form(commit)
+    aconversation = async_form(conversation)
+    adraft = async_form(draft)
+    adrafted = async_value(drafted)
+    aexport = async_lines(export)
+    afork = async_form(fork)
+    akeep_working = async_form(keep_working)
     apolicy = async_value(policy)
+    apurge = async_form(purge)
     arecall = async_form(recall)
     arecall_shown = async_form(recall_shown)
+    arefresh = async_form(refresh)
+    aresponse = async_form(response)
     aresume = async_form(resume)
     asearch = async_form(search)
     aset_summary = async_form(set_summary)
     asummary = async_value(summary)
+    aswitch = async_form(switch)
     atake = async_form(take)
     aundo = async_form(undo)
     ause = async_form(use)
+    aversions = async_form(versions)
+    aworking = async_value(working)
 
 
-class _Place(Struct, frozen=True):
-    """Where an answer is written: behind which node, and as the answer of which request.
-
-    `late`: others went on there meanwhile. `other`: another choice of the answer came before; `again`: this one did.
-    `at` is the node where its speaker knows itself to stand.
-    """
-
-    node: Node | None
-    request: Request | None
-    late: bool = False
-    other: bool = False
-    again: bool = False
-    at: str | None = None
-
-
-def _generation(answer: Answer, choice: int) -> str:
-    """The provider's name for an answer tells two equal answers apart; of several choices each is its own."""
-    return plain(f"{answer.id}#{choice}" if choice else answer.id)
-
-
-def _names(what: str, given: object) -> tuple[str, ...]:
+def _check_names(what: str, given: object) -> tuple[str, ...]:
     if not isinstance(given, list | tuple) or not all(isinstance(name, str) for name in given):
         raise ChoiceError(f"{what} must be a list of node ids, found {describe(given)}")
     return tuple(given)
@@ -756,26 +1081,18 @@ def _cannot_shrink(refused_at: int, why: str) -> CannotFit:
     )
 
 
-_NOTHING = _Look((), (), (), True, None)
-
-
-def _hidden_names(path: Path, overlay: Overlay) -> str:
-    """The nodes of a path that are hidden, and the last one before what is pruned; "" where all is shown."""
-    names = sorted(name for _, name, _ in names_at(overlay.path, overlay.hidden).values())
-    if len(overlay.path) < len(path):
-        names.append(f"pruned behind {overlay.path.end.id if overlay.path.end else 'nothing'}")
-    return to_json(names) if names else ""
+def _check_overflow(given: object) -> Overflow | None:
+    """The error by which a provider refused a request as too long, as a caller gives it."""
+    if given is None:
+        return None
+    found = read_overflow(given)
+    if found is None:
+        cause = given if isinstance(given, BaseException) else None
+        what = shorten(error_text(given), 500)
+        raise ChoiceError(f"this error does not say that the request was too long: {what}; fix what it reports") from cause
+    return found
 
 
 def _measure(state: Working, report: Report) -> Working:
     """The working state with what a request was measured at: the pressure that its report tells, and what it left free."""
     return measured(state, report.pressure, report.usable - report.input_tokens)
-
-
-def _handing(wish: Options, handed: Handoff | None) -> Options:
-    """What is asked for, with a handoff in the system text."""
-    if handed is None:
-        return wish
-    told = to_system_prompt(handed)
-    zones = {"handoff": gate_counter(None).count_text(told) + _MEMORY_ROOM}
-    return replace(wish, sections=(*wish.sections, Section("handoff", told)), zones=zones | dict(wish.zones))

@@ -10,9 +10,9 @@ from loom.budget.counting import Counter, gate_counter
 from loom.conversation.identity import node_id
 from loom.conversation.tree import NO_FLAGS, NO_PREFERENCES, ChosenVersion, Link, Source, Tree, TreeHead, TreeNode
 from loom.dialects.answers import check_kept_answer
-from loom.engine.home import Home
+from loom.engine.inputs import first_line
 from loom.engine.reading import message_of
-from loom.engine.written import one_line
+from loom.engine.workspace import Workspace
 from loom.errors import ChoiceError, StoreError, shorten
 from loom.stores.marks import EdgeMark, LinkMark, MarkData, Marks, Origin, flags_as_marks
 from loom.stores.newcomers import Newcomers
@@ -58,14 +58,14 @@ class _There(Struct, frozen=True):
         return self.names.get(name, name) if tree in ("", self.tree) else name
 
 
-def import_tree(home: Home, tree: Tree) -> tuple[StoredTree, int]:
+def import_tree(workspace: Workspace, tree: Tree) -> tuple[StoredTree, int]:
     """Write a tree as one of the project; how many nodes were new. Where it cannot be written to its end, nothing of it stays.
 
     A tree that is here already gets new branches; what is here is not changed, and nothing comes in that its path would read.
     """
     _check(tree)
-    store, scope = home.store, replace(home.scope, agent="")
-    name = _free_name(home, tree)
+    store, scope = workspace.store, replace(workspace.scope, agent="")
+    name = _free_name(workspace, tree)
     here = [stored for stored in store.trees.find_titled(scope, name) if stored.row.id == name]
     row = store.sessions.on_tree(here[0].row, "") if here else None
     begun = row is None
@@ -74,24 +74,24 @@ def import_tree(home: Home, tree: Tree) -> tuple[StoredTree, int]:
     if row is None:
         row = store.sessions.create(
             scope,
-            home.fresh_id() if store.sessions.exists(scope, name) else name,
-            now=home.now(),
+            workspace.fresh_id() if store.sessions.exists(scope, name) else name,
+            now=workspace.now(),
             tree=name,
-            title=one_line(tree.title),
+            title=first_line(tree.title),
             about=_head(tree),
             status="importing",
             made=tree.created,
         )
     try:
-        made = _plant(home, row, tree, Newcomers({row.key} if begun else set()))
+        made = _plant(workspace, row, tree, Newcomers({row.key} if begun else set()))
         if begun:
-            store.sessions.change(row, now=home.now(), status="active")
+            store.sessions.change(row, now=workspace.now(), status="active")
     except BaseException:
         if begun:
             with suppress(StoreError):  # the first error is the one to hear of; `loom doctor` finds what could not be taken back
                 store.sessions.discard(row.tree.key)
         raise
-    home.tell("created", row.id, "", title=tree.title, messages=made)
+    workspace.emit("created", row.id, "", title=tree.title, messages=made)
     return store.trees.head(row.tree), made
 
 
@@ -114,15 +114,15 @@ def _head(tree: Tree) -> TreeHead:
         preferences=tree.preferences,
         model=tree.model,
         carried=tree.carried,
-        full_title=tree.title if tree.title != one_line(tree.title) else "",
+        full_title=tree.title if tree.title != first_line(tree.title) else "",
         full_id=tree.id if tree.id != plain(tree.id) else "",
     )
 
 
-def _free_name(home: Home, tree: Tree) -> str:
+def _free_name(workspace: Workspace, tree: Tree) -> str:
     """The id of the tree; where another tree that began otherwise has it already, one made from its own beginning."""
-    name, store = plain(tree.id), home.store
-    for stored in store.trees.find_titled(home.scope, name):
+    name, store = plain(tree.id), workspace.store
+    for stored in store.trees.find_titled(workspace.scope, name):
         roots = {node.id for node in store.trees.children(stored.row.key, None)}
         ours = [coming.id for coming in _coming(tree, name) if not coming.above]
         if stored.row.id == name and ours and roots.isdisjoint(ours):
@@ -145,11 +145,11 @@ def _coming(tree: Tree, name: str) -> Iterator[_Coming]:
         yield _Coming(node, identity, above, generation)
 
 
-def _plant(home: Home, row: SessionRow, tree: Tree, newcomers: Newcomers) -> int:
+def _plant(workspace: Workspace, row: SessionRow, tree: Tree, newcomers: Newcomers) -> int:
     coming = list(_coming(tree, row.tree.id))
     there = _There(tree.id, {each.node.id: each.id for each in coming})
     versions = {each.id: there.name(each.node.edited_from) for each in coming if each.node.edge == "version"}
-    home.store.growth.check_versions(row, versions, newcomers)
+    workspace.store.growth.check_versions(row, versions, newcomers)
     count = Counter(gate_counter(None).profile, remember=_NODES).count_message
     made = 0
     for start in range(0, len(coming), _NODES):
@@ -157,13 +157,13 @@ def _plant(home: Home, row: SessionRow, tree: Tree, newcomers: Newcomers) -> int
         planned = [_planned(each, row.key, count(each.node.message)) for each in batch]
         marks = {each.id: list(each.marks(there)) for each in batch}
         responses = {each.id: each.node.response for each in batch if each.node.response}
-        made += home.store.growth.insert_nodes(row, planned, marks, home.now(), responses, newcomers)
+        made += workspace.store.growth.insert_nodes(row, planned, marks, workspace.now(), responses, newcomers)
     links: dict[str, list[MarkData]] = {}
     for link in tree.links:
         mark = LinkMark(there.name(link.target, link.tree), link.tree, link.label)
         links.setdefault(there.name(link.source), []).append(mark)
     chosen = {there.name(choice.node): there.name(choice.version) for choice in tree.chosen}
-    home.store.growth.settle(row, links, there.name(tree.current) if tree.current else "", home.now(), chosen, newcomers)
+    workspace.store.growth.settle(row, links, there.name(tree.current) if tree.current else "", workspace.now(), chosen, newcomers)
     return made
 
 

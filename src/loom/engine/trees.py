@@ -22,12 +22,12 @@ from loom.conversation.names import flatten
 from loom.conversation.outline import OutlineNode
 from loom.conversation.tree import Preferences, Source, TreeHead
 from loom.dialects.answers import Answer, parse_answer
-from loom.engine.answered import Acted, take_out_commands
+from loom.engine.answers import Acted, take_out_commands
 from loom.engine.digest import LEAST, TOKENS, digest
-from loom.engine.home import Home
+from loom.engine.inputs import Given, parse_one_message
 from loom.engine.sessions import Session, check_sources
 from loom.engine.threads import async_form, async_value
-from loom.engine.written import Given, one_message
+from loom.engine.workspace import Workspace
 from loom.errors import ChoiceError, Conflict
 from loom.stores.marks import EdgeMark, Flag, FlagMark, LinkMark, Mark, Marks
 from loom.stores.overlay import Insertion, Overlay, read_overlay
@@ -38,12 +38,12 @@ from loom.stores.trees import StoredTree
 _T = TypeVar("_T")
 
 
-def make_tree(home: Home, title: str, head: TreeHead, identity: str = "") -> "LoomTree":
+def make_tree(workspace: Workspace, title: str, head: TreeHead, identity: str = "") -> "LoomTree":
     """A tree that nothing is said in yet. Every agent of the project may come to it."""
-    scope, name = replace(home.scope, agent=""), check_name("tree's id", identity) or home.fresh_id()
-    row = home.store.sessions.create(scope, name, now=home.now(), title=title, about=head)
-    home.tell("created", row.id, "", title=title)
-    return LoomTree(home, home.store.trees.head(row.tree))
+    scope, name = replace(workspace.scope, agent=""), check_name("tree's id", identity) or workspace.fresh_id()
+    row = workspace.store.sessions.create(scope, name, now=workspace.now(), title=title, about=head)
+    workspace.emit("created", row.id, "", title=title)
+    return LoomTree(workspace, workspace.store.trees.head(row.tree))
 
 
 class Step(Struct, frozen=True):
@@ -62,8 +62,8 @@ class Step(Struct, frozen=True):
 class LoomTree:
     """A tree in a store. What an agent does is written by its own session on the tree; without one, by the tree's."""
 
-    def __init__(self, home: Home, stored: StoredTree) -> None:
-        self._home, self._store, self.stored = home, home.store, stored
+    def __init__(self, workspace: Workspace, stored: StoredTree) -> None:
+        self._workspace, self._store, self.stored = workspace, workspace.store, stored
         self._order = threading.Lock()  # of those verbs that run in threads
 
     def __repr__(self) -> str:
@@ -89,22 +89,22 @@ class LoomTree:
 
         It takes part in the conversation: where another that stands at the same node says something, it goes on from there.
         """
-        name = self._home.scope.agent if agent is None else check_name("agent", agent)
+        name = self._workspace.scope.agent if agent is None else check_name("agent", agent)
         row = self._store.sessions.on_tree(self.stored.row, name)
         if row is not None:
-            return Session(self._home, row, lasting=True) if self._store.sessions.takes_part(row) else self._join(row)
+            return Session(self._workspace, row, lasting=True) if self._store.sessions.takes_part(row) else self._join(row)
         own = self._store.sessions.on_tree(self.stored.row, "")
         if own is None and self._store.sessions.on_tree(self.stored.row, "", importing=True):
             raise ChoiceError(f"tree {self.id} is still being imported, or its import was cut short; import its file again")
         if own is None:
             raise ChoiceError(f"tree {self.id} has no active session; loom session list --archived shows the archived ones")
-        scope, identity = replace(self._home.scope, agent=name), self._home.fresh_id()
-        made = self._store.sessions.join_as(scope, own, identity, self._home.now())
-        return Session(self._home, made, lasting=True).told("forked", origin=own.id)
+        scope, identity = replace(self._workspace.scope, agent=name), self._workspace.fresh_id()
+        made = self._store.sessions.join_as(scope, own, identity, self._workspace.now())
+        return Session(self._workspace, made, lasting=True).emit("forked", origin=own.id)
 
     def _join(self, row: SessionRow) -> Session:
         """Let a session take part that was made before anyone did; if the conversation has passed it by, it catches up."""
-        session = Session(self._home, self._store.sessions.join(row, self._home.now()), lasting=True)
+        session = Session(self._workspace, self._store.sessions.join(row, self._workspace.now()), lasting=True)
         own = self._store.sessions.on_tree(self.stored.row, "") if row.agent else None
         here, ahead = session.cursor, self._store.sessions.path(own) if own else None
         if here and ahead and ahead.end and here.depth < ahead.end.depth and ahead.holds(here.seq, here.depth):
@@ -113,12 +113,12 @@ class LoomTree:
 
     def _looking(self, agent: str | None) -> Session:
         """The session of an agent to look with; an agent that was never here looks from where the tree's own stands."""
-        name = self._home.scope.agent if agent is None else check_name("agent", agent)
+        name = self._workspace.scope.agent if agent is None else check_name("agent", agent)
         row = self._store.sessions.on_tree(self.stored.row, name) if name else None
         if row is not None or not name:
-            return Session(self._home, row) if row else self.session("")
-        self._store.settings.known_agent(self._home.scope, name)
-        return Session(self._home, replace(self.session("").row, agent=name), guest=True)
+            return Session(self._workspace, row) if row else self.session("")
+        self._store.settings.known_agent(self._workspace.scope, name)
+        return Session(self._workspace, replace(self.session("").row, agent=name), guest=True)
 
     def position(self, agent: str | None = None) -> Node | None:
         """Where an agent stands; where it never was anywhere, the newest end of a branch."""
@@ -144,7 +144,7 @@ class LoomTree:
         if self.marks(node).edge_mark.edge == "version":
             node = self.choose(node.id, agent=agent)
             if session.path.holds(node.seq, node.depth):
-                return session.told("switched")
+                return session.emit("switched")
         self._check_live(node)
         if leave_digest and left is not None and not self._path(node).holds(left.seq, left.depth):
             self._merge(session, left, node, "left")
@@ -190,7 +190,7 @@ class LoomTree:
         if seen is not None:
             check_number("when the agent last looked", seen)
         check_name("generation", generation)
-        said = what if isinstance(what, str) else one_message(what)
+        said = what if isinstance(what, str) else parse_one_message(what)
         role = None if role is None else choose("a role", role, ROLES)
         beside = [("sources", to_json(self._checked_sources(sources)))] if sources != () else []
         seen_at = None if looked is None else self.node(looked)
@@ -214,8 +214,8 @@ class LoomTree:
         with the conversation. Of an agent that knows the loom the `→` commands are carried out, and where others went on meanwhile
         it is told so and its words are not written. Each `choice` of a response may be absorbed; they stand beside each other.
         """
-        whose = self._home.scope.agent if agent is None else check_name("agent", agent)
-        known = self._store.settings.known_agent(self._home.scope, whose) if whose else None
+        whose = self._workspace.scope.agent if agent is None else check_name("agent", agent)
+        known = self._store.settings.known_agent(self._workspace.scope, whose) if whose else None
         parsed = None if isinstance(response, str) else parse_answer(response, choice)
         session = self.session(agent)
         if session.cursor is None and (newest := self._newest()):
@@ -332,7 +332,7 @@ class LoomTree:
         """From a node to another: NODE of this tree, or TREE/NODE of another one of the project."""
         label, found = flatten(check_text("a label", label)), self.node(node)
         tree, _, name = check_text("the target of a link", target).rpartition("/")
-        other = LoomTree(self._home, self._store.trees.get(self._home.scope, tree)) if tree else self
+        other = LoomTree(self._workspace, self._store.trees.get(self._workspace.scope, tree)) if tree else self
         end = other.node(name)
         if other.id == self.id and end.seq == found.seq:
             raise ChoiceError(f"node {found.short_id} cannot be linked to itself; name another node")
@@ -350,8 +350,8 @@ class LoomTree:
         return True
 
     def _mark(self, session: Session, node: Node, mark: FlagMark | LinkMark) -> None:
-        self._store.growth.mark(session.row, [(node.seq, mark)], self._home.now())
-        session.told("marked", marked=node.id)
+        self._store.growth.mark(session.row, [(node.seq, mark)], self._workspace.now())
+        session.emit("marked", marked=node.id)
 
     # Looking
 
@@ -470,7 +470,7 @@ class LoomTree:
     @property
     def preferences(self) -> Preferences:
         """The tree's, over the project's, over the application's."""
-        head, settings, scope = self._store.trees.head(self.stored.row).head, self._store.settings, self._home.scope
+        head, settings, scope = self._store.trees.head(self.stored.row).head, self._store.settings, self._workspace.scope
         return head.preferences.over(settings.preferences(scope)).over(settings.app_preferences(scope))
 
     def change(
@@ -500,7 +500,7 @@ class LoomTree:
 
     async def run_off_loop(self, work: Callable[[], _T]) -> _T:
         """Run work of this tree in a thread of the store's; what one tree object does is done one after the other."""
-        return await self._home.run_off_loop(work, self._order)
+        return await self._workspace.run_off_loop(work, self._order)
 
     aabsorb = async_form(absorb)
     aannotate = async_form(annotate)
@@ -535,7 +535,7 @@ class LoomTree:
     def _message(self, what: Given, session: Session, role: Role | None) -> Message:
         whose = session.row.agent
         if not isinstance(what, str):
-            message = one_message(what)
+            message = parse_one_message(what)
             return message if message.author or not whose else replace(message, author=whose)
         if not what.strip() and self.head.mode == "dialogue":
             raise ChoiceError("there is nothing to say: the text is blank")
@@ -544,7 +544,7 @@ class LoomTree:
     def _role(self, session: Session) -> Role | None:
         """The role in which an agent speaks; none of whoever has no name."""
         whose = session.row.agent
-        known = self._store.settings.agent(self._home.scope, whose) if whose else None
+        known = self._store.settings.agent(self._workspace.scope, whose) if whose else None
         return None if not whose else "user" if known and known.kind == "human" else "assistant"
 
     def _checked_sources(self, sources: Sequence[Source]) -> tuple[Source, ...]:
@@ -554,7 +554,7 @@ class LoomTree:
         """A source that is there, by its whole id."""
         if source.tree in ("", self.id):
             return Source(self.node(source.node).id, source.role)
-        other = self._store.trees.get(self._home.scope, source.tree)
+        other = self._store.trees.get(self._workspace.scope, source.tree)
         return Source(self._store.trees.node(other.row.key, source.node).id, source.role, other.row.id)
 
     def _first_version(self, node: Node, marks: Marks) -> Node:

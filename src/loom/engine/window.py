@@ -15,7 +15,7 @@ from loom.context.sections import Section
 from loom.context.summaries import summarize_old_messages
 from loom.context.weave import Context, build, gather
 from loom.conversation.message import Conversation, Message, Text
-from loom.engine.mapping import one_map
+from loom.engine.sources import draw_single_map
 
 _SYSTEM = ("system", "developer")
 _estimate = Counter(SEEDS["window"], remember=1)
@@ -67,7 +67,7 @@ class ContextWindow:
         given = _with_one_system_text(given, system_prompt, policy.separator)
         wish = check_options(model=model, window=window, reserve_output=reserve, policy=policy, sections=sections, zones=zones)
         if project_path is not None:
-            wish = replace(wish, sections=(*wish.sections, *one_map(wish, given, project_path)))
+            wish = replace(wish, sections=(*wish.sections, *draw_single_map(wish, given, project_path)))
         return BuiltMessages(build(given, replace(wish, bare=True), (), None))
 
     @staticmethod

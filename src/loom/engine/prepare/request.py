@@ -9,11 +9,10 @@ from msgspec.structs import replace
 from loom.context.epochs import EpochEnds, Renewal
 from loom.context.options import Options
 from loom.context.places import EVERYWHERE
+from loom.context.renewal import Handoff
 from loom.context.report import Item
-from loom.context.sections import Section
 from loom.context.weave import Context, budget_for, build, go_on
 from loom.conversation.message import Conversation
-from loom.engine.mapping import as_shown, drawn, with_map
 from loom.engine.prepare.overflow import find_newer_half, note_overflow
 from loom.engine.prepare.remember import Prepared, ratio_of, remember
 from loom.engine.prepare.standing import (
@@ -32,7 +31,6 @@ from loom.engine.prepare.summaries import (
     names_of,
     place_summaries,
     shown_summaries,
-    with_summary,
     written_by_person,
 )
 from loom.engine.reading import (
@@ -48,12 +46,20 @@ from loom.engine.reading import (
     read_window,
     shape_of,
 )
+from loom.engine.sources import (
+    EPOCH_SOURCES,
+    WINDOW_SOURCES,
+    Asking,
+    draw_epoch_map,
+    gather,
+    keep_shown_map,
+)
 from loom.engine.summing import digests_of
 from loom.engine.views import View, reached, restore_view
 from loom.errors import CannotFit
 from loom.stores.overlay import Overlay
 from loom.stores.path import Node, Path
-from loom.stores.sessions import Aside, SessionRow
+from loom.stores.sessions import SessionRow
 from loom.stores.store import Store
 from loom.stores.summaries import Summary, join_texts, name_of
 
@@ -68,7 +74,8 @@ class Asked(Struct, frozen=True, kw_only=True):
     """What one request is made from: a session and its path, what is asked for, and what is remembered of the last request.
 
     After an overflow an epoch begins in any case, without the older half of what the last request showed. So does one that
-    is `renewing`, for the reason given. `sight` is the project whose map stands in the system text.
+    is `renewing`, for the reason given. `handoff` is what the window began with, and
+    the map of `project` stands in the system text.
     """
 
     store: Store
@@ -81,7 +88,8 @@ class Asked(Struct, frozen=True, kw_only=True):
     fetch: Callable[[str], str]
     overflowed: bool = False
     renewing: str = ""
-    sight: "RankedProject | None" = None
+    handoff: Handoff | None = None
+    project: "RankedProject | None" = None
 
 
 class _Findings(Struct, frozen=True, kw_only=True):
@@ -90,7 +98,7 @@ class _Findings(Struct, frozen=True, kw_only=True):
     overlay: Overlay
     shape: str
     head: Conversation
-    options: Options
+    asking: Asking
     model: str
     usable: int
     pins: tuple[Node, ...]
@@ -103,6 +111,10 @@ class _Findings(Struct, frozen=True, kw_only=True):
     @property
     def path(self) -> Path:
         return self.overlay.path
+
+    @property
+    def options(self) -> Options:
+        return self.asking.options
 
 
 class _Beginning(Struct, frozen=True, kw_only=True):
@@ -144,15 +156,14 @@ def _find(asked: Asked, path: Path) -> _Findings:
     if path.end is None:
         raise CannotFit(f"there is nothing to send: {'; '.join(overlay.notes)}; restore it, or switch to another node")
     head = head_of(row, style, overlay, store.sessions.on_path(row, path) if style.document else row.asides)
-    options = replace(asked.options, document=style.document, ending=style.buffer)
-    if not style.document:
-        options = _with_asides(options, store.sessions.newest_asides(row, path))
+    asking = _ask_sources(asked, path, head)
+    options = asking.options
     view, is_damaged = (last.view, False) if last else _find_view(store, row, path)
     return _Findings(
         overlay=overlay,
         shape=shape_of(overlay),
         head=head,
-        options=options,
+        asking=asking,
         model=options.model or head.model,
         usable=budget_for(options, head).usable,
         pins=_find_pins(asked.pins, overlay),
@@ -162,6 +173,23 @@ def _find(asked: Asked, path: Path) -> _Findings:
         summaries=store.summaries.on_path(row, path, overlay.hidden),
         reason=reason,
     )
+
+
+def _ask_sources(asked: Asked, path: Path, head: Conversation) -> Asking:
+    """What sources look at, and what is asked for with what the window began with."""
+    style = asked.style
+    asking = Asking(
+        store=asked.store,
+        row=asked.row,
+        path=path,
+        style=style,
+        options=replace(asked.options, document=style.document, ending=style.buffer),
+        handoff=asked.handoff,
+        head=head,
+        asides=() if style.document else tuple(asked.store.sessions.newest_asides(asked.row, path)),
+        project=asked.project,
+    )
+    return replace(asking, options=gather(asking, WINDOW_SOURCES))
 
 
 def _find_view(store: Store, row: SessionRow, path: Path) -> tuple[View | None, bool]:
@@ -201,7 +229,7 @@ def _why_told_otherwise(asked: Asked, found: _Findings, view: View) -> EpochEnds
         return EpochEnds("a summary was written", EVERYTHING)
     if found.options.policy.summary_replaces and view.summaries != names_of(found.summaries):
         return EpochEnds("there is another summary", EVERYTHING)
-    if view.map and asked.sight and view.map.project != asked.sight.root:
+    if view.map and asked.project and view.map.project != asked.project.root:
         return EpochEnds("another project is mapped", EVERYTHING)
     return None
 
@@ -237,7 +265,7 @@ def _read_more(found: _Findings) -> Reading:
 def _go_on(asked: Asked, found: _Findings, view: View, reading: Reading) -> tuple[Context, Prepared] | EpochEnds:
     """The next request of the last epoch, or why that ends."""
     options = replace(found.options, ratio=view.ratio)
-    full = with_map(with_summary(options, view.told), found.head, view.map, asked.sight)
+    full = gather(replace(found.asking, options=options, summary=view.told, map=view.map), EPOCH_SOURCES)
     assembled = assemble(asked.style, reading, found.overlay, view.as_of, options.policy.merge)
     said, pins = replace(found.head, messages=assembled.messages), place_pins(found.pins, assembled)
     try:
@@ -247,7 +275,7 @@ def _go_on(asked: Asked, found: _Findings, view: View, reading: Reading) -> tupl
     if view.undone:
         context = replace(context, report=replace(context.report, epoch_reason=UNDONE))
         view = replace(view, undone=False, session=0)
-    return _with_notes(context, found.overlay, asked.sight), remember(context, reading, options, found.model, view)
+    return _with_notes(context, found.overlay, asked.project), remember(context, reading, options, found.model, view)
 
 
 # An epoch begins
@@ -321,8 +349,9 @@ def _begin(asked: Asked, found: _Findings, beginning: _Beginning, ends: EpochEnd
         early=ends is not None and ends.early,
         renew=bool(asked.renewing),
     )
-    made = drawn(options, found.head, asked.sight)
-    full = with_map(with_summary(options, told.text), found.head, made, asked.sight, begins=True)
+    made = draw_epoch_map(options, found.head, asked.project)
+    asking = replace(found.asking, options=options, summary=told.text, map=made, begins=True)
+    full = gather(asking, EPOCH_SOURCES)
     said, pins = replace(found.head, messages=assembled.messages), place_pins(found.pins, assembled)
     context = build(said, full, pins, begins, assembled.places, asked.fetch)
     if found.is_damaged:
@@ -333,26 +362,18 @@ def _begin(asked: Asked, found: _Findings, beginning: _Beginning, ends: EpochEnd
         as_of=style.now,
         shape=found.shape,
         told=told.text,
-        map=as_shown(made, context.report),
+        map=keep_shown_map(made, context.report),
         given=written_by_person(found.summaries),
         summaries=names_of(told.summaries),
         shown=shown_summaries(told.summaries, context),
     )
-    return _with_notes(context, found.overlay, asked.sight), replace(began, view=view, note=told.note)
+    return _with_notes(context, found.overlay, asked.project), replace(began, view=view, note=told.note)
 
 
 def prepare_ending(row: SessionRow, path: Path, options: Options, style: ReadingStyle, fetch: Callable[[str], str]) -> Context:
     """The request of a document of which nothing is committed yet."""
     head = head_of(row, style, style.overlay(path), ())
     return build(head, replace(options, document=True, ending=style.buffer), (), None, EVERYWHERE, fetch)
-
-
-def _with_asides(options: Options, asides: Sequence[Aside]) -> Options:
-    """What is asked for, with the system messages that older sessions keep beside what was said."""
-    if not asides:
-        return options
-    text = options.policy.separator.join(aside.message.text for aside in asides)
-    return replace(options, sections=(*options.sections, Section("system_messages", text, "system messages")))
 
 
 def _with_damage(context: Context, usual: str) -> Context:
@@ -362,9 +383,9 @@ def _with_damage(context: Context, usual: str) -> Context:
     return replace(context, report=replace(context.report, epoch_reason=why))
 
 
-def _with_notes(context: Context, overlay: Overlay, sight: "RankedProject | None") -> Context:
+def _with_notes(context: Context, overlay: Overlay, project: "RankedProject | None") -> Context:
     """The context with a line in its report for each message that is hidden from it, and notes of the tree and the project."""
-    notes = (*overlay.notes, *(sight.notes if sight else ()))
+    notes = (*overlay.notes, *(project.notes if project else ()))
     if not overlay.hidden and not notes:
         return context
     hidden = [Item(f"messages[{depth}]", "history", "hidden", why, 0, 0) for depth, why in sorted(overlay.hidden.items())]

@@ -2,11 +2,7 @@
 
 from collections.abc import Sequence
 
-from msgspec.structs import replace
-
-from loom.context.options import Options
 from loom.context.policy import Policy
-from loom.context.sections import Section
 from loom.context.told import Told
 from loom.context.weave import Context
 from loom.conversation.turns import Span
@@ -25,14 +21,6 @@ def names_of(summaries: Sequence[Summary]) -> tuple[str, ...]:
 def written_by_person(summaries: Sequence[Summary]) -> str:
     """The name of the newest summary that a person wrote; "" if nobody did."""
     return next((summary.name for summary in reversed(summaries) if summary.by == BY_PERSON), "")
-
-
-def with_summary(options: Options, text: str) -> Options:
-    """What is asked for, with what summaries tell in the system text."""
-    if not text:
-        return options
-    section = Section("summary", options.policy.summary_text.format(text=text), "summaries")
-    return replace(options, sections=(*options.sections, section))
 
 
 def place_summaries(summaries: Sequence[Summary], assembled: Assembled, policy: Policy) -> tuple[Told, ...]:

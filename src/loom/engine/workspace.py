@@ -1,4 +1,4 @@
-"""What sessions and trees have in common: a store seen from one scope, a clock, new names, and who wants to hear of it."""
+"""What sessions and trees share: a store seen from one scope, a clock, new names, events, and work in the background."""
 
 import asyncio
 import warnings
@@ -12,7 +12,7 @@ from msgspec import Struct
 from loom.context.caches import Caches
 from loom.conversation.agents import Agent
 from loom.conversation.checked import checks_arguments
-from loom.engine.answered import Order
+from loom.engine.answers import Order
 from loom.engine.aware import Result
 from loom.engine.snapshots import Snapshots
 from loom.engine.summarize import Model
@@ -20,10 +20,10 @@ from loom.engine.threads import WORKERS, Threads
 from loom.stores.sessions import Scope
 from loom.stores.store import Store
 
-Happened = Literal[
+EventKind = Literal[
     "created", "appended", "conflict", "prepared", "compressed", "absorbed", "forked", "switched", "changed", "marked", "purged"
 ]
-TIRED = 3  # failures in a row after which a session's background work rests
+MAX_FAILURES = 3  # in a row, after which a session's background work rests
 
 _T = TypeVar("_T")
 
@@ -34,14 +34,14 @@ _left_to_loop: ContextVar[list[Callable[[], None]] | None] = ContextVar("left_to
 class Event(Struct, frozen=True):
     """Something that happened to a session: at which node, and what a listener may want to know of it."""
 
-    kind: Happened
+    kind: EventKind
     session: str
     node: str
     what: Mapping[str, Any]
     at: int
 
 
-class Home:
+class Workspace:
     """A store, seen from one scope."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Home:
         *,
         carry_out: "Callable[[Any, Any, Agent, Order], tuple[Result, ...]]",
     ) -> None:
-        """`carry_out` does what the `→` commands of an answer say: for this home, a session of it, the agent, and its order."""
+        """`carry_out` does what the `→` commands of an answer say, for a session of this workspace and its agent."""
         self.carry_out = carry_out
         self.store, self.scope, self.now, self.fresh_id = store, scope, now, fresh_id
         self.model, self.snapshots = model, snapshots
@@ -87,7 +87,7 @@ class Home:
         """Call this with every event from now on."""
         self._listeners.append(listener)
 
-    def tell(self, kind: Happened, session: str, node: str, **what: Any) -> None:
+    def emit(self, kind: EventKind, session: str, node: str, **what: Any) -> None:
         """Let listeners know that something happened."""
         event = Event(kind, session, node, what, self.now())
         left = _left_to_loop.get()
@@ -103,7 +103,7 @@ class Home:
             except Exception as error:  # what happened has happened; a listener cannot make it fail
                 warnings.warn(f"a listener failed on {event.kind!r}: {error!r}", RuntimeWarning, stacklevel=2)
 
-    def begin(self, session: str, work: Callable[[], Coroutine[Any, Any, bool]]) -> None:
+    def start(self, session: str, work: Callable[[], Coroutine[Any, Any, bool]]) -> None:
         """Let work for a session go on behind the scenes, where there is a model for it and a loop to run in; one at a time.
 
         It says whether it went well. It is derived from what is stored, so that what a crash or a failure cuts short is done
@@ -111,9 +111,9 @@ class Home:
         """
         left = _left_to_loop.get()
         if left is not None:  # this is a thread, and the loop is elsewhere
-            left.append(lambda: self.begin(session, work))
+            left.append(lambda: self.start(session, work))
             return
-        if self.model is None or session in self._working or self._failed.get(session, 0) >= TIRED:
+        if self.model is None or session in self._working or self._failed.get(session, 0) >= MAX_FAILURES:
             return
         try:
             loop = asyncio.get_running_loop()
@@ -130,7 +130,7 @@ class Home:
         error = task.exception()
         self._failed[session] = self._failed.get(session, 0) + 1 if error or not task.result() else 0
         if error:  # nobody waits for it, so nobody else would hear of it
-            self.tell("compressed", session, "", path="background", reason="failed", failures=(repr(error),))
+            self.emit("compressed", session, "", path="background", reason="failed", failures=(repr(error),))
 
     async def settle(self) -> None:
         """Wait for what goes on behind the scenes."""

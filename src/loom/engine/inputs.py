@@ -1,0 +1,61 @@
+"""What callers give: messages, system text and tools in any form, and titles made of them."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from loom.context.weave import gather
+from loom.conversation.message import Conversation, Message, Tool
+from loom.conversation.names import flatten
+from loom.dialects.given import parse_given
+from loom.dialects.plain import is_sdk_object
+from loom.errors import ChoiceError, WireError, describe
+
+Given = Any  # a text, a Message, a message in any wire's form, or an object of an SDK
+MAX_TITLE_CHARS = 60  # of the first request that names a session
+
+
+def parse_messages(messages: object) -> list[Message]:
+    """Messages as a caller gives them: texts of the user, values, any wire's form, objects of an SDK."""
+    if not isinstance(messages, Iterable) or isinstance(messages, str | Mapping) or is_sdk_object(messages):
+        raise ChoiceError(f"messages must be a list, found {describe(messages)}")
+    given = [{"role": "user", "content": message} if isinstance(message, str) else message for message in messages]
+    try:
+        return [_flatten_author(message) for message in parse_given(given)]
+    except TypeError as error:  # a field that JSON cannot hold
+        raise WireError("messages", "values that JSON can hold", str(error)) from None
+
+
+def parse_one_message(given: Given) -> Message:
+    """What a caller gives as one message."""
+    messages = parse_messages([given])
+    if len(messages) != 1:
+        raise ChoiceError(f"expected one message, found {len(messages)} in one; give each its own")
+    return messages[0]
+
+
+def _flatten_author(message: Message) -> Message:
+    """A message whose author's name is on one line: it stands in headers, where a line break could forge another."""
+    name = flatten(message.author)
+    return message if name == message.author else replace(message, author=name)
+
+
+def parse_head(system: str | None, tools: Iterable[Tool | Mapping[str, Any]] | None) -> Conversation:
+    """The system text and the tools of a session, as a caller gives them."""
+    try:
+        return gather((), system, tools)[0]
+    except TypeError as error:  # a field that JSON cannot hold
+        raise WireError("tools", "values that JSON can hold", str(error)) from None
+
+
+def title_of(messages: Iterable[Message]) -> str:
+    """The first line of the first request."""
+    return first_line(next((message.text for message in messages if message.role == "user" and message.text.strip()), ""))
+
+
+def first_line(text: str) -> str:
+    """The first line of a text, short enough for a title."""
+    line = "".join(c if c.isprintable() else " " for c in text.strip().partition("\n")[0]).strip()
+    line = line.encode(errors="replace").decode()
+    return line if len(line) <= MAX_TITLE_CHARS else line[: MAX_TITLE_CHARS - 1] + "…"

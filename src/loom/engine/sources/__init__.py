@@ -1,0 +1,57 @@
+"""Where the sections of a request come from. A source is a file with a function `gather(asking)`, and a line in a list here.
+
+Sections of SESSION_SOURCES are made for each request. WINDOW_SOURCES say what the window began with. Sections of
+EPOCH_SOURCES stand as they were when the epoch began.
+"""
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from loom.context.options import Options
+from loom.engine.sources import agent_blocks, handoff, project_map, summaries, system_messages, working_state
+from loom.engine.sources.asking import Asking, Gather
+from loom.engine.sources.project_map import (
+    check_project,
+    draw_epoch_map,
+    draw_single_map,
+    keep_shown_map,
+    rank_project,
+    read_project,
+)
+from loom.engine.sources.working_state import count_errors, is_in_requests
+
+SESSION_SOURCES: tuple[Gather, ...] = (agent_blocks.gather, working_state.gather)
+WINDOW_SOURCES: tuple[Gather, ...] = (handoff.gather, system_messages.gather)
+EPOCH_SOURCES: tuple[Gather, ...] = (summaries.gather, project_map.gather)
+
+
+def gather(asking: Asking, sources: Iterable[Gather]) -> Options:
+    """What is asked for, with what these sources add. What the caller says of a zone counts before what a source says."""
+    options = asking.options
+    for source in sources:
+        found = source(replace(asking, options=options))
+        options = replace(
+            options,
+            sections=(*options.sections, *found.sections),
+            zones={**found.rooms, **options.zones},
+            ahead=options.ahead + found.ahead,
+        )
+    return options
+
+
+__all__ = [
+    "EPOCH_SOURCES",
+    "SESSION_SOURCES",
+    "WINDOW_SOURCES",
+    "Asking",
+    "check_project",
+    "count_errors",
+    "draw_epoch_map",
+    "draw_single_map",
+    "gather",
+    "is_in_requests",
+    "keep_shown_map",
+    "rank_project",
+    "read_project",
+]

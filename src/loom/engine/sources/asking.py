@@ -1,0 +1,65 @@
+"""The one shape of all sources: what they look at, and what they add to a request."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from loom.budget.counting import gate_counter
+from loom.context.options import Options
+from loom.context.renewal import Handoff
+from loom.context.sections import Section
+from loom.context.working import EMPTY, Working
+from loom.conversation.message import Conversation
+from loom.engine.reading import ReadingStyle
+from loom.engine.views import Mapped
+from loom.stores.path import Path
+from loom.stores.sessions import Aside, SessionRow
+from loom.stores.store import Store
+
+if TYPE_CHECKING:
+    from loom.project.maps import RankedProject
+
+SPARE_TOKENS = 64  # that a zone has beyond the text it was made for, so that the text stands as it is
+
+
+class Asking(Struct, frozen=True, kw_only=True):
+    """What a source may look at: the session and its tree, what is asked for, and what the epoch began with.
+
+    The row of a guest has the key 0: it has nothing of its own. `begins` says that an epoch begins with this request.
+    """
+
+    store: Store
+    row: SessionRow
+    path: Path
+    style: ReadingStyle
+    head: Conversation
+    options: Options
+    working: Working = EMPTY
+    handoff: Handoff | None = None
+    asides: tuple[Aside, ...] = ()
+    summary: str = ""
+    map: Mapped | None = None
+    project: "RankedProject | None" = None
+    begins: bool = False
+
+
+class Gathered(Struct, frozen=True, kw_only=True):
+    """What a source adds: sections, rooms for those that must not be cut, tokens left free for later requests of the epoch."""
+
+    sections: tuple[Section, ...] = ()
+    rooms: Mapping[str, int] = {}
+    ahead: int = 0
+
+
+NOTHING = Gathered()
+Gather = Callable[[Asking], Gathered]
+
+
+def gather_whole(section: Section) -> Gathered:
+    """A section with a room as large as itself."""
+    return Gathered(sections=(section,), rooms=room_for(section))
+
+
+def room_for(section: Section) -> dict[str, int]:
+    return {section.zone: gate_counter(None).count_text(section.text) + SPARE_TOKENS}

@@ -1,0 +1,11 @@
+"""The handoff with which the window last began again."""
+
+from loom.context.renewal import to_system_prompt
+from loom.context.sections import Section
+from loom.engine.sources.asking import NOTHING, Asking, Gathered, gather_whole
+
+
+def gather(asking: Asking) -> Gathered:
+    if asking.handoff is None:
+        return NOTHING
+    return gather_whole(Section("handoff", to_system_prompt(asking.handoff)))

@@ -1,0 +1,111 @@
+"""The map of a project in the requests of a session: a snapshot for each epoch, and what a request needs beyond it."""
+
+from collections.abc import Callable
+from os import PathLike
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from loom.budget.counting import gate_counter
+from loom.context.options import Options
+from loom.context.report import Report
+from loom.context.sections import FRAME, MAP_ORIGIN, Section
+from loom.context.weave import budget_for
+from loom.conversation.message import Conversation
+from loom.engine.sources.asking import Asking, Gathered
+from loom.engine.views import Mapped
+from loom.stores.path import Path
+
+if TYPE_CHECKING:
+    from loom.project.maps import RankedProject
+
+MAX_NEWS_TOKENS = 512  # of what stands in the tail
+
+
+# The room `project` is loaded where a map is asked for: grammars and numpy take long, and most requests have none.
+
+
+def read_project(project: "str | PathLike[str]", progress: Callable[[int, int], None] | None) -> tuple[str, ...]:
+    """Read what changed in a project, for one who wants to see how far that is; what is to be known of how it was read."""
+    from loom.project.maps import notes, read_anew
+
+    read_anew(project, progress)
+    return notes(project)
+
+
+def check_project(project: "str | PathLike[str]") -> None:
+    """Refuse what is no folder before anything is written."""
+    from loom.project.maps import find_root
+
+    find_root(project)
+
+
+def rank_project(path: Path, project: "str | PathLike[str]") -> "RankedProject":
+    """A project, and what of it matters for a path: for its goal, its request, and what its last messages were about."""
+    from loom.project.maps import look_at
+    from loom.project.touched import RECENT, asked_by
+
+    recent = [node.message for node in path[-RECENT:] if node.message]
+    goal, request = (_text_at(path, place) for place in (path.end.goal, path.end.request)) if path.end else ("", "")
+    return look_at(project, asked_by(goal, request or (recent[-1].text if recent else ""), recent))
+
+
+def _text_at(path: Path, place: int | None) -> str:
+    nodes = path.nodes([place]) if place is not None else ()
+    return next((node.message.text for node in nodes if node.message), "")
+
+
+def draw_epoch_map(options: Options, head: Conversation, project: "RankedProject | None") -> Mapped | None:
+    """The map for an epoch that begins, as large as its zone."""
+    if project is None:
+        return None
+    tokens = budget_for(options, head)["repo_map"] - FRAME
+    draw = project.draw_seed_map if options.policy.map == "seed" else project.draw_map
+    made = draw(tokens, _counter(options, head))
+    return Mapped(project.root, made.text, project.digest_map(made))
+
+
+def draw_single_map(options: Options, given: Conversation, project: "str | PathLike[str]") -> list[Section]:
+    """The map for a request that is on its own."""
+    from loom.project.maps import look_at
+    from loom.project.touched import asked_in
+
+    made = draw_epoch_map(options, given, look_at(project, asked_in(given.messages)))
+    return [_section(made)] if made else []
+
+
+def keep_shown_map(made: Mapped | None, report: Report) -> Mapped | None:
+    """A map with the symbols that a request shows of it: none if there was no room for it."""
+    stands = next((item.action == "kept" for item in reversed(report.lines) if item.zone == "repo_map"), False)
+    return made if made is None or stands else replace(made, files={})
+
+
+def gather(asking: Asking) -> Gathered:
+    """The map that stands in the system text, and in the tail what a request needs beyond it.
+
+    If an epoch begins the map is new, and room is left for the tail of later requests: else the next one would not fit.
+    """
+    sections = (_section(asking.map),) if asking.map else ()
+    if asking.project is None:
+        return Gathered(sections=sections)
+    # No zone of its own: one more would make all others smaller, and so the text that a provider has cached another.
+    tokens = min(MAX_NEWS_TOKENS, budget_for(asking.options, asking.head).usable // 8)
+    if asking.begins:
+        return Gathered(sections=sections, ahead=tokens)
+    return Gathered(sections=(*sections, *_news(asking, asking.project, tokens - FRAME)))
+
+
+def _news(asking: Asking, project: "RankedProject", tokens: int) -> tuple[Section, ...]:
+    """What a request needs beyond the map in its system text."""
+    count = _counter(asking.options, asking.head)
+    shown = asking.map.files if asking.map else {}
+    text = project.draw_news(shown, tokens, count) if shown else project.draw_map(tokens, count).text
+    return (Section("map_update", text, "project"),) if text else ()
+
+
+def _section(made: Mapped) -> Section:
+    return Section("repo_map", made.text, MAP_ORIGIN)
+
+
+def _counter(options: Options, head: Conversation) -> Callable[[str], int]:
+    return gate_counter(options.model or head.model or None, options.ratio).count_text

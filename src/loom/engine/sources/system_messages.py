@@ -1,0 +1,11 @@
+"""System messages that older sessions keep beside what was said."""
+
+from loom.context.sections import Section
+from loom.engine.sources.asking import NOTHING, Asking, Gathered
+
+
+def gather(asking: Asking) -> Gathered:
+    if not asking.asides:
+        return NOTHING
+    text = asking.options.policy.separator.join(aside.message.text for aside in asking.asides)
+    return Gathered(sections=(Section("system_messages", text, "system messages"),))
