@@ -172,7 +172,7 @@ def prepared(**options: Any) -> Callable[[Rig], Any]:
 REFUSED: list[tuple[str, Callable[[Rig], Any], str]] = [
     ("pins", prepared(pins=5), "pins must be a list of node ids, found 5"),
     ("include", prepared(include=5), "include must be a list of node ids, found 5"),
-    ("sources", prepared(sources=5), "sources must be a list of Source values, found 5"),
+    ("sources", prepared(sources=5), "sources must be a list of Reference values, found 5"),
     ("overrides", prepared(overrides=5), "overrides must be a mapping of models to figures, found 5"),
     ("policy", prepared(policy={}), "unknown policy"),
     ("zones", prepared(zones={"memry": 5}), "zones: there is no zone 'memry'; the nearest is 'memory'"),

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from loom import Loom
 from loom.conversation.message import Carried, Media, Message, Opaque, Reasoning, Text, ToolCall, ToolResult
-from loom.conversation.tree import Flags, Link, Preferences, Source, Tree, TreeNode
+from loom.conversation.tree import Flags, Link, Preferences, Reference, Tree, TreeNode
 from loom.errors import LoomError, TranscriptError
 from loom.transcripts import files, loom_tree
 from loom.transcripts.formats import read_runs
@@ -759,7 +759,7 @@ GOLDEN = Tree(
             parent="n4",
             author="some-model",
             message=text("assistant", "A pound has 453.592 grams."),
-            sources=(Source("n4", "context"),),
+            sources=(Reference("n4", "context"),),
             flags=Flags(bookmarked=True, label="the answer"),
             created=1763190004000,
         ),
@@ -781,7 +781,7 @@ def test_the_documented_example_is_what_is_written_and_read(tmp_path: Path) -> N
 
 def test_the_documented_names_are_those_of_the_values() -> None:
     page = (ROOT / "docs" / "trees-exchange.md").read_text()
-    for kind in (Tree, TreeNode, Flags, Source):
+    for kind in (Tree, TreeNode, Flags, Reference):
         for field in kind.__struct_fields__:
             assert f"`{field}`" in page, field
 
@@ -794,7 +794,7 @@ def trees(draw: st.DrawFn) -> Tree:
     flags = st.builds(Flags, st.booleans(), our.words, st.booleans(), st.booleans(), st.booleans())
     roles = st.sampled_from(["instruction", "context", "primary"])
     sources = st.lists(
-        st.one_of(st.builds(Source, some, roles), st.builds(Source, our.words, roles, st.just("elsewhere"))), max_size=2
+        st.one_of(st.builds(Reference, some, roles), st.builds(Reference, our.words, roles, st.just("elsewhere"))), max_size=2
     )
     carried = st.one_of(st.none(), st.builds(Carried, our.words, our.objects.map(json.dumps), st.tuples(our.words)))
     nodes = [

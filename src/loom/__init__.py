@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from loom.conversation.message import ToolCall as ToolCall
     from loom.conversation.message import ToolResult as ToolResult
     from loom.conversation.tree import Preferences as Preferences
-    from loom.conversation.tree import Source as Source
+    from loom.conversation.tree import Reference as Reference
     from loom.conversation.tree import Tree as Tree
     from loom.conversation.tree import TreeHead as TreeHead
     from loom.conversation.turns import exchanges as exchanges
@@ -57,17 +57,17 @@ _HOMES = {
     "loom.context.weave": ("Context", "weave"),
     "loom.conversation.agents": ("Agent",),
     "loom.conversation.message": ("Conversation", "Media", "Message", "Reasoning", "Text", "Tool", "ToolCall", "ToolResult"),
-    "loom.conversation.tree": ("Preferences", "Source", "Tree", "TreeHead"),
+    "loom.conversation.tree": ("Preferences", "Reference", "Tree", "TreeHead"),
     "loom.conversation.turns": ("exchanges", "find_safe_boundary", "parse_turn_boundaries", "turns"),
     "loom.dialects": ("dialect",),
     "loom.dialects.repair": ("repair", "restore_ids"),
-    "loom.engine.workspace": ("Event",),
     "loom.engine.loom": ("Loom",),
     "loom.engine.sessions": ("Session",),
     "loom.engine.summarize": ("Model",),
     "loom.engine.tools": ("tools",),
     "loom.engine.trees": ("LoomTree",),
     "loom.engine.window": ("ContextWindow",),
+    "loom.engine.workspace": ("Event",),
     "loom.errors": ("CannotFit", "Conflict", "LoomError", "StoreError"),
     "loom.project.maps": ("project_map",),
     "loom.transcripts.formats": ("read_runs",),

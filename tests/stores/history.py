@@ -11,7 +11,7 @@ from loom import CannotFit, Loom, Session
 from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Message, Text, ToolCall, ToolResult
-from loom.conversation.tree import Preferences, Source, TreeHead
+from loom.conversation.tree import Preferences, Reference, TreeHead
 from loom.engine.trees import LoomTree
 from loom.errors import ChoiceError, Conflict
 from loom.providers.scripted import ScriptedModel
@@ -98,7 +98,7 @@ def act_on_tree(loom: Loom, sessions: list[Session], session: Session, chance: r
         lambda agent: tree.link(node, other, text(chance, 1), on=chance.random() < 0.8, agent=agent),
         lambda agent: tree.merge(node, agent=agent, tokens=chance.choice([None, 80])),
         lambda agent: tree.switch(node, agent=agent, leave_digest=True),
-        lambda agent: tree.say(text(chance), agent=agent, sources=[Source(node, chance.choice(["context", "instruction"]))]),
+        lambda agent: tree.say(text(chance), agent=agent, sources=[Reference(node, chance.choice(["context", "instruction"]))]),
         lambda agent: tree.session(agent).draft(text(chance, 5)),
         lambda agent: loom.act(tree.id, f'Well.\n→ stash "a" "{text(chance, 3)}"\n→ pin {node}\n→ view {other}', agent=""),
         lambda agent: sessions.append(new_document(loom, chance).session(agent)),

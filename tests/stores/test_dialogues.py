@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from loom import Conflict, Loom, Message, Text
 from loom.conversation.agents import PERMISSIONS, Agent
 from loom.conversation.commands import LONGEST_BATCH
-from loom.conversation.tree import Source, TreeHead
+from loom.conversation.tree import Reference, TreeHead
 from loom.engine.session_state import STATE_KINDS
 from loom.engine.sessions import Session
 from loom.engine.trees import LoomTree
@@ -328,7 +328,7 @@ def test_sources_of_a_request_are_kept_with_its_answer_whoever_takes_it(loom: Lo
     tree = loom.new_tree("Code")
     rule = tree.say("In verse.")
     tree.switch(tree.say("Q1", after="").id)
-    sources = [Source(rule.id, "instruction")]
+    sources = [Reference(rule.id, "instruction")]
     assert "In verse." in prepare(tree, sources=sources)
     made = tree.absorb(response("roses")).node
     assert made is not None

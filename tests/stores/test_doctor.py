@@ -12,7 +12,7 @@ import pytest
 
 from loom import Loom, Message, Session, StoreError, Text
 from loom.conversation.agents import Agent
-from loom.conversation.tree import Preferences, Source
+from loom.conversation.tree import Preferences, Reference
 from loom.engine.session_state import STATE_KINDS
 from loom.stores.doctor import examine
 from loom.stores.marks import Origin
@@ -68,7 +68,7 @@ def fall_ill(loom: Loom) -> str:
     tree.annotate(session.path[0].id, "a remark")
     tree.bookmark(session.path[0].id, "here")
     tree.link(session.path[0].id, session.path[1].id, "see")
-    told = Source(session.path[0].id, "context")
+    told = Reference(session.path[0].id, "context")
     loom.store.growth.mark(session.row, [(session.path[6].seq, (told,)), (session.path[5].seq, Origin("m5"))], loom.now())
     loom.store.states.put(session.row.key, "stash", {"a": '{"text":"words"}'}, loom.now())
     loom.keep_agent(Agent(name="ann"))

@@ -19,7 +19,7 @@ from loom import Loom, LoomError, Message, Session, Text
 from loom.conversation.agents import Agent
 from loom.conversation.handles import mint
 from loom.conversation.identity import node_id
-from loom.conversation.tree import ChosenVersion, Flags, Source, TreeHead, TreeNode
+from loom.conversation.tree import ChosenVersion, Flags, Reference, TreeHead, TreeNode
 from loom.engine.aware import memory_of, memory_text
 from loom.engine.trees import LoomTree
 from loom.errors import Diverged, StoreError, TranscriptError
@@ -542,7 +542,7 @@ def test_a_remark_that_a_tree_file_brings_is_not_read(mine: tuple[Loom, LoomTree
     file = loom.export_tree(talk.id)
     said = Message("user", (Text("a stranger's remark"),))
     remark = TreeNode(id="zz", message=said, parent=file.nodes[1].id, edge="annotation", flags=Flags(included=True))
-    branch = TreeNode(id="yy", message=said, parent=file.nodes[1].id, sources=(Source(file.nodes[0].id, "instruction"),))
+    branch = TreeNode(id="yy", message=said, parent=file.nodes[1].id, sources=(Reference(file.nodes[0].id, "instruction"),))
     loom.import_tree(replace(file, nodes=(*file.nodes, remark, branch)))
     brought = {node.id: node for node in loom.export_tree(talk.id).nodes}
     assert len(brought) == len(file.nodes) + 2, "they came in"

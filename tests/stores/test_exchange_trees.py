@@ -10,7 +10,7 @@ import pytest
 
 from loom import Loom
 from loom.conversation.agents import Agent
-from loom.conversation.tree import Mode, Preferences, Source, TreeHead
+from loom.conversation.tree import Mode, Preferences, Reference, TreeHead
 from loom.stores.doctor import examine
 from tests.stores.history import open_loom, select
 from tests.stores.test_exchange import altered, requested, talk, whole
@@ -165,7 +165,7 @@ def test_a_session_alone_reads_the_same_beside_its_path(loom: Loom, elsewhere: L
     first = tree.edit(two.id, "two, better", agent="ann")
     tree.edit(first.id, "two, best", agent="ann")
     root = tree.say("a root", after="", agent="ann")
-    tree.say("three", sources=[Source(root.id, "context")])
+    tree.say("three", sources=[Reference(root.id, "context")])
     session = tree.session("")
     lines = list(session.export())
     assert not any(unread.id in line for line in lines)
@@ -192,7 +192,7 @@ def test_what_stays_behind_is_noted_and_no_damage(loom: Loom, elsewhere: Loom) -
     old = tree.say("two", agent="ann")
     tree.edit(old.id, "two, better", agent="")
     tree.link(one.id, old.id)
-    tree.say("three", sources=[Source(there.id, "context", other.id), Source(old.id)])
+    tree.say("three", sources=[Reference(there.id, "context", other.id), Reference(old.id)])
     session = tree.session("")
     asyncio.run(session.prepare(window=900, reserve_output=100))
     assert whole(loom)

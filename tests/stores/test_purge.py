@@ -9,7 +9,7 @@ import pytest
 
 from loom import Loom, Message, Reasoning, Text, ToolCall, ToolResult
 from loom.conversation.identity import _hash
-from loom.conversation.tree import Source, TreeHead
+from loom.conversation.tree import Reference, TreeHead
 from loom.stores.doctor import examine
 from tests.stores.history import WORDS, live, open_loom, select
 
@@ -154,11 +154,11 @@ def test_what_was_read_beside_a_path_is_purged_from_views_and_texts(loom: Loom, 
         tree.edit(one.id, SECRET, agent="ann")
     elif how == "source":
         secret = tree.say(SECRET, after="", agent="ann")
-        tree.say("two", sources=[Source(secret.id, "context")], agent="")
+        tree.say("two", sources=[Reference(secret.id, "context")], agent="")
     else:
         other = loom.new_tree()
         secret = other.say(SECRET)
-        tree.say("two", sources=[Source(secret.id, "context", other.id)])
+        tree.say("two", sources=[Reference(secret.id, "context", other.id)])
         ann = other.session()
     reader = tree.session("")
     context = asyncio.run(reader.prepare(window=700, reserve_output=100))

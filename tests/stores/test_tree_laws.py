@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from loom import CannotFit, Context, Loom
 from loom.conversation.agents import Agent
-from loom.conversation.tree import Mode, Source, TreeHead
+from loom.conversation.tree import Mode, Reference, TreeHead
 from loom.dialects import dialect
 from loom.engine.session_state import STATE_KINDS
 from loom.engine.trees import LoomTree, preferred_policy
@@ -40,7 +40,7 @@ class Leaf(Struct):
     text: str
     edge: str = "continuation"
     edited_from: str = ""
-    sources: tuple[Source, ...] = ()
+    sources: tuple[Reference, ...] = ()
     excluded: bool = False
     included: bool = False
     pruned: bool = False
@@ -94,7 +94,7 @@ class Grove:
     def source(self, share: float, other: float, role: str) -> None:
         name = self._any(share)
         if name and not self._refused(name):
-            sources = (Source(self._any(other) or name, role),)  # type: ignore[arg-type]
+            sources = (Reference(self._any(other) or name, role),)  # type: ignore[arg-type]
             self._note(self.tree.say(self.text(2), after=name, sources=sources), sources=sources)
 
     def exclude(self, share: float, on: bool) -> None:

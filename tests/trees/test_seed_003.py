@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from loom import CannotFit, Loom, Media, Message, Text, ToolCall, ToolResult
 from loom.context.policy import policy
 from loom.conversation.agents import PERMISSIONS, Agent
-from loom.conversation.tree import Preferences, Source, TreeHead
+from loom.conversation.tree import Preferences, Reference, TreeHead
 from loom.engine.trees import preferred_policy
 from loom.errors import ChoiceError
 from tests.trees.making import buffer, dialogue, system, told, woven
@@ -58,7 +58,7 @@ def test_system_context_combination_instructions_come_last(loom: Loom) -> None:
     loom.keep_agent(Agent(name="weaver", system_prompt="The agent's."))
     tree, (first, _) = dialogue(loom, ["hello", "hi"], system_context="The tree's.")
     verse, brief = (tree.say(text, after=first.id) for text in ("Answer in verse.", "Be brief."))
-    tree.say("and now?", after=first.id, sources=[Source(verse.id, "instruction"), Source(brief.id, "instruction")])
+    tree.say("and now?", after=first.id, sources=[Reference(verse.id, "instruction"), Reference(brief.id, "instruction")])
     assert system(woven(tree, agent="weaver")) == "The agent's.\n\nThe tree's.\n\nAnswer in verse.\n\nBe brief."
 
 
@@ -80,7 +80,7 @@ def test_provider_handling_system_goes_where_the_provider_has_it(loom: Loom) -> 
 def test_multi_source_edge_handling_most_edges_have_one_primary_source(loom: Loom) -> None:
     tree, nodes = dialogue(loom, ["one", "two"])
     assert all(tree.marks(node).sources == () for node in nodes)
-    assert Source(nodes[0].id).role == "primary"
+    assert Reference(nodes[0].id).role == "primary"
 
 
 def test_edge_source_roles_instruction_then_context_then_primary(loom: Loom) -> None:
@@ -89,13 +89,13 @@ def test_edge_source_roles_instruction_then_context_then_primary(loom: Loom) -> 
     image = tree.say(Message("user", (Media("image", "url", "https://example.org/loom.png"),)), after=first.id)
     rule = tree.say("Answer in one word.", after=first.id)
     tree.switch(asked.id)
-    answer = tree.say("A loom.", role="assistant", sources=[Source(image.id, "context"), Source(rule.id, "instruction")])
+    answer = tree.say("A loom.", role="assistant", sources=[Reference(image.id, "context"), Reference(rule.id, "instruction")])
     context = woven(tree)
     assert system(context) == "The tree's.\n\nAnswer in one word."
     assert [message.role for message in context.conversation.messages] == ["user", "assistant", "user", "assistant"]
     question = context.conversation.messages[2]
     assert question.parts == (Media("image", "url", "https://example.org/loom.png"), Text("what is it?")), "before the primary"
-    assert tree.marks(answer).sources == (Source(image.id, "context"), Source(rule.id, "instruction"))
+    assert tree.marks(answer).sources == (Reference(image.id, "context"), Reference(rule.id, "instruction"))
 
 
 def test_edge_source_roles_sources_of_the_next_generation_are_kept_with_the_answer(loom: Loom) -> None:
@@ -103,7 +103,7 @@ def test_edge_source_roles_sources_of_the_next_generation_are_kept_with_the_answ
     rule = tree.say("In verse.", after=first.id)
     tree.switch(asked.id)
     session = tree.session()
-    sources = [Source(rule.id, "instruction")]
+    sources = [Reference(rule.id, "instruction")]
     import asyncio
 
     context = asyncio.run(session.prepare(model="gpt-4o", sources=sources))
@@ -117,7 +117,7 @@ def test_edge_source_roles_sources_of_the_next_generation_are_kept_with_the_answ
 def test_edge_source_roles_a_source_of_another_tree_comes_in(loom: Loom) -> None:
     other, [shown] = dialogue(loom, ["from elsewhere"])
     tree, (_, asked) = dialogue(loom, ["one", "two"])
-    tree.say("three", after=asked.id, sources=[Source(shown.id, "context", other.id)])
+    tree.say("three", after=asked.id, sources=[Reference(shown.id, "context", other.id)])
     assert told(woven(tree)) == [("user", "one\n\nfrom elsewhere"), ("assistant", "two"), ("user", "three")]
     reported = woven(tree, policy="default").report
     assert any(item.place == "messages[1].context" for item in reported.items)
@@ -125,7 +125,7 @@ def test_edge_source_roles_a_source_of_another_tree_comes_in(loom: Loom) -> None
 
 def test_edge_source_roles_what_is_on_the_path_already_is_not_said_twice(loom: Loom) -> None:
     tree, (first, _, _) = dialogue(loom, ["one", "two", "three"])
-    tree.say("four", role="assistant", sources=[Source(first.id, "context")])
+    tree.say("four", role="assistant", sources=[Reference(first.id, "context")])
     assert [text for _, text in told(woven(tree))] == ["one", "two", "three", "four"]
 
 
@@ -134,7 +134,7 @@ def test_edge_source_roles_an_excluded_source_stays_out_and_the_report_says_so(l
     rule = tree.say("In verse.", after=first.id)
     tree.say("four", role="assistant", after=tree.node(rule.id).id, sources=[])
     tree.switch(first.id)
-    tree.say("five", role="assistant", sources=[Source(rule.id, "instruction")])
+    tree.say("five", role="assistant", sources=[Reference(rule.id, "instruction")])
     tree.exclude(rule.id)
     context = woven(tree)
     assert system(context) == ""
@@ -759,7 +759,7 @@ def test_edge_source_roles_nothing_that_is_kept_back_comes_in(loom: Loom, how: s
         other.exclude(there.id)
     if how == "pruned elsewhere":
         other.prune(there.id)
-    source = Source(there.id, role, other.id) if "elsewhere" in how else Source(secret.id, role)  # type: ignore[arg-type]
+    source = Reference(there.id, role, other.id) if "elsewhere" in how else Reference(secret.id, role)  # type: ignore[arg-type]
     tree.say("main", after=root.id, role="assistant", sources=[source])
     context = woven(tree)
     assert "SECRET" not in system(context) + str(told(context))

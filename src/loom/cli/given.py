@@ -3,7 +3,7 @@
 import sys
 from typing import get_args
 
-from loom.conversation.tree import Source, SourceRole
+from loom.conversation.tree import Reference, ReferenceRole
 from loom.engine.loom import Loom
 from loom.engine.trees import LoomTree
 from loom.errors import ChoiceError, shorten
@@ -32,10 +32,10 @@ def given_text(given: str | None, verb: str, blank: bool = False) -> str:
     return text
 
 
-def parse_source(loom: Loom, tree: LoomTree, given: str) -> Source:
+def parse_source(loom: Loom, tree: LoomTree, given: str) -> Reference:
     """`ROLE:NODE` or `ROLE:TREE/NODE` as a source that is there, by its whole ids."""
     role, _, name = given.partition(":")
-    known: tuple[SourceRole, ...] = get_args(SourceRole)
+    known: tuple[ReferenceRole, ...] = get_args(ReferenceRole)
     found = next((each for each in known if each == role), None)
     if found is None or not name:
         raise ChoiceError(
@@ -44,4 +44,4 @@ def parse_source(loom: Loom, tree: LoomTree, given: str) -> Source:
         )
     where, _, node = name.rpartition("/")
     other = loom.tree(where) if where else tree
-    return Source(other.node(node).id, found, other.id if other.id != tree.id else "")
+    return Reference(other.node(node).id, found, other.id if other.id != tree.id else "")

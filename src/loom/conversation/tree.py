@@ -9,21 +9,21 @@ from loom.conversation.message import Carried, Message
 
 Mode = Literal["dialogue", "buffer"]
 Edge = Literal["continuation", "annotation", "version"]
-SourceRole = Literal["instruction", "context", "primary"]  # in the order in which they are read
-_SOURCE_ROLES = frozenset(get_args(SourceRole))
+ReferenceRole = Literal["instruction", "context", "primary"]  # in the order in which they are read
+_REFERENCE_ROLES = frozenset(get_args(ReferenceRole))
 Truncation = Literal["truncate_middle", "rolling_window", "stop_at_limit"]
 TRUNCATIONS: tuple[Truncation, ...] = get_args(Truncation)
 
 
-class Source(CheckedStruct, frozen=True, omit_defaults=True):
+class Reference(CheckedStruct, frozen=True, omit_defaults=True):
     """A node that another was made from, beside its parent; of another tree where one is named."""
 
     node: str
-    role: SourceRole = "primary"
+    role: ReferenceRole = "primary"
     tree: str = ""
 
     def __post_init__(self) -> None:
-        if not type(self.node) is type(self.role) is type(self.tree) is str or self.role not in _SOURCE_ROLES:
+        if not type(self.node) is type(self.role) is type(self.tree) is str or self.role not in _REFERENCE_ROLES:
             check_fields(self)
 
 
@@ -60,7 +60,7 @@ class TreeNode(Struct, frozen=True, kw_only=True, omit_defaults=True):
     parent: str = ""
     author: str = ""
     edge: Edge = "continuation"
-    sources: tuple[Source, ...] = ()
+    sources: tuple[Reference, ...] = ()
     edited_from: str = ""
     generation: str = ""
     flags: Flags = NO_FLAGS

@@ -26,7 +26,7 @@ from loom.conversation.checked import check_flag, check_number, check_text, chec
 from loom.conversation.handles import to_lines
 from loom.conversation.message import Conversation, Message, Text, Tool, ToolCall
 from loom.conversation.system_messages import SYSTEM_ROLES
-from loom.conversation.tree import Source
+from loom.conversation.tree import Reference
 from loom.dialects.answers import Answer, parse_answer
 from loom.dialects.document import to_plain_text
 from loom.dialects.given import parse_call
@@ -104,7 +104,7 @@ class _Details(Struct, frozen=True, kw_only=True):
     """What is asked of a request besides its options. `named`: whether the caller says which policy."""
 
     pins: tuple[str, ...] = ()
-    sources: tuple[Source, ...] = ()
+    sources: tuple[Reference, ...] = ()
     include: tuple[str, ...] = ()
     preview: bool = True
     at: str | None = None
@@ -452,7 +452,7 @@ class Session:
         zones: Mapping[str, int] | None = None,
         preview: bool = False,
         at: str | None = None,
-        sources: Sequence[Source] = (),
+        sources: Sequence[Reference] = (),
         include: Sequence[str] = (),
         overflow: object = None,
         project: "str | PathLike[str] | None" = None,
@@ -1062,10 +1062,10 @@ def _check_names(what: str, given: object) -> tuple[str, ...]:
     return tuple(given)
 
 
-def check_sources(given: object) -> tuple[Source, ...]:
+def check_sources(given: object) -> tuple[Reference, ...]:
     """What an answer is made from besides its path, as a caller gives it."""
-    if not isinstance(given, list | tuple) or not all(isinstance(source, Source) for source in given):
-        raise ChoiceError(f"sources must be a list of Source values, found {describe(given)}")
+    if not isinstance(given, list | tuple) or not all(isinstance(source, Reference) for source in given):
+        raise ChoiceError(f"sources must be a list of Reference values, found {describe(given)}")
     return tuple(given)
 
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from loom.budget.counting import Counter, gate_counter
 from loom.conversation.identity import node_id
-from loom.conversation.tree import NO_FLAGS, NO_PREFERENCES, ChosenVersion, Link, Source, Tree, TreeHead, TreeNode
+from loom.conversation.tree import NO_FLAGS, NO_PREFERENCES, ChosenVersion, Link, Reference, Tree, TreeHead, TreeNode
 from loom.dialects.answers import check_kept_answer
 from loom.engine.inputs import first_line
 from loom.engine.reading import message_of
@@ -39,7 +39,7 @@ class _Coming(Struct, frozen=True):
         if node.edge != "continuation" or node.edited_from:
             yield EdgeMark(node.edge, there.name(node.edited_from) if node.edited_from else "")
         if node.sources:
-            yield tuple(Source(there.name(source.node, source.tree), source.role, source.tree) for source in node.sources)
+            yield tuple(Reference(there.name(source.node, source.tree), source.role, source.tree) for source in node.sources)
         yield from flags_as_marks(node.flags)
         origin = Origin(
             node.id if node.id != self.id else "", node.author, node.generation if node.generation != self.generation else None
@@ -242,6 +242,6 @@ def _parent(node: Node, names: dict[int, str]) -> str:
     return names[node.parent] if node.parent is not None else ""
 
 
-def _sources(sources: Iterable[Source], there: _There) -> Iterator[Source]:
+def _sources(sources: Iterable[Reference], there: _There) -> Iterator[Reference]:
     for source in sources:
-        yield Source(there.name(source.node, source.tree), source.role, source.tree)
+        yield Reference(there.name(source.node, source.tree), source.role, source.tree)

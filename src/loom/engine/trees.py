@@ -20,7 +20,7 @@ from loom.conversation.identity import node_id
 from loom.conversation.message import ROLES, Message, Role, Text
 from loom.conversation.names import flatten
 from loom.conversation.outline import OutlineNode
-from loom.conversation.tree import Preferences, Source, TreeHead
+from loom.conversation.tree import Preferences, Reference, TreeHead
 from loom.dialects.answers import Answer, parse_answer
 from loom.engine.answers import Acted, take_out_commands
 from loom.engine.digest import LEAST, TOKENS, digest
@@ -175,7 +175,7 @@ class LoomTree:
         after: str | None = None,
         agent: str | None = None,
         role: Role | None = None,
-        sources: Sequence[Source] = (),
+        sources: Sequence[Reference] = (),
         generation: str = "",
         seen: int | None = None,
         looked: str | None = None,
@@ -428,7 +428,7 @@ class LoomTree:
         overrides: Overrides | None = None,
         zones: Mapping[str, int] | None = None,
         preview: bool = False,
-        sources: Sequence[Source] = (),
+        sources: Sequence[Reference] = (),
         include: Sequence[str] = (),
         overflow: object = None,
         project: "str | PathLike[str] | None" = None,
@@ -547,15 +547,15 @@ class LoomTree:
         known = self._store.settings.agent(self._workspace.scope, whose) if whose else None
         return None if not whose else "user" if known and known.kind == "human" else "assistant"
 
-    def _checked_sources(self, sources: Sequence[Source]) -> tuple[Source, ...]:
+    def _checked_sources(self, sources: Sequence[Reference]) -> tuple[Reference, ...]:
         return tuple(map(self._checked, check_sources(sources)))
 
-    def _checked(self, source: Source) -> Source:
+    def _checked(self, source: Reference) -> Reference:
         """A source that is there, by its whole id."""
         if source.tree in ("", self.id):
-            return Source(self.node(source.node).id, source.role)
+            return Reference(self.node(source.node).id, source.role)
         other = self._store.trees.get(self._workspace.scope, source.tree)
-        return Source(self._store.trees.node(other.row.key, source.node).id, source.role, other.row.id)
+        return Reference(self._store.trees.node(other.row.key, source.node).id, source.role, other.row.id)
 
     def _first_version(self, node: Node, marks: Marks) -> Node:
         """The node that this one is a version of; itself where it is none."""

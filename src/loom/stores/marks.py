@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from loom.conversation.canonical import to_json
 from loom.conversation.checked import CheckedStruct, check_fields
-from loom.conversation.tree import Edge, Flags, Link, Source
+from loom.conversation.tree import Edge, Flags, Link, Reference
 from loom.stores.database import Reader, Row, Writer
 from loom.stores.stored import read_stored
 
@@ -66,9 +66,9 @@ class Origin(CheckedStruct, frozen=True, omit_defaults=True):
     generation: str | None = None
 
 
-MarkData = EdgeMark | FlagMark | LinkMark | Origin | tuple[Source, ...]
+MarkData = EdgeMark | FlagMark | LinkMark | Origin | tuple[Reference, ...]
 # What each kind of record holds. The doctor reads them too.
-KINDS: dict[str, Any] = {"edge": EdgeMark, "sources": tuple[Source, ...], "flag": FlagMark, "link": LinkMark, "origin": Origin}
+KINDS: dict[str, Any] = {"edge": EdgeMark, "sources": tuple[Reference, ...], "flag": FlagMark, "link": LinkMark, "origin": Origin}
 
 
 _DECODERS = {kind: msgspec.json.Decoder(held) for kind, held in KINDS.items()}
@@ -88,7 +88,7 @@ class Marks(Struct, frozen=True):
     """All that is said of one node."""
 
     edge_mark: EdgeMark = EdgeMark()
-    sources: tuple[Source, ...] = ()
+    sources: tuple[Reference, ...] = ()
     flags: Flags = Flags()
     links: tuple[Link, ...] = ()
     origin: Origin = Origin()

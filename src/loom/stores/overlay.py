@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 
 from msgspec import Struct
 
-from loom.conversation.tree import Mode, Source
+from loom.conversation.tree import Mode, Reference
 from loom.errors import ChoiceError
 from loom.stores import nodes
 from loom.stores.database import Reader
@@ -69,7 +69,7 @@ def read_overlay(
     tree: TreeRow,
     mode: Mode,
     chosen: Mapping[str, str],
-    sources: Sequence[Source] = (),
+    sources: Sequence[Reference] = (),
     include: Collection[str] = (),
 ) -> Overlay:
     """The overlay of a path. `chosen` says which version replaces which node, `sources` what the next node is made from.
@@ -216,14 +216,14 @@ class _Sources:
         self.instructions: list[Node] = []
         self._taken: set[str] = set()
 
-    def take(self, sources: Sequence[Source], depth: int) -> None:
+    def take(self, sources: Sequence[Reference], depth: int) -> None:
         """The sources of the node at this depth: instructions, then references, which are read before what it answers."""
         for role in ("instruction", "context"):
             for source in sources:
                 if source.role == role:
                     self._take_one(source, max(depth - 1, 0))
 
-    def _take_one(self, source: Source, depth: int) -> None:
+    def _take_one(self, source: Reference, depth: int) -> None:
         foreign = source.tree if source.tree != self._tree.id else ""
         key = self._tree.key
         if foreign:

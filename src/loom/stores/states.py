@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 
 from loom.conversation.canonical import from_json
 from loom.conversation.identity import is_node_id
-from loom.conversation.tree import Source
+from loom.conversation.tree import Reference
 from loom.errors import ChoiceError
 from loom.stores.purge import FOLDERS, PURGING
 
@@ -61,7 +61,7 @@ class Request(Struct, frozen=True, omit_defaults=True):
     """
 
     node: str
-    sources: tuple[Source, ...] = ()
+    sources: tuple[Reference, ...] = ()
     model: str = ""
     counted: int = 0
     answer: str | None = None

@@ -11,7 +11,7 @@ from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Conversation, Message, Text
 from loom.conversation.system_messages import order_behind_results
-from loom.conversation.tree import Source
+from loom.conversation.tree import Reference
 from loom.engine.reading.layout import join_neighbours, lay
 from loom.engine.reading.ranges import Reading, message_of
 from loom.engine.reading.wording import BETWEEN, as_text, headed, merge
@@ -34,7 +34,7 @@ class ReadingStyle(Struct, frozen=True, kw_only=True):
     now: int
     agent: Agent | None = None
     chosen: Mapping[str, str] = {}
-    sources: tuple[Source, ...] = ()
+    sources: tuple[Reference, ...] = ()
     include: frozenset[str] = frozenset()
     buffer: str = ""
     headers: Headers | None = None
