@@ -57,7 +57,11 @@ def _text_lines(lines: object) -> Iterable[str]:
 
 
 class Loom(Workspace):
-    """A store, seen from one scope. Close it, or use it in a `with` block."""
+    """A store, seen from one scope: tenant, project and agent.
+
+    Close it, or use it in a `with` block. Each method has a form that begins with `a` for
+    asynchronous programs.
+    """
 
     def __init__(
         self,
@@ -84,10 +88,14 @@ class Loom(Workspace):
         model: Model | None = None,
         snapshots: "str | PathLike[str] | None" = None,
     ) -> "Loom":
-        """Open a store: a path, `sqlite:///PATH`, `:memory:` or `postgres://…`; by default LOOM_STORE, else the user's data folder.
+        """Open a store, and create it if there is none.
 
-        Nothing of another tenant or project is ever seen; with an agent named, no session of other agents. A `model` sums up long
-        sessions after their turns. `snapshots` is the folder for the working state of windows that begin anew; beside the file.
+        `url` is a path, `sqlite:///PATH`, `:memory:` or `postgres://…`. Without it, the variable
+        LOOM_STORE is used, or a file in the user's data folder.
+
+        Only what belongs to `tenant` and `project` is visible; with `agent`, only the sessions of
+        that agent. With `model`, long sessions are summarized after their turns. `snapshots` is the
+        folder for the files that a renewed window writes (default: next to the store).
         """
         scope, store = Scope(tenant, project, agent), Store(None if url is None else fspath(url), STATE_KINDS)
         beside = folder_beside(store.database)
@@ -104,24 +112,26 @@ class Loom(Workspace):
         tools: Iterable[Tool | Mapping[str, Any]] | None = None,
         origin: str = "",
     ) -> "Session":
-        """A session that has said nothing yet."""
+        """Create a session. It has no messages yet."""
         head = replace(parse_head(system, tools), model=check_name("model", model))
         row = self.store.sessions.create(self.scope, self.fresh_id(), now=self.now(), title=title, head=head, origin=origin)
         return Session(self, row).emit("created", title=title)
 
     def session(self, name: str) -> "Session":
-        """The session of this id, or the one whose id begins so."""
+        """Find a session by its id, or by the first characters of its id."""
         return Session(self, self.store.sessions.get(self.scope, name))
 
     @checks_arguments
     def sessions(self, *, archived: bool = False, limit: int = 0) -> list[SessionRow]:
-        """The sessions in scope, the one used last first."""
+        """List the sessions in scope, the most recently used first. A `limit` of 0 means all."""
         return self.store.sessions.list_all(self.scope, ("archived",) if archived else ("active", "importing"), limit)
 
     def recognise(self, messages: Iterable[Message | Mapping[str, Any]]) -> "tuple[Session | None, int]":
-        """The session of a client that sends its whole history again, and how many of its messages are known.
+        """Find the session of a client that sends its whole history again.
 
-        System messages at its beginning are not counted. Where no session stands at the last that is known, one is forked there.
+        Returns the session, or None, and how many of the messages are stored. Leading system
+        messages are not counted. If no session is at the last stored message, a new session is
+        forked there.
         """
         said = list(dropwhile(lambda message: message.role in SYSTEM_ROLES, parse_messages(messages)))
         found = self.store.sessions.recognise(self.scope, said)
@@ -147,69 +157,82 @@ class Loom(Workspace):
     # Trees
 
     def new_tree(self, title: str = "", *, head: TreeHead | Mapping[str, Any] | None = None, identity: str = "") -> LoomTree:
-        """A tree that nothing is said in yet. Every agent of the project may come to it."""
+        """Create a tree. It has no nodes yet. Every agent of the project can use it."""
         return make_tree(self, title, TreeHead() if head is None else TreeHead.of(head), identity)
 
     def tree(self, name: str) -> LoomTree:
-        """The tree of this id, or the one whose id begins so. A session's tree has the session's id, unless it was forked."""
+        """Find a tree by its id, or by the first characters of its id.
+
+        The tree of a session has the id of the session, unless the session was forked.
+        """
         return LoomTree(self, self.store.trees.get(self.scope, name))
 
     @checks_arguments
     def trees(self, limit: int = 0) -> list[ListedTree]:
-        """The trees in scope, the one used last first."""
+        """List the trees in scope, the most recently used first. A `limit` of 0 means all."""
         return self.store.trees.list_all(self.scope, limit)
 
     def import_tree(self, tree: Tree) -> tuple[LoomTree, int]:
-        """Bring in a tree from elsewhere, and how many of its nodes were not here yet. Bringing it again adds what is new."""
+        """Import a tree.
+
+        Returns the tree and how many nodes are new. A second import adds only what is new.
+        """
         if not isinstance(tree, Tree):
             raise ChoiceError(f"import_tree takes a Tree, found {describe(tree)}; read_trees reads trees from files")
         stored, made = import_tree(self, tree)
         return LoomTree(self, stored), made
 
     def export_tree(self, name: str) -> Tree:
-        """A whole tree as a value."""
+        """Export a whole tree as a value."""
         return export_tree(self.store, self.store.trees.get(self.scope, name))
 
     def act(self, tree: str, answer: Any, *, agent: str | None = None) -> Acted:
-        """Take what an agent answered on a tree, as `LoomTree.absorb` does: words, a response as JSON, or an object of an SDK."""
+        """Take the answer of an agent on a tree, and run its commands, as `LoomTree.absorb` does."""
         return self.tree(tree).absorb(answer, agent=agent)
 
     def agent(self, name: str) -> Agent | None:
-        """An agent as it was made known to the project."""
+        """Find an agent of the project by its name."""
         return self.store.settings.agent(self.scope, name)
 
     def agents(self) -> list[Agent]:
+        """List the agents of the project."""
         return self.store.settings.agents(self.scope)
 
     def keep_agent(self, agent: Agent | Mapping[str, Any]) -> Agent:
-        """Make an agent known to the project, or describe it anew."""
+        """Create an agent of the project, or change it."""
         return self.store.settings.keep_agent(self.scope, agent, self.now())
 
     @property
     def preferences(self) -> Preferences:
-        """How trees of the project are cut that do not say it themselves: the project's preferences, over the application's."""
+        """How long trees of the project are shortened, unless a tree has preferences of its own."""
         return self.store.settings.preferences(self.scope).over(self.app_preferences)
 
     @property
     def app_preferences(self) -> Preferences:
-        """How trees are cut in all projects of the tenant, where neither the project nor the tree says otherwise."""
+        """How long trees of all projects are shortened, unless a project or a tree has preferences
+        of its own.
+        """
         return self.store.settings.app_preferences(self.scope)
 
     def prefer(self, preferences: Preferences | Mapping[str, Any], *, all_projects: bool = False) -> None:
-        """Say how trees of the project are cut that do not say it themselves; or those of `all_projects` of the tenant."""
+        """Set the preferences of the project, or with `all_projects` those of all projects of the
+        tenant.
+        """
         check_flag("all_projects", all_projects)
         self.store.settings.keep_preferences(self.scope, preferences, self.now(), all_projects)
 
     @checks_arguments
     def recall(self, handle: str) -> str:
-        """What was left out under this handle in any session in scope."""
+        """Get back what was left out under this handle, in any session in scope."""
         return self.store.views.recall_any(self.scope, handle)
 
     @checks_arguments
     def export(self, session: str | None = None, *, everywhere: bool = False, missed: list[str] | None = None) -> Iterator[str]:
-        """All sessions in scope as JSON lines, or one by its id; `everywhere`, those of every tenant and project.
+        """Export the sessions in scope as JSON lines: all, one by its id, or with `everywhere`
+        those of every tenant and project.
 
-        What is damaged is left out and named in `missed`; without that list, in an error after the last line.
+        Damaged parts are not exported. Their names are appended to `missed`; without that list, an
+        error after the last line has them.
         """
         if session is not None:
             return export_session(self.store, *self.store.sessions.find(self.scope, session), missed)
@@ -218,7 +241,10 @@ class Loom(Workspace):
     def import_lines(
         self, lines: Iterable[str], *, everywhere: bool = False, progress: Callable[[int], None] | None = None
     ) -> list[ImportedSession]:
-        """Bring in what was exported, with the same ids. What is here already is not written twice."""
+        """Import sessions from JSON lines, with the same ids.
+
+        What is already stored is not written again.
+        """
         check_flag("everywhere", everywhere)
         return import_lines(self.store, self.scope, _text_lines(lines), self.now(), everywhere, progress)
 

@@ -151,10 +151,7 @@ class Resumed(Struct, frozen=True):
 
 
 class Session:
-    """A cursor on a tree that is kept, and the requests that are made of it.
-
-    It goes on from where it last saw itself. If somebody else moved it, `Conflict` says so.
-    """
+    """A conversation in a store, and the requests that are built from it."""
 
     def __init__(
         self,
@@ -186,15 +183,22 @@ class Session:
 
     @property
     def id(self) -> str:
+        """The id of the session."""
         return self.row.id
 
     @property
     def cursor(self) -> Node | None:
-        """The node that this session stands on, as it last saw it. `path` leads there, and reads only where one looks."""
+        """The current node: the one that the next message follows.
+
+        None before the first message.
+        """
         return self.path.end
 
     async def run_off_loop(self, work: Callable[[], _T]) -> _T:
-        """Run work of this session in a thread of the store's; what one session does is done one after the other."""
+        """Run work on this session in a thread of the store.
+
+        The work of one session runs in order.
+        """
         return await self._workspace.run_off_loop(work, self._order)
 
     def emit(self, kind: EventKind, **what: Any) -> Self:
@@ -205,15 +209,18 @@ class Session:
     # What is said
 
     def refresh(self) -> Self:
-        """Look again where the session stands."""
+        """Read again where the session is. Other programs may have moved it."""
         return self._now(self._store.sessions.get(self._workspace.scope, self.row.id))
 
     def append(self, *messages: Given, after: str | None = None, generation: str = "") -> list[Node]:
-        """Write messages behind the cursor, all or none, and move it there. A text is what the user says.
+        """Append messages after the current node: all of them, or none.
 
-        `after` names the node they come after ("" for none); writing the same again behind the same node writes nothing.
-        System messages before the first word become system text of the session; later ones stand in their place, as others do.
-        `generation` tells identical regenerations apart.
+        A text is a message of the user. `after` is the id of the node that they must follow ("" for
+        the beginning); if the session is at another node, `Conflict` is raised. The same messages
+        after the same node are stored once, so a retry is safe. `generation` distinguishes
+        identical answers.
+
+        System messages before the first message become system text. Later ones stay in their place.
         """
         behind = self.path.end
         if after is not None:
@@ -299,11 +306,15 @@ class Session:
 
     @property
     def working(self) -> Working:
-        """The session's working state, as it was last kept."""
+        """The working state of the session, as it was stored last."""
         return self._state.working
 
     def keep_working(self, working: Working) -> Working:
-        """Keep another working state; the verbs of `loom.context.working` make one from the last. It stands in the next request."""
+        """Store another working state.
+
+        The functions of `loom.context.working` make one from the last. The next request contains
+        it.
+        """
         self._keep_states(working_values(working))
         return working
 
@@ -314,24 +325,31 @@ class Session:
     # Text not yet committed, and versions, of a tree in buffer mode
 
     def draft(self, text: str) -> None:
-        """What stands at the end of the document and is not committed; "" for nothing. It is, when an answer comes."""
+        """Set the text at the end of a buffer that is sent, but is not a node yet; "" removes it.
+
+        It becomes a node when an answer comes.
+        """
         if self._store.trees.head(self.row.tree).head.mode != "buffer":
             raise ChoiceError(f"session {self.id} is on a tree in dialogue mode, which has no drafts; append a message")
         self._keep_states(text_values("buffer", "", check_text("what is drafted", text)))
 
     @property
     def drafted(self) -> str:
+        """The draft at the end of a buffer; "" if there is none."""
         return self._state.texts("buffer").get("", "")
 
     def commit(self) -> Node | None:
-        """Make a node of the text that is not committed yet, if there is any."""
+        """Make a node of the draft, if there is one."""
         text = self.drafted
         if not text:
             return None
         return self.append_at(Message("user", (Text(text),), self.row.agent), self.path.end, move=True, commits=True)
 
     def choose(self, first: str, version: str) -> None:
-        """Let this version stand for the node that it was edited from; the node itself, to undo all edits."""
+        """Read this version instead of the node that it was edited from.
+
+        The node itself undoes all edits.
+        """
         self._keep_states(text_values("version", self._node(first).id, self._node(version).id))
 
     def versions(self) -> dict[str, str]:
@@ -339,12 +357,15 @@ class Session:
         return self._state.texts("version")
 
     def response(self, node: str) -> str | None:
-        """The provider's answer, as it came, that made this node."""
+        """The answer of the provider that made this node, as it came."""
         found = self._store.sessions.records(self.row, self._store.sessions.node(self.row, node), "response")
         return found[0] if found else None
 
     def fork(self, at: str | None = None, title: str = "") -> Self:
-        """A second session that begins with what this one has said, up to the node `at`. Nothing is copied."""
+        """Create a second session that shares the messages up to the node `at`.
+
+        No message is copied.
+        """
         node = self.path.end if at is None else self._store.sessions.node(self.row, at)
         identity, title = self._workspace.fresh_id(), title or self.row.title
         row = self._store.sessions.fork(self._workspace.scope, self.row, node, identity, title, self._workspace.now())
@@ -355,7 +376,7 @@ class Session:
         return made.emit("forked", origin=self.id)
 
     def switch(self, to: str) -> Self:
-        """Move the cursor to another node of the tree."""
+        """Make another node of the tree the current node."""
         node = self._store.sessions.node(self.row, to)
         self._now(self._store.sessions.switch(self.row, node, self._workspace.now()), [node])
         return self.emit("switched")
@@ -369,7 +390,9 @@ class Session:
         system: str | None = None,
         tools: Iterable[Tool | Mapping[str, Any]] | None = None,
     ) -> Self:
-        """Give the session another title, model, system text or tools; put it away, or take it back."""
+        """Change the title, model, system text or tools of the session; archive it, or make it
+        active again.
+        """
         before = head = self._store.sessions.get(self._workspace.scope, self.id).head
         if model is not None:
             head = replace(head, model=check_name("model", model))
@@ -386,7 +409,9 @@ class Session:
         return self.emit("changed")
 
     def carry_on(self) -> Self:
-        """Put this session away and begin a fresh one with its system text, tools, model and policy, called `Continue: TITLE`."""
+        """Archive this session, and create a new one with the same system text, tools, model and
+        policy. Its title is `Continue: TITLE`.
+        """
         self.change(archived=True)
         row = self._store.sessions.create(
             replace(self._workspace.scope, agent=self.row.agent),
@@ -401,9 +426,11 @@ class Session:
         return made.emit("created", origin=self.id)
 
     def purge(self) -> tuple[int, int]:
-        """Take away for good what only this session holds: how many messages went, and how many stay because others hold them.
+        """Delete for good what only this session contains.
 
-        Where copies of the words are still on disk, `Unfinished` says where. It can be called again until nothing is left.
+        Returns how many messages were deleted, and how many were not because other sessions share
+        them. If copies of the words are still on disk, `Unfinished` names them. Call it again until
+        nothing is left.
         """
         gone, kept = self._store.sessions.purge(self.row, self._workspace.now())
         self._workspace.caches.clear()
@@ -418,14 +445,15 @@ class Session:
 
     @checks_arguments
     def export(self, missed: list[str] | None = None) -> Iterator[str]:
-        """The session as JSON lines, to be imported anywhere with the same ids.
+        """Export the session as JSON lines, to import it anywhere with the same ids.
 
-        What is damaged is left out and named in `missed`; without that list, in an error after the last line.
+        Damaged parts are not exported. Their names are appended to `missed`; without that list, an
+        error after the last line has them.
         """
         return export_session(self._store, self.row.tree.key, self.row.key, missed)
 
     def conversation(self) -> Conversation:
-        """All of it: every message in its place, system messages too."""
+        """The whole conversation: every message in its place, including system messages."""
         asides: dict[str, list[Message]] = {}
         for aside in self._store.sessions.on_path(self.row, self.path):
             asides.setdefault(aside.after, []).append(aside.message)
@@ -457,15 +485,22 @@ class Session:
         overflow: object = None,
         project: "str | PathLike[str] | None" = None,
     ) -> Context:
-        """The request to send now; `request`, if given, is appended first, unless it stands last already: a retry asks once.
+        """Build the request to send now.
 
-        Only what the window needs is read. It continues the epoch of the last one where that still fits, also after a restart.
-        Without a `policy` it is the one that was named last, else `default`.
-        `pins` name nodes that must stay, `include` annotations to be read. `sources` are what the answer is made from beside the
-        path: references and instructions. A `preview` leaves the epoch as it is; `at` is one of the path to another node.
-        `overflow` is the error by which a provider refused the last request as too long: this one is shorter, and so are all after.
-        `project` is a folder with code: a map of what matters in it stands in the system text, as it was when the epoch began, and
-        what this request needs beyond that in the tail. The zone `repo_map` says how large it may be.
+        It continues the epoch of the last request if that still fits, also after a restart.
+
+        `request` is appended first, unless it is already the last message, so a retry is safe. Only
+        what the window needs is read from the store.
+
+        `model`, `window`, `reserve_output`, `sections`, `overrides` and `zones` are those of
+        `weave`. `policy` is remembered (default: the one that was named last, or `default`). `pins`
+        are the ids of nodes that must stay, and `include` those of annotations to read. `sources`
+        are nodes that the answer is based on.
+
+        With `preview`, nothing is stored; `at` previews the path to another node. `overflow` is the
+        error of a provider that refused the last request as too long: this request and all later
+        ones are shorter. `project` is a folder of code: the system text contains a map of it, of
+        the size of the zone `repo_map`.
         """
         options = check_options(
             model=model,
@@ -696,7 +731,9 @@ class Session:
 
     @property
     def policy(self) -> Policy:
-        """The policy that decides where `prepare` names none: the one named last, also before a restart, else `default`."""
+        """The policy that is used if `prepare` names none: the one that was named last, or
+        `default`.
+        """
         try:
             return self._state.policy or find_policy(DEFAULT)
         except (ChoiceError, ValueError) as error:
@@ -704,10 +741,11 @@ class Session:
             raise ChoiceError(told) from None
 
     def undo(self) -> int:
-        """Let the epoch before this one stand again where it still fits, and no summary that was made since; its new number.
+        """Continue the epoch before the last one, if it still fits, and use no summary made since
+        then. Returns its new number.
 
-        Its policy decides again, if it is one that ships.
-        What providers refused is forgotten too: requests may be as long again as the window allows.
+        Its policy is used again, if it is one of those that `loom policy list` shows. Limits that
+        were learned from refused requests are forgotten.
         """
         self._keep_states(self._state.unlimited_values())
         number, began = self._store.views.undo(self.row, self.path, self._workspace.now())
@@ -745,7 +783,10 @@ class Session:
             self.emit("compressed", path="renewal", reason=reason, failures=(str(error),))
 
     def resume(self) -> Resumed:
-        """What is needed to go on after a crash. Working state that the store does not have comes back from its last snapshot."""
+        """What is needed to continue after a crash.
+
+        If the store has no working state, it is restored from the last snapshot.
+        """
         working, before, restored = self.working, self._state.handoff, False
         snapshots = self._workspace.snapshots
         found = snapshots.read(self.id) if snapshots and (working == EMPTY or before is None) else None
@@ -761,11 +802,13 @@ class Session:
 
     @property
     def summary(self) -> str:
-        """What summaries tell of this session's path; they stand in its requests once there is no room for all of it."""
+        """The summary of this session. Requests use it when not all messages fit."""
         return join_texts(self._store.summaries.on_path(self.row, self.path, self._overlay(self.path).hidden))
 
     def set_summary(self, text: str) -> None:
-        """Let these words stand for what was said, all but the last messages; "" for no summary at all."""
+        """Use this text as the summary of all messages except the last ones; "" removes the
+        summary.
+        """
         if not check_text("a summary", text).strip():
             gone = self._store.summaries.retire(self.row, 0, self._workspace.now())
             self.emit("compressed", path="given", reason="summaries taken back by a person", summaries=gone)
@@ -777,10 +820,11 @@ class Session:
         self.emit("compressed", path="given", reason="written by a person", messages=planned.stop)
 
     async def summarize(self, model: Model | None = None) -> str:
-        """Sum up what was said, all but the last messages, with a model: this one, or the one that the store was opened with.
+        """Summarize all messages except the last ones with `model`, or with the model of the store.
 
-        The text, or "" where there was nothing to sum up. Without a model it is made of beginnings. What is written meanwhile is
-        not touched by it.
+        Returns the summary, or "" if there was nothing to summarize. Without a model, the summary
+        contains the beginning of each message. Messages that are written meanwhile are not
+        affected.
         """
         _check_model(model)
         planned = await self.run_off_loop(lambda: self._planned(when="now"))
@@ -845,17 +889,21 @@ class Session:
 
     @checks_arguments
     def search(self, query: str, limit: int = LIMIT) -> list[Hit]:
-        """Search what of this session its last request does not show; each hit has a handle to recall."""
+        """Search the messages that the last request does not contain.
+
+        Each hit has a handle to recall.
+        """
         overlay = self._overlay(self.path)
         shown = shown_in(self._store.views.newest(self.row, self.path), len(self.path))
         return search(self._store, self.row, overlay, query, now=self._workspace.now(), limit=limit, shown=shown)
 
     def use(self, call: Any) -> Node | None:
-        """Carry out a call of one of Loom's own tools, and write its result behind the cursor. What was recalled stays a while.
+        """Run a call of one of Loom's own tools, and append its result.
 
-        The call may be a `ToolCall`, an SDK's object, or in any wire's form. One that has a result already is not carried out
-        again: its result comes back. The session must hold the call, so absorb the answer that makes it first.
-        None for a call of any other tool: nothing is written, and whoever has that tool answers it.
+        The call is a `ToolCall`, an object of an SDK, or JSON in any dialect. A call that already
+        has a result is not run again; its result is returned. The session must contain the call, so
+        absorb the answer first. Returns None for a call of any other tool; then nothing is written.
+        What was recalled is not cut again by the next epoch.
         """
         call = parse_call(call)
         if not is_own_call(call, self.row.head.tools):
@@ -887,17 +935,21 @@ class Session:
 
     @checks_arguments
     def recall(self, handle: str) -> str:
-        """What was left out under this handle: the text of a part, or the messages of a span as canonical JSON lines.
+        """Get back what was left out under this handle: the text of a part, or messages as JSON
+        lines.
 
-        For people: what they excluded or pruned since is there too. Models have `use`, which keeps it from them.
+        This is for people: it includes what was excluded or pruned since then. Models use the tool
+        `recall`, which does not.
         """
         return self._store.views.recall(self.row, self.path, handle)
 
     @checks_arguments
     def recall_shown(self, handle: str, *, plain: bool = False) -> tuple[str, int]:
-        """The same for a model: without messages that are excluded or pruned by now, and how many these are.
+        """Get back what was left out under this handle, for a model: without messages that are now
+        excluded or pruned.
 
-        `plain` writes messages as a text to read, each under the role that speaks, and not as JSON lines.
+        Returns the text and how many messages are missing. With `plain`, messages are a text to
+        read, each under its role, and not JSON lines.
         """
         overlay = self._overlay(self.path)
         depths = [depth for depth, why in overlay.hidden.items() if why == "excluded"]
@@ -907,17 +959,21 @@ class Session:
     # Answers
 
     def absorb(self, response: Any, *, choice: int = 0) -> list[Node]:
-        """Write what a provider answered behind the cursor, with its usage and the answer as it came.
+        """Append the answer of a provider, with its usage.
 
-        Takes the JSON of OpenAI (chat, responses) or Anthropic, their SDKs' objects, or a `Message`. The same answer twice is
-        written once: an answer is known by what it says and what it follows, not by the provider's id alone, which some providers
-        use again. Another `choice` of the same answer is written beside the first, and costs nothing more. What an agent that knows
-        the loom says in `→` commands is carried out; the other words are written.
+        The answer is JSON of OpenAI (chat or responses) or Anthropic, an object of their SDKs, or a
+        `Message`. The same answer twice is written once: an answer is identified by its content and
+        by what it follows. Another `choice` of the same answer becomes a branch next to the first,
+        and costs nothing more. If the agent of the session is loom-aware, its `→` commands are run
+        and the rest is written.
         """
         return list(self.take(parse_answer(response, choice), choice, self._speaker()).nodes)
 
     def take(self, answer: Answer, choice: int = 0, speaker: Agent | None = None) -> Acted:
-        """Write an answer, and carry out its commands if its speaker knows the loom; what came of it."""
+        """Append a parsed answer, and run its commands if its speaker is loom-aware.
+
+        Returns what happened.
+        """
         aware = speaker is not None and speaker.loom_aware
         messages, commands = take_out_commands(answer.messages) if aware else (answer.messages, ())
         request = self._commit_and_look()

@@ -60,7 +60,11 @@ class Step(Struct, frozen=True):
 
 
 class LoomTree:
-    """A tree in a store. What an agent does is written by its own session on the tree; without one, by the tree's."""
+    """A tree in a store.
+
+    Each agent has a session of its own on the tree; without an agent, the session of the tree is
+    used.
+    """
 
     def __init__(self, workspace: Workspace, stored: StoredTree) -> None:
         self._workspace, self._store, self.stored = workspace, workspace.store, stored
@@ -72,22 +76,28 @@ class LoomTree:
 
     @property
     def id(self) -> str:
+        """The id of the tree."""
         return self.stored.row.id
 
     @property
     def title(self) -> str:
+        """The title of the tree."""
         return self.stored.title
 
     @property
     def head(self) -> TreeHead:
+        """What describes the tree: mode, system text, description, model and preferences."""
         return self.stored.head
 
     # Who stands where
 
     def session(self, agent: str | None = None) -> Session:
-        """The session of an agent on this tree; where there is none yet, one that stands where the tree's own does.
+        """The session of an agent on this tree.
 
-        It takes part in the conversation: where another that stands at the same node says something, it goes on from there.
+        A new one is created at the current node of the tree.
+
+        Agents that are at the same node continue together: when one says something, the others move
+        along.
         """
         name = self._workspace.scope.agent if agent is None else check_name("agent", agent)
         row = self._store.sessions.on_tree(self.stored.row, name)
@@ -121,7 +131,7 @@ class LoomTree:
         return Session(self._workspace, replace(self.session("").row, agent=name), guest=True)
 
     def position(self, agent: str | None = None) -> Node | None:
-        """Where an agent stands; where it never was anywhere, the newest end of a branch."""
+        """The current node of an agent. If it has none yet, the newest end of a branch."""
         return self._looking(agent).cursor or self._newest()
 
     def _newest(self) -> Node | None:
@@ -132,9 +142,12 @@ class LoomTree:
         return None
 
     def switch(self, to: str, *, agent: str | None = None, leave_digest: bool = False) -> Session:
-        """Move an agent to another node. `leave_digest` tells there what was left behind.
+        """Make another node the current node of an agent.
 
-        A version of a node on the agent's path is chosen, and the agent stays; another is chosen where it stands.
+        With `leave_digest`, a digest of the branch that it leaves is written there.
+
+        A version of a node on the agent's path is chosen, and the agent stays. Another version is
+        chosen at its place.
         """
         node = self.node(to)
         check_flag("leave_digest", leave_digest)
@@ -153,7 +166,10 @@ class LoomTree:
         return session
 
     def choose(self, node: str, *, agent: str | None = None) -> Node:
-        """Let a version stand for the node that it was edited from, or that node for itself; the node that it now stands for."""
+        """Read a version instead of the node that it was edited from, or the node itself again.
+
+        Returns that node.
+        """
         found = self.node(node)
         if self.head.mode != "buffer":
             raise ChoiceError(f"tree {self.id} is in dialogue mode, where an edit is a branch; switch to it")
@@ -165,7 +181,7 @@ class LoomTree:
     # Writing
 
     def node(self, name: str) -> Node:
-        """A node of this tree by its id, or a beginning of it."""
+        """Find a node by its id, or by the first characters of its id."""
         return self._store.trees.node(self.stored.row.key, name)
 
     def say(
@@ -181,11 +197,12 @@ class LoomTree:
         looked: str | None = None,
         commits: bool = True,
     ) -> Node:
-        """Write a message behind a node ("": as a root), by default where the agent stands, and move the agent there.
+        """Write a message after a node ("": as a new root; default: the agent's current node), and
+        make it the current node.
 
-        With it move those who take part in the conversation and stand at that node. `commits` says that what the agent had not
-        committed yet comes before it. `seen` is when the agent last looked, `looked` where it stood then: where somebody went on
-        there since, that is a conflict.
+        Other agents at the same node move along. With `commits`, the draft of the agent becomes a
+        node first. `seen` is when the agent last looked, and `looked` where it was then: if others
+        continued there since, `Conflict` is raised.
         """
         if seen is not None:
             check_number("when the agent last looked", seen)
@@ -207,12 +224,14 @@ class LoomTree:
         return session.append_at(message, behind, beside, generation=generation, move=True, seen=seen)
 
     def absorb(self, response: Any, *, agent: str | None = None, choice: int = 0) -> Acted:
-        """Take what an agent answered: words, a provider's response as JSON, an object of an SDK, or a `Message`.
+        """Take the answer of an agent: a text, the JSON of a provider, an object of an SDK, or a
+        `Message`.
 
-        It is written behind the node that the agent's last request ended with, or where the agent stands if none was prepared, with
-        the response as it came and its usage. Where others went on there meanwhile it is written beside them, and the agent stays
-        with the conversation. Of an agent that knows the loom the `→` commands are carried out, and where others went on meanwhile
-        it is told so and its words are not written. Each `choice` of a response may be absorbed; they stand beside each other.
+        The answer is written after the node that the agent's last request ended with, or after its
+        current node if there was no request. If others continued there meanwhile, it becomes a
+        branch next to theirs, and the agent stays with the conversation. The `→` commands of a
+        loom-aware agent are run; if others continued meanwhile, the agent gets a conflict instead,
+        and nothing is written. Each `choice` of an answer can be absorbed.
         """
         whose = self._workspace.scope.agent if agent is None else check_name("agent", agent)
         known = self._store.settings.known_agent(self._workspace.scope, whose) if whose else None
@@ -231,16 +250,17 @@ class LoomTree:
         return session.take(answer, choice, known)
 
     def annotate(self, node: str, text: str, *, agent: str | None = None) -> Node:
-        """A remark on a node: beside the conversation, read only where it is included."""
+        """Write an annotation on a node. Models do not read it unless it is included."""
         on = self.node(node)
         check_text("an annotation", text)
         session = self.session(agent)
         return session.append_at(self._message(text, session, None), on, [("edge", to_json(EdgeMark("annotation")))])
 
     def edit(self, node: str, text: str, *, agent: str | None = None, choose: bool = True) -> Node:
-        """Say something else in place of a node: a branch of a dialogue; a version in a buffer, where what follows stays.
+        """Replace the text of a node: with a branch in a dialogue, with a version in a buffer,
+        where what follows stays.
 
-        With `choose` the version stands for this agent from now on, whatever is edited later.
+        With `choose`, this agent reads the version from now on, whatever is edited later.
         """
         old = self.node(node)
         if old.message is None:
@@ -267,7 +287,9 @@ class LoomTree:
         return made
 
     def merge(self, other: str, *, into: str | None = None, agent: str | None = None, tokens: int | None = None) -> Node:
-        """Tell one branch what another found: a node with a bounded digest of it, and handles into it. The agent moves there."""
+        """Write a digest of another branch, with handles, and make it the current node of the
+        agent.
+        """
         if tokens is not None and check_number("the size of a digest", tokens) < LEAST:
             raise ChoiceError(f"a digest takes at least {LEAST} tokens, found {tokens}; give more, or leave it out for {TOKENS}")
         found, named = self.node(other), None if into is None else self.node(into)
@@ -299,15 +321,21 @@ class LoomTree:
     # Saying something about a node
 
     def bookmark(self, node: str, label: str = "", *, on: bool = True, agent: str | None = None) -> bool:
-        """Mark a node to come back to, with a label of one line; whether that changed anything."""
+        """Set or remove a bookmark, with a label of one line. Returns whether anything changed."""
         return self._turn(node, "bookmarked", on, agent, flatten(check_text("a label", label)))
 
     def pin(self, node: str, *, on: bool = True, agent: str | None = None) -> bool:
-        """A pinned node stays in every request of a path that it stands on."""
+        """Keep a node in every request of its paths, or stop that.
+
+        Returns whether anything changed.
+        """
         return self._turn(node, "pinned", on, agent)
 
     def exclude(self, node: str, *, on: bool = True, agent: str | None = None) -> bool:
-        """Keep a node from every request; what follows it stays. Taken back, an annotation is read too."""
+        """Leave a node out of every request, or stop that.
+
+        What follows it stays. With `on=False`, an annotation is read.
+        """
         found = self.node(node)
         if self.marks(found).edge_mark.edge == "annotation":
             changed = self._turn(node, "included", not on, agent)
@@ -315,12 +343,15 @@ class LoomTree:
         return self._turn(node, "excluded", on, agent)
 
     def prune(self, node: str, *, agent: str | None = None) -> int:
-        """Put a node away with all that hangs on it; how many that are. Nothing is deleted."""
+        """Hide a node and everything after it.
+
+        Returns how many nodes that are. Nothing is deleted.
+        """
         self._turn(node, "pruned", True, agent)
         return len(self.below(self.node(node)))
 
     def restore(self, node: str, *, agent: str | None = None) -> int:
-        """Bring a pruned node back with all that went with it; how many that are."""
+        """Bring back a pruned node and everything after it. Returns how many nodes that are."""
         found = self.node(node)
         above = self._pruned_at(self._parent(found))
         if above:
@@ -329,7 +360,9 @@ class LoomTree:
         return len(self.below(found))
 
     def link(self, node: str, target: str, label: str = "", *, on: bool = True, agent: str | None = None) -> None:
-        """From a node to another: NODE of this tree, or TREE/NODE of another one of the project."""
+        """Link a node to NODE of this tree, or to TREE/NODE of another tree of the project; or
+        remove the link.
+        """
         label, found = flatten(check_text("a label", label)), self.node(node)
         tree, _, name = check_text("the target of a link", target).rpartition("/")
         other = LoomTree(self._workspace, self._store.trees.get(self._workspace.scope, tree)) if tree else self
@@ -357,11 +390,11 @@ class LoomTree:
 
     @checks_arguments
     def marks(self, node: Node) -> Marks:
-        """What holds of a node."""
+        """The marks of a node that are valid now."""
         return self._store.trees.marks(self.stored.row.key, [node.seq]).get(node.seq, Marks())
 
     def history(self, node: str) -> list[Mark]:
-        """What was said of a node, by whom and when."""
+        """All marks of a node, with who set them and when."""
         return self._store.trees.history(self.stored.row.key, self.node(node))
 
     def twigs(self) -> list[OutlineNode]:
@@ -370,15 +403,18 @@ class LoomTree:
 
     @checks_arguments
     def read(self, seqs: Sequence[int]) -> dict[int, Node]:
-        """Nodes with what they say."""
+        """Read nodes with their messages, by their numbers."""
         return self._store.trees.read(self.stored.row.key, seqs)
 
     def children(self, node: str | None = None) -> list[Node]:
-        """What goes on behind a node, in the order in which it was written; without a node, the beginnings of the tree."""
+        """The nodes that follow a node, in the order in which they were written.
+
+        Without a node, the roots of the tree.
+        """
         return self._continuing(self.node(node) if node else None)
 
     def siblings(self, node: str) -> list[Node]:
-        """The other nodes that go on behind what this one follows."""
+        """The other nodes that follow the same node."""
         found = self.node(node)
         return [other for other in self._continuing(self._parent(found)) if other.seq != found.seq]
 
@@ -388,14 +424,14 @@ class LoomTree:
         return [child for child in children if marks.get(child.seq, Marks()).edge_mark.edge == "continuation"]
 
     def ends(self) -> list[int]:
-        """Where branches end that are not pruned, the newest last."""
+        """The last nodes of all branches that are not pruned, the newest last."""
         live = [twig for twig in self.twigs() if twig.edge == "continuation" and not twig.pruned]
         parents = {twig.parent for twig in live}
         return [twig.key for twig in live if twig.key not in parents]
 
     @checks_arguments
     def below(self, node: Node) -> list[int]:
-        """A node and all that hangs on it, at any depth."""
+        """A node and everything after it."""
         found = {node.seq}
         for twig in self.twigs():
             if twig.parent in found:
@@ -404,7 +440,9 @@ class LoomTree:
 
     @checks_arguments
     def path(self, at: str | None = None, *, agent: str | None = None, last: int = 50) -> tuple[list[Step], int]:
-        """The last steps of the path to a node as it is read, and how many nodes the path has."""
+        """The last steps of the path to a node, as a model reads it, and how many nodes the path
+        has.
+        """
         end = self.position(agent) if at is None else self.node(at)
         whole = self._store.trees.path(self.stored.row.key, end)
         overlay = read_overlay(whole, self.stored.row, self.head.mode, self._looking(agent).versions())
@@ -433,9 +471,11 @@ class LoomTree:
         overflow: object = None,
         project: "str | PathLike[str] | None" = None,
     ) -> Context:
-        """The request for where an agent stands, by the tree's preferences; `at` another node, it is only looked at.
+        """Build the request for an agent at its current node, or for the node `at`; then nothing is
+        stored.
 
-        The other options are those of `Session.prepare`. Without a `policy` the tree's preferences decide.
+        The other options are those of `Session.prepare`. Without `policy`, the preferences of the
+        tree decide.
         """
         session, at = await self.run_off_loop(lambda: self._choose_session(at, agent, preview))
         if policy is None:
@@ -469,7 +509,9 @@ class LoomTree:
 
     @property
     def preferences(self) -> Preferences:
-        """The tree's, over the project's, over the application's."""
+        """The preferences that apply to the tree: its own, then those of the project, then those of
+        all projects.
+        """
         head, settings, scope = self._store.trees.head(self.stored.row).head, self._store.settings, self._workspace.scope
         return head.preferences.over(settings.preferences(scope)).over(settings.app_preferences(scope))
 
@@ -483,7 +525,10 @@ class LoomTree:
         preferences: Preferences | Mapping[str, Any] | None = None,
         model: str | None = None,
     ) -> "LoomTree":
-        """Describe the tree anew; what is left out stays as it is. Its mode never changes."""
+        """Change the description of the tree.
+
+        What is None stays as it is. The mode never changes.
+        """
         given: Mapping[str, Any] = {
             "description": description,
             "system_context": system_context,
@@ -499,7 +544,10 @@ class LoomTree:
     # The same off the event loop (`loom.engine.threads`)
 
     async def run_off_loop(self, work: Callable[[], _T]) -> _T:
-        """Run work of this tree in a thread of the store's; what one tree object does is done one after the other."""
+        """Run work on this tree in a thread of the store.
+
+        The work of one tree object runs in order.
+        """
         return await self._workspace.run_off_loop(work, self._order)
 
     aabsorb = async_form(absorb)

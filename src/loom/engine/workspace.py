@@ -71,7 +71,9 @@ class Workspace:
         return f"<{type(self).__name__} {self.store.database.address}, tenant {scope.tenant}, project {scope.project}{whose}>"
 
     async def run_off_loop(self, work: Callable[[], _T], turn: AbstractContextManager[Any] | None = None) -> _T:
-        """Run work of the store in a thread, when it is its turn, and let this task wait for it."""
+        """Run work on the store in a thread of the store, and wait for it without blocking the
+        event loop.
+        """
         left: list[Callable[[], None]] = []
 
         def run() -> _T:
@@ -84,7 +86,7 @@ class Workspace:
 
     @checks_arguments
     def listen(self, listener: Callable[[Event], None]) -> None:
-        """Call this with every event from now on."""
+        """Call `listener` with every event from now on."""
         self._listeners.append(listener)
 
     def emit(self, kind: EventKind, session: str, node: str, **what: Any) -> None:
@@ -133,12 +135,12 @@ class Workspace:
             self.emit("compressed", session, "", path="background", reason="failed", failures=(repr(error),))
 
     async def settle(self) -> None:
-        """Wait for what goes on behind the scenes."""
+        """Wait until the background work is done."""
         while self._working:
             await asyncio.gather(*self._working.values(), return_exceptions=True)
 
     def close(self) -> None:
-        """Stop what goes on behind the scenes, and close the store."""
+        """Stop the background work, and close the store."""
         self._stop_work()
         self._close_store()
 

@@ -1,0 +1,73 @@
+"""The page on the Python API is complete and current, and words of origin stand on one page only."""
+
+import importlib.util
+import re
+from types import ModuleType
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from loom.cli.main import cli
+from tests.shared import ROOT
+from tests.test_cli_help import every_command
+
+DOCS = ROOT / "docs"
+
+
+@pytest.fixture(scope="module")
+def api() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("api", ROOT / "scripts" / "api.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_api_page_is_what_the_docstrings_say(api: ModuleType) -> None:
+    if api.PAGE.read_text() != api.write_page():
+        pytest.fail(f"docs/api.md is out of date; run: {api.COMMAND}")
+
+
+def test_every_field_and_method_on_the_api_page_is_described(api: ModuleType) -> None:
+    for name in api.NAMES:
+        found = api.find_public(name)
+        assert (found.__doc__ or "").strip(), name
+        if isinstance(found, type):
+            for entry in (*api.read_fields(found), *api.read_members(found)):
+                assert entry.text.strip(), f"{name}.{entry.name} has no description"
+
+
+def test_signatures_on_the_api_page_name_no_modules(api: ModuleType) -> None:
+    forms = re.findall(r"```python\n(.*?)```", api.write_page(), re.DOTALL)
+    assert not [form for form in forms if "loom." in form or "typing." in form]
+
+
+def test_the_index_leads_to_every_page() -> None:
+    text = (DOCS / "index.md").read_text()
+    for page in DOCS.glob("*.md"):
+        assert page.name == "index.md" or f"({page.name})" in text, page.name
+
+
+ORIGIN = re.compile(r"\b[Ss]eeds? (?:00\d|says?|prints?|has)|\bseed's\b")
+
+
+def test_origins_are_named_on_one_page_only() -> None:
+    pages = [ROOT / "README.md", *(page for page in DOCS.glob("*.md") if page.name != "seeds.md")]
+    for page in pages:
+        assert not ORIGIN.search(page.read_text()), page.name
+
+
+@pytest.mark.parametrize("words", [*every_command()], ids=" ".join)
+def test_no_help_names_an_origin(words: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(cli, [*words, "--help"], prog_name="loom")
+    assert not ORIGIN.search(click.unstyle(done.output))
+
+
+def test_the_glossary_explains_every_word_of_the_architecture() -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text()
+    words = re.findall(r"^\| ([a-z, ]+) \|", page.partition("## Words")[2].partition("\n## ")[0], re.MULTILINE)
+    known = (DOCS / "glossary.md").read_text()
+    for word in ", ".join(words[1:]).split(", "):
+        assert re.search(rf"^\| [^|]*\b{word}\b", known, re.MULTILINE), f"docs/glossary.md does not explain {word!r}"
