@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 
 from loom.cli import terminal
 from loom.cli.main import cli
-from loom.cli.terminal import age, fitted
+from loom.cli.terminal import age, fit_columns
 from loom.conversation.message import Message, Text, ToolCall, ToolResult
 from loom.engine.loom import Loom
 from tests.shared import FIXTURES
@@ -225,7 +225,7 @@ def test_ages_are_short() -> None:
     ages = [age(now - seconds * 1000, now) for seconds in (-5, 9, 59, 60, 7199, 86_400, 30 * 86_400, 90 * 86_400)]
     assert ages == ["now", "now", "59 s", "1 min", "1 h", "1 d", "30 d", "2026-10-17"]
     assert age(-(10**18), now) == "long ago"
-    assert fitted("重试", 6) == "重试  "
+    assert fit_columns("重试", 6) == "重试  "
 
 
 # Making, and going on

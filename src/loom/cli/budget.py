@@ -131,7 +131,7 @@ class Large(Struct, order=True):
     begins: str
 
 
-class Counted(Struct):
+class RunCount(Struct):
     """What one run takes.
 
     `exact` is false where another tokenizer stands in for one that is not public.
@@ -152,7 +152,7 @@ class Counted(Struct):
     largest: list[Large]
 
 
-def count_run(run: Run, model: str | None, window: int, exact: bool, largest: int = 0) -> Counted:
+def count_run(run: Run, model: str | None, window: int, exact: bool, largest: int = 0) -> RunCount:
     counter = gate_counter(model)
     by_role: Counter[str] = Counter()
     uses = ToolUses(counter.count_text)
@@ -171,7 +171,7 @@ def count_run(run: Run, model: str | None, window: int, exact: bool, largest: in
         counter.count_tools(run.head.tools),
     )
     total = system + tools + sum(by_role.values()) + counter.profile.per_list
-    return Counted(
+    return RunCount(
         run=run.number,
         name=run.name,
         format=run.format,
@@ -271,7 +271,7 @@ def count(file: str, model: str | None, by: str, largest: int, as_json: bool) ->
         say(to_json(reports[0] if len(reports) == 1 else reports))
 
 
-def print_counted(counted: Counted, by: str) -> None:
+def print_counted(counted: RunCount, by: str) -> None:
     title = (
         f"{one_line(f'#{counted.run} {counted.name}', 60)}: " if counted.run or counted.name else ""
     )
@@ -307,7 +307,7 @@ def print_counted(counted: Counted, by: str) -> None:
         say(f"{shown}{one_line(what, width() - len(lead))}")
 
 
-def _print_uses(counted: Counted) -> None:
+def _print_uses(counted: RunCount) -> None:
     """A line for each tool: how often it was called, and the tokens of its calls and results."""
     if not counted.by_tool:
         say_dim("no tool was called")

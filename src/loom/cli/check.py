@@ -44,7 +44,7 @@ class Several(list[Any]):
         return self
 
 
-class Tally(list[Loss]):
+class LossTally(list[Loss]):
     """A list of losses that holds none: it counts how often each was met, and keeps the place of
     the first.
     """
@@ -62,7 +62,7 @@ class Tally(list[Loss]):
         for loss in losses:
             self.append(loss)
 
-    def __iadd__(self, losses: Iterable[Loss]) -> "Tally":  # type: ignore[misc,override]  # it takes anything that can be iterated
+    def __iadd__(self, losses: Iterable[Loss]) -> "LossTally":  # type: ignore[misc,override]  # it takes anything that can be iterated
         self.extend(losses)
         return self
 
@@ -73,7 +73,7 @@ class Tally(list[Loss]):
         ]
 
 
-class Checked(Struct):
+class RunCheck(Struct):
     """One run, checked."""
 
     run: int
@@ -84,12 +84,12 @@ class Checked(Struct):
     errors: int
     warnings: int
     findings: list[Finding]
-    losses: Tally
+    losses: LossTally
 
 
-def check_run(run: Run, wire: Dialect) -> Checked:
+def check_run(run: Run, wire: Dialect) -> RunCheck:
     """Check a run: as a whole request where it is all here, else its messages as they pass."""
-    losses, findings = Tally(), Several()
+    losses, findings = LossTally(), Several()
     count = errors = warnings = 0
 
     def counted() -> Iterator[Message]:
@@ -119,7 +119,7 @@ def check_run(run: Run, wire: Dialect) -> Checked:
             Finding("no-messages", rule.level, wire.messages_key, rule.demands, rule.way_out)
         )
         errors += 1
-    return Checked(
+    return RunCheck(
         run.number, run.name, run.format, wire.name, count, errors, warnings, findings, losses
     )
 
@@ -163,14 +163,14 @@ def check(file: str, name: str | None, as_json: bool) -> None:
         raise SystemExit(1)
 
 
-def to_report(checked: Checked) -> dict[str, Any]:
+def to_report(checked: RunCheck) -> dict[str, Any]:
     report = asdict(checked)
     report["findings"] = [asdict(finding) for finding in checked.findings]
     report["losses"] = checked.losses.report()
     return report
 
 
-def print_checked(checked: Checked) -> None:
+def print_checked(checked: RunCheck) -> None:
     title = f"#{checked.run} {checked.name}".rstrip() if checked.run or checked.name else ""
     about = (
         f"{checked.format}, {plural(checked.messages, 'message')}, as "

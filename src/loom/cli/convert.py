@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from loom.cli import terminal
-from loom.cli.check import Several, Tally
+from loom.cli.check import LossTally, Several
 from loom.cli.terminal import dim, one_line, plural, say, style
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Message
@@ -27,20 +27,20 @@ from loom.transcripts.formats import read_runs
 from loom.transcripts.runs import Run
 
 
-class Converted(Struct):
+class Conversion(Struct):
     """What was done on the way."""
 
     run: int
     name: str
     messages: int
     changes: list[Change]
-    losses: "Tally"
+    losses: "LossTally"
     ids: dict[str, str]
 
 
-def convert_run(run: Run, wire: Dialect, mend: bool, out: TextIO) -> Converted:
+def convert_run(run: Run, wire: Dialect, mend: bool, out: TextIO) -> Conversion:
     """Write one run as a request, message by message, so that a file of any size passes through."""
-    losses = Tally()
+    losses = LossTally()
     changes: list[Change] = Several()
     head, messages, ids = run.head, run.messages(), {}
     if mend and not run.streams:
@@ -55,7 +55,7 @@ def convert_run(run: Run, wire: Dialect, mend: bool, out: TextIO) -> Converted:
         mender = Mender()
         mender.changes = changes
         head = replace(head, system=mender.mend_system(head.system))
-        marks: list[tuple[str, str]] = _Noted(changes)
+        marks: list[tuple[str, str]] = _ChangeNotes(changes)
         messages, ids = mend_marks_as_they_pass(mender.mend(messages), marks), mender.ids
     count = _write(wire, head, messages, losses, out)
     if run.wire == "openai" and run.head.system:  # there the system messages are messages too
@@ -68,10 +68,10 @@ def convert_run(run: Run, wire: Dialect, mend: bool, out: TextIO) -> Converted:
             f"run #{run.number}: nothing is left to send: the repair removed all messages "
             f"({plural(len(changes), 'change')})"
         )
-    return Converted(run.number, run.name, count, changes, losses, ids)
+    return Conversion(run.number, run.name, count, changes, losses, ids)
 
 
-class _Noted(list[tuple[str, str]]):
+class _ChangeNotes(list[tuple[str, str]]):
     """Turns what is appended into changes."""
 
     def __init__(self, changes: list[Change]) -> None:
@@ -83,7 +83,7 @@ class _Noted(list[tuple[str, str]]):
 
 
 def _write(
-    wire: Dialect, head: Any, messages: Iterator[Message], losses: Tally, out: TextIO
+    wire: Dialect, head: Any, messages: Iterator[Message], losses: LossTally, out: TextIO
 ) -> int:
     count = 0
 
@@ -214,16 +214,16 @@ def convert(file: str, name: str, output: Path | None, mend: bool, as_json: bool
             _tell(converted, wire)
 
 
-def _convert(run: Run, wire: Dialect, mend: bool, out: TextIO, inside: bool) -> Converted:
+def _convert(run: Run, wire: Dialect, mend: bool, out: TextIO, inside: bool) -> Conversion:
     if wire.messages_key or not inside:
         return convert_run(run, wire, mend, out)
-    held = _Held()
+    held = _TextBuffer()
     converted = convert_run(run, wire, mend, held)  # type: ignore[arg-type]  # a text stream is only written to
     out.write(to_json("".join(held.pieces)))
     return converted
 
 
-class _Held:
+class _TextBuffer:
     """What is written, kept."""
 
     def __init__(self) -> None:
@@ -233,14 +233,14 @@ class _Held:
         self.pieces.append(text)
 
 
-def to_report(converted: Converted) -> dict[str, Any]:
+def to_report(converted: Conversion) -> dict[str, Any]:
     report = asdict(converted)
     report["changes"] = [asdict(change) for change in converted.changes]
     report["losses"] = converted.losses.report()
     return report
 
 
-def _tell(converted: Converted, wire: Dialect) -> None:
+def _tell(converted: Conversion, wire: Dialect) -> None:
     """The changes and losses of one run, on standard error."""
     where = (
         f"#{converted.run} {converted.name}".strip() + ": "

@@ -14,14 +14,14 @@ import click
 import msgspec
 
 from loom.cli import terminal
-from loom.cli.check import Checked, check_run, print_checked
+from loom.cli.check import RunCheck, check_run, print_checked
 from loom.cli.convert import tell_change
 from loom.cli.demo_session import GOAL, long_session
 from loom.cli.demo_tree import branch, wander
 from loom.cli.map import print_map
 from loom.cli.show import print_message
 from loom.cli.terminal import bar, dim, plural, say, style
-from loom.cli.weave import stretches
+from loom.cli.weave import find_stretches
 from loom.context.report import LEFT_OUT
 from loom.context.weave import Context, weave
 from loom.conversation.canonical import from_json, to_json
@@ -83,7 +83,7 @@ def _mend() -> int:
     _step(4, "Every provider accepts it now", "loom check mended.json")
     failed = 0
     for target in WIRES:
-        checked: Checked = check_run(
+        checked: RunCheck = check_run(
             make_run(0, "mended", target.name, mended.conversation), target
         )
         failed += checked.errors
@@ -202,12 +202,12 @@ def _keep() -> int:
                 same,
                 f"{plural(len(recalled), 'message')}, the same as the original",
             )
-            grown = asyncio.run(
+            grow_tree = asyncio.run(
                 session.prepare("Thank you. Write a line for the changelog.", window=KEPT)
             ).openai()["messages"]
             tell(
                 "the next request",
-                grown[:-1] == after.openai()["messages"],
+                grow_tree[:-1] == after.openai()["messages"],
                 "the last one plus what is new",
             )
             branch = session.fork(at=session.path[0].id)
@@ -249,7 +249,7 @@ def _line(context: Context, whole_tokens: int, columns: int) -> tuple[str, int]:
     """One weaving on one line, and how many promises it broke, judged by the rules of the wire."""
     report = context.report
     done: Counter[str] = Counter()
-    for stretch in stretches(report):
+    for stretch in find_stretches(report):
         done[stretch.action] += stretch.messages
     torn = sum(finding.rule in TORN for finding in dialect("openai").check(context.openai()))
     goal = any(GOAL in message.text for message in context.conversation.messages)

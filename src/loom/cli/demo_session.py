@@ -56,10 +56,12 @@ def long_session() -> Conversation:
     last request.
     """
     words = Random(1)
-    messages = [_said("user", GOAL)]
+    messages = [_make_message("user", GOAL)]
     for n in range(EXCHANGES):
         if n % 24 == 23:
-            messages.append(_said("user", f"Go on, and look at {words.choice(_FILES)}.py as well."))
+            messages.append(
+                _make_message("user", f"Go on, and look at {words.choice(_FILES)}.py as well.")
+            )
         last = n == EXCHANGES - 1  # ends with the log of the whole suite, which is long
         tool = "run_tests" if last else words.choice(list(_TOOLS))
         name = words.choice(_FILES)
@@ -70,11 +72,11 @@ def long_session() -> Conversation:
             name=tool,
         )
         messages += [
-            Message("assistant", (Text(_thought(words, name)), call)),
+            Message("assistant", (Text(_comment(words, name)), call)),
             Message("tool", (result,)),
         ]
-    messages.append(_said("user", REQUEST))
-    system = _said(
+    messages.append(_make_message("user", REQUEST))
+    system = _make_message(
         "system", "You are a careful engineer. Read before you write, and test what you change."
     )
     tools = tuple(
@@ -88,11 +90,11 @@ def long_session() -> Conversation:
     return Conversation(messages=tuple(messages), system=(system,), tools=tools, model="gpt-4o")
 
 
-def _said(role: str, text: str) -> Message:
+def _make_message(role: str, text: str) -> Message:
     return Message(role, (Text(text),))  # type: ignore[arg-type]
 
 
-def _thought(words: Random, name: str) -> str:
+def _comment(words: Random, name: str) -> str:
     verb, thing = words.choice(_VERBS), words.choice(_THINGS)
     return words.choice(
         (

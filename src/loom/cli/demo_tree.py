@@ -10,7 +10,7 @@ from loom.engine.loom import Loom
 from loom.engine.trees import LoomTree
 
 
-def grown(loom: Loom) -> LoomTree:
+def grow_tree(loom: Loom) -> LoomTree:
     """A talk in which a question was asked again in other words, and an answer was marked."""
     tree = loom.new_tree(
         "Retries", head=TreeHead(system_context="You are a careful engineer."), identity="retries"
@@ -33,7 +33,7 @@ def grown(loom: Loom) -> LoomTree:
 
 def branch(loom: Loom) -> None:
     """Draw the tree."""
-    tree = grown(loom)
+    tree = grow_tree(loom)
     here = tree.position()
     print_tree(loom, tree, tree.twigs(), here.seq if here else None)
 

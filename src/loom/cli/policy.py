@@ -4,7 +4,7 @@ import click
 from msgspec import to_builtins
 
 from loom.cli.groups import Group
-from loom.cli.terminal import dim, say, style, width, wrapped
+from loom.cli.terminal import dim, say, style, width, wrap_lines
 from loom.context.policy import policies, policy_text
 from loom.context.policy import policy as find_policy
 from loom.conversation.canonical import to_json
@@ -36,7 +36,7 @@ def list_policies(as_json: bool) -> None:
         return
     for one in policies().values():
         say(f"{style(one.name, bold=True)} {dim(one.strategy)}")
-        for line in wrapped(one.about, width() - 2):
+        for line in wrap_lines(one.about, width() - 2):
             say(f"  {line}")
 
 

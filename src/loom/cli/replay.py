@@ -260,13 +260,13 @@ def _print_figures(played: dict[str, Played]) -> None:
         say(f"  {'':<23}  {style(names, fg='blue')}")
     for label, cells in told:
         drawn = [
-            _coloured(label, each, f"{cell:>{w}}")
+            _colour_cell(label, each, f"{cell:>{w}}")
             for each, cell, w in zip(figures, cells, wide, strict=True)
         ]
         say(f"  {label:<23}  {'  '.join(drawn)}")
 
 
-def _coloured(label: str, figures: Figures, cell: str) -> str:
+def _colour_cell(label: str, figures: Figures, cell: str) -> str:
     if label.startswith("over"):
         return style(
             cell,

@@ -13,14 +13,13 @@ from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from loom.cli import terminal
-from loom.cli.exchange import export_command, import_command
-from loom.cli.given import given_text
 from loom.cli.groups import Group
+from loom.cli.session_exchange import export_command, import_command
 from loom.cli.session_pressure import summary, undo
 from loom.cli.session_resume import resume
 from loom.cli.session_working import working
 from loom.cli.show import look
-from loom.cli.store import Where, in_store, scoped
+from loom.cli.store import Where, add_scope_options, in_store
 from loom.cli.terminal import (
     COLOURS,
     age,
@@ -28,12 +27,13 @@ from loom.cli.terminal import (
     clean,
     columns_of,
     dim,
-    fitted,
+    fit_columns,
     one_line,
     plural,
     say,
     style,
 )
+from loom.cli.text_input import read_text
 from loom.conversation.canonical import to_json
 from loom.conversation.identity import SHORTEST
 from loom.conversation.message import Message
@@ -75,7 +75,7 @@ def session() -> None:
     help="List at most N sessions (default: all).",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
-@scoped
+@add_scope_options
 def list_sessions(where: Where, archived: bool, limit: int | None, as_json: bool) -> None:
     """List the sessions of a project, the most recently used first."""
     if where.absent():
@@ -124,7 +124,7 @@ def _print_list(
 
     def line(cells: tuple[str, ...]) -> list[str]:
         return [
-            f"{c:>{w}}" if n in (2, 3, 5) else fitted(c, w)
+            f"{c:>{w}}" if n in (2, 3, 5) else fit_columns(c, w)
             for n, (c, w) in enumerate(zip(cells, wide, strict=True))
         ]
 
@@ -387,7 +387,7 @@ def append(
     said = (
         _messages(file)
         if file is not None
-        else [{"role": role or "user", "content": given_text(text, "append")}]
+        else [{"role": role or "user", "content": read_text(text, "append")}]
     )
     found = loom.session(name)
     nodes = found.append(*said, after=after)

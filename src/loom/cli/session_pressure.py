@@ -4,9 +4,9 @@ the way back from an epoch.
 
 import click
 
-from loom.cli.given import given_text
 from loom.cli.store import in_store
 from loom.cli.terminal import clean, dim, say
+from loom.cli.text_input import read_text
 from loom.conversation.canonical import to_json
 from loom.engine.loom import Loom
 from loom.errors import ChoiceError
@@ -34,7 +34,7 @@ def summary(loom: Loom, name: str, text: str | None, clear: bool, as_json: bool)
         )
     session = loom.session(name)
     if clear or text is not None:
-        session.set_summary("" if clear else given_text(text, "sum up"))
+        session.set_summary("" if clear else read_text(text, "sum up"))
     told = session.summary
     if as_json:
         say(to_json({"session": session.id, "summary": told}))

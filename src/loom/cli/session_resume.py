@@ -8,7 +8,7 @@ import click
 from msgspec import to_builtins
 
 from loom.cli import terminal
-from loom.cli.store import Where, scoped
+from loom.cli.store import Where, add_scope_options
 from loom.cli.terminal import clean, dim, note, one_line, plural, say, style
 from loom.context.renewal import to_system_prompt
 from loom.context.working import EMPTY, render
@@ -22,7 +22,7 @@ from loom.stores.sessions import check_alive
 @click.command("resume")
 @click.argument("name", metavar="[ID]", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object.")
-@scoped
+@add_scope_options
 def resume(where: Where, name: str | None, as_json: bool) -> None:
     """Show what you need to continue a session.
 
@@ -31,7 +31,7 @@ def resume(where: Where, name: str | None, as_json: bool) -> None:
     Without ID, it shows the session that was used last.
     """
     with where.open() as loom:
-        found = loom.session(_named(loom, where, name))
+        found = loom.session(_find_session_id(loom, where, name))
         check_alive(found.row, found.row.status)
         resumed = found.resume()
         view = loom.store.views.newest(found.row, found.path)
@@ -59,7 +59,7 @@ def resume(where: Where, name: str | None, as_json: bool) -> None:
         _print(found, resumed, epoch, going_on)
 
 
-def _named(loom: Loom, where: Where, name: str | None) -> str:
+def _find_session_id(loom: Loom, where: Where, name: str | None) -> str:
     if name is not None:
         return name
     rows = loom.sessions(limit=1)

@@ -51,7 +51,9 @@ class Where(Struct, frozen=True):
             database.close()
 
 
-def scoped(command: Callable[..., None], project: str = "Project name") -> Callable[..., None]:
+def add_scope_options(
+    command: Callable[..., None], project: str = "Project name"
+) -> Callable[..., None]:
     """Give a command the options of a store and a scope, as `where`; `project` says what its
     --project names.
     """
@@ -103,6 +105,6 @@ def in_store(make: bool = False) -> Callable[[Callable[..., None]], Callable[...
             with where.open(make) as loom:
                 command(loom=loom, **given)
 
-        return scoped(run)
+        return add_scope_options(run)
 
     return decorate

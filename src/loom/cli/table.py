@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from loom.cli import terminal
-from loom.cli.terminal import clean, columns_of, dim, fitted, say, style
+from loom.cli.terminal import clean, columns_of, dim, fit_columns, say, style
 
 _GAP = 2
 _LEAST = 12  # columns of what is cut
@@ -22,7 +22,7 @@ def print_table(
 
     def line(cells: Sequence[str]) -> list[str]:
         return [
-            f"{clean(c):>{w}}" if n in right else fitted(c, w)
+            f"{clean(c):>{w}}" if n in right else fit_columns(c, w)
             for n, (c, w) in enumerate(zip(cells, wide, strict=True))
         ]
 

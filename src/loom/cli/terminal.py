@@ -52,7 +52,7 @@ def columns_of(text: str) -> int:
     )
 
 
-def fitted(text: str, columns: int) -> str:
+def fit_columns(text: str, columns: int) -> str:
     """The text on one line of exactly so many columns."""
     text = one_line(text, columns)
     return text + " " * (columns - columns_of(text))
@@ -134,19 +134,19 @@ def say(text: str = "", err: bool = False) -> None:
 
 def say_dim(text: str, indent: int = 2) -> None:
     """A remark in as many lines as it takes, each within the terminal's width."""
-    for line in wrapped(clean(text), width() - indent):
+    for line in wrap_lines(clean(text), width() - indent):
         say(dim(" " * indent + line))
 
 
 def note(text: str) -> None:
     """Something the reader should know, in lines of its own."""
     mark = style("!", fg="yellow", bold=True)
-    for line in wrapped(clean(text), width() - 4):
+    for line in wrap_lines(clean(text), width() - 4):
         say(f"  {mark} {line}")
         mark = " "
 
 
-def wrapped(text: str, columns: int) -> list[str]:
+def wrap_lines(text: str, columns: int) -> list[str]:
     """The text in lines of at most so many columns, broken between words where that can be."""
     lines, line = list[str](), ""
     for word in text.split():

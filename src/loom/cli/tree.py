@@ -8,11 +8,11 @@ from typing import Literal
 
 import click
 
-from loom.cli.given import given_text, parse_source
 from loom.cli.groups import Group
-from loom.cli.store import Where, in_store, scoped
+from loom.cli.store import Where, add_scope_options, in_store
 from loom.cli.table import print_table, short_ids
 from loom.cli.terminal import age, clean, dim, plural, say, style
+from loom.cli.text_input import parse_source, read_text
 from loom.cli.tree_exchange import export_trees, import_trees
 from loom.cli.tree_marks import MARKING, tell
 from loom.cli.tree_settings import agent_command, set_command
@@ -48,7 +48,7 @@ def tree() -> None:
     "--limit", type=click.IntRange(min=1), metavar="N", help="List at most N trees (default: all)."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
-@scoped
+@add_scope_options
 def list_trees(where: Where, limit: int | None, as_json: bool) -> None:
     """List the trees of a project, the most recently used first.
 
@@ -206,7 +206,7 @@ def say_node(
                 "--draft puts text at the end of a buffer, at the current node; omit --as, "
                 "--after and --source"
             )
-        drafted = given_text(text, "say", blank=True)
+        drafted = read_text(text, "say", blank=True)
         found.session().draft(drafted)
         tell(
             found.id,
@@ -215,7 +215,7 @@ def say_node(
             else "has no draft",
         )
         return
-    said = given_text(
+    said = read_text(
         text, "say", blank=found.head.mode == "buffer"
     )  # where a blank line is part of the text
     if not said:
@@ -238,7 +238,7 @@ def edit_node(loom: Loom, name: str, node: str, text: str | None) -> None:
     """
     found = loom.tree(name)
     old = found.node(node)
-    made = found.edit(old.id, given_text(text, "say", blank=found.head.mode == "buffer"))
+    made = found.edit(old.id, read_text(text, "say", blank=found.head.mode == "buffer"))
     say(made.short_id)
     tell(
         made.short_id,
@@ -337,7 +337,7 @@ def do(loom: Loom, name: str, answer: str | None, as_json: bool) -> None:
     `→ help` lists the commands. Without ANSWER, or with -, the answer is read from standard input.
     The exit status is 1 if a command was refused.
     """
-    acted = loom.act(loom.tree(name).id, given_text(answer, "do"))
+    acted = loom.act(loom.tree(name).id, read_text(answer, "do"))
     if as_json:
         results = [
             {"command": each.command, "text": each.text, "failed": each.failed}

@@ -7,8 +7,8 @@ import click
 
 from loom.cli import terminal
 from loom.cli.convert import open_output
-from loom.cli.exchange import Progress
-from loom.cli.store import Where, in_store, scoped
+from loom.cli.session_exchange import Progress
+from loom.cli.store import Where, add_scope_options, in_store
 from loom.cli.terminal import dim, one_line, plural, say, style
 from loom.conversation.canonical import to_json
 from loom.conversation.tree import Tree
@@ -17,7 +17,7 @@ from loom.errors import ChoiceError, LoomError, TranscriptError
 from loom.transcripts.trees import read_trees, write_trees
 
 
-class Tally:
+class TreeTally:
     """What a file had so far."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Tally:
     is_flag=True,
     help="Print the number of trees, nodes and branch points in FILE as JSON.",
 )
-@scoped
+@add_scope_options
 def import_trees(where: Where, file: str, as_json: bool) -> None:
     """Import every tree of a file.
 
@@ -48,7 +48,7 @@ def import_trees(where: Where, file: str, as_json: bool) -> None:
     FILE#N imports tree N, counted from 0. A single - is standard input. A second import adds only
     what is new.
     """
-    trees, tally = read_trees(file), Tally()
+    trees, tally = read_trees(file), TreeTally()
     first = next(trees, None)  # a file that cannot be read makes no store
     if first is not None:
         with where.open(make=True) as loom:
@@ -70,7 +70,7 @@ def import_trees(where: Where, file: str, as_json: bool) -> None:
         say(dim(f"{plural(tally.trees, 'tree')}, {plural(tally.nodes, 'node')}, {forks}"))
 
 
-def _bring(loom: Loom, tree: Tree, tally: Tally, as_json: bool) -> None:
+def _bring(loom: Loom, tree: Tree, tally: TreeTally, as_json: bool) -> None:
     with Progress() as progress:
         progress.tell(tally.nodes)
         brought, made = loom.import_tree(tree)

@@ -4,9 +4,9 @@ of a node without changing it.
 
 import click
 
-from loom.cli.given import given_text
 from loom.cli.store import in_store
 from loom.cli.terminal import clean, say, style
+from loom.cli.text_input import read_text
 from loom.engine.loom import Loom
 from loom.engine.trees import LoomTree
 from loom.stores.path import Node
@@ -119,7 +119,7 @@ def annotate(loom: Loom, name: str, node: str, text: str | None) -> None:
     Without TEXT, or with -, the text is read from standard input.
     """
     tree, found = _find(loom, name, node)
-    made = tree.annotate(found.id, given_text(text, "say"))
+    made = tree.annotate(found.id, read_text(text, "say"))
     say(made.short_id)
     tell(made.short_id, f"is an annotation on {found.short_id}")
 

@@ -140,7 +140,7 @@ def _print(loom: Loom, tree: LoomTree, near: _Near) -> None:
     for n, mark in enumerate(near.history):
         _print_line(
             "history" if n == 0 else "",
-            f"{mark.author or 'human'} {_happened(loom, tree, mark)}",
+            f"{mark.author or 'human'} {_describe_mark(loom, tree, mark)}",
             age(mark.created, now),
         )
 
@@ -173,7 +173,7 @@ def _print_end(
     loom: Loom, tree: LoomTree, what: str, name: str, other: str, label: str = ""
 ) -> None:
     """The other end of a link or of a source; what is not here is only named."""
-    node = _found(loom, tree, name, other)
+    node = _find_node(loom, tree, name, other)
     where = (f"{other}/" if other else "") + (node.short_id if node else name)
     told = f"{label}  " if label else ""
     room = max(terminal.width() - columns_of(where + told) - _WIDE - 6, ROOM)
@@ -183,14 +183,14 @@ def _print_end(
     )
 
 
-def _found(loom: Loom, tree: LoomTree, name: str, other: str) -> Node | None:
+def _find_node(loom: Loom, tree: LoomTree, name: str, other: str) -> Node | None:
     try:
         return (loom.tree(other) if other else tree).node(name)
     except ChoiceError:
         return None
 
 
-def _happened(loom: Loom, tree: LoomTree, mark: Mark) -> str:
+def _describe_mark(loom: Loom, tree: LoomTree, mark: Mark) -> str:
     match mark.data:
         case FlagMark("pruned", False):
             return "restored it"
@@ -199,7 +199,7 @@ def _happened(loom: Loom, tree: LoomTree, mark: Mark) -> str:
         case FlagMark(flag, on):
             return f"{flag} it" if on else f"removed the mark {flag}"
         case LinkMark(target, other, label, on):
-            node = _found(loom, tree, target, other)
+            node = _find_node(loom, tree, target, other)
             end = (f"{other}/" if other else "") + (node.short_id if node else target)
             return (
                 f"linked it to {end}{f' as {label}' if label else ''}"

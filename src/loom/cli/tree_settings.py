@@ -113,14 +113,14 @@ def agent_command(
         return
     if "window" in changes:
         changes["window"] = window or None
-    made = _changed(before or Agent(name=name), changes, allow, deny)
+    made = _apply_changes(before or Agent(name=name), changes, allow, deny)
     loom.keep_agent(made)
     if as_json:
         _print_agent(made, as_json)
-    tell(name, f"is {'changed' if before else 'known now'}: {_told(made)}")
+    tell(name, f"is {'changed' if before else 'known now'}: {_describe_agent(made)}")
 
 
-def _changed(
+def _apply_changes(
     before: Agent, changes: Mapping[str, Any], allow: tuple[str, ...], deny: tuple[str, ...]
 ) -> Agent:
     """The agent with all changes at once: a grant is judged by what it comes to, whatever order it
@@ -138,8 +138,8 @@ def _changed(
     return replace(described, permissions=permissions)
 
 
-def _told(agent: Agent) -> str:
-    granted = _granted(agent)
+def _describe_agent(agent: Agent) -> str:
+    granted = _permissions_of(agent)
     return (
         f"a {agent.kind} with {', '.join(granted)}"
         if granted
@@ -147,12 +147,12 @@ def _told(agent: Agent) -> str:
     )
 
 
-def _granted(agent: Agent) -> list[str]:
+def _permissions_of(agent: Agent) -> list[str]:
     return [each for each in PERMISSIONS if each in agent.granted_permissions]
 
 
 def _agent_report(agent: Agent) -> dict[str, Any]:
-    return asdict(agent) | {"permissions": _granted(agent)}
+    return asdict(agent) | {"permissions": _permissions_of(agent)}
 
 
 def _print_agents(agents: list[Agent], as_json: bool) -> None:
@@ -168,7 +168,7 @@ def _print_agents(agents: list[Agent], as_json: bool) -> None:
             a.kind,
             a.model or "–",
             f"{a.window:,}" if a.window else "–",
-            " ".join(_granted(a)) or "–",
+            " ".join(_permissions_of(a)) or "–",
         )
         for a in agents
     ]
@@ -181,7 +181,7 @@ def _print_agent(agent: Agent, as_json: bool) -> None:
         return
     say(f"{style(agent.name, bold=True)}  {agent.kind}")
     window = f"{agent.window:,} tokens" if agent.window else ""
-    granted = ", ".join(_granted(agent)) or "nothing"
+    granted = ", ".join(_permissions_of(agent)) or "nothing"
     for what, value in (
         ("model", agent.model),
         ("window", window),
@@ -198,7 +198,7 @@ def _print_agent(agent: Agent, as_json: bool) -> None:
 # Trees and preferences
 
 
-class _Wanted(Struct, frozen=True):
+class _PreferenceOptions(Struct, frozen=True):
     """A preference that was given; none where it was not, and `default` where an override is taken
     back.
     """
@@ -302,7 +302,7 @@ def set_command(
 
     Without options, the command shows the current settings and where each comes from.
     """
-    wanted = _Wanted(strategy, recent, buffer)
+    wanted = _PreferenceOptions(strategy, recent, buffer)
     told = {
         "title": title,
         "description": description,
@@ -341,7 +341,7 @@ def set_command(
         _print_set(loom, tree, as_json)
 
 
-def _prefer(loom: Loom, wanted: _Wanted, all_projects: bool) -> None:
+def _prefer(loom: Loom, wanted: _PreferenceOptions, all_projects: bool) -> None:
     held = loom.app_preferences if all_projects else loom.store.settings.preferences(loom.scope)
     loom.prefer(wanted.over(held), all_projects=all_projects)
     where = "all projects" if all_projects else f"project {clean(loom.scope.project)}"

@@ -15,7 +15,7 @@ from loom.cli.terminal import (
     clean,
     columns_of,
     dim,
-    fitted,
+    fit_columns,
     one_line,
     plural,
     say,
@@ -145,7 +145,7 @@ def print_tree(
     drawn = outline(twigs, at=here, lines=lines, depth=depth)
     read = tree.read([line.twig.key for line in drawn if line.twig])
     for line in drawn:
-        say(_drawn(line, read))
+        say(_draw_line(line, read))
     if not drawn:
         say(dim(f"the tree is empty; loom tree say {tree.id} TEXT writes its first node"))
 
@@ -182,11 +182,11 @@ def _print_head(loom: Loom, tree: LoomTree, size: Sizes) -> None:
     say()
 
 
-def _drawn(line: OutlineLine, read: dict[int, Node]) -> str:
+def _draw_line(line: OutlineLine, read: dict[int, Node]) -> str:
     if line.twig is None:
         return dim(
             line.lead
-            + one_line(_folded(line), max(terminal.width() - columns_of(line.lead), LEAST))
+            + one_line(_describe_fold(line), max(terminal.width() - columns_of(line.lead), LEAST))
         )
     twig, node = line.twig, read[line.twig.key]
     lead = dim(line.lead)
@@ -211,7 +211,7 @@ def _drawn(line: OutlineLine, read: dict[int, Node]) -> str:
     )
 
 
-def _folded(line: OutlineLine) -> str:
+def _describe_fold(line: OutlineLine) -> str:
     """`14 more, k3mq to zz41`."""
     first, last = line.names
     branches = f" in {line.branches:,} branches" if line.branches > 1 else ""
@@ -300,7 +300,7 @@ def show_path(loom: Loom, name: str, at: str | None, last: int, as_json: bool) -
     whose = [one_line(_author(step, agents) or speaker(step.node.role), AUTHOR) for step in steps]
     most = max(map(columns_of, whose), default=0)
     for step, who in zip(steps, whose, strict=True):
-        say(_step_line(step, fitted(who, most), wide))
+        say(_step_line(step, fit_columns(who, most), wide))
     _print_draft(drafted)
 
 

@@ -11,9 +11,9 @@ import click
 from msgspec import Struct
 
 from loom.cli import terminal
-from loom.cli.asked import Asked, Subject, weaving
 from loom.cli.budget import print_zone
 from loom.cli.convert import STANDARD_OUTPUT, open_output
+from loom.cli.options import Subject, WeaveOptions, add_weave_options
 from loom.cli.show import look
 from loom.cli.terminal import bar, clean, dim, note, one_line, plural, say, say_dim, style
 from loom.context.report import LEFT_OUT, Action, Item, Report
@@ -35,7 +35,7 @@ LOOKS: dict[Action, tuple[str, str]] = {
 }
 
 
-class Stretch(Struct):
+class ReportStretch(Struct):
     """Neighbouring messages to which the same was done by the same rule.
 
     The span counts what was read, `messages` all.
@@ -51,11 +51,11 @@ class Stretch(Struct):
     returns_at: int
 
 
-def stretches(report: Report) -> Iterator[Stretch]:
+def find_stretches(report: Report) -> Iterator[ReportStretch]:
     """The history in stretches: kept messages in a row are one, what was cut or left out is told
     each by itself.
     """
-    last: Stretch | None = None
+    last: ReportStretch | None = None
     windows = {
         item.place: item.returns_at
         for item in report.items
@@ -71,7 +71,7 @@ def stretches(report: Report) -> Iterator[Stretch]:
         if last is not None:
             yield last
         messages = sum(map(report.continuation.places.count, range(span.start, span.stop)))
-        last = Stretch(
+        last = ReportStretch(
             span,
             messages,
             item.action,
@@ -95,7 +95,7 @@ def _entries(report: Report) -> Iterator[tuple[Span, Item]]:
 
 
 @click.command()
-@weaving
+@add_weave_options
 @click.option(
     "--dialect",
     "name",
@@ -115,7 +115,7 @@ def _entries(report: Report) -> Iterator[tuple[Span, Item]]:
     is_flag=True,
     help="Print the request (without -o) and the report as one JSON object.",
 )
-def weave(asked: Asked, name: str | None, output: Path | None, as_json: bool) -> None:
+def weave(asked: WeaveOptions, name: str | None, output: Path | None, as_json: bool) -> None:
     """Build a request that fits the window, and show what was left out.
 
     The input is a transcript, a stored session or a stored tree.
@@ -125,7 +125,7 @@ def weave(asked: Asked, name: str | None, output: Path | None, as_json: bool) ->
         dialect(name)
     requests: list[Any] = []
     found: list[tuple[Subject, Report, str]] = []
-    woven, several = asked.woven()
+    woven, several = asked.weave_all()
     for subject, context in woven:
         wire = dialect(name or subject.wire)
         if as_json or output:
@@ -133,7 +133,7 @@ def weave(asked: Asked, name: str | None, output: Path | None, as_json: bool) ->
         found.append((subject, context.report, wire.title))
     if output:  # before anything is printed: whoever reads that may stop listening
         with open_output(output) as out:
-            out.write(_written(requests))
+            out.write(_write_requests(requests))
     if as_json and output != STANDARD_OUTPUT:
         reports = [report.as_dict() for _, report, _ in found]
         told = [
@@ -156,10 +156,10 @@ def _print_all(
             if several:
                 _print_line(subject, report)
             else:
-                print_woven(subject, report, title)
+                print_request(subject, report, title)
 
 
-def _written(requests: list[Any]) -> str:
+def _write_requests(requests: list[Any]) -> str:
     """Requests as they go into a file: documents as text, several others as a list."""
     if all(isinstance(request, str) for request in requests):
         titles = [f"# run {n}\n\n" if len(requests) > 1 else "" for n in range(len(requests))]
@@ -168,14 +168,14 @@ def _written(requests: list[Any]) -> str:
 
 
 @click.command()
-@weaving
+@add_weave_options
 @click.option(
     "--full",
     is_flag=True,
     help="Print the complete text that replaces messages that were left out.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-def explain(asked: Asked, full: bool, as_json: bool) -> None:
+def explain(asked: WeaveOptions, full: bool, as_json: bool) -> None:
     """Explain what is in a request, what is not, and why.
 
     The input is a transcript, a stored session or a stored tree.
@@ -183,7 +183,7 @@ def explain(asked: Asked, full: bool, as_json: bool) -> None:
     complete.
     """
     reports = []
-    woven, several = asked.woven()
+    woven, several = asked.weave_all()
     if several and not as_json:
         say(dim(f"several runs; explain one with {clean(asked.file or '')}#N"))
     for subject, context in woven:
@@ -197,7 +197,7 @@ def explain(asked: Asked, full: bool, as_json: bool) -> None:
         say(to_json(reports[0] if len(reports) == 1 else reports))
 
 
-def print_woven(subject: Subject, report: Report, title: str) -> None:
+def print_request(subject: Subject, report: Report, title: str) -> None:
     _print_head(subject, report, f"as {title}")
     for name, zone in report.zones.items():
         if zone["used"]:
@@ -206,11 +206,11 @@ def print_woven(subject: Subject, report: Report, title: str) -> None:
         print_zone("margin", report.margin, report.window)
     print_zone("free", max(report.usable - report.margin - report.input_tokens, 0), report.window)
     say()
-    found = list(stretches(report))
+    found = list(find_stretches(report))
     say(f"  {_strip(report, found, min(terminal.width() - 4, 100))}")
     say(f"  {summary(report)}")
     _print_stretches(report, [stretch for stretch in found if stretch.action != "kept"])
-    _print_mended(report)
+    _print_repairs(report)
     _print_hidden(report)
     for text in report.notes:
         note(text)
@@ -231,8 +231,8 @@ def print_explained(subject: Subject, report: Report, full: bool) -> None:
                 else item.place
             )
             say(f"  {_label(item.action)} {name:<20} {size:>17}  {clean(item.rule)}")
-    _print_stretches(report, list(stretches(report)), _cover_lines(report, full))
-    _print_mended(report)
+    _print_stretches(report, list(find_stretches(report)), _cover_lines(report, full))
+    _print_repairs(report)
     _print_hidden(report)
     say(f"  {summary(report)}")
     say(
@@ -254,16 +254,19 @@ def print_explained(subject: Subject, report: Report, full: bool) -> None:
 def summary(report: Report) -> str:
     """How many messages are kept, shrunk, left out (dropped or covered) and hidden."""
     counts: Counter[Action] = Counter()
-    for stretch in stretches(report):
+    found = list(find_stretches(report))
+    for stretch in found:
         counts[stretch.action] += stretch.messages
     hidden = sum(item.action == "hidden" for item in report.items)
-    left_out = sum(stretch.before for stretch in stretches(report) if stretch.action in LEFT_OUT)
-    told = sum(item.after for item in report.items if item.action == "covered")
+    left_out = sum(
+        stretch.before for stretch in find_stretches(report) if stretch.action in LEFT_OUT
+    )
+    covers = sum(item.after for item in report.items if item.action == "covered")
     text = f"{plural(counts['kept'], 'message')} kept, {counts['shrunk']:,} shrunk, "
     text += f"{counts['dropped'] + counts['covered']:,} left out"
     if left_out:
-        tells = f", replaced by {told:,}" if told else ""
-        text += f" ({left_out:,} tokens{tells})"
+        cover_text = f", replaced by {covers:,}" if covers else ""
+        text += f" ({left_out:,} tokens{cover_text})"
     if hidden:
         text += f", {hidden:,} hidden"
     return text
@@ -294,7 +297,7 @@ def _print_head(subject: Subject, report: Report, how: str) -> None:
     )
 
 
-def _strip(report: Report, found: list[Stretch], columns: int) -> str:
+def _strip(report: Report, found: list[ReportStretch], columns: int) -> str:
     """The whole history from left to right, each stretch as wide as its tokens were: what is in,
     cut and out.
     """
@@ -326,7 +329,7 @@ def _cover_lines(report: Report, full: bool) -> dict[Span, list[str]]:
 
 
 def _print_stretches(
-    report: Report, found: list[Stretch], covers: Mapping[Span, list[str]] | None = None
+    report: Report, found: list[ReportStretch], covers: Mapping[Span, list[str]] | None = None
 ) -> None:
     places = [report.continuation.places.label(stretch.span) for stretch in found]
     place_columns = max([20, *map(len, places)])
@@ -343,13 +346,13 @@ def _print_stretches(
             say(f"{indent}{bar_mark} {one_line(line, terminal.width() - len(indent) - 2)}")
 
 
-def _size(stretch: Stretch) -> str:
+def _size(stretch: ReportStretch) -> str:
     if stretch.action == "kept":
         return f"{stretch.before:,}"
     return f"{stretch.before:,} → {stretch.after:,}"
 
 
-def _way_back(stretch: Stretch, reserve: int) -> str:
+def _way_back(stretch: ReportStretch, reserve: int) -> str:
     """How to get back what was cut: its handles, and the window at which it is complete."""
     handles = ", ".join(stretch.handles[:3])
     if len(stretch.handles) > 3:
@@ -358,7 +361,7 @@ def _way_back(stretch: Stretch, reserve: int) -> str:
     return f"{recall}complete with --window {stretch.returns_at} --reserve {reserve}"
 
 
-def _words(report: Report, stretch: Stretch) -> str:
+def _words(report: Report, stretch: ReportStretch) -> str:
     """Who speaks in a stretch; of one message also how it begins; of what was not read, only how
     much it is.
     """
@@ -379,7 +382,7 @@ def _label(action: Action) -> str:
     return style(f"{action:<{ACTION_COLUMNS}}", fg=LOOKS[action][0])
 
 
-def _print_mended(report: Report) -> None:
+def _print_repairs(report: Report) -> None:
     """Repairs by their rule, each with its first place."""
     by_rule: dict[str, list[Item]] = {}
     for item in report.items:

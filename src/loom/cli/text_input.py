@@ -9,7 +9,7 @@ from loom.engine.trees import LoomTree
 from loom.errors import ChoiceError, shorten
 
 
-def given_text(given: str | None, verb: str, blank: bool = False) -> str:
+def read_text(given: str | None, verb: str, blank: bool = False) -> str:
     """The text, or standard input for `-` and for none, without its last line break.
 
     It says something, unless `blank` will do.

@@ -15,10 +15,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.cli.budget import read_several
-from loom.cli.given import parse_source
 from loom.cli.models import user_overrides
-from loom.cli.store import PROJECT_VARIABLE, Where, scoped
+from loom.cli.store import PROJECT_VARIABLE, Where, add_scope_options
 from loom.cli.terminal import dim, reading, say
+from loom.cli.text_input import parse_source
 from loom.context.options import AskedOptions, check_options
 from loom.context.policy import Policy, read_policy
 from loom.context.weave import Context
@@ -37,7 +37,7 @@ class Subject(Struct, frozen=True):
     wire: str
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class WeaveOptions(Struct, frozen=True, kw_only=True):
     """What a command was asked to weave, and how."""
 
     file: str | None
@@ -55,7 +55,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     project: Path | None = None
     map_tokens: int | None = None
 
-    def woven(self) -> tuple[Iterator[tuple[Subject, Context]], bool]:
+    def weave_all(self) -> tuple[Iterator[tuple[Subject, Context]], bool]:
         """What was woven, and whether a file has several runs: those are told a line each."""
         overrides = user_overrides()
         self._check()
@@ -202,7 +202,7 @@ def _project(where: Where, file: str | None) -> tuple[Where, Path | None]:
     return replace(where, project=os.environ.get(PROJECT_VARIABLE) or "default"), Path(given)
 
 
-def weaving(command: Callable[..., None]) -> Callable[..., None]:
+def add_weave_options(command: Callable[..., None]) -> Callable[..., None]:
     """What `weave` and `explain` share."""
 
     @wraps(command)
@@ -223,7 +223,7 @@ def weaving(command: Callable[..., None]) -> Callable[..., None]:
         **given: Any,
     ) -> None:
         where, project = _project(where, file)
-        asked = Asked(
+        asked = WeaveOptions(
             file=file,
             session=session,
             tree=tree,
@@ -241,7 +241,7 @@ def weaving(command: Callable[..., None]) -> Callable[..., None]:
         )
         command(asked=asked, **given)
 
-    made = scoped(
+    made = add_scope_options(
         run,
         "Folder of code: a map of it goes into the request. With --session or --tree, a name "
         "without / is the project that holds it.",

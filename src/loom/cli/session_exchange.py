@@ -4,7 +4,7 @@ sessions.
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from os import fspath
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import click
 
 from loom.cli import terminal
 from loom.cli.convert import open_output
-from loom.cli.store import Where, in_store, scoped
+from loom.cli.store import Where, add_scope_options, in_store
 from loom.cli.terminal import bar, dim, one_line, plural, say, style, wants_colour
 from loom.conversation.canonical import to_json
 from loom.engine.importing import import_run
@@ -76,7 +76,7 @@ def export_command(
 @click.option(
     "--json", "as_json", is_flag=True, help="Print each session and its number of messages as JSON."
 )
-@scoped
+@add_scope_options
 def import_command(where: Where, file: str, everywhere: bool, as_json: bool) -> None:
     """Import exported sessions, or any transcript, into the store.
 
@@ -98,35 +98,37 @@ def import_command(where: Where, file: str, everywhere: bool, as_json: bool) -> 
         )
     done: list[dict[str, Any]] = []
     with where.open(make=True) as loom:
-        for one in (
-            _exported(loom, path, everywhere) if exported else _transcript(loom, path, number)
-        ):
-            done.append({"session": one.session, "messages": one.messages})
+        if exported:
+            imports: Iterable[ImportedSession] = _import_export(loom, path, everywhere)
+        else:
+            imports = _import_transcript(loom, path, number)
+        for imported in imports:
+            done.append({"session": imported.session, "messages": imported.messages})
             if not as_json:
-                known = (
-                    dim(f", {plural(one.messages - one.new, 'was', 'were')} already stored")
-                    if one.new < one.messages
-                    else ""
-                )
-                title = (
-                    one_line(loom.session(one.session).row.title, max(terminal.width() - 40, 20))
-                    if not everywhere
-                    else ""
-                )
-                size = f"{plural(one.messages, 'message'):>15}{known}"
-                say(f"{style(one.session, fg='blue')}{size}  {title}".rstrip())
+                title = "" if everywhere else loom.session(imported.session).row.title
+                _print_import(imported, title)
     if as_json:
         say(to_json(done[0] if len(done) == 1 else done))
 
 
-def _exported(loom: Loom, path: Path, everywhere: bool) -> list[ImportedSession]:
+def _print_import(imported: ImportedSession, title: str) -> None:
+    """A session that was imported, on one line."""
+    size = f"{plural(imported.messages, 'message'):>15}"
+    known = imported.messages - imported.new
+    if known:
+        size += dim(f", {plural(known, 'was', 'were')} already stored")
+    title = one_line(title, max(terminal.width() - 40, 20))
+    say(f"{style(imported.session, fg='blue')}{size}  {title}".rstrip())
+
+
+def _import_export(loom: Loom, path: Path, everywhere: bool) -> list[ImportedSession]:
     with Progress(path.stat().st_size) as progress:
         return loom.import_lines(
             progress.reading(path), everywhere=everywhere, progress=progress.tell
         )
 
 
-def _transcript(loom: Loom, path: Path, number: int | None) -> Iterator[ImportedSession]:
+def _import_transcript(loom: Loom, path: Path, number: int | None) -> Iterator[ImportedSession]:
     for run in read_runs(f"{fspath(path)}#{number}" if number is not None else fspath(path)):
         with Progress() as progress:
             session = import_run(loom, run, progress.tell)
@@ -144,7 +146,7 @@ class Progress:
     """
 
     def __init__(self, size: int = 0) -> None:
-        self._size, self._read, self._drawn = size, 0, 0.0
+        self._size, self._read, self._draw_line = size, 0, 0.0
         self._shown = sys.stderr.isatty()
 
     def reading(self, path: Path) -> Iterator[str]:
@@ -159,9 +161,9 @@ class Progress:
                 ) from None
 
     def tell(self, messages: int) -> None:
-        if not self._shown or time.monotonic() < self._drawn + PAUSE:
+        if not self._shown or time.monotonic() < self._draw_line + PAUSE:
             return
-        self._drawn = time.monotonic()
+        self._draw_line = time.monotonic()
         share = f"{bar(self._read / self._size, BAR):<{BAR}}  " if self._size else ""
         click.echo(
             f"\r{style(share, fg='blue')}{plural(messages, 'message')}",
@@ -174,5 +176,5 @@ class Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._drawn:
+        if self._draw_line:
             click.echo(f"\r{'':<{BAR + 25}}\r", nl=False, err=True)
