@@ -10,7 +10,7 @@ import pytest
 
 from loom import CannotFit, Context, Event, Loom, LoomError, Message, Session, Text, ToolCall, ToolResult, dialect
 from loom.budget.counting import gate_counter
-from loom.context.gate import handles_in
+from loom.context.pieces import handles_in
 from loom.context.working import assess
 from loom.conversation.message import Conversation
 from loom.engine.summing import DIGEST

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from loom.budget.counting import is_over_context_budget as is_over_context_budget
     from loom.budget.models import model_limit as model_limit
     from loom.budget.zones import allocate_budget as allocate_budget
+    from loom.context.request import Context as Context
     from loom.context.sections import Section as Section
-    from loom.context.weave import Context as Context
     from loom.context.weave import weave as weave
     from loom.conversation.agents import Agent as Agent
     from loom.conversation.message import Conversation as Conversation
@@ -54,7 +54,8 @@ _HOMES = {
     "loom.budget.models": ("model_limit",),
     "loom.budget.zones": ("allocate_budget",),
     "loom.context.sections": ("Section",),
-    "loom.context.weave": ("Context", "weave"),
+    "loom.context.request": ("Context",),
+    "loom.context.weave": ("weave",),
     "loom.conversation.agents": ("Agent",),
     "loom.conversation.message": ("Conversation", "Media", "Message", "Reasoning", "Text", "Tool", "ToolCall", "ToolResult"),
     "loom.conversation.tree": ("Preferences", "Reference", "Tree", "TreeHead"),

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from loom import weave
 from loom.budget.models import Figures, model
+from loom.context.budgeting import budget_for
 from loom.context.options import check_options
 from loom.context.policy import policies
-from loom.context.weave import budget_for
 from loom.conversation.message import Conversation
 from loom.dialects import DIALECTS
 from loom.engine.pressure import within

@@ -9,11 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from loom import weave
 from loom.budget.counting import Counter
 from loom.budget.profiles import profile
 from loom.context import ladder
+from loom.context.fitting import Fitting
 from loom.context.handles import Archive
-from loom.context.ladder import RUNGS, Ladder, Scene, Threshold, View, score, spared, whole, words
+from loom.context.ladder import RUNGS, Ladder, Threshold, View, score, spared, whole, words
+from loom.context.policy import policies
 from loom.context.shrink import shrink_messages
 from loom.conversation.handles import to_lines
 from loom.conversation.message import Conversation, Message, Part, Reasoning, Text, ToolCall, ToolResult
@@ -38,8 +41,15 @@ def step(number: int, result: str, name: str = "read") -> list[Message]:
     return [Message("assistant", (call,)), Message("tool", (ToolResult(call.id, (Text(result),), name=name),))]
 
 
-def scene(history: list[Message], goal: str = "", pins: tuple[int, ...] = ()) -> Scene:
-    return Scene(history=history, spared=spared(history, pins), counter=COUNTER, archive=Archive(), goal=goal)
+def scene(history: list[Message], goal: str = "", pins: tuple[int, ...] = ()) -> Fitting:
+    return Fitting(
+        history=tuple(history),
+        policy=policies()["partitions"],
+        counter=COUNTER,
+        archive=Archive(),
+        goal=goal,
+        spared=spared(history, pins),
+    )
 
 
 def texts(view: View) -> list[str]:
@@ -312,3 +322,12 @@ def test_a_rung_never_grows_keeps_pairs_and_changes_nothing_twice(history: list[
     for wire in WIRES:
         torn = [f for f in wire.check(wire.render(repair(sent).conversation).wire) if f.level == "error"]
         assert torn == []
+
+
+def test_a_ladder_words_its_markers_as_the_policy_says() -> None:
+    policy = replace(policies()["partitions"], name="mine", marker="[gone: {count}; recall {handle}]")
+    history = [said(role, f"word_{n} " * 60) for n in range(30) for role in ("user", "assistant")]
+    sent = weave(history, model="gpt-4o", window=2000, reserve_output=0, policy=policy).openai()["messages"]
+    markers = [message["content"] for message in sent if "gone: " in message["content"]]
+    assert markers
+    assert not any("left out here" in message["content"] for message in sent)

@@ -27,7 +27,7 @@ from loom import (
 from loom.budget.counting import Counter, gate_counter
 from loom.budget.profiles import profile
 from loom.context import ladder
-from loom.context.gate import handles_in
+from loom.context.pieces import handles_in
 from loom.context.policy import policies, policy, read_policy
 from loom.context.strategies import recent, truncate_middle
 from tests.shared import ROOT
@@ -359,8 +359,8 @@ def test_the_gate_is_the_sole_maker_of_requests() -> None:
                 callers.add(path.name)
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Context":
                 makers.add(path.name)
-    assert makers == {"weave.py"}
-    assert callers == {"select.py"}
+    assert makers == {"assemble.py"}
+    assert callers == {"filling.py", "whole_turns.py"}
 
 
 def test_a_prompt_past_its_zone_is_paid_for_by_history_and_said() -> None:
@@ -396,7 +396,7 @@ def test_pins_stay_however_old() -> None:
     messages = said(200)
     context = weave(messages, model="gpt-4o", window=2_000, reserve_output=0, pins=[51])
     assert messages[51]["content"] in [m["content"] for m in context.openai()["messages"]]
-    with pytest.raises(LoomError, match="pin 900 is no message"):
+    with pytest.raises(LoomError, match="pin 900 is not a message"):
         weave(messages, model="gpt-4o", pins=[900])
 
 

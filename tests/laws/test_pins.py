@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loom import CannotFit, LoomError, weave
-from loom.context.weave import Context
+from loom.context.request import Context
 from tests.shared import examples
 
 FILLER = " lorem ipsum dolor sit amet"

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loom import CannotFit, Context, Loom, allocate_budget, is_over_context_budget, weave
-from loom.context import select
+from loom.context import filling, whole_turns
+from loom.context.gate import fit
 from loom.context.report import LEFT_OUT
-from loom.conversation.turns import Span
 from tests.shared import examples
 
 # ── the seeds' formulas, written from their text ─────────────────────────────
@@ -108,14 +108,14 @@ class Choices:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.made: list[set[int]] = []
-        fit = select.fit
 
-        def watched(work: Any, order: Any, kept: int, chosen_at: Any, spans: list[Span], pins: Any) -> Any:
-            chosen = [spans[unit] for unit in order[:kept]]
+        def watched(fitting: Any, ranking: Any) -> Any:
+            chosen = [ranking.spans[unit] for unit in ranking.order[: ranking.kept]]
             self.made.append({n for span in chosen for n in range(span.start, span.stop)})
-            return fit(work, order, kept, chosen_at, spans, pins)
+            return fit(fitting, ranking)
 
-        monkeypatch.setattr(select, "fit", watched)
+        for module in (filling, whole_turns):
+            monkeypatch.setattr(module, "fit", watched)
 
 
 def system_of(context: Context) -> Chat | None:

@@ -29,12 +29,13 @@ from loom.context.epochs import Epoch, EpochEnds, Renewal, begin_after, epoch_of
 from loom.context.options import Options
 from loom.context.places import Places, Spot
 from loom.context.policy import policies
-from loom.context.told import Told
-from loom.context.weave import Context, build, go_on
+from loom.context.request import Context
+from loom.context.summary_cover import SummarySpan
+from loom.context.weave import build, go_on
 from loom.conversation.handles import LENGTH, SAMPLE, mint, to_lines
 from loom.conversation.system_messages import order_behind_results
 from loom.conversation.turns import Span
-from loom.engine import prepare as preparing
+from loom.engine.prepare import request as preparing
 from loom.engine.reading import join_neighbours, merge
 from loom.errors import ChoiceError
 from tests import strategies as our
@@ -127,10 +128,10 @@ class Kept:
         except CannotFit:
             return None
 
-    def told(self) -> tuple[Told, ...]:
+    def told(self) -> tuple[SummarySpan, ...]:
         session = self.session
         found = session._store.summaries.on_path(session.row, session.path)
-        return tuple(Told(Span(one.start, one.stop), one.text, one.by) for one in found)
+        return tuple(SummarySpan(Span(one.start, one.stop), one.text, one.by) for one in found)
 
 
 class Stateless:
@@ -140,20 +141,20 @@ class Stateless:
         self.given = Conversation(messages=(), system=system, tools=case.conversation.tools, model=MODEL)
         self.messages, self.policy = case.conversation.messages, policies()[case.policy]
         self.last: Context | None = None
-        self.told: tuple[Told, ...] = ()
+        self.told: tuple[SummarySpan, ...] = ()
 
-    def request(self, step: Step, asked: Sequence[Asked], told: tuple[Told, ...]) -> Context | None:
+    def request(self, step: Step, asked: Sequence[Asked], told: tuple[SummarySpan, ...]) -> Context | None:
         messages, pins, places = self._read(step)
         given = replace(self.given, messages=messages)
         made: Context | None = None
         ends: EpochEnds | None = None
         try:
             for one in asked:  # with a fresh window a session asks once more, with the handoff in the system text
-                try:
-                    previous = self._begun(told, ends, made) if one.begins else self._standing(told)
-                    made = (build if one.begins else go_on)(given, one.options, pins, previous, places)
-                except EpochEnds as found:
-                    ends = found
+                if one.begins:
+                    made = build(given, one.options, pins, self._begun(told, ends, made), places)
+                else:
+                    found = go_on(given, one.options, pins, self._standing(told), places)
+                    made, ends = (made, found) if isinstance(found, EpochEnds) else (found, ends)
         except CannotFit:
             return None
         self.last, self.told = made, told
@@ -170,18 +171,18 @@ class Stateless:
         starts = [spot.start for spot in places.spots]
         return messages, [bisect_right(starts, order.index(pin)) - 1 for pin in step.pins], places
 
-    def _standing(self, told: tuple[Told, ...]) -> Epoch:
+    def _standing(self, told: tuple[SummarySpan, ...]) -> Epoch:
         assert self.last is not None
-        return replace(epoch_of(self.last.report), told=told)
+        return replace(epoch_of(self.last.report), summaries=told)
 
-    def _begun(self, told: tuple[Told, ...], ends: EpochEnds | None, made: Context | None) -> Renewal:
+    def _begun(self, told: tuple[SummarySpan, ...], ends: EpochEnds | None, made: Context | None) -> Renewal:
         renewing = made.report.epoch_reason if made else ""
         # What a summary in the system text stands for need not be in the history.
         floor = told[-1].span.stop if told and self.policy.summary_replaces else 0
         if self.policy.summary == "system":
             told = ()
         if self.last is None:
-            return Renewal(0, renewing or FIRST, told=told, floor=floor, renew=bool(renewing))
+            return Renewal(0, renewing or FIRST, summaries=told, floor=floor, renew=bool(renewing))
         epoch = self._standing(told)
         forced = EpochEnds(renewing or "a summary was written", epoch.seen)
         begun = begin_after(epoch, forced if renewing or ends is None else ends)

@@ -12,10 +12,11 @@ from splintr import Tokenizer
 
 from loom import CannotFit, Conversation, Message, Text, is_over_context_budget, read_runs, weave
 from loom.budget.counting import gate_counter
-from loom.context.gate import handles_in, must_stay
+from loom.context.pieces import handles_in
+from loom.context.point import must_stay
 from loom.context.policy import Policy, policies
 from loom.context.report import LEFT_OUT
-from loom.context.weave import Context
+from loom.context.request import Context
 from loom.conversation.handles import to_lines
 from loom.conversation.turns import exchanges
 from loom.dialects import WIRES, dialect

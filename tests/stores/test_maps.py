@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from loom import CannotFit, Loom, Session, dialect
-from loom.context.weave import Context
+from loom.context.request import Context
 from loom.engine.sources.project_map import MAX_NEWS_TOKENS
 from loom.errors import ChoiceError
 from loom.project.maps import BEYOND

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from loom.context.report import Item
-from loom.context.weave import Context
+from loom.context.request import Context
 from loom.engine.sessions import Session
 from loom.engine.views import restore_view, store_view
 from loom.stores.doctor import examine

@@ -228,7 +228,7 @@ def test_a_large_result_is_cut_to_1000_tokens_and_can_be_read_in_pages(loom: Loo
     lines = [f"line {n} of the pattern draft" for n in range(600)]
     node = made.say("\n".join(lines))
     text = one(loom, made, f"→ view {node.short_id}")
-    from loom.context.weave import gate_counter
+    from loom.budget.counting import gate_counter
 
     count = gate_counter(None).count_text
     assert count(text) <= commands.INLINE == 1000

@@ -19,7 +19,7 @@ from loom.budget.chat import as_message, as_tool
 from loom.budget.estimate import estimate_tokens
 from loom.budget.fields import field_tokens, json_tokens, sealed_tokens, settings_tokens
 from loom.budget.media import PLACEHOLDER_TOKENS, media_tokens
-from loom.budget.profiles import SEEDS, Characters, EstimatedText, Exact, Profile, profile_for
+from loom.budget.profiles import SEEDS, Characters, EstimatedText, Exact, Profile, profile, profile_for
 from loom.budget.tokenizers import tokenizer
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.checked import checks_arguments
@@ -296,6 +296,12 @@ def gate_counter(model: str | None, ratio: float = 1.0) -> Counter:
     if not isinstance(made.text, Exact):
         made = replace(made, text=Exact(STAND_IN), name=STAND_IN)
     return Counter(made, ratio=ratio)
+
+
+@lru_cache(maxsize=16)
+def seed_counter(name: str) -> Counter:
+    """The counter of a profile, by its name; kept, so that no message is counted twice."""
+    return Counter(profile(name))
 
 
 @lru_cache(maxsize=16)

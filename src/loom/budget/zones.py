@@ -71,6 +71,7 @@ class Budget(Struct, frozen=True, kw_only=True):
     window: int
     zones: tuple[Zone, ...]
     notes: tuple[str, ...] = ()
+    scaled: str = ""  # the one of them that says that zones were scaled to the window
 
     def __getitem__(self, name: str) -> int:
         for zone in self.zones:
@@ -245,7 +246,7 @@ def _divide(window: int, sizes: dict[str, int], kept: tuple[str, ...]) -> Budget
         f"fixed zones of {fixed} tokens would leave history {max(window - fixed, 0)} of {window}; "
         f"they were scaled to {sum(scaled.values())}{f', {kept[0]} kept at {insisted}' if kept else ''}"
     )
-    return Budget(window=window, zones=_zones(scaled, window - sum(scaled.values())), notes=(note,))
+    return Budget(window=window, zones=_zones(scaled, window - sum(scaled.values())), notes=(note,), scaled=note)
 
 
 def _zones(sizes: Mapping[str, int], history: int) -> tuple[Zone, ...]:

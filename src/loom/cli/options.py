@@ -21,7 +21,7 @@ from loom.cli.terminal import dim, reading, say
 from loom.cli.text_input import parse_source
 from loom.context.options import AskedOptions, check_options
 from loom.context.policy import Policy, read_policy
-from loom.context.weave import Context
+from loom.context.request import Context
 from loom.context.weave import weave as weave_request
 from loom.engine.sources import draw_single_map, read_project
 from loom.errors import CannotFit, ChoiceError

@@ -11,7 +11,7 @@ from loom.cli.budget import read_several
 from loom.cli.models import user_overrides
 from loom.cli.terminal import clean, columns_of, dim, note, one_line, plural, say, style
 from loom.context.policy import Policy, read_policy
-from loom.context.weave import Context
+from loom.context.request import Context
 from loom.conversation.canonical import to_json
 from loom.engine.replay import Figures, Played
 from loom.engine.replay import replay as play

@@ -9,8 +9,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.context.handles import Archive
-from loom.context.report import LEFT_OUT, Piece, Report
-from loom.context.told import Told
+from loom.context.outlook import Outlook
+from loom.context.pieces import Fitted
+from loom.context.report import Piece, Report, Returns
+from loom.context.summary_cover import SummarySpan
 from loom.conversation.handles import to_lines
 from loom.conversation.message import Message
 from loom.conversation.turns import Span
@@ -33,68 +35,90 @@ class Epoch(Struct, frozen=True, kw_only=True):
     archive: Archive | None = None
     given_up: tuple[int, ...] = ()  # sections for which there was no room
     widened: dict[str, int] = {}  # zones of the system text that have some of what was free when it began
-    told: tuple[Told, ...] = ()  # summaries that there are, for the epoch that may begin
+    summaries: tuple[SummarySpan, ...] = ()  # those that there are, for the epoch that may begin
 
 
-class EpochEnds(Exception):
-    """The last epoch does not go on; the reason is its text. `early`: it could have. Another begins, beside what still stands.
+class EpochEnds(Struct, frozen=True):
+    """Why the last epoch does not go on. Another begins, next to what still stands.
 
-    `solid` is how far its pieces still stand for what they did: not where what was seen last was mended otherwise since, and
-    nowhere in another policy's epoch.
+    `solid` is how far its pieces still stand for what they did; None is all the way. It is less where what was seen last was
+    repaired otherwise since, and nothing in another policy's epoch. `early`: the epoch could have gone on.
     """
 
-    def __init__(self, reason: str, solid: int, early: bool = False) -> None:
-        super().__init__(reason)
-        self.solid, self.early = solid, early
+    reason: str
+    solid: int | None = None
+    early: bool = False
+
+    def holds(self, piece: Piece) -> bool:
+        """Whether a piece of the last epoch still stands for what it did."""
+        return self.solid is None or piece.span.stop <= self.solid
+
+
+class Selected(Struct, frozen=True):
+    """What of the history goes in, in which epoch, why, and what is expected of it."""
+
+    fitted: Fitted
+    number: int
+    reason: str
+    outlook: Outlook
+    renewed: bool = False
+    rho: float | None = None  # by which a ladder was climbed, as it is now
+    returns: Returns | None = None
 
 
 class Renewal(Struct, frozen=True):
     """That an epoch begins, its number and why: the last one cannot go on.
 
-    `before` are the pieces of the last one that still stand, by their places in what was read now, and `told` the summaries that
+    `before` are the pieces of the last one that still stand, by their places in what was read now, and `summaries` those that
     there are. After an overflow, `floor` is the place before which nothing stands that need not. `early`: all would still fit.
     """
 
     number: int
     reason: str
     before: tuple[Piece, ...] = ()
-    told: tuple[Told, ...] = ()
+    summaries: tuple[SummarySpan, ...] = ()
     floor: int = 0
     early: bool = False
     renew: bool = False  # that a fresh window begins is settled
     archive: Archive | None = None  # what the last epoch left out, where no store has it
-    mended: bool = False  # places are already those of the history as repair left it
+    repaired: bool = False  # places are already those of the history as repair left it
 
 
 def begin_after(epoch: Epoch, ends: EpochEnds) -> Renewal:
     """The epoch that begins where this one ends, of the same history; by places in it as repair left it."""
-    before = tuple(piece for piece in epoch.pieces if piece.span.stop <= ends.solid)
-    return Renewal(epoch.number + 1, str(ends), before, epoch.told, early=ends.early, archive=epoch.archive, mended=True)
+    return Renewal(
+        epoch.number + 1,
+        ends.reason,
+        before=tuple(piece for piece in epoch.pieces if ends.holds(piece)),
+        summaries=epoch.summaries,
+        early=ends.early,
+        archive=epoch.archive,
+        repaired=True,
+    )
 
 
-def mended(renewal: Renewal, origins: Sequence[int], history: Sequence[Message]) -> Renewal:
+def place_after_repair(renewal: Renewal, origins: Sequence[int], history: Sequence[Message]) -> Renewal:
     """The same, by places in the history as repair left it; `origins` tells where each message of that comes from.
 
     What stood word by word, or cut, must still be as many messages; from where it is not, nothing of the last epoch stands.
     """
-    if renewal.mended:
+    if renewal.repaired:
         return renewal
     if any(later < earlier for earlier, later in pairwise(origins)):
-        return replace(renewal, before=(), told=(), floor=min(renewal.floor, len(history)))
+        return replace(renewal, before=(), summaries=(), floor=min(renewal.floor, len(history)))
 
-    def moved(span: Span) -> Span:
+    def move(span: Span) -> Span:
         return Span(bisect_left(origins, span.start), bisect_left(origins, span.stop))
 
     before: list[Piece] = []
     for piece in renewal.before:
-        span = moved(piece.span)
-        said = tuple(history[span.start : span.stop])
-        whole = all(item.action == "kept" for item in piece.items)
-        if piece.items[0].action not in LEFT_OUT and len(said) != len(piece.items):
+        span = move(piece.span)
+        messages = tuple(history[span.start : span.stop])
+        if not piece.is_left_out and len(messages) != len(piece.items):
             break
-        before.append(replace(piece, span=span, messages=said if whole else piece.messages))
-    told = tuple(replace(one, span=moved(one.span)) for one in renewal.told)
-    return replace(renewal, before=tuple(before), told=told, floor=bisect_left(origins, renewal.floor))
+        before.append(replace(piece, span=span, messages=messages if piece.is_whole else piece.messages))
+    summaries = tuple(replace(summary, span=move(summary.span)) for summary in renewal.summaries)
+    return replace(renewal, before=tuple(before), summaries=summaries, floor=bisect_left(origins, renewal.floor))
 
 
 def epoch_of(report: Report) -> Epoch:

@@ -15,11 +15,10 @@ from math import exp
 from msgspec import Struct
 from msgspec.structs import replace
 
-from loom.budget.counting import Counter
-from loom.context.gate import own_handles
-from loom.context.handles import Archive
-from loom.context.places import EVERYWHERE, Places, exchanges_of
-from loom.context.report import LEFT_OUT, Action, Item, Piece
+from loom.context.fitting import Fitting
+from loom.context.pieces import cost_of, cover, keep, leave_out, shrink
+from loom.context.places import exchanges_of
+from loom.context.report import Piece
 from loom.context.shrink import find_originals
 from loom.conversation.message import Media, Message, Opaque, Part, Text, ToolResult
 from loom.conversation.turns import Span, exchanges
@@ -32,29 +31,9 @@ LINE, LINES = 120, 60  # characters of a message in a collapse, and messages tol
 LEAST, WEIGHT, DECAY = 5, 1.0, 0.5  # of auto: units kept at least, K and lambda
 
 
-class Scene(Struct, frozen=True, kw_only=True):
-    """What a rung looks at: the history as it was, what is spared in it, and what to count and keep with."""
-
-    history: Sequence[Message]
-    spared: frozenset[int]
-    counter: Counter
-    archive: Archive
-    places: Places = EVERYWHERE
-    goal: str = ""
-    starts: Sequence[int] = ()  # which message of the whole history each of these is, where some stand for many
-
-    def at(self, index: int) -> int:
-        """Which message of the whole history this one is; behind the last, how many there are."""
-        return self.starts[index] if self.starts else index
-
-    @property
-    def length(self) -> int:
-        return self.at(len(self.history))
-
-
 View = tuple[Piece, ...]
-Rung = Callable[[View, Scene], View]
-Tell = Callable[[Sequence[Piece], Scene], str]
+Rung = Callable[[View, Fitting], View]
+Tell = Callable[[Sequence[Piece], Fitting], str]
 
 
 class Threshold(Struct, frozen=True):
@@ -81,10 +60,10 @@ class Ladder(Struct, frozen=True):
         return next((step.name for step in reversed(self.steps) if pressure > step.above), "")
 
 
-def whole(scene: Scene, start: int = 0, stop: int | None = None) -> View:
+def whole(fitting: Fitting, start: int = 0, stop: int | None = None) -> View:
     """The history as it is from a place on, a piece for each exchange; of a stretch that was not read, a marker."""
-    spans = (Span(start + span.start, start + span.stop) for span in exchanges(scene.history[start:stop]))
-    return tuple(_marked(span, scene) if scene.places.unread(span.start) else _kept(span, scene) for span in spans)
+    spans = (Span(start + span.start, start + span.stop) for span in exchanges(fitting.history[start:stop]))
+    return tuple(_mark(fitting, span) if fitting.places.unread(span.start) else keep(fitting, span, "fits") for span in spans)
 
 
 def spared(history: Sequence[Message], pins: Iterable[int]) -> frozenset[int]:
@@ -100,7 +79,7 @@ def spared(history: Sequence[Message], pins: Iterable[int]) -> frozenset[int]:
 # Rungs
 
 
-def snip(view: View, scene: Scene, limit: int = SNIP) -> View:
+def snip(view: View, fitting: Fitting, limit: int = SNIP) -> View:
     """Long texts become their first characters."""
 
     own = _handles_by_index(view)
@@ -113,12 +92,12 @@ def snip(view: View, scene: Scene, limit: int = SNIP) -> View:
             left, gone, handle = cut_before.start(), int(cut_before[1]), cut_before[2]
         else:
             text = original  # what the gate cut before is cut anew, so that the handle gives all of it back
-            left, gone, handle = len(text), 0, scene.archive.keep_part(index, path, text)
+            left, gone, handle = len(text), 0, fitting.archive.keep_part(index, path, text)
         if left <= limit:
             return text
         return f"{text[:limit]}\n[...snipped {gone + left - limit} chars] (recall {handle})"
 
-    return tuple(_rewritten(piece, scene, "snip", shorter) for piece in view)
+    return tuple(_rewritten(piece, fitting, "snip", shorter) for piece in view)
 
 
 _SNIPPED = re.compile(r"\n\[\.\.\.snipped (\d+) chars\] \(recall (~[a-z2-7]{12})\)$")
@@ -134,7 +113,7 @@ def _ends_with_one_of(text: str, handles: tuple[str, ...]) -> bool:
     return text.endswith(tuple(f"(recall {handle})" for handle in handles))
 
 
-def micro(view: View, scene: Scene) -> View:
+def micro(view: View, fitting: Fitting) -> View:
     """Results of tools that were answered already: those that came before are named, others become a preview."""
     own = _handles_by_index(view)
     seen: dict[tuple[str, str], str] = {}
@@ -145,13 +124,13 @@ def micro(view: View, scene: Scene) -> View:
         is_cached = shown.startswith(_CACHED) and _ends_with_one_of(shown, own[index])
         if not shown or any(isinstance(part, Media | Opaque) for part in result.parts) or is_cached:
             return result
-        text = _original(scene, index, number, shown)
+        text = _original(fitting, index, number, shown)
         first = seen.setdefault((result.name, text), result.call_id)
         again = first != result.call_id or result.call_id in called
         called.add(result.call_id)
         if not again and len(text) <= PREVIEW:
             return result
-        handle = scene.archive.keep_part(index, f"{number}.0", text)
+        handle = fitting.archive.keep_part(index, f"{number}.0", text)
         if again:
             made = f"[cached {result.name or 'tool'} result from {first}] (recall {handle})"
         else:
@@ -163,11 +142,11 @@ def micro(view: View, scene: Scene) -> View:
         made = []
         for index, message in _each(piece):
             parts = [
-                smaller(part, index, n) if isinstance(part, ToolResult) and index not in scene.spared else part
+                smaller(part, index, n) if isinstance(part, ToolResult) and index not in fitting.spared else part
                 for n, part in enumerate(message.parts)
             ]
             made.append(message if parts == list(message.parts) else replace(message, parts=tuple(parts)))
-        return _with(piece, made, scene, "micro")
+        return shrink(fitting, piece, made, "micro")
 
     return tuple(one(piece) for piece in view)
 
@@ -179,52 +158,54 @@ def _text_of(result: ToolResult) -> str:
     return "\n".join(part.text for part in result.parts if isinstance(part, Text))
 
 
-def _original(scene: Scene, index: int, number: int, shown: str) -> str:
+def _original(fitting: Fitting, index: int, number: int, shown: str) -> str:
     """The text of a result as it came, which an earlier rung may have cut; what is shown of it where it was not read."""
-    if scene.places.unread(index) or number >= len(scene.history[index].parts):
+    if fitting.places.unread(index) or number >= len(fitting.history[index].parts):
         return shown
-    result = scene.history[index].parts[number]
+    result = fitting.history[index].parts[number]
     return _text_of(result) if isinstance(result, ToolResult) else shown
 
 
-def collapse(view: View, scene: Scene) -> View:
+def collapse(view: View, fitting: Fitting) -> View:
     """The middle becomes one message that tells how each of its messages begins."""
-    if scene.length < FIRST + LAST + 1:
+    if fitting.length < FIRST + LAST + 1:
         return view
     middle = [
         piece
         for piece in view
-        if scene.at(piece.span.start) >= FIRST and scene.at(piece.span.stop) <= scene.length - LAST and not _is_spared(piece, scene)
+        if fitting.position(piece.span.start) >= FIRST
+        and fitting.position(piece.span.stop) <= fitting.length - LAST
+        and not _is_spared(piece, fitting)
     ]
-    return _covered(view, middle, scene, "collapse", _told)
+    return _covered(view, middle, fitting, "collapse", _told)
 
 
-def auto(view: View, scene: Scene) -> View:
+def auto(view: View, fitting: Fitting) -> View:
     """Of all exchanges the better half stays, by how they relate to the goal and how old they are."""
-    unread = map(scene.places.unread, (span.start for span in exchanges(scene.history)))
+    unread = map(fitting.places.unread, (span.start for span in exchanges(fitting.history)))
     most = max(LEAST, sum(exchanges_of(spot) if spot else 1 for spot in unread) // 2)
-    standing = [piece for piece in view if piece.items[0].action != "dropped"]
-    scores = {piece.span.start: score(piece, scene) for piece in standing}
-    must = [piece for piece in standing if _is_spared(piece, scene)]
+    standing = [piece for piece in view if piece.action != "dropped"]
+    scores = {piece.span.start: score(piece, fitting) for piece in standing}
+    must = [piece for piece in standing if _is_spared(piece, fitting)]
     others = sorted((p for p in standing if p not in must), key=lambda p: (scores[p.span.start], p.span.start), reverse=True)
     gone = others[max(most - len(must), 0) :]
-    return _covered(view, gone, scene, "auto", lambda run, scene: "")
+    return _covered(view, gone, fitting, "auto", lambda run, fitting: "")
 
 
-def reactive(view: View, scene: Scene) -> View:
+def reactive(view: View, fitting: Fitting) -> View:
     """After a provider's overflow: the better half, and of that only beginnings."""
-    return snip(auto(view, scene), scene, REACTIVE_SNIP)
+    return snip(auto(view, fitting), fitting, REACTIVE_SNIP)
 
 
 RUNGS: dict[str, Rung] = {"snip": snip, "micro": micro, "collapse": collapse, "auto": auto, "reactive": reactive}
 
 
-def score(piece: Piece, scene: Scene) -> float:
+def score(piece: Piece, fitting: Fitting) -> float:
     """K · rel · e^(−λ · age): how many of the goal's words an exchange says, and how far back it stands."""
-    goal = words(scene.goal)
+    goal = words(fitting.goal)
     found = {word for message in piece.messages for word in words(_says(message))}
     relevance = len(goal & found) / len(goal) if goal else 0.5
-    age = (scene.length - scene.at(piece.span.start)) / scene.length
+    age = (fitting.length - fitting.position(piece.span.start)) / fitting.length
     return round(WEIGHT * relevance * exp(-DECAY * age), 9)
 
 
@@ -248,24 +229,24 @@ _UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\u
 
 def _each(piece: Piece) -> Iterable[tuple[int, Message]]:
     """The messages of a piece that stand for themselves, with their places; of what was covered, none."""
-    if piece.items[0].action in ("kept", "shrunk"):
+    if not piece.is_left_out:
         yield from zip(range(piece.span.start, piece.span.stop), piece.messages, strict=True)
 
 
-def _is_spared(piece: Piece, scene: Scene) -> bool:
-    return any(index in scene.spared for index in range(piece.span.start, piece.span.stop))
+def _is_spared(piece: Piece, fitting: Fitting) -> bool:
+    return any(index in fitting.spared for index in range(piece.span.start, piece.span.stop))
 
 
-def _rewritten(piece: Piece, scene: Scene, rule: str, shorter: Callable[[str, str, int, str], str]) -> Piece:
+def _rewritten(piece: Piece, fitting: Fitting, rule: str, shorter: Callable[[str, str, int, str], str]) -> Piece:
     """The piece with its texts made shorter, each from what is shown of it and from the text as it came."""
     made = []
     for index, message in _each(piece):
-        if index in scene.spared:
+        if index in fitting.spared:
             made.append(message)
             continue
         originals = message.parts
-        if not scene.places.unread(index):
-            originals = find_originals(scene.history[index], message)
+        if not fitting.places.unread(index):
+            originals = find_originals(fitting.history[index], message)
         parts: list[Part] = []
         for n, (part, original) in enumerate(zip(message.parts, originals, strict=True)):
             match part, original:
@@ -282,91 +263,55 @@ def _rewritten(piece: Piece, scene: Scene, rule: str, shorter: Callable[[str, st
                 case _:
                     parts.append(part)
         made.append(message if tuple(parts) == message.parts else replace(message, parts=tuple(parts)))
-    return _with(piece, made, scene, rule)
+    return shrink(fitting, piece, made, rule)
 
 
-def _with(piece: Piece, made: list[Message], scene: Scene, rule: str) -> Piece:
-    """The piece with other messages, each no larger than it was."""
-    if not made:
-        return piece
-    messages, items = list(piece.messages), list(piece.items)
-    for n, message in enumerate(made):
-        before, after = items[n].after, scene.counter.count_message(message)
-        if message != messages[n] and after < before:
-            fresh = own_handles(scene.archive, piece.span.start + n, message)
-            handles = tuple(sorted({*items[n].handles, *fresh}))
-            messages[n] = message
-            items[n] = replace(items[n], action="shrunk", rule=rule, after=after, handles=handles)
-    return replace(piece, messages=tuple(messages), items=tuple(items))
+def _mark(fitting: Fitting, span: Span) -> Piece:
+    """A marker for a stretch that was not read, whatever it takes."""
+    return leave_out(fitting, span, "not read", sum(spot.tokens for spot in fitting.places.spots[span.start : span.stop]))
 
 
-def _kept(span: Span, scene: Scene) -> Piece:
-    messages = tuple(scene.history[span.start : span.stop])
-    items = []
-    for index, message in zip(range(span.start, span.stop), messages, strict=True):
-        cost = scene.counter.count_message(message)
-        items.append(Item(scene.places.label(Span(index, index + 1)), "history", "kept", "fits", cost, cost))
-    return Piece(span, messages, tuple(items))
-
-
-def _marked(span: Span, scene: Scene) -> Piece:
-    """What stands for a stretch that was not read: a marker, whatever it takes."""
-    before = sum(spot.tokens for spot in scene.places.spots[span.start : span.stop])
-    return _stands_for(span, scene, "not read", "", before)
-
-
-def _covered(view: View, gone: Sequence[Piece], scene: Scene, rule: str, tell: Tell) -> View:
+def _covered(view: View, gone: Sequence[Piece], fitting: Fitting, rule: str, tell: Tell) -> View:
     """The view with each run of these pieces, and of what was covered beside them, as one message with a handle."""
     away = {piece.span.start for piece in gone}
     made: list[Piece] = []
     run: list[Piece] = []
     for piece in (*view, None):
-        if piece is not None and (piece.span.start in away or (run and piece.items[0].action in ("dropped", "covered"))):
+        if piece is not None and (piece.span.start in away or (run and piece.is_left_out)):
             run.append(piece)
             continue
         if run:
-            made += _one(run, scene, rule, tell)
+            made += _one(run, fitting, rule, tell)
             run = []
         if piece is not None:
             made.append(piece)
     return tuple(made)
 
 
-def _one(run: list[Piece], scene: Scene, rule: str, tell: Tell) -> list[Piece]:
+def _one(run: list[Piece], fitting: Fitting, rule: str, tell: Tell) -> list[Piece]:
     span = Span(run[0].span.start, run[-1].span.stop)
-    if len(run) == 1 and run[0].items[0].action in ("dropped", "covered"):
+    if len(run) == 1 and run[0].is_left_out:
         return run
-    before = sum(item.before for piece in run for item in piece.items)
-    made = _stands_for(span, scene, rule, tell(run, scene), before)
+    before = sum(piece.tokens_before for piece in run)
+    made, text = leave_out(fitting, span, rule, before), tell(run, fitting)
+    if text:
+        made = cover(fitting, made, f"[{text}] (recall {made.items[0].handles[0]})")
     # A marker that is larger than what it stands for helps nobody.
-    return [made] if made.items[0].after < sum(item.after for piece in run for item in piece.items) else run
+    return [made] if made.tokens < cost_of(run) else run
 
 
-def _stands_for(span: Span, scene: Scene, rule: str, text: str, before: int) -> Piece:
-    """One message for a stretch of the history: what is told of it, or that it was left out, and its handle."""
-    handle = scene.archive.keep_span(span.start, tuple(scene.history[span.start : span.stop]))
-    count = sum(map(scene.places.count, range(span.start, span.stop)))
-    action: Action = "covered" if text else "dropped"
-    noun = "message" if count == 1 else "messages"
-    marker = f"[{text}] (recall {handle})" if text else f"[{count:,} {noun} left out here; recall {handle}]"
-    message, at = Message("user", (Text(marker),)), scene.places.span(span)
-    after = scene.counter.count_message(message)
-    item = Item(f"messages[{at.start}:{at.stop}]", "history", action, rule, before, after, (handle,))
-    return Piece(span, (message,), (item,))
-
-
-def _told(run: Sequence[Piece], scene: Scene) -> str:
+def _told(run: Sequence[Piece], fitting: Fitting) -> str:
     """How each message of some pieces begins; of very many, those at their ends. What was told of before is told in its words."""
-    goal = f" (goal: {_begins(scene.goal)})" if scene.goal else ""
+    goal = f" (goal: {_begins(fitting.goal)})" if fitting.goal else ""
     lines: list[str] = []
     count = 0
     for piece in run:
-        messages = sum(map(scene.places.count, range(piece.span.start, piece.span.stop)))
+        messages = fitting.count(piece.span)
         count += messages
-        if piece.items[0].action in LEFT_OUT:
+        if piece.is_left_out:
             lines += _told_before(piece, goal) or [f"… {messages} more …"]
         else:
-            said = scene.history[piece.span.start : piece.span.stop]
+            said = fitting.history[piece.span.start : piece.span.stop]
             lines += [f"[{message.role}] {_begins(_says(message))}" for message in said]
     if len(lines) > 2 * LINES:
         more = sum(int(found[1]) if (found := _MORE.fullmatch(line)) else 1 for line in lines[LINES:-LINES])

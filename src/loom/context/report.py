@@ -44,6 +44,29 @@ class Piece(Struct, frozen=True):
     messages: tuple[Message, ...]
     items: tuple[Item, ...]
 
+    @property
+    def action(self) -> Action:
+        """What was done to it; where it is a message or more that are in the request, to the first of them."""
+        return self.items[0].action
+
+    @property
+    def is_left_out(self) -> bool:
+        """Whether the request has a marker or a cover in its place."""
+        return self.action in LEFT_OUT
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of it is in the request as it was said."""
+        return all(item.action == "kept" for item in self.items)
+
+    @property
+    def tokens(self) -> int:
+        return sum(item.after for item in self.items)
+
+    @property
+    def tokens_before(self) -> int:
+        return sum(item.before for item in self.items)
+
 
 class Returns:
     """The windows at which what was cut in an epoch that goes on would stand whole again, by place.
@@ -71,6 +94,7 @@ class Continuation(Struct, frozen=True, kw_only=True):
     given_up: tuple[int, ...]  # sections for which there was no room
     widened: dict[str, int]  # zones of the system text that have some of what was free when the epoch began
     own_room: int | None  # what may still come in before history gives way, by the policy's own counter
+    section_items: tuple[Item, ...] = ()
     returns: Returns | None = None
 
 

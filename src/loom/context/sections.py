@@ -26,6 +26,9 @@ MIN_WIDENED = 200  # tokens; for less a section that stays cut is not shown anew
 OTHER_ZONE = 2048  # what a zone may take that neither the seed nor the policy names
 
 
+ZONE_RULE = "its zone"  # the rule of a section that is as large as its zone lets it be
+
+
 class Section(CheckedStruct, frozen=True):
     """One piece of context ready to place: the zone it belongs to, its text, where it came from, and how much it matters.
 
@@ -120,7 +123,7 @@ def _find_cut(sections: Sequence[Section], items: Sequence[Item], zones: Collect
     found: dict[str, _Cut] = {}
     cut: set[str] = set()
     for section, item in zip(sections, items, strict=True):
-        if item.rule != "its zone" or section.zone not in zones:
+        if item.rule != ZONE_RULE or section.zone not in zones:
             continue
         about = found.setdefault(section.zone, _Cut(section.zone, [], 0, 0.0))
         about.texts.append(section.text)
@@ -194,66 +197,100 @@ def _needed_by_zone(budget: Budget, sections: Sequence[Section], counter: Counte
     return made
 
 
-def place(
-    sections: list[Section],
-    conversation: Conversation,
-    chosen: Policy,
-    budget: Budget,
-    counter: Counter,
-    archive: Archive,
-    sizes: Mapping[str, int],
-    given_up: Collection[int] = (),
-) -> tuple[tuple[Message, ...], tuple[Message, ...], list[Item], dict[str, int]]:
-    """System text with its sections, the tail, an item for each section, and what each zone needs. Some may have been given up.
+class Shelves(Struct, frozen=True, kw_only=True):
+    """Where sections are put: the zones of a budget, how they are counted, and what keeps what does not fit.
 
     `sizes` are those of zones, before any is scaled to the window.
     """
-    by_zone: dict[str, list[str]] = {}
-    items: list[Item] = []
+
+    policy: Policy
+    budget: Budget
+    counter: Counter
+    archive: Archive
+    sizes: Mapping[str, int]
+
+
+class Placed(Struct, frozen=True):
+    """System text with its sections, the tail, an item for each section, and what each zone needs."""
+
+    system: tuple[Message, ...]
+    tail: tuple[Message, ...]
+    items: list[Item]
+    needs: dict[str, int]
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        return (*self.system, *self.tail)
+
+
+def place(sections: Sequence[Section], conversation: Conversation, shelves: Shelves, given_up: Collection[int] = ()) -> Placed:
+    """Put each section in its zone: whole, shrunk, or not at all. Some may have been given up."""
+    counter = shelves.counter
     needs = {
         "system_prompt": sum(map(counter.count_message, conversation.system)),
         # The schema of an answer and the like stand with the tools: both tell the model what shape its words must have.
         "tool_definitions": counter.count_tools(conversation.tools) + counter.count_settings(conversation.settings),
     }
-    wanted = dict.fromkeys(("decision_context", "repo_map"), 0)
-    for n, section in enumerate(sections):
-        if n in given_up:
-            continue
-        wanted[section.zone] = wanted.get(section.zone, 0) + counter.count_text(section.text) + FRAME
-    # What one zone does not need another may have: decisions that are few leave room to the map.
-    zones = {zone.name: zone.tokens for zone in flow(budget, needs | wanted).zones}
-    # What is protected has the size that it was given, also in a window in which others are scaled.
-    zones |= {zone: max(size, zones.get(zone, 0)) for zone, size in sizes.items() if partition_of(zone) in ("system", "working")}
+    zones = _size_zones(sections, shelves, needs, given_up)
+    texts: dict[str, list[str]] = {}
     used: dict[str, int] = {}
+    items: list[Item] = []
     for n, section in enumerate(sections):
-        before = counter.count_text(section.text)
         cap = max(zones.get(section.zone, OTHER_ZONE) - used.get(section.zone, 0) - FRAME, 0)
-        if not section.text.strip():
-            items.append(Item(f"sections[{n}]", section.zone, "dropped", "empty", before, 0))
-            continue
-        if n in given_up:
-            handle = archive.keep_text(f"section {n}", section.text)
-            items.append(Item(f"sections[{n}]", section.zone, "dropped", "no room beside history", before, 0, (handle,)))
-            continue
-        if before <= cap:
-            action, text, handles = "kept", section.text, tuple[str, ...]()
-        else:
-            handle = archive.keep_text(f"section {n}", section.text)
-            text, handles = shrink_text(section.text, cap, counter.count_text, handle), (handle,)
-            action = "shrunk" if counter.count_text(text) <= cap else "dropped"
-        after = counter.count_text(text) + FRAME if action != "dropped" else 0
-        items.append(Item(f"sections[{n}]", section.zone, action, "its zone", before, after, handles))  # type: ignore[arg-type]
-        if action != "dropped":
-            by_zone.setdefault(section.zone, []).append(text)
-            used[section.zone] = used.get(section.zone, 0) + after
-    ordered = [text for zone in chosen.system for text in by_zone.pop(zone, ())]
-    last = [text for zone in (*chosen.tail, *TAIL) for text in by_zone.pop(zone, ())]
-    stable = [text for texts in by_zone.values() for text in texts]
-    placed = _system(conversation.system, [*ordered, *stable], chosen.separator)
-    tail = (Message("user", (Text(chosen.separator.join(last)),)),) if last else ()
+        item, text = _put(n, section, shelves, cap, n in given_up)
+        items.append(item)
+        if text:
+            texts.setdefault(section.zone, []).append(text)
+            used[section.zone] = used.get(section.zone, 0) + item.after
+    system, tail = _join_zones(texts, conversation, shelves.policy)
     for zone, tokens in used.items():
         needs[zone] = needs.get(zone, 0) + tokens
-    return placed, tail, items, needs
+    return Placed(system, tail, items, needs)
+
+
+def _size_zones(
+    sections: Sequence[Section], shelves: Shelves, needs: Mapping[str, int], given_up: Collection[int]
+) -> dict[str, int]:
+    """The tokens of each zone. What one zone does not need another may have: decisions that are few leave room to the map."""
+    wanted = dict.fromkeys(("decision_context", "repo_map"), 0)
+    for n, section in enumerate(sections):
+        if n not in given_up:
+            wanted[section.zone] = wanted.get(section.zone, 0) + shelves.counter.count_text(section.text) + FRAME
+    zones = {zone.name: zone.tokens for zone in flow(shelves.budget, {**needs, **wanted}).zones}
+    # What is protected has the size that it was given, also in a window in which others are scaled.
+    for zone, size in shelves.sizes.items():
+        if partition_of(zone) in ("system", "working"):
+            zones[zone] = max(size, zones.get(zone, 0))
+    return zones
+
+
+def _put(n: int, section: Section, shelves: Shelves, cap: int, is_given_up: bool) -> tuple[Item, str]:
+    """The item of a section that may take so many tokens, and what is shown of it."""
+    count = shelves.counter.count_text
+    place, before = f"sections[{n}]", count(section.text)
+    if not section.text.strip():
+        return Item(place, section.zone, "dropped", "empty", before, 0), ""
+    if not is_given_up and before <= cap:
+        return Item(place, section.zone, "kept", ZONE_RULE, before, before + FRAME), section.text
+    handles = (shelves.archive.keep_text(f"section {n}", section.text),)
+    if is_given_up:
+        return Item(place, section.zone, "dropped", "no room beside history", before, 0, handles), ""
+    text = shrink_text(section.text, cap, count, handles[0])
+    if count(text) > cap:
+        return Item(place, section.zone, "dropped", ZONE_RULE, before, 0, handles), ""
+    return Item(place, section.zone, "shrunk", ZONE_RULE, before, count(text) + FRAME, handles), text
+
+
+def _join_zones(
+    texts: dict[str, list[str]], conversation: Conversation, policy: Policy
+) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+    """The system text with the sections that belong to it, and the tail."""
+    ordered = [text for zone in policy.system for text in texts.pop(zone, ())]
+    last = [text for zone in (*policy.tail, *TAIL) for text in texts.pop(zone, ())]
+    others = [text for zone in texts.values() for text in zone]
+    system = _system(conversation.system, [*ordered, *others], policy.separator)
+    tail = (Message("user", (Text(policy.separator.join(last)),)),) if last else ()
+    return system, tail
 
 
 def unscale(budget: Budget, sizes: Mapping[str, int]) -> Budget:

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from loom.context.weave import gather
+from loom.context.gather import gather
 from loom.conversation.message import Conversation, Message, Tool
 from loom.conversation.names import flatten
 from loom.dialects.given import parse_given

@@ -20,7 +20,7 @@ from loom.budget.models import model as find_model
 from loom.context.policy import Policy
 from loom.context.policy import policy as find_policy
 from loom.context.report import Report
-from loom.context.weave import Context
+from loom.context.request import Context
 from loom.conversation.message import Conversation, Media, Message, ToolResult
 from loom.dialects.openai import render_messages
 from loom.engine.loom import Loom

@@ -12,13 +12,14 @@ from msgspec.structs import replace
 
 from loom.budget.counting import gate_counter
 from loom.budget.models import Overrides
+from loom.context.budgeting import budget_for
 from loom.context.options import Options, check_options
 from loom.context.policy import Policy, policies
 from loom.context.policy import policy as find_policy
 from loom.context.renewal import Handoff, open_calls
 from loom.context.report import Report
+from loom.context.request import Context
 from loom.context.sections import Section
-from loom.context.weave import Context, budget_for
 from loom.context.working import EMPTY, Working, measured
 from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json

@@ -5,11 +5,10 @@ from typing import Literal
 
 from msgspec import Struct
 
-from loom.budget.counting import gate_counter
+from loom.budget.counting import gate_counter, seed_counter
+from loom.context.budgeting import budget_for
 from loom.context.options import Options
-from loom.context.select import seed_counter
 from loom.context.summaries import Limits, due
-from loom.context.weave import budget_for
 from loom.conversation.message import Message, Text, ToolResult
 from loom.engine.reading import ReadingStyle, head_of, message_of
 from loom.engine.summarize import Ask

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from loom.budget.models import Overrides
 from loom.context.policy import Policy
 from loom.context.policy import policy as find_policy
+from loom.context.request import Context
 from loom.context.sections import Section
-from loom.context.weave import Context
 from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json
 from loom.conversation.checked import check_flag, check_number, check_text, checks_arguments, choose

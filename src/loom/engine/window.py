@@ -9,11 +9,13 @@ from loom.budget.counting import Counter
 from loom.budget.models import model_limit
 from loom.budget.profiles import SEEDS
 from loom.budget.zones import DEFAULTS, Budget, allocate_budget
+from loom.context.gather import gather
 from loom.context.options import check_options
 from loom.context.policy import policy as find_policy
+from loom.context.request import Context
 from loom.context.sections import Section
 from loom.context.summaries import summarize_old_messages
-from loom.context.weave import Context, build, gather
+from loom.context.weave import build
 from loom.conversation.message import Conversation, Message, Text
 from loom.engine.sources import draw_single_map
 

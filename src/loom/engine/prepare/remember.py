@@ -8,12 +8,12 @@ from msgspec.structs import replace
 from loom.budget.calibration import Calibration
 from loom.budget.profiles import Exact, profile_for
 from loom.context.epochs import epoch_of, hash_of
-from loom.context.gate import costs_of
+from loom.context.fitting import costs_of
 from loom.context.handles import Cut, PathArchive
 from loom.context.options import Options
 from loom.context.places import Stretch, answers_of, exchanges_of
 from loom.context.report import LEFT_OUT, Continuation
-from loom.context.weave import Context
+from loom.context.request import Context
 from loom.conversation.handles import texts_of
 from loom.conversation.turns import exchanges
 from loom.engine.prepare.standing import counters

@@ -6,17 +6,18 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from loom.context.budgeting import budget_for
 from loom.context.epochs import EpochEnds, Renewal
 from loom.context.options import Options
 from loom.context.places import EVERYWHERE
 from loom.context.renewal import Handoff
 from loom.context.report import Item
-from loom.context.weave import Context, budget_for, build, go_on
+from loom.context.request import Context
+from loom.context.weave import build, go_on
 from loom.conversation.message import Conversation
 from loom.engine.prepare.overflow import find_newer_half, note_overflow
 from loom.engine.prepare.remember import Prepared, ratio_of, remember
 from loom.engine.prepare.standing import (
-    EVERYTHING,
     counters,
     first_after,
     is_too_much,
@@ -214,9 +215,9 @@ def _detach(asked: Asked, overlay: Overlay) -> Overlay:
 
 def _why_it_ends(asked: Asked, found: _Findings) -> EpochEnds | None:
     if asked.renewing:
-        return EpochEnds(asked.renewing, EVERYTHING)
+        return EpochEnds(asked.renewing)
     if asked.overflowed:
-        return EpochEnds("the provider refused the last request as too long", EVERYTHING)
+        return EpochEnds("the provider refused the last request as too long")
     if found.view is None:
         return None
     return _why_told_otherwise(asked, found, found.view) or _why_read_otherwise(found, found.view)
@@ -226,11 +227,11 @@ def _why_told_otherwise(asked: Asked, found: _Findings, view: View) -> EpochEnds
     """That summaries or the map in the system text are others."""
     written = written_by_person(found.summaries)
     if written and view.given != written:
-        return EpochEnds("a summary was written", EVERYTHING)
+        return EpochEnds("a summary was written")
     if found.options.policy.summary_replaces and view.summaries != names_of(found.summaries):
-        return EpochEnds("there is another summary", EVERYTHING)
+        return EpochEnds("there is another summary")
     if view.map and asked.project and view.map.project != asked.project.root:
-        return EpochEnds("another project is mapped", EVERYTHING)
+        return EpochEnds("another project is mapped")
     return None
 
 
@@ -241,13 +242,13 @@ def _why_read_otherwise(found: _Findings, view: View) -> EpochEnds | None:
     if view.shape != found.shape:
         return EpochEnds("what is excluded, included, edited or made from elsewhere changed", 0)
     if len(path) <= view.ranges[-1][0]:
-        return EpochEnds("the path now ends before what the last request showed", EVERYTHING)
+        return EpochEnds("the path now ends before what the last request showed")
     ranges = _grown_ranges(view, path)
     if not all(any(start <= pin.depth < stop for start, stop in ranges) for pin in found.pins):
-        return EpochEnds("a pin changed", EVERYTHING)
+        return EpochEnds("a pin changed")
     if is_too_much(view, path, found.usable):
         come = path.end.total - view.total
-        return EpochEnds(f"about {come:,} tokens have come since, too many to append", EVERYTHING)
+        return EpochEnds(f"about {come:,} tokens have come since, too many to append")
     return None
 
 
@@ -268,10 +269,9 @@ def _go_on(asked: Asked, found: _Findings, view: View, reading: Reading) -> tupl
     full = gather(replace(found.asking, options=options, summary=view.told, map=view.map), EPOCH_SOURCES)
     assembled = assemble(asked.style, reading, found.overlay, view.as_of, options.policy.merge)
     said, pins = replace(found.head, messages=assembled.messages), place_pins(found.pins, assembled)
-    try:
-        context = go_on(said, full, pins, view.epoch, assembled.places, asked.fetch)
-    except EpochEnds as ends:
-        return ends
+    context = go_on(said, full, pins, view.epoch, assembled.places, asked.fetch)
+    if isinstance(context, EpochEnds):
+        return context
     if view.undone:
         context = replace(context, report=replace(context.report, epoch_reason=UNDONE))
         view = replace(view, undone=False, session=0)
@@ -342,9 +342,9 @@ def _begin(asked: Asked, found: _Findings, beginning: _Beginning, ends: EpochEnd
     told = _tell_summaries(asked, found, options, assembled)
     begins = Renewal(
         beginning.number,
-        str(ends) if ends else found.reason,
+        ends.reason if ends else found.reason,
         before=place_pieces(standing_pieces(found.view, options, found.shape, ends), assembled),
-        told=() if options.policy.summary == "system" else place_summaries(told.summaries, assembled, options.policy),
+        summaries=() if options.policy.summary == "system" else place_summaries(told.summaries, assembled, options.policy),
         floor=told.floor,
         early=ends is not None and ends.early,
         renew=bool(asked.renewing),

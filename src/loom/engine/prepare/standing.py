@@ -6,11 +6,10 @@ from math import ceil
 
 from msgspec.structs import replace
 
-from loom.budget.counting import Counter, gate_counter, text_counter
+from loom.budget.counting import Counter, gate_counter, seed_counter, text_counter
 from loom.context.epochs import EpochEnds
 from loom.context.options import Options
 from loom.context.report import LEFT_OUT, Piece
-from loom.context.select import seed_counter
 from loom.conversation.turns import Span
 from loom.engine.reading import Assembled, Known
 from loom.engine.views import View
@@ -65,7 +64,7 @@ def standing_pieces(view: View | None, options: Options, shape: str, ends: Epoch
     if view is None or ends is None or view.shape != shape or view.epoch.policy != options.policy.name:
         return []
     placed = zip(view.epoch.pieces, view.positions, strict=False)
-    return [(piece, *place) for piece, place in placed if piece.span.stop <= ends.solid]
+    return [(piece, *place) for piece, place in placed if ends.holds(piece)]
 
 
 def place_pieces(standing: Sequence[Standing], assembled: Assembled) -> tuple[Piece, ...]:

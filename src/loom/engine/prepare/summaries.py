@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from loom.context.policy import Policy
-from loom.context.told import Told
-from loom.context.weave import Context
+from loom.context.request import Context
+from loom.context.summary_cover import SummarySpan
 from loom.conversation.turns import Span
 from loom.engine.prepare.standing import PathIndex, first_after
 from loom.engine.reading import Assembled
@@ -23,12 +23,12 @@ def written_by_person(summaries: Sequence[Summary]) -> str:
     return next((summary.name for summary in reversed(summaries) if summary.by == BY_PERSON), "")
 
 
-def place_summaries(summaries: Sequence[Summary], assembled: Assembled, policy: Policy) -> tuple[Told, ...]:
+def place_summaries(summaries: Sequence[Summary], assembled: Assembled, policy: Policy) -> tuple[SummarySpan, ...]:
     """Summaries by their places in what was read now. If one has no place of its own, none is told: lines cover the gap."""
     if policy.summary == "message":  # one message tells all of it, before whatever is left out first
         return tuple(_tell(0, first_after(assembled, summary.stop), summary) for summary in summaries)
     index = PathIndex(assembled)
-    made: list[Told] = []
+    made: list[SummarySpan] = []
     for summary in summaries:
         first, last = index.at(summary.start), index.at(summary.stop)
         if first is None or last is None:
@@ -37,8 +37,8 @@ def place_summaries(summaries: Sequence[Summary], assembled: Assembled, policy: 
     return tuple(made)
 
 
-def _tell(start: int, stop: int, summary: Summary) -> Told:
-    return Told(Span(start, stop), summary.text, summary.by)
+def _tell(start: int, stop: int, summary: Summary) -> SummarySpan:
+    return SummarySpan(Span(start, stop), summary.text, summary.by)
 
 
 def shown_summaries(summaries: Sequence[Summary], context: Context) -> tuple[str, ...]:

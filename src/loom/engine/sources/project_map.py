@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from loom.budget.counting import gate_counter
+from loom.context.budgeting import budget_for
 from loom.context.options import Options
 from loom.context.report import Report
 from loom.context.sections import FRAME, MAP_ORIGIN, Section
-from loom.context.weave import budget_for
 from loom.conversation.message import Conversation
 from loom.engine.sources.asking import Asking, Gathered
 from loom.engine.views import Mapped

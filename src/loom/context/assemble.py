@@ -1,0 +1,527 @@
+"""From values that were checked to one request, in one pass.
+
+repair → budget → place sections → select history → assemble the request → report
+"""
+
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from loom.budget.counting import STAND_IN, Counter, gate_counter, seed_counter, text_counter
+from loom.budget.models import model as find_model
+from loom.budget.models import wire_name
+from loom.budget.profiles import Exact, profile_for
+from loom.budget.zones import Budget, flow
+from loom.context.budgeting import budget_for, count_set_aside, find_formula, limit_answer
+from loom.context.epochs import Epoch, EpochEnds, Renewal, Selected, place_after_repair
+from loom.context.fitting import Fitting
+from loom.context.handles import Archive, PathArchive
+from loom.context.options import Options
+from loom.context.outlook import Outlook, Prices, prices_of
+from loom.context.pieces import Fitted
+from loom.context.places import EVERYWHERE, Places
+from loom.context.report import CUT, Continuation, Item, Piece, Report
+from loom.context.request import Context
+from loom.context.sections import (
+    OTHER_ZONE,
+    TAIL,
+    Placed,
+    Shelves,
+    has_no_map,
+    note_unused_zones,
+    place,
+    unscale,
+    widen,
+    widen_whole,
+)
+from loom.context.select import select
+from loom.context.whole_turns import own_tokens
+from loom.conversation.canonical import to_json
+from loom.conversation.handles import to_lines
+from loom.conversation.message import Conversation, Message, Text, Tool
+from loom.conversation.turns import Span, in_flight
+from loom.dialects.blocks import note_unknown_blocks
+from loom.dialects.mender import Change
+from loom.dialects.repair import RepairedConversation, repair
+from loom.dialects.settings_repair import mend_settings
+from loom.errors import CannotFit
+
+
+class Material(Struct, frozen=True, kw_only=True):
+    """What a request is made from. `places` tells where messages of a stored history are; `fetch` brings back what was left out."""
+
+    given: Conversation
+    options: Options
+    pins: Sequence[int] = ()
+    places: Places = EVERYWHERE
+    fetch: Callable[[str], str] | None = None
+
+    @property
+    def model(self) -> str | None:
+        return self.options.model or self.given.model or None
+
+
+class _History(Struct, frozen=True, kw_only=True):
+    """The conversation as repair left it, what repair changed, and where pins and messages are now."""
+
+    conversation: Conversation
+    changes: Sequence[Change]
+    ids: dict[str, str]
+    origins: Sequence[int]
+    pins: tuple[int, ...]
+    places: Places
+
+
+class _Limits(Struct, frozen=True, kw_only=True):
+    """How the window is divided and counted."""
+
+    budget: Budget
+    counter: Counter
+    is_exact: bool  # the model's own tokenizer counts
+    margin: float
+    usable: int
+    reserve: int  # at a larger window
+
+    @property
+    def margin_tokens(self) -> int:
+        return self.budget.usable - self.usable
+
+
+class _Head(Struct, frozen=True, kw_only=True):
+    """What stands next to the history: system text with sections, tools, settings and the tail."""
+
+    placed: Placed
+    tail: tuple[Message, ...]  # with the text that is not committed yet
+    full: tuple[Message, ...]  # the same messages at a window where no section is cut
+    budget: Budget  # with zones as large as they became
+    measured: Budget
+    tools: int
+    settings: int
+    tokens: int
+    hash: str
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        return (*self.placed.system, *self.tail)
+
+
+class _Parts(Struct, frozen=True, kw_only=True):
+    """All that a finished request and its report are put together from."""
+
+    material: Material
+    history: _History
+    limits: _Limits
+    head: _Head
+    fitting: Fitting
+    selected: Selected
+    given_up: Sequence[int]
+
+    @property
+    def tokens(self) -> int:
+        return self.head.tokens + self.selected.fitted.tokens
+
+
+def make_request(material: Material, previous: Epoch | Renewal | None, given_up: Sequence[int]) -> Context | EpochEnds:
+    """One request, without the sections that were given up; or why the last epoch does not go on."""
+    history = _repair(material)
+    limits = _set_limits(material)
+    archive = _open_archive(material, history, previous)
+    head = _place_head(material, history, limits, archive, given_up)
+    fitting = _make_fitting(material, history, limits, archive, head)
+    if previous is not None:
+        fitting = replace(fitting, prices=_find_prices(material))
+    if isinstance(previous, Renewal):
+        previous = place_after_repair(previous, history.origins, history.conversation.messages)
+    selected = _select_history(fitting, previous)
+    if isinstance(selected, EpochEnds):
+        return selected
+    parts = _Parts(
+        material=material,
+        history=history,
+        limits=limits,
+        head=head,
+        fitting=fitting,
+        selected=selected,
+        given_up=given_up,
+    )
+    request, changed = _assemble(parts)
+    return Context(
+        request,
+        _report(parts, [*_note_budget(parts), *changed, *_note_request(parts, request)]),
+        _continuation(parts),
+        len(head.tail),
+        material.options.document,
+        bool(material.options.answer or material.given.max_output),
+    )
+
+
+# Repair
+
+
+def _repair(material: Material) -> _History:
+    """Mend what a wire would refuse; pins and places move with it."""
+    given, options, places = material.given, material.options, material.places
+    # A text without roles has nothing to mend, and white space belongs to it.
+    repaired = RepairedConversation(given, (), {}, range(len(given.messages)))
+    if not options.document:
+        repaired = repair(given, options.caches.seen)
+    if not repaired.conversation.messages and not options.ending and not options.bare:
+        raise CannotFit("there is nothing to send: no message is left; give at least one with words, media or a call")
+    # Repair may have moved what is pinned; what it dropped cannot be pinned.
+    wanted = set(material.pins)
+    pins = tuple(n for n, origin in enumerate(repaired.origins) if origin in wanted) if wanted else ()
+    return _History(
+        conversation=repaired.conversation,
+        changes=[_place_change(change, places) for change in repaired.changes],
+        ids=repaired.ids,
+        origins=repaired.origins,
+        pins=pins,
+        places=places.moved(repaired.origins),
+    )
+
+
+def _place_change(change: Change, places: Places) -> Change:
+    """Repair counts what was read; a report counts the whole path."""
+    if change.message < 0:
+        return change
+    return replace(change, message=places.span(Span(change.message, change.message + 1)).start)
+
+
+# Budget
+
+
+def _set_limits(material: Material) -> _Limits:
+    options, model = material.options, material.model
+    count = text_counter if options.document else gate_counter
+    is_exact = isinstance(profile_for(model).text, Exact)
+    margin = 0.0 if is_exact else options.policy.margin
+    budget = budget_for(options, material.given)
+    reserve = budget.reserved_output
+    if options.reserve_output is None:  # a larger window has the usual reserve, which a small one cannot spare
+        reserve = max(reserve, options.policy.reserve)
+    return _Limits(
+        budget=budget,
+        counter=count(model, options.ratio),
+        is_exact=is_exact,
+        margin=margin,
+        usable=int(budget.usable * (1 - margin)),
+        reserve=reserve,
+    )
+
+
+def _open_archive(material: Material, history: _History, previous: Epoch | Renewal | None) -> Archive:
+    options = material.options
+    if material.fetch:
+        return PathArchive(history.places, material.fetch, options.digests, options.taken)
+    return Archive(before=previous.archive if isinstance(previous, Epoch) else None)
+
+
+# Sections
+
+
+def _place_head(material: Material, history: _History, limits: _Limits, archive: Archive, given_up: Sequence[int]) -> _Head:
+    """What stands next to the history. It is counted as it was built: joined sections are not the sum of their parts."""
+    options, counter, conversation = material.options, limits.counter, history.conversation
+    sizes = {**options.policy.zones, **options.zones}
+    budget = _widen_zones(limits, options)
+    shelves = Shelves(policy=options.policy, budget=budget, counter=counter, archive=archive, sizes=sizes)
+    placed = place(options.sections, conversation, shelves, given_up)
+    unfed = {zone.name: 0 for zone in budget.zones if zone.name not in ("history", "reserved_output")}
+    ending = (Message("user", (Text(options.ending),)),) if options.ending else ()
+    tools, settings = counter.count_tools(conversation.tools), counter.count_settings(conversation.settings)
+    full = placed
+    if any(item.action != "kept" for item in placed.items):
+        full = place(options.sections, conversation, replace(shelves, budget=unscale(limits.budget, sizes)))
+    head = _Head(
+        placed=placed,
+        tail=(*ending, *placed.tail),
+        full=(*full.system, *ending, *full.tail),
+        budget=budget,
+        measured=flow(budget, unfed | placed.needs),
+        tools=tools,
+        settings=settings,
+        tokens=sum(map(counter.count_message, (*placed.system, *ending, *placed.tail))) + tools + settings,
+        hash=_hash_head(material, placed.system, conversation.tools),
+    )
+    head = replace(head, tokens=head.tokens + _count_frames(material, limits, placed))
+    _check_room(material, history, limits, head)
+    return head
+
+
+def _widen_zones(limits: _Limits, options: Options) -> Budget:
+    """The budget with zones as large as they became."""
+    if options.policy.strategy == "stop_at_limit":
+        return widen_whole(limits.budget, options.sections, limits.counter)
+    return widen(limits.budget, options.widened, options.policy)
+
+
+def _count_frames(material: Material, limits: _Limits, placed: Placed) -> int:
+    """What a list of messages takes beyond them; of a document, the frames of the system text and of the one message too."""
+    frames = limits.counter.profile.per_list
+    if material.options.document:
+        frames += gate_counter(material.model, material.options.ratio).profile.per_message * (1 + len(placed.system))
+    return frames
+
+
+def _check_room(material: Material, history: _History, limits: _Limits, head: _Head) -> None:
+    """Refuse a head that leaves nothing for history."""
+    if head.tokens < limits.usable:
+        return
+    counter, ending = limits.counter, material.options.ending
+    system = sum(map(counter.count_message, history.conversation.system))
+    settings = f", settings {head.settings:,}" if head.settings else ""
+    uncommitted = f", uncommitted text {counter.count_text(ending):,}" if ending else ""
+    margin = f" and {limits.margin:.0%} margin" if limits.margin else ""
+    raise CannotFit(
+        f"system text {system:,}, tools {head.tools:,}, sections {sum(item.after for item in head.placed.items):,}{settings}"
+        f"{uncommitted} tokens leave nothing of {limits.usable:,} usable ({limits.budget.window:,} less "
+        f"{limits.budget.reserved_output:,} for the answer{margin}); "
+        "shorten them, lower the reserve or choose a model with a larger window"
+    )
+
+
+def _hash_head(material: Material, system: Sequence[Message], tools: Sequence[Tool]) -> str:
+    """What a provider would have to cache again where it changes."""
+    options = material.options
+    named = to_json([options.policy.name, material.model or "", options.ratio])
+    return _hash(named + to_lines(system) + "".join(map(_tool_text, tools)))
+
+
+def _tool_text(tool: Tool) -> str:
+    return f"{tool.name}\n{tool.description}\n{tool.schema}\n{tool.carried.fields if tool.carried else ''}\n"
+
+
+def _hash(text: str) -> str:
+    return blake2b(text.encode(errors="surrogatepass"), digest_size=12).hexdigest()
+
+
+# History
+
+
+def _make_fitting(material: Material, history: _History, limits: _Limits, archive: Archive, head: _Head) -> Fitting:
+    """All that is settled before messages of the history are chosen."""
+    options, counter, messages = material.options, limits.counter, history.conversation.messages
+    policy, budget = options.policy, head.budget
+    cut = sum(map(counter.count_message, head.full)) - sum(map(counter.count_message, head.messages))
+    free = limits.usable - head.tokens
+    own = counter if policy.counter == "best" else seed_counter(policy.counter)
+    own_beside, own_full = (sum(map(own.count_message, shown)) for shown in (head.messages, head.full))
+    formula = find_formula(options, budget, head.messages, history.conversation.tools)
+    aside = count_set_aside(options, head.measured, limits.reserve, formula)
+    return Fitting(
+        history=messages,
+        policy=policy,
+        counter=counter,
+        archive=archive,
+        places=history.places,
+        caches=options.caches,
+        goal=next((message.text for message in messages if message.role == "user"), ""),
+        pins=history.pins,
+        document=options.document,
+        head_hash=head.hash,
+        window=budget.window,
+        reserved_output=budget.reserved_output,
+        reserve=limits.reserve,
+        margin=limits.margin,
+        beside=head.tokens + max(0, cut),
+        room=free - min(options.ahead, free // 4),
+        zone=budget.history,
+        rest=head.measured.history,
+        fills=formula,
+        formula=formula if policy.strategy == "whole_turns" else None,
+        set_aside=aside + max(0, own_full - own_beside),
+        own_beside=own_beside,
+        own_larger=max(own_beside, own_full),
+        cold=options.cold,
+        busy=in_flight(material.given.messages) if options.busy is None else options.busy,
+    )
+
+
+def _find_prices(material: Material) -> Prices | None:
+    """What a model costs, where an epoch may begin before it must."""
+    policy = material.options.policy
+    if min(policy.early, policy.cold) >= 1:
+        return None
+    return prices_of(find_model(material.model, material.options.overrides))
+
+
+def _select_history(fitting: Fitting, previous: Epoch | Renewal | None) -> Selected | EpochEnds:
+    """What of the history goes in. Joined to one text it may take more than its parts, seldom and by little; then less goes in."""
+    if not fitting.history:
+        return Selected(Fitted((), 0, 0), 0, "each call is its own", Outlook(1))
+    while True:
+        selected = select(fitting, previous)
+        if not fitting.document or isinstance(selected, EpochEnds):
+            return selected
+        excess = fitting.counter.count_message(_write_document(selected.fitted.pieces, "")) - fitting.room
+        if excess <= 0:
+            return selected
+        fitting = replace(fitting, room=fitting.room - excess)
+
+
+# The request
+
+
+def _assemble(parts: _Parts) -> tuple[Conversation, list[str]]:
+    """The conversation that is sent, and notes on settings that had to change."""
+    material, head, pieces = parts.material, parts.head, parts.selected.fitted.pieces
+    options = material.options
+    messages = (*(message for piece in pieces for message in piece.messages), *head.tail)
+    if options.document:
+        messages = (_write_document(pieces, options.ending), *head.placed.tail)
+    request = replace(
+        parts.history.conversation,
+        system=head.placed.system,
+        messages=messages,
+        model=wire_name(material.model or ""),
+        max_output=limit_answer(options, material.given, head.budget, parts.tokens),
+    )
+    request, changed = mend_settings(request)
+    return request, [what for _, what in changed]
+
+
+def _write_document(pieces: Sequence[Piece], ending: str) -> Message:
+    """The pieces of a document as one text, markers on lines of their own."""
+    texts = []
+    for piece in pieces:
+        around = "\n" if piece.is_left_out else ""
+        texts += [f"{around}{message.text}{around}" for message in piece.messages]
+    return Message("user", (Text("".join((*texts, ending))),))
+
+
+def _continuation(parts: _Parts) -> Continuation:
+    options, fitting, selected = parts.material.options, parts.fitting, parts.selected
+    tail = (*options.policy.tail, *TAIL)
+    return Continuation(
+        pieces=selected.fitted.pieces,
+        head_hash=parts.head.hash,
+        history=fitting.history,
+        pins=fitting.pins,
+        archive=fitting.archive,
+        places=fitting.places,
+        given_up=tuple(parts.given_up),
+        widened={zone: tokens for zone, tokens in options.widened.items() if zone not in tail},
+        own_room=_find_own_room(fitting, selected),
+        section_items=tuple(parts.head.placed.items),
+        returns=selected.returns,
+    )
+
+
+def _find_own_room(fitting: Fitting, selected: Selected) -> int | None:
+    """By the policy's own counter, what may still come in next to history; None where that counter has no say."""
+    if fitting.formula is not None:
+        return fitting.formula - own_tokens(selected.fitted.pieces, fitting.own)
+    if selected.rho is not None:
+        return int((min(fitting.policy.ladder.values()) - selected.rho) * fitting.window)
+    return None
+
+
+# The report
+
+
+def _note_budget(parts: _Parts) -> list[str]:
+    """What is to be known of zones. That they were scaled is news only to those who fill them."""
+    measured, policy = parts.head.measured, parts.material.options.policy
+    if parts.head.placed.items or policy.history == "zone":
+        return list(measured.notes)
+    return [note for note in measured.notes if note != measured.scaled]
+
+
+def _note_request(parts: _Parts, request: Conversation) -> list[str]:
+    """What is to be known of a request beyond its items."""
+    material, options, policy = parts.material, parts.material.options, parts.material.options.policy
+    notes = [*note_unknown_blocks(request.messages), *note_unused_zones(options.zones, options.sections, policy)]
+    if has_no_map(options.sections):
+        zone = parts.head.budget["repo_map"]
+        notes.append(f"no map: no file of the project fits in its zone of {zone:,} tokens; enlarge the zone or the window")
+    if parts.given_up:
+        left_out = f"{len(parts.given_up)} of {len(options.sections)} sections left out"
+        notes.append(f"{left_out}: there is no room for them beside goal and request")
+    dropped = parts.selected.fitted.dropped
+    if dropped > policy.warn_past_dropped:
+        notes.append(f"{dropped:,} messages evicted; consider a summary, or a new session")
+    if _is_answer_unknown(material):
+        allowed = f"{request.max_output:,} tokens are allowed, reserve_output sets another limit"
+        notes.append(f"how much {material.model} can answer is not known: {allowed}")
+    if not parts.limits.is_exact:
+        model = material.model or "an unknown model"
+        notes.append(f"no public tokenizer for {model}: counted by {STAND_IN}, {parts.limits.margin:.0%} kept free")
+    return notes
+
+
+def _is_answer_unknown(material: Material) -> bool:
+    """Whether nobody knows how long an answer may be."""
+    if not material.model or material.options.answer or material.given.max_output:
+        return False
+    return find_model(material.model, material.options.overrides).max_output is None
+
+
+def _report(parts: _Parts, notes: Sequence[str]) -> Report:
+    material, limits, head, selected = parts.material, parts.limits, parts.head, parts.selected
+    counter, budget = limits.counter, head.budget
+    items = _list_items(parts)
+    shown = [message for piece in selected.fitted.pieces for message in piece.messages]
+    return Report(
+        policy=material.options.policy.name,
+        model=material.model or "",
+        counter=counter.profile.name,
+        window=budget.window,
+        reserved_output=budget.reserved_output,
+        input_tokens=parts.tokens,
+        margin=limits.margin_tokens,
+        zones=_list_zones(parts),
+        lines=items,
+        dropped=selected.fitted.dropped,
+        truncated=any(item.action in CUT for item in items),
+        prefix_tokens=parts.tokens - sum(map(counter.count_message, head.tail)),
+        prefix_hash=_hash(head.hash + to_lines((*head.placed.system, *shown))),
+        epoch=selected.number,
+        epoch_reason=selected.reason,
+        outlook=selected.outlook,
+        renewed=selected.renewed,
+        rho=selected.rho,
+        notes=tuple(notes),
+        ids=parts.history.ids,
+    )
+
+
+def _list_zones(parts: _Parts) -> dict[str, dict[str, int]]:
+    """What each zone may take, and what it takes."""
+    answer = parts.head.budget.reserved_output
+    used = parts.head.placed.needs | {"history": parts.selected.fitted.tokens, "reserved_output": answer}
+    sizes = {zone.name: zone.tokens for zone in parts.head.measured.zones}
+    zones = {name: {"budget": tokens, "used": used.get(name, 0)} for name, tokens in sizes.items()}
+    for name, tokens in used.items():
+        zones.setdefault(name, {"budget": OTHER_ZONE, "used": tokens})
+    return zones
+
+
+def _list_items(parts: _Parts) -> tuple[Item, ...]:
+    """A line for every item in the request and every span left out of it."""
+    head, placed = parts.head, parts.head.placed
+    own = [_count_own(placed, zone) for zone in ("system_prompt", "tool_definitions")]
+    fixed = (
+        Item("system", "system_prompt", "kept", "verbatim", own[0], own[0]),
+        Item("tools", "tool_definitions", "kept", "verbatim", own[1] - head.settings, own[1] - head.settings),
+    )
+    settings = Item("settings", "tool_definitions", "kept", "verbatim", head.settings, head.settings)
+    return (
+        *(item for item in fixed if item.after),
+        *placed.items,
+        *((settings,) if head.settings else ()),
+        *map(_list_change, parts.history.changes),
+        *(item for piece in parts.selected.fitted.pieces for item in piece.items),
+    )
+
+
+def _count_own(placed: Placed, zone: str) -> int:
+    """What a zone takes without its sections."""
+    return placed.needs[zone] - sum(item.after for item in placed.items if item.zone == zone)
+
+
+def _list_change(change: Change) -> Item:
+    """Repair speaks of the history as it was given, the other items of the history as it was mended."""
+    place = f"given[{change.message}]" if change.message >= 0 else "settings"
+    return Item(place, "history", "repaired", f"{change.rule}: {change.what}", 0, 0)

@@ -1,0 +1,120 @@
+"""The fitting: all that is settled before messages of a history are chosen, as one value.
+
+Whoever chooses, cuts, marks or covers looks at this and at nothing else. Another room, another floor: `replace` makes another.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from msgspec import Struct
+
+from loom.budget.counting import Counter, seed_counter
+from loom.context.caches import SHARED, Caches
+from loom.context.handles import Archive
+from loom.context.outlook import Prices
+from loom.context.places import EVERYWHERE, Places
+from loom.context.policy import Policy
+from loom.conversation.message import Message
+from loom.conversation.turns import Span
+
+
+class Fitting(Struct, frozen=True, kw_only=True, dict=True):
+    """A history, how it is decided and counted, and the room that it may take."""
+
+    history: tuple[Message, ...]
+    policy: Policy
+    counter: Counter  # the best one for the model
+    archive: Archive
+    places: Places = EVERYWHERE
+    caches: Caches = SHARED
+    goal: str = ""  # the words of the first request
+    pins: tuple[int, ...] = ()
+    document: bool = False
+    head_hash: str = ""  # of what stands ahead of the history
+
+    # Tokens by the best counter.
+    window: int = 0
+    reserved_output: int = 0  # at this window
+    reserve: int = 0  # at a larger window, which has the usual reserve
+    margin: float = 0.0  # the share of the window that is kept free
+    beside: int = 0  # what stands next to history at a window where no section has to be cut
+    room: int = 0  # what history may take
+    refill: float = 1.0  # the share of the room that a new epoch fills
+    cover_share: float = 0.0  # the share of all that there is, next to the room, that tells of what is left out
+
+    # Tokens by the policy's own counter.
+    zone: int = 0  # the zone of the history, as allocated
+    rest: int = 0  # what all other zones, measured, leave
+    fills: int | None = None  # what a strategy may fill, where that is measured
+    formula: int | None = None  # the same as the most that history may take at all, goal and markers included
+    set_aside: int = 0  # what a strategy leaves free next to history, at a window where nothing is scaled
+    own_beside: int = 0  # what stands next to history
+    own_larger: int = 0  # the same at a window where no section has to be cut
+
+    floor: int = 0  # what stands before it is left out, unless it must be in
+    reminders: bool = True  # whether the newest system message of each kind is in where there is room for it
+    spared: frozenset[int] = frozenset()  # messages that no rung of a ladder touches
+    prices: Prices | None = None
+    cold: bool = False  # a provider no longer has the last request in its cache
+    busy: bool = False  # a call is in flight, and nothing moves that need not
+
+    @property
+    def own(self) -> Counter:
+        """The policy's own counter; the best one where it has none."""
+        return self.counter if self.has_best_counter else seed_counter(self.policy.counter)
+
+    @property
+    def has_best_counter(self) -> bool:
+        return self.policy.counter == "best"
+
+    @cached_property
+    def costs(self) -> list[int]:
+        """What each message takes, by the best counter."""
+        return costs_of(self.history, self.places, self.counter)
+
+    @cached_property
+    def own_costs(self) -> list[int]:
+        """What each message takes, by the policy's own counter."""
+        return costs_of(self.history, self.places, self.own, own=not self.has_best_counter)
+
+    @cached_property
+    def _starts(self) -> Sequence[int]:
+        return self.places.starts()
+
+    def messages(self, span: Span) -> tuple[Message, ...]:
+        return self.history[span.start : span.stop]
+
+    def cost(self, span: Span) -> int:
+        """What the messages of a span take, by the best counter."""
+        return sum(self.costs[span.start : span.stop])
+
+    def count(self, span: Span) -> int:
+        """How many messages of the whole history a span stands for."""
+        return sum(map(self.places.count, range(span.start, span.stop)))
+
+    def position(self, index: int) -> int:
+        """Which message of the whole history this one is; after the last, how many there are."""
+        return self._starts[index] if self._starts else index
+
+    @property
+    def length(self) -> int:
+        """How many messages the whole history has."""
+        return self.position(len(self.history))
+
+    @property
+    def whole_at(self) -> int:
+        """The window at which all of the history fits."""
+        return self.window_for(sum(self.costs))
+
+    def window_for(self, tokens: int) -> int:
+        """The window that leaves so many tokens for history."""
+        return -int(-(tokens + self.beside) // (1 - self.margin)) + self.reserve + 1
+
+
+def costs_of(history: Sequence[Message], places: Places, counter: Counter, own: bool = False) -> list[int]:
+    """What each message takes; a stretch that was not read takes what is known of it, by the policy's `own` counter or the best."""
+    counted = [counter.count_message(message) for message in history]
+    for index, spot in enumerate(places.spots):
+        if spot.unread:
+            counted[index] = spot.stretch.own if own and spot.stretch else spot.tokens
+    return counted

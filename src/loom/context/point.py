@@ -1,0 +1,59 @@
+"""The point of a request: which messages have to be in, and why. No policy decides otherwise."""
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from loom.context.fitting import Fitting
+from loom.context.policy import Policy
+from loom.context.report import Item
+from loom.conversation.message import Message
+from loom.conversation.system_messages import SYSTEM_ROLES, newest_of_kinds
+
+MustRule = Literal["the end of the text", "current request", "first goal", "system text", "pin", "recent nodes"]
+POINT: tuple[MustRule, ...] = ("current request", "first goal", "pin")  # what is shrunk rather than left out
+REMINDER = "newest system message of its kind"
+SYSTEM_SHARE = 0.25  # of the room for history, what the newest system messages of each kind may take
+
+
+def must_stay(history: Sequence[Message], pins: Sequence[int], policy: Policy, document: bool) -> dict[int, MustRule]:
+    """The messages that have to be in, by their places, the most important first, and why."""
+    why: dict[int, MustRule] = {}
+    if document:
+        why[len(history) - 1] = "the end of the text"
+    elif history:
+        why |= _request_and_goal(history)
+    if policy.system_messages == "keep":
+        for index, message in enumerate(history):
+            if message.role in SYSTEM_ROLES:
+                why.setdefault(index, "system text")
+    for pin in pins:
+        why.setdefault(pin, "pin")
+    return why
+
+
+def _request_and_goal(history: Sequence[Message]) -> dict[int, MustRule]:
+    users = [n for n, message in enumerate(history) if message.role == "user"]
+    if not users:
+        return {0: "first goal"}
+    found: dict[int, MustRule] = {users[-1]: "current request"}
+    found.setdefault(users[0], "first goal")
+    return found
+
+
+def must_and_reminders(fitting: Fitting) -> dict[int, str]:
+    """The messages that have to be in and the newest system messages of each kind, by their places, and why."""
+    why: dict[int, str] = dict(must_stay(fitting.history, fitting.pins, fitting.policy, fitting.document))
+    if fitting.document:
+        return why
+    left = int(fitting.room * SYSTEM_SHARE)
+    for index in newest_of_kinds(fitting.history):
+        left -= fitting.counter.count_message(fitting.history[index])
+        if left < 0:
+            break
+        why.setdefault(index, REMINDER)
+    return why
+
+
+def cut_of_point(items: Iterable[Item]) -> int:
+    """How many tokens of goal, request and pins were cut."""
+    return sum(item.before - item.after for item in items if item.action == "shrunk" and item.rule in POINT)

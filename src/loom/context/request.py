@@ -1,0 +1,119 @@
+"""The finished request: a conversation that fits, its report, and how each API writes it down."""
+
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from loom.context.handles import Archive
+from loom.context.markers import declares_recall, without_tool
+from loom.context.report import Continuation, Report
+from loom.conversation.canonical import to_sendable
+from loom.conversation.message import Carried, Conversation, Message, Text, ToolCall, ToolResult
+from loom.dialects import dialect
+from loom.dialects.settings_repair import has_marks, limit_unstreamed
+
+
+class Context(Struct, frozen=True):
+    """The finished request and its report. Render it with the method of the API that gets it."""
+
+    # What the request says, as values.
+    conversation: Conversation
+    # What is in the request, what is not, and why.
+    report: Report
+    # What the next call needs to continue the epoch.
+    continuation: Continuation
+    # How many messages at the end belong to the tail, which is new in each request.
+    tail: int = 0
+    # Whether the request is one text instead of messages.
+    is_document: bool = False
+    # Whether the caller gave a limit for the answer. If not, the model and the window limit it.
+    is_answer_limited: bool = False
+    # Whether the reader writes commands in its text. `recall` is one of them then, not a tool.
+    has_commands: bool = False
+
+    def __post_init__(self) -> None:
+        self.report.attach(self.continuation)
+
+    @property
+    def archive(self) -> Archive:
+        """What was left out, by handle."""
+        return self.continuation.archive
+
+    def __repr__(self) -> str:
+        # Not all that it holds: asyncio writes down what a task returned, and would take longer for it than the weaving took.
+        return f"<Context of {self.report.input_tokens:,} tokens in {len(self.conversation.messages):,} messages>"
+
+    def openai(self) -> dict[str, Any]:
+        """The request for OpenAI chat completions."""
+        return self._render("openai")
+
+    def responses(self) -> dict[str, Any]:
+        """The request for OpenAI responses."""
+        return self._render("responses")
+
+    def anthropic(self) -> dict[str, Any]:
+        """The request for Anthropic messages, with cache marks."""
+        conversation = _with_marks(self.sent, self.tail)
+        if not self.is_answer_limited:
+            conversation = limit_unstreamed(conversation)
+        wire: dict[str, Any] = dialect("anthropic").render(conversation).wire
+        return wire
+
+    def document(self) -> str:
+        """The request as one text."""
+        if self.is_document:
+            return to_sendable("\n\n".join(message.text for message in (*self.sent.system, *self.sent.messages)))
+        text: str = dialect("document").render(self.sent).wire
+        return text
+
+    def render(self, name: str) -> Any:
+        """The request in the dialect of this name."""
+        dialect(name)
+        return getattr(self, name)()
+
+    def recall(self, handle: str) -> str:
+        """What was left out under this handle: the text of a part, or messages as canonical JSON lines."""
+        return self.archive.recall(handle)
+
+    def _render(self, name: str) -> dict[str, Any]:
+        wire: dict[str, Any] = dialect(name).render(self.sent).wire
+        return wire
+
+    @property
+    def sent(self) -> Conversation:
+        """The conversation as it is sent: its markers name `recall` only where the request declares that tool."""
+        if self.has_commands or declares_recall(self.conversation):
+            return self.conversation
+        return without_tool(self.conversation, {handle for item in self.report.lines for handle in item.handles})
+
+
+_MARK = '{"cache_control":{"type":"ephemeral"}}'
+
+
+def _with_marks(conversation: Conversation, tail: int) -> Conversation:
+    """Cache marks at the stable boundaries: tools, system, the end of history and the last message but one before it.
+
+    Where the caller set marks of their own, theirs stand.
+    """
+    if has_marks(conversation):
+        return conversation
+    tools, system, messages = list(conversation.tools), list(conversation.system), list(conversation.messages)
+    if tools and tools[-1].carried is None:
+        tools[-1] = replace(tools[-1], carried=Carried("anthropic", _MARK))
+    if system:
+        system[-1] = _mark_last(system[-1])
+    stable = len(messages) - tail
+    for index in {stable - 1, next((n for n in reversed(range(stable - 1)) if messages[n].role == "user"), stable - 1)}:
+        if index >= 0:
+            messages[index] = _mark_last(messages[index])
+    return replace(conversation, tools=tuple(tools), system=tuple(system), messages=tuple(messages))
+
+
+def _mark_last(message: Message) -> Message:
+    for n in reversed(range(len(message.parts))):
+        part = message.parts[n]
+        if isinstance(part, Text | ToolCall | ToolResult) and part.carried is None:
+            marked = replace(part, carried=Carried("anthropic", _MARK))
+            return replace(message, parts=(*message.parts[:n], marked, *message.parts[n + 1 :]))
+    return message
