@@ -149,30 +149,43 @@ class _Hand:
 
     def _list(self, command: Command) -> str:
         what = command.words[0] if command.words else "continuations"
-        here = self._tree.position(self._session.row.agent)
         match what:
             case "trees" | "documents":
-                listed = self._store.trees.list_all(self._workspace.scope)
-                listed = [each for each in listed if _is_document(each.tree) == (what == "documents")]
-                return _lines((f'{each.tree.row.id} "{each.tree.title}", {each.nodes} nodes' for each in listed), what)
+                return _lines(self._trees_in_scope(documents=what == "documents"), what)
             case "bookmarks":
-                marked = [twig for twig in self._tree.twigs() if twig.flags.bookmarked]
-                return _lines((f"[{twig.short_id}] {flatten(twig.flags.label)}".strip() for twig in marked), what)
+                return _lines(self._bookmarks(), what)
             case "branches":
                 ends = self._tree.ends()
                 return _lines(self._named(self._tree.read(ends[: _FOUND + 1]).values(), len(ends)), what)
             case "links":
-                tied = self._tree.marks(here).links if here else ()
-                return _lines((f'{link.tree and link.tree + "/"}{link.target} "{flatten(link.label)}"' for link in tied), what)
-        if what == "siblings":
-            nodes = self._store.trees.children(self._tree.stored.row.key, self._parent(here)) if here else []
-            nodes = [node for node in nodes if here and node.seq != here.seq]
-        else:
-            nodes = self._store.trees.children(self._tree.stored.row.key, here) if here else []
-        marks = self._store.trees.marks(self._tree.stored.row.key, [node.seq for node in nodes])
-        edge = "annotation" if what == "annotations" else "continuation"
-        nodes = [node for node in nodes if marks.get(node.seq, Marks()).edge_mark.edge == edge]
+                return _lines(self._links(), what)
+        nodes = self._near(what)
         return _lines(self._named(nodes, len(nodes)), what)
+
+    def _trees_in_scope(self, documents: bool) -> list[str]:
+        listed = self._store.trees.list_all(self._workspace.scope)
+        listed = [each for each in listed if _is_document(each.tree) == documents]
+        return [f'{each.tree.row.id} "{each.tree.title}", {each.nodes} nodes' for each in listed]
+
+    def _bookmarks(self) -> list[str]:
+        marked = [twig for twig in self._tree.twigs() if twig.flags.bookmarked]
+        return [f"[{twig.short_id}] {flatten(twig.flags.label)}".strip() for twig in marked]
+
+    def _links(self) -> list[str]:
+        here = self._tree.position(self._session.row.agent)
+        links = self._tree.marks(here).links if here else ()
+        return [f'{link.tree and link.tree + "/"}{link.target} "{flatten(link.label)}"' for link in links]
+
+    def _near(self, what: str) -> list[Node]:
+        """Continuations, annotations or siblings of where the agent stands."""
+        here, tree = self._tree.position(self._session.row.agent), self._tree.stored.row.key
+        if here is None:
+            return []
+        parent = self._parent(here) if what == "siblings" else here
+        nodes = [node for node in self._store.trees.children(tree, parent) if node.seq != here.seq]
+        marks = self._store.trees.marks(tree, [node.seq for node in nodes])
+        edge = "annotation" if what == "annotations" else "continuation"
+        return [node for node in nodes if marks.get(node.seq, Marks()).edge_mark.edge == edge]
 
     def _picture(self, command: Command) -> str:
         root = self._node(command.words[0]) if command.words else None

@@ -27,8 +27,7 @@ def digest(overlay: Overlay, start: int, place: str, tokens: int = TOKENS) -> tu
     if not shown:
         raise ChoiceError("there is nothing to summarize: all messages of the other branch are excluded")
     count = gate_counter(None).count_text
-    versions = {depth: version.node for depth, version in overlay.versions.items()}
-    lines = [(depth, _line(versions.get(depth) or path[depth])) for depth in shown]
+    lines = [(depth, _line(_node_at(overlay, depth))) for depth in shown]
     total = len(path) - start - sum(depth >= start for depth in hidden)
     whole, all_of_it = span_at(f"branch {place}", _stretches(overlay, start, len(path)))
     handles: Handles = [(whole, all_of_it)]
@@ -37,23 +36,31 @@ def digest(overlay: Overlay, start: int, place: str, tokens: int = TOKENS) -> tu
     room = tokens - count(head)
     sizes = [count(line) + 1 for _, line in lines]
     if len(lines) == total and sum(sizes) <= room:
-        return "\n".join((head, *(line for _, line in lines))), handles
+        return "\n".join((head, *_texts(lines))), handles
     room -= count(_marker(9_999_999, SAMPLE))
     first, last = _ends(sizes, room)
-    begin, end = lines[first - 1][0] + 1 if first else start, lines[len(lines) - last][0] if last else len(path)
+    opening, ending = lines[:first], lines[len(lines) - last :]
+    begin = opening[-1][0] + 1 if opening else start
+    end = ending[0][0] if ending else len(path)
     middle, between = span_at(f"between {place}", _stretches(overlay, begin, end))
     handles.append((middle, between))
     marker = _marker(total - first - last, middle)
-    shown_lines = [*(line for _, line in lines[:first]), marker, *(line for _, line in lines[len(lines) - last :])]
-    return "\n".join((head, *shown_lines)), handles
+    return "\n".join((head, *_texts(opening), marker, *_texts(ending))), handles
+
+
+def _texts(lines: Sequence[tuple[int, str]]) -> list[str]:
+    return [line for _, line in lines]
+
+
+def _node_at(overlay: Overlay, depth: int) -> Node:
+    """What is read at a place: the node, or the version that replaces it."""
+    version = overlay.versions.get(depth)
+    return version.node if version else overlay.path[depth]
 
 
 def digested(overlay: Overlay, start: int) -> list[str]:
     """The nodes whose words may be in a digest."""
-    versions = overlay.versions
-    places = _looked_at(overlay, start)
-    nodes = (versions[at].node if at in versions else overlay.path[at] for at in places)
-    return [node.id for node in nodes]
+    return [_node_at(overlay, depth).id for depth in _looked_at(overlay, start)]
 
 
 def _looked_at(overlay: Overlay, start: int) -> list[int]:

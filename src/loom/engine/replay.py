@@ -300,18 +300,23 @@ def _figures(calls: Sequence[Call], last: Report | None, priced: ModelFacts) -> 
         torn_pairs=sum(call.torn_pairs for call in made),
         goal_missing=sum(call.goal_missing for call in made),
         usable=last.usable if last else None,
-        mean_tokens=round(tokens / len(made), 1) if made else None,
-        cacheable_share=round(shared / tokens, 4) if tokens else None,
-        uncached_per_call=round((tokens - shared) / len(made), 1) if made else None,
-        recache_factor=round((tokens - shared - tail) / new, 3) if new else None,
-        tail_tokens=round(tail / len(made), 1) if made else None,
+        mean_tokens=_ratio(tokens, len(made), 1),
+        cacheable_share=_ratio(shared, tokens, 4),
+        uncached_per_call=_ratio(tokens - shared, len(made), 1),
+        recache_factor=_ratio(tokens - shared - tail, new, 3),
+        tail_tokens=_ratio(tail, len(made), 1),
         # What is new is written to the cache, the tail is not: it stands in no later request.
         cost_with_cache=cost(priced, tokens, 0, cached=shared, written=tokens - shared - tail) if known else None,
         cost_without_cache=cost(priced, tokens, 0) if known else None,
         epochs=sum(call.renewed for call in made),
-        ms_per_call=round(sum(call.seconds for call in made) / len(made) * 1000, 3) if made else None,
-        lookahead_recall=round(sum(recalls) / len(recalls), 4) if recalls else None,
+        ms_per_call=_ratio(sum(call.seconds for call in made) * 1000, len(made), 3),
+        lookahead_recall=_ratio(sum(recalls), len(recalls), 4),
     )
+
+
+def _ratio(amount: float, parts: float, digits: int) -> float | None:
+    """An amount for each of its parts, rounded; None if there are no parts."""
+    return round(amount / parts, digits) if parts else None
 
 
 def _has_media(message: Message) -> bool:

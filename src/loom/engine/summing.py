@@ -1,15 +1,16 @@
 """What of a session is due to be summed up, and what is written of it. A model is asked outside of any transaction."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 from msgspec import Struct
 
-from loom.budget.counting import gate_counter, seed_counter
+from loom.budget.counting import Counter, gate_counter, seed_counter
 from loom.context.budgeting import budget_for
 from loom.context.options import Options
+from loom.context.policy import Policy
 from loom.context.summaries import Limits, due
-from loom.conversation.message import Message, Text, ToolResult
+from loom.conversation.message import Conversation, Message, Text, ToolResult
 from loom.engine.reading import ReadingStyle, head_of, message_of
 from loom.engine.summarize import Ask
 from loom.stores.overlay import Overlay
@@ -45,61 +46,112 @@ class Plan(Struct, frozen=True, kw_only=True):
 When = Literal["due", "now", "whole"]
 
 
-def plan(store: Store, row: SessionRow, path: Path, wish: Options, style: ReadingStyle, when: When) -> Plan | None:
-    """What is to be summed up: if anything is `due`, or `now` in any case, or the `whole` path, also what was summed up before."""
-    chosen = wish.policy
-    with path.snapshot() as whole:
-        overlay = style.overlay(whole)
-        whole, hidden = overlay.path, overlay.hidden
-        if whole.end is None or style.document:
-            return None
-        chain = store.summaries.on_path(row, whole, hidden)
-        done = chain[-1].stop if chain else 0
-        if when == "due" and chain and not _is_shown(store, row, whole, chain[-1]):
-            return None  # another one would make it worthless
-        stretch = whole[-MOST:] if when == "whole" else whole[done : done + MOST]
-        nodes = [node for node in stretch if node.depth not in hidden and node.message]
-        given = head_of(row, style, overlay, row.asides)
-        digests = store.summaries.digests(row, [node for node in nodes if _is_large(node)])
-    best = gate_counter(wish.model or given.model or None)
-    own = best if chosen.counter == "best" else seed_counter(chosen.counter)
-    beside = sum(map(own.count_message, given.system)) + own.count_tools(given.tools) + own.count_text(join_texts(chain))
-    beside += sum(own.count_text(section.text) for section in wish.sections)
-    budget = budget_for(wish, given)
-    room = max(budget.history if chosen.history == "zone" else budget.usable - beside, 1)
-    messages: list[Message] = [message_of(node) for node in nodes]
+class _Stretch(Struct, frozen=True, kw_only=True):
+    """What could be summed up: nodes after what the last summary told, or all of them."""
+
+    nodes: list[Node]
+    hidden: Collection[int]
+    chain: list[Summary]  # the summaries that there are, one after the other
+    head: Conversation
+    digests: dict[int, str]
+
+    @property
+    def done(self) -> int:
+        """Where the last summary ends."""
+        return self.chain[-1].stop if self.chain else 0
+
+
+def plan(store: Store, row: SessionRow, path: Path, options: Options, style: ReadingStyle, when: When) -> Plan | None:
+    """What is to be summed up: if anything is `due`, or `now` in any case, or the `whole` path again."""
+    stretch = None if style.document else _find_stretch(store, row, path, style, when)
+    if stretch is None:
+        return None
+    policy = options.policy
+    best = gate_counter(options.model or stretch.head.model or None)
+    own = best if policy.counter == "best" else seed_counter(policy.counter)
+    messages = [message_of(node) for node in stretch.nodes]
     limits = Limits(
-        messages=chosen.summarize_past,
-        above=chosen.summarize_above if when == "due" else 1e-9,
-        keep=chosen.summarize_keep,
-        whole_turns=chosen.strategy == "whole_turns",
+        messages=policy.summarize_past,
+        above=policy.summarize_above if when == "due" else 1e-9,
+        keep=policy.summarize_keep,
+        whole_turns=policy.strategy == "whole_turns",
     )
+    room = _room_for_history(stretch, options, own)
     found = due(messages, sum(map(own.count_message, messages)), room, limits)
     if found is None:
         return None
-    tokens = max(MIN_SUMMARY, min(chosen.summary_tokens, room // 4))
-    if chosen.summary == "cover":
-        tokens = max(tokens, min(int(room * chosen.cover), LARGEST))
-    # Summaries stand behind one another until they take too much; then, or where there is room for one only, it tells of all.
-    several = chosen.summary == "cover" and len(chain) < MOST_BEHIND
-    several = several and best.count_text(join_texts(chain)) + tokens <= room * chosen.covers / 2
-    start = done if several and when != "whole" else 0
-    stop = nodes[found.stop - 1].depth + 1
+    tokens = _summary_tokens(policy, room)
+    # Summaries stand after one another until they take too much. Then, or if there is room for one only, it tells of all.
+    several = _has_room_for_several(stretch, policy, room, best.count_text(join_texts(stretch.chain)) + tokens)
+    start = stretch.done if several and when != "whole" else 0
+    nodes = stretch.nodes[: found.stop]
+    stop = nodes[-1].depth + 1
     return Plan(
         start=start,
         stop=stop,
-        end=nodes[found.stop - 1],
+        end=nodes[-1],
         why=found.reason,
-        hidden=tuple(sorted(at for at in hidden if start <= at < stop)),
-        behind=tuple(one.name for one in chain),
+        hidden=tuple(sorted(at for at in stretch.hidden if start <= at < stop)),
+        behind=tuple(summary.name for summary in stretch.chain),
         ask=Ask(
             messages=tuple(messages[: found.stop]),
-            existing="" if several else join_texts(chain),
+            existing="" if several else join_texts(stretch.chain),
             tokens=tokens,
             omit=limits.whole_turns,
         ),
-        digests=tuple(digests[node.seq] for node in nodes[: found.stop] if node.seq in digests and node.depth >= done),
+        digests=_new_digests(stretch, nodes),
     )
+
+
+def _find_stretch(store: Store, row: SessionRow, path: Path, style: ReadingStyle, when: When) -> _Stretch | None:
+    with path.snapshot() as whole:
+        overlay = style.overlay(whole)
+        whole, hidden = overlay.path, overlay.hidden
+        if whole.end is None:
+            return None
+        chain = store.summaries.on_path(row, whole, hidden)
+        if when == "due" and chain and not _is_shown(store, row, whole, chain[-1]):
+            return None  # another one would make it worthless
+        done = chain[-1].stop if chain else 0
+        read = whole[-MOST:] if when == "whole" else whole[done : done + MOST]
+        nodes = [node for node in read if node.depth not in hidden and node.message]
+        return _Stretch(
+            nodes=nodes,
+            hidden=hidden,
+            chain=chain,
+            head=head_of(row, style, overlay, row.asides),
+            digests=store.summaries.digests(row, [node for node in nodes if _is_large(node)]),
+        )
+
+
+def _room_for_history(stretch: _Stretch, options: Options, own: Counter) -> int:
+    """What the history may take, in tokens of the policy's own counter."""
+    budget = budget_for(options, stretch.head)
+    if options.policy.history == "zone":
+        return max(budget.history, 1)
+    fixed = sum(map(own.count_message, stretch.head.system)) + own.count_tools(stretch.head.tools)
+    fixed += own.count_text(join_texts(stretch.chain))
+    fixed += sum(own.count_text(section.text) for section in options.sections)
+    return max(budget.usable - fixed, 1)
+
+
+def _summary_tokens(policy: Policy, room: int) -> int:
+    """How long a summary may be."""
+    tokens = max(MIN_SUMMARY, min(policy.summary_tokens, room // 4))
+    if policy.summary == "cover":
+        tokens = max(tokens, min(int(room * policy.cover), LARGEST))
+    return tokens
+
+
+def _has_room_for_several(stretch: _Stretch, policy: Policy, room: int, tokens: int) -> bool:
+    """Whether one more summary may stand after the others, if all of them take so many tokens."""
+    return policy.summary == "cover" and len(stretch.chain) < MOST_BEHIND and tokens <= room * policy.covers / 2
+
+
+def _new_digests(stretch: _Stretch, nodes: Sequence[Node]) -> tuple[str, ...]:
+    """What models said of large results that no summary told of yet."""
+    fresh = (node for node in nodes if node.depth >= stretch.done)
+    return tuple(stretch.digests[node.seq] for node in fresh if node.seq in stretch.digests)
 
 
 def _is_shown(store: Store, row: SessionRow, path: Path, newest: Summary) -> bool:

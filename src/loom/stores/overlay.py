@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from loom.conversation.tree import Mode, Reference
 from loom.errors import ChoiceError
@@ -82,30 +83,34 @@ def read_overlay(
             return Overlay(path=path)
         path, pruned = _until_pruned(path, marked.values())
         if path.end is None:
-            return Overlay(path=path, notes=(f"from node {pruned} on, all of the path is pruned",) if pruned else ())
+            return Overlay(path=path, notes=(f"from node {pruned} on, all of the path is pruned",))
         notes = [f"the path is read up to the node before {pruned}, which is pruned"] if pruned else []
         on = _on_path(path, marked.values())
-        hidden = {
-            mark.depth: "excluded" if mark.marks.flags.excluded else "annotation"
-            for mark in on
-            if mark.marks.flags.excluded or (mark.marks.edge_mark.edge == "annotation" and not _is_included(mark, include))
-        }
+        hidden = {mark.depth: why for mark in on if (why := _why_hidden(mark, include))}
         made = _Sources(reader, tree, path, hidden, marked, notes)
         for mark in sorted(on, key=lambda mark: mark.depth):
             if mark.depth not in hidden:
                 made.take(mark.marks.sources, mark.depth)
         made.take(sources, len(path))
-        versions, gone = _versions(path, marked.values(), chosen) if mode == "buffer" else ({}, set[int]())
-        return Overlay(
+        pins = path.nodes([mark.seq for mark in on if mark.marks.flags.pinned and mark.depth not in hidden])
+        overlay = Overlay(
             path=path,
-            hidden=hidden | dict.fromkeys(gone, "excluded"),
-            versions={depth: version for depth, version in versions.items() if depth not in hidden},
+            hidden=hidden,
             before=made.before,
             after=_annotations(path, marked.values(), include),
             instructions=tuple(made.instructions),
-            pins=tuple(path.nodes([mark.seq for mark in on if mark.marks.flags.pinned and mark.depth not in hidden])),
+            pins=tuple(pins),
             notes=tuple(notes),
         )
+        return _with_versions(overlay, marked.values(), chosen) if mode == "buffer" else overlay
+
+
+def _why_hidden(mark: _MarkedNode, include: Collection[str]) -> str:
+    """Why a node is hidden; "" if it is not."""
+    if mark.marks.flags.excluded:
+        return "excluded"
+    is_remark = mark.marks.edge_mark.edge == "annotation"
+    return "annotation" if is_remark and not _is_included(mark, include) else ""
 
 
 def marked_in(reader: Reader, tree: int) -> dict[int, _MarkedNode]:
@@ -178,13 +183,35 @@ def _annotations(path: Path, marked: Iterable[_MarkedNode], include: Collection[
     return after
 
 
-def _versions(path: Path, marked: Iterable[_MarkedNode], chosen: Mapping[str, str]) -> tuple[dict[int, Insertion], set[int]]:
-    """Which version stands for a node of the path: the one that was chosen, else the latest edit that is not pruned.
+def _with_versions(overlay: Overlay, marked: Iterable[_MarkedNode], chosen: Mapping[str, str]) -> Overlay:
+    """The overlay with the versions that replace nodes. Where such a version is excluded, nothing is read."""
+    path, hidden = overlay.path, overlay.hidden
+    standing = _standing_versions(path, marked, chosen)
+    gone = {depth for depth, mark in standing.items() if mark.marks.flags.excluded}
+    read = {node.seq: node for node in path.nodes([mark.seq for mark in standing.values()])} if standing else {}
+    shown = {depth: mark for depth, mark in standing.items() if depth not in gone and depth not in hidden}
+    return replace(
+        overlay,
+        hidden=hidden | dict.fromkeys(gone, "excluded"),
+        versions={depth: Insertion(read[mark.seq], "version") for depth, mark in shown.items()},
+    )
 
-    Where that is excluded, nothing stands there.
-    """
+
+def _standing_versions(path: Path, marked: Iterable[_MarkedNode], chosen: Mapping[str, str]) -> dict[int, _MarkedNode]:
+    """Which version replaces a node of the path: the one that was chosen, else the latest edit that is not pruned."""
     versions = {mark.id: mark for mark in marked if mark.marks.edge_mark.edge == "version"}
-    latest: dict[str, dict[str, _MarkedNode]] = {}
+    live = _live_versions(versions)
+    standing: dict[int, _MarkedNode] = {}
+    for depth, (_, name, _) in names_at(path, {mark.depth for mark in versions.values()}).items():
+        of_node = live.get(name, {})
+        if of_node and chosen.get(name) != name:
+            standing[depth] = of_node.get(chosen.get(name, ""), list(of_node.values())[-1])
+    return standing
+
+
+def _live_versions(versions: Mapping[str, _MarkedNode]) -> dict[str, dict[str, _MarkedNode]]:
+    """Versions that are not pruned, by the node that was edited first, the latest last."""
+    live: dict[str, dict[str, _MarkedNode]] = {}
     firsts: dict[str, str] = {}
     for mark in sorted(versions.values(), key=lambda mark: mark.seq):
         first, passed = mark.marks.edge_mark.first or mark.marks.edge_mark.edited_from, {mark.id}
@@ -193,16 +220,8 @@ def _versions(path: Path, marked: Iterable[_MarkedNode], chosen: Mapping[str, st
             first = firsts.get(first) or versions[first].marks.edge_mark.edited_from
         firsts[mark.id] = first
         if not mark.marks.flags.pruned:
-            latest.setdefault(first, {})[mark.id] = mark
-    at = names_at(path, {mark.depth for mark in versions.values()})
-    standing: dict[int, _MarkedNode] = {}
-    for depth, (_, name, _) in at.items():
-        of_node = latest.get(name, {})
-        if of_node and chosen.get(name) != name:
-            standing[depth] = of_node.get(chosen.get(name, ""), list(of_node.values())[-1])
-    gone = {depth for depth, mark in standing.items() if mark.marks.flags.excluded}
-    read = {node.seq: node for node in path.nodes([mark.seq for mark in standing.values()])} if standing else {}
-    return {depth: Insertion(read[mark.seq], "version") for depth, mark in standing.items() if depth not in gone}, gone
+            live.setdefault(first, {})[mark.id] = mark
+    return live
 
 
 class _Sources:

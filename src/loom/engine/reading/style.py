@@ -104,21 +104,24 @@ def head_of(row: SessionRow, style: ReadingStyle, overlay: Overlay, asides: Iter
     Of the `asides` those stand in it that were said before the first message; in a text, which has no roles, all of them.
     """
     head, tree, agent = row.head, style.tree.head, style.agent
-    told = [aside.message for aside in asides if style.document or not aside.after]
+    agent_model, agent_prompt = (agent.model, agent.system_prompt) if agent else ("", "")
+    head = replace(head, model=head.model or agent_model or tree.model)
     if style.document and not tree.buffer_mode_system_context:
-        return replace(head, system=(), model=head.model or (agent.model if agent else "") or tree.model)
-    before = [agent.system_prompt] if agent and agent.system_prompt else []
-    behind = [
-        text for text in (tree.system_context, *(message_of(node).text for node in overlay.instructions), style.addendum) if text
-    ]
-    system = _joined(before, head.system, behind) if before or behind else head.system
-    return replace(head, system=(*system, *told), model=head.model or (agent.model if agent else "") or tree.model)
+        return replace(head, system=())
+    instructions = (message_of(node).text for node in overlay.instructions)
+    before = list(filter(None, [agent_prompt]))
+    after = list(filter(None, [tree.system_context, *instructions, style.addendum]))
+    system = _join_system(before, head.system, after) if before or after else head.system
+    leading = [aside.message for aside in asides if style.document or not aside.after]
+    return replace(head, system=(*system, *leading))
 
 
-def _joined(before: list[str], system: tuple[Message, ...], behind: list[str]) -> tuple[Message, ...]:
+def _join_system(before: list[str], system: tuple[Message, ...], after: list[str]) -> tuple[Message, ...]:
     """One system message of all texts, where the session's own are texts; providers refuse several."""
     if all(isinstance(part, Text) and part.carried is None for message in system for part in message.parts):
-        return (Message("system", (Text(BETWEEN.join((*before, *(message.text for message in system), *behind))),)),)
-    first = (Message("system", (Text(BETWEEN.join(before)),)),) if before else ()
-    last = (Message("system", (Text(BETWEEN.join(behind)),)),) if behind else ()
-    return (*first, *system, *last)
+        return _system_text([*before, *(message.text for message in system), *after])
+    return (*_system_text(before), *system, *_system_text(after))
+
+
+def _system_text(texts: list[str]) -> tuple[Message, ...]:
+    return (Message("system", (Text(BETWEEN.join(texts)),)),) if texts else ()
