@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from loom.project.git import git
 
@@ -58,7 +59,9 @@ def read_text(root: Path, path: str) -> str | None:
         held = _bytes_of(os.fspath(root), path)
     except (OSError, ValueError):  # a name with a NUL in it is a ValueError
         return None
-    text = None if held is None else _decode_text(held)
+    if held is None:
+        return None
+    text = _decode_text(held)
     if text is None or "\r" not in text:
         return text
     return text.replace("\r\n", "\n").replace("\r", "\n")
@@ -102,29 +105,53 @@ def _list_by_git(root: str) -> dict[str, FoundFile]:
     found: dict[str, FoundFile] = {}
     inside = os.path.realpath(root)
     folders = [""]  # the repository, then its submodules
-    folders_inside: dict[str, bool] = {}
+    is_inside: dict[str, bool] = {}  # by folder
     while folders:
         folder = folders.pop()
-        for kept, path in _git_names(os.path.join(root, folder)):
-            if path.endswith("/") or (not kept and not SKIPPED.isdisjoint(path.split("/")[:-1])):
-                continue  # a repository that git was not told of; a folder of tools that nobody told git to ignore
-            path = f"{folder}/{path}" if folder else path
-            try:
-                seen = os.lstat(f"{root}/{path}")
-                if stat.S_ISLNK(seen.st_mode):
-                    seen = _target(root, path, inside)
-            except OSError:
+        for path in _git_paths(root, folder):
+            seen = _stat_listed(root, path, inside)
+            if seen is None:
                 continue
             above = path.rpartition("/")[0]
-            if above not in folders_inside:  # git also lists what was behind a folder that is a link by now
-                folders_inside[above] = _is_inside(os.path.realpath(f"{root}/{above}"), inside)
-            if not folders_inside[above]:
+            if above not in is_inside:  # git also lists what was behind a folder that is a link by now
+                is_inside[above] = _is_inside(os.path.realpath(f"{root}/{above}"), inside)
+            if not is_inside[above]:
                 continue
             if stat.S_ISREG(seen.st_mode):
-                found[path] = FoundFile(path, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
+                found[path] = _found(path, seen)
             elif stat.S_ISDIR(seen.st_mode) and os.path.lexists(f"{root}/{path}/.git"):
                 folders.append(path)
     return found
+
+
+def _git_paths(root: str, folder: str) -> Iterator[str]:
+    """The paths below the root that git lists from a folder on."""
+    for is_kept, name in _git_names(os.path.join(root, folder)):
+        if name.endswith("/"):
+            continue  # a repository that git was not told of
+        if is_kept or SKIPPED.isdisjoint(name.split("/")[:-1]):  # else a folder of tools that nobody told git to ignore
+            yield _join(folder, name)
+
+
+def _stat_listed(root: str, path: str, inside: str) -> os.stat_result | None:
+    """What is at a path; a link to a file is that file. None if it is gone, or leads outside."""
+    try:
+        seen = os.lstat(f"{root}/{path}")
+        if stat.S_ISLNK(seen.st_mode):
+            return _target(root, path, inside)
+    except OSError:
+        return None
+    return seen
+
+
+def _found(path: str, seen: os.stat_result) -> FoundFile:
+    return FoundFile(path, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
+
+
+def _join(folder: str, name: str) -> str:
+    if not folder:
+        return name
+    return f"{folder}/{name}"
 
 
 def _git_names(folder: str) -> Iterator[tuple[bool, str]]:
@@ -146,34 +173,59 @@ def _walk_folders(root: str) -> dict[str, FoundFile]:
     folders: deque[tuple[str, tuple[_Rules, ...]]] = deque([("", _rules(root, "", ".git/info/exclude"))])
     while folders and len(found) < MOST:
         folder, rules = folders.popleft()
-        try:
-            with os.scandir(f"{root}/{folder}") as entries:
-                children = {entry.name: entry for entry in entries}
-        except OSError:
-            continue
+        children = _children(f"{root}/{folder}")
         if folder and ".git" in children:
-            found |= {
-                (path := f"{folder}/{one.path}"): FoundFile(path, one.size, one.changed, one.noticed)
-                for one in _list_by_git(f"{root}/{folder}").values()
-            }
+            found |= _list_repository(root, folder)
             continue
         if ".gitignore" in children:
             rules = _rules(root, folder, ".gitignore") + rules
         for name, entry in children.items():
-            path = f"{folder}/{name}" if folder else name
-            if (name.startswith(".") and name not in SHOWN) or not _is_text(name):
+            path = _join(folder, name)
+            if _is_folder(entry):
+                if _is_listed(name) and name not in SKIPPED and not _is_ignored(path + "/", rules):
+                    folders.append((path, rules))
                 continue
-            try:
-                if entry.is_dir(follow_symlinks=False):
-                    if name not in SKIPPED and not _is_ignored(path + "/", rules):
-                        folders.append((path, rules))
-                    continue
-                seen = _target(root, path, inside) if entry.is_symlink() else entry.stat(follow_symlinks=False)
-            except OSError:
-                continue
-            if stat.S_ISREG(seen.st_mode) and not _is_ignored(path, rules):
-                found[path] = FoundFile(path, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
+            seen = _stat_entry(root, path, inside, entry) if _is_listed(name) else None
+            if seen and stat.S_ISREG(seen.st_mode) and not _is_ignored(path, rules):
+                found[path] = _found(path, seen)
     return found
+
+
+def _children(folder: str) -> dict[str, os.DirEntry[str]]:
+    """What is in a folder, by name; nothing if it cannot be read."""
+    try:
+        with os.scandir(folder) as entries:
+            return {entry.name: entry for entry in entries}
+    except OSError:
+        return {}
+
+
+def _list_repository(root: str, folder: str) -> dict[str, FoundFile]:
+    """What git lists in a repository inside of the root, by the path below the root."""
+    listed = _list_by_git(f"{root}/{folder}").values()
+    below = [replace(one, path=f"{folder}/{one.path}") for one in listed]
+    return {one.path: one for one in below}
+
+
+def _is_listed(name: str) -> bool:
+    return (not name.startswith(".") or name in SHOWN) and _is_text(name)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir(follow_symlinks=False)
+    except OSError:
+        return False
+
+
+def _stat_entry(root: str, path: str, inside: str, entry: os.DirEntry[str]) -> os.stat_result | None:
+    """What an entry is; a link to a file is that file. None if it is gone, or leads outside."""
+    try:
+        if entry.is_symlink():
+            return _target(root, path, inside)
+        return entry.stat(follow_symlinks=False)
+    except OSError:
+        return None
 
 
 def _is_inside(place: str, folder: str) -> bool:
@@ -211,7 +263,7 @@ class _Rules(Struct, frozen=True):
 
 
 def _rules(root: str, folder: str, name: str) -> tuple[_Rules, ...]:
-    text = read_text(Path(root), f"{folder}/{name}" if folder else name)
+    text = read_text(Path(root), _join(folder, name))
     if not text:
         return ()
     from pathspec import GitIgnoreSpec  # here, because only walks need it and it takes long to load
@@ -225,8 +277,10 @@ def _rules(root: str, folder: str, name: str) -> tuple[_Rules, ...]:
 
     spec = GitIgnoreSpec.from_lines(line for line in text.split("\n") if is_rule(line))
     forms = [_GROUP.sub("(?:", one.regex.pattern) for one in spec.patterns if one.regex]
+    if not forms:
+        return ()
     hint = re.compile("|".join(f"(?:{form})" for form in forms))
-    return (_Rules(f"{folder}/" if folder else "", hint, lambda path: spec.check_file(path).include),) if forms else ()
+    return (_Rules(_join(folder, ""), hint, lambda path: spec.check_file(path).include),)
 
 
 _GROUP = re.compile(r"\(\?P<\w+>")

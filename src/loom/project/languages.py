@@ -19,9 +19,12 @@ def parse(path: str, text: str) -> ParsedFile:
     ending = _ending(path)
     if ending in _PAGES:
         text = _script_of(text)
-    grammar = "tsx" if ending == ".tsx" or (language == "javascript" and _FLOW.search(text, 0, 1000)) else language
-    parsed = parse_by_grammar(grammar, language, text, ending in _HEADERS) if grammar in GRAMMARS else None
-    return parsed or parse_by_lines(language, text)
+    grammar = language
+    if ending == ".tsx" or (language == "javascript" and _FLOW.search(text, 0, 1000)):
+        grammar = "tsx"
+    if grammar in GRAMMARS and (parsed := parse_by_grammar(grammar, language, text, ending in _HEADERS)):
+        return parsed
+    return parse_by_lines(language, text)
 
 
 def language_of(path: str, text: str) -> str:
@@ -31,12 +34,20 @@ def language_of(path: str, text: str) -> str:
     if not language and not ending:
         return _by_shebang(text)
     if ending == ".h":
-        return "objective-c" if _OBJECTIVE_C.search(text) else "cpp" if _CPP.search(text) else "c"
+        return _language_of_header(text)
     if ending == ".m" and _MATLAB.search(text):
         return "matlab"
     if ending in _AMBIGUOUS and not _AMBIGUOUS[ending].search(text):
         return ""
     return language
+
+
+def _language_of_header(text: str) -> str:
+    if _OBJECTIVE_C.search(text):
+        return "objective-c"
+    if _CPP.search(text):
+        return "cpp"
+    return "c"
 
 
 # fmt: off
@@ -101,9 +112,15 @@ def _by_shebang(text: str) -> str:
     said = _SHEBANG.match(text, 0, 200)
     if not said:
         return ""
-    command = (said[2] if said[1] == "env" else said[1]) or ""
+    command = said[1]
+    if command == "env":
+        command = said[2] or ""
     command = command.rstrip("0123456789.").lower()
-    return _COMMANDS.get(command) or (command if command in _ENDINGS or command in forms() else "")
+    if command in _COMMANDS:
+        return _COMMANDS[command]
+    if command in _ENDINGS or command in forms():
+        return command
+    return ""
 
 
 def _script_of(text: str) -> str:
@@ -112,7 +129,8 @@ def _script_of(text: str) -> str:
     at = 0
     while opened := _OPENED.search(text, at):
         stop = text.find(_CLOSING[opened[0][0]], opened.end())
-        stop = len(text) if stop < 0 else stop
+        if stop < 0:
+            stop = len(text)
         kept += ["\n" * text.count("\n", at, opened.end()), text[opened.end() : stop]]
         at = stop
     return "".join(kept)

@@ -19,6 +19,7 @@ _DEEPEST = 100
 _TRIES = 50
 _WITHIN = "\x01"  # begins a line in the midst of a string, or behind a backslash
 _OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
+_DEPTHS = dict.fromkeys(_OPENING, 1) | dict.fromkeys(_CLOSING, -1)  # what a bracket adds to the depth
 
 _STRING = (
     r'''"""[^"\\]*+(?:(?:\\.|"(?!""))[^"\\]*+)*"""|"(?!"")[^"\\\n]*+(?:\\.[^"\\\n]*+)*"|""(?!")'''
@@ -33,6 +34,8 @@ _BEGINS = re.compile(
     | (?<![ \t])([^\W\d]\w*+)[ \t]*+(?:(?::[^=\n\#]*+)?=(?!=)[ \t]*+(lambda\b)?|:))""",
     re.MULTILINE | re.VERBOSE,
 )
+# The groups of it.
+_INDENT, _KEYWORD, _NAME, _DECORATOR, _ALIAS, _ALIAS_NAME, _ASSIGNED, _LAMBDA = range(1, 9)
 _CONSTANT = re.compile(r"_*[A-Z][A-Z0-9_]+")
 _DECLARES = re.compile(r"[ \t]*+(?:(?:async[ \t]++)?def[ \t]|class[ \t])")
 _BEFORE_NAME = re.compile(r"\b(?:def|class|async)[ \t]*+\Z")
@@ -95,84 +98,125 @@ class _PythonReader:
         self.text, self.code = text, code
         self.rows = code.split("\n")
         self._starts: list[int] = []  # of the lines of the text, once somebody asks for them
+        self._scopes: list[_OpenScope] = []  # around the place that is read
+        self._decorated: tuple[int, str] | None = None  # the row and the indent of the first decorator
+        self._assigned = 0  # where the last assignment ends
+        self._counted = self._depth = 0  # how far brackets were counted, and how many are open there
 
     def definitions(self) -> list[Definition]:
-        code = self.code
         made: list[Definition] = []
-        around: list[_OpenScope] = []
-        decorated: tuple[int, str] | None = None
-        row = at = done = counted = depth = 0
-        for found in _BEGINS.finditer(code):
+        row = at = 0
+        for found in _BEGINS.finditer(self.code):
             start = found.start()
-            row += code.count("\n", at, start)
+            row += self.code.count("\n", at, start)
             at = start
-            indent, keyword, name, decorator, alias, alias_name, assigned, function = found.groups()
-            if start < done:  # in the midst of what was assigned
+            if start < self._assigned:  # in the midst of what was assigned
                 continue
-            if decorator:
-                depth += sum([code.count(sign, counted, start) for sign in _OPENING])
-                depth -= sum([code.count(sign, counted, start) for sign in _CLOSING])
-                counted = start
-                if depth <= 0:  # else it is a product that goes on
-                    decorated = decorated or (row, indent)
+            if found[_DECORATOR]:
+                self._note_decorator(found, row)
                 continue
-            while around and around[-1].end <= start:
-                around.pop()
-            parent = around[-1].path if around else ""
-            first = row
-            if keyword:
-                if decorated and decorated[1] == indent:
-                    first = decorated[0]
-                if code[found.end() : found.end() + 1] not in _BEHIND_NAME:
-                    raise _Unclear  # a name with signs that only few names have
-                colon = self._sign(found.end(), ":")
-                end, last = self._block(row, start, colon, len(indent))
-                kind: Kind = "class" if keyword == "class" else "method" if around and around[-1].is_class else "function"
-                signature = self._signature(row, found.start(2) - start, start, colon, ":")
-                around.append(_OpenScope(f"{parent}.{name}" if parent else name, kind == "class", end))
-            elif alias or function or (assigned and _CONSTANT.fullmatch(assigned)):
-                name = alias_name or assigned
-                kind = "type" if alias else "function" if function else "constant"
-                done = self._sign(found.end(), "\n")
-                if _IN_BRACKETS.match(code, done - 1):
-                    continue  # an argument of a call, a key of a table
-                last = row + code.count("\n", start, done)
-                colon = self._sign(found.end(), ":") if function else done
-                signature = self._signature(row, len(indent), start, colon, ":" if function else "\n", kind == "constant")
-            else:
-                continue
-            decorated = None
-            if len(around) > _DEEPEST:
-                raise _Unclear
-            if len(name) <= LONGEST_NAME and len(parent) <= LONGEST_PATH:
-                made.append(Definition(name, kind, signature, self._first(first) + 1, last + 1, parent))
+            one = self._read_declaration(found, row)
+            if one and len(one.name) <= LONGEST_NAME and len(one.parent) <= LONGEST_PATH:
+                made.append(one)
         return made
 
-    def _sign(self, at: int, wanted: str) -> int:
-        """Where the next colon stands outside of all brackets, or the statement ends."""
+    def _note_decorator(self, found: re.Match[str], row: int) -> None:
+        code, start, counted = self.code, found.start(), self._counted
+        self._depth += sum([code.count(sign, counted, start) for sign in _OPENING])
+        self._depth -= sum([code.count(sign, counted, start) for sign in _CLOSING])
+        self._counted = start
+        if self._depth <= 0:  # else it is a product that goes on
+            self._decorated = self._decorated or (row, found[_INDENT])
+
+    def _read_declaration(self, found: re.Match[str], row: int) -> Definition | None:
+        scopes = self._scopes
+        while scopes and scopes[-1].end <= found.start():
+            scopes.pop()
+        if found[_KEYWORD]:
+            made: Definition | None = self._read_block(found, row)
+        elif found[_ALIAS] or found[_LAMBDA] or _CONSTANT.fullmatch(found[_ASSIGNED] or ""):
+            made = self._read_assignment(found, row)
+        else:
+            return None
+        if made:
+            self._decorated = None
+        if len(scopes) > _DEEPEST:
+            raise _Unclear
+        return made
+
+    def _read_block(self, found: re.Match[str], row: int) -> Definition:
+        """A class or a function. What comes next may be in it."""
+        code, start, indent, name = self.code, found.start(), found[_INDENT], found[_NAME]
+        first = row
+        if self._decorated and self._decorated[1] == indent:
+            first = self._decorated[0]
+        if code[found.end() : found.end() + 1] not in _BEHIND_NAME:
+            raise _Unclear  # a name with signs that only few names have
+        colon = self._find_colon(found.end())
+        end, last = self._find_block(row, start, colon, len(indent))
+        kind: Kind = "function"
+        if found[_KEYWORD] == "class":
+            kind = "class"
+        elif self._scopes and self._scopes[-1].is_class:
+            kind = "method"
+        signature = self._signature(row, found.start(_KEYWORD) - start, start, colon, ":")
+        made = Definition(name, kind, signature, self._first(first) + 1, last + 1, self._parent())
+        self._scopes.append(_OpenScope(made.path, kind == "class", end))
+        return made
+
+    def _read_assignment(self, found: re.Match[str], row: int) -> Definition | None:
+        """A type, a function without a name of its own, or a constant; None for an argument of a call or a key of a table."""
+        start = found.start()
+        self._assigned = end = self._find_end(found.end())
+        if _IN_BRACKETS.match(self.code, end - 1):
+            return None
+        last = row + self.code.count("\n", start, end)
+        kind: Kind = "constant"
+        until, stop = "\n", end
+        if found[_LAMBDA]:
+            kind, until, stop = "function", ":", self._find_colon(found.end())
+        if found[_ALIAS]:
+            kind = "type"
+        signature = self._signature(row, len(found[_INDENT]), start, stop, until, kind == "constant")
+        name = found[_ALIAS_NAME] or found[_ASSIGNED]
+        return Definition(name, kind, signature, self._first(row) + 1, last + 1, self._parent())
+
+    def _parent(self) -> str:
+        if not self._scopes:
+            return ""
+        return self._scopes[-1].path
+
+    def _find_colon(self, at: int) -> int:
+        """Where the next colon is outside of all brackets."""
+        depth = 0
+        for number, found in enumerate(_SIGNS.finditer(self.code, at)):
+            sign = found[0]
+            depth += _DEPTHS.get(sign, 0)
+            if depth == 0 and sign == ":":
+                return found.start()
+            if depth < 0 or number > _MOST_SIGNS or (depth == 0 and sign in "\n;"):
+                break
+        raise _Unclear
+
+    def _find_end(self, at: int) -> int:
+        """Where the statement ends."""
         code, depth = self.code, 0
         for number, found in enumerate(_SIGNS.finditer(code, at)):
             sign = found[0]
-            if sign in _OPENING:
-                depth += 1
-            elif sign in _CLOSING:
-                depth -= 1
-                if depth < 0 and wanted == "\n":
-                    return found.start()
-            elif depth == 0 and sign == wanted == ":":
+            depth += _DEPTHS.get(sign, 0)
+            if depth < 0:
                 return found.start()
-            elif depth == 0 and sign != ":" and code[found.end() : found.end() + 1] != _WITHIN and wanted == "\n":
+            if depth == 0 and sign in "\n;#" and code[found.end() : found.end() + 1] != _WITHIN:
                 return at + len(code[at : found.start()].rstrip())
-            if depth < 0 or number > _MOST_SIGNS or (depth == 0 and sign in "\n;" and wanted == ":"):
-                break
-        else:
-            if depth == 0 and wanted == "\n":
-                return at + len(code[at:].rstrip())
-        raise _Unclear
+            if number > _MOST_SIGNS:
+                raise _Unclear
+        if depth:
+            raise _Unclear
+        return at + len(code[at:].rstrip())
 
-    def _block(self, row: int, start: int, colon: int, indent: int) -> tuple[int, int]:
+    def _find_block(self, row: int, start: int, colon: int, indent: int) -> tuple[int, int]:
         """Where what a colon begins ends, and its last line. Comments at the end belong to it as long as they stand in it."""
-        code, rows = self.code, self.rows
+        code = self.code
         end = colon
         for _ in range(_TRIES):
             found = _dedent(indent).search(code, end)
@@ -184,15 +228,23 @@ class _PythonReader:
         head = row + code.count("\n", start, colon)
         limit = head + code.count("\n", colon, end) - (found is not None)
         last = limit
-        while last > head and rows[last].strip() in ("", "#"):
+        while last > head and self.rows[last].strip() in ("", "#"):
             last -= 1
         is_block = not code[colon + 1 : code.find("\n", colon) + 1 or None].strip(" \t\n#")
-        for number in range(last + 1, limit + 1 if is_block else 0):
-            line = rows[number]
-            if line and len(line) - len(line.lstrip()) <= indent and line.strip():
-                break
-            last = number if line.strip() else last
+        if is_block:
+            last = self._last_comment(last, limit, indent)
         return end, last
+
+    def _last_comment(self, last: int, limit: int, indent: int) -> int:
+        """The last line of a block with the comments at its end that stand deeper than it."""
+        for number in range(last + 1, limit + 1):
+            line = self.rows[number]
+            if not line.strip():
+                continue
+            if len(line) - len(line.lstrip()) <= indent:
+                break
+            last = number
+        return last
 
     def _first(self, row: int) -> int:
         """The first of the comments directly above a line."""
