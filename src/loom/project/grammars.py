@@ -97,24 +97,40 @@ def parse_by_grammar(name: str, language: str, text: str, is_header: bool) -> Pa
         return None
     if not source.endswith(b"\n"):
         source += b"\n"  # without it some scanners, such as that of Kotlin, never find the end
-    code = _EXPORTED.sub(lambda found: found[1] + _PRINTED.sub(b" ", found[2]), source) if language in _C else source
+    code = source
+    if language in _C:
+        code = _EXPORTED.sub(lambda found: found[1] + _PRINTED.sub(b" ", found[2]), source)
     read = _read(*loaded, code, is_apart=language == "elixir")
     if read is None:
         return None
     root, captured = read
     definitions, names = _definitions(_frames(captured, code, is_header), code, GRAMMARS[name].separator)
-    if language in _STRICT:
-        definitions = [one for one in definitions if _is_name(one.name)]
-    if language == "elixir":
-        definitions = _clauses_joined(definitions)
+    definitions = _fit_language(definitions, language)
     if root.has_error and (missed := _find_missed(root, language, code.decode(errors="replace"), definitions)):
         names += [one.name.encode() for one in missed]
         definitions = _join_definitions(definitions, missed)
-    uses = Counter((_ASKING_WORDS if language in _ASKING else _WORDS).findall(source))
+    return ParsedFile(language, tuple(definitions), _count_uses(source, language, names))
+
+
+def _fit_language(definitions: list[Definition], language: str) -> list[Definition]:
+    """Definitions without what a language cannot define, and with the clauses of one function as one."""
+    if language in _STRICT:
+        return [one for one in definitions if _is_name(one.name)]
+    if language == "elixir":
+        return _clauses_joined(definitions)
+    return definitions
+
+
+def _count_uses(source: bytes, language: str, names: list[bytes]) -> dict[str, int]:
+    """How often each name is used beyond where it is defined."""
+    words = _WORDS
+    if language in _ASKING:
+        words = _ASKING_WORDS
+    uses = Counter(words.findall(source))
     uses.subtract(names)
     # Sorted, because what is made of a file should be the same each time.
     kept = sorted([item for item in uses.items() if item[1] > 0 and len(item[0]) <= LONGEST_NAME])
-    return ParsedFile(language, tuple(definitions), {name.decode(errors="replace"): count for name, count in kept})
+    return {name.decode(errors="replace"): count for name, count in kept}
 
 
 _WORDS = re.compile(rb"[A-Za-z_$\x80-\xff][A-Za-z_0-9$\x80-\xff]++")
@@ -182,21 +198,30 @@ def _read(language: Language, query: Query, source: bytes, is_apart: bool) -> tu
     is_read = True  # queries may still ask for the text of a node
     if is_late or (root.has_error and _is_shredded(root)):
         return None
+    searched = [root]
+    if is_apart and root.child_count > _WIDE:
+        # Where everything is a call, as in Elixir, a query takes the square of the number of them beside each other.
+        searched = root.children
     captured: dict[str, list[Node]] = {}
-    # Where everything is a call, as in Elixir, a query takes the square of the number of them beside each other.
-    for node in root.children if is_apart and root.child_count > _WIDE else [root]:
+    for node in searched:
         if is_over(len(source)):
             return None
-        cursor = QueryCursor(query)
-        cursor.set_max_start_depth(_DEEPEST)
-        for capture, nodes in cursor.captures(node).items():
+        for capture, nodes in _capture(query, node).items():
             captured.setdefault(capture, []).extend(nodes)
     return root, captured
 
 
+def _capture(query: Query, node: Node) -> dict[str, list[Node]]:
+    cursor = QueryCursor(query)
+    cursor.set_max_start_depth(_DEEPEST)
+    return cursor.captures(node)
+
+
 def _most_memory() -> int:
     """The most bytes that this process has taken so far; 0 where nobody tells."""
-    return 0 if sys.platform == "win32" else getrusage(RUSAGE_SELF).ru_maxrss * _MEMORY_UNIT
+    if sys.platform == "win32":
+        return 0
+    return getrusage(RUSAGE_SELF).ru_maxrss * _MEMORY_UNIT
 
 
 def _is_no_code(source: bytes) -> bool:
@@ -287,17 +312,10 @@ _DEFINITION = 3
 
 def _frames(captured: dict[str, list[Node]], source: bytes, is_header: bool) -> list[_Frame]:
     """What was captured, as frames in the order of the text."""
-    events = [
-        (node.start_byte, -node.end_byte, _ORDER.get(capture, _DEFINITION), capture, node)
-        for capture, nodes in captured.items()
-        if not capture.startswith("_")
-        for node in nodes
-    ]
-    events.sort(key=itemgetter(0, 1, 2))
     frames: list[_Frame] = []
     above: dict[int, Node] = {}  # comments and attributes by the line on which they end
     top: _Frame | None = None
-    for start, end, _, capture, node in events:
+    for start, end, _, capture, node in _in_order(captured):
         while top and top.stop <= start:
             top = top.outer
         if capture == "aside":
@@ -317,17 +335,35 @@ def _frames(captured: dict[str, list[Node]], source: bytes, is_header: bool) -> 
     return frames
 
 
+def _in_order(captured: dict[str, list[Node]]) -> list[tuple[int, int, int, str, Node]]:
+    """What was captured, in the order of the text: where it begins, where it ends (negative), its order, its kind and the node."""
+    events = [
+        (node.start_byte, -node.end_byte, _ORDER.get(capture, _DEFINITION), capture, node)
+        for capture, nodes in captured.items()
+        if not capture.startswith("_")
+        for node in nodes
+    ]
+    events.sort(key=itemgetter(0, 1, 2))
+    return events
+
+
 def _blank_lines(end: bytes) -> int:
     """How many lines end in the blanks at the end of a text: where indentation counts, some grammars take them in."""
-    return 0 if end[-1:] > b" " else end[len(end.rstrip()) :].count(b"\n")
+    if end[-1:] > b" ":
+        return 0
+    return end[len(end.rstrip()) :].count(b"\n")
 
 
 def _kind(capture: str, top: _Frame | None, is_header: bool) -> str:
+    if capture == "definition.enum":
+        return "type"
     if not capture.startswith("declared."):
-        return "type" if capture == "definition.enum" else capture.removeprefix("definition.")
+        return capture.removeprefix("definition.")
     while top and top.kind not in _BODIES:
         top = top.outer
-    return capture.removeprefix("declared.") if is_header and top is None else ""
+    if is_header and top is None:
+        return capture.removeprefix("declared.")
+    return ""
 
 
 _BODIES = frozenset(("function", "method", "macro"))
@@ -345,20 +381,27 @@ def _note(frame: _Frame, capture: str, node: Node, source: bytes) -> None:
             if node.start_byte != frame.named:
                 frame.also.append(source[node.start_byte : node.end_byte])
         case "body":
-            frame.body = min(frame.body, node.start_byte)
-            while (outer := frame.outer) and not outer.name and outer.kind not in _WRAPPERS:
-                frame, outer.body = outer, min(outer.body, node.start_byte)  # struct {…} in a typedef ends what is declared, too
+            _end_declaration(frame, node.start_byte)
         case "parent":
             frame.parent = frame.parent or source[node.start_byte : node.end_byte]
         case "keyword":
             frame.keyword = source[node.start_byte : node.end_byte]
 
 
+def _end_declaration(frame: _Frame, body: int) -> None:
+    """A body ends what is declared: struct {…} in a typedef ends the typedef's declaration, too."""
+    frame.body = min(frame.body, body)
+    while (outer := frame.outer) and not outer.name and outer.kind not in _WRAPPERS:
+        frame, outer.body = outer, min(outer.body, body)
+
+
 def _first_row(row: int, above: dict[int, Node], source: bytes) -> int:
     """The first of the comments and attributes that stand directly above a line, each on lines of its own."""
     while node := above.get(row - 1):
         start, stop, (first, column) = node.start_byte, node.end_byte, node.start_point
-        behind = b"" if source[stop - 1 : stop] == b"\n" else source[stop : stop + LONGEST_SIGNATURE].partition(b"\n")[0]
+        behind = b""
+        if source[stop - 1 : stop] != b"\n":
+            behind = source[stop : stop + LONGEST_SIGNATURE].partition(b"\n")[0]
         if column > LONGEST_SIGNATURE or source[start - column : start].strip() or behind.strip():
             break
         row = first
@@ -370,22 +413,17 @@ def _definitions(frames: list[_Frame], source: bytes, separator: str) -> tuple[l
     made: list[Definition] = []
     names: list[bytes] = []
     for frame in frames:
-        outer = frame.outer
-        # What is named behind its body, as typedefs are, does not lend its name to what stands in it.
-        frame.within = within = outer if outer and outer.path and outer.named < frame.start else outer and outer.within
+        frame.within = within = _scope_of(frame)
         if not frame.name or not frame.kind or frame.kind in _WRAPPERS:
             continue
-        around, name = _names(frame.name, separator)
-        if not name or len(name) > LONGEST_NAME or "\n" in name:
-            continue
-        if frame.parent:
-            before, last = _names(frame.parent, separator)
-            around = [*before, last, *around]
+        around, name = _full_name(frame, separator)
         parent = ".".join([within.path, *around] if within else around)
-        if len(parent) > LONGEST_PATH:
+        if not name or len(name) > LONGEST_NAME or "\n" in name or len(parent) > LONGEST_PATH:
             continue
-        frame.path = f"{parent}.{name}" if parent else name
-        if frame.kind == "scope" or (frame.kind == "constant" and within and within.kind not in _OF_CONSTANTS):
+        frame.path = name
+        if parent:
+            frame.path = f"{parent}.{name}"
+        if not _is_definition(frame):
             continue
         names += {frame.name, name.encode()}
         kind = _told_apart(frame.kind, bool(parent), bool(around), within)
@@ -394,6 +432,33 @@ def _definitions(frames: list[_Frame], source: bytes, separator: str) -> tuple[l
             made.append(Definition(one, kind, signature, frame.row + 1, frame.last + 1, parent))
         names += frame.also
     return made, names
+
+
+def _scope_of(frame: _Frame) -> _Frame | None:
+    """The innermost frame around another that has a name."""
+    outer = frame.outer
+    if outer is None:
+        return None
+    # What is named behind its body, as typedefs are, does not lend its name to what stands in it.
+    if outer.path and outer.named < frame.start:
+        return outer
+    return outer.within
+
+
+def _full_name(frame: _Frame, separator: str) -> tuple[list[str], str]:
+    """The names around a definition as it spells them, and its own."""
+    around, name = _names(frame.name, separator)
+    if frame.parent:
+        before, last = _names(frame.parent, separator)
+        around = [*before, last, *around]
+    return around, name
+
+
+def _is_definition(frame: _Frame) -> bool:
+    """Whether a frame with a name defines it: a scope does not, nor does a constant inside a function."""
+    if frame.kind == "constant" and frame.within:
+        return frame.within.kind in _OF_CONSTANTS
+    return frame.kind != "scope"
 
 
 _OF_CONSTANTS = frozenset(("module", "class", "interface", "type"))
@@ -492,14 +557,23 @@ def _is_credible(one: Definition, language: str, lines: list[str]) -> bool:
         return one.kind != "function" or not one.signature.startswith(f"{one.name}(")  # a call with a function in it
     if language not in _STRICT:
         return True
-    if (language in _C and (lines[one.start - 1][:1].isspace() or one.kind == "constant")) or one.name in _CONTROL:
+    if language in _C and (lines[one.start - 1][:1].isspace() or one.kind == "constant"):
         return False
+    return one.name not in _CONTROL and _opens_body(one, lines)
+
+
+def _opens_body(one: Definition, lines: list[str]) -> bool:
+    """Whether a declaration in C, or what looks like it, has a body or needs none."""
     if one.kind == "function" and one.signature.startswith("template"):
         return False
-    if one.kind == "macro" or one.signature.startswith(("typedef", "using")):
-        return one.kind == "macro" or "{" not in one.signature
-    follows = "\n".join(lines[one.start - 1 : one.start + _HEAD_LINES])
-    found = (_CLASS_OPENS if one.kind in ("class", "type", "interface") else _OPENS).search(follows)
+    if one.kind == "macro":
+        return True
+    if one.signature.startswith(("typedef", "using")):
+        return "{" not in one.signature
+    opens = _OPENS
+    if one.kind in ("class", "type", "interface"):
+        opens = _CLASS_OPENS
+    found = opens.search("\n".join(lines[one.start - 1 : one.start + _HEAD_LINES]))
     return found is not None and found[0] in ("{", "=>")
 
 

@@ -103,12 +103,18 @@ class Index:
             elif went_back or one.changed > seen.at - TICK or one.noticed != seen.noticed:
                 if digest_of(read_text(self.root, one.path)) != seen.digest:
                     fresh.append(one)
-                    continue
-                is_old = seen.at and (one.changed <= now - TICK or now < seen.at)  # else it must be read again next time anyway
-                if is_old or one.noticed != seen.noticed:
-                    self._seen[one.path] = structs.replace(seen, noticed=one.noticed, at=now if is_old else seen.at)
-                    self._confirmed.add(one.path)
+                else:
+                    self._confirm(one, seen, now)
         return fresh
+
+    def _confirm(self, one: FoundFile, seen: SeenFile, now: int) -> None:
+        """Note that a file was read again and is as it was."""
+        is_old = seen.at and (one.changed <= now - TICK or now < seen.at)  # else it must be read again next time anyway
+        if not is_old and one.noticed == seen.noticed:
+            return
+        at = now if is_old else seen.at
+        self._seen[one.path] = structs.replace(seen, noticed=one.noticed, at=at)
+        self._confirmed.add(one.path)
 
     def _read(self, found: Sequence[FoundFile], fresh: Sequence[FoundFile], now: int, progress: Progress | None) -> None:
         """Read the fresh files and forget those that are gone. Interrupted, it keeps what it has: the others are still fresh."""

@@ -26,7 +26,9 @@ class Form(Struct, frozen=True):
 
 
 def shorten_signature(signature: str) -> str:
-    return signature if len(signature) <= LONGEST_SIGNATURE else signature[: LONGEST_SIGNATURE - 1] + "…"
+    if len(signature) <= LONGEST_SIGNATURE:
+        return signature
+    return signature[: LONGEST_SIGNATURE - 1] + "…"
 
 
 def one_line(declared: str, is_cut: bool = False) -> str:
@@ -35,7 +37,9 @@ def one_line(declared: str, is_cut: bool = False) -> str:
     if "\n" in text or is_cut:
         text = _LOOSE.sub("", " ".join(text.split()))
     text = " ".join(text.split())
-    return shorten_signature(_TAIL.sub("", text) if text[-1:] in _TAILS else text)
+    if text[-1:] in _TAILS:
+        text = _TAIL.sub("", text)
+    return shorten_signature(text)
 
 
 _LOOSE = re.compile(r"(?<=[(\[]) |,? (?=[)\]])| (?=,)")  # what breaking a declaration into lines leaves
@@ -127,17 +131,14 @@ def _definitions(pattern: re.Pattern[str], flat: bool, text: str) -> list[Defini
     within: list[_OpenDefinition] = []
     last = 0  # the last line that was not blank
     for number, line in enumerate(text.split("\n", _MOST_LINES)[:_MOST_LINES], 1):
-        bare = line.strip()
-        if not bare:
+        if not line.strip():
             continue
-        indent = len(line) - len(line.lstrip())
         found = pattern.match(line) if len(line) <= _LONGEST_LINE else None
         if not flat or found:
-            while within and indent <= within[-1].indent and (found or indent < within[-1].indent or not _GOES_ON.match(bare)):
-                within.pop().stop = last
+            _close_definitions(within, line, last, found is not None)
         last = number
         if found:
-            one = _open_definition(found, within[-1] if within else None, line, number, indent)
+            one = _open_definition(found, within[-1] if within else None, line, number)
             if flat and made and (made[-1].path, made[-1].kind) == (one.path, one.kind):
                 one = made.pop()  # another clause of the same
             made.append(one)
@@ -147,16 +148,33 @@ def _definitions(pattern: re.Pattern[str], flat: bool, text: str) -> list[Defini
     return [Definition(one.name, _kind(one), one.signature, one.start, one.stop, one.parent) for one in made if one.kind != "scope"]
 
 
-def _open_definition(found: re.Match[str], outer: _OpenDefinition | None, line: str, number: int, indent: int) -> _OpenDefinition:
+def _close_definitions(within: list[_OpenDefinition], line: str, last: int, is_declaration: bool) -> None:
+    """End the definitions that a line is no longer in."""
+    bare = line.lstrip()
+    indent = len(line) - len(bare)
+    while within and indent <= within[-1].indent:
+        if not is_declaration and indent == within[-1].indent and _GOES_ON.match(bare):
+            break
+        within.pop().stop = last
+
+
+def _open_definition(found: re.Match[str], outer: _OpenDefinition | None, line: str, number: int) -> _OpenDefinition:
     groups = {key: value for key, value in found.groupdict().items() if value}
     key = next(key for key in groups if key.startswith("name_"))
     *before, name = [part for part in _PARTS.split(groups[key]) if part] or [groups[key]]
     kind = key.split("_")[1]
     before = [value for key, value in groups.items() if key.startswith("parent_")] + before
-    if (outer and outer.kind in ("class", "interface", "type", "scope") and kind == "function") or (before and kind == "function"):
+    if kind == "function" and (before or (outer and outer.kind in _HOLDERS)):
         kind = "method"
-    return _OpenDefinition(kind, name, ".".join(([outer.path] if outer else []) + before), line, number, indent)
+    if outer:
+        before = [outer.path, *before]
+    return _OpenDefinition(kind, name, ".".join(before), line, number, len(line) - len(line.lstrip()))
+
+
+_HOLDERS = ("class", "interface", "type", "scope")  # kinds whose functions are methods
 
 
 def _kind(one: _OpenDefinition) -> Kind:
-    return cast(Kind, "function" if one.kind == "method" and not one.parent else one.kind)
+    if one.kind == "method" and not one.parent:
+        return "function"
+    return cast(Kind, one.kind)

@@ -42,22 +42,33 @@ class Lookup:
     """An index as it is looked up. Of one that changed only what is new is looked at again."""
 
     def __init__(self, entries: dict[str, Entry], before: "Lookup | None" = None) -> None:
-        held = before.files if before else {}
         self.entries = entries
-        self.files: dict[str, File] = {path: _reuse(held.get(path), entry) or _look_at(entry) for path, entry in entries.items()}
         self.numbers = {path: number for number, path in enumerate(entries)}
         self.roles: dict[str, Role] = {path: _role(entry, entries) for path, entry in entries.items()}
-        self.graph: Graph = Graph(entries, before.graph if before else None)
+        self.files: dict[str, File] = {}
+        self.graph: Graph
+        self.vocabulary: Vocabulary
+        self._places: dict[str, list[Place]] = {}
+        self._ends: dict[str, list[str]] = {}
+        self._texts: dict[str, Texts] = {}
+        if before is None:
+            self.graph, self.vocabulary = Graph(entries), Vocabulary()
+        else:
+            self._take_over(before)
+        held = self.files
+        self.files = {path: _reuse(held.get(path), entry) or _look_at(entry) for path, entry in entries.items()}
         self.usual_length = sum(file.length for file in self.files.values()) / max(1, len(self.files)) or 1.0
         gone = [file for path, file in held.items() if self.files.get(path) is not file]
         new = [file for path, file in self.files.items() if held.get(path) is not file]
-        self._places: dict[str, list[Place]] = _update_table(before._places if before else {}, _names(gone), _names(new))
-        self._ends: dict[str, list[str]] = _update_table(before._ends if before else {}, _path_ends(gone), _path_ends(new))
-        self.vocabulary: Vocabulary = before.vocabulary if before else Vocabulary()
-        self._texts: dict[str, Texts] = {}
-        if before:
-            kept = list(before._texts.items())
-            self._texts |= {path: texts for path, texts in kept if self.entries.get(path) is before.entries[path]}
+        self._places = _update_table(self._places, _names(gone), _names(new))
+        self._ends = _update_table(self._ends, _path_ends(gone), _path_ends(new))
+
+    def _take_over(self, before: "Lookup") -> None:
+        """What was worked out for the index before this one."""
+        self.files, self._places, self._ends = before.files, before._places, before._ends
+        self.graph, self.vocabulary = Graph(self.entries, before.graph), before.vocabulary
+        kept = list(before._texts.items())
+        self._texts = {path: texts for path, texts in kept if self.entries.get(path) is before.entries[path]}
 
     def find_definitions(self, name: str) -> list[Place]:
         """Where a name is defined, in the order of the files."""
@@ -80,19 +91,31 @@ class Lookup:
         """The files that a spelled path may mean, those with the longest common end, and how sure that is."""
         parts = [part for part in spelled.replace("\\", "/").split("/") if part not in ("", ".", "..", "~")]
         common, found = self._ending(parts)
-        if not found and len(parts) == 1:  # a module with dots, and perhaps names in it
-            parts = spelled.split(".")
-            while len(parts) > 1 and common < 2:
-                common, found = self._ending(parts)
-                parts.pop()
-            return (1 / len(found), found) if common > 1 else (0.0, [])
+        if not found and len(parts) == 1:
+            return self._find_module(spelled)
+        if not found:
+            return 0.0, []
         # Where only the last of several parts is found, it is most often another file of that name.
-        is_sure = common > 1 or len(parts) == 1 or any("/" not in path for path in found)
-        return ((1.0 if is_sure else TAIL) / len(found), found) if found else (0.0, [])
+        sure = TAIL
+        if common > 1 or len(parts) == 1 or any("/" not in path for path in found):
+            sure = 1.0
+        return sure / len(found), found
+
+    def _find_module(self, spelled: str) -> tuple[float, list[str]]:
+        """The files that a module with dots may mean; there may be names in it."""
+        parts, common, found = spelled.split("."), 0, list[str]()
+        while len(parts) > 1 and common < 2:
+            common, found = self._ending(parts)
+            parts.pop()
+        if common < 2:
+            return 0.0, []
+        return 1 / len(found), found
 
     def _ending(self, parts: Sequence[str]) -> tuple[int, list[str]]:
         """The files whose paths have most of these parts in common with their ends, and how many."""
-        common = {path: _common_end(parts, path.split("/")) for path in (self._ends.get(parts[-1], ()) if parts else ())}
+        if not parts:
+            return 0, []
+        common = {path: _common_end(parts, path.split("/")) for path in self._ends.get(parts[-1], ())}
         most = max(common.values(), default=0)
         return most, sorted(path for path, parts in common.items() if parts == most)
 
@@ -125,7 +148,9 @@ def plain(name: str) -> str:
 
 
 def _reuse(file: File | None, entry: Entry) -> File | None:
-    return file if file and file.entry is entry else None
+    if file is None or file.entry is not entry:
+        return None
+    return file
 
 
 def _look_at(entry: Entry) -> File:
@@ -136,7 +161,9 @@ def _look_at(entry: Entry) -> File:
 
 def _role(entry: Entry, entries: Container[str]) -> Role:
     is_generated = bool(entry.bodies) and not any(entry.bodies)
-    return "generated" if is_generated else role_of(entry.path, entries)
+    if is_generated:
+        return "generated"
+    return role_of(entry.path, entries)
 
 
 def _names(files: Iterable[File]) -> Iterator[tuple[str, Place]]:

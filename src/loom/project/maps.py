@@ -69,15 +69,30 @@ class RankedProject(Struct, frozen=True, gc=False):
         Nothing where it is as it was.
         """
         now = {path: _digest_declarations(self.entries[path], names) for path, names in shown.items() if path in self.entries}
-        gone = [printable(path) for path in shown if path not in now]
-        gone += [printable(f"{name} of {path}") for path in now for name in shown[path] if name not in now[path]]
-        told = f"{GONE}{', '.join(gone[:_MOST_GONE])}{f' and {len(gone) - _MOST_GONE} more' if len(gone) > _MOST_GONE else ''}"
-        told = told if gone and count(told) <= tokens else ""
-        left = tokens - (count(f"{told}\n\n") if told else 0)
+        told, left = _tell_gone(shown, now), tokens
+        if told and count(told) > tokens:
+            told = ""
+        if told:
+            left -= count(f"{told}\n\n")
         valid = {path: {name for name, mark in names.items() if shown[path][name] == mark} for path, names in now.items()}
-        news = [one for given in self.ranked if (one := _select_news(given, shown.get(given.path), valid.get(given.path, set())))]
-        made = render_map(news, left, count, BEYOND) if news and left > 0 else Map()
+        chosen = (_select_news(given, shown.get(given.path), valid.get(given.path, set())) for given in self.ranked)
+        news = [one for one in chosen if one is not None]
+        made = Map()
+        if news and left > 0:
+            made = render_map(news, left, count, BEYOND)
         return "\n\n".join(filter(None, (made.text, told)))
+
+
+def _tell_gone(shown: Digests, now: Digests) -> str:
+    """The files and names of a map that are no longer there; "" if all are."""
+    gone = [printable(path) for path in shown if path not in now]
+    gone += [printable(f"{name} of {path}") for path in now for name in shown[path] if name not in now[path]]
+    if not gone:
+        return ""
+    told = f"{GONE}{', '.join(gone[:_MOST_GONE])}"
+    if len(gone) > _MOST_GONE:
+        told += f" and {len(gone) - _MOST_GONE} more"
+    return told
 
 
 def _last(symbol: str) -> str:

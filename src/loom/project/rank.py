@@ -7,7 +7,7 @@ their names, the names around them and their own lines. Scores are rounded befor
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import accumulate, chain
 from math import log, log1p
 from threading import Thread
@@ -154,9 +154,14 @@ def _importances(file: File, users: dict[tuple[str, str], float]) -> list[float]
     holding = {one.path for one in file.definitions if one.kind in ("function", "method")}
     found = []
     for one in file.definitions:
-        score = log1p(users.get((file.entry.path, one.name), 0.0)) + (1.0 if one.kind in ("class", "interface") else 0.0)
-        score *= HIDDEN if _is_hidden(one, language) else 1.0
-        found.append(score * (INSIDE if one.parent in holding or _is_in_tests(one) else INNER if one.parent else 1.0))
+        score = log1p(users.get((file.entry.path, one.name), 0.0)) + (one.kind in ("class", "interface"))
+        if _is_hidden(one, language):
+            score *= HIDDEN
+        if one.parent in holding or _is_in_tests(one):
+            score *= INSIDE
+        elif one.parent:
+            score *= INNER
+        found.append(score)
     return found
 
 
@@ -333,14 +338,16 @@ class _Search:
             for (path, number), weight in places.items():
                 if path in first:
                     scores[first[path] + number] += worth * weight
-        in_tests = 1.0 if "test" in self.request.roles else ROLES["test"]
-        scores *= [
-            KINDS.get(definition.kind, 1.0) * (in_tests if _is_in_tests(definition) else 1.0)
-            for path in paths
-            for definition in known.files[path].definitions
-        ]
+        scores *= [self._worth_of(definition) for path in paths for definition in known.files[path].definitions]
         flat = scores.tolist()
         return {path: flat[first[path] : stop] for path, stop in zip(paths, stops, strict=True)}
+
+    def _worth_of(self, definition: Definition) -> float:
+        """What is left of the score of a definition by its kind, and of one in tests that nobody asked for."""
+        worth = KINDS.get(definition.kind, 1.0)
+        if "test" not in self.request.roles and _is_in_tests(definition):
+            worth *= ROLES["test"]
+        return worth
 
     def _inner(self, words: frozenset[str]) -> dict[str, float]:
         """For longer words what the words of the request say that stand inside of them; all are looked through as one text."""
@@ -378,31 +385,28 @@ class _Search:
     def _add_neighbours(self, own: dict[str, list[float]]) -> None:
         """For what calls the best definitions, and for what they call."""
         known = self.known
-        least = (sorted(chain.from_iterable(own.values()), reverse=True)[:FOUND] or [0.0])[-1] - 1e-6
-        best = sorted(
-            (-round(score, 6), path, number)
-            for path, scores in own.items()
-            for number, score in enumerate(scores)
-            if score >= least and score > 0
-        )[:FOUND]
         given: dict[Place, float] = {}
         wanted: dict[str, float] = {}
-        for below, path, number in best:
-            name = plain(known.definition((path, number)).name)
+        for score, place in _best_definitions(own):
+            name = plain(known.definition(place).name)
             alike = len(known.find_alike(name))
             if len(name) > 3 and alike <= COMMON:
-                wanted[name] = max(wanted.get(name, 0.0), -below / alike)
-            for term in known.entries[path].bodies[number]:
-                places = known.find_alike(term)
-                if 0 < len(places) <= COMMON:
-                    for place in places:
-                        if place != (path, number) and place[0] in own:
-                            given[place] = max(given.get(place, 0.0), -below / len(places))
+                wanted[name] = max(wanted.get(name, 0.0), score / alike)
+            for called, several in self._called_by(place, own):
+                given[called] = max(given.get(called, 0.0), score / several)
         for name, place in self._saying(wanted, own):
             if plain(known.definition(place).name) != name:
                 given[place] = max(given.get(place, 0.0), wanted[name])
         for (path, number), score in given.items():
             own[path][number] += NEIGHBOUR * score
+
+    def _called_by(self, place: Place, own: Container[str]) -> Iterator[tuple[Place, int]]:
+        """What a definition may call in these files, each with how many there are of the name."""
+        path, number = place
+        for term in self.known.entries[path].bodies[number]:
+            places = self.known.find_alike(term)
+            if 0 < len(places) <= COMMON:
+                yield from ((other, len(places)) for other in places if other != place and other[0] in own)
 
     def _saying(self, names: Iterable[str], paths: Iterable[str]) -> Iterator[tuple[str, Place]]:
         """Each of these names with each definition of these files whose lines have it."""
@@ -415,6 +419,18 @@ class _Search:
             if len(at):
                 rows = np.searchsorted(np.cumsum(bodies.sizes), at, side="right")
                 yield from ((spelled[int(found[one])], (path, int(row))) for one, row in zip(at, rows, strict=True))
+
+
+def _best_definitions(own: dict[str, list[float]]) -> list[tuple[float, Place]]:
+    """The definitions with the highest scores."""
+    least = (sorted(chain.from_iterable(own.values()), reverse=True)[:FOUND] or [0.0])[-1] - 1e-6
+    best = sorted(
+        (-round(score, 6), path, number)
+        for path, scores in own.items()
+        for number, score in enumerate(scores)
+        if score >= least and score > 0
+    )
+    return [(-below, (path, number)) for below, path, number in best[:FOUND]]
 
 
 def _in_bodies(table: WordTable, weights: Floats) -> Floats:

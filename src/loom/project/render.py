@@ -5,7 +5,7 @@ a file with its best definition, one more name in a file that is shown, or the w
 budget shows names, a larger one signatures of what matters; and many files rather than few in full.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from operator import attrgetter
 from unicodedata import category
@@ -144,38 +144,51 @@ def _inside(parent: str, spaces: Sequence[str]) -> str:
 
 def _fitting(files: _Files, tokens: int) -> list[_Piece]:
     """What is shown, in the order in which it was chosen. The sizes of pieces are summed up; the whole is counted by the caller."""
-    size = files.size
     groups: set[tuple[int, str]] = set()
     waiting: list[_Offer] = []
     opened, most = 0, min(len(files.ranked), max(0, tokens) // _LEAST_FILE)
-    left, misses, pieces = tokens - size(files.heading), 0, list[_Piece]()
+    left, misses, pieces = tokens - files.size(files.heading), 0, list[_Piece]()
     while misses < _MISSES:
         while opened < most and (not waiting or -waiting[0][0] <= _at_most(files.ranked[opened])):
             heappush(waiting, _first(opened, files))
             opened += 1
         if not waiting:
             break
-        piece = heappop(waiting)[-1]
-        number, place, is_signature, cost = piece.file, piece.place, piece.is_signature, piece.cost
-        symbol = files.symbols(number)[place] if place is not None else None
-        if symbol and symbol.around and not is_signature and (number, symbol.around) not in groups:
-            cost += size(f"{symbol.around}: ")
-        if cost > left:
+        piece = _with_heading(heappop(waiting)[-1], files, groups)
+        if piece.cost > left:
             misses += 1
             continue
-        misses, left = 0, left - cost
-        pieces.append(_Piece(number, place, is_signature, cost))
-        if symbol is None or place is None or is_signature:
+        misses, left = 0, left - piece.cost
+        pieces.append(piece)
+        if piece.place is None or piece.is_signature:
             continue
-        score = files.ranked[number].score
-        groups |= {(number, symbol.around), (number, symbol.path)}
-        longer = max(1, size(f" {_signature(symbol)}\n") - size(f", {symbol.name}"))
-        heappush(waiting, _offer(_Piece(number, place, True, longer), SIGNATURE * score * symbol.worth))
-        if place + 1 < len(files.symbols(number)):
-            following = files.symbols(number)[place + 1]
-            worth = score * following.worth * min(1.0, (ENOUGH / (place + 1)) ** 2)
-            heappush(waiting, _offer(_Piece(number, place + 1, False, size(f", {following.name}")), worth))
+        symbol = files.symbols(piece.file)[piece.place]
+        groups |= {(piece.file, symbol.around), (piece.file, symbol.path)}
+        for offer in _next_offers(piece.file, piece.place, files):
+            heappush(waiting, offer)
     return pieces
+
+
+def _with_heading(piece: _Piece, files: _Files, groups: set[tuple[int, str]]) -> _Piece:
+    """A piece that also pays for the name of its group, if that is not shown yet."""
+    if piece.place is None or piece.is_signature:
+        return piece
+    around = files.symbols(piece.file)[piece.place].around
+    if not around or (piece.file, around) in groups:
+        return piece
+    return _Piece(piece.file, piece.place, False, piece.cost + files.size(f"{around}: "))
+
+
+def _next_offers(number: int, place: int, files: _Files) -> "Iterator[_Offer]":
+    """After the name of a definition: its signature, and the next definition of the file."""
+    size, score, symbols = files.size, files.ranked[number].score, files.symbols(number)
+    symbol = symbols[place]
+    longer = max(1, size(f" {_signature(symbol)}\n") - size(f", {symbol.name}"))
+    yield _offer(_Piece(number, place, True, longer), SIGNATURE * score * symbol.worth)
+    if place + 1 < len(symbols):
+        following = symbols[place + 1]
+        worth = score * following.worth * min(1.0, (ENOUGH / (place + 1)) ** 2)
+        yield _offer(_Piece(number, place + 1, False, size(f", {following.name}")), worth)
 
 
 def _at_most(given: RankedFile) -> float:
@@ -232,24 +245,44 @@ def _lines(shown: Sequence[tuple[_Symbol, bool]]) -> Iterator[str]:
         else:
             groups.setdefault(symbol.around, []).append((symbol, is_signature))
     for group, members in groups.items():
-        signatures = [_signature(symbol) for symbol, is_signature in members if is_signature]
-        names = ", ".join(symbol.name for symbol, is_signature in members if not is_signature)
-        if not group:
-            yield from filter(None, (*signatures, names))
-        elif signatures or group in heads:
-            # What is inside of two others is named by all of them: its declaration alone would not say where it is.
-            yield f"{group if '.' in group else heads.get(group, group)}:"
-            yield from (f" {line}" for line in (*signatures, names) if line)
-        else:
-            yield f"{group}: {names}" if names else f"{group}:"
+        yield from _group_lines(group, members, heads)
+
+
+def _group_lines(group: str, members: Sequence[tuple[_Symbol, bool]], heads: Mapping[str, str]) -> Iterator[str]:
+    signatures = [_signature(symbol) for symbol, is_signature in members if is_signature]
+    names = ", ".join(symbol.name for symbol, is_signature in members if not is_signature)
+    if not group:
+        yield from filter(None, (*signatures, names))
+    elif signatures or group in heads:
+        # What is inside of two others is named by all of them: its declaration alone would not say where it is.
+        head = group
+        if "." not in group:
+            head = heads.get(group, group)
+        yield f"{head}:"
+        yield from (f" {line}" for line in (*signatures, names) if line)
+    elif names:
+        yield f"{group}: {names}"
+    else:
+        yield f"{group}:"
 
 
 def _signature(symbol: _Symbol) -> str:
     told = printable(symbol.definition.signature).rstrip(" :{=")
-    told = told if len(told) <= LONGEST else f"{told[: LONGEST - 1]}…"
-    return told if symbol.name in told else f"{symbol.name} {told}".rstrip()
+    if len(told) > LONGEST:
+        told = f"{told[: LONGEST - 1]}…"
+    if symbol.name in told:
+        return told
+    return f"{symbol.name} {told}".rstrip()
 
 
 def printable(text: str) -> str:
     """A text on one line, with nothing in it that would turn or hide what stands beside it."""
-    return text if text.isprintable() else "".join("?" if category(c) in _HIDDEN and c not in _JOINERS else c for c in text)
+    if text.isprintable():
+        return text
+    return "".join(map(_printable_sign, text))
+
+
+def _printable_sign(sign: str) -> str:
+    if category(sign) in _HIDDEN and sign not in _JOINERS:
+        return "?"
+    return sign
