@@ -84,13 +84,16 @@ def _count_terms_by_definition(text: str, definitions: Sequence[Definition]) -> 
             around.append(waiting.pop())
         found = terms_in("\n".join(lines[start:stop]))
         said += found
-        if not around:
-            continue
-        least = min(definitions[n].stop - definitions[n].start for n in around)
-        for n in around:
-            if definitions[n].kind in _HOLDS_ALL or definitions[n].stop - definitions[n].start == least:
-                bodies[n] += found
+        for n in _holders(around, definitions):
+            bodies[n] += found
     return said, bodies
+
+
+def _holders(around: Sequence[int], definitions: Sequence[Definition]) -> list[int]:
+    """Of the definitions around a line those that it counts for: the functions, and the smallest of all."""
+    sizes = {n: definitions[n].stop - definitions[n].start for n in around}
+    least = min(sizes.values(), default=0)
+    return [n for n, size in sizes.items() if definitions[n].kind in _HOLDS_ALL or size == least]
 
 
 # Bytes

@@ -118,7 +118,7 @@ def _list_by_git(root: str) -> dict[str, FoundFile]:
             if not is_inside[above]:
                 continue
             if stat.S_ISREG(seen.st_mode):
-                found[path] = _found(path, seen)
+                found[path] = _describe_file(path, seen)
             elif stat.S_ISDIR(seen.st_mode) and os.path.lexists(f"{root}/{path}/.git"):
                 folders.append(path)
     return found
@@ -144,7 +144,7 @@ def _stat_listed(root: str, path: str, inside: str) -> os.stat_result | None:
     return seen
 
 
-def _found(path: str, seen: os.stat_result) -> FoundFile:
+def _describe_file(path: str, seen: os.stat_result) -> FoundFile:
     return FoundFile(path, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
 
 
@@ -187,7 +187,7 @@ def _walk_folders(root: str) -> dict[str, FoundFile]:
                 continue
             seen = _stat_entry(root, path, inside, entry) if _is_listed(name) else None
             if seen and stat.S_ISREG(seen.st_mode) and not _is_ignored(path, rules):
-                found[path] = _found(path, seen)
+                found[path] = _describe_file(path, seen)
     return found
 
 

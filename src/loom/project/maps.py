@@ -23,6 +23,7 @@ from loom.project.rank import MapRequest, RankedFile, rank_files
 from loom.project.render import Count, Map, printable, render_map
 from loom.project.seed_map import seed_map
 from loom.project.source import packed_map
+from loom.project.symbols import Definition
 
 BEYOND = "## Project Files for this request, beyond those above\n\n"
 GONE = "No longer in the project: "
@@ -111,17 +112,30 @@ def _digest_declarations(entry: Entry, names: Iterable[str]) -> dict[str, str]:
 def _select_news(given: RankedFile, shown: Mapping[str, str] | None, valid: Container[str]) -> RankedFile | None:
     """The best of a file that matters and is not shown yet, and what is shown and no longer declared so; none where all is well."""
     pairs = list(zip(given.definitions, given.shares, strict=True))
+    is_high = given.relevance == "high"
+    news, changed = pairs, list[tuple[Definition, float]]()
     if shown is None:
-        news = pairs if given.relevance == "high" else []
+        if not is_high:
+            return None
     else:
-        best_is_new = given.relevance == "high" and pairs and pairs[0][0].name not in shown
-        news = [(one, share) for one, share in pairs if one.name not in valid and (best_is_new or one.name in shown)]
-    if not news and (shown is not None or pairs or given.relevance != "high"):
-        return None
-    changed = [pair for pair in news if shown and pair[0].name in shown]
+        news = _not_shown(pairs, shown, valid, is_high)
+        if not news:
+            return None
+        changed = [pair for pair in news if pair[0].name in shown]
     best = [pair for pair in news if pair not in changed and pair[1] >= news[0][1] * _NEARLY][:_BEST]
     told = sorted((*changed, *best), key=lambda pair: -pair[1])
     return replace(given, definitions=tuple(one for one, _ in told), shares=tuple(share for _, share in told))
+
+
+def _not_shown(
+    pairs: list[tuple[Definition, float]], shown: Container[str], valid: Container[str], is_high: bool
+) -> list[tuple[Definition, float]]:
+    """What a map does not show as it is now; definitions that it never showed only if the best of the file is one."""
+    best_is_new = is_high and bool(pairs) and pairs[0][0].name not in shown
+    news = [pair for pair in pairs if pair[0].name not in valid]
+    if best_is_new:
+        return news
+    return [pair for pair in news if pair[0].name in shown]
 
 
 class _Project:
@@ -230,7 +244,9 @@ def notes(root: "str | PathLike[str]", cache: Path | None = None) -> tuple[str, 
 
 
 def _notes_of(index: Index) -> tuple[str, ...]:
-    return (*index.notes, *(() if HAS_GRAMMARS else (NO_GRAMMARS,)))
+    if HAS_GRAMMARS:
+        return index.notes
+    return (*index.notes, NO_GRAMMARS)
 
 
 def find_root(root: "str | PathLike[str]") -> Path:
