@@ -594,7 +594,7 @@ def test_a_locked_file_is_not_waited_for(root: Path, cache: Path, monkeypatch: p
     other = apsw.Connection(str(kept_in(cache)))
     other.execute("BEGIN EXCLUSIVE")
     index = updated(root, cache)  # were it waited for, this would never end
-    assert "another program holds" in index.notes[0]
+    assert "another program has locked" in index.notes[0]
     assert is_right(index)
     other.execute("ROLLBACK")
     other.close()

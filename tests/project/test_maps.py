@@ -79,7 +79,7 @@ def test_a_map_of_no_tokens_is_refused(shop: Path, tokens: int) -> None:
 
 def test_what_is_no_folder_is_refused(shop: Path) -> None:
     for path in (shop / "README.md", shop / "nowhere"):
-        with pytest.raises(ChoiceError, match="is no folder"):
+        with pytest.raises(ChoiceError, match="is not a folder"):
             project_map(path)
 
 
@@ -104,7 +104,7 @@ def test_slips_are_named(shop: Path, options: Any, said: str) -> None:
 
 
 def test_an_unknown_home_is_no_folder() -> None:
-    with pytest.raises(ChoiceError, match="is no folder"):
+    with pytest.raises(ChoiceError, match="is not a folder"):
         project_map("~nobody-at-all/x")
 
 
