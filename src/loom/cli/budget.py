@@ -250,25 +250,25 @@ def count(file: str, model: str | None, by: str, largest: int, as_json: bool) ->
     if several and not as_json:
         say(dim(f"several runs; count one with {clean(file)}#N"))
     for run in runs:
-        named = find_model(model or run.head.model or None, overrides)
-        counted = count_run(
-            run, model or run.head.model or None, named.window, bool(named.encoding), largest
-        )
+        wanted = model or run.head.model or None
+        named = find_model(wanted, overrides)
+        counted = count_run(run, wanted, named.window, bool(named.encoding), largest)
         if as_json:
             reports.append(to_builtins(counted))
         elif several:
-            name = one_line(counted.name, 40)
-            drawn = style(bar(counted.total / counted.window, BAR), fg="blue")
-            say(
-                (
-                    f"#{counted.run:<5} {name + ' ' if name else ''}{counted.total:>9,} tokens  "
-                    f"{drawn}"
-                ).rstrip()
-            )
+            _print_short(counted)
         else:
             print_counted(counted, by)
     if as_json:
         say(to_json(reports[0] if len(reports) == 1 else reports))
+
+
+def _print_short(counted: RunCount) -> None:
+    """One of several runs, on one line."""
+    name = one_line(counted.name, 40)
+    lead = f"{name} " if name else ""
+    drawn = style(bar(counted.total / counted.window, BAR), fg="blue")
+    say(f"#{counted.run:<5} {lead}{counted.total:>9,} tokens  {drawn}".rstrip())
 
 
 def print_counted(counted: RunCount, by: str) -> None:

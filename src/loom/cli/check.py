@@ -17,6 +17,7 @@ from loom.dialects.wire import Dialect, Finding, Loss
 from loom.transcripts.formats import read_runs
 from loom.transcripts.runs import Run
 
+MAX_PLACES = 5  # places of a broken rule that a person sees
 KEPT = 1000  # findings and the like that are kept in full; the rest is counted
 # A transcript is not yet a request: what is only missing until it is sent is no news.
 _UNSENT = {"no-model", "no-tools", "no-max-tokens"}
@@ -39,7 +40,7 @@ class Several(list[Any]):
         for item in items:
             self.append(item)
 
-    def __iadd__(self, items: Any) -> "Several":  # type: ignore[misc]  # it takes anything that can be iterated
+    def __iadd__(self, items: Any) -> "Several":  # type: ignore[misc]  # anything
         self.extend(items)
         return self
 
@@ -62,7 +63,7 @@ class LossTally(list[Loss]):
         for loss in losses:
             self.append(loss)
 
-    def __iadd__(self, losses: Iterable[Loss]) -> "LossTally":  # type: ignore[misc,override]  # it takes anything that can be iterated
+    def __iadd__(self, losses: Iterable[Loss]) -> "LossTally":  # type: ignore[misc,override]
         self.extend(losses)
         return self
 
@@ -171,37 +172,38 @@ def to_report(checked: RunCheck) -> dict[str, Any]:
 
 
 def print_checked(checked: RunCheck) -> None:
-    title = f"#{checked.run} {checked.name}".rstrip() if checked.run or checked.name else ""
+    title = f"#{checked.run} {checked.name}".rstrip() + ": " if checked.run or checked.name else ""
     about = (
         f"{checked.format}, {plural(checked.messages, 'message')}, as "
         f"{DIALECTS[checked.dialect].title}"
     )
-    verdict = (
-        style(plural(checked.errors, "error"), fg="red", bold=True)
-        if checked.errors
-        else style("no errors", fg="green", bold=True)
-    ) + (f", {plural(checked.warnings, 'warning')}" if checked.warnings else "")
-    say(f"{title + ': ' if title else ''}{verdict} {dim('(' + about + ')')}")
+    if checked.errors:
+        verdict = style(plural(checked.errors, "error"), fg="red", bold=True)
+    else:
+        verdict = style("no errors", fg="green", bold=True)
+    if checked.warnings:
+        verdict += f", {plural(checked.warnings, 'warning')}"
+    say(f"{title}{verdict} {dim('(' + about + ')')}")
     by_rule: dict[str, list[Finding]] = {}
     for finding in checked.findings:
         by_rule.setdefault(finding.rule, []).append(finding)
     for rule, found in sorted(by_rule.items(), key=lambda item: item[1][0].level):
-        colour = "red" if found[0].level == "error" else "yellow"
-        demands, _, _ = found[0].text.partition(": ")
-        say(
-            f"  {style('✗' if colour == 'red' else '!', fg=colour, bold=True)} "
-            f"{style(rule, fg=colour)} ×{len(found)}: {demands}"
-        )
-        for finding in found[:5]:
-            detail = finding.text[len(demands) + 2 :]
-            say(
-                (
-                    f"      {finding.place}  "
-                    f"{dim(one_line(detail, terminal.width() - 10 - len(finding.place)))}"
-                ).rstrip()
-            )
-        if len(found) > 5:
-            say(dim(f"      and {len(found) - 5:,} more (all with --json)"))
-        say(f"      {style('→', fg='green')} {found[0].way_out}")
+        _print_rule(rule, found)
     if isinstance(checked.findings, Several) and checked.findings.more:
         say(dim(f"  {checked.findings.more:,} more findings are counted, but not listed"))
+
+
+def _print_rule(rule: str, found: list[Finding]) -> None:
+    """A rule that was broken, the first places, and the way out."""
+    mark, colour = ("✗", "red") if found[0].level == "error" else ("!", "yellow")
+    demands, _, _ = found[0].text.partition(": ")
+    head = f"{style(mark, fg=colour, bold=True)} {style(rule, fg=colour)}"
+    say(f"  {head} ×{len(found)}: {demands}")
+    for finding in found[:MAX_PLACES]:
+        detail = one_line(
+            finding.text[len(demands) + 2 :], terminal.width() - 10 - len(finding.place)
+        )
+        say(f"      {finding.place}  {dim(detail)}".rstrip())
+    if len(found) > MAX_PLACES:
+        say(dim(f"      and {len(found) - MAX_PLACES:,} more (all with --json)"))
+    say(f"      {style('→', fg='green')} {found[0].way_out}")

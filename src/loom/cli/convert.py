@@ -2,9 +2,10 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from itertools import chain
+from io import StringIO
+from itertools import chain, islice
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, TextIO
@@ -183,54 +184,65 @@ def convert(file: str, name: str, output: Path | None, mend: bool, as_json: bool
     """
     wire, runs = dialect(name), read_runs(file)
     output = None if output == STANDARD_OUTPUT else output
-    first = next(runs)
-    second = next(runs, None)
-    several = second is not None
-    everything = chain([first], [second] if second else [], runs)
-    inside = as_json and output is None  # the request is part of the JSON object
-    done = []
+    first = list(islice(runs, 2))
+    several = len(first) > 1
+    writer = _Writer(wire, mend, several, inside=as_json and output is None)
     with open_output(output) as out:
-        json_list = several and (bool(wire.messages_key) or inside)
-        if json_list:
-            out.write("[\n")
-        for n, run in enumerate(everything):
-            if n and json_list:
-                out.write(",\n")
-            if inside:
-                out.write('{"request":')
-            if several and not wire.messages_key and not inside:
-                out.write(f"# run {run.number}{': ' + run.name if run.name else ''}\n\n")
-            done.append(_convert(run, wire, mend, out, inside))
-            if inside:
-                report = to_json(to_report(done[-1]))
-                out.write("," + report[1:])
-        out.write("\n]" if json_list else "")
-        out.write("\n" if wire.messages_key or inside else "")
+        done = writer.write(chain(first, runs), out)
     if as_json and output:
         reports = [to_report(converted) for converted in done]
-        say(to_json(reports[0] if not several else reports))
+        say(to_json(reports if several else reports[0]))
     elif not as_json:
         for converted in done:
             _tell(converted, wire)
 
 
-def _convert(run: Run, wire: Dialect, mend: bool, out: TextIO, inside: bool) -> Conversion:
-    if wire.messages_key or not inside:
-        return convert_run(run, wire, mend, out)
-    held = _TextBuffer()
-    converted = convert_run(run, wire, mend, held)  # type: ignore[arg-type]  # a text stream is only written to
-    out.write(to_json("".join(held.pieces)))
-    return converted
+class _Writer(Struct, frozen=True):
+    """Writes runs as requests: alone, in a list, or inside the JSON objects that report on them."""
 
+    wire: Dialect
+    mend: bool
+    several: bool
+    inside: bool  # the request is a part of the JSON object
 
-class _TextBuffer:
-    """What is written, kept."""
+    def write(self, runs: Iterable[Run], out: TextIO) -> list[Conversion]:
+        is_list = self.several and (self.is_json or self.inside)
+        if is_list:
+            out.write("[\n")
+        done: list[Conversion] = []
+        for run in runs:
+            if done and is_list:
+                out.write(",\n")
+            done.append(
+                self._write_inside(run, out) if self.inside else self._write_alone(run, out)
+            )
+        if is_list:
+            out.write("\n]")
+        if self.is_json or self.inside:
+            out.write("\n")
+        return done
 
-    def __init__(self) -> None:
-        self.pieces: list[str] = []
+    @property
+    def is_json(self) -> bool:
+        return bool(self.wire.messages_key)
 
-    def write(self, text: str) -> None:
-        self.pieces.append(text)
+    def _write_alone(self, run: Run, out: TextIO) -> Conversion:
+        if self.several and not self.is_json:
+            title = f": {run.name}" if run.name else ""
+            out.write(f"# run {run.number}{title}\n\n")
+        return convert_run(run, self.wire, self.mend, out)
+
+    def _write_inside(self, run: Run, out: TextIO) -> Conversion:
+        """The request and the report of a run as one JSON object; a document is a text in it."""
+        out.write('{"request":')
+        if self.is_json:
+            converted = convert_run(run, self.wire, self.mend, out)
+        else:
+            text = StringIO()
+            converted = convert_run(run, self.wire, self.mend, text)
+            out.write(to_json(text.getvalue()))
+        out.write("," + to_json(to_report(converted))[1:])
+        return converted
 
 
 def to_report(converted: Conversion) -> dict[str, Any]:

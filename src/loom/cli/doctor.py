@@ -1,5 +1,6 @@
 """`loom doctor`: whether a store is whole, and what to do where it is not."""
 
+from collections.abc import Mapping
 from itertools import islice
 
 import click
@@ -31,7 +32,6 @@ def doctor(loom: Loom, as_json: bool) -> None:
     The exit status is 0 if the store is sound, 1 if there is a problem, and 2 if the store cannot
     be opened.
     """
-    database = loom.store.database
     found = examine(loom.store)
     problems: list[Problem] = Several()
     wrong = notes = 0
@@ -39,39 +39,38 @@ def doctor(loom: Loom, as_json: bool) -> None:
         notes += problem.note
         wrong += not problem.note
         problems.append(problem)
+    database = loom.store.database
     if as_json:
-        told = {
-            "store": database.address,
-            "bytes": database.size(),
-            "looked": found.looked,
-            "wrong": wrong,
-            "notes": notes,
-        }
-        say(to_json(told | {"problems": [asdict(problem) for problem in problems]}))
+        report = {"store": database.address, "bytes": database.size(), "looked": found.looked}
+        report |= {"wrong": wrong, "notes": notes}
+        say(to_json(report | {"problems": [asdict(problem) for problem in problems]}))
     else:
         say(f"{style(database.address, bold=True)} {dim(f'{amount(database.size())}B')}")
-        looked = ", ".join(
-            plural(count, kind.removesuffix("s"), kind)
-            for kind, count in found.looked.items()
-            if count
-        )
-        say(f"  checked {looked or 'nothing: the store is empty'}")
-        by_what: dict[tuple[bool, str, str], list[str]] = {}
-        for problem in problems:
-            by_what.setdefault((problem.note, problem.what, problem.remedy), []).append(
-                problem.place
-            )
-        for (is_note, what, remedy), places in islice(by_what.items(), SHOWN):
-            _print_problem(is_note, what, remedy, places)
-        if len(by_what) > SHOWN or wrong + notes > len(problems):
-            say(dim("  and more; --json lists the first thousand, and counts all"))
-        say(
-            style(f"  ✗ {plural(wrong, 'problem')}", fg="red")
-            if wrong
-            else style("  ✓ no problems", fg="green")
-        )
+        _print_found(found.looked, problems, wrong, notes)
     if wrong:
         raise SystemExit(1)
+
+
+def _print_found(
+    looked: Mapping[str, int], problems: list[Problem], wrong: int, notes: int
+) -> None:
+    """What was checked, the problems by their kind, and the verdict."""
+    counts = [
+        plural(count, kind.removesuffix("s"), kind) for kind, count in looked.items() if count
+    ]
+    say(f"  checked {', '.join(counts) or 'nothing: the store is empty'}")
+    by_what: dict[tuple[bool, str, str], list[str]] = {}
+    for problem in problems:
+        kind = (problem.note, problem.what, problem.remedy)
+        by_what.setdefault(kind, []).append(problem.place)
+    for (is_note, what, remedy), places in islice(by_what.items(), SHOWN):
+        _print_problem(is_note, what, remedy, places)
+    if len(by_what) > SHOWN or wrong + notes > len(problems):
+        say(dim("  and more; --json lists the first thousand, and counts all"))
+    if wrong:
+        say(style(f"  ✗ {plural(wrong, 'problem')}", fg="red"))
+    else:
+        say(style("  ✓ no problems", fg="green"))
 
 
 def _print_problem(is_note: bool, what: str, remedy: str, places: list[str]) -> None:

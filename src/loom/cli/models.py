@@ -30,10 +30,8 @@ def user_overrides() -> dict[str, Figures]:
     configuration; none if there is none.
     """
     named = os.environ.get(OVERRIDES_VARIABLE)
-    home = os.environ.get("XDG_CONFIG_HOME")
-    path = (
-        Path(named) if named else (Path(home) if home else Path.home() / ".config") / OVERRIDES_FILE
-    )
+    home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    path = Path(named) if named else Path(home) / OVERRIDES_FILE
     if not named and not path.is_file():
         return {}
     try:

@@ -47,24 +47,27 @@ def recall(
     With --session and --search, find handles by the text of the messages.
     Each result shows the handle, the position in the session, the role and a passage.
     """
-    if (handle is None) == (query is None):
-        raise ChoiceError(f"give a HANDLE or --search TEXT{'' if handle is None else ', not both'}")
+    if handle is not None and query is not None:
+        raise ChoiceError("give a HANDLE or --search TEXT, not both")
     if query is not None:
         if name is None:
             raise ChoiceError("--search needs a session; add --session ID")
         _print(loom.session(name).search(query, limit or LIMIT), query, as_json)
-        return
-    if limit is not None or as_json:
-        raise ChoiceError(
-            f"{'--json' if as_json else '--limit'} works only with --search; omit it to recall a "
-            "HANDLE"
-        )
-    assert handle is not None
-    handle = handle if handle.startswith("~") else f"~{handle}"
-    text = loom.session(name).recall(handle) if name is not None else loom.recall(handle)
-    # Bytes: no line end is translated, and half a character that a program left is written as it
-    # was.
-    sys.stdout.buffer.write(text.encode(errors="surrogatepass"))
+    elif handle is None:
+        raise ChoiceError("give a HANDLE or --search TEXT")
+    elif limit is not None or as_json:
+        option = "--json" if as_json else "--limit"
+        raise ChoiceError(f"{option} works only with --search; omit it to recall a HANDLE")
+    else:
+        _recall(loom, f"~{handle.removeprefix('~')}", name)
+
+
+def _recall(loom: Loom, handle: str, session: str | None) -> None:
+    """Write what a handle stands for, in bytes: no line end is translated, and half a character
+    that a program left is written as it was.
+    """
+    owner = loom if session is None else loom.session(session)
+    sys.stdout.buffer.write(owner.recall(handle).encode(errors="surrogatepass"))
 
 
 def _print(hits: list[Hit], query: str, as_json: bool) -> None:

@@ -70,8 +70,6 @@ def replay(
     """
     overrides, policies = user_overrides(), _policies(names)
     runs, several = read_several(file)
-    told: list[dict[str, Any]] = []
-    sums: dict[str, list[Figures]] = {}
     if several and not as_json:
         say(
             dim(
@@ -79,6 +77,7 @@ def replay(
                 "over budget, with torn pairs, and without the goal"
             )
         )
+    output = _Output(file, several, as_json)
     for run in runs:
         folder = dump / str(run.number) if dump and several else dump
         dumped = _Dump(folder, len(policies) > 1) if folder else None
@@ -93,18 +92,34 @@ def replay(
         )
         if dumped:
             dumped.tell_of_others()
-        if as_json:
-            told.append(_as_dict(f"{file}#{run.number}" if several else file, played))
-        elif several:
+        output.add(run, played)
+    output.end()
+
+
+class _Output:
+    """Prints what was measured: a picture of one run, a line for each of several, or JSON."""
+
+    def __init__(self, file: str, several: bool, as_json: bool) -> None:
+        self._file, self._several, self._as_json = file, several, as_json
+        self._reports: list[dict[str, Any]] = []
+        self._sums: dict[str, list[Figures]] = {}
+
+    def add(self, run: Run, played: dict[str, Played]) -> None:
+        if self._as_json:
+            name = f"{self._file}#{run.number}" if self._several else self._file
+            self._reports.append(_as_dict(name, played))
+        elif self._several:
             _print_lines(run, played)
             for name, each in played.items():
-                sums.setdefault(name, []).append(each.figures)
+                self._sums.setdefault(name, []).append(each.figures)
         else:
             _print_picture(run, played)
-    if as_json:
-        say(to_json(told[0] if len(told) == 1 else told))
-    for name, figures in sums.items():
-        say(f"{style(name, fg='blue')}: {plural(len(figures), 'run')}, {_verdict(figures)}")
+
+    def end(self) -> None:
+        if self._as_json:
+            say(to_json(self._reports[0] if len(self._reports) == 1 else self._reports))
+        for name, figures in self._sums.items():
+            say(f"{style(name, fg='blue')}: {plural(len(figures), 'run')}, {_verdict(figures)}")
 
 
 def _policies(names: str) -> list[str | Policy]:
@@ -218,8 +233,14 @@ def _strip(played: Played, columns: int) -> tuple[str, str]:
         tokens = max(call.tokens for call in here)
         drawn = HEIGHTS[min(tokens * len(HEIGHTS) // most, len(HEIGHTS) - 1)] if tokens else " "
         heights += style(drawn, fg="red" if bad else "green")
-        marks += style("✗", fg="red") if bad else style("▴", fg="yellow") if renewed else " "
+        marks += _mark(bad, renewed)
     return marks, heights
+
+
+def _mark(bad: bool, renewed: bool) -> str:
+    if bad:
+        return style("✗", fg="red")
+    return style("▴", fg="yellow") if renewed else " "
 
 
 def _any_bad(played: dict[str, Played]) -> bool:
@@ -318,4 +339,6 @@ def _number(value: float | None, form: str = ",.0f") -> str:
 
 
 def _dollars(value: float | None) -> str:
-    return UNTOLD if value is None else f"${value:,.2f}" if value >= 1 else f"${value:.4f}"
+    if value is None:
+        return UNTOLD
+    return f"${value:,.2f}" if value >= 1 else f"${value:.4f}"

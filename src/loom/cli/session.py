@@ -9,25 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import click
-from msgspec import to_builtins
-from msgspec.structs import asdict
 
 from loom.cli import terminal
 from loom.cli.groups import Group
 from loom.cli.session_exchange import export_command, import_command
 from loom.cli.session_pressure import summary, undo
 from loom.cli.session_resume import resume
+from loom.cli.session_show import list_sessions, show_session
 from loom.cli.session_working import working
-from loom.cli.show import look
-from loom.cli.store import Where, add_scope_options, in_store
+from loom.cli.store import in_store
 from loom.cli.terminal import (
-    COLOURS,
-    age,
-    amount,
     clean,
-    columns_of,
-    dim,
-    fit_columns,
     one_line,
     plural,
     say,
@@ -35,21 +27,14 @@ from loom.cli.terminal import (
 )
 from loom.cli.text_input import read_text
 from loom.conversation.canonical import to_json
-from loom.conversation.identity import SHORTEST
-from loom.conversation.message import Message
 from loom.engine.inputs import Given
 from loom.engine.loom import Loom
 from loom.engine.sessions import Session
 from loom.errors import ChoiceError
-from loom.stores.path import Node
-from loom.stores.sessions import SessionRow
 from loom.transcripts import files
 from loom.transcripts.formats import read_runs
 
-SHORT = 8  # letters of an id that a list shows, if they are enough
 ASKED = 4  # letters of an id that a purge asks for
-LAST, SYSTEM = 20, 3  # messages shown, system messages shown
-STATUS_COLOURS = {"active": "green", "importing": "yellow", "purged": "red"}
 
 
 @click.group(cls=Group)
@@ -59,243 +44,6 @@ def session() -> None:
     ID is the id of a session, or its first characters: at least 4, and enough to be unique.
     NODE is the id of a message, as `loom session show` prints it.
     """
-
-
-# Finding
-
-
-@session.command("list")
-@click.option(
-    "--archived", is_flag=True, help="List the archived sessions instead of the active ones."
-)
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="List at most N sessions (default: all).",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
-@add_scope_options
-def list_sessions(where: Where, archived: bool, limit: int | None, as_json: bool) -> None:
-    """List the sessions of a project, the most recently used first."""
-    if where.absent():
-        _print_list([], {}, 0, where, archived, as_json)
-        return
-    with where.open() as loom:
-        rows = loom.sessions(archived=archived, limit=limit or 0)
-        _print_list(rows, loom.store.sessions.sizes(rows), loom.now(), where, archived, as_json)
-
-
-def _print_list(
-    rows: list[SessionRow],
-    sizes: dict[int, tuple[int, int]],
-    now: int,
-    where: Where,
-    archived: bool,
-    as_json: bool,
-) -> None:
-    if as_json:
-        say(to_json([to_report(row, *sizes.get(row.key, (0, 0))) for row in rows]))
-        return
-    if not rows:
-        whose = f" of agent {clean(where.agent)}" if where.agent else ""
-        put_away = " that are archived" if archived else ""
-        say(
-            f"no sessions{put_away}{whose} in project {clean(where.project)}"
-            + dim("; loom session new TITLE creates one")
-        )
-        return
-    letters = _enough([row.id for row in rows])
-    shown = [
-        (
-            row.id[:letters],
-            row.title or "(no title)",
-            f"{sizes.get(row.key, (0, 0))[0]:,}",
-            amount(row.usage.prompt + row.usage.completion) if row.usage.prompt else "–",
-            one_line(row.model or "–", max(14, terminal.width() // 5)),
-            age(row.updated, now),
-            row.status,
-        )
-        for row in rows
-    ]
-    names = ("id", "title", "messages", "used", "model", "last used", "status")
-    wide = [max(map(columns_of, cells)) for cells in zip(names, *shown, strict=True)]
-    wide[1] = min(wide[1], max(12, terminal.width() - sum(wide) + wide[1] - 2 * (len(names) - 1)))
-
-    def line(cells: tuple[str, ...]) -> list[str]:
-        return [
-            f"{c:>{w}}" if n in (2, 3, 5) else fit_columns(c, w)
-            for n, (c, w) in enumerate(zip(cells, wide, strict=True))
-        ]
-
-    say(dim("  ".join(line(names)).rstrip()))
-    for cells in shown:
-        identity, title, messages, used, model, last, status = line(cells)
-        looks = style(
-            status.rstrip(), fg=STATUS_COLOURS.get(cells[-1]), dim=cells[-1] == "archived"
-        )
-        say(
-            "  ".join(
-                (style(identity, fg="blue"), clean(title), messages, used, dim(model), last, looks)
-            )
-        )
-
-
-def _enough(ids: list[str]) -> int:
-    """How many letters tell these ids apart."""
-    letters = SHORT
-    while len({identity[:letters] for identity in ids}) < len(ids):
-        letters += 1
-    return letters
-
-
-def to_report(row: SessionRow, messages: int, tokens: int) -> dict[str, Any]:
-    """A session as JSON has it.
-
-    `tokens` are those of what was said, `usage` is what providers reported.
-    """
-    return {
-        "id": row.id,
-        "title": row.title,
-        "status": row.status,
-        "messages": messages,
-        "tokens": tokens,
-        "usage": asdict(row.usage),
-        "model": row.model,
-        "tenant": row.tree.tenant,
-        "project": row.tree.project,
-        "agent": row.agent,
-        "tree": row.tree.id,
-        "origin": row.origin,
-        "created": row.created,
-        "updated": row.updated,
-    }
-
-
-@session.command("show")
-@click.argument("name", metavar="ID")
-@click.option(
-    "--last",
-    type=click.IntRange(min=0),
-    default=LAST,
-    show_default=True,
-    metavar="N",
-    help="Show the newest N messages.",
-)
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print the session and its last messages as one JSON object.",
-)
-@in_store()
-def show_session(loom: Loom, name: str, last: int, as_json: bool) -> None:
-    """Show a session and its last messages, with their ids."""
-    found = loom.session(name)
-    row, path = found.row, found.path
-    system = (
-        *row.head.system,
-        *(aside.message for aside in loom.store.sessions.on_path(row, path)),
-    )
-    nodes = path[max(len(path) - last, 0) :]
-    if as_json:
-        said = {
-            "cursor": found.cursor.short_id if found.cursor else None,
-            "system": [m.text for m in system],
-        }
-        tools = {
-            "tools": [tool.name for tool in row.head.tools],
-            "last": [_node_report(node) for node in nodes],
-        }
-        say(to_json(to_report(row, len(path), path.end.total if path.end else 0) | said | tools))
-        return
-    _print_about(loom, found)
-    told, now, letters = (
-        "",
-        loom.now(),
-        2 + max((len(node.short_id) for node in nodes), default=SHORTEST),
-    )
-    for message in system[:SYSTEM]:
-        _print_line("", message, "", letters)
-    if len(system) > SYSTEM:
-        say(dim(f"{'':>{letters + 21}}and {len(system) - SYSTEM:,} more system messages"))
-    if len(path) > len(nodes):
-        earlier = plural(len(path) - len(nodes), "earlier message")
-        say(dim(f"{'':>{letters + 21}}{earlier}; --last {len(path)} shows all"))
-    for node in nodes:
-        when = age(node.created, now)
-        _print_line(node.short_id, node.message or node.role, when if when != told else "", letters)
-        told = when
-
-
-def _node_report(node: Node) -> dict[str, Any]:
-    said = to_builtins(node.message) if node.message else None
-    return {
-        "id": node.id,
-        "local": node.short_id,
-        "role": node.role,
-        "tokens": node.tokens,
-        "created": node.created,
-        "message": said,
-    }
-
-
-def _print_about(loom: Loom, found: Session) -> None:
-    row, path, now = found.row, found.path, loom.now()
-    say(f"{style(row.title or '(no title)', bold=True)}  {style(row.id, fg='blue')}")
-    usage, cached = (
-        row.usage,
-        f" ({row.usage.cached / row.usage.prompt:.0%} from a cache)" if row.usage.cached else "",
-    )
-    used = (
-        f"{usage.prompt:,} tokens read{cached}, {usage.completion:,} written, ${usage.cost:,.4f}"
-        if usage.prompt
-        else ""
-    )
-    whose = f"{row.tree.project}{f', agent {row.agent}' if row.agent else ''}"
-    whose += f", tenant {row.tree.tenant}" if row.tree.tenant != "default" else ""
-    said = (
-        f"{plural(len(path), 'message')}, {path.end.total:,} tokens"
-        if path.end
-        else "no messages yet"
-    )
-    for what, value in (
-        ("status", style(row.status, fg=STATUS_COLOURS.get(row.status))),
-        ("project", clean(whose)),
-        ("tree", clean(row.tree.id)),
-        ("from", clean(row.origin)),
-        ("model", clean(row.model)),
-        (
-            "tools",
-            clean(", ".join(tool.name for tool in row.head.tools[:8]))
-            + (" …" if len(row.head.tools) > 8 else ""),
-        ),
-        ("holds", said),
-        ("used", used),
-        ("last used", f"{age(row.updated, now)}{dim(f', made {age(row.created, now)}')}"),
-    ):
-        if value:
-            say(f"  {dim(f'{what:<10}')} {value}")
-    say()
-
-
-def _print_line(short_id: str, said: Message | str, when: str, letters: int) -> None:
-    """A message: its id, who spoke and when, and how each part begins.
-
-    Of a purged one only the role is known.
-    """
-    role = said if isinstance(said, str) else said.role
-    lead = (
-        f"{style(f'{short_id:<{letters}}', fg='blue')}{style(f'{role:>9}', fg=COLOURS.get(role))} "
-        f" {dim(f'{when:>8}')}  "
-    )
-    if isinstance(said, str) or not said.parts:
-        say(lead + dim("(purged)" if isinstance(said, str) else "(empty)"))
-        return
-    for n, part in enumerate(said.parts):
-        mark, text = look(part)
-        room = terminal.width() - letters - 21 - len(click.unstyle(mark))
-        say((lead if n == 0 else " " * (letters + 21)) + mark + one_line(text, room))
 
 
 # Making, and going on
@@ -497,21 +245,22 @@ def purge(loom: Loom, name: str, yes: bool) -> None:
         _ask(found)
     named = loom.store.snapshots.unproven(found.row)
     gone, kept = found.purge()
-    stay = (
-        f", {plural(kept, 'stays', 'stay')} because other sessions hold "
-        f"{'it' if kept == 1 else 'them'}"
-        if kept
-        else ""
-    )
-    say(
-        f"{style(found.id, fg='blue')} was purged: {plural(gone, 'message')} deleted for good{stay}"
-    )
+    say(f"{style(found.id, fg='blue')} was purged: {_describe_purge(gone, kept)}")
     for folder in named:
         say(
             f"{one_line(folder, 200)} was not changed: this store cannot prove that it wrote "
             "snapshots there",
             err=True,
         )
+
+
+def _describe_purge(gone: int, kept: int) -> str:
+    text = f"{plural(gone, 'message')} deleted for good"
+    if kept == 1:
+        text += ", 1 stays because other sessions hold it"
+    elif kept:
+        text += f", {kept:,} stay because other sessions hold them"
+    return text
 
 
 def _ask(found: Session) -> None:
@@ -543,6 +292,8 @@ def _tell(found: Session, what: str) -> None:
     say(f"{style(found.id, fg='blue')} {clean(what)}", err=True)
 
 
+session.add_command(list_sessions)
+session.add_command(show_session)
 session.add_command(working)
 session.add_command(resume)
 session.add_command(summary)

@@ -2,6 +2,9 @@
 outside.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import click
 from msgspec import to_builtins
 
@@ -57,46 +60,47 @@ from loom.engine.loom import Loom
 @click.option("--clear", is_flag=True, help="Clear the working state before the other changes.")
 @click.option("--json", "as_json", is_flag=True, help="Print the working state as a JSON object.")
 @in_store()
-def working(
-    loom: Loom,
-    name: str,
-    progress: str | None,
-    plan: tuple[str, ...],
-    scratchpad: str | None,
-    event: str | None,
-    urgency: verbs.Urgency,
-    acknowledge: str | None,
-    interrupted: bool | None,
-    heartbeat: bool,
-    depth: int | None,
-    clear: bool,
-    as_json: bool,
-) -> None:
+def working(loom: Loom, name: str, clear: bool, as_json: bool, **changes: Any) -> None:
     """Show or change the working state of a session.
 
     The working state is placed at the end of every request, and is never shortened.
     """
     session = loom.session(name)
     before = session.working
-    made = EMPTY if clear else before
-    made = verbs.assess(made, progress=progress, plan=plan or None, scratchpad=scratchpad)
-    if event is not None:
-        identity, _, told = event.partition(":")
-        made = verbs.happen(
-            made, Incident(event_id=identity, summary=told or identity, urgency=urgency)
-        )
-    if acknowledge is not None:
-        identity, _, decided = acknowledge.partition(":")
-        made = verbs.acknowledge(made, identity, decided or "done")
-    if interrupted is not None:
-        made = verbs.interrupt(made, interrupted)
-    if heartbeat:
+    made = _change(EMPTY if clear else before, changes)
+    if changes["heartbeat"]:
         made = verbs.beat(made, loom.now())
-    if depth is not None:
-        made = verbs.deepen(made, depth)
     if made != before:
         session.keep_working(made)
     _print(made, as_json)
+
+
+def _change(state: Working, changes: Mapping[str, Any]) -> Working:
+    """The working state with everything that the options change about it."""
+    made = verbs.assess(
+        state,
+        progress=changes["progress"],
+        plan=changes["plan"] or None,
+        scratchpad=changes["scratchpad"],
+    )
+    if changes["event"] is not None:
+        identity, text = _split_id(changes["event"])
+        event = Incident(event_id=identity, summary=text or identity, urgency=changes["urgency"])
+        made = verbs.happen(made, event)
+    if changes["acknowledge"] is not None:
+        identity, decision = _split_id(changes["acknowledge"])
+        made = verbs.acknowledge(made, identity, decision or "done")
+    if changes["interrupted"] is not None:
+        made = verbs.interrupt(made, changes["interrupted"])
+    if changes["depth"] is not None:
+        made = verbs.deepen(made, changes["depth"])
+    return made
+
+
+def _split_id(given: str) -> tuple[str, str]:
+    """ID:TEXT in its two parts."""
+    identity, _, text = given.partition(":")
+    return identity, text
 
 
 def _print(state: Working, as_json: bool) -> None:

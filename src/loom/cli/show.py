@@ -166,8 +166,7 @@ def _summary(shape: Shape, counted: int) -> str:
 
 def _print_run(run: Run, only: int | None, last: int | None) -> None:
     """Two readings: one that counts, one that prints, so that no turn has to be held."""
-    columns = terminal.width()
-    whole, found = Shape(), []
+    whole, found = Shape(), list[Turn]()
     for turn in turns(run.messages()):
         whole.add(turn.shape)
         found.append(turn)
@@ -175,29 +174,58 @@ def _print_run(run: Run, only: int | None, last: int | None) -> None:
         raise ChoiceError(
             f"there are {plural(len(found), 'turn')}, counted from 0; there is no turn {only}"
         )
-    say(
-        style(run.format, bold=True)
-        + (f" {style(run.head.model, fg='blue')}" if run.head.model else "")
-    )
+    model = f" {style(run.head.model, fg='blue')}" if run.head.model else ""
+    say(style(run.format, bold=True) + model)
     say(_summary(whole, len(found)))
-    if last is None:
-        for message in run.head.system:
-            print_message(message, columns, only is not None)
-    begin = max(0, whole.messages - last) if last else 0
-    if begin:
+    if last is not None:
+        _print_last(run, found, whole.messages - last)
+        return
+    columns, is_full = terminal.width(), only is not None
+    for message in run.head.system:
+        print_message(message, columns, is_full)
+    largest = _largest(found)
+    for placed, message in _with_turns(run, found):
+        if only is None or placed.turn.number == only:
+            _print_step(placed, message, largest, is_full)
+
+
+def _print_last(run: Run, found: list[Turn], begin: int) -> None:
+    """The messages from the place `begin` on."""
+    if begin > 0:
         say(dim(f"the first {plural(begin, 'message')} are not shown"))
-    largest = max((turn.shape.characters for turn in found), default=1) or 1
-    upcoming = iter([*found, None])
-    following = next(upcoming)
-    shown = True
-    for index, message in enumerate(run.messages()):
-        if following is not None and index == following.start:
-            shown = only is None or following.number == only
-            if shown and index >= begin:
-                _print_turn(following, largest)
-            following = next(upcoming)
-        if shown and index >= begin:
-            print_message(message, columns, only is not None)
+    largest = _largest(found)
+    for place, (placed, message) in enumerate(_with_turns(run, found)):
+        if place >= begin:
+            _print_step(placed, message, largest, is_full=False)
+
+
+def _largest(found: list[Turn]) -> int:
+    """The characters of the largest turn, which its bar is drawn for; at least 1."""
+    return max((turn.shape.characters for turn in found), default=1) or 1
+
+
+def _with_turns(run: Run, found: list[Turn]) -> Iterator[tuple["_PlacedTurn", Message]]:
+    """Each message with its turn, and whether the turn begins with it."""
+    numbers = iter(found)
+    turn, following = None, next(numbers, None)
+    for place, message in enumerate(run.messages()):
+        if following is not None and place == following.start:
+            turn, following = following, next(numbers, None)
+        assert turn is not None, "the first turn begins with the first message"
+        yield _PlacedTurn(turn, place == turn.start), message
+
+
+class _PlacedTurn(Struct, frozen=True):
+    """The turn of a message, and whether the message is its first."""
+
+    turn: Turn
+    begins: bool
+
+
+def _print_step(placed: _PlacedTurn, message: Message, largest: int, is_full: bool) -> None:
+    if placed.begins:
+        _print_turn(placed.turn, largest)
+    print_message(message, terminal.width(), is_full)
 
 
 def _print_turn(turn: Turn, largest: int) -> None:

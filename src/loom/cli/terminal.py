@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_REPLACEMENTS = {"\n": "⏎", "\t": " ", "\r": " "}  # of what cannot be printed
 _BLINK = 0.05  # seconds between two looks of a bar
 COLOURS = {
     "system": "magenta",
@@ -46,10 +47,13 @@ def one_line(text: str, columns: int) -> str:
 
 def columns_of(text: str) -> int:
     """How many columns a text takes."""
-    return sum(
-        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
-        for c in text
-    )
+    return sum(map(_columns_of_character, text))
+
+
+def _columns_of_character(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 def fit_columns(text: str, columns: int) -> str:
@@ -117,7 +121,7 @@ def reading() -> Callable[[int, int], None] | None:
 
 def clean(text: str) -> str:
     """The text with nothing in it that moves the cursor or turns the writing around."""
-    return _UNPRINTABLE.sub(lambda m: "⏎" if m[0] == "\n" else " " if m[0] in "\t\r" else "�", text)
+    return _UNPRINTABLE.sub(lambda found: _REPLACEMENTS.get(found[0], "�"), text)
 
 
 def style(text: str, **looks: Any) -> str:

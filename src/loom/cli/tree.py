@@ -4,7 +4,7 @@ Make, find, write to at any node, edit, merge, and act as an agent.
 """
 
 import sys
-from typing import Literal
+from typing import Any, Literal
 
 import click
 
@@ -100,7 +100,7 @@ def _to_report(one: ListedTree) -> dict[str, object]:
     show_default=True,
     help="How the tree is read.",
 )
-@click.option("--system", default="", metavar="TEXT", help="System text.")
+@click.option("--system", "system_context", default="", metavar="TEXT", help="System text.")
 @click.option(
     "--description",
     default="",
@@ -123,14 +123,7 @@ def _to_report(one: ListedTree) -> dict[str, object]:
 )
 @in_store(make=True)
 def new_tree(
-    loom: Loom,
-    title: str,
-    mode: Mode,
-    system: str,
-    description: str,
-    model: str,
-    with_system: bool,
-    identity: str,
+    loom: Loom, title: str, mode: Mode, with_system: bool, identity: str, **head: Any
 ) -> None:
     """Create a tree, and print its id.
 
@@ -142,14 +135,8 @@ def new_tree(
         raise ChoiceError(
             "--with-system works only with --mode buffer; a dialogue always sends its system text"
         )
-    head = TreeHead(
-        mode=mode,
-        system_context=system,
-        description=description,
-        model=model,
-        buffer_mode_system_context=with_system,
-    )
-    say(loom.new_tree(title, head=head, identity=identity).id)
+    described = TreeHead(mode=mode, buffer_mode_system_context=with_system, **head)
+    say(loom.new_tree(title, head=described, identity=identity).id)
 
 
 # Writing

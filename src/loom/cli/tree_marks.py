@@ -137,24 +137,27 @@ def link(loom: Loom, name: str, node: str, target: str, label: str, undo: bool) 
     where, _, end_name = target.rpartition("/")
     other = loom.tree(where) if where else tree
     end = other.node(end_name)
-    foreign = other.id if other.id != tree.id else ""
-    told = f"{foreign}/{end.short_id}" if foreign else end.short_id
-    held = next(
-        (tied for tied in tree.marks(found).links if (tied.target, tied.tree) == (end.id, foreign)),
-        None,
-    )
+    foreign = f"{other.id}/" if other.id != tree.id else ""
+    held = _label_of_link(tree, found, end, other)
+    target = f"{foreign}{end.short_id}"
     if undo and held is None:
-        tell(found.short_id, f"is not linked to {told}: nothing to do")
-    elif held is not None and not undo and held.label == label:
-        tell(found.short_id, f"is linked to {told} already: nothing to do")
+        tell(found.short_id, f"is not linked to {target}: nothing to do")
+    elif not undo and held == label:
+        tell(found.short_id, f"is linked to {target} already: nothing to do")
     else:
-        tree.link(found.id, f"{foreign}/{end.id}" if foreign else end.id, label, on=not undo)
-        tell(
-            found.short_id,
-            f"is no longer linked to {told}"
-            if undo
-            else f"is linked to {told}{f' as {label}' if label else ''}",
-        )
+        tree.link(found.id, f"{foreign}{end.id}", label, on=not undo)
+        done = "is no longer linked to" if undo else "is linked to"
+        reason = f" as {label}" if label and not undo else ""
+        tell(found.short_id, f"{done} {target}{reason}")
+
+
+def _label_of_link(tree: LoomTree, node: Node, end: Node, other: LoomTree) -> str | None:
+    """The label of the link between two nodes; None if there is no link."""
+    foreign = other.id if other.id != tree.id else ""
+    for link_mark in tree.marks(node).links:
+        if (link_mark.target, link_mark.tree) == (end.id, foreign):
+            return link_mark.label
+    return None
 
 
 def _find(loom: Loom, name: str, node: str) -> tuple[LoomTree, Node]:

@@ -194,16 +194,16 @@ def _describe_mark(loom: Loom, tree: LoomTree, mark: Mark) -> str:
     match mark.data:
         case FlagMark("pruned", False):
             return "restored it"
-        case FlagMark("bookmarked", True, label):
-            return f"bookmarked it as {label}" if label else "bookmarked it"
-        case FlagMark(flag, on):
-            return f"{flag} it" if on else f"removed the mark {flag}"
+        case FlagMark("bookmarked", True, label) if label:
+            return f"bookmarked it as {label}"
+        case FlagMark(flag, True):
+            return f"{flag} it"
+        case FlagMark(flag, False):
+            return f"removed the mark {flag}"
         case LinkMark(target, other, label, on):
             node = _find_node(loom, tree, target, other)
             end = (f"{other}/" if other else "") + (node.short_id if node else target)
-            return (
-                f"linked it to {end}{f' as {label}' if label else ''}"
-                if on
-                else f"removed the link to {end}"
-            )
+            if not on:
+                return f"removed the link to {end}"
+            return f"linked it to {end} as {label}" if label else f"linked it to {end}"
     return mark.kind

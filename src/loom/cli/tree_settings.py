@@ -3,7 +3,7 @@ described and cut.
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import click
 from msgspec import Struct
@@ -39,6 +39,7 @@ _WIDE = 20
 )
 @click.option(
     "--system",
+    "system_prompt",
     metavar="TEXT",
     help="System text of the agent. It comes before the system text of a tree.",
 )
@@ -70,72 +71,81 @@ _WIDE = 20
 def agent_command(
     loom: Loom,
     name: str | None,
-    kind: Literal["human", "model"] | None,
-    system: str | None,
-    model: str | None,
-    window: int | None,
     allow: tuple[str, ...],
     deny: tuple[str, ...],
     as_json: bool,
+    **fields: Any,
 ) -> None:
     """List agents, show one, or create or change one.
 
     By default, a human has every permission, and a model may only speak.
     """
-    given: dict[str, Any] = {
-        "kind": kind,
-        "system_prompt": system,
-        "model": model,
-        "window": window,
-    }
-    changes = {key: value for key, value in given.items() if value is not None}
+    changes = _AgentChanges(_without_none(fields), allow, deny)
     if name is None:
-        if changes or allow or deny:
+        if changes:
             raise ChoiceError("give the NAME of the agent to create or change")
         _print_agents(loom.agents(), as_json)
-        return
-    if not name.strip():
+    elif not name.strip():
         raise ChoiceError("an agent must have a name; this one is blank")
+    elif changes:
+        _change_agent(loom, name, changes, as_json)
+    else:
+        _show_agent(loom, name, as_json)
+
+
+def _without_none(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that were given."""
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def _show_agent(loom: Loom, name: str, as_json: bool) -> None:
+    found = loom.agent(name)
+    if found is None:
+        raise ChoiceError(
+            f"there is no agent {shorten(name)!r} in project {loom.scope.project!r}; --kind "
+            "model creates one"
+        )
+    _print_agent(found, as_json)
+
+
+def _change_agent(loom: Loom, name: str, changes: "_AgentChanges", as_json: bool) -> None:
     try:
         before = loom.agent(name)
     except StoreError as error:
-        if not (changes or allow or deny):
-            raise
         say(f"{error}; it is written again", err=True)
         before = None
-    if not (changes or allow or deny):
-        if before is None:
-            raise ChoiceError(
-                f"there is no agent {shorten(name)!r} in project {loom.scope.project!r}; --kind "
-                "model creates one"
-            )
-        _print_agent(before, as_json)
-        return
-    if "window" in changes:
-        changes["window"] = window or None
-    made = _apply_changes(before or Agent(name=name), changes, allow, deny)
+    made = changes.apply(before or Agent(name=name))
     loom.keep_agent(made)
     if as_json:
         _print_agent(made, as_json)
     tell(name, f"is {'changed' if before else 'known now'}: {_describe_agent(made)}")
 
 
-def _apply_changes(
-    before: Agent, changes: Mapping[str, Any], allow: tuple[str, ...], deny: tuple[str, ...]
-) -> Agent:
-    """The agent with all changes at once: a grant is judged by what it comes to, whatever order it
-    was given in.
-    """
-    if both := sorted(set(allow) & set(deny)):
-        raise ChoiceError(f"{both[0]} is both allowed and denied; give only one of them")
-    described = replace(before, **changes)
-    if not (allow or deny):
-        return described
-    granted: set[str] = set() if "all" in deny else set(described.granted_permissions)
-    granted |= set(PERMISSIONS) if "all" in allow else set(allow)
-    granted -= set(deny)
-    permissions: tuple[Permission, ...] = tuple(each for each in PERMISSIONS if each in granted)
-    return replace(described, permissions=permissions)
+class _AgentChanges(Struct, frozen=True):
+    """What the options change about an agent: fields, and permissions to grant or take away."""
+
+    fields: dict[str, Any]
+    allow: tuple[str, ...]
+    deny: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.fields or self.allow or self.deny)
+
+    def apply(self, before: Agent) -> Agent:
+        """The agent with all changes at once, in whatever order they were given."""
+        if both := sorted(set(self.allow) & set(self.deny)):
+            raise ChoiceError(f"{both[0]} is both allowed and denied; give only one of them")
+        fields = dict(self.fields)
+        if "window" in fields:
+            fields["window"] = fields["window"] or None  # 0: the window of the model
+        described = replace(before, **fields)
+        if not (self.allow or self.deny):
+            return described
+        granted: set[str] = set() if "all" in self.deny else set(described.granted_permissions)
+        granted |= set(PERMISSIONS) if "all" in self.allow else set(self.allow)
+        granted -= set(self.deny)
+        kept: tuple[Permission, ...] = tuple(each for each in PERMISSIONS if each in granted)
+        return replace(described, permissions=kept)
 
 
 def _describe_agent(agent: Agent) -> str:
@@ -278,18 +288,7 @@ def _number(option: str, given: str, least: int) -> int | None:
 )
 @in_store()
 def set_command(
-    loom: Loom,
-    name: str | None,
-    title: str | None,
-    description: str | None,
-    system: str | None,
-    with_system: bool | None,
-    model: str | None,
-    strategy: str | None,
-    recent: str | None,
-    buffer: str | None,
-    all_projects: bool,
-    as_json: bool,
+    loom: Loom, name: str | None, all_projects: bool, as_json: bool, **options: Any
 ) -> None:
     """Describe a tree, or set how a long tree is shortened.
 
@@ -302,43 +301,37 @@ def set_command(
 
     Without options, the command shows the current settings and where each comes from.
     """
-    wanted = _PreferenceOptions(strategy, recent, buffer)
-    told = {
-        "title": title,
-        "description": description,
-        "system": system,
-        "with-system": with_system,
-        "model": model,
-    }
-    given = [f"--{option}" for option, value in told.items() if value is not None]
-    if name is None:
-        if given:
-            raise ChoiceError(f"{given[0]} describes one tree; give TREE")
-        if wanted.any:
-            _prefer(loom, wanted, all_projects)
-        if as_json or not wanted.any:
-            _print_set(loom, None, as_json)
-        return
-    if all_projects:
-        raise ChoiceError("--all-projects sets the preferences of all projects; omit TREE")
-    tree = loom.tree(name)
-    if with_system is not None and tree.head.mode == "dialogue":
+    wanted = _PreferenceOptions(*(options.pop(each) for each in ("strategy", "recent", "buffer")))
+    given = _without_none(options)
+    if name is not None:
+        if all_projects:
+            raise ChoiceError("--all-projects sets the preferences of all projects; omit TREE")
+        _set_tree(loom.tree(name), given, wanted)
+    elif given:
+        option = next(iter(given)).replace("_", "-")
+        raise ChoiceError(f"--{option} describes one tree; give TREE")
+    elif wanted.any:
+        _prefer(loom, wanted, all_projects)
+    if as_json or not (given or wanted.any):
+        _print_set(loom, loom.tree(name) if name is not None else None, as_json)
+
+
+def _set_tree(tree: LoomTree, given: Mapping[str, Any], wanted: _PreferenceOptions) -> None:
+    if "with_system" in given and tree.head.mode == "dialogue":
         raise ChoiceError(
             f"tree {tree.id} is a dialogue, which always sends its system text; --with-system "
             "works only with buffers"
         )
     if given or wanted.any:
         tree.change(
-            title=title,
-            description=description,
-            system_context=system,
-            buffer_mode_system_context=with_system,
+            title=given.get("title"),
+            description=given.get("description"),
+            system_context=given.get("system"),
+            buffer_mode_system_context=given.get("with_system"),
             preferences=wanted.over(tree.head.preferences) if wanted.any else None,
-            model=model,
+            model=given.get("model"),
         )
         tell(tree.id, "is set")
-    if as_json or not (given or wanted.any):
-        _print_set(loom, tree, as_json)
 
 
 def _prefer(loom: Loom, wanted: _PreferenceOptions, all_projects: bool) -> None:
@@ -353,39 +346,42 @@ def _print_set(loom: Loom, tree: LoomTree | None, as_json: bool) -> None:
         name: {"value": value, "from": whose}
         for name, (value, whose) in _preferences(loom, tree).items()
     }
-    about: dict[str, Any] = {}
-    if tree is not None:
-        head = tree.head
-        about = {
-            "tree": tree.id,
-            "title": tree.title,
-            "mode": head.mode,
-            "description": head.description,
-        }
-        about |= {
-            "system": head.system_context,
-            "with_system": head.mode == "dialogue" or head.buffer_mode_system_context,
-        }
-        about |= {"model": head.model}
     if as_json:
-        say(to_json(about | {"preferences": held}))
+        say(to_json((_describe_tree(tree) if tree else {}) | {"preferences": held}))
         return
-    room = max(terminal.width() - _WIDE - 5, 20)
-    for what, value in about.items():
-        if (
-            value != ""
-            and what not in ("tree", "title")
-            and (what != "with_system" or about["mode"] == "buffer")
-        ):
-            shown = ("yes" if value else "no") if isinstance(value, bool) else one_line(value, room)
-            _print_line(what.replace("_", " "), shown)
-        elif what == "title":
-            say(
-                f"{style(one_line(value or '(no title)', room), bold=True)}  "
-                f"{style(about['tree'], fg='blue')}"
-            )
+    if tree is not None:
+        _print_description(tree)
     for what, each in held.items():
         _print_line(what.replace("_", " "), str(each["value"]), str(each["from"]))
+
+
+def _describe_tree(tree: LoomTree) -> dict[str, Any]:
+    head = tree.head
+    return {
+        "tree": tree.id,
+        "title": tree.title,
+        "mode": head.mode,
+        "description": head.description,
+        "system": head.system_context,
+        "with_system": head.mode == "dialogue" or head.buffer_mode_system_context,
+        "model": head.model,
+    }
+
+
+def _print_description(tree: LoomTree) -> None:
+    room = max(terminal.width() - _WIDE - 5, 20)
+    title = one_line(tree.title or "(no title)", room)
+    say(f"{style(title, bold=True)}  {style(tree.id, fg='blue')}")
+    head = tree.head
+    _print_line("mode", head.mode)
+    if head.description:
+        _print_line("description", one_line(head.description, room))
+    if head.system_context:
+        _print_line("system", one_line(head.system_context, room))
+    if head.mode == "buffer":
+        _print_line("with system", "yes" if head.buffer_mode_system_context else "no")
+    if head.model:
+        _print_line("model", one_line(head.model, room))
 
 
 def _print_line(what: str, value: str, whose: str = "") -> None:
@@ -395,21 +391,14 @@ def _print_line(what: str, value: str, whose: str = "") -> None:
 def _preferences(loom: Loom, tree: LoomTree | None) -> dict[str, tuple[str | int, str]]:
     """What holds of each preference, and who says so."""
     usual = policy("tree")
+    defaults = (usual.strategy, usual.minimum_recent_nodes, usual.reserve)
     layers: list[tuple[str, Mapping[str, Any]]] = [
-        (
-            DEFAULT,
-            dict(
-                zip(
-                    _PREFERENCES,
-                    (usual.strategy, usual.minimum_recent_nodes, usual.reserve),
-                    strict=True,
-                )
-            ),
-        ),
+        (DEFAULT, dict(zip(_PREFERENCES, defaults, strict=True))),
         ("all projects", asdict(loom.app_preferences)),
         ("project", asdict(loom.store.settings.preferences(loom.scope))),
-        *([("tree", asdict(tree.head.preferences))] if tree else []),
     ]
+    if tree:
+        layers.append(("tree", asdict(tree.head.preferences)))
     return {
         name: (value, whose)
         for whose, layer in layers

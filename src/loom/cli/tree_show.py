@@ -78,14 +78,7 @@ HERE = "◀ here"
 )
 @in_store()
 def show_tree(
-    loom: Loom,
-    name: str,
-    only: str | None,
-    at: str | None,
-    depth: int | None,
-    lines: int,
-    every: bool,
-    as_json: bool,
+    loom: Loom, name: str, only: str | None, at: str | None, as_json: bool, **limits: Any
 ) -> None:
     """Draw a tree, or show one node in full.
 
@@ -95,7 +88,9 @@ def show_tree(
 
     Marks: ★ bookmarked, ⚲ pinned, ⊘ excluded, ✂ pruned, ⊕ annotation that is read.
     """
-    if only is not None and (at is not None or depth is not None or every):
+    lines = None if limits["every"] else limits["lines"]
+    depth = limits["depth"]
+    if only is not None and (at is not None or depth is not None or limits["every"]):
         raise ChoiceError("--node shows one node; --at, --depth and --all are for the picture")
     tree = loom.tree(name)
     if only is not None:
@@ -109,7 +104,7 @@ def show_tree(
     if as_json:
         say(to_json(_tree_report(loom, tree, twigs, here)))
         return
-    print_tree(loom, tree, twigs, here, None if every else lines, depth)
+    print_tree(loom, tree, twigs, here, lines, depth)
     _print_draft(tree.session(standing.agent).drafted if standing else "")
 
 

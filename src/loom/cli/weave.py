@@ -122,7 +122,7 @@ def weave(asked: WeaveOptions, name: str | None, output: Path | None, as_json: b
     By default, a picture of the request is printed. To get the request itself, use -o or --json.
     """
     if name:
-        dialect(name)
+        dialect(name)  # an unknown one is refused before anything is read
     requests: list[Any] = []
     found: list[tuple[Subject, Report, str]] = []
     woven, several = asked.weave_all()
@@ -134,15 +134,19 @@ def weave(asked: WeaveOptions, name: str | None, output: Path | None, as_json: b
     if output:  # before anything is printed: whoever reads that may stop listening
         with open_output(output) as out:
             out.write(_write_requests(requests))
-    if as_json and output != STANDARD_OUTPUT:
-        reports = [report.as_dict() for _, report, _ in found]
-        told = [
-            ({} if output else {"request": r}) | {"report": t}
-            for r, t in zip(requests, reports, strict=True)
-        ]
-        say(to_json(told[0] if len(told) == 1 else told))
-    elif not as_json:
+    if not as_json:
         _print_all(found, several, asked.file or "", output == STANDARD_OUTPUT)
+    elif output != STANDARD_OUTPUT:
+        _print_json([] if output else requests, [report for _, report, _ in found])
+
+
+def _print_json(requests: list[Any], reports: list[Report]) -> None:
+    """One JSON object for each run: its report, and its request unless a file has it."""
+    objects: list[dict[str, Any]] = [{"report": report.as_dict()} for report in reports]
+    if requests:
+        pairs = zip(requests, objects, strict=True)
+        objects = [{"request": request} | report for request, report in pairs]
+    say(to_json(objects[0] if len(objects) == 1 else objects))
 
 
 def _print_all(
