@@ -558,7 +558,7 @@ def test_a_version_that_a_tree_file_brings_of_a_message_that_is_here_is_refused(
         file = loom.export_tree(letter.id)
         said = Message("assistant", (Text("Dear thief, "),))
         version = TreeNode(id="zz", message=said, edge="version", edited_from=file.nodes[0].id)
-        with pytest.raises(Diverged, match="another version of a message that others here read"):
+        with pytest.raises(Diverged, match="another version of a message that other sessions here read"):
             loom.import_tree(replace(file, nodes=(*file.nodes, version)))
         assert loom.export_tree(letter.id) == file
         chosen = replace(file, chosen=(ChosenVersion(file.nodes[0].id, file.nodes[0].id),))

@@ -13,7 +13,7 @@ from loom import Conflict, Event, Loom, LoomTree, Session, StoreError
 from loom.providers.scripted import ScriptedModel
 
 # What does no work of the store: names, listening, and what is awaited already.
-NO_WORK = {"begin", "listen", "tell", "told", "id", "title", "head", "cursor", "open", "close"}
+NO_WORK = {"start", "listen", "emit", "id", "title", "head", "cursor", "open", "close"}
 WINDOW = {"window": 4000, "reserve_output": 500, "model": "gpt-4o"}
 
 
