@@ -71,3 +71,16 @@ def test_the_glossary_explains_every_word_of_the_architecture() -> None:
     known = (DOCS / "glossary.md").read_text()
     for word in ", ".join(words[1:]).split(", "):
         assert re.search(rf"^\| [^|]*\b{word}\b", known, re.MULTILINE), f"docs/glossary.md does not explain {word!r}"
+
+
+def slug(heading: str) -> str:
+    """The anchor that a heading gets in a rendered page."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+def test_links_lead_to_headings_that_exist() -> None:
+    for page in (ROOT / "README.md", *DOCS.glob("*.md")):
+        for target, anchor in re.findall(r"\]\(([\w./-]*?\.md)?#([\w-]+)\)", page.read_text()):
+            text = (page.parent / target if target else page).read_text()
+            headings = {slug(heading) for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}
+            assert anchor in headings, f"{page.name}: {target}#{anchor}"
