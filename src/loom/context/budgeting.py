@@ -59,12 +59,10 @@ def _usual_reserve(options: Options, given: Conversation, window: int) -> int | 
     if policy.window_per_reserve:
         return min(policy.reserve, most, window // policy.window_per_reserve)
     # What is thought counts as answer, so it is kept next to it.
-    with_thoughts = policy.reserve + thinking_tokens(given.settings)
-    for usual in (min(with_thoughts, most), min(policy.reserve, most)):
-        parts = 4 if usual <= policy.reserve else 2
-        if usual <= window // parts:
-            return usual
-    return None
+    with_thoughts, usual = min(policy.reserve + thinking_tokens(given.settings), most), min(policy.reserve, most)
+    if with_thoughts > policy.reserve and with_thoughts <= window // 2:
+        return with_thoughts
+    return usual if usual <= window // 4 else None
 
 
 def limit_answer(options: Options, given: Conversation, budget: Budget, used: int) -> int:

@@ -181,13 +181,18 @@ def _add_last(
     left -= sum(_smallest_cost(fitting, units[n]) for n in must if n not in first and n not in last)
     found: dict[int, MustRule] = {}
     for n in (n for n in last if n not in first):
-        fits = units[n].cost <= left
-        # The newest of all may be cut, and is then the only one.
-        if units[n].unread or not (fits or (n == last[0] and _smallest_cost(fitting, units[n]) <= left)):
+        if not _is_room_for(fitting, units[n], left, can_be_cut=n == last[0]):
             break
         found[n] = must.get(n, "recent nodes")
         left -= units[n].cost
     return first | found | {n: rule for n, rule in must.items() if n not in found}
+
+
+def _is_room_for(fitting: Fitting, unit: _Unit, tokens: int, can_be_cut: bool) -> bool:
+    """Whether so many tokens hold a unit. The newest of all may be cut, and is then the only one."""
+    if unit.unread:
+        return False
+    return unit.cost <= tokens or (can_be_cut and _smallest_cost(fitting, unit) <= tokens)
 
 
 def _smallest_cost(fitting: Fitting, unit: _Unit) -> int:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from loom.context.caches import Caches
 from loom.context.report import Report
 from loom.conversation.message import Conversation, Message, Text, Tool
+from loom.conversation.system_messages import SYSTEM_ROLES
 from loom.conversation.turns import Span
 from loom.dialects.given import parse_placed, parse_tool
 from loom.dialects.plain import is_sdk_object
@@ -21,25 +22,31 @@ def gather(
     caches: Caches | None = None,
 ) -> tuple[Conversation, list[Span] | None]:
     """One conversation from whatever the caller has; for each message of a list, leading system text too, where it was given."""
-    spans = None
-    if isinstance(messages, Conversation):
-        conversation = messages
-    elif isinstance(messages, Mapping | str | bytes) or is_sdk_object(messages) or not isinstance(messages, Iterable):
-        raise ChoiceError(f"messages must be a list of messages or a Conversation, found {describe(messages)}")
-    else:
-        placed = list(parse_placed(messages, caches.lists if caches else None))
-        spans, parsed = [span for span, _ in placed], [message for _, message in placed]
-        lead = next((n for n, m in enumerate(parsed) if m.role not in ("system", "developer")), len(parsed))
-        conversation = Conversation(messages=tuple(parsed[lead:]), system=tuple(parsed[:lead]))
+    conversation, spans = (messages, None) if isinstance(messages, Conversation) else _read_list(messages, caches)
     if system is not None and not isinstance(system, str):
         raise ChoiceError(f"system must be a text, found {describe(system)}; give blocks as a system message of the list")
     if system:
         conversation = replace(conversation, system=(Message("system", (Text(system),)), *conversation.system))
     if tools is not None:
-        if isinstance(tools, str | Mapping) or not isinstance(tools, Iterable):
-            raise ChoiceError(f"tools must be a list of tools, found {describe(tools)}")
-        conversation = replace(conversation, tools=tuple(parse_tool(tool, f"tools[{n}]") for n, tool in enumerate(tools)))
+        conversation = replace(conversation, tools=_read_tools(tools))
     return conversation, spans
+
+
+def _read_list(messages: object, caches: Caches | None) -> tuple[Conversation, list[Span]]:
+    """A conversation from a list, and for each of its messages where it was given. Leading system messages are system text."""
+    is_single = isinstance(messages, Mapping | str | bytes) or is_sdk_object(messages)
+    if is_single or not isinstance(messages, Iterable):
+        raise ChoiceError(f"messages must be a list of messages or a Conversation, found {describe(messages)}")
+    placed = list(parse_placed(messages, caches.lists if caches else None))
+    spans, parsed = [span for span, _ in placed], [message for _, message in placed]
+    lead = next((n for n, message in enumerate(parsed) if message.role not in SYSTEM_ROLES), len(parsed))
+    return Conversation(messages=tuple(parsed[lead:]), system=tuple(parsed[:lead])), spans
+
+
+def _read_tools(tools: object) -> tuple[Tool, ...]:
+    if isinstance(tools, str | Mapping) or not isinstance(tools, Iterable):
+        raise ChoiceError(f"tools must be a list of tools, found {describe(tools)}")
+    return tuple(parse_tool(tool, f"tools[{n}]") for n, tool in enumerate(tools))
 
 
 def find_pinned(pins: Sequence[int], given: Conversation, spans: list[Span] | None) -> list[int]:

@@ -34,6 +34,7 @@ LEAST, WEIGHT, DECAY = 5, 1.0, 0.5  # of auto: units kept at least, K and lambda
 View = tuple[Piece, ...]
 Rung = Callable[[View, Fitting], View]
 Tell = Callable[[Sequence[Piece], Fitting], str]
+_Shorter = Callable[[str, str, int, str], str]  # from what is shown, what came, the message and the place in it
 
 
 class Threshold(Struct, frozen=True):
@@ -115,40 +116,57 @@ def _ends_with_one_of(text: str, handles: tuple[str, ...]) -> bool:
 
 def micro(view: View, fitting: Fitting) -> View:
     """Results of tools that were answered already: those that came before are named, others become a preview."""
-    own = _handles_by_index(view)
-    seen: dict[tuple[str, str], str] = {}
-    called: set[str] = set()
+    own, seen = _handles_by_index(view), _SeenResults()
 
-    def smaller(result: ToolResult, index: int, number: int) -> ToolResult:
-        shown = _text_of(result)
-        is_cached = shown.startswith(_CACHED) and _ends_with_one_of(shown, own[index])
-        if not shown or any(isinstance(part, Media | Opaque) for part in result.parts) or is_cached:
-            return result
+    def smaller(part: Part, index: int, number: int) -> Part:
+        if not isinstance(part, ToolResult) or index in fitting.spared or not _is_plain(part):
+            return part
+        shown = _text_of(part)
+        if shown.startswith(_CACHED) and _ends_with_one_of(shown, own[index]):
+            return part
         text = _original(fitting, index, number, shown)
-        first = seen.setdefault((result.name, text), result.call_id)
-        again = first != result.call_id or result.call_id in called
-        called.add(result.call_id)
-        if not again and len(text) <= PREVIEW:
-            return result
-        handle = fitting.archive.keep_part(index, f"{number}.0", text)
-        if again:
-            made = f"[cached {result.name or 'tool'} result from {first}] (recall {handle})"
-        else:
-            preview = " | ".join(line.strip() for line in text.splitlines() if line.strip())[:PREVIEW]
-            made = f"[tool result cached: {len(text)} chars] {preview} (recall {handle})"
-        return replace(result, parts=(Text(made),)) if len(made) < len(shown) else result
+        first = seen.find_first(part, text)
+        if not first and len(text) <= PREVIEW:
+            return part
+        made = _name_result(part, text, first, fitting.archive.keep_part(index, f"{number}.0", text))
+        return replace(part, parts=(Text(made),)) if len(made) < len(shown) else part
 
-    def one(piece: Piece) -> Piece:
+    def rewrite(piece: Piece) -> Piece:
         made = []
         for index, message in _each(piece):
-            parts = [
-                smaller(part, index, n) if isinstance(part, ToolResult) and index not in fitting.spared else part
-                for n, part in enumerate(message.parts)
-            ]
-            made.append(message if parts == list(message.parts) else replace(message, parts=tuple(parts)))
+            parts = tuple(smaller(part, index, n) for n, part in enumerate(message.parts))
+            made.append(message if parts == message.parts else replace(message, parts=parts))
         return shrink(fitting, piece, made, "micro")
 
-    return tuple(one(piece) for piece in view)
+    return tuple(map(rewrite, view))
+
+
+class _SeenResults:
+    """Which results of tools came before."""
+
+    def __init__(self) -> None:
+        self._first: dict[tuple[str, str], str] = {}
+        self._called: set[str] = set()
+
+    def find_first(self, result: ToolResult, text: str) -> str:
+        """The call that had the same result before; "" where this is the first."""
+        first = self._first.setdefault((result.name, text), result.call_id)
+        again = first != result.call_id or result.call_id in self._called
+        self._called.add(result.call_id)
+        return first if again else ""
+
+
+def _is_plain(result: ToolResult) -> bool:
+    """Whether a result is text, and nothing that a preview could not show."""
+    return bool(_text_of(result)) and not any(isinstance(part, Media | Opaque) for part in result.parts)
+
+
+def _name_result(result: ToolResult, text: str, first: str, handle: str) -> str:
+    """What stands for a result: the call that had it before, or a preview."""
+    if first:
+        return f"[cached {result.name or 'tool'} result from {first}] (recall {handle})"
+    preview = " | ".join(line.strip() for line in text.splitlines() if line.strip())[:PREVIEW]
+    return f"[tool result cached: {len(text)} chars] {preview} (recall {handle})"
 
 
 _CACHED = ("[cached ", "[tool result cached: ")
@@ -237,7 +255,7 @@ def _is_spared(piece: Piece, fitting: Fitting) -> bool:
     return any(index in fitting.spared for index in range(piece.span.start, piece.span.stop))
 
 
-def _rewritten(piece: Piece, fitting: Fitting, rule: str, shorter: Callable[[str, str, int, str], str]) -> Piece:
+def _rewritten(piece: Piece, fitting: Fitting, rule: str, shorter: _Shorter) -> Piece:
     """The piece with its texts made shorter, each from what is shown of it and from the text as it came."""
     made = []
     for index, message in _each(piece):
@@ -247,23 +265,25 @@ def _rewritten(piece: Piece, fitting: Fitting, rule: str, shorter: Callable[[str
         originals = message.parts
         if not fitting.places.unread(index):
             originals = find_originals(fitting.history[index], message)
-        parts: list[Part] = []
-        for n, (part, original) in enumerate(zip(message.parts, originals, strict=True)):
-            match part, original:
-                case Text(), Text():
-                    parts.append(replace(part, text=shorter(part.text, original.text, index, f"{n}")))
-                case ToolResult(), ToolResult():
-                    inner = tuple(
-                        replace(p, text=shorter(p.text, o.text, index, f"{n}.{k}"))
-                        if isinstance(p, Text) and isinstance(o, Text)
-                        else p
-                        for k, (p, o) in enumerate(zip(part.parts, original.parts, strict=True))
-                    )
-                    parts.append(replace(part, parts=inner))
-                case _:
-                    parts.append(part)
-        made.append(message if tuple(parts) == message.parts else replace(message, parts=tuple(parts)))
+        pairs = enumerate(zip(message.parts, originals, strict=True))
+        parts = tuple(_rewrite_part(part, original, index, f"{n}", shorter) for n, (part, original) in pairs)
+        made.append(message if parts == message.parts else replace(message, parts=parts))
     return shrink(fitting, piece, made, rule)
+
+
+def _rewrite_part(part: Part, original: Part, index: int, path: str, shorter: _Shorter) -> Part:
+    match part, original:
+        case Text(), Text():
+            return replace(part, text=shorter(part.text, original.text, index, path))
+        case ToolResult(), ToolResult():
+            inner = [
+                replace(each, text=shorter(each.text, came.text, index, f"{path}.{k}"))
+                if isinstance(each, Text) and isinstance(came, Text)
+                else each
+                for k, (each, came) in enumerate(zip(part.parts, original.parts, strict=True))
+            ]
+            return replace(part, parts=tuple(inner))
+    return part
 
 
 def _mark(fitting: Fitting, span: Span) -> Piece:

@@ -70,14 +70,12 @@ def check_options(**asked: Unpack[AskedOptions]) -> Options:
         raise ChoiceError(f"model must be a name, found {describe(model)}")
     _check_tokens("window", asked.get("window"))
     _check_tokens("reserved_output", reserve)
-    if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not MIN_RATIO <= ratio <= MAX_RATIO:
-        raise ChoiceError(f"ratio must be a number from 0.25 to 4, found {describe(ratio)}; 1 leaves counts as they are")
+    _check_ratio(ratio)
     policy = find_policy(asked.get("policy", "default"))
     if zones is not None and (not isinstance(zones, Mapping) or not zones.keys().isdisjoint(NOT_PLACED)):
         raise ChoiceError("zones must map names to tokens; history is what they leave, and reserve_output sets the reserve")
     sections = _check_sections(asked.get("sections", ()), policy)
-    for zone in zones or ():
-        check_zone("zones", check_text("the name of a zone", zone), policy)
+    _check_zones(zones or {}, policy)
     if overrides is not None and not isinstance(overrides, Mapping):
         raise ChoiceError(f"overrides must be a mapping of models to figures, found {describe(overrides)}")
     return Options(
@@ -98,6 +96,16 @@ def _check_tokens(name: str, tokens: object) -> None:
         return
     if not isinstance(tokens, int) or isinstance(tokens, bool) or not 0 <= tokens <= MAX_NUMBER:
         raise ChoiceError(f"{name} must be a number of tokens, 0 or more, found {describe(tokens)}")
+
+
+def _check_ratio(ratio: object) -> None:
+    if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not MIN_RATIO <= ratio <= MAX_RATIO:
+        raise ChoiceError(f"ratio must be a number from 0.25 to 4, found {describe(ratio)}; 1 leaves counts as they are")
+
+
+def _check_zones(zones: Mapping[str, int], policy: Policy) -> None:
+    for zone in zones:
+        check_zone("zones", check_text("the name of a zone", zone), policy)
 
 
 def _check_sections(given: object, policy: Policy) -> tuple[Section, ...]:

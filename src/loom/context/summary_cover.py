@@ -46,14 +46,20 @@ def lay_summaries(summaries: Sequence[SummarySpan], fitting: Fitting) -> tuple[P
     pieces: list[Piece] = []
     for summary in summaries:
         inside = [unit for unit in units if summary.span.start <= unit.start < summary.span.stop]
-        untold = summary
-        for rule, run in groupby(inside, rule_of):
-            if rule:
-                pieces += [keep(fitting, unit, rule) for unit in run]
-            else:
-                pieces.append(_cover_run(list(run), untold, fitting))
-                untold = replace(summary, text="")  # said once
+        pieces += _lay_summary(summary, [(rule, list(run)) for rule, run in groupby(inside, rule_of)], fitting)
     return tuple(pieces)
+
+
+def _lay_summary(summary: SummarySpan, runs: Sequence[tuple[str, list[Span]]], fitting: Fitting) -> list[Piece]:
+    """What a summary says in the place of its first run of exchanges; markers for others, but runs with a rule stand whole."""
+    pieces: list[Piece] = []
+    for rule, run in runs:
+        if rule:
+            pieces += [keep(fitting, unit, rule) for unit in run]
+        else:
+            pieces.append(_cover_run(run, summary, fitting))
+            summary = replace(summary, text="")  # said once
+    return pieces
 
 
 def _cover_beginning(summaries: Sequence[SummarySpan]) -> bool:

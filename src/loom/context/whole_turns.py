@@ -86,19 +86,22 @@ def find_whole_windows(fitting: Fitting, ranked: Ranked) -> list[int]:
     must = {*must_and_reminders(fitting), *newest_of_kinds(fitting.history)}
     spans, last = ranked.spans, len(ranked.spans) - 1
     points = {n for n, span in enumerate(spans) if n == last or not must.isdisjoint(range(span.start, span.stop))}
-    windows = [0] * len(spans)
-    for counter in (fitting.own, fitting.counter):
-        costs = costs_of(fitting.history, fitting.places, counter)
-        weights = [sum(costs[span.start : span.stop]) for span in spans]
-        marker = counter.count_message(longest_marker(fitting)) + MARKER_FRAME
-        used = sum(weights[n] for n in points) + (len(points) + 2) * marker
-        for n in points:
-            windows[n] = max(windows[n], _window_for(used, fitting, counter))
-        for group in (ranked.groups[picked] for picked in ranked.picked):
-            others = [unit for unit in group if unit not in points]
-            used += sum(weights[unit] for unit in others)
-            for unit in others:
-                windows[unit] = max(windows[unit], _window_for(used, fitting, counter))
+    by_own = _windows_by(fitting.own, fitting, ranked, points)
+    return [max(pair) for pair in zip(by_own, _windows_by(fitting.counter, fitting, ranked, points), strict=True)]
+
+
+def _windows_by(counter: Counter, fitting: Fitting, ranked: Ranked, points: set[int]) -> list[int]:
+    """The same by one counter; `points` are units that have to be in."""
+    costs = costs_of(fitting.history, fitting.places, counter)
+    weights = [sum(costs[span.start : span.stop]) for span in ranked.spans]
+    marker = counter.count_message(longest_marker(fitting)) + MARKER_FRAME
+    used = sum(weights[n] for n in points) + (len(points) + 2) * marker
+    windows = [_window_for(used, fitting, counter)] * len(ranked.spans)
+    for picked in ranked.picked:
+        others = [unit for unit in ranked.groups[picked] if unit not in points]
+        used += sum(weights[unit] for unit in others)
+        for unit in others:
+            windows[unit] = _window_for(used, fitting, counter)
     return windows
 
 
