@@ -14,7 +14,7 @@ from loom.context.summaries import EMERGENCY, OMITTED, SHORTENED, merge_prompt, 
 from loom.conversation.commands import parse_commands
 from loom.conversation.handles import mint
 from loom.dialects import dialect
-from loom.engine.summarize import Ask, Made, summarize
+from loom.engine.summarize import Ask, MadeSummary, summarize
 from loom.errors import ChoiceError
 from loom.providers.scripted import ScriptedModel, Wait
 from tests.shared import examples
@@ -31,7 +31,7 @@ def chat(turns: int, length: int = 40) -> tuple[Message, ...]:
     return tuple(message for pair in pairs for message in pair)
 
 
-def run(model: ScriptedModel | None, ask: Ask, **options: Any) -> Made:
+def run(model: ScriptedModel | None, ask: Ask, **options: Any) -> MadeSummary:
     return asyncio.run(summarize(model, ask, **options))
 
 
@@ -49,7 +49,7 @@ FIRST, SECOND = "\n".join(LINES[:6]), "\n".join(LINES[6:])
 def test_a_few_messages_are_summed_up_in_one_request() -> None:
     with ScriptedModel("They spoke of why.") as model:
         made = run(model, Ask(messages=chat(3)))
-    assert made == Made(text="They spoke of why.", by="model", calls=1)
+    assert made == MadeSummary(text="They spoke of why.", by="model", calls=1)
     assert prompts(model) == [summary_prompt("\n".join(told(chat(3))))]
 
 
@@ -67,7 +67,7 @@ def test_the_request_says_what_to_do_how_long_and_how_warm() -> None:
 def test_many_messages_are_split_and_merged_and_the_existing_summary_goes_on() -> None:
     with ScriptedModel("The first half.", "The second half.", "All of it.") as model:
         made = run(model, Ask(messages=chat(6), existing="They met before."))
-    assert made == Made(text="All of it.", by="model", calls=3)
+    assert made == MadeSummary(text="All of it.", by="model", calls=3)
     assert prompts(model) == [
         summary_prompt(FIRST, "They met before."),
         summary_prompt(SECOND),
@@ -129,7 +129,7 @@ def test_notes_that_would_crowd_out_the_summary_stand_beside_it() -> None:
 def test_a_model_that_fails_is_tried_again() -> None:
     with ScriptedModel(RuntimeError("down"), OSError("no\nroute"), "They spoke.") as model:
         made = run(model, Ask(messages=chat(3)))
-    assert made == Made(
+    assert made == MadeSummary(
         text="They spoke.",
         by="model",
         calls=3,
@@ -172,7 +172,7 @@ def test_a_model_that_does_not_heed_being_told_to_stop_is_left_too() -> None:
                     continue
             raise RuntimeError("at last")
 
-    async def all_of_it() -> Made:
+    async def all_of_it() -> MadeSummary:
         made = await summarize(model, Ask(messages=chat(3)), timeout=0.05, tries=1)
         model.over = True
         await asyncio.sleep(0.05)
@@ -245,7 +245,7 @@ def test_a_window_that_holds_nothing_leaves_an_extract() -> None:
 
 
 def test_nothing_to_sum_up_leaves_the_summary_before() -> None:
-    assert run(ScriptedModel(), Ask(messages=(), existing="They met before.")) == Made(
+    assert run(ScriptedModel(), Ask(messages=(), existing="They met before.")) == MadeSummary(
         text="They met before.", by="extract", calls=0
     )
     assert run(None, Ask(messages=())).text == ""

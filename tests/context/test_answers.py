@@ -13,7 +13,7 @@ from loom.context.options import check_options
 from loom.context.policy import policies
 from loom.conversation.message import Conversation
 from loom.dialects import DIALECTS
-from loom.engine.pressure import within
+from loom.engine.pressure import fit_into
 from tests.shared import examples
 
 NAMES = {"openai": "max_completion_tokens", "responses": "max_output_tokens", "anthropic": "max_tokens"}
@@ -116,7 +116,7 @@ def test_thinking_is_lowered_where_the_answer_is_too_short_for_it() -> None:
 
 def test_a_window_that_a_refusal_made_smaller_does_not_limit_the_answer_to_its_reserve() -> None:
     options = check_options(model="gpt-4o")
-    smaller = within(options, budget_for(options, Conversation(messages=())), 50_000)
+    smaller = fit_into(options, budget_for(options, Conversation(messages=())), 50_000)
     assert (smaller.window, smaller.reserve_output, smaller.answer) == (54_096, 4_096, None)
 
 

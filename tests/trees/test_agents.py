@@ -9,7 +9,7 @@ from loom.conversation.agents import PERMISSIONS, Agent
 from loom.conversation.commands import LONGEST_BATCH, SPECS
 from loom.conversation.tree import TreeHead
 from loom.engine import commands
-from loom.engine.answers import Acted
+from loom.engine.answers import AnswerOutcome
 from loom.engine.trees import LoomTree
 from loom.errors import ChoiceError
 from loom.stores.doctor import examine
@@ -25,7 +25,7 @@ def tree(loom: Loom) -> tuple[LoomTree, list[Node]]:
     return dialogue(loom, TEXTS)
 
 
-def results(acted: Acted) -> list[str]:
+def results(acted: AnswerOutcome) -> list[str]:
     return [result.text for result in acted.results]
 
 

@@ -14,7 +14,7 @@ from loom.context.renewal import to_system_prompt
 from loom.context.working import EMPTY, render
 from loom.conversation.canonical import to_json
 from loom.engine.loom import Loom
-from loom.engine.sessions import Resumed, Session
+from loom.engine.sessions import ResumePoint, Session
 from loom.errors import ChoiceError
 from loom.stores.sessions import check_alive
 
@@ -72,7 +72,7 @@ def _find_session_id(loom: Loom, where: Where, name: str | None) -> str:
     return rows[0].id
 
 
-def _next(found: Session, resumed: Resumed, where: Where) -> str:
+def _next(found: Session, resumed: ResumePoint, where: Where) -> str:
     """The command that goes on: where the user is to speak it appends, else it makes the request
     to send now.
     """
@@ -97,7 +97,7 @@ def _next(found: Session, resumed: Resumed, where: Where) -> str:
     return shlex.join(command)
 
 
-def _print(found: Session, resumed: Resumed, epoch: int | None, going_on: str) -> None:
+def _print(found: Session, resumed: ResumePoint, epoch: int | None, going_on: str) -> None:
     say(f"{style(found.row.title or '(no title)', bold=True)}  {style(found.id, fg='blue')}")
     window = (
         f"epoch {epoch} continues while it fits"

@@ -20,7 +20,7 @@ from loom.cli.tree_show import show_path, show_tree
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Role
 from loom.conversation.tree import Mode, TreeHead
-from loom.engine.answers import Acted
+from loom.engine.answers import AnswerOutcome
 from loom.engine.loom import Loom
 from loom.errors import ChoiceError
 from loom.stores.trees import ListedTree
@@ -345,7 +345,7 @@ def do(loom: Loom, name: str, answer: str | None, as_json: bool) -> None:
         sys.exit(1)
 
 
-def _print_acted(acted: Acted) -> None:
+def _print_acted(acted: AnswerOutcome) -> None:
     if acted.node:
         say(f"said {style(acted.node.short_id, fg='blue')}")
     for result in acted.results:

@@ -38,7 +38,7 @@ class Order(Struct, frozen=True):
     conflict: Conflict | None = None
 
 
-class Acted(Struct, frozen=True):
+class AnswerOutcome(Struct, frozen=True):
     """What came of an answer: what it says beside its commands, the nodes that say it, and what came of its commands."""
 
     said: str

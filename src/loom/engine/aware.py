@@ -33,7 +33,7 @@ _T = TypeVar("_T")
 _UNITS = ((60, 1, "s"), (3600, 60, "m"), (86_400, 3600, "h"), (86_400 * 60, 86_400, "d"))
 
 
-class Memory(Struct, frozen=True):
+class AgentMemory(Struct, frozen=True):
     """The operational memory of an agent on a tree."""
 
     pins: dict[str, Pin]
@@ -51,11 +51,11 @@ def _read(kind: str, name: str, data: str, held: type[_T]) -> _T:
     return value
 
 
-def memory_of(store: Store, session: int) -> Memory:
+def memory_of(store: Store, session: int) -> AgentMemory:
     def read(kind: str, held: type[_T]) -> dict[str, _T]:
         return {name: _read(kind, name, data, held) for name, data in store.states.all(session, kind).items()}
 
-    return Memory(read("pin", Pin), read("stash", Stash), read("result", Result), read("action", Action))
+    return AgentMemory(read("pin", Pin), read("stash", Stash), read("result", Result), read("action", Action))
 
 
 def addendum() -> str:
@@ -88,7 +88,7 @@ def connections(marks: Marks, kin: Kin) -> str:
         (kin.annotations, "annotation"),
         (len(marks.links), "link"),
     )
-    told = [_some(count, noun, f"{noun}s") for count, noun in counted if count]
+    told = [_count_noun(count, noun, f"{noun}s") for count, noun in counted if count]
     if marks.flags.bookmarked:
         label = flatten(marks.flags.label)
         told.append(f'bookmarked "{label}"' if label else "bookmarked")
@@ -122,22 +122,22 @@ def blocks(store: Store, row: SessionRow, tree: StoredTree, agent: Agent, path: 
     ]
 
 
-def memory_text(store: Store, row: SessionRow, memory: Memory, now: int) -> str:
+def memory_text(store: Store, row: SessionRow, memory: AgentMemory, now: int) -> str:
     lines = ["=== Operational Memory ==="]
     if memory.pins:
         lines.append("Pinned:")
         for name, pin in memory.pins.items():
-            text = _shown(store, row, pin.node) if pin.node else still_shown(store, row, pin)
-            lines += _indented(f"[{flatten(name)}]", text)
+            text = _pinned_text(store, row, pin.node) if pin.node else still_shown(store, row, pin)
+            lines += _indent_entry(f"[{flatten(name)}]", text)
     recalled = {label: stash for label, stash in memory.stashes.items() if stash.recalled}
     if recalled:
         lines.append("Recalled:")
         for label, stash in recalled.items():
-            lines += _indented(f'"{flatten(label)}"', still_shown(store, row, stash))
+            lines += _indent_entry(f'"{flatten(label)}"', still_shown(store, row, stash))
     if memory.results:
         lines.append("Results (shown once; → pin result:N keeps one):")
         for number, result in memory.results.items():
-            lines += _indented(f"{int(number)}. {flatten(result.command)}", still_shown(store, row, result), below=True)
+            lines += _indent_entry(f"{int(number)}. {flatten(result.command)}", still_shown(store, row, result), below=True)
     if memory.actions:
         lines.append("Recent actions:")
         for action in list(memory.actions.values())[-TRACED:]:
@@ -148,7 +148,7 @@ def memory_text(store: Store, row: SessionRow, memory: Memory, now: int) -> str:
     return "\n".join((*lines, "===")) if len(lines) > 1 else ""
 
 
-def _shown(store: Store, row: SessionRow, name: str) -> str:
+def _pinned_text(store: Store, row: SessionRow, name: str) -> str:
     """What a pinned node says, as long as nobody has kept it from being read."""
     node = store.trees.node(row.tree.key, name)
     if node.message is None:
@@ -178,7 +178,7 @@ def kept_from_models(store: Store, tree: int, nodes: Sequence[Node]) -> dict[int
     return {seq: reason for seq, reason in why.items() if reason}
 
 
-def _indented(lead: str, text: str, below: bool = False) -> list[str]:
+def _indent_entry(lead: str, text: str, below: bool = False) -> list[str]:
     first, *rest = text.splitlines() or [""]
     if below:
         return [f"  {lead}", *(f"     {line}" for line in (first, *rest))]
@@ -190,13 +190,13 @@ def context_text(store: Store, row: SessionRow, tree: StoredTree, agent: Agent, 
     lines = [
         "=== Loom Context ===",
         f'Tree "{flatten(tree.title or tree.row.id)}" ({tree.head.mode})',
-        f"{_some(nodes, 'node', 'nodes')} · {_some(branches, 'branch', 'branches')} · depth: {len(path)}",
+        f"{_count_noun(nodes, 'node', 'nodes')} · {_count_noun(branches, 'branch', 'branches')} · depth: {len(path)}",
     ]
     if path.end is not None:
         kin = store.trees.kin(row.tree.key, [path.end.seq, *([path.end.parent] if path.end.parent is not None else [])], now)
         siblings = max(kin.get(path.end.parent or 0, Kin()).continuations - 1, 0)
         here = connections(Marks(), kin.get(path.end.seq, Kin()))
-        beside = _some(siblings, "sibling", "siblings") if siblings else ""
+        beside = _count_noun(siblings, "sibling", "siblings") if siblings else ""
         told = ", ".join(text for text in (beside, here) if text)
         lines.append(f"Position: [{path.end.short_id}]{f' ({told})' if told else ''}")
     else:
@@ -212,5 +212,5 @@ def context_text(store: Store, row: SessionRow, tree: StoredTree, agent: Agent, 
     return "\n".join((*lines, "==="))
 
 
-def _some(count: int, one: str, several: str) -> str:
+def _count_noun(count: int, one: str, several: str) -> str:
     return f"{count} {one if count == 1 else several}"

@@ -23,7 +23,7 @@ from loom.conversation.tree import TreeHead
 from loom.engine.answers import Order
 from loom.engine.aware import (
     Action,
-    Memory,
+    AgentMemory,
     Pin,
     Result,
     Stash,
@@ -36,7 +36,7 @@ from loom.engine.aware import (
     memory_text,
     still_shown,
 )
-from loom.engine.digest import digest, digested
+from loom.engine.digest import digest, digest_nodes
 from loom.engine.picture import picture, words
 from loom.engine.reading import as_text, message_of
 from loom.engine.sessions import Session
@@ -59,7 +59,7 @@ _WORDS = 80
 _PIECE = 250  # letters: a longer line is read in pieces, each a line of its own
 
 
-class _Refused(Exception):
+class _CommandRefused(Exception):
     def __init__(self, code: Code, message: str, hint: str = "") -> None:
         self.mistake = Mistake(code, message, hint)
 
@@ -91,7 +91,7 @@ class _Hand:
 
     def tell_unsaid(self, conflict: Conflict) -> Result:
         """Tell the agent that its words were not written: somebody else went on there since it looked."""
-        return self._done("(your answer)", describe_mistake(_went_on(conflict, "your answer was not written: ")), True)
+        return self._record_result("(your answer)", describe_mistake(_went_on(conflict, "your answer was not written: ")), True)
 
     def take(self, item: Command | Thought | Mistake) -> Result | None:
         match item:
@@ -99,14 +99,14 @@ class _Hand:
                 self._actions.append(Action(f"→ think ({len(text):,} letters)", self._workspace.now()))
                 return None
             case Mistake():
-                return self._done(item.source, describe_mistake(item), True)
+                return self._record_result(item.source, describe_mistake(item), True)
             case Command():
                 try:
-                    return self._done(item.source, self._run(item), False)
-                except _Refused as refused:
-                    return self._done(item.source, describe_mistake(refused.mistake), True)
+                    return self._record_result(item.source, self._run(item), False)
+                except _CommandRefused as refused:
+                    return self._record_result(item.source, describe_mistake(refused.mistake), True)
 
-    def _done(self, source: str, text: str, failed: bool) -> Result:
+    def _record_result(self, source: str, text: str, failed: bool) -> Result:
         command = shorten(" ".join(source.split()), _WORDS)
         shows, self._shows = tuple(self._shows), {}
         result = Result(command, self._inline(text, shows), failed, shows)
@@ -131,21 +131,21 @@ class _Hand:
         needed = SPECS[command.name].needs
         if needed not in self._agent.granted_permissions:
             message = f"{command.name} needs {needed}, which you do not have"
-            raise _Refused("PERMISSION_DENIED", message, "→ help lists what you may do")
+            raise _CommandRefused("PERMISSION_DENIED", message, "→ help lists what you may do")
         for given in (*command.words, *(value for _, value in command.options)):
             if any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in given):
-                raise _Refused("INVALID_SYNTAX", f"{shorten(given)!r} contains characters that cannot be stored")
+                raise _CommandRefused("INVALID_SYNTAX", f"{shorten(given)!r} contains characters that cannot be stored")
         try:
             return self._does[command.name](self, command)
         except Conflict as conflict:
-            raise _Refused(*structs.astuple(_went_on(conflict))[:3]) from None
+            raise _CommandRefused(*structs.astuple(_went_on(conflict))[:3]) from None
         except ChoiceError as error:
-            raise _Refused("INVALID_SYNTAX", str(error)) from None
+            raise _CommandRefused("INVALID_SYNTAX", str(error)) from None
 
     def _view(self, command: Command) -> str:
         node = self._node(command.words[0])
-        why = self._hidden([node]).get(node.seq)
-        return self._headed(node) + (f"({why})" if why else self._words(node))
+        why = self._find_hidden([node]).get(node.seq)
+        return self._make_header(node) + (f"({why})" if why else self._words(node))
 
     def _list(self, command: Command) -> str:
         what = command.words[0] if command.words else "continuations"
@@ -156,11 +156,11 @@ class _Hand:
                 return _lines(self._bookmarks(), what)
             case "branches":
                 ends = self._tree.ends()
-                return _lines(self._named(self._tree.read(ends[: _FOUND + 1]).values(), len(ends)), what)
+                return _lines(self._describe_nodes(self._tree.read(ends[: _FOUND + 1]).values(), len(ends)), what)
             case "links":
                 return _lines(self._links(), what)
         nodes = self._near(what)
-        return _lines(self._named(nodes, len(nodes)), what)
+        return _lines(self._describe_nodes(nodes, len(nodes)), what)
 
     def _trees_in_scope(self, documents: bool) -> list[str]:
         listed = self._store.trees.list_all(self._workspace.scope)
@@ -206,9 +206,9 @@ class _Hand:
     def _search(self, command: Command) -> str:
         wanted = command.words[0].lower().split()
         if not wanted:
-            raise _Refused("INVALID_SYNTAX", "search takes words to look for", '→ search "retry budget"')
+            raise _CommandRefused("INVALID_SYNTAX", "search takes words to look for", '→ search "retry budget"')
         found = self._store.trees.search(self._tree.stored.row.key, wanted, _FOUND + 1, self._agent.kind == "model")
-        return _lines(self._named(found, len(found)), f"nodes with {shorten(command.words[0])!r}")
+        return _lines(self._describe_nodes(found, len(found)), f"nodes with {shorten(command.words[0])!r}")
 
     # What an agent keeps
 
@@ -217,7 +217,7 @@ class _Hand:
         if number := command.option("result"):
             shown = self._before.results.get(f"{int(number):03}")
             if shown is None:
-                raise _Refused("NOT_FOUND", f"there was no result {number} in your last turn")
+                raise _CommandRefused("NOT_FOUND", f"there was no result {number} in your last turn")
             turn = next(reversed(self._before.actions), "0").lstrip("0")
             name, pin = f"result:{turn}.{number}", Pin(text=shown.text, shows=shown.shows)
         elif label := command.option("stash"):
@@ -227,25 +227,27 @@ class _Hand:
             node = self._node(command.words[0])
             name, pin = node.short_id, Pin(node=node.id)
         if len(memory.pins) >= PINS and name not in memory.pins:
-            raise _Refused("LIMIT_EXCEEDED", f"you have {PINS} pins, which is all you may have", "→ drop pin:NAME")
+            raise _CommandRefused("LIMIT_EXCEEDED", f"you have {PINS} pins, which is all you may have", "→ drop pin:NAME")
         self._keep("pin", name, pin)
         return f"pinned [{name}]"
 
     def _put_away(self, command: Command) -> str:
-        label, memory = _named(command.words[0], "a stash"), self._memory()
+        label, memory = _check_name(command.words[0], "a stash"), self._memory()
         if label not in memory.stashes and len(memory.stashes) >= STASHES:
-            raise _Refused("LIMIT_EXCEEDED", f"you have {STASHES} stashes, which is all you may have", '→ drop stash:"LABEL"')
+            raise _CommandRefused(
+                "LIMIT_EXCEEDED", f"you have {STASHES} stashes, which is all you may have", '→ drop stash:"LABEL"'
+            )
         if name := command.option("content-of"):
             node = self._node(name)
-            if why := self._hidden([node]).get(node.seq):
-                raise _Refused("NOT_FOUND", f"what [{node.short_id}] says is {why} and hidden")
+            if why := self._find_hidden([node]).get(node.seq):
+                raise _CommandRefused("NOT_FOUND", f"what [{node.short_id}] says is {why} and hidden")
             text = self._words(node)
         elif span := command.option("summary-of"):
             text = self._summary(*span.split("-"))
         else:
             text = command.words[1]
         if len(text) > STASHED:
-            raise _Refused(
+            raise _CommandRefused(
                 "LIMIT_EXCEEDED", f"a stash holds at most {STASHED:,} characters, found {len(text):,}", "stash a part of it"
             )
         self._keep("stash", label, Stash(text, shows=tuple(self._shows)))
@@ -255,12 +257,12 @@ class _Hand:
         begin, end, tree = self._node(first), self._node(last), self._tree.stored.row
         path = self._store.trees.path(tree.key, end)
         if not path.holds(begin.seq, begin.depth):
-            raise _Refused(
+            raise _CommandRefused(
                 "NOT_FOUND", f"node {begin.short_id} is not on the path to {end.short_id}", "→ tree shows which node follows which"
             )
         overlay = read_overlay(path, tree, self._tree.head.mode, {})
         text, handles = digest(overlay, begin.depth, f"{self._session.id} {begin.id} {end.id}")
-        self._shows |= dict.fromkeys(digested(overlay, begin.depth))
+        self._shows |= dict.fromkeys(digest_nodes(overlay, begin.depth))
         self._store.views.keep(self._session.row, handles, self._workspace.now())
         return text
 
@@ -268,9 +270,9 @@ class _Hand:
         name = command.words[0]
         if name.startswith("~"):
             try:
-                return self._paged(self._recalled(name), command, f"→ recall {name}")
+                return self._cut_page(self._recall_text(name), command, f"→ recall {name}")
             except ChoiceError as error:
-                raise _Refused("NOT_FOUND", str(error)) from None
+                raise _CommandRefused("NOT_FOUND", str(error)) from None
         stash = self._stash(name)
         self._keep("stash", name, Stash(stash.text, recalled=True, shows=stash.shows))
         return f'"{name}" is in your memory until you drop it'
@@ -278,7 +280,7 @@ class _Hand:
     def _drop(self, command: Command) -> str:
         if name := command.option("pin"):
             if name not in self._memory().pins:
-                raise _Refused("NOT_FOUND", f"there is no pin {shorten(name)!r}", "→ memory shows your pins")
+                raise _CommandRefused("NOT_FOUND", f"there is no pin {shorten(name)!r}", "→ memory shows your pins")
             self._keep("pin", name, None)
             return f"dropped the pin [{name}]"
         label = command.option("stash")
@@ -286,7 +288,7 @@ class _Hand:
         self._keep("stash", label, Stash(stash.text, shows=stash.shows) if stash.recalled else None)
         return f'"{label}" is stashed again, and not in your context' if stash.recalled else f'"{label}" is gone'
 
-    def _remembered(self, command: Command) -> str:
+    def _show_memory(self, command: Command) -> str:
         memory, now = self._memory(), self._workspace.now()
         match command.words:
             case ("trace",):
@@ -295,7 +297,7 @@ class _Hand:
             case ("stashed",):
                 texts = {label: still_shown(self._store, self._session.row, stash) for label, stash in memory.stashes.items()}
                 return _lines((f'"{flatten(label)}": {shorten(text, _WORDS)}' for label, text in texts.items()), "stashes")
-        shown = Memory(memory.pins, memory.stashes, {}, memory.actions)
+        shown = AgentMemory(memory.pins, memory.stashes, {}, memory.actions)
         return memory_text(self._store, self._session.row, shown, now) or "(empty)"
 
     def _help(self, command: Command) -> str:
@@ -323,7 +325,7 @@ class _Hand:
             self._tree.link(source.id, target, label, agent=self._session.row.agent)
         except ChoiceError as error:
             code: Code = "CROSS_TREE" if tree and "there is no tree" in str(error) else "NOT_FOUND"
-            raise _Refused(code, str(error)) from None
+            raise _CommandRefused(code, str(error)) from None
         return f"linked [{source.short_id}] to {target}"
 
     def _edit(self, command: Command) -> str:
@@ -346,7 +348,9 @@ class _Hand:
         return f"[{node.short_id}] is {'pruned' if command.name == 'prune' else 'back'}{below}"
 
     def _continue(self, _: Command) -> str:
-        raise _Refused("MODEL_ERROR", "no model can be called from here yet", 'write a continuation yourself: → respond "TEXT"')
+        raise _CommandRefused(
+            "MODEL_ERROR", "no model can be called from here yet", 'write a continuation yourself: → respond "TEXT"'
+        )
 
     # Documents: trees in buffer mode, by their titles
 
@@ -357,14 +361,14 @@ class _Hand:
         text = "".join(as_text(message_of(node)).text for node in shown)
         parts = ", ".join(f"[{node.short_id}]" for node in shown[:_FOUND]) + (" …" if len(shown) > _FOUND else "")
         lead = f'"{document.title}", {len(shown)} {"part" if len(shown) == 1 else "parts"}: {parts}\n---\n'
-        return lead + self._paged(text, command, f"→ read {quote_word(command.words[0])}")
+        return lead + self._cut_page(text, command, f"→ read {quote_word(command.words[0])}")
 
     def _write(self, command: Command) -> str:
-        name, text = _named(command.words[0], "a document"), command.words[1]
+        name, text = _check_name(command.words[0], "a document"), command.words[1]
         over = command.option("over")
         try:
             document = self._document(name)
-        except _Refused:
+        except _CommandRefused:
             if over:
                 raise
             document = make_tree(self._workspace, name, TreeHead(mode="buffer"))
@@ -372,7 +376,7 @@ class _Hand:
             try:
                 part = document.node(over)
             except ChoiceError as error:
-                raise _Refused("NOT_FOUND", str(error)) from None
+                raise _CommandRefused("NOT_FOUND", str(error)) from None
             made = document.edit(part.id, text, agent="", choose=False)
             return f'wrote [{made.short_id}] over [{part.short_id}] of "{document.title}"'
         # Everybody reads the document along the path of its own session, so that goes on; the words are the agent's.
@@ -380,13 +384,13 @@ class _Hand:
         try:
             made = document.say(said_by, agent="", commits=False)
         except Conflict:
-            raise _Refused("CONFLICT", f'somebody else wrote to "{document.title}" just now', "write it again") from None
+            raise _CommandRefused("CONFLICT", f'somebody else wrote to "{document.title}" just now', "write it again") from None
         return f'wrote [{made.short_id}] at the end of "{document.title}"'
 
     def _document(self, name: str) -> LoomTree:
         found = [stored for stored in self._store.trees.find_titled(self._workspace.scope, name) if _is_document(stored)]
         if not found:
-            raise _Refused("NOT_FOUND", f"there is no document {shorten(name)!r}", "→ list documents")
+            raise _CommandRefused("NOT_FOUND", f"there is no document {shorten(name)!r}", "→ list documents")
         return LoomTree(self._workspace, found[0])
 
     # Below
@@ -398,25 +402,25 @@ class _Hand:
 
     def _node(self, name: str) -> Node:
         if "/" in name:
-            raise _Refused(
+            raise _CommandRefused(
                 "CROSS_TREE", f"{shorten(name)} is a node of another tree, and you act on this one", "→ link may name it"
             )
         try:
             return self._tree.node(name.strip("[]"))
         except ChoiceError as error:
-            raise _Refused("NOT_FOUND", str(error), "→ tree, → list and → search name nodes") from None
+            raise _CommandRefused("NOT_FOUND", str(error), "→ tree, → list and → search name nodes") from None
 
     def _parent(self, node: Node | None) -> Node | None:
         return self._tree.read([node.parent])[node.parent] if node and node.parent is not None else None
 
-    def _headed(self, node: Node) -> str:
+    def _make_header(self, node: Node) -> str:
         tree, now = self._tree.stored.row.key, self._workspace.now()
         marks, kin = self._tree.marks(node), self._store.trees.kin(tree, [node.seq], now).get(node.seq, Kin())
         return header(node, marks, kin, self._store.trees.agents_of(tree), now)
 
-    def _named(self, nodes: Iterable[Node], count: int) -> list[str]:
+    def _describe_nodes(self, nodes: Iterable[Node], count: int) -> list[str]:
         found = list(nodes)
-        hidden = self._hidden(found[:_FOUND])
+        hidden = self._find_hidden(found[:_FOUND])
         marks = self._store.trees.marks(self._tree.stored.row.key, [node.seq for node in found])
         agents = self._store.trees.agents_of(self._tree.stored.row.key)
         lines = []
@@ -432,22 +436,22 @@ class _Hand:
         self._shows[node.id] = None
         return _text(message_of(node))
 
-    def _hidden(self, nodes: Sequence[Node]) -> dict[int, str]:
+    def _find_hidden(self, nodes: Sequence[Node]) -> dict[int, str]:
         """Those of these nodes whose words this agent is not to see, and why; a person may see all."""
         return kept_from_models(self._store, self._tree.stored.row.key, nodes) if self._agent.kind == "model" else {}
 
-    def _recalled(self, handle: str) -> str:
+    def _recall_text(self, handle: str) -> str:
         if self._agent.kind != "model":
             return self._session.recall(handle)
         return self._session.recall_shown(handle)[0]
 
-    def _memory(self) -> Memory:
+    def _memory(self) -> AgentMemory:
         return memory_of(self._store, self._session.row.key)
 
     def _stash(self, label: str) -> Stash:
         found = self._memory().stashes.get(label)
         if found is None:
-            raise _Refused("NOT_FOUND", f"there is no stash {shorten(label)!r}", "→ memory stashed lists them")
+            raise _CommandRefused("NOT_FOUND", f"there is no stash {shorten(label)!r}", "→ memory stashed lists them")
         return found
 
     def _keep(self, kind: str, name: str, value: Pin | Stash | None) -> None:
@@ -455,13 +459,13 @@ class _Hand:
             self._session.row.key, kind, {name: None if value is None else to_json(value)}, self._workspace.now()
         )
 
-    def _paged(self, text: str, command: Command, again: str) -> str:
+    def _cut_page(self, text: str, command: Command, again: str) -> str:
         """As many lines of a text as a result may hold, from the line that is asked for."""
         lines = [line[at : at + _PIECE] for line in text.splitlines() for at in range(0, len(line) or 1, _PIECE)]
         count = gate_counter(None).count_text
         start = int(command.option("from", "1")) - 1
         if start >= len(lines) and start:
-            raise _Refused("LIMIT_EXCEEDED", f"there are {len(lines)} lines, and none at {start + 1}", f"{again} from:1")
+            raise _CommandRefused("LIMIT_EXCEEDED", f"there are {len(lines)} lines, and none at {start + 1}", f"{again} from:1")
         used, end = 0, start
         while end < len(lines) and used + count(lines[end]) + 1 <= INLINE * 4 // 5:
             used += count(lines[end]) + 1
@@ -490,7 +494,7 @@ class _Hand:
         "stash": _put_away,
         "recall": _recall,
         "drop": _drop,
-        "memory": _remembered,
+        "memory": _show_memory,
         "help": _help,
         "respond": _respond,
         "annotate": _annotate,
@@ -511,9 +515,9 @@ def _went_on(conflict: Conflict, what: str = "") -> Mistake:
     return Mistake("CONFLICT", message, f"→ view {conflict.found}")
 
 
-def _named(name: str, what: str) -> str:
+def _check_name(name: str, what: str) -> str:
     if not name.strip():
-        raise _Refused("INVALID_SYNTAX", f"{what} must have a name")
+        raise _CommandRefused("INVALID_SYNTAX", f"{what} must have a name")
     return name
 
 

@@ -38,7 +38,7 @@ def digest(overlay: Overlay, start: int, place: str, tokens: int = TOKENS) -> tu
     if len(lines) == total and sum(sizes) <= room:
         return "\n".join((head, *_texts(lines))), handles
     room -= count(_marker(9_999_999, SAMPLE))
-    first, last = _ends(sizes, room)
+    first, last = _fit_ends(sizes, room)
     opening, ending = lines[:first], lines[len(lines) - last :]
     begin = opening[-1][0] + 1 if opening else start
     end = ending[0][0] if ending else len(path)
@@ -58,7 +58,7 @@ def _node_at(overlay: Overlay, depth: int) -> Node:
     return version.node if version else overlay.path[depth]
 
 
-def digested(overlay: Overlay, start: int) -> list[str]:
+def digest_nodes(overlay: Overlay, start: int) -> list[str]:
     """The nodes whose words may be in a digest."""
     return [_node_at(overlay, depth).id for depth in _looked_at(overlay, start)]
 
@@ -69,7 +69,7 @@ def _looked_at(overlay: Overlay, start: int) -> list[int]:
     return [depth for stretch in ends for depth in stretch if depth not in overlay.hidden]
 
 
-def _ends(sizes: Sequence[int], room: int) -> tuple[int, int]:
+def _fit_ends(sizes: Sequence[int], room: int) -> tuple[int, int]:
     """How many lines are taken from the beginning and from the end, in turns; what a branch came to is told first."""
     first = last = 0
     while first + last < len(sizes) - 1:

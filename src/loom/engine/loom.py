@@ -18,7 +18,7 @@ from loom.conversation.checked import check_flag, checks_arguments
 from loom.conversation.message import Message, Tool
 from loom.conversation.system_messages import SYSTEM_ROLES
 from loom.conversation.tree import Preferences, Tree, TreeHead
-from loom.engine.answers import Acted
+from loom.engine.answers import AnswerOutcome
 from loom.engine.commands import carry_out
 from loom.engine.inputs import parse_head, parse_messages
 from loom.engine.session_state import STATE_KINDS
@@ -186,7 +186,7 @@ class Loom(Workspace):
         """Export a whole tree as a value."""
         return export_tree(self.store, self.store.trees.get(self.scope, name))
 
-    def act(self, tree: str, answer: Any, *, agent: str | None = None) -> Acted:
+    def act(self, tree: str, answer: Any, *, agent: str | None = None) -> AnswerOutcome:
         """Take the answer of an agent on a tree, and run its commands, as `LoomTree.absorb` does."""
         return self.tree(tree).absorb(answer, agent=agent)
 

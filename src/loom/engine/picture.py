@@ -20,11 +20,11 @@ def picture(tree: LoomTree, root: Node | None, at: Node | None, depth: int, mode
     drawn = outline(tree.twigs(), at=at.seq if at else None, lines=_LINES, depth=depth, root=root.seq if root else None)
     twigs = [line.twig for line in drawn if line.twig]
     read = tree.read([twig.key for twig in twigs if not (model and (twig.flags.excluded or twig.pruned))])
-    text = "\n".join(_drawn(line, read) for line in drawn) or "(nothing is said in this tree yet)"
+    text = "\n".join(_draw_line(line, read) for line in drawn) or "(nothing is said in this tree yet)"
     return text, [node.id for node in read.values()]
 
 
-def _drawn(line: OutlineLine, read: dict[int, Node]) -> str:
+def _draw_line(line: OutlineLine, read: dict[int, Node]) -> str:
     if line.twig is None:
         first, last = line.names
         where = f", {first} to {last}" if last else f", from {first}" if first else ""

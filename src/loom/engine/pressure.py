@@ -29,7 +29,7 @@ def moment(path: Path, now: int) -> tuple[bool, bool]:
     return cold, busy
 
 
-def refused(overflow: Overflow, counted: int, reserve: int) -> int:
+def limit_after_refusal(overflow: Overflow, counted: int, reserve: int) -> int:
     """How many tokens, as we count them, may be sent from now on, once a provider refused so many."""
     most = counted * _SAFE
     if overflow.limit and overflow.asked:
@@ -39,7 +39,7 @@ def refused(overflow: Overflow, counted: int, reserve: int) -> int:
     return max(int(most), LEAST)
 
 
-def within(wish: Options, budget: Budget, most: int) -> Options:
+def fit_into(wish: Options, budget: Budget, most: int) -> Options:
     """What is asked for, in a window of which no more than this is used."""
     if budget.usable <= most:
         return wish

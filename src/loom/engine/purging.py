@@ -41,13 +41,13 @@ def what_remains(store: Store, row: SessionRow, snapshots: Snapshots | None) -> 
     """Delete what is on disk of a session that was purged; what could not be deleted yet, each with the reason."""
     remains: list[str] = []
     if snapshots and snapshots.alone:
-        remains += _tried(lambda: snapshots.remove(row.id))
+        remains += _try_step(lambda: snapshots.remove(row.id))
     for folder, generations in store.snapshots.folders(row).items():
         left = _remove(folder, row.id, generations)
         remains += left
         if not left:
             store.snapshots.forget(row, folder, generations)
-    return remains + _tried(store.database.shed)
+    return remains + _try_step(store.database.shed)
 
 
 def _remove(folder: str, session: str, generations: set[str]) -> list[str]:
@@ -56,10 +56,10 @@ def _remove(folder: str, session: str, generations: set[str]) -> list[str]:
     place = Path(folder)
     if not place.exists() and not (place.name.startswith("@") and place.parent.exists()):
         return [f"{folder}, to which snapshots were written, is not on this machine; make it available"]
-    return _tried(lambda: Snapshots.at(place).remove(session, generations))
+    return _try_step(lambda: Snapshots.at(place).remove(session, generations))
 
 
-def _tried(step: Callable[[], None]) -> list[str]:
+def _try_step(step: Callable[[], None]) -> list[str]:
     try:
         step()
     except StoreError as error:

@@ -107,7 +107,7 @@ class Played(Struct, frozen=True, kw_only=True):
     figures: Figures
 
 
-class _Weighed(Struct, frozen=True):
+class _WeighedMessage(Struct, frozen=True):
     """A message as chat has it, and what it takes and says."""
 
     chat: tuple[Chat, ...]
@@ -129,9 +129,9 @@ class _Scale:
 
     def __init__(self, model: str | None) -> None:
         self._counter = gate_counter(model)
-        self._known: dict[Message, _Weighed] = {}
+        self._known: dict[Message, _WeighedMessage] = {}
 
-    def __call__(self, message: Message) -> _Weighed:
+    def __call__(self, message: Message) -> _WeighedMessage:
         known = self._known.get(message)
         if known is None:
             chat = tuple(render_messages((message,), []))
@@ -140,7 +140,7 @@ class _Scale:
             # Pictures are counted by the provider's formula: their letters are no text that anybody reads.
             pictured = _has_media(message)
             tokens = counted if pictured else sum(message_tokens(each, self._counter.count_text) for each in chat)
-            known = _Weighed(chat, tokens, tuple((each["role"], text_of(each)) for each in chat))
+            known = _WeighedMessage(chat, tokens, tuple((each["role"], text_of(each)) for each in chat))
             self._known[message] = known
         return known
 
@@ -231,7 +231,7 @@ async def _play_calls(
     conversation, scale = transcript.conversation, transcript.scale
     calls: list[Call] = []
     last: Report | None = None
-    before: list[_Weighed] = []
+    before: list[_WeighedMessage] = []
     appended = seen = 0
     clock, ids = count(BEGAN), count()
     with Loom.open(":memory:", now=lambda: next(clock), fresh_id=lambda: f"{next(ids):032x}") as loom:
@@ -263,7 +263,9 @@ async def _play_calls(
     return calls, last
 
 
-def _judge(transcript: _Transcript, cut: int, context: Context, sending: Sequence[_Weighed], before: Sequence[_Weighed]) -> Call:
+def _judge(
+    transcript: _Transcript, cut: int, context: Context, sending: Sequence[_WeighedMessage], before: Sequence[_WeighedMessage]
+) -> Call:
     """What is to be said of a request for itself, and beside the last one."""
     tools = transcript.scale.head(context.conversation)
     texts = [text for weighed in sending for text in weighed.texts]

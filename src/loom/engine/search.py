@@ -81,7 +81,7 @@ def search(
 
     `overlay` is the path with what bears on it: what is hidden from it never shows up. Handles are kept for the session `row`.
     """
-    wanted = _parsed(query)
+    wanted = _parse_query(query)
     if limit < 1:
         raise ChoiceError(f"the limit of a search must be at least 1, found {limit}")
     shown, count, length = frozenset(shown), 0, 0
@@ -131,7 +131,7 @@ def shown_in(view: ViewRecord | None, length: int) -> frozenset[int]:
 def matches(query: str, text: str) -> list[tuple[int, int]]:
     """Where a text says something of a query: stretches in order that do not overlap."""
     made: list[tuple[int, int]] = []
-    for start, stop, _ in sorted(_found(_parsed(query), text)):
+    for start, stop, _ in sorted(_find_matches(_parse_query(query), text)):
         if made and start <= made[-1][1]:
             made[-1] = (made[-1][0], max(stop, made[-1][1]))
         else:
@@ -142,7 +142,7 @@ def matches(query: str, text: str) -> list[tuple[int, int]]:
 # What is looked for
 
 
-def _parsed(query: object) -> _Query:
+def _parse_query(query: object) -> _Query:
     if not isinstance(query, str) or not query.strip():
         raise ChoiceError(f"a search needs words to look for, found {describe(query)}")
     if len(query) > LONGEST:
@@ -152,7 +152,7 @@ def _parsed(query: object) -> _Query:
     if not found and not phrases:
         raise ChoiceError(f"there are no words in {shorten(query)!r}; put symbols in quotes to find them exactly")
     names = [name for _, _, name in find(_PHRASE.sub(" ", query))] + [word for word in found if _is_half(word)]
-    exact = dict.fromkeys((*map(_bounded, names), *map(re.escape, phrases)))
+    exact = dict.fromkeys((*map(_name_pattern, names), *map(re.escape, phrases)))
     patterns = tuple((len(found) + n, re.compile(pattern)) for n, pattern in enumerate(exact))
     return _Query({word: n for n, word in enumerate(found)}, patterns, phrases)
 
@@ -165,7 +165,7 @@ def _is_half(word: str) -> bool:
     return len(word) == 1 and words(3 * word) != {3 * word}
 
 
-def _bounded(name: str) -> str:
+def _name_pattern(name: str) -> str:
     """A pattern for a name that is no part of a longer one."""
     begin = r"(?<![A-Za-z0-9_])" if _NAMING.match(name[0]) else ""
     end = r"(?![A-Za-z0-9_])" if _NAMING.match(name[-1]) else ""
@@ -246,10 +246,10 @@ def _tally(wanted: _Query, text: str) -> tuple[tuple[int, int], ...]:
     low = text.lower()  # most messages say nothing of a query, and that is seen quickly
     if not wanted.phrases and not any(word in low for word in wanted.words):
         return ()
-    return tuple(Counter(number for _, _, number in _found(wanted, text)).items())
+    return tuple(Counter(number for _, _, number in _find_matches(wanted, text)).items())
 
 
-def _found(wanted: _Query, text: str) -> Iterator[Found]:
+def _find_matches(wanted: _Query, text: str) -> Iterator[Found]:
     """All that a text says of a query."""
     for match in _RUN.finditer(text):
         run, start = match[0].lower(), match.start()
@@ -297,7 +297,7 @@ def _densest(line: str, wanted: _Query, worth: Sequence[float]) -> tuple[float, 
     """Where in a line most is said within the length of a passage, and how much that is worth."""
     best, begin, end = 0.0, 0, 0
     inside: Counter[int] = Counter()
-    found = sorted(_found(wanted, line))
+    found = sorted(_find_matches(wanted, line))
     first = 0
     for start, stop, number in found:
         inside[number] += 1

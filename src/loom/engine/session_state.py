@@ -66,7 +66,7 @@ class SessionState:
         data = self._all("overflow").get(model)
         return read_stored(data, int, "what a provider refused") if data else 0
 
-    def recalled(self, newest: int) -> list[str]:
+    def recalled_nodes(self, newest: int) -> list[str]:
         """The nodes that were recalled in the newest epoch: they stand in the next one too."""
         found = self._all("recalled").items()
         return [name for name, epoch in found if newest <= read_stored(epoch, int, "what was recalled")]
@@ -106,7 +106,7 @@ class SessionState:
 
     def recalled_values(self, node: str, epoch: int) -> StateValues:
         """One more node that was recalled. Those of earlier epochs are forgotten."""
-        fresh = self.recalled(epoch)
+        fresh = self.recalled_nodes(epoch)
         older: dict[str, str | None] = {name: None for name in self._all("recalled") if name not in fresh}
         return "recalled", older | {node: to_json(epoch)}
 

@@ -32,7 +32,7 @@ from loom.dialects.answers import Answer, parse_answer
 from loom.dialects.document import to_plain_text
 from loom.dialects.given import parse_call
 from loom.engine.answers import (
-    Acted,
+    AnswerOutcome,
     AnswerPlace,
     AnswerPlacer,
     Order,
@@ -46,15 +46,15 @@ from loom.engine.aware import addendum, headers_from
 from loom.engine.inputs import Given, parse_head, parse_messages, title_of
 from loom.engine.prepare import (
     BY_PERSON,
-    Asked,
+    LastRequest,
     NewHandles,
-    Prepared,
+    RequestInput,
     new_handles,
     prepare,
     prepare_ending,
     ratio_of,
 )
-from loom.engine.pressure import LAST_MESSAGES, hidden_names, make_handoff, moment, refused, within
+from loom.engine.pressure import LAST_MESSAGES, fit_into, hidden_names, limit_after_refusal, make_handoff, moment
 from loom.engine.purging import keep_snapshot, what_remains
 from loom.engine.reading import ReadingStyle
 from loom.engine.search import LIMIT, Hit, search, shown_in
@@ -75,11 +75,11 @@ from loom.engine.sources import (
     is_in_requests,
     rank_project,
 )
-from loom.engine.summarize import Ask, Made, Model, summarize
-from loom.engine.summing import BY_MODEL, DIGEST, Plan, When, plan, summed, undigested, with_digests
+from loom.engine.summarize import Ask, MadeSummary, Model, summarize
+from loom.engine.summing import BY_MODEL, DIGEST, Plan, When, find_undigested, make_summary, plan, with_digests
 from loom.engine.threads import async_form, async_lines, async_value
 from loom.engine.tools import RECALLED, carry_out, is_own_call
-from loom.engine.views import reached, store_view
+from loom.engine.views import find_reached, store_view
 from loom.engine.workspace import EventKind, Workspace
 from loom.errors import CannotFit, ChoiceError, Conflict, StoreError, Unfinished, describe, shorten
 from loom.providers.overflow import Overflow, error_text, read_overflow
@@ -117,29 +117,29 @@ class _Details(Struct, frozen=True, kw_only=True):
 _LOOK = _Details()
 
 
-class _Gathered(Struct, frozen=True, kw_only=True):
+class _RequestParts(Struct, frozen=True, kw_only=True):
     """What a request is made from. `refused_at` are the tokens that a provider refused.
 
     `is_handoff_new`: the handoff is not the one that the store has.
     """
 
-    asked: Asked
+    asked: RequestInput
     working: Working
     refused_at: int
     is_handoff_new: bool
 
 
-class _Woven(Struct, frozen=True, kw_only=True):
+class _WovenRequest(Struct, frozen=True, kw_only=True):
     """A request that was made, what is remembered of it, and whether a fresh window begins with it."""
 
     context: Context
-    prepared: Prepared
+    prepared: LastRequest
     handles: NewHandles
     handoff: Handoff | None
     is_renewed: bool
 
 
-class Resumed(Struct, frozen=True):
+class ResumePoint(Struct, frozen=True):
     """What is needed to go on after a crash: a handoff, the working state, and calls that were made and never answered.
 
     `restored`: the store had no working state, and it came back from the files of the last snapshot.
@@ -171,7 +171,7 @@ class Session:
         self._guest, self._lasting = guest, lasting
         self._state = SessionState(workspace.store.states, 0 if guest else row.key)
         self._order = threading.Lock()  # of those verbs that run in threads
-        self._last: Prepared | None = None
+        self._last: LastRequest | None = None
         self._known_handles: dict[str, int] = {}  # kept for this session, each with a hash of what it stands for
         self._options: Options | None = None
         self._request: Request | None = None
@@ -583,7 +583,7 @@ class Session:
             return replace(reading, headers=headers_from(store, row), addendum=addendum())
         return reading
 
-    def _gather(self, options: Options, details: _Details, path: Path, style: ReadingStyle) -> _Gathered:
+    def _gather(self, options: Options, details: _Details, path: Path, style: ReadingStyle) -> _RequestParts:
         """What a request is made from: what sources add to what is asked for, in what window, with which pins."""
         refused_at = self._count_refused(options, details) if details.overflow else 0
         working = EMPTY if self._guest else self.working
@@ -608,8 +608,8 @@ class Session:
         if options.policy.renew and not self._guest:
             handoff, is_new = self._find_handoff(path, working)
         pins = [self._on_path(path, name) for name in details.pins]
-        pins += [node for node in self._recalled(path) if node not in pins]
-        asked = Asked(
+        pins += [node for node in self._recalled_nodes(path) if node not in pins]
+        asked = RequestInput(
             store=self._store,
             row=self.row,
             path=path,
@@ -622,7 +622,7 @@ class Session:
             handoff=handoff,
             project=details.project,
         )
-        return _Gathered(asked=asked, working=working, refused_at=refused_at, is_handoff_new=is_new)
+        return _RequestParts(asked=asked, working=working, refused_at=refused_at, is_handoff_new=is_new)
 
     def _count_refused(self, options: Options, details: _Details) -> int:
         """How many tokens the last request had, uncorrected. After a restart it is made once more to know."""
@@ -637,10 +637,10 @@ class Session:
         model = options.model or self.row.model
         limit = self._state.token_limit(model)
         if overflow:
-            limit = refused(overflow, refused_at, budget.reserved_output)
-        return within(options, budget, int(limit * ratio_of(self.row, model))) if limit else options
+            limit = limit_after_refusal(overflow, refused_at, budget.reserved_output)
+        return fit_into(options, budget, int(limit * ratio_of(self.row, model))) if limit else options
 
-    def _weave(self, gathered: _Gathered, details: _Details) -> _Woven:
+    def _weave(self, gathered: _RequestParts, details: _Details) -> _WovenRequest:
         """The request. If a fresh window begins, it is made again with the handoff of this moment."""
         asked = gathered.asked
         try:
@@ -657,7 +657,7 @@ class Session:
             raise _cannot_shrink(gathered.refused_at, f"than {woven.prepared.counted:,}")
         return woven
 
-    def _weave_once(self, asked: Asked) -> _Woven:
+    def _weave_once(self, asked: RequestInput) -> _WovenRequest:
         """The request, with handles that stand for nothing else in the store."""
         while True:
             context, prepared = prepare(asked)
@@ -665,10 +665,10 @@ class Session:
             clashes = self._store.views.clashes(self.row, handles.kept)
             if not clashes:
                 context = replace(context, has_commands=bool(asked.style.addendum))
-                return _Woven(context=context, prepared=prepared, handles=handles, handoff=asked.handoff, is_renewed=False)
+                return _WovenRequest(context=context, prepared=prepared, handles=handles, handoff=asked.handoff, is_renewed=False)
             asked = replace(asked, options=replace(asked.options, taken=asked.options.taken | clashes))
 
-    def _save(self, gathered: _Gathered, woven: _Woven, details: _Details) -> None:
+    def _save(self, gathered: _RequestParts, woven: _WovenRequest, details: _Details) -> None:
         """Keep what the next request needs: in one transaction, then in this object. Of a preview, only its handles."""
         handles, prepared, report = woven.handles, woven.prepared, woven.context.report
         saved = SavedRequest(view=None, handles=handles.kept, inherited=handles.inherited)
@@ -680,7 +680,7 @@ class Session:
         request = Request(end.id if end else "", details.sources, prepared.model, prepared.counted)
         saved = replace(
             saved,
-            view=reached(prepared.view) if prepared.view.session == self.row.key else store_view(prepared.view),
+            view=find_reached(prepared.view) if prepared.view.session == self.row.key else store_view(prepared.view),
             states=(*self._request_states(gathered, woven, details), *self._request_values(request)),
             note=(self.path[note.stop - 1], note, asked.style.now) if note else None,
         )
@@ -695,13 +695,13 @@ class Session:
         self._options, self._request = asked.options, request
         self._emit_prepared(report, "reactive" if details.overflow else "proactive", before, prepared.counted)
 
-    def _request_states(self, gathered: _Gathered, woven: _Woven, details: _Details) -> list[StateValues]:
+    def _request_states(self, gathered: _RequestParts, woven: _WovenRequest, details: _Details) -> list[StateValues]:
         """What the session has at hand after a request."""
         asked, report = gathered.asked, woven.context.report
         options, agent = asked.options, asked.style.agent
         states: list[StateValues] = []
         if details.overflow:
-            limit = refused(details.overflow, gathered.refused_at, report.reserved_output)
+            limit = limit_after_refusal(details.overflow, gathered.refused_at, report.reserved_output)
             states.append(limit_values(options.model or self.row.model, limit))
         if woven.handoff and (woven.is_renewed or gathered.is_handoff_new):
             states += handoff_values(woven.handoff, hidden_names(asked.path, self._overlay(asked.path)))
@@ -721,9 +721,9 @@ class Session:
             about = {"before": before, "after": after, "left_out": report.dropped, "renewed": report.renewed}
             self.emit("compressed", path=path, reason=reason, epoch=epoch, **about)
 
-    def _recalled(self, path: Path) -> list[Node]:
+    def _recalled_nodes(self, path: Path) -> list[Node]:
         """What was recalled since the last epoch began: it is not cut again at once."""
-        nodes = [self._node(name) for name in self._state.recalled(self._store.views.epoch(self.row, path))]
+        nodes = [self._node(name) for name in self._state.recalled_nodes(self._store.views.epoch(self.row, path))]
         return [node for node in nodes if node.message and path.holds(node.seq, node.depth)]
 
     def _overlay(self, path: Path) -> Overlay:
@@ -783,7 +783,7 @@ class Session:
             reason = "the snapshot could not be written"
             self.emit("compressed", path="renewal", reason=reason, failures=(str(error),))
 
-    def resume(self) -> Resumed:
+    def resume(self) -> ResumePoint:
         """What is needed to continue after a crash.
 
         If the store has no working state, it is restored from the last snapshot.
@@ -797,7 +797,7 @@ class Session:
                 working, restored = self.keep_working(found[0]), True
         handoff = self._make_handoff(self.path, working, before)
         pending = open_calls(node.message for node in self.path[-LAST_MESSAGES:] if node.message)
-        return Resumed(replace(handoff, sprint=before.sprint if before else 0), working, pending, restored)
+        return ResumePoint(replace(handoff, sprint=before.sprint if before else 0), working, pending, restored)
 
     # Summaries
 
@@ -814,10 +814,10 @@ class Session:
             gone = self._store.summaries.retire(self.row, 0, self._workspace.now())
             self.emit("compressed", path="given", reason="summaries taken back by a person", summaries=gone)
             return
-        planned = self._planned(when="whole")
+        planned = self._plan_summary(when="whole")
         if planned is None:
             raise ChoiceError(f"session {self.id} is too short for a summary: there is nothing before its last messages")
-        self._store.summaries.add(self.row, planned.end, summed(planned, text, BY_PERSON), self._workspace.now())
+        self._store.summaries.add(self.row, planned.end, make_summary(planned, text, BY_PERSON), self._workspace.now())
         self.emit("compressed", path="given", reason="written by a person", messages=planned.stop)
 
     async def summarize(self, model: Model | None = None) -> str:
@@ -828,16 +828,16 @@ class Session:
         affected.
         """
         _check_model(model)
-        planned = await self.run_off_loop(lambda: self._planned(when="now"))
+        planned = await self.run_off_loop(lambda: self._plan_summary(when="now"))
         return await self._sum_up(planned, model or self._workspace.model, "asked") if planned else ""
 
     async def _sum_up_what_is_due(self) -> bool:
         """What goes on behind the scenes after an answer; whether it went well."""
-        planned = await self.run_off_loop(lambda: self._planned(when="due"))
+        planned = await self.run_off_loop(lambda: self._plan_summary(when="due"))
         well = planned is None or bool(await self._sum_up(planned, self._workspace.model, "background"))
         if not self._policy.digests:
             return well
-        for node in await self.run_off_loop(lambda: undigested(self._store, self.row, self._overlay(self.path))):
+        for node in await self.run_off_loop(lambda: find_undigested(self._store, self.row, self._overlay(self.path))):
             assert node.message is not None
             made = await summarize(self._workspace.model, Ask(messages=(node.message,), tokens=DIGEST))
             if made.by == "model":
@@ -850,7 +850,7 @@ class Session:
         made = await summarize(model, planned.ask)
         return await self.run_off_loop(lambda: self._keep_summary(planned, model, path, made))
 
-    def _keep_summary(self, planned: Plan, model: Model | None, path: str, made: Made) -> str:
+    def _keep_summary(self, planned: Plan, model: Model | None, path: str, made: MadeSummary) -> str:
         """Write down what a model made of a stretch, unless somebody was quicker; the text that is kept, else ""."""
         if not self._is_newest(planned):
             self.emit("compressed", path=path, reason="another summary was written meanwhile", calls=made.calls)
@@ -860,7 +860,7 @@ class Session:
         kept = made.by == "model" or model is None or self._policy.summary != "cover"
         if kept:
             text = with_digests(made.text, planned.digests)
-            self._store.summaries.add(self.row, planned.end, summed(planned, text, by), self._workspace.now())
+            self._store.summaries.add(self.row, planned.end, make_summary(planned, text, by), self._workspace.now())
         self.emit(
             "compressed",
             path=path,
@@ -882,7 +882,7 @@ class Session:
     def _policy(self) -> Policy:
         return self._options.policy if self._options else self.policy
 
-    def _planned(self, when: When) -> Plan | None:
+    def _plan_summary(self, when: When) -> Plan | None:
         options = self._options or check_options(policy=self.policy)
         return plan(self._store, self.row, self.path, options, self._style(), when)
 
@@ -970,7 +970,7 @@ class Session:
         """
         return list(self.take(parse_answer(response, choice), choice, self._speaker()).nodes)
 
-    def take(self, answer: Answer, choice: int = 0, speaker: Agent | None = None) -> Acted:
+    def take(self, answer: Answer, choice: int = 0, speaker: Agent | None = None) -> AnswerOutcome:
         """Append a parsed answer, and run its commands if its speaker is loom-aware.
 
         Returns what happened.
@@ -987,12 +987,12 @@ class Session:
         self._keep_request(spent, lasting=answer.choices > 1)
         words = "\n\n".join(message.text for message in messages if message.text)
         if speaker is None or not aware or place.again:
-            return Acted(words, tuple(nodes))
+            return AnswerOutcome(words, tuple(nodes))
         at = self.cursor.id if nodes and not place.late and self.cursor else place.at
         results = self._workspace.carry_out(self._workspace, self, speaker, Order(commands, at, conflict))
         if commands:
             self.refresh()
-        return Acted(words, tuple(nodes), results)
+        return AnswerOutcome(words, tuple(nodes), results)
 
     def _speaker(self) -> Agent | None:
         return self._store.settings.agent(self._workspace.scope, self.row.agent) if self.row.agent else None

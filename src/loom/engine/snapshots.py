@@ -76,7 +76,7 @@ class Snapshots:
         try:
             return set(_generations(place))
         except OSError as error:
-            raise StoreError(f"{place} {_told(error)}") from error
+            raise StoreError(f"{place} {_explain_error(error)}") from error
 
     def write(
         self,
@@ -97,7 +97,7 @@ class Snapshots:
         try:
             return _write(place, generation or new_generation(handoff), files, ours)
         except OSError as error:
-            raise StoreError(f"{place} {_told(error)}; the last snapshot was not changed") from error
+            raise StoreError(f"{place} {_explain_error(error)}; the last snapshot was not changed") from error
 
     def read(self, session: str) -> tuple[Working, Handoff] | None:
         """The last snapshot, if there is one."""
@@ -105,23 +105,23 @@ class Snapshots:
         try:
             files = _read(place)
         except OSError as error:
-            raise StoreError(f"{place} {_told(error)}") from error
+            raise StoreError(f"{place} {_explain_error(error)}") from error
         if files is None:
             return None
         if HANDOFF not in files:
-            raise _damaged(place, f"{HANDOFF} is missing")
+            raise _damage_error(place, f"{HANDOFF} is missing")
         contents = {}
         for name, data in files.items():
             try:
                 contents[name] = from_json(data)
             except ValueError as error:
-                raise _damaged(place, f"{name} is not JSON: {error}") from None
+                raise _damage_error(place, f"{name} is not JSON: {error}") from None
         try:
             return restored(contents), msgspec.convert(contents[HANDOFF], Handoff)
         except ChoiceError as error:
-            raise _damaged(place, str(error)) from None
+            raise _damage_error(place, str(error)) from None
         except msgspec.ValidationError as error:
-            raise _damaged(place, f"{HANDOFF}: {error}") from None
+            raise _damage_error(place, f"{HANDOFF}: {error}") from None
 
     def remove(self, session: str, ours: Collection[str] | None = None) -> None:
         """Take a session's snapshots away, as when it is purged: these generations, or all. What else is there stays."""
@@ -129,7 +129,7 @@ class Snapshots:
         try:
             _remove(place, ours)
         except OSError as error:
-            raise StoreError(f"{place} {_told(error)}; it still holds a snapshot of session {session}") from error
+            raise StoreError(f"{place} {_explain_error(error)}; it still holds a snapshot of session {session}") from error
 
 
 def new_generation(handoff: Handoff) -> str:
@@ -244,7 +244,7 @@ def _read(place: Path) -> dict[str, bytes] | None:
         if not name:
             return None
         if not _GENERATION.fullmatch(name):
-            raise _damaged(place, f"{CURRENT} names no generation")
+            raise _damage_error(place, f"{CURRENT} names no generation")
         files = {}
         for file in (*STATE_FILES, HANDOFF):
             with suppress(FileNotFoundError):
@@ -302,7 +302,7 @@ def _document(content: object) -> bytes:
     return f"{text}\n".encode()
 
 
-def _told(error: OSError) -> str:
+def _explain_error(error: OSError) -> str:
     what = error.strerror or str(error)
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
@@ -313,5 +313,5 @@ def _told(error: OSError) -> str:
             return f"cannot be read or written: {what}; look at the folder and its disk and try again"
 
 
-def _damaged(place: Path, what: str) -> StoreError:
+def _damage_error(place: Path, what: str) -> StoreError:
     return StoreError(f"the snapshot in {place} is damaged: {what}; remove that folder, the session itself is in the store")

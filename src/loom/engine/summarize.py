@@ -49,7 +49,7 @@ class Ask(Struct, frozen=True, kw_only=True):
             raise ChoiceError(f"a summary of {self.tokens} tokens in a window of {self.window}; give at least 1 of each")
 
 
-class Made(Struct, frozen=True, kw_only=True):
+class MadeSummary(Struct, frozen=True, kw_only=True):
     """A summary, whose words it has, how often the model was asked for it, what it says of itself, and what went wrong."""
 
     text: str
@@ -59,7 +59,9 @@ class Made(Struct, frozen=True, kw_only=True):
     failures: tuple[str, ...] = ()
 
 
-async def summarize(model: Model | None, ask: Ask, *, tries: int = 3, timeout: float = 120.0, temperature: float = 0.3) -> Made:
+async def summarize(
+    model: Model | None, ask: Ask, *, tries: int = 3, timeout: float = 120.0, temperature: float = 0.3
+) -> MadeSummary:
     """Sum up messages: by the model, or from their own words where there is none or it fails for good.
 
     One request at a time, each tried so often and waited for so many seconds. The existing summary goes into the new one.
@@ -70,23 +72,25 @@ async def summarize(model: Model | None, ask: Ask, *, tries: int = 3, timeout: f
     words, notes = apart(ask.existing)
     existing = cleaned(words, max(1, ask.window // 4), count, ask.known)
     if not any(told(ask.messages)):
-        return _made(words, notes, "extract", ask)
+        return _make_summary(words, notes, "extract", ask)
     frame = FRAME + count(system_prompt(ask.tokens))
     # Where two are merged, both and what comes of them must fit.
     most = max(1, (ask.window - frame - count(merge_prompt("", ""))) // 3)
     asking = _Asking(model, min(ask.tokens, most), ask.known, tries, timeout, temperature)
     beside = frame + count(summary_prompt("", existing)) + asking.tokens
     given = parts(ask.messages, ask.window, count, omit=ask.omit, beside=beside)
-    text = await asking.whole(given.texts, existing) if model else ""
+    text = await asking.summarize_parts(given.texts, existing) if model else ""
     if text:
-        return _made(text, notes + given.notes, "model", ask, asking)
+        return _make_summary(text, notes + given.notes, "model", ask, asking)
     if model and not given.texts:
         asking.failures.append(f"the model was not asked: nothing fits its window of {ask.window:,} tokens")
     extract = fallback(ask.messages, ask.tokens, count, cleaned(words, ask.tokens, count, ask.known))
-    return _made(extract, notes, "extract", ask, asking)
+    return _make_summary(extract, notes, "extract", ask, asking)
 
 
-def _made(text: str, notes: Notes, by: Literal["model", "extract"], ask: Ask, asking: "_Asking | None" = None) -> Made:
+def _make_summary(
+    text: str, notes: Notes, by: Literal["model", "extract"], ask: Ask, asking: "_Asking | None" = None
+) -> MadeSummary:
     """The summary with its notes, all in all within what was asked for; notes that would take half of it are told beside it."""
     count = gate_counter(None).count_text
     beside = count(noted("", notes)) + 4 if notes.lines else 0
@@ -95,7 +99,7 @@ def _made(text: str, notes: Notes, by: Literal["model", "extract"], ask: Ask, as
     else:
         finished = noted(cleaned(text, ask.tokens - beside, count, ask.known), notes)
     calls, failures = (asking.calls, tuple(asking.failures)) if asking else (0, ())
-    return Made(text=finished, by=by, calls=calls, notes=notes.lines, failures=failures)
+    return MadeSummary(text=finished, by=by, calls=calls, notes=notes.lines, failures=failures)
 
 
 class _Asking:
@@ -112,7 +116,7 @@ class _Asking:
         self._settings = Carried("openai", to_json({"temperature": temperature}))
         self._count = gate_counter(None).count_text
 
-    async def whole(self, texts: tuple[str, ...], existing: str) -> str:
+    async def summarize_parts(self, texts: tuple[str, ...], existing: str) -> str:
         """The summary of all parts; "" where the model fails at one of them."""
         made: list[str] = []
         for number, text in enumerate(texts, 1):

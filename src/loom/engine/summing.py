@@ -56,7 +56,7 @@ class _Stretch(Struct, frozen=True, kw_only=True):
     digests: dict[int, str]
 
     @property
-    def done(self) -> int:
+    def last_stop(self) -> int:
         """Where the last summary ends."""
         return self.chain[-1].stop if self.chain else 0
 
@@ -83,7 +83,7 @@ def plan(store: Store, row: SessionRow, path: Path, options: Options, style: Rea
     tokens = _summary_tokens(policy, room)
     # Summaries stand after one another until they take too much. Then, or if there is room for one only, it tells of all.
     several = _has_room_for_several(stretch, policy, room, best.count_text(join_texts(stretch.chain)) + tokens)
-    start = stretch.done if several and when != "whole" else 0
+    start = stretch.last_stop if several and when != "whole" else 0
     nodes = stretch.nodes[: found.stop]
     stop = nodes[-1].depth + 1
     return Plan(
@@ -150,7 +150,7 @@ def _has_room_for_several(stretch: _Stretch, policy: Policy, room: int, tokens: 
 
 def _new_digests(stretch: _Stretch, nodes: Sequence[Node]) -> tuple[str, ...]:
     """What models said of large results that no summary told of yet."""
-    fresh = (node for node in nodes if node.depth >= stretch.done)
+    fresh = (node for node in nodes if node.depth >= stretch.last_stop)
     return tuple(stretch.digests[node.seq] for node in fresh if node.seq in stretch.digests)
 
 
@@ -160,7 +160,7 @@ def _is_shown(store: Store, row: SessionRow, path: Path, newest: Summary) -> boo
     return newest.by != BY_MODEL or (view is not None and newest.name in view.shown)
 
 
-def undigested(store: Store, row: SessionRow, overlay: Overlay) -> list[Node]:
+def find_undigested(store: Store, row: SessionRow, overlay: Overlay) -> list[Node]:
     """Large results among the newest messages of which no model has said anything yet, and the next summary can show it.
 
     What is hidden no model is asked about.
@@ -198,6 +198,6 @@ def with_digests(text: str, digests: Sequence[str]) -> str:
     return "\n".join((text, *(f"{_DIGESTED}{digest}" for digest in digests)))
 
 
-def summed(planned: Plan, text: str, by: str) -> Summary:
+def make_summary(planned: Plan, text: str, by: str) -> Summary:
     """What is written of a plan that was carried out."""
     return Summary(text=text, start=planned.start, stop=planned.stop, by=by, why=planned.why, hidden=planned.hidden)

@@ -71,7 +71,7 @@ def async_form(verb: Callable[Concatenate[_S, _P], _T]) -> Callable[Concatenate[
         work: Callable[..., _T] = getattr(self, name)  # as the object's own class has it
         return await self.run_off_loop(lambda: work(*args, **kwargs))
 
-    return _described(run, verb)
+    return _copy_description(run, verb)
 
 
 def async_value(value: Callable[[_S], _T]) -> Callable[[_S], Coroutine[Any, Any, _T]]:
@@ -81,7 +81,7 @@ def async_value(value: Callable[[_S], _T]) -> Callable[[_S], Coroutine[Any, Any,
     async def run(self: _S) -> _T:
         return await self.run_off_loop(lambda: getter(self))
 
-    return _described(run, getter)
+    return _copy_description(run, getter)
 
 
 def async_lines(verb: Callable[Concatenate[_S, _P], Iterator[_T]]) -> Callable[Concatenate[_S, _P], AsyncIterator[_T]]:
@@ -95,10 +95,10 @@ def async_lines(verb: Callable[Concatenate[_S, _P], Iterator[_T]]) -> Callable[C
             for line in batch:
                 yield line
 
-    return _described(run, verb)
+    return _copy_description(run, verb)
 
 
-def _described(run: _F, verb: Callable[..., Any]) -> _F:
+def _copy_description(run: _F, verb: Callable[..., Any]) -> _F:
     """The function with the verb's signature and description, under its own name."""
     update_wrapper(run, verb)
     run.__name__ = f"a{verb.__name__}"

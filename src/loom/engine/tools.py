@@ -132,18 +132,18 @@ def _answer(call: ToolCall, text: str, error: bool = False) -> Message:
 def _does(session: Remembers, call: ToolCall) -> str:
     match call.name:
         case "recall":
-            return _recall(session, _given(call, _Recall))
+            return _recall(session, _read_arguments(call, _Recall))
         case "search_context":
-            return _search(session, _given(call, _SearchContext))
+            return _search(session, _read_arguments(call, _SearchContext))
         case "set_working_state":
-            return _keep(session, _given(call, _SetWorkingState))
+            return _keep(session, _read_arguments(call, _SetWorkingState))
         case "acknowledge_event":
-            return _acknowledge(session, _given(call, _AcknowledgeEvent))
+            return _acknowledge(session, _read_arguments(call, _AcknowledgeEvent))
         case _:
             raise ChoiceError(f"{shorten(call.name)!r} is not a tool of Loom; its tools are {', '.join(_TOOLS)}")
 
 
-def _given(call: ToolCall, takes: type[_Given]) -> _Given:
+def _read_arguments(call: ToolCall, takes: type[_Given]) -> _Given:
     try:
         # A number in quotes is a number: models do write them so.
         return msgspec.convert(from_json(call.arguments.strip() or "{}"), takes, strict=False)

@@ -34,7 +34,7 @@ class _Coming(Struct, frozen=True):
     above: str
     generation: str
 
-    def marks(self, there: "_There") -> Iterator[MarkData]:
+    def marks(self, there: "_OtherNames") -> Iterator[MarkData]:
         node = self.node
         if node.edge != "continuation" or node.edited_from:
             yield EdgeMark(node.edge, there.name(node.edited_from) if node.edited_from else "")
@@ -48,7 +48,7 @@ class _Coming(Struct, frozen=True):
             yield origin
 
 
-class _There(Struct, frozen=True):
+class _OtherNames(Struct, frozen=True):
     """What nodes are called on the other side; those of other trees are called as they are."""
 
     tree: str
@@ -147,14 +147,14 @@ def _coming(tree: Tree, name: str) -> Iterator[_Coming]:
 
 def _plant(workspace: Workspace, row: SessionRow, tree: Tree, newcomers: Newcomers) -> int:
     coming = list(_coming(tree, row.tree.id))
-    there = _There(tree.id, {each.node.id: each.id for each in coming})
+    there = _OtherNames(tree.id, {each.node.id: each.id for each in coming})
     versions = {each.id: there.name(each.node.edited_from) for each in coming if each.node.edge == "version"}
     workspace.store.growth.check_versions(row, versions, newcomers)
     count = Counter(gate_counter(None).profile, remember=_NODES).count_message
     made = 0
     for start in range(0, len(coming), _NODES):
         batch = coming[start : start + _NODES]
-        planned = [_planned(each, row.key, count(each.node.message)) for each in batch]
+        planned = [_plan_node(each, row.key, count(each.node.message)) for each in batch]
         marks = {each.id: list(each.marks(there)) for each in batch}
         responses = {each.id: each.node.response for each in batch if each.node.response}
         made += workspace.store.growth.insert_nodes(row, planned, marks, workspace.now(), responses, newcomers)
@@ -167,7 +167,7 @@ def _plant(workspace: Workspace, row: SessionRow, tree: Tree, newcomers: Newcome
     return made
 
 
-def _planned(coming: _Coming, session: int, tokens: int) -> PlannedNode:
+def _plan_node(coming: _Coming, session: int, tokens: int) -> PlannedNode:
     message, created = coming.node.message, coming.node.created
     return PlannedNode(coming.id, coming.above, message.role, message, coming.generation, tokens, session, created)
 
@@ -177,7 +177,7 @@ def export_tree(store: Store, stored: StoredTree) -> Tree:
     nodes, marks, agents = store.trees.read_all(stored.row.key)
     usual, head = Marks(), stored.head
     names = {node.seq: marks.get(node.seq, usual).origin.id or node.id for node in nodes}
-    there = _There(stored.row.id, {node.id: names[node.seq] for node in nodes})
+    there = _OtherNames(stored.row.id, {node.id: names[node.seq] for node in nodes})
     links = [
         Link(names[node.seq], there.name(link.target, link.tree), link.tree, link.label)
         for node in nodes
@@ -188,7 +188,7 @@ def export_tree(store: Store, stored: StoredTree) -> Tree:
     chosen = store.states.all(own.key, "version") if own and head.mode == "buffer" else {}
     made = Tree(
         id=head.full_id or stored.row.id,
-        nodes=tuple(_told(node, marks.get(node.seq, usual), names, agents, there, responses) for node in nodes),
+        nodes=tuple(_make_tree_node(node, marks.get(node.seq, usual), names, agents, there, responses) for node in nodes),
         title=head.full_title or stored.title,
         description=head.description,
         mode=head.mode,
@@ -207,12 +207,12 @@ def export_tree(store: Store, stored: StoredTree) -> Tree:
     return made
 
 
-def _told(
+def _make_tree_node(
     node: Node,
     mark: Marks,
     names: dict[int, str],
     agents: dict[int, str],
-    there: _There,
+    there: _OtherNames,
     responses: dict[int, str],
 ) -> TreeNode:
     message = message_of(node)
@@ -242,6 +242,6 @@ def _parent(node: Node, names: dict[int, str]) -> str:
     return names[node.parent] if node.parent is not None else ""
 
 
-def _sources(sources: Iterable[Reference], there: _There) -> Iterator[Reference]:
+def _sources(sources: Iterable[Reference], there: _OtherNames) -> Iterator[Reference]:
     for source in sources:
         yield Reference(there.name(source.node, source.tree), source.role, source.tree)

@@ -22,7 +22,7 @@ from loom.conversation.names import flatten
 from loom.conversation.outline import OutlineNode
 from loom.conversation.tree import Preferences, Reference, TreeHead
 from loom.dialects.answers import Answer, parse_answer
-from loom.engine.answers import Acted, take_out_commands
+from loom.engine.answers import AnswerOutcome, take_out_commands
 from loom.engine.digest import LEAST, TOKENS, digest
 from loom.engine.inputs import Given, parse_one_message
 from loom.engine.sessions import Session, check_sources
@@ -132,9 +132,9 @@ class LoomTree:
 
     def position(self, agent: str | None = None) -> Node | None:
         """The current node of an agent. If it has none yet, the newest end of a branch."""
-        return self._looking(agent).cursor or self._newest()
+        return self._looking(agent).cursor or self._newest_node()
 
-    def _newest(self) -> Node | None:
+    def _newest_node(self) -> Node | None:
         for end in reversed(self.ends()):
             node = self._store.trees.read(self.stored.row.key, [end])[end]
             if node.message is not None:  # and was not purged
@@ -223,7 +223,7 @@ class LoomTree:
         self._check_live(behind)
         return session.append_at(message, behind, beside, generation=generation, move=True, seen=seen)
 
-    def absorb(self, response: Any, *, agent: str | None = None, choice: int = 0) -> Acted:
+    def absorb(self, response: Any, *, agent: str | None = None, choice: int = 0) -> AnswerOutcome:
         """Take the answer of an agent: a text, the JSON of a provider, an object of an SDK, or a
         `Message`.
 
@@ -237,7 +237,7 @@ class LoomTree:
         known = self._store.settings.known_agent(self._workspace.scope, whose) if whose else None
         parsed = None if isinstance(response, str) else parse_answer(response, choice)
         session = self.session(agent)
-        if session.cursor is None and (newest := self._newest()):
+        if session.cursor is None and (newest := self._newest_node()):
             session.switch(newest.id)
         if parsed is None:
             said = Message(self._role(session) or "user", (Text(response),), whose)
@@ -501,7 +501,7 @@ class LoomTree:
     def _choose_session(self, at: str | None, agent: str | None, preview: bool) -> tuple[Session, str | None]:
         """Whose request it is, and at which node."""
         session = self.session(agent) if at is None and not preview else self._looking(agent)
-        if at is None and session.cursor is None and (newest := self._newest()):
+        if at is None and session.cursor is None and (newest := self._newest_node()):
             at = newest.id
         return session, at
 
@@ -596,9 +596,9 @@ class LoomTree:
         return None if not whose else "user" if known and known.kind == "human" else "assistant"
 
     def _checked_sources(self, sources: Sequence[Reference]) -> tuple[Reference, ...]:
-        return tuple(map(self._checked, check_sources(sources)))
+        return tuple(map(self._find_reference, check_sources(sources)))
 
-    def _checked(self, source: Reference) -> Reference:
+    def _find_reference(self, source: Reference) -> Reference:
         """A source that is there, by its whole id."""
         if source.tree in ("", self.id):
             return Reference(self.node(source.node).id, source.role)

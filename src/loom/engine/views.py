@@ -20,7 +20,7 @@ from loom.stores.view_record import (
 )
 
 
-class Mapped(Struct, frozen=True):
+class EpochMap(Struct, frozen=True):
     """The map of a project in the system text of an epoch, as it was when that began.
 
     `files` are those that it shows, with the names under each, and how what has such a name was declared, as a digest.
@@ -46,7 +46,7 @@ class View(Struct, frozen=True, kw_only=True):
     left: tuple[tuple[int, int, Stretch], ...] = ()  # stretches of the path that it left out, and what is known of them
     holes: tuple[tuple[int, int, int, Stretch | None], ...] = ()  # between the ranges, what is said of stretches that were not read
     told: str = ""  # summaries in its system text
-    map: Mapped | None = None
+    map: EpochMap | None = None
     given: str = ""  # the newest summary that a person wrote, by its name
     summaries: tuple[str, ...] = ()  # those that there were when it began, by their names
     shown: tuple[str, ...] = ()  # those of them that its requests show
@@ -54,7 +54,7 @@ class View(Struct, frozen=True, kw_only=True):
     undone: bool = False  # and no request has told so yet
 
 
-def reached(view: View) -> Reached:
+def find_reached(view: View) -> Reached:
     """How far requests of a view went."""
     return Reached(view.epoch.number, view.node, view.epoch.seen, view.epoch.hash)
 
@@ -99,7 +99,7 @@ def restore_view(stored: StoredView) -> View:
         left=tuple((start, stop, _stretch(stretch)) for start, stop, stretch in record.left),
         holes=tuple((at, start, stop, _stretch(known) if known else None) for at, start, stop, known in record.holes),
         told=record.told,
-        map=Mapped(record.map.project, record.map.text, record.map.files) if record.map else None,
+        map=EpochMap(record.map.project, record.map.text, record.map.files) if record.map else None,
         given=record.given,
         summaries=record.summaries,
         shown=record.shown,

@@ -123,9 +123,9 @@ class Workspace:
             return
         task = loop.create_task(work())
         self._working[session] = task
-        task.add_done_callback(lambda done: self._ended(session, done))
+        task.add_done_callback(lambda done: self._end_task(session, done))
 
-    def _ended(self, session: str, task: asyncio.Task[bool]) -> None:
+    def _end_task(self, session: str, task: asyncio.Task[bool]) -> None:
         del self._working[session]
         if task.cancelled():
             return

@@ -7,15 +7,15 @@ overflow.py   what a request leaves out after a provider refused the last one
 remember.py   what a session remembers of a request
 """
 
-from loom.engine.prepare.remember import NewHandles, Prepared, calibration, new_handles, ratio_of
-from loom.engine.prepare.request import Asked, prepare, prepare_ending
+from loom.engine.prepare.remember import LastRequest, NewHandles, calibration, new_handles, ratio_of
+from loom.engine.prepare.request import RequestInput, prepare, prepare_ending
 from loom.engine.prepare.summaries import BY_PERSON
 
 __all__ = [
     "BY_PERSON",
-    "Asked",
+    "LastRequest",
     "NewHandles",
-    "Prepared",
+    "RequestInput",
     "calibration",
     "new_handles",
     "prepare",

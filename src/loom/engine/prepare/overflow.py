@@ -7,11 +7,11 @@ from loom.context.policy import Strategy
 from loom.context.summaries import with_note
 from loom.conversation.message import Message
 from loom.conversation.turns import exchanges, newer_half
-from loom.engine.reading import Assembled
+from loom.engine.reading import AssembledMessages
 from loom.stores.summaries import Summary, join_texts
 
 
-def find_newer_half(shown: Sequence[tuple[int, int]], assembled: Assembled, strategy: Strategy) -> int:
+def find_newer_half(shown: Sequence[tuple[int, int]], assembled: AssembledMessages, strategy: Strategy) -> int:
     """Where the newer half begins of the turns that the last request showed; of one turn, the newer half of its exchanges.
 
     Where turns are whole, no turn is divided: of one turn only its request stays.
@@ -28,7 +28,7 @@ def find_newer_half(shown: Sequence[tuple[int, int]], assembled: Assembled, stra
     return max(starts[len(starts) // 2], 1) if starts else 1
 
 
-def _seen_again(shown: Sequence[tuple[int, int]], assembled: Assembled) -> set[int]:
+def _seen_again(shown: Sequence[tuple[int, int]], assembled: AssembledMessages) -> set[int]:
     """The messages that the last request showed, by their places in what was read now; without one, all."""
     begins = [start for start, _ in shown]
     seen: set[int] = set()
@@ -39,7 +39,7 @@ def _seen_again(shown: Sequence[tuple[int, int]], assembled: Assembled) -> set[i
     return seen
 
 
-def note_overflow(summaries: Sequence[Summary], assembled: Assembled, floor: int) -> Summary:
+def note_overflow(summaries: Sequence[Summary], assembled: AssembledMessages, floor: int) -> Summary:
     """What summaries told, with a note that an overflow cost what stands before a place."""
     before = assembled.places.spots[:floor]
     done = summaries[-1].stop if summaries else 0

@@ -26,7 +26,7 @@ from loom.stores.summaries import Summary
 from loom.stores.views import Kept
 
 
-class Prepared(Struct, frozen=True):
+class LastRequest(Struct, frozen=True):
     """What a session remembers of its last request, so that the next reads only what is new. `counted` is without correction."""
 
     reading: Reading
@@ -36,7 +36,7 @@ class Prepared(Struct, frozen=True):
     note: Summary | None = None  # that an overflow cost messages, to be written down with the request
 
 
-def remember(context: Context, reading: Reading, options: Options, model: str, view: View | None) -> Prepared:
+def remember(context: Context, reading: Reading, options: Options, model: str, view: View | None) -> LastRequest:
     """The view with how far this request went; of a new epoch, the view as it begins."""
     report, end = context.report, reading.nodes[-1]
     found = context.continuation
@@ -57,7 +57,7 @@ def remember(context: Context, reading: Reading, options: Options, model: str, v
     else:
         kept = view.session if epoch.pins == view.epoch.pins else 0
         view = replace(view, epoch=replace(epoch, pieces=view.epoch.pieces), ranges=reading.ranges, session=kept)
-    return Prepared(reading, replace(view, node=end.seq), model, round(report.input_tokens / options.ratio))
+    return LastRequest(reading, replace(view, node=end.seq), model, round(report.input_tokens / options.ratio))
 
 
 def _left_out(found: Continuation, options: Options, model: str) -> tuple[Known, ...]:
@@ -102,12 +102,12 @@ def new_handles(context: Context, reading: Reading, known: Mapping[str, int]) ->
     named = {handle for item in context.report.lines for handle in item.handles}
     hashes = {handle: hash(archive.cuts[handle]) for handle in sorted(named & archive.cuts.keys())}
     made = [handle for handle, digest in hashes.items() if known.get(handle) != digest]
-    kept = {handle: _kept(archive.cuts[handle], nodes) for handle in made}
+    kept = {handle: _make_kept(archive.cuts[handle], nodes) for handle in made}
     inherited = frozenset(handle for handle in named if handle not in hashes and handle not in known)
     return NewHandles(kept, {handle: hashes[handle] for handle in made}, inherited)
 
 
-def _kept(cut: Cut, nodes: Mapping[str, Node]) -> Kept:
+def _make_kept(cut: Cut, nodes: Mapping[str, Node]) -> Kept:
     """What is stored of what was cut: stretches of nodes, the place of a text in a node, or the text."""
     if cut.kind == "span":
         return Kept(cut.nodes, at=cut.at, minted_at=cut.minted_at)

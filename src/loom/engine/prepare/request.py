@@ -16,7 +16,7 @@ from loom.context.request import Context
 from loom.context.weave import build, go_on
 from loom.conversation.message import Conversation
 from loom.engine.prepare.overflow import find_newer_half, note_overflow
-from loom.engine.prepare.remember import Prepared, ratio_of, remember
+from loom.engine.prepare.remember import LastRequest, ratio_of, remember
 from loom.engine.prepare.standing import (
     counters,
     first_after,
@@ -35,7 +35,7 @@ from loom.engine.prepare.summaries import (
     written_by_person,
 )
 from loom.engine.reading import (
-    Assembled,
+    AssembledMessages,
     Reading,
     ReadingStyle,
     assemble,
@@ -56,7 +56,7 @@ from loom.engine.sources import (
     keep_shown_map,
 )
 from loom.engine.summing import digests_of
-from loom.engine.views import View, reached, restore_view
+from loom.engine.views import View, find_reached, restore_view
 from loom.errors import CannotFit
 from loom.stores.overlay import Overlay
 from loom.stores.path import Node, Path
@@ -71,7 +71,7 @@ UNDONE = "the last epoch was undone, and the one before it goes on"
 DAMAGED_VIEW = "what the store kept of the last request is damaged"
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class RequestInput(Struct, frozen=True, kw_only=True):
     """What one request is made from: a session and its path, what is asked for, and what is remembered of the last request.
 
     After an overflow an epoch begins in any case, without the older half of what the last request showed. So does one that
@@ -85,7 +85,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     options: Options
     style: ReadingStyle
     pins: Sequence[Node]
-    last: Prepared | None
+    last: LastRequest | None
     fetch: Callable[[str], str]
     overflowed: bool = False
     renewing: str = ""
@@ -103,7 +103,7 @@ class _Findings(Struct, frozen=True, kw_only=True):
     model: str
     usable: int
     pins: tuple[Node, ...]
-    last: Prepared | None
+    last: LastRequest | None
     view: View | None
     is_damaged: bool
     summaries: list[Summary]
@@ -126,7 +126,7 @@ class _Beginning(Struct, frozen=True, kw_only=True):
     reading: Reading
 
 
-def prepare(asked: Asked) -> tuple[Context, Prepared]:
+def prepare(asked: RequestInput) -> tuple[Context, LastRequest]:
     """The request, and what to remember of it. The last epoch goes on if it can, else one begins from what is read again."""
     with asked.path.snapshot() as now:
         found = _find(asked, now)
@@ -145,11 +145,11 @@ def prepare(asked: Asked) -> tuple[Context, Prepared]:
     return _begin(asked, found, beginning, ends)
 
 
-def _find(asked: Asked, path: Path) -> _Findings:
+def _find(asked: RequestInput, path: Path) -> _Findings:
     """What the store has for a request, in one snapshot."""
     store, row, style = asked.store, asked.row, asked.style
     last = asked.last
-    if not store.views.is_newest(row, reached(last.view) if last else None, path):
+    if not store.views.is_newest(row, find_reached(last.view) if last else None, path):
         last = None
     overlay = style.overlay(path)
     reason = "what is pruned changed" if len(overlay.path) < len(path) else "the first request on this path"
@@ -176,7 +176,7 @@ def _find(asked: Asked, path: Path) -> _Findings:
     )
 
 
-def _ask_sources(asked: Asked, path: Path, head: Conversation) -> Asking:
+def _ask_sources(asked: RequestInput, path: Path, head: Conversation) -> Asking:
     """What sources look at, and what is asked for with what the window began with."""
     style = asked.style
     asking = Asking(
@@ -205,7 +205,7 @@ def _find_pins(pins: Sequence[Node], overlay: Overlay) -> tuple[Node, ...]:
     return (*asked, *(pin for pin in overlay.pins if pin not in asked))
 
 
-def _detach(asked: Asked, overlay: Overlay) -> Overlay:
+def _detach(asked: RequestInput, overlay: Overlay) -> Overlay:
     """The same after its snapshot is closed."""
     return replace(overlay, path=Path(asked.path.database, asked.path.tree, overlay.path.end))
 
@@ -213,7 +213,7 @@ def _detach(asked: Asked, overlay: Overlay) -> Overlay:
 # Whether the last epoch goes on
 
 
-def _why_it_ends(asked: Asked, found: _Findings) -> EpochEnds | None:
+def _why_it_ends(asked: RequestInput, found: _Findings) -> EpochEnds | None:
     if asked.renewing:
         return EpochEnds(asked.renewing)
     if asked.overflowed:
@@ -223,7 +223,7 @@ def _why_it_ends(asked: Asked, found: _Findings) -> EpochEnds | None:
     return _why_told_otherwise(asked, found, found.view) or _why_read_otherwise(found, found.view)
 
 
-def _why_told_otherwise(asked: Asked, found: _Findings, view: View) -> EpochEnds | None:
+def _why_told_otherwise(asked: RequestInput, found: _Findings, view: View) -> EpochEnds | None:
     """That summaries or the map in the system text are others."""
     written = written_by_person(found.summaries)
     if written and view.given != written:
@@ -263,7 +263,7 @@ def _read_more(found: _Findings) -> Reading:
     return reading or read_same(found.path, _grown_ranges(found.view, found.path), found.view.holes)
 
 
-def _go_on(asked: Asked, found: _Findings, view: View, reading: Reading) -> tuple[Context, Prepared] | EpochEnds:
+def _go_on(asked: RequestInput, found: _Findings, view: View, reading: Reading) -> tuple[Context, LastRequest] | EpochEnds:
     """The next request of the last epoch, or why that ends."""
     options = replace(found.options, ratio=view.ratio)
     full = gather(replace(found.asking, options=options, summary=view.told, map=view.map), EPOCH_SOURCES)
@@ -281,7 +281,7 @@ def _go_on(asked: Asked, found: _Findings, view: View, reading: Reading) -> tupl
 # An epoch begins
 
 
-def _read_again(asked: Asked, found: _Findings) -> _Beginning:
+def _read_again(asked: RequestInput, found: _Findings) -> _Beginning:
     """What the window can hold, and what the last epoch showed. Of what that left out, what is known of it."""
     path, view = found.path, found.view
     options = replace(found.options, ratio=ratio_of(asked.row, found.model))
@@ -320,7 +320,7 @@ class _SummaryUse(Struct, frozen=True, kw_only=True):
     text: str  # of the system text
 
 
-def _tell_summaries(asked: Asked, found: _Findings, options: Options, assembled: Assembled) -> _SummaryUse:
+def _tell_summaries(asked: RequestInput, found: _Findings, options: Options, assembled: AssembledMessages) -> _SummaryUse:
     policy, summaries, floor, note = options.policy, found.summaries, 0, None
     if asked.overflowed:
         floor = find_newer_half(shown_stretches(found.view), assembled, policy.strategy)
@@ -334,7 +334,7 @@ def _tell_summaries(asked: Asked, found: _Findings, options: Options, assembled:
     return _SummaryUse(summaries=summaries, floor=floor, note=note, text=text)
 
 
-def _begin(asked: Asked, found: _Findings, beginning: _Beginning, ends: EpochEnds | None) -> tuple[Context, Prepared]:
+def _begin(asked: RequestInput, found: _Findings, beginning: _Beginning, ends: EpochEnds | None) -> tuple[Context, LastRequest]:
     """The first request of an epoch."""
     reading, style = beginning.reading, asked.style
     options = replace(beginning.options, digests=digests_of(asked.store, asked.row, reading.nodes))

@@ -11,7 +11,7 @@ from loom.context.epochs import EpochEnds
 from loom.context.options import Options
 from loom.context.report import LEFT_OUT, Piece
 from loom.conversation.turns import Span
-from loom.engine.reading import Assembled, Known
+from loom.engine.reading import AssembledMessages, Known
 from loom.engine.views import View
 from loom.stores.path import Node, Path
 
@@ -67,7 +67,7 @@ def standing_pieces(view: View | None, options: Options, shape: str, ends: Epoch
     return [(piece, *place) for piece, place in placed if ends.holds(piece)]
 
 
-def place_pieces(standing: Sequence[Standing], assembled: Assembled) -> tuple[Piece, ...]:
+def place_pieces(standing: Sequence[Standing], assembled: AssembledMessages) -> tuple[Piece, ...]:
     """Those pieces by their places in what was read now, up to the first that has no place of its own."""
     index = PathIndex(assembled)
     made: list[Piece] = []
@@ -85,7 +85,7 @@ def place_pieces(standing: Sequence[Standing], assembled: Assembled) -> tuple[Pi
 class PathIndex:
     """Where places on the path stand among what was read."""
 
-    def __init__(self, assembled: Assembled) -> None:
+    def __init__(self, assembled: AssembledMessages) -> None:
         self._spots = assembled.places.spots
         self._starts = [spot.start for spot in self._spots]
 
@@ -95,13 +95,13 @@ class PathIndex:
         return found if not found or self._spots[found - 1].stop <= place else None
 
 
-def first_after(assembled: Assembled, depth: int) -> int:
+def first_after(assembled: AssembledMessages, depth: int) -> int:
     """The place of the first message that stands at this depth of the path or after it."""
     spots = assembled.places.spots
     return next((n for n, spot in enumerate(spots) if spot.start >= depth), len(spots))
 
 
-def place_pins(pins: Sequence[Node], assembled: Assembled) -> list[int]:
+def place_pins(pins: Sequence[Node], assembled: AssembledMessages) -> list[int]:
     """Where what is pinned stands in what was read."""
     at: dict[str, int] = {}
     for n, spot in enumerate(assembled.places.spots):

@@ -7,7 +7,7 @@ from loom.context.request import Context
 from loom.context.summary_cover import SummarySpan
 from loom.conversation.turns import Span
 from loom.engine.prepare.standing import PathIndex, first_after
-from loom.engine.reading import Assembled
+from loom.engine.reading import AssembledMessages
 from loom.stores.summaries import Summary
 
 BY_PERSON = "a person"  # who wrote a summary that no program made
@@ -23,7 +23,7 @@ def written_by_person(summaries: Sequence[Summary]) -> str:
     return next((summary.name for summary in reversed(summaries) if summary.by == BY_PERSON), "")
 
 
-def place_summaries(summaries: Sequence[Summary], assembled: Assembled, policy: Policy) -> tuple[SummarySpan, ...]:
+def place_summaries(summaries: Sequence[Summary], assembled: AssembledMessages, policy: Policy) -> tuple[SummarySpan, ...]:
     """Summaries by their places in what was read now. If one has no place of its own, none is told: lines cover the gap."""
     if policy.summary == "message":  # one message tells all of it, before whatever is left out first
         return tuple(_tell(0, first_after(assembled, summary.stop), summary) for summary in summaries)

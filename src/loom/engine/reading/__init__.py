@@ -18,11 +18,11 @@ from loom.engine.reading.ranges import (
     read_same,
     read_window,
 )
-from loom.engine.reading.style import Assembled, ReadingStyle, assemble, head_of, shape_of
+from loom.engine.reading.style import AssembledMessages, ReadingStyle, assemble, head_of, shape_of
 from loom.engine.reading.wording import as_text, merge
 
 __all__ = [
-    "Assembled",
+    "AssembledMessages",
     "Known",
     "Reading",
     "ReadingStyle",

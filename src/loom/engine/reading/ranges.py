@@ -50,7 +50,7 @@ def read_window(
     """
     if path.end is None:
         return ()
-    must = _asked(path, hidden)
+    must = _find_requests(path, hidden)
     wanted = [(depth, depth + 1) for depth in sorted(must)]
     for start, stop in also:  # of an exchange all or nothing: half of one would be mended
         if start < len(path):
@@ -66,7 +66,7 @@ def read_window(
     if path[tail].role in SYSTEM_ROLES:  # it may stand between a call and its result
         tail = _exchange(path, tail)[0]
     wanted.append((tail, len(path)))
-    return _merged(wanted)
+    return _merge_ranges(wanted)
 
 
 def newest_reminders(path: Path, hidden: Collection[int], all_of_them: bool) -> list[Node]:
@@ -75,7 +75,7 @@ def newest_reminders(path: Path, hidden: Collection[int], all_of_them: bool) -> 
     return [node for node in found if node.depth not in hidden]
 
 
-def _asked(path: Path, hidden: Collection[int]) -> set[int]:
+def _find_requests(path: Path, hidden: Collection[int]) -> set[int]:
     """Where the first goal and the newest request stand, of those that are shown."""
     assert path.end is not None
     found = {node.seq: node.depth for node in path.nodes([seq for seq in (path.end.goal, path.end.request) if seq is not None])}
@@ -258,7 +258,7 @@ def _leads_to_result(path: Path, position: int) -> bool:
     return next((node.role == "tool" for node in more if node.role not in SYSTEM_ROLES), False)
 
 
-def _merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
+def _merge_ranges(ranges: Iterable[Range]) -> tuple[Range, ...]:
     made: list[Range] = []
     for start, stop in sorted(ranges):
         if made and start <= made[-1][1]:

@@ -14,7 +14,7 @@ from loom.conversation.system_messages import order_behind_results
 from loom.conversation.tree import Reference
 from loom.engine.reading.layout import join_neighbours, lay
 from loom.engine.reading.ranges import Reading, message_of
-from loom.engine.reading.wording import BETWEEN, as_text, headed, merge
+from loom.engine.reading.wording import BETWEEN, add_header, as_text, merge
 from loom.stores.overlay import Insertion, Overlay, read_overlay
 from loom.stores.path import Node, Path
 from loom.stores.sessions import Aside, SessionRow
@@ -49,30 +49,30 @@ class ReadingStyle(Struct, frozen=True, kw_only=True):
         return read_overlay(path, self.tree.row, self.tree.head.mode, self.chosen, self.sources, self.include)
 
 
-class Assembled(Struct, frozen=True):
+class AssembledMessages(Struct, frozen=True):
     """The messages of a request with their places."""
 
     messages: tuple[Message, ...]
     places: Places
 
 
-def assemble(style: ReadingStyle, reading: Reading, overlay: Overlay, as_of: int, merging: bool) -> Assembled:
+def assemble(style: ReadingStyle, reading: Reading, overlay: Overlay, as_of: int, merging: bool) -> AssembledMessages:
     """What was read as it is sent."""
     if style.document:
         messages, places = lay(reading, overlay, lambda node: as_text(message_of(node)))
-        return Assembled(messages, places)
+        return AssembledMessages(messages, places)
     above: Mapping[int, str] = {}
     if style.headers:
-        above = style.headers(list(_shown(reading, overlay)), as_of)
+        above = style.headers(list(_shown_nodes(reading, overlay)), as_of)
 
     def write(node: Node) -> Message:
         message = message_of(node)
         if node.seq in above and message.role in ("user", "assistant"):
-            return headed(message, above[node.seq])
+            return add_header(message, above[node.seq])
         return message
 
     messages, places = _move_behind_results(*lay(reading, overlay, write))
-    return Assembled(*join_neighbours(messages, places, merge)) if merging else Assembled(messages, places)
+    return AssembledMessages(*join_neighbours(messages, places, merge)) if merging else AssembledMessages(messages, places)
 
 
 def _move_behind_results(messages: tuple[Message, ...], places: Places) -> tuple[tuple[Message, ...], Places]:
@@ -82,7 +82,7 @@ def _move_behind_results(messages: tuple[Message, ...], places: Places) -> tuple
     return tuple(messages[n] for n in order), replace(places, spots=spots)
 
 
-def _shown(reading: Reading, overlay: Overlay) -> Iterable[Node]:
+def _shown_nodes(reading: Reading, overlay: Overlay) -> Iterable[Node]:
     yield from (node for node in reading.nodes if node.depth not in overlay.hidden)
     yield from (insertion.node for insertion in overlay.insertions() if not insertion.tree)
 

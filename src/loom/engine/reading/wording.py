@@ -9,7 +9,7 @@ BETWEEN = "\n\n"
 
 def merge(one: Message, other: Message) -> Message | None:
     """Both as one message where the same author spoke twice; none where another did, or where calls or reasoning are between."""
-    if (one.role, one.author) != (other.role, other.author) or not (_spoken(one) and _spoken(other)):
+    if (one.role, one.author) != (other.role, other.author) or not (_is_spoken(one) and _is_spoken(other)):
         return None
     match one.parts[-1], other.parts[0]:
         case Text(before, None), Text(behind, None):
@@ -19,11 +19,11 @@ def merge(one: Message, other: Message) -> Message | None:
     return replace(one, parts=parts, carried=None)
 
 
-def _spoken(message: Message) -> bool:
+def _is_spoken(message: Message) -> bool:
     return bool(message.parts) and all(isinstance(part, Text | Media) for part in message.parts)
 
 
-def headed(message: Message, header: str) -> Message:
+def add_header(message: Message, header: str) -> Message:
     """The message with a header above its words. Reasoning stays first: wires insist on it."""
     if message.role == "tool" or not message.parts:
         return message

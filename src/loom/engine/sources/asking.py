@@ -12,7 +12,7 @@ from loom.context.sections import Section
 from loom.context.working import EMPTY, Working
 from loom.conversation.message import Conversation
 from loom.engine.reading import ReadingStyle
-from loom.engine.views import Mapped
+from loom.engine.views import EpochMap
 from loom.stores.path import Path
 from loom.stores.sessions import Aside, SessionRow
 from loom.stores.store import Store
@@ -39,12 +39,12 @@ class Asking(Struct, frozen=True, kw_only=True):
     handoff: Handoff | None = None
     asides: tuple[Aside, ...] = ()
     summary: str = ""
-    map: Mapped | None = None
+    map: EpochMap | None = None
     project: "RankedProject | None" = None
     begins: bool = False
 
 
-class Gathered(Struct, frozen=True, kw_only=True):
+class SourceSections(Struct, frozen=True, kw_only=True):
     """What a source adds: sections, rooms for those that must not be cut, tokens left free for later requests of the epoch."""
 
     sections: tuple[Section, ...] = ()
@@ -52,13 +52,13 @@ class Gathered(Struct, frozen=True, kw_only=True):
     ahead: int = 0
 
 
-NOTHING = Gathered()
-Gather = Callable[[Asking], Gathered]
+NOTHING = SourceSections()
+Gather = Callable[[Asking], SourceSections]
 
 
-def gather_whole(section: Section) -> Gathered:
+def gather_whole(section: Section) -> SourceSections:
     """A section with a room as large as itself."""
-    return Gathered(sections=(section,), rooms=room_for(section))
+    return SourceSections(sections=(section,), rooms=room_for(section))
 
 
 def room_for(section: Section) -> dict[str, int]:

@@ -2,10 +2,10 @@
 
 from loom.context.renewal import to_system_prompt
 from loom.context.sections import Section
-from loom.engine.sources.asking import NOTHING, Asking, Gathered, gather_whole
+from loom.engine.sources.asking import NOTHING, Asking, SourceSections, gather_whole
 
 
-def gather(asking: Asking) -> Gathered:
+def gather(asking: Asking) -> SourceSections:
     if asking.handoff is None:
         return NOTHING
     return gather_whole(Section("handoff", to_system_prompt(asking.handoff)))

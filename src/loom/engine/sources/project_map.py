@@ -12,8 +12,8 @@ from loom.context.options import Options
 from loom.context.report import Report
 from loom.context.sections import FRAME, MAP_ORIGIN, Section
 from loom.conversation.message import Conversation
-from loom.engine.sources.asking import Asking, Gathered
-from loom.engine.views import Mapped
+from loom.engine.sources.asking import Asking, SourceSections
+from loom.engine.views import EpochMap
 from loom.stores.path import Path
 
 if TYPE_CHECKING:
@@ -55,14 +55,14 @@ def _text_at(path: Path, place: int | None) -> str:
     return next((node.message.text for node in nodes if node.message), "")
 
 
-def draw_epoch_map(options: Options, head: Conversation, project: "RankedProject | None") -> Mapped | None:
+def draw_epoch_map(options: Options, head: Conversation, project: "RankedProject | None") -> EpochMap | None:
     """The map for an epoch that begins, as large as its zone."""
     if project is None:
         return None
     tokens = budget_for(options, head)["repo_map"] - FRAME
     draw = project.draw_seed_map if options.policy.map == "seed" else project.draw_map
     made = draw(tokens, _counter(options, head))
-    return Mapped(project.root, made.text, project.digest_map(made))
+    return EpochMap(project.root, made.text, project.digest_map(made))
 
 
 def draw_single_map(options: Options, given: Conversation, project: "str | PathLike[str]") -> list[Section]:
@@ -74,25 +74,25 @@ def draw_single_map(options: Options, given: Conversation, project: "str | PathL
     return [_section(made)] if made else []
 
 
-def keep_shown_map(made: Mapped | None, report: Report) -> Mapped | None:
+def keep_shown_map(made: EpochMap | None, report: Report) -> EpochMap | None:
     """A map with the symbols that a request shows of it: none if there was no room for it."""
     stands = next((item.action == "kept" for item in reversed(report.lines) if item.zone == "repo_map"), False)
     return made if made is None or stands else replace(made, files={})
 
 
-def gather(asking: Asking) -> Gathered:
+def gather(asking: Asking) -> SourceSections:
     """The map that stands in the system text, and in the tail what a request needs beyond it.
 
     If an epoch begins the map is new, and room is left for the tail of later requests: else the next one would not fit.
     """
     sections = (_section(asking.map),) if asking.map else ()
     if asking.project is None:
-        return Gathered(sections=sections)
+        return SourceSections(sections=sections)
     # No zone of its own: one more would make all others smaller, and so the text that a provider has cached another.
     tokens = min(MAX_NEWS_TOKENS, budget_for(asking.options, asking.head).usable // 8)
     if asking.begins:
-        return Gathered(sections=sections, ahead=tokens)
-    return Gathered(sections=(*sections, *_news(asking, asking.project, tokens - FRAME)))
+        return SourceSections(sections=sections, ahead=tokens)
+    return SourceSections(sections=(*sections, *_news(asking, asking.project, tokens - FRAME)))
 
 
 def _news(asking: Asking, project: "RankedProject", tokens: int) -> tuple[Section, ...]:
@@ -103,7 +103,7 @@ def _news(asking: Asking, project: "RankedProject", tokens: int) -> tuple[Sectio
     return (Section("map_update", text, "project"),) if text else ()
 
 
-def _section(made: Mapped) -> Section:
+def _section(made: EpochMap) -> Section:
     return Section("repo_map", made.text, MAP_ORIGIN)
 
 

@@ -1,11 +1,11 @@
 """What summaries tell in the system text."""
 
 from loom.context.sections import Section
-from loom.engine.sources.asking import NOTHING, Asking, Gathered
+from loom.engine.sources.asking import NOTHING, Asking, SourceSections
 
 
-def gather(asking: Asking) -> Gathered:
+def gather(asking: Asking) -> SourceSections:
     if not asking.summary:
         return NOTHING
     text = asking.options.policy.summary_text.format(text=asking.summary)
-    return Gathered(sections=(Section("summary", text, "summaries"),))
+    return SourceSections(sections=(Section("summary", text, "summaries"),))

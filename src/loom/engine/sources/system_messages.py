@@ -1,11 +1,11 @@
 """System messages that older sessions keep beside what was said."""
 
 from loom.context.sections import Section
-from loom.engine.sources.asking import NOTHING, Asking, Gathered
+from loom.engine.sources.asking import NOTHING, Asking, SourceSections
 
 
-def gather(asking: Asking) -> Gathered:
+def gather(asking: Asking) -> SourceSections:
     if not asking.asides:
         return NOTHING
     text = asking.options.policy.separator.join(aside.message.text for aside in asking.asides)
-    return Gathered(sections=(Section("system_messages", text, "system messages"),))
+    return SourceSections(sections=(Section("system_messages", text, "system messages"),))

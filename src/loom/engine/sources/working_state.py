@@ -7,7 +7,7 @@ from loom.context.renewal import has_failed
 from loom.context.sections import Section
 from loom.context.working import EMPTY, Working, erred, render_dashboard, succeed
 from loom.conversation.message import Message
-from loom.engine.sources.asking import NOTHING, Asking, Gathered, gather_whole
+from loom.engine.sources.asking import NOTHING, Asking, SourceSections, gather_whole
 
 
 def is_in_requests(working: Working, policy: Policy) -> bool:
@@ -15,7 +15,7 @@ def is_in_requests(working: Working, policy: Policy) -> bool:
     return working != EMPTY or policy.strategy == "ladder"
 
 
-def gather(asking: Asking) -> Gathered:
+def gather(asking: Asking) -> SourceSections:
     if not is_in_requests(asking.working, asking.options.policy):
         return NOTHING
     return gather_whole(Section("working", render_dashboard(asking.working)))
