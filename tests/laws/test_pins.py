@@ -5,8 +5,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from loom import CannotFit, LoomError, weave
+from loom.context.point import cut_of_point
+from loom.context.policy import policies
 from loom.context.request import Context
 from tests.shared import examples
 
@@ -137,12 +140,17 @@ def recalled(context: Context) -> str:
     return str([context.recall(handle) for item in shrunk for handle in item.handles])
 
 
+def cut_of(context: Context) -> int:
+    return cut_of_point(context.report.items)
+
+
 @settings(max_examples=examples(200))
 @given(case=pinned_lists(), policy=st.sampled_from(POLICIES), window=st.sampled_from([400, 1000, 3000]))
 def test_a_pin_is_the_message_that_the_caller_named(case: tuple[Wire, list[int]], policy: str, window: int) -> None:
     wire, pins = case
+    asked: dict[str, Any] = {"model": "gpt-4o", "window": window, "reserve_output": 0, "policy": policy}
     try:
-        context = weave(wire.values, model="gpt-4o", window=window, reserve_output=0, policy=policy, pins=pins)
+        context = weave(wire.values, pins=pins, **asked)
     except CannotFit:
         return
     there, back = texts_of(context), recalled(context)
@@ -153,8 +161,9 @@ def test_a_pin_is_the_message_that_the_caller_named(case: tuple[Wire, list[int]]
         if piece.items[0].rule == "pin":
             words = str((piece.messages, [context.recall(handle) for item in piece.items for handle in item.handles]))
             assert any(f"<{tag}>" in words for tag in wanted), "nothing else is taken for a pin"
-    if any(item.action == "shrunk" and item.rule == "pin" for item in context.report.items):
-        assert not any(item.action == "covered" for item in context.report.items), "lines of what is left out give way first"
+    if any(item.action == "covered" for item in context.report.items):
+        bare = weave(wire.values, pins=pins, **(asked | {"policy": replace(policies()[policy], cover=0.0)}))
+        assert cut_of(context) < 2 * cut_of(bare) or not cut_of(context), "lines of what is left out give way first"
 
 
 def test_a_pin_on_results_and_words_of_one_anthropic_message_keeps_both() -> None:

@@ -132,7 +132,7 @@ def verbatim_tokens(fitting: Fitting) -> int:
 def _fill_next_to(fitting: Fitting, planned: _Covers, yields: bool = True) -> Fitted:
     """Fill the room that covers leave. They give way to what must be in, and to the newest exchange.
 
-    They do not where that would not help: where goal, request or pins are cut in any case.
+    They do not where that would hardly help: where most of what is cut of goal, request and pins is cut in any case.
     """
     covers, without = planned, _without_covers(fitting, planned)
     for _ in range(MAX_TRIES):
@@ -174,11 +174,12 @@ def _beside_covers(fitting: Fitting, covers: _Covers) -> Fitting:
 
 
 def _fill_without(fitting: Fitting, planned: _Covers) -> Fitted:
-    """What is in without covers, where that leaves goal, request and pins whole; else covers stay as planned."""
+    """What is in without covers, where half or less is then cut of goal, request and pins; else covers stay as planned."""
     plain = fill(_without_covers(fitting, planned))
     if not _cut_of(plain):
         return plain
-    return _fill_next_to(fitting, planned, yields=False)
+    covered = _fill_next_to(fitting, planned, yields=False)
+    return plain if 2 * _cut_of(plain) <= _cut_of(covered) else covered
 
 
 def _cover(fitting: Fitting, fitted: Fitted, covers: _Covers, yields: bool) -> Fitted:
