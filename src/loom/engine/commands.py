@@ -430,7 +430,10 @@ class _Hand:
             text = f"({hidden[node.seq]})" if node.seq in hidden else words(message_of(node), _WORDS)
             self._shows |= {} if node.seq in hidden else {node.id: None}
             lines.append(f"[{node.short_id}] {author_of(node, mark, agents)}{f' ({more})' if more else ''}: {text}")
-        return [*lines, f"and {count - _FOUND if count > _FOUND + 1 else 'more'} more"] if count > _FOUND else lines
+        if count > _FOUND:
+            rest = count - _FOUND if count > _FOUND + 1 else "more"
+            lines.append(f"and {rest} more")
+        return lines
 
     def _words(self, node: Node) -> str:
         self._shows[node.id] = None

@@ -27,8 +27,9 @@ _GOAL = 60  # characters of a request by which it is known
 
 def message_tokens(message: Chat, count: Count) -> int:
     """4 for the frame, the text, and each call's name and arguments plus 8."""
-    content = message.get("content")
-    tokens = 4 + (count(content if isinstance(content, str) else json.dumps(content)) if content else 0)
+    content, tokens = message.get("content"), 4
+    if content:
+        tokens += count(content if isinstance(content, str) else json.dumps(content))
     for call in message.get("tool_calls") or ():
         function = call.get("function") or call.get("custom") or {}
         tokens += count(function.get("name", "")) + count(function.get("arguments") or function.get("input") or "") + 8

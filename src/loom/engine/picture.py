@@ -24,11 +24,16 @@ def picture(tree: LoomTree, root: Node | None, at: Node | None, depth: int, mode
     return text, [node.id for node in read.values()]
 
 
+def _stretch(first: str, last: str) -> str:
+    """Where a stretch of nodes begins and ends, as far as that is known."""
+    if last:
+        return f", {first} to {last}"
+    return f", from {first}" if first else ""
+
+
 def _draw_line(line: OutlineLine, read: dict[int, Node]) -> str:
     if line.twig is None:
-        first, last = line.names
-        where = f", {first} to {last}" if last else f", from {first}" if first else ""
-        return f"{line.lead}{line.folded:,} more{where}"
+        return f"{line.lead}{line.folded:,} more{_stretch(*line.names)}"
     twig = line.twig
     flags = [name for name in ("bookmarked", "excluded", "pinned") if getattr(twig.flags, name)] + ["pruned"] * twig.pruned
     told, here = f" ({', '.join(flags)})" if flags else "", "*" if line.here else ""

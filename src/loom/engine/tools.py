@@ -174,7 +174,10 @@ def _recall(session: Remembers, asked: _Recall) -> str:
 
 
 def _hidden_note(count: int) -> str:
-    return f"\n[{count:,} {'message' if count == 1 else 'messages'} excluded or pruned since, and hidden]" if count else ""
+    if not count:
+        return ""
+    noun = "message" if count == 1 else "messages"
+    return f"\n[{count:,} {noun} excluded or pruned since, and hidden]"
 
 
 def _end(text: str, start: int, tokens: int) -> int:

@@ -592,8 +592,10 @@ class LoomTree:
     def _role(self, session: Session) -> Role | None:
         """The role in which an agent speaks; none of whoever has no name."""
         whose = session.row.agent
-        known = self._store.settings.agent(self._workspace.scope, whose) if whose else None
-        return None if not whose else "user" if known and known.kind == "human" else "assistant"
+        if not whose:
+            return None
+        known = self._store.settings.agent(self._workspace.scope, whose)
+        return "user" if known and known.kind == "human" else "assistant"
 
     def _checked_sources(self, sources: Sequence[Reference]) -> tuple[Reference, ...]:
         return tuple(map(self._find_reference, check_sources(sources)))
