@@ -190,9 +190,9 @@ def test_seed_001_levels_are_as_printed() -> None:
     assert partitions.ladder == {"snip": 0.7, "micro": 0.8, "collapse": 0.9, "auto": 0.95}
     assert (partitions.strategy, partitions.counter, partitions.renew) == ("ladder", "partitions", 1.0)
     assert list(ladder.RUNGS) == ["snip", "micro", "collapse", "auto", "reactive"]
-    assert (ladder.SNIP, ladder.REACTIVE_SNIP, ladder.PREVIEW) == (2000, 500, 240)
-    assert (ladder.FIRST, ladder.LAST, ladder.LINE) == (3, 5, 120)
-    assert (ladder.LEAST, ladder.WEIGHT, ladder.DECAY) == (5, 1.0, 0.5)
+    assert (ladder.SNIP_CHARS, ladder.REACTIVE_SNIP_CHARS, ladder.PREVIEW_CHARS) == (2000, 500, 240)
+    assert (ladder.FIRST_MESSAGES, ladder.LAST_MESSAGES, ladder.MAX_LINE_CHARS) == (3, 5, 120)
+    assert (ladder.MIN_KEPT_UNITS, ladder.SCORE_WEIGHT, ladder.SCORE_DECAY) == (5, 1.0, 0.5)
 
 
 @pytest.mark.parametrize(

@@ -405,6 +405,7 @@ def _continuation(parts: _Parts) -> Continuation:
         widened={zone: tokens for zone, tokens in options.widened.items() if zone not in tail},
         own_room=_find_own_room(fitting, selected),
         section_items=tuple(parts.head.placed.items),
+        is_continued=selected.is_continued,
         returns=selected.returns,
     )
 

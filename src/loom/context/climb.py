@@ -55,6 +55,7 @@ def climb(fitting: Fitting, previous: Epoch | Renewal | None) -> Selected | Epoc
         number=previous.number if previous else 0,
         reason=reason or _reason_of(previous),
         outlook=expect(fitting),
+        is_continued=isinstance(previous, Epoch),
         renewed=climbed.renewed,
         rho=_pressure(fitted.pieces, fitting),
     )

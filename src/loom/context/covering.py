@@ -185,12 +185,12 @@ def _fill_without(fitting: Fitting, planned: _Covers) -> Fitted:
 def _cover(fitting: Fitting, fitted: Fitted, covers: _Covers, yields: bool) -> Fitted:
     """What was filled in, with the covers that stand before it, and a cover in each gap of it."""
     free = fitting.room - cost_of(covers.standing) - fitted.tokens
-    told = _cover_gaps(fitting, fitted.pieces, covers, free)
-    used = cost_of(told) - fitted.tokens + _FRAME
+    filled = _cover_gaps(fitting, fitted.pieces, covers, free)
+    used = cost_of(filled) - fitted.tokens + _FRAME
     # Lines that are few leave room to messages.
     if covers.once and covers.tokens - used >= max(SMALLEST_SHARE, covers.tokens // 2):
         return _fill_next_to(fitting, replace(covers, tokens=used), yields)
-    return lay(fitting, (*covers.standing, *told))
+    return lay(fitting, (*covers.standing, *filled))
 
 
 def _tokens_above_floor(fitting: Fitting) -> int:
@@ -236,11 +236,11 @@ def _cover_gaps(fitting: Fitting, pieces: Sequence[Piece], covers: _Covers, free
         text = tell_lines(sources, after, share, fitting.counter.count_text, fitting.goal, fitting.caches.indexes)
         if not text:
             continue
-        told = cover(fitting, pieces[n], f"{pieces[n].messages[0].text} In part, they said:\n{text}")
-        more = told.tokens - pieces[n].tokens
+        covered = cover(fitting, pieces[n], f"{pieces[n].messages[0].text} In part, they said:\n{text}")
+        more = covered.tokens - pieces[n].tokens
         if more <= left:
             left -= more
-            made[n] = told
+            made[n] = covered
     return tuple(made)
 
 

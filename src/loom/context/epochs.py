@@ -1,4 +1,4 @@
-"""Epochs: what must be known of the last request to go on from it, or to begin anew beside what stands."""
+"""Epochs: what must be known of the last request to go on from it, or to begin another next to what stands."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -61,6 +61,7 @@ class Selected(Struct, frozen=True):
     number: int
     reason: str
     outlook: Outlook
+    is_continued: bool = False
     renewed: bool = False
     rho: float | None = None  # by which a ladder was climbed, as it is now
     returns: Returns | None = None

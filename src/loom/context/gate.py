@@ -5,7 +5,7 @@ Rules of this file:
 - The current request, the first goal and pins are in, whatever a strategy chose. If they alone do not fit they are shrunk in the
   order pins, first goal, current request; then CannotFit. So are all system messages, never shrunk, where the policy keeps them.
 - Else the newest system message of each kind is in, where there is room for it, in a share of the room.
-- The strategy `truncate_middle` has its last nodes in behind the request, as many as fit; goal and pins are shrunk for them.
+- The strategy `truncate_middle` has its last nodes in after the request, as many as fit; goal and pins are shrunk for them.
 - Then the newest exchange, shrunk inside if it must be. Then what the strategy ranked, in its order, until one does not fit.
 - Under the strategy `stop_at_limit` all of it is in, or CannotFit.
 - Exchanges are taken whole. Where something is left out a marker with a handle stands.

@@ -24,11 +24,11 @@ from loom.conversation.message import Media, Message, Opaque, Part, Text, ToolRe
 from loom.conversation.turns import Span, exchanges
 from loom.errors import ChoiceError
 
-SNIP, REACTIVE_SNIP = 2000, 500  # characters that are left of a long text
-PREVIEW = 240  # characters of a tool's result that was answered
-FIRST, LAST = 3, 5  # messages that a collapse leaves at either end
-LINE, LINES = 120, 60  # characters of a message in a collapse, and messages told of at each end of it
-LEAST, WEIGHT, DECAY = 5, 1.0, 0.5  # of auto: units kept at least, K and lambda
+SNIP_CHARS, REACTIVE_SNIP_CHARS = 2000, 500  # what is left of a long text
+PREVIEW_CHARS = 240  # of a tool's result that was answered
+FIRST_MESSAGES, LAST_MESSAGES = 3, 5  # what a collapse leaves at either end
+MAX_LINE_CHARS, MAX_END_LINES = 120, 60  # of a message in a collapse, and lines at each end of it
+MIN_KEPT_UNITS, SCORE_WEIGHT, SCORE_DECAY = 5, 1.0, 0.5  # of auto: what it keeps at least, K and lambda
 
 
 View = tuple[Piece, ...]
@@ -80,7 +80,7 @@ def spared(history: Sequence[Message], pins: Iterable[int]) -> frozenset[int]:
 # Rungs
 
 
-def snip(view: View, fitting: Fitting, limit: int = SNIP) -> View:
+def snip(view: View, fitting: Fitting, limit: int = SNIP_CHARS) -> View:
     """Long texts become their first characters."""
 
     own = _handles_by_index(view)
@@ -92,7 +92,7 @@ def snip(view: View, fitting: Fitting, limit: int = SNIP) -> View:
         if cut_before and _ends_with_one_of(text, own[index]):
             left, gone, handle = cut_before.start(), int(cut_before[1]), cut_before[2]
         else:
-            text = original  # what the gate cut before is cut anew, so that the handle gives all of it back
+            text = original  # what the gate cut before is cut again, so that the handle gives all of it back
             left, gone, handle = len(text), 0, fitting.archive.keep_part(index, path, text)
         if left <= limit:
             return text
@@ -124,16 +124,16 @@ def micro(view: View, fitting: Fitting) -> View:
         shown = _text_of(part)
         if shown.startswith(_CACHED) and _ends_with_one_of(shown, own[index]):
             return part
-        text = _original(fitting, index, number, shown)
+        text = _find_original(fitting, index, number, shown)
         first = seen.find_first(part, text)
-        if not first and len(text) <= PREVIEW:
+        if not first and len(text) <= PREVIEW_CHARS:
             return part
         made = _name_result(part, text, first, fitting.archive.keep_part(index, f"{number}.0", text))
         return replace(part, parts=(Text(made),)) if len(made) < len(shown) else part
 
     def rewrite(piece: Piece) -> Piece:
         made = []
-        for index, message in _each(piece):
+        for index, message in _kept_messages(piece):
             parts = tuple(smaller(part, index, n) for n, part in enumerate(message.parts))
             made.append(message if parts == message.parts else replace(message, parts=parts))
         return shrink(fitting, piece, made, "micro")
@@ -165,7 +165,7 @@ def _name_result(result: ToolResult, text: str, first: str, handle: str) -> str:
     """What stands for a result: the call that had it before, or a preview."""
     if first:
         return f"[cached {result.name or 'tool'} result from {first}] (recall {handle})"
-    preview = " | ".join(line.strip() for line in text.splitlines() if line.strip())[:PREVIEW]
+    preview = " | ".join(line.strip() for line in text.splitlines() if line.strip())[:PREVIEW_CHARS]
     return f"[tool result cached: {len(text)} chars] {preview} (recall {handle})"
 
 
@@ -176,7 +176,7 @@ def _text_of(result: ToolResult) -> str:
     return "\n".join(part.text for part in result.parts if isinstance(part, Text))
 
 
-def _original(fitting: Fitting, index: int, number: int, shown: str) -> str:
+def _find_original(fitting: Fitting, index: int, number: int, shown: str) -> str:
     """The text of a result as it came, which an earlier rung may have cut; what is shown of it where it was not read."""
     if fitting.places.unread(index) or number >= len(fitting.history[index].parts):
         return shown
@@ -186,33 +186,33 @@ def _original(fitting: Fitting, index: int, number: int, shown: str) -> str:
 
 def collapse(view: View, fitting: Fitting) -> View:
     """The middle becomes one message that tells how each of its messages begins."""
-    if fitting.length < FIRST + LAST + 1:
+    if fitting.length < FIRST_MESSAGES + LAST_MESSAGES + 1:
         return view
     middle = [
         piece
         for piece in view
-        if fitting.position(piece.span.start) >= FIRST
-        and fitting.position(piece.span.stop) <= fitting.length - LAST
+        if fitting.position(piece.span.start) >= FIRST_MESSAGES
+        and fitting.position(piece.span.stop) <= fitting.length - LAST_MESSAGES
         and not _is_spared(piece, fitting)
     ]
-    return _covered(view, middle, fitting, "collapse", _told)
+    return _cover_runs(view, middle, fitting, "collapse", _tell_beginnings)
 
 
 def auto(view: View, fitting: Fitting) -> View:
     """Of all exchanges the better half stays, by how they relate to the goal and how old they are."""
     unread = map(fitting.places.unread, (span.start for span in exchanges(fitting.history)))
-    most = max(LEAST, sum(exchanges_of(spot) if spot else 1 for spot in unread) // 2)
+    most = max(MIN_KEPT_UNITS, sum(exchanges_of(spot) if spot else 1 for spot in unread) // 2)
     standing = [piece for piece in view if piece.action != "dropped"]
     scores = {piece.span.start: score(piece, fitting) for piece in standing}
     must = [piece for piece in standing if _is_spared(piece, fitting)]
     others = sorted((p for p in standing if p not in must), key=lambda p: (scores[p.span.start], p.span.start), reverse=True)
     gone = others[max(most - len(must), 0) :]
-    return _covered(view, gone, fitting, "auto", lambda run, fitting: "")
+    return _cover_runs(view, gone, fitting, "auto", lambda run, fitting: "")
 
 
 def reactive(view: View, fitting: Fitting) -> View:
     """After a provider's overflow: the better half, and of that only beginnings."""
-    return snip(auto(view, fitting), fitting, REACTIVE_SNIP)
+    return snip(auto(view, fitting), fitting, REACTIVE_SNIP_CHARS)
 
 
 RUNGS: dict[str, Rung] = {"snip": snip, "micro": micro, "collapse": collapse, "auto": auto, "reactive": reactive}
@@ -221,10 +221,10 @@ RUNGS: dict[str, Rung] = {"snip": snip, "micro": micro, "collapse": collapse, "a
 def score(piece: Piece, fitting: Fitting) -> float:
     """K · rel · e^(−λ · age): how many of the goal's words an exchange says, and how far back it stands."""
     goal = words(fitting.goal)
-    found = {word for message in piece.messages for word in words(_says(message))}
+    found = {word for message in piece.messages for word in words(_all_text(message))}
     relevance = len(goal & found) / len(goal) if goal else 0.5
     age = (fitting.length - fitting.position(piece.span.start)) / fitting.length
-    return round(WEIGHT * relevance * exp(-DECAY * age), 9)
+    return round(SCORE_WEIGHT * relevance * exp(-SCORE_DECAY * age), 9)
 
 
 def words(text: str) -> frozenset[str]:
@@ -245,7 +245,7 @@ _UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\u
 # Below
 
 
-def _each(piece: Piece) -> Iterable[tuple[int, Message]]:
+def _kept_messages(piece: Piece) -> Iterable[tuple[int, Message]]:
     """The messages of a piece that stand for themselves, with their places; of what was covered, none."""
     if not piece.is_left_out:
         yield from zip(range(piece.span.start, piece.span.stop), piece.messages, strict=True)
@@ -258,7 +258,7 @@ def _is_spared(piece: Piece, fitting: Fitting) -> bool:
 def _rewritten(piece: Piece, fitting: Fitting, rule: str, shorter: _Shorter) -> Piece:
     """The piece with its texts made shorter, each from what is shown of it and from the text as it came."""
     made = []
-    for index, message in _each(piece):
+    for index, message in _kept_messages(piece):
         if index in fitting.spared:
             made.append(message)
             continue
@@ -291,8 +291,8 @@ def _mark(fitting: Fitting, span: Span) -> Piece:
     return leave_out(fitting, span, "not read", sum(spot.tokens for spot in fitting.places.spots[span.start : span.stop]))
 
 
-def _covered(view: View, gone: Sequence[Piece], fitting: Fitting, rule: str, tell: Tell) -> View:
-    """The view with each run of these pieces, and of what was covered beside them, as one message with a handle."""
+def _cover_runs(view: View, gone: Sequence[Piece], fitting: Fitting, rule: str, tell: Tell) -> View:
+    """The view with each run of these pieces, and of what was covered next to them, as one message with a handle."""
     away = {piece.span.start for piece in gone}
     made: list[Piece] = []
     run: list[Piece] = []
@@ -301,14 +301,14 @@ def _covered(view: View, gone: Sequence[Piece], fitting: Fitting, rule: str, tel
             run.append(piece)
             continue
         if run:
-            made += _one(run, fitting, rule, tell)
+            made += _join_run(run, fitting, rule, tell)
             run = []
         if piece is not None:
             made.append(piece)
     return tuple(made)
 
 
-def _one(run: list[Piece], fitting: Fitting, rule: str, tell: Tell) -> list[Piece]:
+def _join_run(run: list[Piece], fitting: Fitting, rule: str, tell: Tell) -> list[Piece]:
     span = Span(run[0].span.start, run[-1].span.stop)
     if len(run) == 1 and run[0].is_left_out:
         return run
@@ -320,29 +320,29 @@ def _one(run: list[Piece], fitting: Fitting, rule: str, tell: Tell) -> list[Piec
     return [made] if made.tokens < cost_of(run) else run
 
 
-def _told(run: Sequence[Piece], fitting: Fitting) -> str:
-    """How each message of some pieces begins; of very many, those at their ends. What was told of before is told in its words."""
-    goal = f" (goal: {_begins(fitting.goal)})" if fitting.goal else ""
+def _tell_beginnings(run: Sequence[Piece], fitting: Fitting) -> str:
+    """How each message of some pieces begins; of very many, those at their ends. An earlier collapse keeps its lines."""
+    goal = f" (goal: {_first_sentence(fitting.goal)})" if fitting.goal else ""
     lines: list[str] = []
     count = 0
     for piece in run:
         messages = fitting.count(piece.span)
         count += messages
         if piece.is_left_out:
-            lines += _told_before(piece, goal) or [f"… {messages} more …"]
+            lines += _collapsed_lines(piece, goal) or [f"… {messages} more …"]
         else:
             said = fitting.history[piece.span.start : piece.span.stop]
-            lines += [f"[{message.role}] {_begins(_says(message))}" for message in said]
-    if len(lines) > 2 * LINES:
-        more = sum(int(found[1]) if (found := _MORE.fullmatch(line)) else 1 for line in lines[LINES:-LINES])
-        lines = [*lines[:LINES], f"… {more} more …", *lines[-LINES:]]
+            lines += [f"[{message.role}] {_first_sentence(_all_text(message))}" for message in said]
+    if len(lines) > 2 * MAX_END_LINES:
+        more = sum(int(found[1]) if (found := _MORE.fullmatch(line)) else 1 for line in lines[MAX_END_LINES:-MAX_END_LINES])
+        lines = [*lines[:MAX_END_LINES], f"… {more} more …", *lines[-MAX_END_LINES:]]
     return f"collapsed {count} messages{goal}: {' | '.join(lines)}"
 
 
 _MORE = re.compile(r"… (\d+) more …")
 
 
-def _told_before(piece: Piece, goal: str) -> list[str]:
+def _collapsed_lines(piece: Piece, goal: str) -> list[str]:
     """The lines of an earlier collapse; none of what was left out without a word."""
     found = re.fullmatch(
         rf"\[collapsed \d+ messages{re.escape(goal)}: (.*)\] \(recall ~[a-z2-7]+\)", piece.messages[0].text, re.DOTALL
@@ -350,18 +350,18 @@ def _told_before(piece: Piece, goal: str) -> list[str]:
     return found[1].split(" | ") if found else []
 
 
-def _begins(text: str) -> str:
+def _first_sentence(text: str) -> str:
     """The first sentence, or the first characters."""
     line = " ".join(text.split())
     end = _SENTENCE.search(line)
     first = line[: end.end()].strip() if end else line
-    return first if len(first) <= LINE else line[:LINE]
+    return first if len(first) <= MAX_LINE_CHARS else line[:MAX_LINE_CHARS]
 
 
 _SENTENCE = re.compile(r"[.!?](?=\s|$)|[。！？]")
 
 
-def _says(message: Message) -> str:
+def _all_text(message: Message) -> str:
     texts = [message.text]
     texts += [part.text for result in message.results for part in result.parts if isinstance(part, Text)]
     texts += [f"{call.name} {call.arguments}" for call in message.calls]

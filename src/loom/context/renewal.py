@@ -206,18 +206,31 @@ def _failed(text: str) -> bool:
 def _changed(call: ToolCall, opened: str) -> list[tuple[str, bool]]:
     """The files that a call changes, and whether they are there afterwards."""
     words = _words(call.name)
-    patched = _PATCH in call.arguments and (words & _PATCHES or (words.isdisjoint(_WRITES) and "apply_patch" in call.arguments))
-    if not patched and words.isdisjoint(_WRITES | _DELETES) and not any(verb in call.arguments for verb in _VERBS):
+    is_patch = _is_patch(call, words)
+    if not is_patch and not _may_change(call, words):
         return []
     given = _arguments(call)
-    if patched:
+    found: list[tuple[str, bool]] = []
+    if is_patch:
         found = [change for text in _texts(given) for change in _in_patch(text)]
-    else:
-        found = _by_argument(words, given) if isinstance(given, dict) else []
+    elif isinstance(given, dict):
+        found = _by_argument(_find_verbs(given) or words, given)
     if not found and opened and call.name == _EDITS_OPEN:
         found = [(opened, True)]
-    clean = ((path.strip().removeprefix("./"), written) for path, written in found)
+    clean = [(path.strip().removeprefix("./"), written) for path, written in found]
     return [(path, written) for path, written in clean if 0 < len(path) <= LINE and path.isprintable()]
+
+
+def _is_patch(call: ToolCall, words: frozenset[str]) -> bool:
+    """Whether a call applies a patch: by its name, or by a command that it runs."""
+    if _PATCH not in call.arguments:
+        return False
+    return bool(words & _PATCHES) or (words.isdisjoint(_WRITES) and "apply_patch" in call.arguments)
+
+
+def _may_change(call: ToolCall, words: frozenset[str]) -> bool:
+    """Whether a call may change files: by its name, or by the command that it is given."""
+    return not words.isdisjoint(_WRITES | _DELETES) or any(verb in call.arguments for verb in _VERBS)
 
 
 def _arguments(call: ToolCall) -> object:
@@ -234,24 +247,32 @@ def _words(name: str) -> frozenset[str]:
     return frozenset(words | {part for word in words if word.endswith("file") for part in (word[:-4], "file") if part})
 
 
-def _by_argument(words: frozenset[str], given: dict[str, Any]) -> list[tuple[str, bool]]:
-    for verb in _VERBS:  # an editor with several commands: the command says what is done
+def _find_verbs(given: dict[str, Any]) -> frozenset[str]:
+    """What is done by an editor with several commands: the command says it."""
+    for verb in _VERBS:
         said = given.get(verb)
-        told = _words(said) if isinstance(said, str) and said.replace("_", "").isalpha() else frozenset[str]()
-        if told & (_WRITES | _DELETES | _LOOKS):
-            words = told
-            break
+        if not isinstance(said, str) or not said.replace("_", "").isalpha():
+            continue
+        words = _words(said)
+        if words & (_WRITES | _DELETES | _LOOKS):
+            return words
+    return frozenset()
+
+
+def _by_argument(words: frozenset[str], given: dict[str, Any]) -> list[tuple[str, bool]]:
+    """The files that arguments name, and whether they are there afterwards; by what these words say is done."""
     if words & _LOOKS:
         return []
     if words & _DELETES:
-        whole = words & _WHOLE or words <= _DELETES  # not a few lines of a file
-        return [(path, False) for path in _named(given, _PATHS)] if whole else []
+        is_whole = words & _WHOLE or words <= _DELETES  # not a few lines of a file
+        return [(path, False) for path in _named(given, _PATHS)] if is_whole else []
     if words.isdisjoint(_WRITES):
         return []
-    if words & (_MOVES | _COPIES) and (targets := list(_named(given, _TO))):
-        gone = [path for path in _named(given, _FROM) if path not in targets] if words & _MOVES else []
-        return [*((path, False) for path in gone), *((path, True) for path in targets)]
-    return [(path, True) for path in _named(given, _PATHS)]
+    targets = list(_named(given, _TO)) if words & (_MOVES | _COPIES) else []
+    if not targets:
+        return [(path, True) for path in _named(given, _PATHS)]
+    gone = [path for path in _named(given, _FROM) if path not in targets] if words & _MOVES else []
+    return [*((path, False) for path in gone), *((path, True) for path in targets)]
 
 
 def _named(given: object, keys: frozenset[str], depth: int = 0) -> Iterator[str]:

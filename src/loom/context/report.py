@@ -95,6 +95,7 @@ class Continuation(Struct, frozen=True, kw_only=True):
     widened: dict[str, int]  # zones of the system text that have some of what was free when the epoch began
     own_room: int | None  # what may still come in before history gives way, by the policy's own counter
     section_items: tuple[Item, ...] = ()
+    is_continued: bool = False  # the request only grew at its end
     returns: Returns | None = None
 
 

@@ -22,7 +22,7 @@ TAIL = ("working", "operational_memory", "loom_context", "map_update")  # zones 
 MAP_ORIGIN = "project"  # the section that is the map of a project; an empty one is a map for which there was no room
 GIVING_WAY = ("history", "skill", "memory")  # partitions whose sections may be left out, the first to go first
 OWN_SHARE, OWN_MARKERS = 0.97, 64  # of what a policy's own counter leaves, what is given away; and its tokens for markers
-MIN_WIDENED = 200  # tokens; for less a section that stays cut is not shown anew
+MIN_WIDENED = 200  # tokens; for less a section that stays cut is not shown again
 OTHER_ZONE = 2048  # what a zone may take that neither the seed nor the policy names
 
 
@@ -300,7 +300,7 @@ def unscale(budget: Budget, sizes: Mapping[str, int]) -> Budget:
 
 
 def _system(system: tuple[Message, ...], texts: list[str], separator: str) -> tuple[Message, ...]:
-    """The system text as it is, and sections behind it in the same message: providers refuse several."""
+    """The system text as it is, and sections after it in the same message: providers refuse several."""
     if not texts:
         return system
     if not system:

@@ -65,4 +65,4 @@ def _go_on(fitting: Fitting, epoch: Epoch) -> Selected | EpochEnds:
     if epoch.archive is not None:
         fitting.archive.add(epoch.archive)
     fitted: Fitted = lay(fitting, pieces)
-    return Selected(fitted, epoch.number, "continued", outlook, returns=returns_of(shown, fitting))
+    return Selected(fitted, epoch.number, "continued", outlook, is_continued=True, returns=returns_of(shown, fitting))

@@ -6,7 +6,7 @@ Rules of this file:
 - It is never compressed by a rung. It stands in the tail, because the dashboard changes with every call.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Literal
 
@@ -164,23 +164,30 @@ def acknowledge(working: Working, event_id: str, decision: str) -> Working:
 
     With one that tells of several go the risks of all of them.
     """
-    found = [event for event in (*working.pending_events, *working.active_risks) if event.event_id == event_id]
+    events = (*working.pending_events, *working.active_risks)
+    found = [event for event in events if event.event_id == event_id]
     if not found:
-        there = dict.fromkeys(event.event_id for event in (*working.pending_events, *working.active_risks))
-        names = f"; there are {', '.join(shorten(name, 80) for name in there)}" if there else "; there is none at all"
-        raise ChoiceError(f"there is no pending event {shorten(event_id)!r}{names}")
+        raise _no_event(event_id, events)
     pending = tuple(event for event in working.pending_events if event.event_id != event_id)
     left = {event.event_id for event in pending}
-    told = {event.type for event in found if event.count > 1}
+    several = {event.type for event in found if event.count > 1}
+
+    def remains(risk: Incident) -> bool:
+        return risk.event_id != event_id and (risk.type not in several or risk.event_id in left)
+
     made = replace(
         working,
         pending_events=pending,
-        active_risks=tuple(
-            risk for risk in working.active_risks if risk.event_id != event_id and (risk.type not in told or risk.event_id in left)
-        ),
+        active_risks=tuple(filter(remains, working.active_risks)),
         recent_event_decisions=(*working.recent_event_decisions, _line(decision))[-DECISIONS:],
     )
     return interrupt(made, False)
+
+
+def _no_event(event_id: str, events: Sequence[Incident]) -> ChoiceError:
+    there = dict.fromkeys(event.event_id for event in events)
+    names = f"; there are {', '.join(shorten(name, 80) for name in there)}" if there else "; there is none at all"
+    return ChoiceError(f"there is no pending event {shorten(event_id)!r}{names}")
 
 
 def learn(working: Working, evidence: Evidence, citation: str = "") -> Working:
@@ -222,11 +229,32 @@ def render(working: Working) -> str:
 
 def render_dashboard(working: Working) -> str:
     """The same also where there is nothing in it yet. What was not measured yet is not told."""
+    lines = _list_measures(working)
+    pending = {event.event_id for event in working.pending_events}
+    best = sorted(working.evidence_packs, key=lambda each: each.score, reverse=True)[:EVIDENCE]
+    sections: tuple[tuple[str, list[str]], ...] = (
+        ("Current Plan", [f"{n}. {step}" for n, step in enumerate(working.plan, 1)]),
+        ("Pending Events", list(map(_named, working.pending_events))),
+        ("Active Risks", [_describe(risk) if risk.event_id in pending else _named(risk) for risk in working.active_risks]),
+        ("Recent Decisions on Events", _list(working.recent_event_decisions)),
+        ("Active Questions", _list(working.active_questions)),
+        ("Knowledge Evidence", _list(f"{each.title or each.source}: {' '.join(each.content.split())}" for each in best)),
+        ("Knowledge Citations", _list(working.citations)),
+        ("Scratchpad", [working.scratchpad] if working.scratchpad else []),
+    )
+    for title, content in sections:
+        if content:
+            lines += ["", f"## {title}", *content]
+    return "\n".join(lines)
+
+
+def _list_measures(working: Working) -> list[str]:
+    """What is measured and assessed; what was not measured yet is left out."""
     board = working.dashboard
-    measures = [f"- rho: {board.rho:.2f}", f"- token_budget: {board.token_budget}"] if board.token_budget is not None else []
-    lines = [
-        "## Dashboard",
-        *measures,
+    lines = ["## Dashboard"]
+    if board.token_budget is not None:
+        lines += [f"- rho: {board.rho:.2f}", f"- token_budget: {board.token_budget}"]
+    lines += [
         f"- goal_progress: {board.goal_progress or '(not assessed)'}",
         f"- error_count: {board.error_count}",
         f"- depth: {board.depth}",
@@ -235,28 +263,17 @@ def render_dashboard(working: Working) -> str:
         lines.append(f"- last_hb_ts: {board.last_hb_ts}")
     if board.interrupt_requested:
         lines.append("⚠️ **INTERRUPT REQUESTED**")
-    pending = {event.event_id for event in working.pending_events}
-    best = sorted(working.evidence_packs, key=lambda each: each.score, reverse=True)[:EVIDENCE]
-    sections: tuple[tuple[str, list[str]], ...] = (
-        ("Current Plan", [f"{n}. {step}" for n, step in enumerate(working.plan, 1)]),
-        ("Pending Events", list(map(_named, working.pending_events))),
-        ("Active Risks", [_told(risk) if risk.event_id in pending else _named(risk) for risk in working.active_risks]),
-        ("Recent Decisions on Events", [f"- {decision}" for decision in working.recent_event_decisions]),
-        ("Active Questions", [f"- {question}" for question in working.active_questions]),
-        ("Knowledge Evidence", [f"- {each.title or each.source}: {' '.join(each.content.split())}" for each in best]),
-        ("Knowledge Citations", [f"- {citation}" for citation in working.citations]),
-        ("Scratchpad", [working.scratchpad] if working.scratchpad else []),
-    )
-    for title, told in sections:
-        if told:
-            lines += ["", f"## {title}", *told]
-    return "\n".join(lines)
+    return lines
 
 
-def _told(event: Incident) -> str:
+def _list(lines: Iterable[str]) -> list[str]:
+    return [f"- {line}" for line in lines]
+
+
+def _describe(event: Incident) -> str:
     return f"- [{event.urgency}] {event.summary or event.type}"
 
 
 def _named(event: Incident) -> str:
     """The event with the id by which it is acknowledged."""
-    return f"{_told(event)} ({event.event_id})"
+    return f"{_describe(event)} ({event.event_id})"

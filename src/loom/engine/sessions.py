@@ -717,7 +717,7 @@ class Session:
         """Let listeners know of a request, and that something was left out of it which the last one may have held."""
         epoch, reason = report.epoch, report.epoch_reason
         self.emit("prepared", tokens=report.input_tokens, epoch=epoch, reason=reason)
-        if report.dropped and reason != "continued":
+        if report.dropped and not report.continuation.is_continued:
             about = {"before": before, "after": after, "left_out": report.dropped, "renewed": report.renewed}
             self.emit("compressed", path=path, reason=reason, epoch=epoch, **about)
 

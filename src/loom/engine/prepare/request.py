@@ -273,7 +273,8 @@ def _go_on(asked: RequestInput, found: _Findings, view: View, reading: Reading) 
     if isinstance(context, EpochEnds):
         return context
     if view.undone:
-        context = replace(context, report=replace(context.report, epoch_reason=UNDONE))
+        report, back = replace(context.report, epoch_reason=UNDONE), replace(context.continuation, is_continued=False)
+        context = replace(context, report=report, continuation=back)
         view = replace(view, undone=False, session=0)
     return _with_notes(context, found.overlay, asked.project), remember(context, reading, options, found.model, view)
 
