@@ -16,6 +16,7 @@ from loom.conversation.tree import Preferences, Reference
 from loom.engine.session_state import STATE_KINDS
 from loom.stores.doctor import examine
 from loom.stores.marks import Origin
+from loom.stores.sessions import Addition, NewSession
 from loom.stores.store import Store
 from tests.stores.conftest import Server
 from tests.stores.history import answer, change, live, open_loom, select
@@ -55,7 +56,7 @@ def fall_ill(loom: Loom) -> str:
     session.append("one", Message("assistant", (Text("two " * 2000),)))
     # As older versions wrote a system message inside a conversation.
     aside = Message("system", (Text("aside"),))
-    loom.store.sessions.append(session.row, session.path.end, [], now=loom.now(), asides=[(0, aside)])
+    loom.store.sessions.append(session.row, session.path.end, [], now=loom.now(), added=Addition(asides=[(0, aside)]))
     session.refresh().append("three")
     asyncio.run(session.prepare(window=900, reserve_output=100))
     session.absorb(answer(random.Random(1)))
@@ -396,7 +397,7 @@ def test_a_session_whose_origin_is_gone_is_well(patient: Session, ward: Loom) ->
 
 
 def test_a_long_import_is_a_note(loom: Loom) -> None:
-    row = loom.store.sessions.create(loom.scope, "half", now=loom.now(), status="importing")
+    row = loom.store.sessions.create(loom.scope, NewSession(id="half", status="importing"), now=loom.now())
     assert list(examine(loom.store, row.updated + 1000)) == []
     (note,) = examine(loom.store, row.updated + 3 * 3_600_000)
     assert note.note

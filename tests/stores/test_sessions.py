@@ -15,6 +15,7 @@ from loom.context.policy import policy as find_policy
 from loom.conversation.canonical import to_json
 from loom.stores.database import open_database
 from loom.stores.doctor import examine
+from loom.stores.sessions import Addition
 
 
 @pytest.fixture
@@ -304,7 +305,7 @@ def test_a_resent_history_with_system_messages_inside_is_recognised(loom: Loom) 
     # Older sessions keep them beside what was said.
     old = loom.new()
     old.append("first", Message("assistant", (Text("yes"),)))
-    loom.store.sessions.append(old.row, old.path.end, [], now=loom.now(), asides=[(0, reminder)])
+    loom.store.sessions.append(old.row, old.path.end, [], now=loom.now(), added=Addition(asides=[(0, reminder)]))
     old.refresh().append("second")
     resent = [{"role": role, "content": text} for role, text in (("user", "first"), ("assistant", "yes"))]
     resent += [{"role": "system", "content": reminder.parts[0].text}, {"role": "user", "content": "second"}]  # type: ignore[union-attr]
@@ -353,7 +354,7 @@ def test_system_messages_that_an_older_version_kept_beside_nodes_take_no_more_th
     session.append("the goal")
     asides = [(0, Message("system", (Text(f"Reminder {n}: " + "word " * 30),))) for n in range(300)]
     asides.append((0, Message("system", (Text("Rules: NEVER PUSH"),))))
-    loom.store.sessions.append(session.row, session.path.end, [], now=loom.now(), asides=asides)
+    loom.store.sessions.append(session.row, session.path.end, [], now=loom.now(), added=Addition(asides=asides))
     session.refresh().append("go on")
     context = prepare(session, window=3_000, reserve_output=200)
     text = context.conversation.system[0].text
@@ -369,7 +370,7 @@ def test_a_store_in_which_system_messages_are_kept_beside_nodes_opens_and_goes_o
         session = loom.new(model="gpt-4o", system="You weave.")
         session.append({"role": "system", "content": "Be brief."}, "the goal", Message("assistant", (Text("yes " * 400),)))
         asides = [(0, Message("system", (Text(f"Reminder {n}: mind the tests"),))) for n in range(3)]
-        loom.store.sessions.append(session.row, session.path.end, [], now=loom.now(), asides=asides)
+        loom.store.sessions.append(session.row, session.path.end, [], now=loom.now(), added=Addition(asides=asides))
         session.refresh().append("go on")
         fork = session.fork(at=session.path[0].id)
         whole = session.conversation()

@@ -11,6 +11,7 @@ from loom.engine.loom import Loom
 from loom.engine.sessions import Session
 from loom.errors import StoreError
 from loom.stores.nodes import Draft
+from loom.stores.sessions import Addition, NewSession
 from loom.transcripts.runs import Run
 
 _MESSAGES = 1000  # in one transaction: between two of them other writers have their turn
@@ -26,12 +27,17 @@ def import_run(loom: Loom, run: Run, progress: Callable[[int], None] | None = No
     """
     sessions = loom.store.sessions
     title = first_line(run.name)
-    row = sessions.create(loom.scope, loom.fresh_id(), now=loom.now(), title=title, head=run.head, status="importing")
+    row = sessions.create(
+        loom.scope,
+        NewSession(id=loom.fresh_id(), title=title, head=run.head, status="importing"),
+        now=loom.now(),
+    )
     end, done = None, 0
     try:
         for drafts, asides in _batches(run.messages()):
             title = title_of(draft.message for draft in drafts)
-            row, made = sessions.append(row, end, drafts, now=loom.now(), title=title, asides=asides, importing=True)
+            added = Addition(title=title, asides=asides)
+            row, made = sessions.append(row, end, drafts, now=loom.now(), added=added, importing=True)
             end = made[-1] if made else end
             done += len(drafts) + len(asides)
             if progress:

@@ -32,7 +32,7 @@ from loom.engine.workspace import Workspace
 from loom.errors import ChoiceError, describe
 from loom.stores.exchange import ImportedSession, export_all, export_session, import_lines
 from loom.stores.path import Node
-from loom.stores.sessions import Scope, SessionRow, check_name
+from loom.stores.sessions import NewSession, Scope, SessionRow, check_name
 from loom.stores.snapshots import folder_beside
 from loom.stores.store import Store
 from loom.stores.trees import ListedTree
@@ -114,7 +114,9 @@ class Loom(Workspace):
     ) -> "Session":
         """Create a session. It has no messages yet."""
         head = replace(parse_head(system, tools), model=check_name("model", model))
-        row = self.store.sessions.create(self.scope, self.fresh_id(), now=self.now(), title=title, head=head, origin=origin)
+        row = self.store.sessions.create(
+            self.scope, NewSession(id=self.fresh_id(), title=title, head=head, origin=origin), now=self.now()
+        )
         return Session(self, row).emit("created", title=title)
 
     def session(self, name: str) -> "Session":

@@ -84,11 +84,12 @@ from loom.engine.workspace import EventKind, Workspace
 from loom.errors import CannotFit, ChoiceError, Conflict, StoreError, Unfinished, describe, shorten
 from loom.providers.overflow import Overflow, error_text, read_overflow
 from loom.stores.exchange import export_session
+from loom.stores.growth import NewNode
 from loom.stores.nodes import Draft
 from loom.stores.overlay import Overlay, names_at
 from loom.stores.path import Node, Path
 from loom.stores.requests import SavedRequest
-from loom.stores.sessions import SessionRow, Usage, check_alive, check_name
+from loom.stores.sessions import Addition, NewSession, SessionRow, Usage, check_alive, check_name
 from loom.stores.settings import StateValues
 from loom.stores.states import Request
 from loom.stores.summaries import join_texts
@@ -241,7 +242,8 @@ class Session:
                 drafts.append(Draft(message, count(message), generation))
         now, title = self._workspace.now(), title_of(messages)
         try:
-            row, nodes = self._store.sessions.append(self.row, behind, drafts, now=now, title=title, asides=asides, **beside)
+            added = Addition(title=title, asides=asides, **beside)
+            row, nodes = self._store.sessions.append(self.row, behind, drafts, now=now, added=added)
         except Conflict as conflict:
             self.emit("conflict", expected=conflict.expected, found=conflict.found)
             raise
@@ -288,10 +290,8 @@ class Session:
             row, node = self._store.growth.append_at(
                 self.row,
                 behind,
-                draft,
+                NewNode(draft, records, handles),
                 now=self._workspace.now(),
-                records=records,
-                handles=handles,
                 move=move,
                 seen=seen,
                 commits=commits,
@@ -416,11 +416,13 @@ class Session:
         self.change(archived=True)
         row = self._store.sessions.create(
             replace(self._workspace.scope, agent=self.row.agent),
-            self._workspace.fresh_id(),
+            NewSession(
+                id=self._workspace.fresh_id(),
+                title=f"Continue: {self.row.title}"[:200],
+                head=self.row.head,
+                origin=self.id,
+            ),
             now=self._workspace.now(),
-            title=f"Continue: {self.row.title}"[:200],
-            head=self.row.head,
-            origin=self.id,
         )
         made = type(self)(self._workspace, row)
         made._keep_states(*self._state.copied_policy_values())

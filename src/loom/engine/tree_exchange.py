@@ -18,7 +18,7 @@ from loom.stores.marks import EdgeMark, LinkMark, MarkData, Marks, Origin, flags
 from loom.stores.newcomers import Newcomers
 from loom.stores.nodes import PlannedNode, plain
 from loom.stores.path import Node
-from loom.stores.sessions import SessionRow
+from loom.stores.sessions import NewSession, SessionRow
 from loom.stores.store import Store
 from loom.stores.stored import damaged, read_stored
 from loom.stores.trees import StoredTree
@@ -74,12 +74,14 @@ def import_tree(workspace: Workspace, tree: Tree) -> tuple[StoredTree, int]:
     if row is None:
         row = store.sessions.create(
             scope,
-            workspace.fresh_id() if store.sessions.exists(scope, name) else name,
+            NewSession(
+                id=workspace.fresh_id() if store.sessions.exists(scope, name) else name,
+                title=first_line(tree.title),
+                status="importing",
+            ),
             now=workspace.now(),
             tree=name,
-            title=first_line(tree.title),
             about=_head(tree),
-            status="importing",
             made=tree.created,
         )
     try:

@@ -32,7 +32,7 @@ from loom.errors import ChoiceError, Conflict
 from loom.stores.marks import EdgeMark, Flag, FlagMark, LinkMark, Mark, Marks
 from loom.stores.overlay import Insertion, Overlay, read_overlay
 from loom.stores.path import Node, Path, meeting
-from loom.stores.sessions import SessionRow, check_name
+from loom.stores.sessions import NewSession, SessionRow, check_name
 from loom.stores.trees import StoredTree
 
 _T = TypeVar("_T")
@@ -41,7 +41,7 @@ _T = TypeVar("_T")
 def make_tree(workspace: Workspace, title: str, head: TreeHead, identity: str = "") -> "LoomTree":
     """A tree that nothing is said in yet. Every agent of the project may come to it."""
     scope, name = replace(workspace.scope, agent=""), check_name("tree's id", identity) or workspace.fresh_id()
-    row = workspace.store.sessions.create(scope, name, now=workspace.now(), title=title, about=head)
+    row = workspace.store.sessions.create(scope, NewSession(id=name, title=title), now=workspace.now(), about=head)
     workspace.emit("created", row.id, "", title=title)
     return LoomTree(workspace, workspace.store.trees.head(row.tree))
 

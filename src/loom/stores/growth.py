@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from msgspec import Struct
+
 from loom.conversation.canonical import to_json
 from loom.errors import Conflict, Diverged
 from loom.stores import nodes
@@ -15,6 +17,14 @@ from loom.stores.together import bring_along
 from loom.stores.views import PUT_HANDLE, Kept, check_free
 
 
+class NewNode(Struct, frozen=True):
+    """A message that is written behind any node, with the records beside it and what its handles stand for."""
+
+    draft: Draft
+    records: Sequence[tuple[str, str]] = ()
+    handles: Sequence[tuple[str, Kept]] = ()
+
+
 class Growth:
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -23,11 +33,9 @@ class Growth:
         self,
         row: SessionRow,
         after: Node | None,
-        draft: Draft,
+        new: NewNode,
         *,
         now: int,
-        records: Sequence[tuple[str, str]] = (),
-        handles: Sequence[tuple[str, Kept]] = (),
         move: bool = False,
         seen: int | None = None,
         commits: bool = False,
@@ -45,18 +53,21 @@ class Growth:
                 raise conflict(writer, row, before, held)
             if seen is not None and after is not None and (newer := _went_on(writer, row, after, seen)):
                 raise Conflict(row.id, after.short_id, newer)
-            made, _ = nodes.append(writer, row.tree, after, [draft], row.key, now)
-            write_beside(writer, row, made[0].seq, records, now)
-            check_free(writer, tree, dict(handles))
-            writer.run_many(PUT_HANDLE, [(tree, handle, row.key, "span", to_json(kept), now) for handle, kept in handles])
-            writer.all("UPDATE sessions SET cursor = $2, updated = $3 WHERE key = $1", row.key, made[0].seq if move else held, now)
+            [made], _ = nodes.append(writer, row.tree, after, [new.draft], row.key, now)
+            write_beside(writer, row, made.seq, new.records, now)
+            check_free(writer, tree, dict(new.handles))
+            handles = [(tree, handle, row.key, "span", to_json(kept), now) for handle, kept in new.handles]
+            writer.run_many(PUT_HANDLE, handles)
+            writer.all("UPDATE sessions SET cursor = $2, updated = $3 WHERE key = $1", row.key, made.seq if move else held, now)
             if move:
                 # The tree's own session takes along who stood with it; who stood nowhere goes on from wherever one begins.
-                leaves = [held] if held is None or not row.agent else []
-                bring_along(writer, tree, row.key, [after.seq if after else None, *leaves], made[0].seq)
+                stood = [after.seq if after else None]
+                if held is None or not row.agent:
+                    stood.append(held)
+                bring_along(writer, tree, row.key, stood, made.seq)
             if commits:
                 writer.all("DELETE FROM states WHERE session = $1 AND kind = 'buffer'", row.key)
-            return by_key(writer, row.key), made[0]
+            return by_key(writer, row.key), made
 
     def mark(self, row: SessionRow, marks: Sequence[tuple[int, MarkData]], now: int) -> None:
         """Write down what is said of nodes of the tree."""

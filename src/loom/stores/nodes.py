@@ -99,28 +99,34 @@ def append(
     """Write a chain of messages behind a node; the nodes, and how many of them had been there already."""
     if not drafts:
         return [], 0
-    ids, parent = list[str](), after.id if after else ""
+    above = after.id if after else ""
+    ids, places = list[str](), [above]
     for draft in drafts:
-        parent = node_id(tree.id, parent, draft.message, draft.generation)
-        ids.append(parent)
-    around = writer.all(_AROUND, tree.key, to_json([ids[0], after.id if after else ""]), ids[0], len(ids) + 1)
-    rows = [row[:-1] for row in around if row[1] == ids[0]]
-    if rows and len(ids) > 1:  # a chain: what is there is its beginning, so where the first is not, none is
-        rows = writer.all(_BY_ID, tree.key, to_json(ids))
-    found = {row[1]: to_node(row) for row in rows}
-    known = len(found)
-    nodes = [found[name] for name in ids[:known]]
-    for node in nodes:
-        if node.message is None:
-            raise ChoiceError(
-                f"message {node.short_id} was purged here, and a purge is final; write it into another project or session"
-            )
-    places = [after.id if after else "", *ids]
+        ids.append(node_id(tree.id, places[-1], draft.message, draft.generation))
+        places.append(ids[-1])
+    around = writer.all(_AROUND, tree.key, to_json([ids[0], above]), ids[0], len(ids) + 1)
+    nodes = _find_chain(writer, tree, ids, around)
+    known = len(nodes)
     planned = [
         PlannedNode(ids[n], places[n], draft.message.role, draft.message, draft.generation, draft.tokens, session, now)
         for n, draft in enumerate(drafts[known:], known)
     ]
     return [*nodes, *insert_nodes(writer, tree, planned, None if known else around)], known
+
+
+def _find_chain(reader: Reader, tree: TreeRow, ids: Sequence[str], around: Sequence[Row]) -> list[Node]:
+    """The beginning of a chain that is there already. None of it may have been purged."""
+    rows = [row[:-1] for row in around if row[1] == ids[0]]
+    if rows and len(ids) > 1:  # what is there is the beginning of the chain, so where the first is not, none is
+        rows = reader.all(_BY_ID, tree.key, to_json(ids))
+    found = {row[1]: to_node(row) for row in rows}
+    nodes = [found[name] for name in ids[: len(found)]]
+    for node in nodes:
+        if node.message is None:
+            raise ChoiceError(
+                f"message {node.short_id} was purged here, and a purge is final; write it into another project or session"
+            )
+    return nodes
 
 
 _BY_ID = f"SELECT {OF_N} FROM {nodes_by('id')}"
@@ -153,36 +159,68 @@ def insert_nodes(writer: Writer, tree: TreeRow, planned: Sequence[PlannedNode], 
     made, rows = list[Node](), list[Row]()
     for seq, short_id, plan in zip(writer.reserve(len(planned)), _name(writer, tree.key, planned), planned, strict=True):
         last, key = behind[plan.after]
-        asks = plan.role == "user"
-        node = Node(
-            seq=seq,
-            id=plan.id,
-            short_id=short_id,
-            parent=last.seq if last else None,
-            jump=above.jump(last) if last else seq,
-            depth=last.depth + 1 if last else 0,
-            goal=(last.goal if last else None) or (seq if asks else None),
-            request=seq if asks else last.request if last else None,
-            role=plan.role,
-            message=plan.message,
-            generation=plan.generation,
-            tokens=plan.tokens,
-            total=(last.total if last else 0) + plan.tokens,
-            session=plan.session,
-            created=plan.created,
-        )
+        node = _make_root(seq, short_id, plan) if last is None else _make_child(seq, short_id, plan, last, above.jump(last))
         above.learn(node)
         made.append(node)
-        if plan.message is None:
-            key = lost_key(key, plan.id)
-            rows.append(_row(tree.key, node, None, "", key))
-        else:
-            check_carried(plan.message)
-            key = match_key(key, plan.message)
-            rows.append(_row(tree.key, node, to_json(plan.message), plain(plan.message.author), key))
+        row, key = _make_row(tree.key, node, key)
+        rows.append(row)
         behind[plan.id] = (node, key)
     writer.run_many(_INSERT, rows)
     return made
+
+
+def _make_root(seq: int, short_id: str, plan: PlannedNode) -> Node:
+    asked = seq if plan.role == "user" else None
+    return Node(
+        seq=seq,
+        id=plan.id,
+        short_id=short_id,
+        parent=None,
+        jump=seq,
+        depth=0,
+        goal=asked,
+        request=asked,
+        role=plan.role,
+        message=plan.message,
+        generation=plan.generation,
+        tokens=plan.tokens,
+        total=plan.tokens,
+        session=plan.session,
+        created=plan.created,
+    )
+
+
+def _make_child(seq: int, short_id: str, plan: PlannedNode, last: Node, jump: int) -> Node:
+    goal, request = last.goal, last.request
+    if plan.role == "user":
+        goal, request = goal or seq, seq
+    return Node(
+        seq=seq,
+        id=plan.id,
+        short_id=short_id,
+        parent=last.seq,
+        jump=jump,
+        depth=last.depth + 1,
+        goal=goal or None,
+        request=request,
+        role=plan.role,
+        message=plan.message,
+        generation=plan.generation,
+        tokens=plan.tokens,
+        total=last.total + plan.tokens,
+        session=plan.session,
+        created=plan.created,
+    )
+
+
+def _make_row(tree: int, node: Node, key: str) -> tuple[Row, str]:
+    """The row of a node, and the key by which it is recognised, from that of its parent."""
+    if node.message is None:
+        key = lost_key(key, node.id)
+        return _row(tree, node, None, "", key), key
+    check_carried(node.message)
+    key = match_key(key, node.message)
+    return _row(tree, node, to_json(node.message), plain(node.message.author), key), key
 
 
 _BEHIND = f"SELECT {_BODILESS}, n.known FROM {nodes_by('id')}"

@@ -160,7 +160,8 @@ class Path:
             return None
         if self.fresh and node.depth >= self.fresh[0].depth - 1:
             behind = [new for new in self.fresh if new.depth > node.depth]
-            return behind if node.seq == (behind[0].parent if behind else self.end.seq) else None
+            last = behind[0].parent if behind else self.end.seq
+            return behind if node.seq == last else None
         with self.database.read() as reader:
             found = _in_order(reader.all(_SINCE, self.tree, self.end.seq, node.depth))
         return found[1:] if found[0].seq == node.seq else None

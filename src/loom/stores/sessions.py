@@ -86,6 +86,35 @@ class SessionRow(Struct, frozen=True, kw_only=True):
     updated: int
 
 
+_EMPTY = Conversation(messages=())
+
+
+class NewSession(Struct, frozen=True, kw_only=True):
+    """A session that is to be made."""
+
+    id: str
+    title: str = ""
+    head: Conversation = _EMPTY
+    asides: tuple[Aside, ...] = ()
+    origin: str = ""
+    status: Status = "active"
+    cursor: int | None = None
+
+
+class Addition(Struct, frozen=True, kw_only=True):
+    """What is written with messages.
+
+    `title` is for a session that has none. `asides` are system messages, each with the number of messages before it. `usage` is
+    what the answer cost. `records` stand beside the last message. `calibration` is what was learnt of how models count.
+    """
+
+    title: str = ""
+    asides: Sequence[tuple[int, Message]] = ()
+    usage: Usage | None = None
+    records: Sequence[tuple[str, str]] = ()
+    calibration: str = ""
+
+
 _COLUMNS = (
     "key, id, agent, title, model, status, origin, cursor, head, asides, prompt, completion, cached, cost, calibration, created, "
     "updated"
@@ -148,18 +177,19 @@ class Sessions:
     def create(
         self,
         scope: Scope,
-        identity: str,
+        new: "NewSession",
         *,
         now: int,
         tree: str = "",
-        title: str = "",
-        head: Conversation | None = None,
-        origin: str = "",
-        status: Status = "active",
         about: TreeHead | None = None,
         made: int | None = None,
     ) -> SessionRow:
         """A new session on a tree of its own, or on the tree of this id; `about` describes a tree made with it, `made` is when."""
+        title = ""
+        if about:
+            title = check_name("title", new.title)
+        if made is None:
+            made = now
         with self._database.write() as writer:
             found = writer.all(
                 # Setting it to what it is makes a tree that is there already a row like a new one.
@@ -167,13 +197,12 @@ class Sessions:
                     ON CONFLICT (tenant, project, id) DO UPDATE SET id = excluded.id RETURNING key, tenant, project, id""",
                 scope.tenant,
                 scope.project,
-                check_name("tree's id", tree or identity),
-                check_name("title", title) if about else "",
+                check_name("tree's id", tree or new.id),
+                title,
                 to_json(about or TreeHead()),
-                now if made is None else made,
+                made,
             )
-            on = TreeRow(*found[0])
-            return self._insert(writer, scope, identity, on, title, head or _EMPTY, (), origin, status, None, now)
+            return self._insert(writer, scope, TreeRow(*found[0]), new, now)
 
     def fork(self, scope: Scope, row: SessionRow, at: Node | None, identity: str, title: str, now: int) -> SessionRow:
         """A second session on the same tree, of the same agent. No node is copied."""
@@ -196,44 +225,32 @@ class Sessions:
         if at is not None and at.message is None:
             raise ChoiceError(f"message {at.short_id} was purged, and a purge is final; fork at another")
         asides = tuple(aside for aside in row.asides if self._is_before(writer, row.tree.key, at, aside.after))
-        cursor = at.seq if at else None
-        return self._insert(writer, scope, identity, row.tree, title, row.head, asides, row.id, "active", cursor, now)
+        new = NewSession(id=identity, title=title, head=row.head, asides=asides, origin=row.id, cursor=_seq_of(at))
+        return self._insert(writer, scope, row.tree, new, now)
 
     @staticmethod
-    def _insert(
-        writer: Writer,
-        scope: Scope,
-        identity: str,
-        tree: TreeRow,
-        title: str,
-        head: Conversation,
-        asides: Sequence[Aside],
-        origin: str,
-        status: Status,
-        cursor: int | None,
-        now: int,
-    ) -> SessionRow:
-        check_carried(*head.system, *(aside.message for aside in asides))
+    def _insert(writer: Writer, scope: Scope, tree: TreeRow, new: "NewSession", now: int) -> SessionRow:
+        check_carried(*new.head.system, *(aside.message for aside in new.asides))
         found = writer.all(
             f"""INSERT INTO sessions (tenant, project, id, tree, agent, title, model, status, origin, cursor, head, asides, created,
                 updated) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $13)
                 ON CONFLICT (tenant, project, id) DO NOTHING RETURNING {_COLUMNS}""",
             scope.tenant,
             scope.project,
-            check_name("session's id", identity),
+            check_name("session's id", new.id),
             tree.key,
             scope.agent,
-            check_name("title", title),
-            plain(head.model),
-            status,
-            check_name("session's origin", origin),
-            cursor,
-            to_json(head),
-            to_json(asides),
+            check_name("title", new.title),
+            plain(new.head.model),
+            new.status,
+            check_name("session's origin", new.origin),
+            new.cursor,
+            to_json(new.head),
+            to_json(new.asides),
             now,
         )
         if not found:
-            raise ChoiceError(f"there is a session {identity} in project {scope.project} already")
+            raise ChoiceError(f"there is a session {new.id} in project {scope.project} already")
         return _to_row(found[0], tree)
 
     def on_tree(self, tree: TreeRow, agent: str, importing: bool = False) -> SessionRow | None:
@@ -325,58 +342,47 @@ class Sessions:
         drafts: Sequence[Draft],
         *,
         now: int,
-        title: str = "",
-        asides: Sequence[tuple[int, Message]] = (),
-        usage: Usage | None = None,
-        records: Sequence[tuple[str, str]] = (),
-        calibration: str = "",
+        added: "Addition | None" = None,
         importing: bool = False,
         move: bool = True,
     ) -> tuple[SessionRow, list[Node]]:
-        """Write messages behind `after` and move the cursor there, all or nothing; `records` stand beside the last of them.
+        """Write messages behind `after` and move the cursor there, all or nothing, with what is `added` to them.
 
-        `asides` are system messages, each with the number of messages that stand before it. Without `move` the cursor stays where
-        it is, wherever that is.
+        Without `move` the cursor stays where it is, wherever that is.
         A chain that this session holds already, behind the same node, is found and not written again: a retry is safe.
         """
+        added = added or Addition()
         with self._database.write() as writer:
             held, beside = lock(writer, row, importing)
             made, known = nodes.append(writer, row.tree, after, drafts, row.key, now)
-            places = [after.id if after else "", *(node.id for node in made)]
             system = _asides(beside, row.id)
-            fresh = [Aside(places[index], message) for index, message in asides]
-            check_carried(*(message for _, message in asides))
-            if move and held != (after.seq if after else None):
-                last = made[-1] if made else after
-                done = known == len(drafts) and all(aside in system for aside in fresh)
-                if done and last and self._stands_at(writer, row.tree.key, held, last):
+            fresh = _place_asides(after, made, added.asides)
+            if move and held != _seq_of(after):
+                is_retry = known == len(drafts) and all(aside in system for aside in fresh)
+                if is_retry and self._is_passed(writer, row.tree.key, held, made[-1] if made else after):
                     return by_key(writer, row.key), made
                 raise conflict(writer, row, after, held)
-            # What a call cost is counted where it is recorded: once, however often the same answer comes.
-            if usage is None or not made or _is_charged(writer, row, made[-1]):
-                usage = Usage()
             system += tuple(aside for aside in fresh if aside not in system)
+            end = made[-1].seq if made and move else held
+            cost = _uncharged(writer, row, made, added.usage)
             found = writer.all(
                 f"""UPDATE sessions SET cursor = $2, updated = $3, title = CASE WHEN title = '' THEN $4 ELSE title END,
                     asides = $5, prompt = prompt + $6, completion = completion + $7, cached = cached + $8, cost = cost + $9,
                     calibration = CASE WHEN $10 = '' THEN calibration ELSE $10 END WHERE key = $1
                     RETURNING {_COLUMNS}, (SELECT count(*) FROM sessions o WHERE o.tree = $11 AND o.key <> $1)""",
                 row.key,
-                made[-1].seq if made and move else held,
+                end,
                 now,
-                title,
+                added.title,
                 to_json(system),
-                usage.prompt,
-                usage.completion,
-                usage.cached,
-                usage.cost,
-                calibration,
+                *(cost.prompt, cost.completion, cost.cached, cost.cost),
+                added.calibration,
                 row.tree.key,
             )
             if made and move and found[0][-1]:
-                bring_along(writer, row.tree.key, row.key, [held], made[-1].seq)
+                bring_along(writer, row.tree.key, row.key, [held], end)
             if made:
-                write_beside(writer, row, made[-1].seq, records, now)
+                write_beside(writer, row, made[-1].seq, added.records, now)
             return _to_row(found[0], row.tree), made
 
     def charge(
@@ -416,9 +422,9 @@ class Sessions:
                 before = nodes.get(writer, row.tree.key, row.cursor) if row.cursor is not None else None
                 raise conflict(writer, row, before, held)
             if not row.agent:
-                bring_along(writer, row.tree.key, row.key, [held], to.seq if to else None)
+                bring_along(writer, row.tree.key, row.key, [held], _seq_of(to))
             moved = f"UPDATE sessions SET cursor = $2, updated = $3 WHERE key = $1 RETURNING {_COLUMNS}"
-            return _to_row(writer.all(moved, row.key, to.seq if to else None, now)[0], row.tree)
+            return _to_row(writer.all(moved, row.key, _seq_of(to), now)[0], row.tree)
 
     def change(
         self,
@@ -532,8 +538,9 @@ class Sessions:
         return not name or is_on_path(reader, tree, end, name)
 
     @staticmethod
-    def _stands_at(reader: Reader, tree: int, held: int | None, node: Node) -> bool:
-        if held is None:
+    def _is_passed(reader: Reader, tree: int, held: int | None, node: Node | None) -> bool:
+        """Whether a node is on the path to where a session is."""
+        if held is None or node is None:
             return False
         depth = nodes.get(reader, tree, held).depth
         return node.depth <= depth and ancestor(reader, tree, held, node.depth) == node.seq
@@ -559,7 +566,6 @@ class Sessions:
             return meeting(reader, one.tree, one.end, other.end) + 1
 
 
-_EMPTY = Conversation(messages=())
 # Whether somebody else stands on a node of an import that is under way, wrote behind it, or says something of it.
 _BUILT_ON = """SELECT 1 FROM sessions i JOIN nodes n ON n.tree = i.tree AND n.session = i.key
     WHERE i.tree = $1 AND i.status = 'importing' AND (
@@ -570,6 +576,26 @@ _BUILT_ON = """SELECT 1 FROM sessions i JOIN nodes n ON n.tree = i.tree AND n.se
             WHERE r.tree = n.tree AND r.node = n.seq AND s.status <> 'importing')) LIMIT 1"""
 _LEFT = """SELECT n.seq, n.depth FROM nodes n JOIN sessions s ON s.key = n.session
     WHERE n.tree = $1 AND s.status = 'purged' AND n.body IS NOT NULL"""
+
+
+def _seq_of(node: Node | None) -> int | None:
+    if node is None:
+        return None
+    return node.seq
+
+
+def _place_asides(after: Node | None, made: Sequence[Node], asides: Sequence[tuple[int, Message]]) -> list[Aside]:
+    """System messages behind the messages that were written before them."""
+    places = [after.id if after else "", *(node.id for node in made)]
+    check_carried(*(message for _, message in asides))
+    return [Aside(places[index], message) for index, message in asides]
+
+
+def _uncharged(reader: Reader, row: SessionRow, made: Sequence[Node], usage: Usage | None) -> Usage:
+    """What an answer cost, if that is not counted yet: it is where it is recorded, however often the same answer comes."""
+    if usage is None or not made or _is_charged(reader, row, made[-1]):
+        return Usage()
+    return usage
 
 
 def _get(reader: Reader, scope: Scope, name: str) -> SessionRow:
