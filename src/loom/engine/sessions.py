@@ -231,7 +231,14 @@ class Session:
         self.emit("appended", messages=len(nodes))
         return nodes
 
-    def _append(self, messages: Sequence[Message], behind: Node | None, generation: str, **beside: Any) -> list[Node]:
+    def _append(
+        self,
+        messages: Sequence[Message],
+        behind: Node | None,
+        generation: str,
+        added: Addition | None = None,
+        move: bool = True,
+    ) -> list[Node]:
         count = gate_counter(None).count_message
         drafts: list[Draft] = []
         asides: list[tuple[int, Message]] = []
@@ -242,8 +249,8 @@ class Session:
                 drafts.append(Draft(message, count(message), generation))
         now, title = self._workspace.now(), title_of(messages)
         try:
-            added = Addition(title=title, asides=asides, **beside)
-            row, nodes = self._store.sessions.append(self.row, behind, drafts, now=now, added=added)
+            added = replace(added or Addition(), title=title, asides=asides)
+            row, nodes = self._store.sessions.append(self.row, behind, drafts, now=now, added=added, move=move)
         except Conflict as conflict:
             self.emit("conflict", expected=conflict.expected, found=conflict.found)
             raise
@@ -1035,9 +1042,7 @@ class Session:
                 messages,
                 place.node,
                 generation_of(answer, choice),
-                usage=usage,
-                records=records,
-                calibration=learnt,
+                Addition(usage=usage, records=records, calibration=learnt),
                 move=not place.late,
             )
         elif usage and (asked := place.node or self.path.end):

@@ -1,6 +1,6 @@
 """What must be true of each row of a store: what can be worked out is worked out anew, and what is named must be there."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, get_args
 
 import msgspec
@@ -223,14 +223,25 @@ def _record(_: Reader, row: _RecordRow) -> Iterator[Wrong]:
             "its node was purged, and its words are still there",
             advise_update("records", f"{data}author = ''", f"seq = {row.seq}"),
         )
-    if row.data is not None and _unsound(row):
-        yield f"the {row.kind} cannot be read", _AGAIN
-    elif row.data is not None and row.status == "purged" and row.kind in ("summary", "digest"):
-        yield "its session was purged, and its words are still there", advise_update("records", "data = NULL", f"seq = {row.seq}")
-    elif row.data is not None and row.status == "purged" and _label(row):
-        yield "its session was purged, and its label is still there", advise_update("records", "data = NULL", f"seq = {row.seq}")
+    if row.data is not None:
+        yield from _check_record_data(row)
     if row.session and row.writer is None:  # 0: it came with another session, its own is not here
         yield "the session that it belongs to is not there", COPY
+
+
+def _check_record_data(row: _RecordRow) -> Iterator[Wrong]:
+    """That what a record says can be read, and that a purge took it along."""
+    if _unsound(row):
+        yield f"the {row.kind} cannot be read", _AGAIN
+        return
+    what = ""
+    if row.kind in ("summary", "digest"):
+        what = "words are"
+    elif _label(row):
+        what = "label is"
+    if row.status == "purged" and what:
+        remedy = advise_update("records", "data = NULL", f"seq = {row.seq}")
+        yield f"its session was purged, and its {what} still there", remedy
 
 
 def _unsound(row: _RecordRow) -> bool:
@@ -309,29 +320,44 @@ def _look_at_session(reader: Reader, values: Row, now: int) -> Iterator[Problem]
 def _session(reader: Reader, row: _SessionRow) -> Iterator[Wrong]:
     if row.status not in get_args(Status):
         yield f"its status is {row.status!r}, which is none", _PURGE
-    if row.t_tenant is None:
-        yield f"its tree, {row.tree}, is not there", COPY
-    elif (row.t_tenant, row.t_project) != (row.tenant, row.project):
-        yield f"its tree belongs to {row.t_tenant}/{row.t_project}", COPY
-    if row.cursor is not None and row.end is None:
-        yield f"the node that it stands at, {row.cursor}, is not in its tree", _AGAIN
+    yield from _check_position(row)
     head = read(decoder(Conversation), row.head)
     if head is None:
         yield "its system text, tools and settings cannot be read", f"give it others: loom session change {row.id}; or {_AGAIN}"
     elif plain(head.model) != row.model and row.status != "purged":
         yield f"its model is kept as {row.model!r} and as {head.model!r}", f"give it one: loom session change {row.id} --model"
-    asides = read(decoder(tuple[Aside, ...]), row.asides)
-    if asides is None:
-        yield "the system messages that were said in it cannot be read", _AGAIN
-    for name in sorted({aside.after for aside in asides or () if aside.after}):
-        if reader.first_row("SELECT 1 FROM nodes WHERE tree = $1 AND id = $2", row.tree, name) is None:
-            yield f"a system message stands behind the node {name}, which is not there", _AGAIN
+    yield from _check_asides(reader, row)
     if row.calibration and read(decoder(Calibration), row.calibration) is None:
         yield "what it has learnt of how its models count cannot be read", _AGAIN
     if row.status == "purged" and (row.title, row.cursor, row.asides, row.calibration, head) != ("", None, "[]", "", _NOTHING):
         nothing = "title = '', cursor = NULL, asides = '[]', calibration = '', head = '{\"messages\":[]}', model = ''"
         yield "it was purged, and its words are still there", advise_update("sessions", nothing, f"key = {row.key}")
     yield from _check_usage(reader, row)
+
+
+def _check_position(row: _SessionRow) -> Iterator[Wrong]:
+    """That a session is at a node of a tree of its own project."""
+    if row.t_tenant is None:
+        yield f"its tree, {row.tree}, is not there", COPY
+    elif (row.t_tenant, row.t_project) != (row.tenant, row.project):
+        yield f"its tree belongs to {row.t_tenant}/{row.t_project}", COPY
+    if row.cursor is not None and row.end is None:
+        yield f"the node that it stands at, {row.cursor}, is not in its tree", _AGAIN
+
+
+def _check_asides(reader: Reader, row: _SessionRow) -> Iterator[Wrong]:
+    """That the system messages of a session can be read, and stand behind nodes that are there."""
+    asides = read(decoder(tuple[Aside, ...]), row.asides)
+    if asides is None:
+        yield "the system messages that were said in it cannot be read", _AGAIN
+        return
+    for name in sorted({aside.after for aside in asides if aside.after}):
+        if not _has_node(reader, row.tree, name):
+            yield f"a system message stands behind the node {name}, which is not there", _AGAIN
+
+
+def _has_node(reader: Reader, tree: int, name: str) -> bool:
+    return reader.first_row("SELECT 1 FROM nodes WHERE tree = $1 AND id = $2", tree, name) is not None
 
 
 def _check_usage(reader: Reader, row: _SessionRow) -> Iterator[Wrong]:
@@ -407,15 +433,19 @@ def _find_invented(reader: Reader, tree: int, end: int, view: ViewRecord) -> Ite
     path: Path | None = None
     for piece, (start, stop) in zip(view.epoch.pieces, view.positions, strict=False):
         whole = bool(piece.messages) and all(item.action == "kept" for item in piece.items)
-        system = any(message.role == "system" for message in piece.messages)
+        system = _has_system(piece.messages)
         if not whole and not system:
             continue
         path = path or Path(OpenTransaction(reader), tree, nodes.get(reader, tree, end))
         said = [node.message for node in path[start:stop]]
         if whole and list(piece.messages) != said:
             yield f"its messages from {start} to {stop} stand whole, and are not those of the nodes there"
-        elif system and not any(message and message.role == "system" for message in said):
+        elif system and not _has_system(said):
             yield f"it has a system message from {start} to {stop}, and no node there is one"
+
+
+def _has_system(messages: Sequence[Message | None]) -> bool:
+    return any(message is not None and message.role == "system" for message in messages)
 
 
 class _HandleRow(Struct, frozen=True):
@@ -448,26 +478,42 @@ def _handle(reader: Reader, row: _HandleRow) -> Iterator[Wrong]:
             yield "what it stands for is missing", COPY
         return
     kept = read(decoder(Kept), row.data)
-    fits = kept and {"text": kept.text is not None, "part": kept.place is not None, "span": bool(kept.nodes)}.get(row.kind)
-    if kept is None or not fits:
+    if kept is None or not _fits(kept, row.kind):
         yield "what it stands for cannot be read", COPY
         return
-    stretches = [stretch for stretch in kept.nodes if not _is_foreign(stretch)]
-    ends = sorted({name for stretch in stretches for name in stretch})
-    sql = f"SELECT n.id, n.seq, n.depth, n.body FROM {nodes_by('id')}"
-    found = {name: rest for name, *rest in read_rows(reader, sql, row.tree, to_json(ends))} if ends else {}
-    if kept.at and reader.first_row("SELECT 1 FROM nodes WHERE tree = $1 AND id = $2", row.tree, kept.at) is None:
+    if kept.at and not _has_node(reader, row.tree, kept.at):
         yield f"it was left out at the node {kept.at}, which is not there", _AGAIN
-    for first, last in stretches:
-        if first not in found or last not in found:
-            yield f"it stands for the node {last if first in found else first}, which is not there", _AGAIN
-    bodies = [body for _, _, body in found.values()]
-    purged = None in bodies or any(there and there[0] is None for _, there in _elsewhere(reader, row, kept))
-    if kept.text is not None and (purged or (row.status == "purged" and not kept.nodes)):
+    own = [stretch for stretch in kept.nodes if not _is_foreign(stretch)]
+    bodies = _bodies_of(reader, row.tree, own)
+    lost = [first if first not in bodies else last for first, last in own if first not in bodies or last not in bodies]
+    for name in lost:
+        yield f"it stands for the node {name}, which is not there", _AGAIN
+    if kept.text is not None and _is_purged(reader, row, kept, bodies):
         where = f"tree = {row.tree} AND handle = '{row.handle}' AND session = {row.by}"
         yield "what it stands for was purged, and its words are still there", advise_update("handles", "data = NULL", where)
-    elif all(first in found and last in found for first, last in stretches):
+    elif not lost:
         yield from _check_minted(reader, row, kept)
+
+
+def _fits(kept: Kept, kind: str) -> bool:
+    """Whether a handle of this kind holds what one of the kind must."""
+    held = {"text": kept.text is not None, "part": kept.place is not None, "span": bool(kept.nodes)}
+    return held.get(kind, False)
+
+
+def _bodies_of(reader: Reader, tree: int, stretches: Sequence[tuple[str, str]]) -> dict[str, str | None]:
+    """The words of the nodes that are the ends of these stretches, as far as they are there; none where they were purged."""
+    ends = sorted({name for stretch in stretches for name in stretch})
+    if not ends:
+        return {}
+    return dict(read_rows(reader, f"SELECT n.id, n.body FROM {nodes_by('id')}", tree, to_json(ends)))
+
+
+def _is_purged(reader: Reader, row: _HandleRow, kept: Kept, bodies: Mapping[str, str | None]) -> bool:
+    """Whether the nodes that a text was taken from, or the session of one that came from none, were purged."""
+    if row.status == "purged" and not kept.nodes:
+        return True
+    return None in bodies.values() or any(there and there[0] is None for _, there in _elsewhere(reader, row, kept))
 
 
 def _check_minted(reader: Reader, row: _HandleRow, kept: Kept) -> Iterator[Wrong]:

@@ -343,20 +343,26 @@ class _SessionExport(_TreeExport):
 
     def _stood_on(self) -> set[int]:
         """Nodes of others beside the path, on which this session wrote, which it reads or refers to, and all above them."""
-        asides = self._decode(self._asides, tuple[Aside, ...]) or ()
-        ids = {aside.after for aside in asides} | self._ids_beside() | self._at_hand()
-        for handle, session, _, data, _ in self._handles():
-            if kept := self._read_kept(handle, data):
-                named = [*(last for _, last in kept.nodes), *([kept.at] if kept.at else [])]
-                ids.update(name for name in named if session == self.alone or not self._passes(name))
         found: set[int] = set()
-        for (seq,) in self._reader.all(_STOOD_ON, self._tree, self.alone, to_json(sorted(ids))):
+        for (seq,) in self._reader.all(_STOOD_ON, self._tree, self.alone, to_json(sorted(self._referred_to()))):
             shared, depth = self._or_damaged(self._meeting, seq) or (-1, 0)
-            for at, session in self._reader.all(_UP, self._tree, seq, shared + 1) if depth > shared else ():
+            if depth <= shared:
+                continue
+            for at, session in self._reader.all(_UP, self._tree, seq, shared + 1):
                 if session == self.alone or at in found:
                     break
                 found.add(at)
         return found
+
+    def _referred_to(self) -> set[str]:
+        """The nodes, by id, that this session reads or refers to."""
+        asides = self._decode(self._asides, tuple[Aside, ...]) or ()
+        ids = {aside.after for aside in asides} | self._ids_beside() | self._at_hand()
+        for handle, session, _, data, _ in self._handles():
+            if kept := self._read_kept(handle, data):
+                named = [*(last for _, last in kept.nodes), *filter(None, [kept.at])]
+                ids.update(name for name in named if session == self.alone or not self._passes(name))
+        return ids
 
     def _meeting(self, seq: int) -> tuple[int, int]:
         """The depth of the last node on the path that is above another one or is it, and the depth of that."""

@@ -9,7 +9,7 @@ was here nothing new is said (newcomers.py), a tree stays as it is described her
 line, only where nobody here is at work under it. What belongs to one store (folders of snapshots) stays behind.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby
 from typing import Any
@@ -443,12 +443,7 @@ class _Section:
             if self._is_left_out(line, found):
                 self._left_out.add(line.id)
                 continue
-            if line.after and line.after not in planned and not self._is_in_file(found.get(line.after)):
-                raise TranscriptError(f"line {number}: node {line.id} comes after {line.after}, which is not in the file before it")
-            if line.id in found and found[line.id].gone and line.body is not None:
-                raise ChoiceError(
-                    f"line {number}: message {line.short_id} was purged here, and a purge is final; import it into another project"
-                )
+            self._check_place(number, line, found, planned)
             if line.id in found:
                 self._held.add(found[line.id].seq)
             elif line.id not in planned:
@@ -464,6 +459,15 @@ class _Section:
                 records += [(self._newcomers.may_say(row[2], place, edge, above), row) for row in told]
         writer.run_many(_RECORD, [row for fresh, row in records if fresh])
         writer.run_many(_OWNED, [(*row[:5], row[7]) for fresh, row in records if not fresh])
+
+    def _check_place(self, number: int, line: NodeLine, found: dict[str, Place], planned: Container[str]) -> None:
+        """That a node comes after one of the file, and that it was not purged here."""
+        if line.after and line.after not in planned and not self._is_in_file(found.get(line.after)):
+            raise TranscriptError(f"line {number}: node {line.id} comes after {line.after}, which is not in the file before it")
+        if line.id in found and found[line.id].gone and line.body is not None:
+            raise ChoiceError(
+                f"line {number}: message {line.short_id} was purged here, and a purge is final; import it into another project"
+            )
 
     def _plan(self, number: int, line: NodeLine) -> PlannedNode:
         whose = self._whose(number, line.by or None)

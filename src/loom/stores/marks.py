@@ -126,24 +126,38 @@ def sum_marks(marks: Iterable[Mark]) -> dict[int, Marks]:
     """What holds now, by node."""
     found: dict[int, Marks] = {}
     for mark in marks:
-        before = found.get(mark.node, Marks())
-        match mark.data:
-            case EdgeMark():
-                now = replace(before, edge_mark=mark.data)
-            case FlagMark(flag, on, label):
-                flags = replace(before.flags, **{flag: on})
-                now = replace(before, flags=replace(flags, label=label) if flag == "bookmarked" else flags)
-            case LinkMark(target, tree, label, on):
-                link = Link("", target, tree, label)
-                gone = [link] if on or label else [each for each in before.links if (each.target, each.tree) == (target, tree)]
-                others = tuple(each for each in before.links if each not in gone)
-                now = replace(before, links=(*others, link) if on else others)
-            case Origin():
-                now = replace(before, origin=mark.data)
-            case _:
-                now = replace(before, sources=mark.data)
-        found[mark.node] = now
+        found[mark.node] = _with_mark(found.get(mark.node, _NO_MARKS), mark.data)
     return found
+
+
+def _with_mark(before: Marks, data: MarkData) -> Marks:
+    match data:
+        case EdgeMark():
+            return replace(before, edge_mark=data)
+        case FlagMark(flag, on, label):
+            flags = replace(before.flags, **{flag: on})
+            if flag == "bookmarked":
+                flags = replace(flags, label=label)
+            return replace(before, flags=flags)
+        case LinkMark():
+            return replace(before, links=_with_link(before.links, data))
+        case Origin():
+            return replace(before, origin=data)
+        case _:
+            return replace(before, sources=data)
+
+
+def _with_link(links: tuple[Link, ...], mark: LinkMark) -> tuple[Link, ...]:
+    """The links with one that was made, or without those that were taken back: without a label, all to the same node."""
+    link = Link("", mark.target, mark.tree, mark.label)
+    if mark.on:
+        return (*(each for each in links if each != link), link)
+    if mark.label:
+        return tuple(each for each in links if each != link)
+    return tuple(each for each in links if (each.target, each.tree) != (mark.target, mark.tree))
+
+
+_NO_MARKS = Marks()
 
 
 def write_marks(writer: Writer, tree: int, session: int, author: str, now: int, marks: Sequence[tuple[int, MarkData]]) -> None:

@@ -174,8 +174,10 @@ def _places(kept: Kept, sessions: tuple[str, ...]) -> Iterator[str]:
 
 def _wrong_with_stretches(reader: Reader, tree: int, kept: Kept) -> str:
     own = [stretch for stretch in kept.nodes if "/" not in stretch[0] and "/" not in stretch[1]]
-    wanted = sorted({name for stretch in own for name in stretch} | ({kept.at} if kept.at else set()))
-    found = {name: tuple(place) for name, *place in reader.all(_ENDS, tree, to_json(wanted))} if wanted else {}
+    wanted = sorted({name for stretch in own for name in stretch} | set(filter(None, [kept.at])))
+    if not wanted:
+        return ""
+    found = {name: tuple(place) for name, *place in reader.all(_ENDS, tree, to_json(wanted))}
     for name in wanted:
         if name not in found:
             return f"it stands for the node {name}, which is not there"

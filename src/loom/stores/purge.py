@@ -1,6 +1,6 @@
 """What a purge takes away: words, wherever they went. Ids and places stay, and so does how a node hangs in its tree."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -107,18 +107,28 @@ def _without_label(kind: str, data: str) -> str | None:
 def _take_texts(writer: Writer, tree: TreeRow, session: int, gone: Mapping[int, int]) -> None:
     """Take away texts that were cut in this session from no node that stays, and by whomever from these nodes."""
     own = writer.all("SELECT handle, data FROM handles WHERE tree = $1 AND session = $2 AND kind = 'text'", tree.key, session)
-    clear = "UPDATE handles SET data = NULL WHERE tree = $1 AND handle = $2 AND session = $3"
-    writer.run_many(clear, [(tree.key, handle, session) for handle, data in own if data is not None and not _names_nodes(data)])
-    ids = {name for (name,) in writer.all(f"SELECT n.id FROM {BY_SEQ}", tree.key, str(list(gone)))} if gone else set()
-    for key, handle, by, data in writer.all(_TEXTS, tree.tenant, tree.project) if ids else ():
-        try:
-            held = from_json(data)
-            named = [name.rpartition("/") for stretch in held.get("nodes", ()) for name in stretch]
-            named += [name.rpartition("/") for name in held.get("shows", ())]
-        except UNREADABLE:  # what words are in it nobody knows
-            named = [(tree.id, "/", name) for name in ids]
-        if any(name in ids and (other == tree.id or (not other and key == tree.key)) for other, _, name in named):
-            writer.all(clear, key, handle, by)
+    nodeless = [handle for handle, data in own if data is not None and not _names_nodes(data)]
+    writer.run_many(_CLEAR, [(tree.key, handle, session) for handle in nodeless])
+    if not gone:
+        return
+    ids = {name for (name,) in writer.all(f"SELECT n.id FROM {BY_SEQ}", tree.key, str(list(gone)))}
+    for key, handle, by, data in writer.all(_TEXTS, tree.tenant, tree.project):
+        if _is_from(data, tree, ids, is_own=key == tree.key):
+            writer.all(_CLEAR, key, handle, by)
+
+
+def _is_from(data: str, tree: TreeRow, ids: Container[str], is_own: bool) -> bool:
+    """Whether a text came from one of these nodes of a tree. `is_own`: it is kept in that tree, whose nodes it names alone."""
+    try:
+        held = from_json(data)
+        named = [name for stretch in held.get("nodes", ()) for name in stretch] + list(held.get("shows", ()))
+        parted = [name.rpartition("/") for name in named]
+    except UNREADABLE:  # what words are in it nobody knows
+        return True
+    return any(name in ids and (other == tree.id or (not other and is_own)) for other, _, name in parted)
+
+
+_CLEAR = "UPDATE handles SET data = NULL WHERE tree = $1 AND handle = $2 AND session = $3"
 
 
 def _names_nodes(data: str) -> bool:
