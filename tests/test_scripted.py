@@ -38,7 +38,7 @@ def test_a_step_is_a_text_a_message_a_wait_or_a_function_of_the_request(step: ob
     got = answer(model, ask("hi"))
     assert (got.role, got.text) == ("assistant", said)
     assert model.requests == [ask("hi")]
-    model.done()
+    model.check_finished()
 
 
 @pytest.mark.parametrize(

@@ -295,15 +295,15 @@ def prepared(session: Session) -> str:
 def test_what_stands_whole_in_the_last_request_is_shown_and_all_that_came_since(loom: Loom) -> None:
     session = loom.new()
     session.append("the goal", *(f"number {n}: " + "word " * 40 for n in range(60)))
-    assert shown_in(loom.store.views.newest(session.row, session.path), 61) == frozenset()
+    assert shown_in(loom.store.views.read_newest(session.row, session.path), 61) == frozenset()
     for _ in range(3):
         request = prepared(session)
-        shown = shown_in(loom.store.views.newest(session.row, session.path), len(session.path))
+        shown = shown_in(loom.store.views.read_newest(session.row, session.path), len(session.path))
         texts = [node.message.text for node in session.path if node.message]
         assert shown == {n for n, text in enumerate(texts) if text in request}
         assert 2 < len(shown) < len(texts)
         session.append("more " * 30 + str(len(texts)))
-    view = loom.store.views.newest(session.row, session.path)
+    view = loom.store.views.read_newest(session.row, session.path)
     assert shown_in(view, len(session.path)) == shown | {len(session.path) - 1}
 
 
@@ -311,7 +311,7 @@ def test_what_was_cut_inside_is_not_shown(loom: Loom) -> None:
     session = loom.new()
     session.append("the goal", called("cat", "{}"), result("heddle " * 5 + "word " * 4000 + "\nthe treadle\n" + "word " * 4000))
     assert "treadle" not in prepared(session)
-    assert shown_in(loom.store.views.newest(session.row, session.path), 3) == {0, 1}
+    assert shown_in(loom.store.views.read_newest(session.row, session.path), 3) == {0, 1}
     assert [hit.text for hit in found(loom, session, "treadle", shown={0, 1})] == ["the treadle"]
 
 

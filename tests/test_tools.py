@@ -19,7 +19,7 @@ from loom.dialects import WIRES
 from loom.dialects.given import parse_tool
 from loom.engine.tools import RECALL_TOKENS, RECALLED, carry_out, tools
 from loom.errors import ChoiceError
-from loom.stores.views import Kept
+from loom.stores.views import HandleTarget
 from tests.shared import examples
 
 HANDLE = re.compile(r"~[a-z2-7]{12}")
@@ -63,7 +63,7 @@ def text_of(result: ToolResult) -> str:
 
 def keep(session: Session, text: str, handle: str = "~aaaaaaaaaaaa") -> str:
     """Let a text be what was left out under a handle."""
-    session._store.views.keep(session.row, [(handle, Kept(text=text))], 1)
+    session._store.views.keep(session.row, [(handle, HandleTarget(text=text))], 1)
     return handle
 
 
@@ -142,7 +142,7 @@ def test_a_model_reads_messages_as_text_and_people_get_them_exactly(session: Ses
     )
     nodes = session.append(*said, "and now?")
     handle = "~aaaaaaaaaaaa"
-    session._store.views.keep(session.row, [(handle, Kept(nodes=((nodes[0].id, nodes[2].id),)))], 1)
+    session._store.views.keep(session.row, [(handle, HandleTarget(nodes=((nodes[0].id, nodes[2].id),)))], 1)
     assert done(session, "recall", {"handle": handle}) == (
         '## user\n\nsay "hello"\nin two lines\n\n'
         '## assistant\n\nI look.\n\n→ bash({"command":"ls -l"})\n\n'

@@ -18,7 +18,7 @@ from loom.stores.database import open_database
 from loom.stores.doctor import examine
 from loom.stores.migrate import migrate
 from loom.stores.schema import MIGRATIONS
-from loom.stores.views import Kept
+from loom.stores.views import HandleTarget
 from tests.stores.history import open_loom, select
 
 LONG = "The warp is forty threads wide. " * 150
@@ -80,11 +80,11 @@ def test_every_handle_that_is_kept_can_be_made_again_from_its_content_and_place(
     assert {kind for _, kind, _ in rows} == {"span", "part", "text"}
     assert set(marked(context)) <= {handle for handle, _, _ in rows}
     for handle, _, data in rows:
-        kept = Kept(**from_json(data))
+        kept = HandleTarget(**from_json(data))
         text = session.recall(handle) if kept.place is not None else None
         assert views.names(handle, kept, text) is True
         assert views.names("~aaaaaaaaaaaa", kept, text) is False
-        assert views.names("~aaaaaaaaaaaa", Kept(kept.nodes, kept.place, kept.text), text) is None
+        assert views.names("~aaaaaaaaaaaa", HandleTarget(kept.nodes, kept.place, kept.text), text) is None
 
 
 def test_one_handle_never_names_two_things_in_a_request(monkeypatch: pytest.MonkeyPatch) -> None:

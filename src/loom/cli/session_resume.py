@@ -34,7 +34,7 @@ def resume(where: Where, name: str | None, as_json: bool) -> None:
         found = loom.session(_find_session_id(loom, where, name))
         check_alive(found.row, found.row.status)
         resumed = found.resume()
-        view = loom.store.views.newest(found.row, found.path)
+        view = loom.store.views.read_newest(found.row, found.path)
         epoch = view.epoch.number if view else None
         going_on = _next(found, resumed, where)
         if as_json:

@@ -25,7 +25,7 @@ from loom.stores.states import Pin as Pin
 from loom.stores.states import Result as Result
 from loom.stores.states import Stash as Stash
 from loom.stores.store import Store
-from loom.stores.stored import UNREADABLE, damaged
+from loom.stores.stored import UNREADABLE, damage_error
 from loom.stores.trees import Kin, StoredTree
 
 TRACED = 10  # actions that are shown
@@ -46,7 +46,7 @@ def _read(kind: str, name: str, data: str, held: type[_T]) -> _T:
     try:
         value = read_state(STORE_KINDS, kind, name, data)[0]
     except UNREADABLE:
-        raise damaged(f"the {kind} {name}") from None
+        raise damage_error(f"the {kind} {name}") from None
     assert isinstance(value, held)
     return value
 

@@ -9,13 +9,13 @@ from loom.engine.reading import message_of
 from loom.errors import ChoiceError, shorten
 from loom.stores.overlay import Overlay, names_at
 from loom.stores.path import Node
-from loom.stores.views import Kept, span_at
+from loom.stores.views import HandleTarget, span_at
 
 TOKENS, LEAST = 400, 120  # that a digest takes at most, and that it may be asked to
 _LINE = 200  # letters of a message in it
 _READ = 32  # messages at each end that are looked at
 
-Handles = list[tuple[str, Kept]]
+Handles = list[tuple[str, HandleTarget]]
 
 
 def digest(overlay: Overlay, start: int, place: str, tokens: int = TOKENS) -> tuple[str, Handles]:

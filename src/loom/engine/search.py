@@ -26,7 +26,7 @@ from loom.stores.path import Node
 from loom.stores.sessions import SessionRow
 from loom.stores.store import Store
 from loom.stores.view_record import ViewRecord
-from loom.stores.views import Kept, span_at
+from loom.stores.views import HandleTarget, span_at
 
 LIMIT = 10  # hits, where nobody says how many
 LONGEST = 500  # characters of a query
@@ -102,7 +102,7 @@ def search(
     worth = _worth(wanted, postings, count)
     scored = ((_score(posting, worth, length / count), posting.depth) for posting in postings)
     hits: list[Hit] = []
-    kept: list[tuple[str, Kept]] = []
+    kept: list[tuple[str, HandleTarget]] = []
     for score, depth in nsmallest(limit, scored, key=lambda one: (-one[0], -one[1])):
         read, name = _standing(overlay, node := overlay.path[depth])
         if read.message is None:  # purged just now

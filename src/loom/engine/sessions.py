@@ -93,7 +93,7 @@ from loom.stores.sessions import Addition, NewSession, SessionRow, Usage, check_
 from loom.stores.settings import StateValues
 from loom.stores.states import Request
 from loom.stores.summaries import join_texts
-from loom.stores.views import Kept
+from loom.stores.views import HandleTarget
 
 if TYPE_CHECKING:
     from loom.project.maps import RankedProject
@@ -278,7 +278,7 @@ class Session:
         records: Sequence[tuple[str, str]] = (),
         *,
         generation: str = "",
-        handles: Sequence[tuple[str, Kept]] = (),
+        handles: Sequence[tuple[str, HandleTarget]] = (),
         move: bool = False,
         seen: int | None = None,
         commits: bool = False,
@@ -760,7 +760,7 @@ class Session:
         self._keep_states(self._state.unlimited_values())
         number, began = self._store.views.undo(self.row, self.path, self._workspace.now())
         self._store.summaries.retire(self.row, began, self._workspace.now())
-        view = self._store.views.newest(self.row, self.path)
+        view = self._store.views.read_newest(self.row, self.path)
         if view and view.epoch.policy in policies():
             self._keep_states(*self._state.policy_values(find_policy(view.epoch.policy)))
         self._last = None
@@ -904,7 +904,7 @@ class Session:
         Each hit has a handle to recall.
         """
         overlay = self._overlay(self.path)
-        shown = shown_in(self._store.views.newest(self.row, self.path), len(self.path))
+        shown = shown_in(self._store.views.read_newest(self.row, self.path), len(self.path))
         return search(self._store, self.row, overlay, query, now=self._workspace.now(), limit=limit, shown=shown)
 
     def use(self, call: Any) -> Node | None:

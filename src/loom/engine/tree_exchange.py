@@ -20,7 +20,7 @@ from loom.stores.nodes import PlannedNode, plain
 from loom.stores.path import Node
 from loom.stores.sessions import NewSession, SessionRow
 from loom.stores.store import Store
-from loom.stores.stored import damaged, read_stored
+from loom.stores.stored import damage_error, read_stored
 from loom.stores.trees import StoredTree
 
 _NODES = 1000  # in one transaction: between two of them other writers have their turn
@@ -240,7 +240,7 @@ def _version(data: str) -> str:
 
 def _parent(node: Node, names: dict[int, str]) -> str:
     if node.parent is not None and node.parent not in names:
-        raise damaged(f"the node that {node.short_id} comes after")
+        raise damage_error(f"the node that {node.short_id} comes after")
     return names[node.parent] if node.parent is not None else ""
 
 

@@ -8,11 +8,11 @@ from loom.context.report import Item, Piece
 from loom.conversation.turns import Span
 from loom.stores.view_record import (
     VIEW_VERSION,
+    EpochProgress,
     EpochRecord,
     ItemRecord,
     MapRecord,
     PieceRecord,
-    Reached,
     SpanRecord,
     StoredView,
     StretchRecord,
@@ -54,9 +54,9 @@ class View(Struct, frozen=True, kw_only=True):
     undone: bool = False  # and no request has told so yet
 
 
-def find_reached(view: View) -> Reached:
+def find_reached(view: View) -> EpochProgress:
     """How far requests of a view went."""
-    return Reached(view.epoch.number, view.node, view.epoch.seen, view.epoch.hash)
+    return EpochProgress(view.epoch.number, view.node, view.epoch.seen, view.epoch.hash)
 
 
 def store_view(view: View) -> StoredView:

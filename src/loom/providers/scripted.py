@@ -68,7 +68,7 @@ class ScriptedModel:
                 raise ChoiceError(f"the script answers request {asked} with {describe(step)}; give a text or a message")
         return step
 
-    def done(self) -> None:
+    def check_finished(self) -> None:
         """Raise where steps are left: what was tested asked less often than it should have."""
         left = self._steps[len(self.requests) :]
         if left and not self._always:
@@ -83,7 +83,7 @@ class ScriptedModel:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         # Where something went wrong already, steps are left for that reason.
         if error is None:
-            self.done()
+            self.check_finished()
 
 
 def _is_step(value: object) -> bool:

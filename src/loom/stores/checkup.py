@@ -17,9 +17,9 @@ from loom.stores.path import OpenTransaction, Path, nodes_by, to_message
 from loom.stores.proof import NOT_MADE, check_record, is_spent, spent_on, unknown_markers, wrong_with_handle
 from loom.stores.sessions import Aside, Status, Usage
 from loom.stores.stored import UNREADABLE as UNREADABLE
-from loom.stores.stored import Damaged, decode_stored, read_rows
+from loom.stores.stored import DamagedError, decode_stored, read_rows
 from loom.stores.view_record import ViewRecord, decode_view
-from loom.stores.views import Kept, check_view, digest_of
+from loom.stores.views import HandleTarget, check_view, digest_of
 
 COPY = "restore the store from a copy, or export what can be read and import it into a new store"
 _ANEW = "export the project and import it into a new store: this is worked out anew there"
@@ -62,7 +62,7 @@ def _wrong_with(look: Callable[[Reader, _T], Iterator[Wrong]], reader: Reader, r
         return
     try:
         yield from look(reader, row)
-    except (*UNREADABLE, Damaged) as error:  # a value of another kind than its column's
+    except (*UNREADABLE, DamagedError) as error:  # a value of another kind than its column's
         yield f"its row makes no sense: {error}", COPY
 
 
@@ -477,7 +477,7 @@ def _handle(reader: Reader, row: _HandleRow) -> Iterator[Wrong]:
         if row.kind != "text":
             yield "what it stands for is missing", COPY
         return
-    kept = read(decoder(Kept), row.data)
+    kept = read(decoder(HandleTarget), row.data)
     if kept is None or not _fits(kept, row.kind):
         yield "what it stands for cannot be read", COPY
         return
@@ -495,7 +495,7 @@ def _handle(reader: Reader, row: _HandleRow) -> Iterator[Wrong]:
         yield from _check_minted(reader, row, kept)
 
 
-def _fits(kept: Kept, kind: str) -> bool:
+def _fits(kept: HandleTarget, kind: str) -> bool:
     """Whether a handle of this kind holds what one of the kind must."""
     held = {"text": kept.text is not None, "part": kept.place is not None, "span": bool(kept.nodes)}
     return held.get(kind, False)
@@ -509,14 +509,14 @@ def _bodies_of(reader: Reader, tree: int, stretches: Sequence[tuple[str, str]]) 
     return dict(read_rows(reader, f"SELECT n.id, n.body FROM {nodes_by('id')}", tree, to_json(ends)))
 
 
-def _is_purged(reader: Reader, row: _HandleRow, kept: Kept, bodies: Mapping[str, str | None]) -> bool:
+def _is_purged(reader: Reader, row: _HandleRow, kept: HandleTarget, bodies: Mapping[str, str | None]) -> bool:
     """Whether the nodes that a text was taken from, or the session of one that came from none, were purged."""
     if row.status == "purged" and not kept.nodes:
         return True
     return None in bodies.values() or any(there and there[0] is None for _, there in _elsewhere(reader, row, kept))
 
 
-def _check_minted(reader: Reader, row: _HandleRow, kept: Kept) -> Iterator[Wrong]:
+def _check_minted(reader: Reader, row: _HandleRow, kept: HandleTarget) -> Iterator[Wrong]:
     """That a handle is made from what it stands for. Of what older versions kept without its place, that cannot always be told."""
     wrong = wrong_with_handle(reader, row.tree, row.handle, row.kind, kept, (row.session,) if row.session else ())
     if wrong and (kept.minted_at or wrong != NOT_MADE):
@@ -531,7 +531,7 @@ def _is_foreign(stretch: tuple[str, str]) -> bool:
     return "/" in stretch[0] or "/" in stretch[1]
 
 
-def _elsewhere(reader: Reader, row: _HandleRow, kept: Kept) -> Iterator[tuple[str, Row | None]]:
+def _elsewhere(reader: Reader, row: _HandleRow, kept: HandleTarget) -> Iterator[tuple[str, Row | None]]:
     """The nodes of other trees that a handle stands for, and what is said there, where they are here."""
     for whole in sorted({name for stretch in kept.nodes if _is_foreign(stretch) for name in stretch}):
         tree, _, name = whole.rpartition("/")
@@ -544,7 +544,7 @@ _THERE = """SELECT n.body FROM trees t JOIN nodes n ON n.tree = t.key
 
 
 def _foreign(reader: Reader, row: _HandleRow) -> Iterator[Wrong]:
-    kept = read(decoder(Kept), row.data) if row.data is not None else None
+    kept = read(decoder(HandleTarget), row.data) if row.data is not None else None
     for name, found in _elsewhere(reader, row, kept) if kept else ():
         if found is None:
             yield f"it stands for the node {name}, which is not here", _LEFT_BEHIND

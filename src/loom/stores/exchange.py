@@ -43,7 +43,7 @@ from loom.stores.sessions import Aside, Scope
 from loom.stores.states import Pin
 from loom.stores.store import Store
 from loom.stores.stored import PAGE, UNREADABLE, decode_stored, is_damage, is_garbled, read_paged, read_rows
-from loom.stores.views import TRIED, Kept, Reach, handles_of, origin_of, read_view
+from loom.stores.views import TRIED, HandleTarget, Reach, handles_of, origin_of, read_view
 
 _FEW = 20_000  # names of nodes held at once
 _T = TypeVar("_T")
@@ -275,8 +275,8 @@ class _TreeExport:
             return None
         return HandleLine(handle=handle, by=self._by(session), kind=kind, kept=kept, created=created)
 
-    def _read_kept(self, handle: str, data: str | None) -> Kept | None:
-        return self._decode(data, Kept) if data is not None else None
+    def _read_kept(self, handle: str, data: str | None) -> HandleTarget | None:
+        return self._decode(data, HandleTarget) if data is not None else None
 
     @staticmethod
     def _decode(text: str, kind: type[_T]) -> _T | None:
@@ -414,7 +414,7 @@ class _SessionExport(_TreeExport):
                     yield row
                     break
 
-    def _is_reached(self, reach: Reach, handle: str, kept: Kept | None) -> bool:
+    def _is_reached(self, reach: Reach, handle: str, kept: HandleTarget | None) -> bool:
         return kept is not None and bool(self._or_damaged(reach.holds, handle, kept))
 
     def _passes(self, name: str) -> bool:

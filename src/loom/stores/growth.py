@@ -14,7 +14,7 @@ from loom.stores.nodes import Draft, PlannedNode, insert_nodes
 from loom.stores.path import TREE, Node, nodes_by
 from loom.stores.sessions import SessionRow, by_key, conflict, lock, write_beside
 from loom.stores.together import bring_along
-from loom.stores.views import PUT_HANDLE, Kept, check_free
+from loom.stores.views import PUT_HANDLE, HandleTarget, check_free
 
 
 class NewNode(Struct, frozen=True):
@@ -22,7 +22,7 @@ class NewNode(Struct, frozen=True):
 
     draft: Draft
     records: Sequence[tuple[str, str]] = ()
-    handles: Sequence[tuple[str, Kept]] = ()
+    handles: Sequence[tuple[str, HandleTarget]] = ()
 
 
 class Growth:

@@ -61,7 +61,7 @@ from loom.stores.proof import (
 from loom.stores.sessions import Aside, Scope, Usage, check_name
 from loom.stores.states import LOCAL, StateKinds, read_state
 from loom.stores.store import Store
-from loom.stores.views import PUT_HANDLE, Kept
+from loom.stores.views import PUT_HANDLE, HandleTarget
 
 _LINES = 1000  # in one transaction: between two of them other writers have their turn
 _MOST_TOKENS = 2**53
@@ -645,7 +645,7 @@ def begin_epochs_anew(states: Iterable[State], newest: int) -> Iterator[State]:
             yield replace(state, data="-1")
 
 
-def _nodes_named_by(kept: Kept | None) -> list[str]:
+def _nodes_named_by(kept: HandleTarget | None) -> list[str]:
     """The nodes of its own tree that a handle names."""
     if kept is None:
         return []

@@ -17,7 +17,7 @@ from loom.conversation.canonical import from_json
 from loom.conversation.message import Conversation, Message, Role
 from loom.errors import ChoiceError, TranscriptError, describe
 from loom.stores.sessions import Aside, Status, Usage
-from loom.stores.views import Kept
+from loom.stores.views import HandleTarget
 
 VERSION = 2
 WHAT = "sessions"
@@ -118,7 +118,7 @@ class HandleLine(_ExportLine, frozen=True, kw_only=True, tag="handle"):
     handle: str
     kind: Literal["span", "part", "text"]
     by: str | None = None
-    kept: Kept | None = None
+    kept: HandleTarget | None = None
     created: Moment
 
 

@@ -15,7 +15,7 @@ from loom.conversation.system_messages import SYSTEM_ROLES, kind_of
 from loom.errors import ChoiceError, describe, shorten
 from loom.stores.database import Reader, Row, Writer
 from loom.stores.path import COLUMNS, OF_N, TREE, Node, nodes_by, to_node
-from loom.stores.stored import damaged
+from loom.stores.stored import damage_error
 
 LONGEST_NAME = 200
 _NO_LETTERS = ("Cc", "Cs", "Zl", "Zp")  # controls, halves of pairs, breaks of lines; joiners are letters to many scripts
@@ -68,7 +68,7 @@ def place(reader: Reader, tree: int, seq: int) -> Node:
     """Where a node stands, without what it says."""
     row = reader.first_row(f"SELECT {_BODILESS} FROM nodes n WHERE n.tree = {TREE} AND n.seq = $2", tree, seq)
     if row is None:
-        raise damaged(f"node {seq} of tree {tree}")
+        raise damage_error(f"node {seq} of tree {tree}")
     return to_node(row)
 
 
@@ -251,7 +251,7 @@ class _Above:
 
     def learn(self, node: Node) -> None:
         if node.jump is None:
-            raise damaged(f"the row of node {node.short_id}")
+            raise damage_error(f"the row of node {node.short_id}")
         self._seen[node.seq] = (node.depth, node.jump)
 
     def jump(self, parent: Node) -> int:
@@ -266,7 +266,7 @@ class _Above:
         if seq not in self._seen:
             row = self._reader.first_row(f"SELECT depth, jump FROM nodes WHERE tree = {TREE} AND seq = $2", self._tree, seq)
             if row is None or row[0] is None or row[1] is None:
-                raise damaged(f"the path above node {seq} of tree {self._tree}")
+                raise damage_error(f"the path above node {seq} of tree {self._tree}")
             self._seen[seq] = (row[0], row[1])
         return self._seen[seq]
 

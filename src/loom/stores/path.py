@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from loom.conversation.message import Message
 from loom.stores.database import Reader, Row
-from loom.stores.stored import UNREADABLE, damaged, decode_stored
+from loom.stores.stored import UNREADABLE, damage_error, decode_stored
 
 CHUNK = 1000  # nodes read at once when a whole path is read
 COLUMNS = "seq, id, local, parent, jump, depth, goal, request, role, body, generation, tokens, total, session, created"
@@ -61,12 +61,12 @@ def to_node(row: Row) -> Node:
     if tuple(map(type, row)) not in _SOUND:
         _check_row(row)
     if row[5] < 0:
-        raise damaged(f"the row of node {row[2]}")
+        raise damage_error(f"the row of node {row[2]}")
     values = list(row)
     try:
         values[9] = to_message(row[9]) if row[9] is not None else None
     except UNREADABLE:
-        raise damaged(f"message {row[2]}") from None
+        raise damage_error(f"message {row[2]}") from None
     return Node(*values)
 
 
@@ -79,7 +79,7 @@ _SOUND: set[tuple[type, ...]] = set()
 def _check_row(row: Row) -> None:
     for at, (value, kind) in enumerate(zip(row, _TYPES, strict=True)):
         if type(value) is not kind and not (value is None and at in _MAY_BE_NONE):
-            raise damaged(f"the row of node {row[2]}")
+            raise damage_error(f"the row of node {row[2]}")
     _SOUND.add(tuple(map(type, row)))
 
 
@@ -144,7 +144,7 @@ class Path:
         with self.database.read() as reader:
             found = reader.all(_STRETCH, self.tree, self.end.seq, stop - 1, start)
         if len(found) != stop - start:
-            raise damaged(f"the path to node {self.end.short_id}")
+            raise damage_error(f"the path to node {self.end.short_id}")
         return _in_order(found)
 
     def tail(self, tokens: int, start: int = 0) -> list[Node]:
@@ -206,7 +206,7 @@ class Path:
         with self.database.read() as reader:
             found = _in_order(reader.all(f"SELECT {OF_N} FROM {BY_SEQ}", self.tree, str(seqs)))
         if {node.seq for node in found} != set(seqs):
-            raise damaged(f"a node that is named in tree {self.tree}")
+            raise damage_error(f"a node that is named in tree {self.tree}")
         return found
 
 
@@ -298,7 +298,7 @@ def ancestor(reader: Reader, tree: int, seq: int, depth: int) -> int:
     """The ancestor at this depth; the node itself where it stands there."""
     row = reader.first_row(_ANCESTOR, tree, seq, depth)
     if row is None:
-        raise damaged(f"the path to node {seq} of tree {tree}")
+        raise damage_error(f"the path to node {seq} of tree {tree}")
     return int(row[0])
 
 

@@ -16,7 +16,7 @@ from loom.stores.sessions import Usage
 from loom.stores.stored import UNREADABLE, decode_stored, read_rows
 from loom.stores.summaries import Summary
 from loom.stores.view_record import ViewRecord
-from loom.stores.views import Kept, handles_of, names
+from loom.stores.views import HandleTarget, handles_of, names
 
 SPEAKERS = ("user", "assistant", "tool")
 _SECTIONS, _PARTS, _INNER = 200, 64, 16  # places from which older versions made handles without keeping them
@@ -118,7 +118,7 @@ _USAGE = """SELECT seq, node, kind, name, author, data, created FROM records r
 # Handles
 
 
-def wrong_with_handle(reader: Reader, tree: int, handle: str, kind: str, kept: Kept, sessions: tuple[str, ...]) -> str:
+def wrong_with_handle(reader: Reader, tree: int, handle: str, kind: str, kept: HandleTarget, sessions: tuple[str, ...]) -> str:
     """Why a handle does not stand for this; "" where it does, or where the nodes of another tree that it names are not here."""
     wrong = _wrong_with_stretches(reader, tree, kept)
     if wrong:
@@ -148,7 +148,7 @@ def unknown_markers(reader: Reader, tree: int, view: ViewRecord) -> set[str]:
     return set(marked) - {handle for (handle,) in reader.all(sql, tree, to_json(marked))}
 
 
-def _was_made(handle: str, kept: Kept, text: str | None, sessions: tuple[str, ...]) -> bool:
+def _was_made(handle: str, kept: HandleTarget, text: str | None, sessions: tuple[str, ...]) -> bool:
     """Whether a handle was made from one of the places of older versions, which did not keep them."""
     content = kept.text if kept.text is not None else text
     if content is None:
@@ -156,12 +156,12 @@ def _was_made(handle: str, kept: Kept, text: str | None, sessions: tuple[str, ..
     return any(mint(place, content) == handle for place in _places(kept, sessions))
 
 
-def _spans(kept: Kept) -> Iterator[str]:
+def _spans(kept: HandleTarget) -> Iterator[str]:
     yield "span"
     yield from (f"{what} {at}" for what in ("branch", "between") for at in (kept.at, ""))
 
 
-def _places(kept: Kept, sessions: tuple[str, ...]) -> Iterator[str]:
+def _places(kept: HandleTarget, sessions: tuple[str, ...]) -> Iterator[str]:
     if kept.nodes:
         first = kept.nodes[0][0]
         yield f"{first}."
@@ -172,7 +172,7 @@ def _places(kept: Kept, sessions: tuple[str, ...]) -> Iterator[str]:
     yield from (f"result {session}" for session in sessions)
 
 
-def _wrong_with_stretches(reader: Reader, tree: int, kept: Kept) -> str:
+def _wrong_with_stretches(reader: Reader, tree: int, kept: HandleTarget) -> str:
     own = [stretch for stretch in kept.nodes if "/" not in stretch[0] and "/" not in stretch[1]]
     wanted = sorted({name for stretch in own for name in stretch} | set(filter(None, [kept.at])))
     if not wanted:

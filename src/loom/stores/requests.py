@@ -9,8 +9,8 @@ from loom.stores.path import Node
 from loom.stores.sessions import SessionRow, lock_alive
 from loom.stores.settings import StateValues, put_states
 from loom.stores.summaries import Summary, put_summary
-from loom.stores.view_record import Reached, StoredView
-from loom.stores.views import Kept, advance_view, put_handles, put_view, share_handles
+from loom.stores.view_record import EpochProgress, StoredView
+from loom.stores.views import HandleTarget, advance_view, put_handles, put_view, share_handles
 
 
 class SavedRequest(Struct, frozen=True, kw_only=True):
@@ -20,8 +20,8 @@ class SavedRequest(Struct, frozen=True, kw_only=True):
     `inherited` are markers from an epoch of the session that this one was forked from. They become its own.
     """
 
-    view: StoredView | Reached | None
-    handles: Mapping[str, Kept]
+    view: StoredView | EpochProgress | None
+    handles: Mapping[str, HandleTarget]
     inherited: Collection[str]
     states: tuple[StateValues, ...] = ()
     note: tuple[Node, Summary, int] | None = None  # a summary, the node that it ends with, and when it was made
@@ -39,7 +39,7 @@ class Requests:
                 put_handles(writer, row, request.handles, now)
             if request.inherited:
                 share_handles(writer, row, request.inherited, now)
-            if isinstance(request.view, Reached):
+            if isinstance(request.view, EpochProgress):
                 advance_view(writer, row, request.view)
             elif request.view is not None:
                 put_view(writer, row, request.view, now)

@@ -38,8 +38,8 @@ from loom.stores.path import to_message
 from loom.stores.proof import check_message, check_record, is_spent, spent_on, wrong_with_handle
 from loom.stores.sessions import Aside, Status, Usage, check_name
 from loom.stores.states import LOCAL, StateKinds, read_state
-from loom.stores.stored import UNREADABLE, Damaged, decode_stored
-from loom.stores.views import Kept
+from loom.stores.stored import UNREADABLE, DamagedError, decode_stored
+from loom.stores.views import HandleTarget
 
 _T = TypeVar("_T")
 _REFUSED = (*UNREADABLE, TranscriptError)
@@ -297,18 +297,18 @@ class Salvage:
             return None
         return line
 
-    def _is_wrong(self, line: HandleLine, kept: Kept, sessions: tuple[str, ...]) -> bool:
+    def _is_wrong(self, line: HandleLine, kept: HandleTarget, sessions: tuple[str, ...]) -> bool:
         named = {name for stretch in kept.nodes for name in stretch if "/" not in name} | ({kept.at} if kept.at else set())
         if not all(map(self._is_here, named)):
             return True
         try:
             return bool(wrong_with_handle(self._reader, self._tree, line.handle, line.kind, kept, sessions))
-        except Damaged:  # the way from one of its nodes to another
+        except DamagedError:  # the way from one of its nodes to another
             return True
 
-    def read_kept(self, handle: str, data: str | None) -> Kept | None:
+    def read_kept(self, handle: str, data: str | None) -> HandleTarget | None:
         try:
-            return decode_stored(data, Kept) if data is not None else None
+            return decode_stored(data, HandleTarget) if data is not None else None
         except UNREADABLE:
             self._left_out.add(f"handle {handle}")
             return None

@@ -17,7 +17,7 @@ from loom.stores.database import Database, Reader, Row, Writer
 from loom.stores.nodes import LONGEST_NAME, Draft, TreeRow, plain
 from loom.stores.path import Node, Path, ancestor, is_on_path, meeting
 from loom.stores.purge import held_by, take_words
-from loom.stores.stored import damaged, is_garbled, read_each, read_rows, read_stored
+from loom.stores.stored import damage_error, is_garbled, read_each, read_rows, read_stored
 from loom.stores.together import TAKES_PART, bring_along, join
 
 Status = Literal["active", "archived", "importing", "purged"]
@@ -364,7 +364,7 @@ class Sessions:
                 raise conflict(writer, row, after, held)
             system += tuple(aside for aside in fresh if aside not in system)
             end = made[-1].seq if made and move else held
-            cost = _uncharged(writer, row, made, added.usage)
+            cost = _cost_to_charge(writer, row, made, added.usage)
             found = writer.all(
                 f"""UPDATE sessions SET cursor = $2, updated = $3, title = CASE WHEN title = '' THEN $4 ELSE title END,
                     asides = $5, prompt = prompt + $6, completion = completion + $7, cached = cached + $8, cost = cost + $9,
@@ -591,7 +591,7 @@ def _place_asides(after: Node | None, made: Sequence[Node], asides: Sequence[tup
     return [Aside(places[index], message) for index, message in asides]
 
 
-def _uncharged(reader: Reader, row: SessionRow, made: Sequence[Node], usage: Usage | None) -> Usage:
+def _cost_to_charge(reader: Reader, row: SessionRow, made: Sequence[Node], usage: Usage | None) -> Usage:
     """What an answer cost, if that is not counted yet: it is where it is recorded, however often the same answer comes."""
     if usage is None or not made or _is_charged(reader, row, made[-1]):
         return Usage()
@@ -601,7 +601,7 @@ def _uncharged(reader: Reader, row: SessionRow, made: Sequence[Node], usage: Usa
 def _get(reader: Reader, scope: Scope, name: str) -> SessionRow:
     row = _find(reader, scope, name)
     if is_garbled(row):
-        raise damaged(f"session {row[1]}")
+        raise damage_error(f"session {row[1]}")
     return _to_row(row)
 
 
@@ -627,7 +627,7 @@ def _find(reader: Reader, scope: Scope, name: str) -> Row:
 def by_key(reader: Reader, key: int) -> SessionRow:
     row = reader.first_row(f"{_FROM} WHERE s.key = $1", key)
     if row is None:
-        raise damaged(f"session {key}")
+        raise damage_error(f"session {key}")
     return _to_row(row)
 
 

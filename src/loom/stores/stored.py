@@ -23,17 +23,17 @@ PAGE = 200  # rows read at once
 _ADVICE = "loom doctor says more"
 
 
-class Damaged(StoreError):
+class DamagedError(StoreError):
     """What a store holds makes no sense; other things in it may."""
 
 
-def damaged(what: str, advice: str = _ADVICE) -> Damaged:
-    return Damaged(f"{what} cannot be read; {advice}")
+def damage_error(what: str, advice: str = _ADVICE) -> DamagedError:
+    return DamagedError(f"{what} cannot be read; {advice}")
 
 
 def is_damage(error: LoomError) -> bool:
     """Whether what was read is damaged, not the way to it: whoever goes around it may read on."""
-    return isinstance(error, Damaged | ChoiceError) or (isinstance(error, StoreError) and is_text_damaged(error))
+    return isinstance(error, DamagedError | ChoiceError) or (isinstance(error, StoreError) and is_text_damaged(error))
 
 
 def is_text_damaged(error: StoreError) -> bool:
@@ -55,7 +55,7 @@ def read_stored(text: Any, kind: type[_T], what: str, advice: str = _ADVICE) -> 
     try:
         return decode_stored(text, kind)
     except UNREADABLE:
-        raise damaged(what, advice) from None
+        raise damage_error(what, advice) from None
 
 
 def is_garbled(row: Iterable[object]) -> bool:
@@ -153,4 +153,4 @@ def read_head(text: str, tree: str) -> TreeHead:
         preferences = given.pop("preferences", {})
         return replace(msgspec.convert(given, TreeHead), preferences=_read_each_preference(preferences, f"of tree {tree}"))
     except UNREADABLE:
-        raise damaged(f"what tree {tree} says of itself") from None
+        raise damage_error(f"what tree {tree} says of itself") from None

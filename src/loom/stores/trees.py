@@ -18,7 +18,7 @@ from loom.stores.nodes import TreeRow
 from loom.stores.overlay import kept_back, marked_in
 from loom.stores.path import BY_SEQ, OF_N, TREE, Node, OpenTransaction, Path, nodes_by, to_node
 from loom.stores.sessions import Scope, check_name
-from loom.stores.stored import damaged, read_each, read_head, read_rows, read_stored
+from loom.stores.stored import damage_error, read_each, read_head, read_rows, read_stored
 
 _COLUMNS = "t.key, t.tenant, t.project, t.id, t.title, t.data, t.created"
 _SCOPED = """t.tenant = $1 AND t.project = $2
@@ -61,7 +61,7 @@ def _to_tree(row: Row) -> StoredTree:
 def tree_of(reader: Reader, tree: TreeRow) -> StoredTree:
     row = reader.first_row(f"SELECT {_COLUMNS} FROM trees t WHERE t.key = $1", tree.key)
     if row is None:
-        raise damaged(f"tree {tree.id}")
+        raise damage_error(f"tree {tree.id}")
     return _to_tree(row)
 
 

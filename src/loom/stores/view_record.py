@@ -90,7 +90,7 @@ class ViewRecord(Struct, frozen=True, kw_only=True):
     undone: bool = False
 
 
-class Reached(Struct, frozen=True):
+class EpochProgress(Struct, frozen=True):
     """How far requests of an epoch went: the node that the last one ended with, the messages it saw, and their hash."""
 
     epoch: int

@@ -18,8 +18,8 @@ from loom.stores.database import Database, Reader, Row, Writer
 from loom.stores.overlay import marked_in, why_kept_back
 from loom.stores.path import CHUNK, Node, OpenTransaction, Path, is_on_path
 from loom.stores.sessions import Scope, SessionRow, check_alive, lock_alive
-from loom.stores.stored import UNREADABLE, damaged, is_text_damaged, read_stored
-from loom.stores.view_record import Reached, StoredView, ViewRecord, decode_view, encode_view
+from loom.stores.stored import UNREADABLE, damage_error, is_text_damaged, read_stored
+from loom.stores.view_record import EpochProgress, StoredView, ViewRecord, decode_view, encode_view
 
 KEPT = 64  # epochs of a session whose views are kept, for undoing them
 _HIGHEST_RATIO = 100.0
@@ -36,14 +36,14 @@ _SHARE_HANDLES = """INSERT INTO handles (tree, handle, session, kind, data, crea
     ON CONFLICT (tree, handle, session) DO NOTHING"""
 
 
-class Newest(Struct, frozen=True):
+class NewestView(Struct, frozen=True):
     """The newest view of a path, where there is one that can be read."""
 
     view: StoredView | None
     is_damaged: bool = False
 
 
-class Kept(Struct, frozen=True, omit_defaults=True):
+class HandleTarget(Struct, frozen=True, omit_defaults=True):
     """What a handle stands for, as it is stored: stretches of nodes, a text by its place in a node, or the text itself.
 
     Who stands behind the node `at` may bring it back; without it, behind the last of the nodes. `TREE/ID` is in another tree.
@@ -59,17 +59,17 @@ class Kept(Struct, frozen=True, omit_defaults=True):
     shows: tuple[str, ...] = ()
 
 
-def span_at(place: str, nodes: Sequence[tuple[str, str]], at: str = "") -> tuple[str, Kept]:
+def span_at(place: str, nodes: Sequence[tuple[str, str]], at: str = "") -> tuple[str, HandleTarget]:
     """The handle of stretches of nodes at a place, and what is kept under it."""
-    return mint(place, to_json(nodes)), Kept(tuple(nodes), at=at, minted_at=place)
+    return mint(place, to_json(nodes)), HandleTarget(tuple(nodes), at=at, minted_at=place)
 
 
-def text_at(place: str, text: str, shows: Sequence[str] = ()) -> tuple[str, Kept]:
+def text_at(place: str, text: str, shows: Sequence[str] = ()) -> tuple[str, HandleTarget]:
     """The handle of a text that is in no node, and what is kept under it."""
-    return mint(place, text), Kept(text=text, minted_at=place, shows=tuple(shows))
+    return mint(place, text), HandleTarget(text=text, minted_at=place, shows=tuple(shows))
 
 
-def names(handle: str, kept: Kept, text: str | None = None) -> bool | None:
+def names(handle: str, kept: HandleTarget, text: str | None = None) -> bool | None:
     """Whether a handle is made from what is kept under it; none where that was kept without its place and cannot be told.
 
     `text` is the text of the part, where only its place in a node is kept.
@@ -91,12 +91,12 @@ class Views:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def newest(self, row: SessionRow, path: Path) -> ViewRecord | None:
+    def read_newest(self, row: SessionRow, path: Path) -> ViewRecord | None:
         """The newest view whose whole span is on this path: the session's own, else one of the session that it was forked from."""
         found = self.find_newest(row, path).view
         return found.record if found else None
 
-    def find_newest(self, row: SessionRow, path: Path) -> "Newest":
+    def find_newest(self, row: SessionRow, path: Path) -> "NewestView":
         """The same, and whether there was one that is damaged."""
         with path.database.read() as reader:
             for tried in range(TRIED):
@@ -104,7 +104,7 @@ class Views:
                     found = reader.first_row(_NEWEST, row.key, row.tree.key, tried)
                 except StoreError as error:
                     if is_text_damaged(error):
-                        return Newest(None, is_damaged=True)
+                        return NewestView(None, is_damaged=True)
                     raise
                 if found is None:
                     break
@@ -112,11 +112,11 @@ class Views:
                 if path.holds(node, depth):
                     record = read_view(data, check, epoch, depth)
                     if record is None:
-                        return Newest(None, is_damaged=True)
-                    return Newest(StoredView(record=record, node=node, session=session, seen=seen, hash=digest))
-        return Newest(None)
+                        return NewestView(None, is_damaged=True)
+                    return NewestView(StoredView(record=record, node=node, session=session, seen=seen, hash=digest))
+        return NewestView(None)
 
-    def is_newest(self, row: SessionRow, reached: Reached | None, path: Path) -> bool:
+    def is_newest(self, row: SessionRow, reached: EpochProgress | None, path: Path) -> bool:
         """Whether requests of the session went as far as this. Another program may have gone on with it. A purged one ends here."""
         with path.database.read() as reader:
             found = reader.first_row(_STANDING, row.key)
@@ -146,7 +146,7 @@ class Views:
                 raise ChoiceError(f"session {row.id} has made no request of its own yet, so there is no epoch to undo")
             newest = max(one[0] for one in found)
             if newest not in views:
-                raise damaged(f"the newest epoch of session {row.id}")
+                raise damage_error(f"the newest epoch of session {row.id}")
             standing = views[newest].of if views[newest].of >= 0 else newest
             before = [one for one in kept if one[0] < standing and views[one[0]].of < 0]
             if not before:
@@ -162,14 +162,14 @@ class Views:
             put_view(writer, row, StoredView(record=again, node=node, seen=seen, hash=digest), now)
             return newest + 1, began
 
-    def clashes(self, row: SessionRow, handles: Mapping[str, Kept]) -> frozenset[str]:
+    def clashes(self, row: SessionRow, handles: Mapping[str, HandleTarget]) -> frozenset[str]:
         """Those of these handles under which something else is kept in the tree."""
         if not handles:
             return frozenset()
         with self._database.read() as reader:
             return frozenset(_clashes(reader, row.tree.key, handles))
 
-    def keep(self, row: SessionRow, handles: Sequence[tuple[str, Kept]], now: int) -> None:
+    def keep(self, row: SessionRow, handles: Sequence[tuple[str, HandleTarget]], now: int) -> None:
         """Keep what handles stand for that a session made."""
         with self._database.write() as writer:
             lock_alive(writer, row.key)
@@ -195,7 +195,7 @@ class Views:
             return _resolve(reader, row.tree.key, handle, kept, screen, write), screen.count
 
     @staticmethod
-    def _in_scope(reader: Reader, row: SessionRow, end: Node | None, handle: str) -> Kept:
+    def _in_scope(reader: Reader, row: SessionRow, end: Node | None, handle: str) -> HandleTarget:
         own = reader.first_row(_OWN, row.tree.key, handle, row.key)
         if own is not None and own[0] is not None:
             return _read(own[0])
@@ -204,7 +204,7 @@ class Views:
         found = [kept for (data,) in rows if data is not None and reach.holds(handle, kept := _read(data))]
         if found:
             return _only(reader, row.tree.key, handle, found)
-        raise _purged(handle) if own is not None or (None,) in rows else _unknown(handle, f"session {row.id}")
+        raise _purged_error(handle) if own is not None or (None,) in rows else _unknown(handle, f"session {row.id}")
 
     def recall_any(self, scope: Scope, handle: str) -> str:
         """What was cut under this handle in any session in scope, or on the path of one."""
@@ -222,7 +222,7 @@ class Views:
             if len(said) > 1:
                 raise _ambiguous(handle)
             if not said and found:
-                raise _purged(handle)
+                raise _purged_error(handle)
             if not said:
                 raise _unknown(handle, f"project {scope.project!r}")
             return said.pop()
@@ -243,7 +243,7 @@ class Reach:
         self._last: tuple[Node, frozenset[str]] | None = None
         self._looked = False
 
-    def holds(self, handle: str, kept: Kept) -> bool:
+    def holds(self, handle: str, kept: HandleTarget) -> bool:
         anchor = kept.at or (kept.nodes[-1][1] if kept.nodes else "")
         if anchor and is_on_path(self._reader, self._tree, self._end, anchor):
             return True
@@ -323,7 +323,7 @@ def handles_of(view: ViewRecord) -> set[str]:
     return {handle for piece in view.epoch.pieces for item in piece.items for handle in item.handles}
 
 
-def _is_reached(reader: Reader, tree: int, agent: str, handle: str, kept: Kept) -> bool:
+def _is_reached(reader: Reader, tree: int, agent: str, handle: str, kept: HandleTarget) -> bool:
     """Whether a session of this agent on the tree can recall it."""
     for session, cursor in reader.all(_SESSIONS_OF, tree, agent):
         end = nodes.get(reader, tree, cursor) if cursor is not None else None
@@ -335,13 +335,13 @@ def _is_reached(reader: Reader, tree: int, agent: str, handle: str, kept: Kept) 
 _SESSIONS_OF = "SELECT key, cursor FROM sessions WHERE tree = $1 AND agent = $2 AND status <> 'purged' ORDER BY key"
 
 
-def check_free(reader: Reader, tree: int, handles: Mapping[str, Kept]) -> None:
+def check_free(reader: Reader, tree: int, handles: Mapping[str, HandleTarget]) -> None:
     """That each of these handles stands for what is kept under it, and for nothing else in the tree."""
     for handle in _clashes(reader, tree, handles):
         raise ChoiceError(f"{handle} already stands for something else in this tree; change the text slightly and try again")
 
 
-def _clashes(reader: Reader, tree: int, handles: Mapping[str, Kept]) -> Iterator[str]:
+def _clashes(reader: Reader, tree: int, handles: Mapping[str, HandleTarget]) -> Iterator[str]:
     for handle, data in reader.all(_UNDER, tree, to_json(sorted(handles))):
         if not _is_same(reader, tree, handle, _read(data), handles[handle]):
             yield handle
@@ -352,14 +352,14 @@ _UNDER = """SELECT h.handle, h.data FROM handles h WHERE h.tree = $1 AND h.handl
     SELECT min(o.session) FROM handles o WHERE o.tree = h.tree AND o.handle = h.handle AND o.data IS NOT NULL)"""
 
 
-def _only(reader: Reader, tree: int, handle: str, found: Sequence[Kept]) -> Kept:
+def _only(reader: Reader, tree: int, handle: str, found: Sequence[HandleTarget]) -> HandleTarget:
     """The one thing that all of these stand for."""
     if all(_is_same(reader, tree, handle, found[0], other) for other in found[1:]):
         return found[0]
     raise _ambiguous(handle)
 
 
-def _is_same(reader: Reader, tree: int, handle: str, one: Kept, other: Kept) -> bool:
+def _is_same(reader: Reader, tree: int, handle: str, one: HandleTarget, other: HandleTarget) -> bool:
     """Whether two records give back the same. One may hold the text of which the other names the place in a node."""
     if (one.nodes, one.place, one.text) == (other.nodes, other.place, other.text):
         return True
@@ -422,12 +422,12 @@ def put_view(writer: Writer, row: SessionRow, view: StoredView, now: int) -> Non
     writer.all("DELETE FROM views WHERE session = $1 AND epoch < $2", row.key, number - KEPT)
 
 
-def advance_view(writer: Writer, row: SessionRow, reached: Reached) -> None:
+def advance_view(writer: Writer, row: SessionRow, reached: EpochProgress) -> None:
     """Keep how far the requests of an epoch went."""
     writer.all(_ADVANCE, row.key, reached.epoch, reached.node, reached.seen, reached.hash)
 
 
-def put_handles(writer: Writer, row: SessionRow, handles: Mapping[str, Kept], now: int) -> None:
+def put_handles(writer: Writer, row: SessionRow, handles: Mapping[str, HandleTarget], now: int) -> None:
     """Keep what handles stand for."""
     rows = ((row.tree.key, handle, row.key, _kind(kept), to_json(kept), now) for handle, kept in handles.items())
     writer.run_many(PUT_HANDLE, rows)
@@ -438,21 +438,21 @@ def share_handles(writer: Writer, row: SessionRow, handles: Collection[str], now
     writer.all(_SHARE_HANDLES, row.tree.key, row.key, now, to_json(sorted(handles)))
 
 
-def _kind(kept: Kept) -> str:
+def _kind(kept: HandleTarget) -> str:
     if kept.text is not None:
         return "text"
     return "span" if kept.place is None else "part"
 
 
-def _read(data: str) -> Kept:
-    return read_stored(data, Kept, "what a handle stands for")
+def _read(data: str) -> HandleTarget:
+    return read_stored(data, HandleTarget, "what a handle stands for")
 
 
 def _resolve(
     reader: Reader,
     tree: int,
     handle: str,
-    kept: Kept,
+    kept: HandleTarget,
     screen: "_Screen | None" = None,
     write: Callable[[list[Message]], str] = to_lines,
 ) -> str:
@@ -466,7 +466,9 @@ def _resolve(
     return dict(texts_of(next(_stretches(reader, tree, handle, kept))[0]))[kept.place]
 
 
-def _stretches(reader: Reader, tree: int, handle: str, kept: Kept, screen: "_Screen | None" = None) -> Iterator[list[Message]]:
+def _stretches(
+    reader: Reader, tree: int, handle: str, kept: HandleTarget, screen: "_Screen | None" = None
+) -> Iterator[list[Message]]:
     """What was said, a part at a time: it may be most of a long session."""
     for first, last in kept.nodes:
         key = _tree_named(reader, tree, first)
@@ -505,7 +507,7 @@ class _Screen:
         self.count += len(found) - len(shown)
         return shown
 
-    def check(self, handle: str, kept: Kept) -> None:
+    def check(self, handle: str, kept: HandleTarget) -> None:
         """That something of it may be seen: of a text all, of messages at least one."""
         whole = kept.text is not None or kept.place is not None
         reasons = [self._why_named(name) for stretch in kept.nodes for name in stretch] if whole else []
@@ -540,7 +542,7 @@ def _tree_named(reader: Reader, tree: int, name: str) -> int:
     return int(row[0])
 
 
-def _purged(handle: str) -> ChoiceError:
+def _purged_error(handle: str) -> ChoiceError:
     return ChoiceError(f"what was left out under {handle!r} was purged and is gone for good")
 
 

@@ -71,7 +71,7 @@ def _reader(path: Path) -> Callable[[], Iterator[Message]]:
     return read
 
 
-class _Head(Struct):
+class _SessionHead(Struct):
     """What a file says of its session."""
 
     id: str = ""
@@ -92,7 +92,7 @@ class _Head(Struct):
 def trees(path: Path) -> list[Tree]:
     """The session with every branch; older versions, which name no parents, in one line."""
     records: list[Record] = []
-    head, last = _Head(), ""
+    head, last = _SessionHead(), ""
     try:
         for number, record in files.lines(path):
             if not isinstance(record, dict):

@@ -23,7 +23,7 @@ from loom.stores.path import Node
 from loom.stores.sessions import SessionRow
 from loom.stores.stored import read_stored
 from loom.stores.summaries import Summary
-from loom.stores.views import Kept
+from loom.stores.views import HandleTarget
 
 
 class LastRequest(Struct, frozen=True):
@@ -89,7 +89,7 @@ class NewHandles(Struct, frozen=True):
     `inherited` are handles that an older epoch made.
     """
 
-    kept: dict[str, Kept]
+    kept: dict[str, HandleTarget]
     hashes: dict[str, int]
     inherited: frozenset[str]
 
@@ -107,16 +107,16 @@ def new_handles(context: Context, reading: Reading, known: Mapping[str, int]) ->
     return NewHandles(kept, {handle: hashes[handle] for handle in made}, inherited)
 
 
-def _make_kept(cut: Cut, nodes: Mapping[str, Node]) -> Kept:
+def _make_kept(cut: Cut, nodes: Mapping[str, Node]) -> HandleTarget:
     """What is stored of what was cut: stretches of nodes, the place of a text in a node, or the text."""
     if cut.kind == "span":
-        return Kept(cut.nodes, at=cut.at, minted_at=cut.minted_at)
+        return HandleTarget(cut.nodes, at=cut.at, minted_at=cut.minted_at)
     place = None
     node = nodes.get(cut.nodes[0][0]) if cut.kind == "part" else None
     if node is not None and node.message is not None:
         place = next((place for place, text in texts_of(node.message) if text == cut.text), None)
     # What repair had changed before it was cut is in no node, so it is kept itself, until that node is purged.
-    return Kept(cut.nodes, place, cut.text if place is None else None, cut.at, cut.minted_at)
+    return HandleTarget(cut.nodes, place, cut.text if place is None else None, cut.at, cut.minted_at)
 
 
 def calibration(row: SessionRow) -> Calibration:
