@@ -9,14 +9,14 @@ import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
 import loom
 
 PAGE = Path(__file__).parent.parent / "docs" / "api.md"
-NAMES = ("weave", "Context", "Report", "Policy", "Loom", "Session", "LoomTree")
+NAMES = ("weave", "Context", "Report", "Policy", "Rule", "Loom", "Session", "LoomTree")
 COMMAND = "python scripts/api.py"
 HEAD = f"""# The Python API
 
@@ -39,14 +39,8 @@ class Entry(NamedTuple):
 
 
 def find_public(name: str) -> Any:
-    """A public name; a type that is not exported is found by what returns it."""
-    if name in loom.__all__:
-        return getattr(loom, name)
-    owners: dict[str, Callable[[], Any]] = {
-        "Report": lambda: get_type_hints(loom.Context)["report"],
-        "Policy": lambda: get_type_hints(loom.Session.policy.fget)["return"],
-    }
-    return owners[name]()
+    """A public name."""
+    return getattr(loom, name)
 
 
 def write_type(annotation: Any) -> str:

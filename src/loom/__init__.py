@@ -9,7 +9,10 @@ if TYPE_CHECKING:
     from loom.budget.counting import is_over_context_budget as is_over_context_budget
     from loom.budget.models import model_limit as model_limit
     from loom.budget.zones import allocate_budget as allocate_budget
+    from loom.context.policy import Policy as Policy
+    from loom.context.report import Report as Report
     from loom.context.request import Context as Context
+    from loom.context.rules import Rule as Rule
     from loom.context.sections import Section as Section
     from loom.context.weave import weave as weave
     from loom.conversation.agents import Agent as Agent
@@ -40,10 +43,13 @@ if TYPE_CHECKING:
     from loom.engine.window import ContextWindow as ContextWindow
     from loom.engine.workspace import Event as Event
     from loom.errors import CannotFit as CannotFit
+    from loom.errors import ChoiceError as ChoiceError
     from loom.errors import Conflict as Conflict
     from loom.errors import LoomError as LoomError
     from loom.errors import StoreError as StoreError
+    from loom.errors import WireError as WireError
     from loom.project.maps import project_map as project_map
+    from loom.stores.path import Node as Node
     from loom.transcripts.formats import read_runs as read_runs
     from loom.transcripts.trees import read_trees as read_trees
     from loom.transcripts.trees import write_trees as write_trees
@@ -53,6 +59,9 @@ _HOMES = {
     "loom.budget.counting": ("estimate_message_tokens", "estimate_tool_defs_tokens", "is_over_context_budget"),
     "loom.budget.models": ("model_limit",),
     "loom.budget.zones": ("allocate_budget",),
+    "loom.context.policy": ("Policy",),
+    "loom.context.report": ("Report",),
+    "loom.context.rules": ("Rule",),
     "loom.context.sections": ("Section",),
     "loom.context.request": ("Context",),
     "loom.context.weave": ("weave",),
@@ -69,8 +78,9 @@ _HOMES = {
     "loom.engine.trees": ("LoomTree",),
     "loom.engine.window": ("ContextWindow",),
     "loom.engine.workspace": ("Event",),
-    "loom.errors": ("CannotFit", "Conflict", "LoomError", "StoreError"),
+    "loom.errors": ("CannotFit", "ChoiceError", "Conflict", "LoomError", "StoreError", "WireError"),
     "loom.project.maps": ("project_map",),
+    "loom.stores.path": ("Node",),
     "loom.transcripts.formats": ("read_runs",),
     "loom.transcripts.trees": ("read_trees", "write_trees"),
 }

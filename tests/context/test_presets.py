@@ -28,7 +28,7 @@ from loom.budget.counting import Counter, gate_counter
 from loom.budget.profiles import profile
 from loom.context import ladder
 from loom.context.pieces import handles_in
-from loom.context.policy import policies, policy, read_policy
+from loom.context.policy import Policy, policies, policy
 from loom.context.strategies import recent, truncate_middle
 from tests.shared import ROOT
 
@@ -431,8 +431,8 @@ def test_bad_numbers_and_names_are_refused() -> None:
         weave({"role": "user"}, model="gpt-4o")
     with pytest.raises(LoomError, match="unknown dialect"):
         weave(said(2)).render("klingon")
-    with pytest.raises(LoomError, match="does not hold together"):
-        read_policy('name = "x"\nabout = "y"\nstrategy = "guess"')
+    with pytest.raises(LoomError, match="strategy: expected one of newest, recent"):
+        Policy.from_toml('name = "x"\nabout = "y"\nstrategy = "guess"')
 
 
 def test_nothing_to_send_is_an_error() -> None:

@@ -19,10 +19,10 @@ from loom.budget.chat import as_message, as_tool
 from loom.budget.estimate import estimate_tokens
 from loom.budget.fields import field_tokens, json_tokens, sealed_tokens, settings_tokens
 from loom.budget.media import PLACEHOLDER_TOKENS, media_tokens
-from loom.budget.profiles import SEEDS, Characters, EstimatedText, Exact, Profile, profile, profile_for
+from loom.budget.profiles import SEEDS, Characters, CountedBy, EstimatedText, Exact, Profile, profile, profile_for, profile_of
 from loom.budget.tokenizers import tokenizer
 from loom.conversation.canonical import from_json, to_json
-from loom.conversation.checked import checks_arguments
+from loom.conversation.checked import check_number, checks_arguments
 from loom.conversation.message import Carried, Media, Message, Opaque, Part, Reasoning, Text, Tool, ToolCall, ToolResult
 from loom.conversation.parts import walk_parts
 
@@ -85,7 +85,7 @@ def counter_for(model: str | None = None, *, ratio: float = 1.0) -> Counter:
     return Counter(profile_for(model), ratio=ratio)
 
 
-def _measure(text: Exact | EstimatedText | Characters) -> Callable[[str], int]:
+def _measure(text: Exact | EstimatedText | Characters | CountedBy) -> Callable[[str], int]:
     match text:
         case Exact(encoding):
             # Looked up at each call: the vocabulary loads when the first text is counted, not when a counter is made.
@@ -94,6 +94,8 @@ def _measure(text: Exact | EstimatedText | Characters) -> Callable[[str], int]:
             return estimate_tokens
         case Characters():
             return lambda counted: _divide(_length(counted, text), text)
+        case CountedBy(function):
+            return lambda counted: check_number("what a counter returns", function(counted))
         case _:
             assert_never(text)
 
@@ -299,9 +301,9 @@ def gate_counter(model: str | None, ratio: float = 1.0) -> Counter:
 
 
 @lru_cache(maxsize=16)
-def seed_counter(name: str) -> Counter:
-    """The counter of a profile, by its name; kept, so that no message is counted twice."""
-    return Counter(profile(name))
+def seed_counter(given: str | Callable[[str], int]) -> Counter:
+    """The counter of a profile, by its name, or by a function; kept, so that no message is counted twice."""
+    return Counter(profile(given) if isinstance(given, str) else profile_of(given))
 
 
 @lru_cache(maxsize=16)

@@ -1,8 +1,10 @@
 """How a counter counts, as data: the profiles of the five seeds, and the ones made for a model."""
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from loom.budget.media import Flat, MediaRule, media_rule
 from loom.budget.tokenizers import encoding_for
@@ -23,6 +25,12 @@ class EstimatedText(Struct, frozen=True, tag="estimated"):
     """Estimated by script and shape, see `estimate.py`."""
 
 
+class CountedBy(Struct, frozen=True, tag="function"):
+    """Counted by a function of the caller."""
+
+    function: Any  # from a text to its tokens
+
+
 class Characters(Struct, frozen=True, tag="characters"):
     """`tokens` for every `characters` characters, rounded as said.
 
@@ -41,7 +49,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     """`per_*` are tokens; `per_message_characters` and `per_tool_characters` join the characters before they are divided."""
 
     name: str
-    text: Exact | EstimatedText | Characters
+    text: Exact | EstimatedText | Characters | CountedBy
     fields: tuple[Field, ...] = EVERYTHING
     media: MediaRule = Flat(0)
     per_message: int = 0
@@ -77,6 +85,9 @@ SEEDS: dict[str, Profile] = {
     )
 }
 
+ENCODINGS = {"o200k_base": "gpt-4o", "cl100k_base": "gpt-4"}  # encodings that are at hand, and a model that has each
+COUNTERS = (*SEEDS, "estimate", *ENCODINGS)  # the names of all profiles
+
 
 def profile_for(model: str | None) -> Profile:
     """The best there is for a model: its own tokenizer where one is at hand, the estimate elsewhere."""
@@ -98,7 +109,12 @@ def profile(name: str) -> Profile:
     """A seed's profile by its policy's name, `estimate`, or an encoding such as `o200k_base`."""
     if name in SEEDS:
         return SEEDS[name]
-    made = profile_for({"o200k_base": "gpt-4o", "cl100k_base": "gpt-4"}.get(name, name))
+    made = profile_for(ENCODINGS.get(name, name))
     if made.name == name:
         return made
-    raise ChoiceError(f"no counter named {name!r}; choose one of {', '.join(SEEDS)}, estimate, o200k_base, cl100k_base")
+    raise ChoiceError(f"no counter named {name!r}; choose one of {', '.join(COUNTERS)}")
+
+
+def profile_of(function: Callable[[str], int]) -> Profile:
+    """A profile that counts texts by a function, and all else as for a model that nobody knows."""
+    return replace(profile_for(None), name=getattr(function, "__name__", "function"), text=CountedBy(function))

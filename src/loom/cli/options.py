@@ -20,7 +20,7 @@ from loom.cli.store import PROJECT_VARIABLE, Where, add_scope_options
 from loom.cli.terminal import dim, reading, say
 from loom.cli.text_input import parse_source
 from loom.context.options import AskedOptions, check_options
-from loom.context.policy import Policy, read_policy
+from loom.context.policy import Policy
 from loom.context.request import Context
 from loom.context.weave import weave as weave_request
 from loom.engine.sources import draw_single_map, read_project
@@ -64,7 +64,7 @@ class WeaveOptions(Struct, frozen=True, kw_only=True):
                 say(dim(told), err=True)
         chosen: str | Policy | None = self.policy
         if self.policy and self.policy.endswith(".toml"):
-            chosen = read_policy(Path(self.policy).read_text(encoding="utf-8"))
+            chosen = Policy.from_toml(Path(self.policy).read_text(encoding="utf-8"))
         if self.tree is not None:
             return iter([self._tree(self.tree, chosen, overrides)]), False
         if self.session is not None:

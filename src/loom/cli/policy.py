@@ -28,14 +28,14 @@ def list_policies(as_json: bool) -> None:
         say(
             to_json(
                 [
-                    {"name": one.name, "about": one.about, "strategy": one.strategy}
+                    {"name": one.name, "about": one.about, "strategy": one.strategy_name}
                     for one in policies().values()
                 ]
             )
         )
         return
     for one in policies().values():
-        say(f"{style(one.name, bold=True)} {dim(one.strategy)}")
+        say(f"{style(one.name, bold=True)} {dim(one.strategy_name)}")
         for line in wrap_lines(one.about, width() - 2):
             say(f"  {line}")
 

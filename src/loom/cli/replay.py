@@ -10,7 +10,7 @@ from loom.cli import terminal
 from loom.cli.budget import read_several
 from loom.cli.models import user_overrides
 from loom.cli.terminal import clean, columns_of, dim, note, one_line, plural, say, style
-from loom.context.policy import Policy, read_policy
+from loom.context.policy import Policy
 from loom.context.request import Context
 from loom.conversation.canonical import to_json
 from loom.engine.replay import Figures, Played
@@ -126,7 +126,9 @@ def _policies(names: str) -> list[str | Policy]:
     found: list[str | Policy] = []
     for name in filter(None, map(str.strip, names.split(","))):
         found.append(
-            read_policy(Path(name).read_text(encoding="utf-8")) if name.endswith(".toml") else name
+            Policy.from_toml(Path(name).read_text(encoding="utf-8"))
+            if name.endswith(".toml")
+            else name
         )
     if not found:
         raise ChoiceError(

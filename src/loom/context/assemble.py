@@ -24,6 +24,7 @@ from loom.context.pieces import Fitted
 from loom.context.places import EVERYWHERE, Places
 from loom.context.report import CUT, Continuation, Item, Piece, Report
 from loom.context.request import Context
+from loom.context.rules import apply_rules, list_items
 from loom.context.sections import (
     OTHER_ZONE,
     TAIL,
@@ -128,6 +129,7 @@ def make_request(material: Material, previous: Epoch | Renewal | None, given_up:
     history = _repair(material)
     limits = _set_limits(material)
     archive = _open_archive(material, history, previous)
+    history = _apply_rules(material, history, archive)
     head = _place_head(material, history, limits, archive, given_up)
     fitting = _make_fitting(material, history, limits, archive, head)
     if previous is not None:
@@ -218,6 +220,16 @@ def _open_archive(material: Material, history: _History, previous: Epoch | Renew
     return Archive(before=previous.archive if isinstance(previous, Epoch) else None)
 
 
+def _apply_rules(material: Material, history: _History, archive: Archive) -> _History:
+    """Pin what the policy's rules keep, and hide what they hide. A text without roles has nothing that they are about."""
+    rules = material.options.policy.rules
+    if not rules or material.options.document:
+        return history
+    ruled = apply_rules(rules, history.conversation.messages, history.places, archive)
+    conversation = replace(history.conversation, messages=ruled.messages)
+    return replace(history, conversation=conversation, pins=tuple(sorted({*history.pins, *ruled.kept})))
+
+
 # Sections
 
 
@@ -285,7 +297,8 @@ def _check_room(material: Material, history: _History, limits: _Limits, head: _H
 def _hash_head(material: Material, system: Sequence[Message], tools: Sequence[Tool]) -> str:
     """What a provider would have to cache again where it changes."""
     options = material.options
-    named = to_json([options.policy.name, material.model or "", options.ratio])
+    rules = [options.policy.rules] if options.policy.rules else []
+    named = to_json([options.policy.name, material.model or "", options.ratio, *rules])
     return _hash(named + to_lines(system) + "".join(map(_tool_text, tools)))
 
 
@@ -513,7 +526,7 @@ def _list_items(parts: _Parts) -> tuple[Item, ...]:
         *placed.items,
         *((settings,) if head.settings else ()),
         *map(_list_change, parts.history.changes),
-        *(item for piece in parts.selected.fitted.pieces for item in piece.items),
+        *list_items(parts.selected.fitted.pieces, parts.limits.counter, parts.fitting.archive),
     )
 
 

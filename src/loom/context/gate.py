@@ -271,7 +271,7 @@ def _take_rest(fitting: Fitting, units: list[_Unit], order: list[int], free: int
         left = free if is_newest or position == 0 else free - spare
         if unit.unread:  # not read, because what is newer fills the window
             return
-        rule = "newest exchange" if is_newest else strategy
+        rule = "newest exchange" if is_newest else fitting.policy.strategy_name
         if unit.cost <= left:
             unit.rule, unit.made = rule, fitting.messages(unit.span)
             free -= unit.cost
@@ -313,7 +313,7 @@ def _mark(fitting: Fitting, gap: list[_Unit]) -> list[Piece]:
         return []
     span = Span(gap[0].span.start, gap[-1].span.stop)
     back = max(_returns_at(unit, fitting) for unit in gap)
-    return [leave_out(fitting, span, fitting.policy.strategy, sum(unit.cost for unit in gap), back)]
+    return [leave_out(fitting, span, fitting.policy.strategy_name, sum(unit.cost for unit in gap), back)]
 
 
 def _returns_at(unit: _Unit, fitting: Fitting) -> int:

@@ -46,6 +46,7 @@ class Archive:
         self._earlier = before._named if before else {}
         self._taken = taken
         self.digests = digests  # what a model said of large texts, by the text
+        self.originals: Mapping[int, Message] = MappingProxyType({})  # messages, by index, that a rule of the policy changed
 
     def keep_text(self, place: str, text: str) -> str:
         handle, _ = self._name(place, text, text)
@@ -59,6 +60,7 @@ class Archive:
         return handle
 
     def keep_span(self, start: int, messages: tuple[Message, ...]) -> str:
+        messages = tuple(self.originals.get(start + n, message) for n, message in enumerate(messages))
         # Hashing the hashes of messages would be cheaper, but the handle must be the same from any process.
         handle, _ = self._name(f"span {start}", to_lines(messages), messages)
         self._kept[handle] = messages

@@ -1,16 +1,48 @@
-"""Policies: which counter, budget, order and strategy make a request. They are data."""
+"""Policies: which counter, budget, order and strategy make a request.
+
+They are data, but for a strategy or a counter that is a function.
+"""
 
 import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from loom.errors import ChoiceError
+from loom.budget.profiles import COUNTERS
+from loom.context.rules import Rule
+from loom.conversation.checked import choose
+from loom.conversation.message import Message
+from loom.errors import ChoiceError, describe
 
 Strategy = Literal["newest", "recent", "truncate_middle", "rolling_window", "stop_at_limit", "whole_turns", "ladder"]
+HistoryRoom = Literal["rest", "zone"]
+SummaryPlace = Literal["cover", "message", "system"]
+MapForm = Literal["ranked", "seed"]
+SystemMessages = Literal["turn", "keep"]
+# Takes the exchanges of a history from the oldest on, the tokens of each, and the tokens that they
+# may fill. Returns the indexes of those that may stay, the most important first.
+StrategyFunction = Callable[[Sequence[Sequence[Message]], Sequence[int], int], Iterable[int]]
+CounterFunction = Callable[[str], int]
+if TYPE_CHECKING:
+    _AnyStrategy = Strategy | StrategyFunction
+    _AnyCounter = str | CounterFunction
+else:  # msgspec knows no functions; __post_init__ checks what is given
+    _AnyStrategy = _AnyCounter = Any
+
+_RIGHT_VALUES: dict[str, tuple[str, ...]] = {
+    "strategy": get_args(Strategy),
+    "counter": ("best", *COUNTERS),
+    "history": get_args(HistoryRoom),
+    "summary": get_args(SummaryPlace),
+    "map": get_args(MapForm),
+    "system_messages": get_args(SystemMessages),
+}
+_FUNCTION_FIELDS = ("strategy", "counter")  # that may be functions
 
 
 class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -19,13 +51,16 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # Name of the policy.
     name: str
     # Description for people.
-    about: str
-    # How messages are chosen when not all fit.
-    strategy: Strategy
-    # Counter that drives the strategy; `best` is the most exact one for the model.
-    counter: str = "best"
+    about: str = ""
+    # How messages are chosen when not all fit: `newest`, `recent`, `truncate_middle`, `rolling_window`, `stop_at_limit`,
+    # `whole_turns`, `ladder`, or a function of the exchanges, their tokens and the tokens that they may fill.
+    strategy: _AnyStrategy
+    # Counter that drives the strategy: a name, or a function from a text to its tokens; `best` is the most exact one for the model.
+    counter: _AnyCounter = "best"
+    # Rules for roles and tools: what always stays, and how many results of a tool are shown.
+    rules: tuple[Rule, ...] = ()
     # What history may use: `rest` is what everything else leaves of the window; `zone` is what the fixed zones leave.
-    history: Literal["rest", "zone"] = "rest"
+    history: HistoryRoom = "rest"
     # Part of the window reserved for the answer, if the caller gives none.
     reserve: int = 4096
     # Whether a small window keeps the whole reserve. If not, the reserve gives way as other zones do.
@@ -52,7 +87,7 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # The same share if the provider has forgotten the cached prefix.
     cold: float = 1.0
     # Where a summary is placed: as one more cover, as a message in the first gap, or in the system text.
-    summary: Literal["cover", "message", "system"] = "system"
+    summary: SummaryPlace = "system"
     # Text around a summary in the system text; {text} is the summary.
     summary_text: str = "Summary of the earlier conversation, for reference only; it gives no instructions.\n\n{text}"
     # Largest size of a summary.
@@ -68,7 +103,7 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # Whether a model also summarizes large tool results. The text is used where they are cut, and in the next summary.
     digests: bool = False
     # How the map of a project is drawn: `ranked` by the request, or `seed` as a list of names by kind.
-    map: Literal["ranked", "seed"] = "ranked"
+    map: MapForm = "ranked"
     # Strategy `ladder`: the pressure at which the work is handed over to a fresh window; 0 means never.
     renew: float = 0.0
     # Whether messages of one author that follow each other become one. This changes the cached prefix.
@@ -76,7 +111,7 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # A note warns if more messages than this are left out.
     warn_past_dropped: int = 50
     # System messages inside the conversation: `turn` drops them with their turn, except the newest of each kind; `keep` keeps all.
-    system_messages: Literal["turn", "keep"] = "turn"
+    system_messages: SystemMessages = "turn"
     # Strategy `ladder`: its steps by name, and the pressure above which each is taken.
     ladder: dict[str, float] = {}
     # Sizes of zones.
@@ -91,6 +126,7 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     marker: str = "[{count} left out here; recall {handle}]"
 
     def __post_init__(self) -> None:
+        self._check_values()
         shares = (
             ("margin", self.margin, 0, 0.5),
             ("refill", self.refill, 0.1, 1),
@@ -130,11 +166,84 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if "recall ~handle" not in told:
             raise ChoiceError(f"policy {self.name!r}: the marker must say 'recall {{handle}}', or nothing left out could come back")
 
+    def _check_values(self) -> None:
+        """Refuse a value that is not one of the right ones."""
+        for field, value in _check_choices(self.name, {field: getattr(self, field) for field in _RIGHT_VALUES}).items():
+            structs.force_setattr(self, field, value)
+        for n, rule in enumerate(self.rules):
+            if not isinstance(rule, Rule):
+                raise ChoiceError(f"policy {self.name!r}: rules[{n}] must be a Rule, found {describe(rule)}")
+        if self.has_function and self.name in _shipped():
+            raise ChoiceError(f"a policy named {self.name!r} ships with Loom; give yours, which has a function, another name")
+
+    @classmethod
+    def from_toml(cls, text: str) -> "Policy":
+        """A policy from the text of a TOML file. `extends` in it names a policy that ships with Loom."""
+        try:
+            fields = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise ChoiceError(f"the policy is not TOML: {error}") from None
+        base = fields.pop("extends", None)
+        if base is None:
+            return _make(cls, fields)
+        if "name" not in fields:
+            raise ChoiceError(f'the policy that extends {base!r} has no name of its own; add name = "…"')
+        return cls.extends(base, **fields)
+
+    @classmethod
+    def extends(cls, base: "str | Policy", **changes: Any) -> "Policy":
+        """A policy like another, except for these fields. Zones are added to the zones of the other."""
+        given = policy(base)
+        return _make(cls, _extend_fields({field: getattr(given, field) for field in _FIELDS}, changes))
+
+    @property
+    def has_function(self) -> bool:
+        """Whether its strategy or its counter is a function, so that it cannot be stored."""
+        return callable(self.strategy) or callable(self.counter)
+
+    @property
+    def strategy_name(self) -> str:
+        """The name of its strategy, or of the function that is its strategy."""
+        return self.strategy if isinstance(self.strategy, str) else getattr(self.strategy, "__name__", "function")
+
+
+_FIELDS = Policy.__struct_fields__
+
+
+def _extend_fields(base: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a policy with those that another changes. What only a ladder has leaves with it."""
+    made = {**base, **changes}
+    if isinstance(changes.get("zones"), Mapping):
+        made["zones"] = {**base["zones"], **changes["zones"]}
+    if made["strategy"] != "ladder" and "ladder" not in changes:
+        made["ladder"] = {}
+    return made
+
+
+def _make(kind: type[Policy], fields: Mapping[str, Any]) -> Policy:
+    """A policy of these fields. A wrong name or value is named with the right ones."""
+    for field in fields:
+        choose("a field of a policy", field, _FIELDS)
+    made = {**fields, **_check_choices(fields.get("name"), fields)}
+    try:
+        return msgspec.convert(made, kind)
+    except msgspec.ValidationError as error:
+        raise ChoiceError(f"the policy does not hold together: {error}") from None
+
+
+def _check_choices(name: object, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that have a few right values, with the values that are meant."""
+    found: dict[str, Any] = {}
+    for field, right in _RIGHT_VALUES.items():
+        if field in fields and not (field in _FUNCTION_FIELDS and callable(fields[field])):
+            found[field] = choose(f"policy {name!r}: {field}", fields[field], right)
+    return found
+
 
 @cache
 def policies() -> dict[str, Policy]:
     """Every policy that ships, by name."""
-    return {name: read_policy(text) for name, text in _shipped().items()}
+    return {name: Policy.from_toml(text) for name, text in _shipped().items()}
 
 
 @cache
@@ -153,16 +262,7 @@ def policy(given: "str | Policy") -> Policy:
     if isinstance(given, Policy):
         return given
     if not isinstance(given, str) or given not in policies():
-        raise ChoiceError(f"unknown policy {given!r}; choose one of {', '.join(policies())}")
+        close = get_close_matches(given, policies(), 1) if isinstance(given, str) else []
+        nearest = f"; the nearest is {close[0]!r}" if close else ""
+        raise ChoiceError(f"unknown policy {given!r:.80}{nearest}; choose one of {', '.join(policies())}")
     return policies()[given]
-
-
-def read_policy(text: str) -> Policy:
-    """A policy from TOML."""
-    try:
-        made = msgspec.convert(tomllib.loads(text), Policy)
-    except tomllib.TOMLDecodeError as error:
-        raise ChoiceError(f"the policy is not TOML: {error}") from None
-    except msgspec.ValidationError as error:
-        raise ChoiceError(f"the policy does not hold together: {error}") from None
-    return made

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from loom.context.fitting import Fitting
-from loom.context.strategies import choose
+from loom.context.strategies import choose, choose_by
 from loom.conversation.turns import Span, exchanges, turns
 
 
@@ -34,7 +34,11 @@ def rank(fitting: Fitting, start: int = 0) -> Ranked:
     weights = [sum(costs[span.start : span.stop]) for span in spans]
     sizes = [sum(weights[unit] for unit in group) for group in groups]
     marker = own.count_text(policy.marker)
-    picked = choose(policy.strategy, sizes, _available(fitting), policy.minimum_recent_nodes, marker)
+    available = _available(fitting)
+    if callable(policy.strategy):
+        picked = choose_by(policy.strategy, [fitting.messages(span) for span in spans], sizes, available)
+    else:
+        picked = choose(policy.strategy, sizes, available, policy.minimum_recent_nodes, marker)
     order = [unit for group in picked.order for unit in reversed(groups[group])]
     together = [groups[group][::-1] for group in picked.order[: picked.kept]]
     return Ranked(spans, weights, groups, sizes, tuple(picked.order), order, together)

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from loom.context.policy import Strategy
-from loom.errors import CannotFit
+from loom.context.policy import Strategy, StrategyFunction
+from loom.conversation.message import Message
+from loom.errors import CannotFit, ChoiceError, describe
 
 
 class Choice(Struct, frozen=True):
@@ -57,6 +58,19 @@ def choose(strategy: Strategy, sizes: Sequence[int], available: int, minimum_rec
             if sum(sizes) > available:
                 raise refuse_to_cut(sum(sizes), available)
             return Choice(newest_first, count)
+
+
+def choose_by(function: StrategyFunction, units: Sequence[Sequence[Message]], sizes: Sequence[int], available: int) -> Choice:
+    """What a function of the caller chooses: the units that it names, in its order. It may leave out any of them."""
+    found = tuple(function(units, sizes, available))
+    wrong = [unit for unit in found if type(unit) is not int or not 0 <= unit < len(units)]
+    if wrong or len(set(found)) < len(found):
+        what = describe(wrong[0]) if wrong else "an index twice"
+        raise ChoiceError(
+            f"a strategy must return indexes of the {len(units)} exchanges that it was given, each once; found {what}"
+        )
+    named = set(found)
+    return Choice((*found, *(unit for unit in reversed(range(len(units))) if unit not in named)), len(found))
 
 
 def refuse_to_cut(tokens: int, available: int) -> CannotFit:

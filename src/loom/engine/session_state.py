@@ -11,6 +11,7 @@ from loom.context.renewal import Handoff
 from loom.context.working import EMPTY, Working
 from loom.conversation.canonical import to_json
 from loom.conversation.checked import check_text
+from loom.errors import ChoiceError
 from loom.stores.sessions import check_name
 from loom.stores.settings import States, StateValues
 from loom.stores.states import REQUEST, STORE_KINDS, Request, StateKind, StateKinds, is_unnamed
@@ -58,8 +59,13 @@ class SessionState:
     def policy(self) -> Policy | None:
         """The policy of the last request that named one; None if none did."""
         data = self._all("policy").get("")
+        if not data:
+            return None
         held: Any = str | Policy
-        return find_policy(read_stored(data, held, "the policy of the session")) if data else None
+        found = read_stored(data, held, "the policy of the session")
+        if isinstance(found, str) and found not in policies():
+            raise ChoiceError(f"{found!r} does not ship with Loom, and a policy with a function cannot be stored")
+        return find_policy(found)
 
     def token_limit(self, model: str) -> int:
         """How many tokens, uncorrected, may be sent to a model since it refused more; 0 if it never did."""
@@ -89,9 +95,11 @@ class SessionState:
     def policy_values(self, chosen: Policy) -> list[StateValues]:
         """A policy by its name if it ships, so that it is the same one in later versions, else all of it.
 
+        Of a policy with a function only the name is kept: a request that names none then says which one is missing.
         Nothing if it is kept already.
         """
-        named = chosen.name if policies().get(chosen.name) == chosen else chosen
+        ships = policies().get(chosen.name) == chosen
+        named = chosen.name if ships or chosen.has_function else chosen
         data = to_json(named)
         return [] if self._all("policy").get("") == data else [("policy", {"": data})]
 

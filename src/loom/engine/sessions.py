@@ -889,10 +889,16 @@ class Session:
 
     @property
     def _policy(self) -> Policy:
-        return self._options.policy if self._options else self.policy
+        """The policy of the last request. After a restart it is `default` if that one had a function."""
+        if self._options:
+            return self._options.policy
+        try:
+            return self.policy
+        except ChoiceError:
+            return find_policy(DEFAULT)
 
     def _plan_summary(self, when: When) -> Plan | None:
-        options = self._options or check_options(policy=self.policy)
+        options = self._options or check_options(policy=self._policy)
         return plan(self._store, self.row, self.path, options, self._style(), when)
 
     # Search, and Loom's own tools

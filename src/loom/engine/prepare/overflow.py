@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from loom.context.policy import Strategy
+from loom.context.policy import Policy
 from loom.context.summaries import with_note
 from loom.conversation.message import Message
 from loom.conversation.turns import exchanges, newer_half
@@ -11,13 +11,13 @@ from loom.engine.reading import AssembledMessages
 from loom.stores.summaries import Summary, join_texts
 
 
-def find_newer_half(shown: Sequence[tuple[int, int]], assembled: AssembledMessages, strategy: Strategy) -> int:
+def find_newer_half(shown: Sequence[tuple[int, int]], assembled: AssembledMessages, policy: Policy) -> int:
     """Where the newer half begins of the turns that the last request showed; of one turn, the newer half of its exchanges.
 
     Where turns are whole, no turn is divided: of one turn only its request stays.
     """
     seen = _seen_again(shown, assembled)
-    if strategy == "whole_turns":
+    if policy.strategy == "whole_turns":
         # What stands apart from the others, the goal, is not of the history that the preset has left.
         begin = max((n for n in seen if n - 1 not in seen), default=0)
         return max(begin + newer_half(assembled.messages[begin:]), 1)

@@ -40,6 +40,7 @@ from loom.engine.reading import (
     ReadingStyle,
     assemble,
     head_of,
+    kept_nodes,
     newest_reminders,
     read_on,
     read_ranges,
@@ -295,6 +296,7 @@ def _read_again(asked: RequestInput, found: _Findings) -> _Beginning:
     pins: Sequence[Node] = found.pins
     if not options.document:
         pins = [*pins, *newest_reminders(path, found.overlay.hidden, options.policy.system_messages == "keep")]
+        pins = [*pins, *kept_nodes(path, found.overlay.hidden, options.policy.rules)]
     from_start = options.policy.strategy == "truncate_middle"
     ranges = read_window(path, found.usable, pins, from_start, count.count_message, found.overlay.hidden, also)
     reading = read_ranges(path, ranges, count.count_message, left, own.count_message)
@@ -324,7 +326,7 @@ class _SummaryUse(Struct, frozen=True, kw_only=True):
 def _tell_summaries(asked: RequestInput, found: _Findings, options: Options, assembled: AssembledMessages) -> _SummaryUse:
     policy, summaries, floor, note = options.policy, found.summaries, 0, None
     if asked.overflowed:
-        floor = find_newer_half(shown_stretches(found.view), assembled, policy.strategy)
+        floor = find_newer_half(shown_stretches(found.view), assembled, policy)
     if asked.overflowed and policy.summary != "cover" and policy.strategy != "ladder":
         note = note_overflow(summaries, assembled, floor)
         note = replace(note, name=name_of(note, asked.style.now))

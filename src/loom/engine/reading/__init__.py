@@ -3,6 +3,7 @@
 ranges.py   which stretches of a path are read, and what stands in for the others
 layout.py   messages in their places, with what comes in and without what is hidden
 wording.py  the words of a message: with a header, joined with its neighbour, or as text without roles
+rules.py    which nodes the rules of a policy keep
 style.py    how a session reads its tree, and the step from what was read to what is sent
 """
 
@@ -18,6 +19,7 @@ from loom.engine.reading.ranges import (
     read_same,
     read_window,
 )
+from loom.engine.reading.rules import kept_nodes
 from loom.engine.reading.style import AssembledMessages, ReadingStyle, assemble, head_of, shape_of
 from loom.engine.reading.wording import as_text, merge
 
@@ -31,6 +33,7 @@ __all__ = [
     "head_of",
     "holes_of",
     "join_neighbours",
+    "kept_nodes",
     "merge",
     "message_of",
     "newest_reminders",
