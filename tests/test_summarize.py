@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from loom import Conversation, Message, Text, ToolCall, ToolResult
 from loom.budget.counting import gate_counter
-from loom.context.summaries import EMERGENCY, OMITTED, SHORTENED, merge_prompt, summary_prompt, system_prompt, told
+from loom.context.summaries import EMERGENCY, OMITTED, SHORTENED, describe_messages, merge_prompt, summary_prompt, system_prompt
 from loom.conversation.commands import parse_commands
 from loom.conversation.handles import mint
 from loom.dialects import dialect
@@ -39,7 +39,7 @@ def prompts(model: ScriptedModel) -> list[str]:
     return [request.messages[0].text for request in model.requests]
 
 
-LINES = told(chat(6))
+LINES = describe_messages(chat(6))
 FIRST, SECOND = "\n".join(LINES[:6]), "\n".join(LINES[6:])
 
 
@@ -50,7 +50,7 @@ def test_a_few_messages_are_summed_up_in_one_request() -> None:
     with ScriptedModel("They spoke of why.") as model:
         made = run(model, Ask(messages=chat(3)))
     assert made == MadeSummary(text="They spoke of why.", by="model", calls=1)
-    assert prompts(model) == [summary_prompt("\n".join(told(chat(3))))]
+    assert prompts(model) == [summary_prompt("\n".join(describe_messages(chat(3))))]
 
 
 def test_the_request_says_what_to_do_how_long_and_how_warm() -> None:
@@ -199,7 +199,7 @@ def test_a_model_that_returns_more_than_it_got_is_asked_again_and_then_cut() -> 
     cut = run(ScriptedModel.always(flood), Ask(messages=chat(3, 5), tokens=500))
     assert (cut.by, cut.calls) == ("model", 3)
     assert cut.text.endswith("And then they said this. …")
-    assert count(cut.text) <= count("\n".join(told(chat(3, 5))))
+    assert count(cut.text) <= count("\n".join(describe_messages(chat(3, 5))))
     spared = run(ScriptedModel(flood, RuntimeError(), RuntimeError()), Ask(messages=chat(3)))
     assert spared.by == "model", "what was too long once is better than an extract"
 

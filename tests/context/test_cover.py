@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from loom import Context, Loom, weave
 from loom.context.caches import SHARED
-from loom.context.cover import Indexes, cover
+from loom.context.cover import HistoryIndexes, cover
 from loom.context.policy import policy
 from loom.context.report import LEFT_OUT
 from loom.conversation.growing import RecentHistories
@@ -124,11 +124,11 @@ def words(text: str) -> int:
 @settings(max_examples=examples(40), deadline=None)
 @given(broken_histories | histories(), st.integers(40, 400), st.data())
 def test_what_grew_is_told_as_if_it_had_not_been_seen_before(history: list[Message], tokens: int, data: st.DataObject) -> None:
-    sources, indexes = list(enumerate(history)), Indexes(10**6)
+    sources, indexes = list(enumerate(history)), HistoryIndexes(10**6)
     for stop in sorted(data.draw(st.lists(st.integers(0, len(history)), max_size=4))):
         cover(sources[:stop], history[stop:], tokens, words, "goal_1", indexes)
     grown = cover(sources, (), tokens, words, "goal_1", indexes)
-    assert grown == cover(sources, (), tokens, words, "goal_1", Indexes(1))
+    assert grown == cover(sources, (), tokens, words, "goal_1", HistoryIndexes(1))
 
 
 def test_threads_that_weave_the_same_history_do_not_disturb_each_other() -> None:

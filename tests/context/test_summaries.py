@@ -14,17 +14,17 @@ from loom.context.summaries import (
     Due,
     Limits,
     Notes,
+    add_notes,
     apart,
-    cleaned,
+    clean_summary,
+    describe_messages,
     due,
     fallback,
     merge_prompt,
-    noted,
     parts,
     summarize_old_messages,
     summary_prompt,
     system_prompt,
-    told,
     with_note,
 )
 from loom.conversation.commands import parse_commands
@@ -191,7 +191,7 @@ def test_each_message_is_told_with_its_tools_and_media() -> None:
         Message("user", (Media("file", "text", "its words", name="n.txt"), Text("a\x00b\ud800c\rd"))),
         Message("assistant", ()),
     ]
-    assert told(messages) == [
+    assert describe_messages(messages) == [
         "user: look\nhere\n[image]\n[file a.pdf]",
         'assistant (thinking): let me see\nassistant: I run it\ntool bash: called with {"command": "ls"}',
         "tool bash: a.txt b.txt",
@@ -204,9 +204,9 @@ def test_each_message_is_told_with_its_tools_and_media() -> None:
 
 
 def test_up_to_ten_messages_are_one_part_and_more_are_split_at_a_user_message() -> None:
-    assert parts(chat(5), 32_000, count).texts == ("\n".join(told(chat(5))),)
+    assert parts(chat(5), 32_000, count).texts == ("\n".join(describe_messages(chat(5))),)
     split = parts(chat(6), 32_000, count).texts
-    assert split == ("\n".join(told(chat(6))[:6]), "\n".join(told(chat(6))[6:]))
+    assert split == ("\n".join(describe_messages(chat(6))[:6]), "\n".join(describe_messages(chat(6))[6:]))
     odd = [*chat(3), *(model(f"{n}") for n in range(9)), *chat(1)]
     assert [text.count("\n") + 1 for text in parts(odd, 32_000, count).texts] == [4, 13], "nearest is far, but it is a user message"
 
@@ -215,7 +215,7 @@ def test_parts_are_halved_until_each_fits_half_of_the_window() -> None:
     given = parts(chat(40, 200), 1000, count)
     assert len(given.texts) > 2
     assert all(count(text) <= 500 for text in given.texts)
-    assert "\n".join(given.texts) == "\n".join(told(chat(40, 200)))
+    assert "\n".join(given.texts) == "\n".join(describe_messages(chat(40, 200)))
     assert given.notes == Notes()
 
 
@@ -248,7 +248,7 @@ def test_parts_fit_and_hold_everything_or_say_so(history: list[Message], window:
     given = parts(history, window, count)
     assert all(count(text) <= window // 2 for text in given.texts)
     if given.notes == Notes():
-        assert "\n".join(given.texts) == "\n".join(filter(None, told(history)))
+        assert "\n".join(given.texts) == "\n".join(filter(None, describe_messages(history)))
 
 
 # Without a model
@@ -319,20 +319,20 @@ FALSE = mint("nowhere", "what never was")
     ],
 )
 def test_what_a_model_said_is_made_harmless(said: str, made: str) -> None:
-    assert cleaned(said, 500, count, {KNOWN}) == made
-    assert cleaned(made, 500, count, {KNOWN}) == made
+    assert clean_summary(said, 500, count, {KNOWN}) == made
+    assert clean_summary(made, 500, count, {KNOWN}) == made
     assert parse_commands(made)[1] == ()
 
 
 def test_a_long_answer_ends_with_a_sentence() -> None:
     said = "First of all there was this. Then there was that! And at last, after long deliberation, nothing more of it was left"
-    assert cleaned(said, 16, count) == "First of all there was this. Then there was that! …"
-    assert cleaned("word " * 100, 10, count) == "word word word word word word word word word …"
+    assert clean_summary(said, 16, count) == "First of all there was this. Then there was that! …"
+    assert clean_summary("word " * 100, 10, count) == "word word word word word word word word word …"
     assert (
-        cleaned("这是第一句。这是第二句。这是第三句，比较长，长得放不下了，而且还有更多的话要说", 14, count)
+        clean_summary("这是第一句。这是第二句。这是第三句，比较长，长得放不下了，而且还有更多的话要说", 14, count)
         == "这是第一句。这是第二句。 …"
     )
-    assert cleaned("anything", 0, count) == ""
+    assert clean_summary("anything", 0, count) == ""
 
 
 fragments = st.sampled_from(
@@ -361,9 +361,9 @@ fragments = st.sampled_from(
 @settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.one_of(fragments, st.text(max_size=20)), max_size=30).map("".join), st.integers(0, 60))
 def test_an_answer_made_harmless_fits_and_stays_as_it_is(said: str, tokens: int) -> None:
-    made = cleaned(said, tokens, count, {KNOWN})
+    made = clean_summary(said, tokens, count, {KNOWN})
     assert count(made) <= tokens
-    assert cleaned(made, tokens, count, {KNOWN}) == made
+    assert clean_summary(made, tokens, count, {KNOWN}) == made
     assert FALSE not in made
     assert parse_commands(made)[1] == ()
     made.encode()
@@ -386,7 +386,7 @@ def test_a_note_of_dropped_messages_stands_once_at_the_end() -> None:
 
 def test_notes_come_apart_as_they_were_put_on() -> None:
     notes = Notes(dropped=6, shortened=2, omitted=True)
-    whole = noted("They met.\n\nThey left.", notes)
+    whole = add_notes("They met.\n\nThey left.", notes)
     assert whole == f"They met.\n\nThey left.\n{OMITTED}\n{SHORTENED.format(count=2)}\n\n{EMERGENCY.format(count=6)}"
     assert apart(whole) == ("They met.\n\nThey left.", notes)
     assert apart(f"> {OMITTED}") == (f"> {OMITTED}", Notes()), "what a model made up is none"

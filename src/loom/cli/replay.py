@@ -13,7 +13,7 @@ from loom.cli.terminal import clean, columns_of, dim, note, one_line, plural, sa
 from loom.context.policy import Policy
 from loom.context.request import Context
 from loom.conversation.canonical import to_json
-from loom.engine.replay import Figures, Played
+from loom.engine.replay import PlayedPolicy, ReplayFigures
 from loom.engine.replay import replay as play
 from loom.errors import ChoiceError
 from loom.transcripts.runs import Run
@@ -102,9 +102,9 @@ class _Output:
     def __init__(self, file: str, several: bool, as_json: bool) -> None:
         self._file, self._several, self._as_json = file, several, as_json
         self._reports: list[dict[str, Any]] = []
-        self._sums: dict[str, list[Figures]] = {}
+        self._sums: dict[str, list[ReplayFigures]] = {}
 
-    def add(self, run: Run, played: dict[str, Played]) -> None:
+    def add(self, run: Run, played: dict[str, PlayedPolicy]) -> None:
         if self._as_json:
             name = f"{self._file}#{run.number}" if self._several else self._file
             self._reports.append(_as_dict(name, played))
@@ -170,7 +170,7 @@ class _Dump:
                 )
 
 
-def _as_dict(file: str, played: dict[str, Played]) -> dict[str, Any]:
+def _as_dict(file: str, played: dict[str, PlayedPolicy]) -> dict[str, Any]:
     """The object that --json prints; window and reserve are null where the policies differ."""
     first = next(iter(played.values()))
     windows, reserves = (
@@ -187,7 +187,7 @@ def _as_dict(file: str, played: dict[str, Played]) -> dict[str, Any]:
     }
 
 
-def _print_picture(run: Run, played: dict[str, Played]) -> None:
+def _print_picture(run: Run, played: dict[str, PlayedPolicy]) -> None:
     first = next(iter(played.values()))
     title = f"{one_line(f'#{run.number} {run.name}', 60)}: " if run.number or run.name else ""
     about = f"({run.format}, {clean(first.model) or 'no model named'}, counted by {first.counter})"
@@ -221,7 +221,7 @@ def _print_picture(run: Run, played: dict[str, Played]) -> None:
             )
 
 
-def _strip(played: Played, columns: int) -> tuple[str, str]:
+def _strip(played: PlayedPolicy, columns: int) -> tuple[str, str]:
     """The calls from left to right, each column as high as its largest request, and below what
     happened there.
     """
@@ -245,13 +245,13 @@ def _mark(bad: bool, renewed: bool) -> str:
     return style("▴", fg="yellow") if renewed else " "
 
 
-def _any_bad(played: dict[str, Played]) -> bool:
+def _any_bad(played: dict[str, PlayedPolicy]) -> bool:
     return any(call.bad for each in played.values() for call in each.calls)
 
 
-def _print_figures(played: dict[str, Played]) -> None:
+def _print_figures(played: dict[str, PlayedPolicy]) -> None:
     """A column for each policy, a row for each figure."""
-    rows: list[tuple[str, Callable[[Figures], str]]] = [
+    rows: list[tuple[str, Callable[[ReplayFigures], str]]] = [
         (
             "over / torn / goal lost",
             lambda f: f"{f.over_budget:,} / {f.torn_pairs:,} / {f.goal_missing:,}",
@@ -289,7 +289,7 @@ def _print_figures(played: dict[str, Played]) -> None:
         say(f"  {label:<23}  {'  '.join(drawn)}")
 
 
-def _colour_cell(label: str, figures: Figures, cell: str) -> str:
+def _colour_cell(label: str, figures: ReplayFigures, cell: str) -> str:
     if label.startswith("over"):
         return style(
             cell,
@@ -302,7 +302,7 @@ def _colour_cell(label: str, figures: Figures, cell: str) -> str:
     return cell
 
 
-def _print_lines(run: Run, played: dict[str, Played]) -> None:
+def _print_lines(run: Run, played: dict[str, PlayedPolicy]) -> None:
     """One of several runs, a line for each policy."""
     for name, each in played.items():
         figures = each.figures
@@ -321,7 +321,7 @@ def _print_lines(run: Run, played: dict[str, Played]) -> None:
         say(f"{clean(lead)}{_verdict([figures])}  {dim(told)}")
 
 
-def _verdict(figures: Sequence[Figures]) -> str:
+def _verdict(figures: Sequence[ReplayFigures]) -> str:
     """How many calls, and how many of them are over budget, torn, or without their goal."""
     wrong = [
         sum(f.over_budget for f in figures),

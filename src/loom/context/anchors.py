@@ -179,7 +179,7 @@ class AnchorIndex:
 
     def _origin(self, message: Message, place: int) -> Speaker:
         for call in message.calls:
-            self._calls[call.id] = Speaker("call", _plain(call.name), asked(call), place)
+            self._calls[call.id] = Speaker("call", _plain(call.name), describe_call(call), place)
         results = message.results
         if message.role != "tool" or not results:
             return Speaker(_voice(message), _plain(message.author) or message.role)
@@ -194,7 +194,7 @@ def _plain(text: str) -> str:
     return " ".join(text.split())
 
 
-def asked(call: ToolCall) -> str:
+def describe_call(call: ToolCall) -> str:
     """What a call asks: its arguments as they are where they are short, else the first text in them."""
     if len(call.arguments) <= ASKED and len(call.arguments.splitlines()) < 2:
         return call.arguments.strip()
@@ -369,7 +369,7 @@ def _texts(message: Message) -> Iterator[Said]:
 def _cut_line(line: str, found: list[Found], voice: Voice, prose: bool, number: int) -> Iterator[Passage]:
     if len(line) <= WHOLE:
         anchors = tuple(dict.fromkeys([anchor for _, _, anchor in found]))
-        said, defines = _said(line, voice, prose), _DEFINES.search(line) is not None
+        said, defines = _score_signs(line, voice, prose), _DEFINES.search(line) is not None
         yield Passage(number, line, 0, len(line), anchors, voice, _bytes(line), said, defines)
         return
     # The first time a line names a thing stands for all.
@@ -378,14 +378,14 @@ def _cut_line(line: str, found: list[Found], voice: Voice, prose: bool, number: 
         firsts.setdefault(one[2], one)
     for low, high, anchors in _pieces(line, sorted(firsts.values()), prose):
         text = line[low:high]
-        yield Passage(number, line, low, high, anchors, voice, _bytes(text), _said(text, voice, prose))
+        yield Passage(number, line, low, high, anchors, voice, _bytes(text), _score_signs(text, voice, prose))
 
 
 def _bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
 
 
-def _said(text: str, voice: Voice, prose: bool) -> float:
+def _score_signs(text: str, voice: Voice, prose: bool) -> float:
     if voice == "call":
         return 0.0
     noted = _tells(text, _ERRORS, _ERROR) if voice in ("result", "error") else _tells(text, _TASKS, _TASK)

@@ -2,7 +2,7 @@
 
 from loom.budget.estimate import forget_pieces
 from loom.context.anchors import forget_names
-from loom.context.cover import Indexes
+from loom.context.cover import HistoryIndexes
 from loom.dialects.parsed import ParsedLists
 from loom.dialects.repair import SeenHistories
 
@@ -17,7 +17,7 @@ class Caches:
 
     def __init__(self, size: int = CACHE_BYTES) -> None:
         self.seen = SeenHistories(size // 4)
-        self.indexes = Indexes(size // 2)
+        self.indexes = HistoryIndexes(size // 2)
         self.lists = ParsedLists(size // 4)
 
     def clear(self) -> None:

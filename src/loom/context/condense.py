@@ -70,7 +70,7 @@ _ANY_TAG = re.compile(r"</?[a-zA-Z!?][^<>]*>")
 _BLANKS = re.compile(r"[ \t\r\f\v]+")
 
 
-class _Ranked(Struct):
+class _RankedLines(Struct):
     """Lines with what each is worth, in order: the lowest rank is kept first. Lines not looked at and blank ones have none."""
 
     lines: list[str]
@@ -100,27 +100,27 @@ def _by_kind(text: str, tokens: int, count: Callable[[str], int], handle: str) -
         case "json":
             if len(lines) < 2 or parse(lines[0]) is None:
                 return None
-            ranked = _log(lines, _seen(lines, ALARM, most))
+            ranked = _log(lines, _lines_to_rank(lines, ALARM, most))
             ranked.shorten = prune_line
         case "log":
-            ranked = _log(lines, _seen(lines, ALARM, most))
+            ranked = _log(lines, _lines_to_rank(lines, ALARM, most))
         case "tests":
-            ranked = _tests(lines, _seen(lines, ALARM, most))
+            ranked = _tests(lines, _lines_to_rank(lines, ALARM, most))
         case "diff":
-            ranked = _diff(lines, _seen(lines, HUNKS, most))
+            ranked = _diff(lines, _lines_to_rank(lines, HUNKS, most))
         case "table":
-            ranked = _table(lines, _seen(lines, None, most))
+            ranked = _table(lines, _lines_to_rank(lines, None, most))
         case "code":
-            ranked = _code(lines, _seen(lines, LANDMARK, most))
+            ranked = _code(lines, _lines_to_rank(lines, LANDMARK, most))
         case "html":
             lines = _visible(text)
             if sum(map(len, lines)) < VISIBLE:
                 return None
-            ranked = _page(lines, _seen(lines, None, most))
+            ranked = _page(lines, _lines_to_rank(lines, None, most))
     return _fitting(ranked, len(text), tokens, count, handle)
 
 
-def _seen(lines: list[str], telling: re.Pattern[str] | None, most: int) -> list[int]:
+def _lines_to_rank(lines: list[str], telling: re.Pattern[str] | None, most: int) -> list[int]:
     """The lines to look at: all of them, or those at both ends and, between them, the telling ones with their neighbours."""
     if len(lines) <= most:
         return list(range(len(lines)))
@@ -141,7 +141,7 @@ def _seen(lines: list[str], telling: re.Pattern[str] | None, most: int) -> list[
 # ── what lines are worth ─────────────────────────────────────────────────────
 
 
-def _log(lines: list[str], seen: list[int]) -> _Ranked:
+def _log(lines: list[str], seen: list[int]) -> _RankedLines:
     """Errors, then warnings and traces, then what stands beside errors, then what is said for the first time, then the rest."""
     ranks: dict[int, int] = {}
     masks: dict[int, str] = {}
@@ -169,7 +169,7 @@ def _log(lines: list[str], seen: list[int]) -> _Ranked:
         for near in range(index - NEAR, index + NEAR + 1):
             if ranks.get(near, ALIKE) != ALIKE:
                 ranks[near] = min(ranks[near], 2)
-    return _Ranked(lines, _with_edges(ranks), alike=_runs(masks))
+    return _RankedLines(lines, _with_edges(ranks), alike=_runs(masks))
 
 
 def _runs(masks: Mapping[int, str]) -> dict[int, int]:
@@ -188,7 +188,7 @@ def _with_edges(ranks: dict[int, int], first: int = EDGE) -> dict[int, int]:
     return ranks | dict.fromkeys((*begin, *islice(reversed(ranks), EDGE)), 0)
 
 
-def _tests(lines: list[str], seen: list[int]) -> _Ranked:
+def _tests(lines: list[str], seen: list[int]) -> _RankedLines:
     """The summary, then the names of what failed, what was expected, and the rest of each failure; what passed last."""
     ranks: dict[int, int] = {}
     passed: list[int] = []
@@ -208,10 +208,10 @@ def _tests(lines: list[str], seen: list[int]) -> _Ranked:
         else:
             ranks[index] = 4 - failing - bool(ASSERTING.match(line))
     told = (("{:,} passed", passed),) if len(seen) == len(lines) else ()
-    return _Ranked(lines, _with_edges(ranks, first=0), told=told)
+    return _RankedLines(lines, _with_edges(ranks, first=0), told=told)
 
 
-def _diff(lines: list[str], seen: list[int]) -> _Ranked:
+def _diff(lines: list[str], seen: list[int]) -> _RankedLines:
     """The heads of files and hunks, then what changed, then what stands around it."""
     ranks: dict[int, int] = {}
     more: list[int] = []
@@ -228,20 +228,20 @@ def _diff(lines: list[str], seen: list[int]) -> _Ranked:
         else:
             ranks[index] = 2
     told = (("+{:,}", more), ("−{:,}", less)) if len(seen) == len(lines) else ()
-    return _Ranked(lines, ranks, told=told)
+    return _RankedLines(lines, ranks, told=told)
 
 
-def _table(lines: list[str], seen: list[int]) -> _Ranked:
+def _table(lines: list[str], seen: list[int]) -> _RankedLines:
     """The head, then rows from both ends."""
     ranks = _with_edges({index: 1 for index in seen if lines[index].strip()})
     for place, index in enumerate(seen[:HEAD_LINES]):
         if RULE.match(view(lines[index])):
             ranks |= {above: 0 for above in seen[: place + 1] if above in ranks}
             break
-    return _Ranked(lines, ranks, "row")
+    return _RankedLines(lines, ranks, "row")
 
 
-def _code(lines: list[str], seen: list[int]) -> _Ranked:
+def _code(lines: list[str], seen: list[int]) -> _RankedLines:
     """What is defined, outermost first, then imports, then the first words on each definition, then other remarks, then bodies."""
     ranks: dict[int, int] = {}
     numbered = is_numbered(view(lines[index]) for index in seen[:SAMPLED])
@@ -261,12 +261,12 @@ def _code(lines: list[str], seen: list[int]) -> _Ranked:
         else:
             ranks[index] = remark if REMARK.match(line) else 4
         remark = 2 if defined or line.strip() == "/**" else 4
-    return _Ranked(lines, _with_edges(ranks))
+    return _RankedLines(lines, _with_edges(ranks))
 
 
-def _page(lines: list[str], seen: list[int]) -> _Ranked:
+def _page(lines: list[str], seen: list[int]) -> _RankedLines:
     """Titles and headings, then text from both ends."""
-    return _Ranked(lines, {index: 0 if lines[index].startswith("#") else 1 for index in seen})
+    return _RankedLines(lines, {index: 0 if lines[index].startswith("#") else 1 for index in seen})
 
 
 def _visible(text: str) -> list[str]:
@@ -299,13 +299,13 @@ def _without_hidden(text: str) -> Iterator[str]:
 # ── what fits ────────────────────────────────────────────────────────────────
 
 
-def _fitting(ranked: _Ranked, length: int, tokens: int, count: Callable[[str], int], handle: str) -> str | None:
+def _fitting(ranked: _RankedLines, length: int, tokens: int, count: Callable[[str], int], handle: str) -> str | None:
     """As many of the lines, the best first, as fit; none where that is too little to be of use."""
     longest = max(LINE, tokens)
     order = _order(ranked.ranks, tokens)
 
     def compose(taken: Iterable[int]) -> str:
-        return _composed(ranked, sorted(order[place] for place in taken), length, longest, handle)
+        return _compose_lines(ranked, sorted(order[place] for place in taken), length, longest, handle)
 
     return fill([guess(ranked.lines[index][:longest]) for index in order], tokens, count, compose)
 
@@ -322,11 +322,11 @@ def _order(ranks: Mapping[int, int], most: int) -> list[int]:
     ]
 
 
-def _composed(ranked: _Ranked, kept: list[int], length: int, longest: int, handle: str) -> str:
+def _compose_lines(ranked: _RankedLines, kept: list[int], length: int, longest: int, handle: str) -> str:
     """The kept lines, with what is missing between them told, and the marker."""
     lines, made = ranked.lines, list[str]()
     at, left = 0, length
-    for index in (*_bridged(lines, kept), len(lines)):
+    for index in (*_bridge_gaps(lines, kept), len(lines)):
         if made and at < index and ranked.alike.get(at - 1, 0) >= at:
             like = min(ranked.alike[at - 1] + 1, index) - at
             made[-1] = f"{made[-1].rstrip()} (× {like + 1:,} alike)"
@@ -340,7 +340,7 @@ def _composed(ranked: _Ranked, kept: list[int], length: int, longest: int, handl
     return "\n".join((*made, cut_marker(max(left, 0), handle)))
 
 
-def _bridged(lines: list[str], kept: list[int]) -> Iterator[int]:
+def _bridge_gaps(lines: list[str], kept: list[int]) -> Iterator[int]:
     """The kept lines, and those between them that are as short as what would be said of them."""
     at = 0
     for index in kept:
@@ -350,7 +350,7 @@ def _bridged(lines: list[str], kept: list[int]) -> Iterator[int]:
         at = index + 1
 
 
-def _missing(ranked: _Ranked, start: int, stop: int) -> str:
+def _missing(ranked: _RankedLines, start: int, stop: int) -> str:
     """What stands for lines that are not kept."""
     number = stop - start
     counts = ((said, bisect_left(indexes, stop) - bisect_left(indexes, start)) for said, indexes in ranked.told)

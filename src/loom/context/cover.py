@@ -13,7 +13,7 @@ LEAST = 40  # tokens below which a cover tells nothing
 KEPT = 16  # histories whose index is kept, for whoever weaves the same one again or what it has grown to
 
 
-class Indexed(Struct, frozen=True):
+class IndexedHistory(Struct, frozen=True):
     """Messages, and the index that holds them."""
 
     given: tuple[Message, ...]
@@ -24,11 +24,11 @@ class Indexed(Struct, frozen=True):
         return self.index.size
 
 
-class Indexes:
+class HistoryIndexes:
     """The indexes of the histories that were covered last, and the passages that were read last."""
 
     def __init__(self, size: int) -> None:
-        self.recent: RecentHistories[Indexed] = RecentHistories(KEPT, size)
+        self.recent: RecentHistories[IndexedHistory] = RecentHistories(KEPT, size)
         self.memory = Memory()
 
     def clear(self) -> None:
@@ -42,7 +42,7 @@ def cover(
     tokens: int,
     count: Callable[[str], int],
     goal: str,
-    indexes: Indexes,
+    indexes: HistoryIndexes,
 ) -> str:
     """Lines of these messages, each known by its place, in at most so many tokens; `after` is what stays verbatim behind them."""
     if tokens < LEAST or not sources:
@@ -53,5 +53,5 @@ def cover(
     for message in messages[len(index) :]:
         index.add(message)
     made = extract(index, 0, len(index), tokens, count, after=after, goal=goal, name=lambda place: str(sources[place][0]))
-    indexes.recent.put(Indexed(messages, index))
+    indexes.recent.put(IndexedHistory(messages, index))
     return made.text

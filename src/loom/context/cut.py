@@ -70,7 +70,7 @@ def fill(costs: list[int], tokens: int, count: Callable[[str], int], compose: Ca
     low, high = 0, sum(costs) + 1  # with room for so much it fits, with so much it does not
     room = min(tokens, high - 1)
     for turn in range(TRIES):
-        taken = _taken(costs, room)
+        taken = _take_fitting(costs, room)
         made = compose(taken)
         size = count(made)
         if size > tokens:
@@ -85,7 +85,7 @@ def fill(costs: list[int], tokens: int, count: Callable[[str], int], compose: Ca
     return best if best_number and (best_size >= WORTH * tokens or best_number == len(costs)) else None
 
 
-def _taken(costs: list[int], room: int) -> list[int]:
+def _take_fitting(costs: list[int], room: int) -> list[int]:
     """The pieces that fit, each in its turn, up to one that does not; the next, which is nearly as good, is still tried."""
     taken: list[int] = []
     passed = False

@@ -139,9 +139,9 @@ def _near(index: AnchorIndex, start: int, stop: int, cues: dict[str, float]) -> 
         if (trace := index.traces.get(cue)) is None:
             continue
         warmth = strength / VOICES["user"] / len(trace.messages)
-        for place in _newest(trace.messages, start, stop, PLACES):
+        for place in _newest_places(trace.messages, start, stop, PLACES):
             heat[place] = heat.get(place, 0.0) + warmth
-        for number in _newest(trace.passages, index.first[start], index.first[stop], PLACES):
+        for number in _newest_places(trace.passages, index.first[start], index.first[stop], PLACES):
             anchors = index.passages[number].anchors
             for anchor in anchors:
                 near[anchor] = near.get(anchor, 0.0) + BESIDE * warmth / len(anchors) ** 0.5
@@ -152,7 +152,7 @@ def _near(index: AnchorIndex, start: int, stop: int, cues: dict[str, float]) -> 
     return near
 
 
-def _newest(places: list[int], start: int, stop: int, number: int) -> list[int]:
+def _newest_places(places: list[int], start: int, stop: int, number: int) -> list[int]:
     """The last so many of these places that lie between start and stop."""
     end = len(places) if places[-1] < stop else bisect_left(places, stop)
     return [place for place in places[max(0, end - number) : end] if place >= start]
@@ -253,12 +253,12 @@ def _pool(index: AnchorIndex, start: int, stop: int, worth: dict[str, float], an
     passages = index.passages
     pool: set[int] = set()
     for anchor in best:
-        some = _newest(index.traces[anchor].passages, low, high, NEWEST)
+        some = _newest_places(index.traces[anchor].passages, low, high, NEWEST)
         if len(some) > HOLDERS:
             pool.add(min(reversed(some), key=lambda number: passages[number].size))
         pool.update(some[-HOLDERS:])
     for spoken in (index.asked, index.told):
-        pool.update(_newest(spoken, low, high, SPOKEN) if spoken else ())
+        pool.update(_newest_places(spoken, low, high, SPOKEN) if spoken else ())
     return pool
 
 
@@ -278,11 +278,11 @@ def _text(index: AnchorIndex, chosen: Iterable[int], name: Callable[[int], str])
     for place, of_message in groupby(ordered, key=places.__getitem__):
         lines.append(_lead(index, place, name, whole=index.origins[place].call not in asked))
         for _, of_line in groupby([passages[number] for number in of_message], key=lambda passage: passage.line):
-            lines.append(_joined(list(of_line)))
+            lines.append(_join_passages(list(of_line)))
     return "\n".join(lines)
 
 
-def _joined(pieces: list[Passage]) -> str:
+def _join_passages(pieces: list[Passage]) -> str:
     """Pieces of one line, with a mark where something of it is missing."""
     line = pieces[0].text
     text, end = "", 0

@@ -173,7 +173,7 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         for n, rule in enumerate(self.rules):
             if not isinstance(rule, Rule):
                 raise ChoiceError(f"policy {self.name!r}: rules[{n}] must be a Rule, found {describe(rule)}")
-        if self.has_function and self.name in _shipped():
+        if self.has_function and self.name in _read_presets():
             raise ChoiceError(f"a policy named {self.name!r} ships with Loom; give yours, which has a function, another name")
 
     @classmethod
@@ -243,11 +243,11 @@ def _check_choices(name: object, fields: Mapping[str, Any]) -> dict[str, Any]:
 @cache
 def policies() -> dict[str, Policy]:
     """Every policy that ships, by name."""
-    return {name: Policy.from_toml(text) for name, text in _shipped().items()}
+    return {name: Policy.from_toml(text) for name, text in _read_presets().items()}
 
 
 @cache
-def _shipped() -> dict[str, str]:
+def _read_presets() -> dict[str, str]:
     folder = files("loom.context").joinpath("policies")
     found = sorted((file for file in folder.iterdir() if file.name.endswith(".toml")), key=lambda file: file.name)
     return {file.name.removesuffix(".toml"): file.read_text(encoding="utf-8") for file in found}
@@ -255,7 +255,7 @@ def _shipped() -> dict[str, str]:
 
 def policy_text(name: str) -> str:
     """A policy that ships, as its TOML."""
-    return _shipped()[policy(name).name]
+    return _read_presets()[policy(name).name]
 
 
 def policy(given: "str | Policy") -> Policy:

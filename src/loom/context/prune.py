@@ -82,7 +82,7 @@ def _largest(value: list[Any] | dict[str, Any], sample: str, most: int, size: Ca
             break
 
     def compose(taken: Iterable[int]) -> str:
-        return write(_pruned(value, _chosen(leaves[place].path for place in taken)))
+        return write(_prune_value(value, _build_choice(leaves[place].path for place in taken)))
 
     return fill([leaf.cost for leaf in leaves], most, size, compose)
 
@@ -166,7 +166,7 @@ def _letters(part: Any, levels: int = 2) -> int:
     return min(sum(_letters(inner, levels - 1) for inner in inside), PIECE)
 
 
-def _chosen(paths: Iterable[_Path]) -> dict[tuple[int, str], Any]:
+def _build_choice(paths: Iterable[_Path]) -> dict[tuple[int, str], Any]:
     """The paths as a tree: for each part of a value what is chosen of it, and at the leaves how many times."""
     root: dict[tuple[int, str], Any] = {}
     for path in paths:
@@ -177,7 +177,7 @@ def _chosen(paths: Iterable[_Path]) -> dict[tuple[int, str], Any]:
     return root
 
 
-def _pruned(part: Any, chosen: Any) -> Any:
+def _prune_value(part: Any, chosen: Any) -> Any:
     """The part with only what is chosen of it, and where something is missing, how much."""
     if isinstance(part, str):
         return shorten(part, chosen * PIECE)
@@ -191,7 +191,7 @@ def _pruned(part: Any, chosen: Any) -> Any:
         if place > at:
             made.append(f"… {place - at:,} more")
         if place < len(part):
-            made.append(_pruned(part[place], chosen[place, ""]))
+            made.append(_prune_value(part[place], chosen[place, ""]))
         at = place + 1
     return made
 
@@ -202,7 +202,7 @@ def _pruned_object(part: dict[str, Any], chosen: dict[tuple[int, str], Any]) -> 
         if place > at:  # told where the first is missing: no object has two fields of one name
             made["…"] = f"{len(part) - len(chosen):,} more"
         if place < len(part):
-            made[shorten(name, NAME)] = _pruned(part[name], chosen[place, name])
+            made[shorten(name, NAME)] = _prune_value(part[name], chosen[place, name])
     return made
 
 

@@ -134,14 +134,14 @@ def parts(messages: Sequence[Message], window: int, count: Count, *, omit: bool 
     whole = {span.start for span in exchanges(messages)}
     lines: list[_Line] = []
     oversized = 0
-    for n, text in enumerate(told(messages)):
+    for n, text in enumerate(describe_messages(messages)):
         if not text:
             continue
         if count(text) > room:
             oversized += 1
             if omit:
                 continue
-            text = _ends(text, room // 2, count)
+            text = _keep_both_ends(text, room // 2, count)
         lines.append(_Line(text, messages[n].role == "user", n in whole))
     if len(lines) > TOGETHER:
         at = _middle(lines)
@@ -167,13 +167,13 @@ def _middle(lines: Sequence[_Line]) -> int:
     return min(near, key=lambda n: abs(n - middle))
 
 
-def told(messages: Iterable[Message]) -> list[str]:
+def describe_messages(messages: Iterable[Message]) -> list[str]:
     """Each message as a model reads of it: `role: words`, and a line `tool NAME: …` for each call and each result."""
     names: dict[str, str] = {}
-    return [_told(message, names) for message in messages]
+    return [_describe_message(message, names) for message in messages]
 
 
-def _told(message: Message, names: dict[str, str]) -> str:
+def _describe_message(message: Message, names: dict[str, str]) -> str:
     thoughts: list[str] = []
     said: list[str] = []
     used: list[str] = []
@@ -211,7 +211,7 @@ def _one_line(text: str) -> str:
     return " ".join(_printable(text).split())
 
 
-def _ends(text: str, tokens: int, count: Count) -> str:
+def _keep_both_ends(text: str, tokens: int, count: Count) -> str:
     """Beginning and end of a text, and how much is missing between them, in at most so many tokens."""
 
     def kept(length: int) -> str:
@@ -219,10 +219,10 @@ def _ends(text: str, tokens: int, count: Count) -> str:
         tail = length - head
         return f"{text[:head]}[… {len(text) - length:,} characters left out …]{text[len(text) - tail :] if tail else ''}"
 
-    return kept(_longest(lambda length: count(kept(length)) <= tokens, min(len(text), tokens * 12)))
+    return kept(_find_longest(lambda length: count(kept(length)) <= tokens, min(len(text), tokens * 12)))
 
 
-def _longest(fits: Callable[[int], bool], most: int) -> int:
+def _find_longest(fits: Callable[[int], bool], most: int) -> int:
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
@@ -276,7 +276,7 @@ def fallback(messages: Iterable[Message], tokens: int, count: Count, existing: s
 
     In at most so many tokens: then less of each message, and at last only the first and the last of them.
     """
-    lines = [_one_line(text).partition(": ") for text in told(messages) if text]
+    lines = [_one_line(text).partition(": ") for text in describe_messages(messages) if text]
     before = f"{existing}\n\n" if existing else ""
     for least in SNIPPETS:
         share = SHARE if least == SNIPPET else 0
@@ -285,7 +285,7 @@ def fallback(messages: Iterable[Message], tokens: int, count: Count, existing: s
             return before + made
     if existing:
         before = f"{_cut(existing, tokens // 2, count)}\n\n"
-    return _cut(before + _ends(made, max(0, tokens - count(before) - 1), count), tokens, count)
+    return _cut(before + _keep_both_ends(made, max(0, tokens - count(before) - 1), count), tokens, count)
 
 
 def _extract(lines: Iterable[tuple[str, str, str]], share: int, least: int) -> str:
@@ -314,7 +314,7 @@ _IMITATES = re.compile(
 _SENTENCE = re.compile(r"[.!?…][\"')\]]*(?=\s)|[。！？]|\n")
 
 
-def cleaned(text: str, tokens: int, count: Count, known_handles: Collection[str] = ()) -> str:
+def clean_summary(text: str, tokens: int, count: Count, known_handles: Collection[str] = ()) -> str:
     """What a model said, as harmless words in at most so many tokens; "" where nothing is left.
 
     A handle that is not known is taken out, and a line that looks like a role, a marker or a command is quoted.
@@ -339,7 +339,7 @@ def _cut(text: str, tokens: int, count: Count) -> str:
     def kept(length: int) -> str:
         return f"{text[:length].rstrip()} …"
 
-    length = _longest(lambda length: count(kept(length)) <= tokens, min(len(text), tokens * 12))
+    length = _find_longest(lambda length: count(kept(length)) <= tokens, min(len(text), tokens * 12))
     ends = [found.end() for found in _SENTENCE.finditer(text, 0, length)]
     # Too much would be lost with a sentence that is long; then a word is the end, and at last a letter.
     best = ends[-1] if ends and ends[-1] * 2 > length else text.rfind(" ", 0, length)
@@ -355,10 +355,10 @@ def _cut(text: str, tokens: int, count: Count) -> str:
 def with_note(summary: str, count: int) -> str:
     """The summary with a note that so many messages more were dropped before it."""
     words, notes = apart(summary)
-    return noted(words, notes + Notes(dropped=max(0, count)))
+    return add_notes(words, notes + Notes(dropped=max(0, count)))
 
 
-def noted(words: str, notes: Notes) -> str:
+def add_notes(words: str, notes: Notes) -> str:
     """A summary with its notes, that of dropped messages apart from the others."""
     others = Notes(shortened=notes.shortened, omitted=notes.omitted).lines
     summary = "\n".join(filter(None, (words, *others)))

@@ -70,7 +70,7 @@ class Call(Struct, frozen=True, kw_only=True):
         return self.over_budget or self.torn_pairs or self.goal_missing or bool(self.refused)
 
 
-class Figures(Struct, frozen=True, kw_only=True):
+class ReplayFigures(Struct, frozen=True, kw_only=True):
     """What a policy came to. What cannot be told is None: prices of an unknown model, recall where the transcript is short."""
 
     calls: int
@@ -95,7 +95,7 @@ class Figures(Struct, frozen=True, kw_only=True):
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
-class Played(Struct, frozen=True, kw_only=True):
+class PlayedPolicy(Struct, frozen=True, kw_only=True):
     """A transcript as one policy would have sent it. Window and reserve are those of its requests, none where all were refused."""
 
     policy: str
@@ -104,7 +104,7 @@ class Played(Struct, frozen=True, kw_only=True):
     window: int | None
     reserve: int | None
     calls: tuple[Call, ...]
-    figures: Figures
+    figures: ReplayFigures
 
 
 class _WeighedMessage(Struct, frozen=True):
@@ -199,7 +199,7 @@ def replay(
     reserve_output: int | None = None,
     overrides: Overrides | None = None,
     sent: Sent | None = None,
-) -> dict[str, Played]:
+) -> dict[str, PlayedPolicy]:
     """Play a transcript by each policy. `sent` is told the policy, the number of the call and the context of each request."""
     chosen = [find_policy(given) for given in policies]
     names = [each.name for each in chosen]
@@ -211,10 +211,10 @@ def replay(
     return {each.name: _play(transcript, each, wishes, sent) for each in chosen}
 
 
-def _play(transcript: _Transcript, policy: Policy, wishes: _Wishes, sent: Sent | None) -> Played:
+def _play(transcript: _Transcript, policy: Policy, wishes: _Wishes, sent: Sent | None) -> PlayedPolicy:
     with ThreadPoolExecutor(1) as thread:  # who calls may have an event loop of their own
         calls, last = thread.submit(asyncio.run, _play_calls(transcript, policy, wishes, sent)).result()
-    return Played(
+    return PlayedPolicy(
         policy=policy.name,
         model=wishes.model or "",
         counter=gate_counter(wishes.model).profile.name,
@@ -289,13 +289,13 @@ def _judge(
     )
 
 
-def _figures(calls: Sequence[Call], last: Report | None, priced: ModelFacts) -> Figures:
+def _figures(calls: Sequence[Call], last: Report | None, priced: ModelFacts) -> ReplayFigures:
     made = [call for call in calls if not call.refused]
     tokens, shared = sum(call.tokens for call in made), sum(call.shared for call in made)
     tail, new = sum(call.tail for call in made), sum(call.new for call in made)
     recalls = [call.recall for call in made if call.recall is not None]
     known = bool(made) and priced.input is not None
-    return Figures(
+    return ReplayFigures(
         calls=len(calls),
         refused=len(calls) - len(made),
         over_budget=sum(call.over_budget for call in made),

@@ -8,15 +8,15 @@ from msgspec import Struct
 from loom.budget.counting import gate_counter
 from loom.context.summaries import (
     Notes,
+    add_notes,
     apart,
-    cleaned,
+    clean_summary,
+    describe_messages,
     fallback,
     merge_prompt,
-    noted,
     parts,
     summary_prompt,
     system_prompt,
-    told,
 )
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Carried, Conversation, Message, Text
@@ -70,8 +70,8 @@ async def summarize(
         raise ChoiceError(f"{tries} tries of {timeout} seconds each; give at least 1 try and more than 0 seconds")
     count = gate_counter(None).count_text
     words, notes = apart(ask.existing)
-    existing = cleaned(words, max(1, ask.window // 4), count, ask.known)
-    if not any(told(ask.messages)):
+    existing = clean_summary(words, max(1, ask.window // 4), count, ask.known)
+    if not any(describe_messages(ask.messages)):
         return _make_summary(words, notes, "extract", ask)
     frame = FRAME + count(system_prompt(ask.tokens))
     # Where two are merged, both and what comes of them must fit.
@@ -84,7 +84,7 @@ async def summarize(
         return _make_summary(text, notes + given.notes, "model", ask, asking)
     if model and not given.texts:
         asking.failures.append(f"the model was not asked: nothing fits its window of {ask.window:,} tokens")
-    extract = fallback(ask.messages, ask.tokens, count, cleaned(words, ask.tokens, count, ask.known))
+    extract = fallback(ask.messages, ask.tokens, count, clean_summary(words, ask.tokens, count, ask.known))
     return _make_summary(extract, notes, "extract", ask, asking)
 
 
@@ -93,11 +93,11 @@ def _make_summary(
 ) -> MadeSummary:
     """The summary with its notes, all in all within what was asked for; notes that would take half of it are told beside it."""
     count = gate_counter(None).count_text
-    beside = count(noted("", notes)) + 4 if notes.lines else 0
+    beside = count(add_notes("", notes)) + 4 if notes.lines else 0
     if beside * 2 > ask.tokens:
-        finished = cleaned(text, ask.tokens, count, ask.known)
+        finished = clean_summary(text, ask.tokens, count, ask.known)
     else:
-        finished = noted(cleaned(text, ask.tokens - beside, count, ask.known), notes)
+        finished = add_notes(clean_summary(text, ask.tokens - beside, count, ask.known), notes)
     calls, failures = (asking.calls, tuple(asking.failures)) if asking else (0, ())
     return MadeSummary(text=finished, by=by, calls=calls, notes=notes.lines, failures=failures)
 
@@ -137,7 +137,7 @@ class _Asking:
             return said
         # Two halves one behind the other are worth more than an extract.
         half = max(1, self.tokens // 2 - 1)
-        return "\n\n".join(filter(None, (cleaned(part, half, self._count, self._known) for part in (first, second))))
+        return "\n\n".join(filter(None, (clean_summary(part, half, self._count, self._known) for part in (first, second))))
 
     async def _say(self, what: str, prompt: str, size: int) -> str:
         """What the model makes of a prompt, no longer than the `size` of what it was made from; "" where it fails for good."""
@@ -148,12 +148,12 @@ class _Asking:
             except Exception as error:  # whatever a model or its network does, there must be a summary
                 self._fail(what, number, f"{type(error).__name__}: {error}")
                 continue
-            text = cleaned(said, self.tokens, self._count, self._known)
+            text = clean_summary(said, self.tokens, self._count, self._known)
             if not text:
                 self._fail(what, number, "the model said nothing")
             elif self._count(said) > size:
                 self._fail(what, number, "the summary is longer than what it sums up")
-                spare = cleaned(text, min(self.tokens, size), self._count, self._known)
+                spare = clean_summary(text, min(self.tokens, size), self._count, self._known)
             else:
                 return text
         return spare
