@@ -224,7 +224,7 @@ def test_the_window_preset_draws_it_as_its_seed_does(address: str, shop: Path) -
 
 
 def test_a_project_that_is_no_folder_is_refused_before_anything_is_sent(address: str, shop: Path) -> None:
-    with Loom.open(address) as loom, pytest.raises(ChoiceError, match="is no folder"):
+    with Loom.open(address) as loom, pytest.raises(ChoiceError, match="is not a folder"):
         ask(loom.new(), "Hello", project=shop / "receipt.py")
 
 

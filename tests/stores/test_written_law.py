@@ -292,9 +292,9 @@ READS = {
 }
 # Parts of other verbs, for the engine; and what has no values of its own: a model that answers, a listener.
 INSIDE = {
-    Session: {"take", "told", "run_off_loop", "summarize"},
+    Session: {"take", "emit", "run_off_loop", "summarize"},
     LoomTree: {"run_off_loop"},
-    Loom: {"begin", "listen", "tell", "run_off_loop"},
+    Loom: {"start", "listen", "emit", "run_off_loop"},
 }
 VERBS = [(cls, verb) for cls, verbs in WRITES.items() for verb in sorted(verbs)]
 ENGINE_ONLY = {"records", "handles", "behind", "progress", "overrides"}
