@@ -206,11 +206,14 @@ def _hints_of(value: Any) -> Iterator[Any]:
 def find_private_types() -> list[Place]:
     """The classes of Loom in signatures of public names that are not public themselves."""
     import loom
+    import loom.types
 
-    public = {getattr(loom, name) for name in loom.__all__ if inspect.isclass(getattr(loom, name))}
+    exported = [getattr(loom, name) for name in loom.__all__]
+    exported += [getattr(loom.types, name) for name in loom.types.__all__]
+    public = {each for each in exported if inspect.isclass(each)}
     found: Counter[str] = Counter()
-    for name in loom.__all__:
-        for hint in _hints_of(getattr(loom, name)):
+    for value in exported:
+        for hint in _hints_of(value):
             for each in _classes_in(hint):
                 if each.__module__.startswith("loom") and each not in public:
                     found[f"{each.__module__}.{each.__qualname__}"] += 1

@@ -62,3 +62,7 @@ def test_the_way_of_a_first_request_is_followed_into_its_thread(house: ModuleTyp
     names = {place.where for place in functions}
     assert any(name.endswith("weave.go_on") or ".weave." in name for name in names)
     assert len(modules) < len(functions)
+
+
+def test_every_type_that_a_caller_meets_is_public(house: ModuleType) -> None:
+    assert house.find_private_types() == []

@@ -54,7 +54,9 @@ def _carry_rest(fields: dict[str, Any], listed: bool) -> Carried | None:
         kept = to_json(fields) if fields else ""
     except TypeError:
         kept = to_json({key: str(held) for key, held in fields.items()})
-    return Carried("openai", kept, ("list",) if listed else ()) if kept or listed else None
+    if not kept and not listed:
+        return None
+    return Carried("openai", kept, ("list",) if listed else ())
 
 
 def _call(call: Mapping[str, Any]) -> ToolCall:

@@ -155,7 +155,9 @@ def alarm(line: str) -> Literal["", "mild", "grave"]:
     hit = ALARM.search(small)
     while hit and _NONE.search(small[max(0, hit.start() - 4) : hit.start()]):
         hit = ALARM.search(small, hit.end())
-    return "" if hit is None else "mild" if hit[0] in _MILD else "grave"
+    if hit is None:
+        return ""
+    return "mild" if hit[0] in _MILD else "grave"
 
 
 def mask(line: str) -> str:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from loom.dialects.wire import Finding, Json, Rule, answer_fields_in, expect_list, expect_object, finder, remember
+from loom.dialects.wire import Finding, Json, WireRule, answer_fields_in, expect_list, expect_object, finder, remember
 
 MAX_MARKS = 4
 MAX_MESSAGES = 100_000
@@ -16,109 +16,113 @@ UNSTREAMED_MODELS = ((re.compile(r"opus-4(?:-[01])?(?:$|[-@]20\d{6})|claude-4-op
 ID = re.compile(r"[a-zA-Z0-9_-]+")
 
 RULES = {
-    "unanswered-call": Rule(
+    "unanswered-call": WireRule(
         "error",
         "every tool_use is answered by a tool_result in the next message",
         "add the missing result; `loom convert --repair` writes one that says the call was never answered",
         "claude-code#8210, #5060, #2697",
     ),
-    "orphan-result": Rule(
+    "orphan-result": WireRule(
         "error",
         "every tool_result answers a tool_use of the message before",
         "drop the result, or put it behind its call; `loom convert --repair` does",
         "claude-code#13460, #18947",
     ),
-    "duplicate-result": Rule(
+    "duplicate-result": WireRule(
         "error", "each tool_use has a single result", "keep one result per call", "litellm factory.py, case D"
     ),
-    "results-first": Rule(
+    "results-first": WireRule(
         "error",
         "a message that answers calls begins with their results",
         "put the results before anything else in the message",
         "apify/tester-mcp-client#12",
     ),
-    "server-tool-pair": Rule(
+    "server-tool-pair": WireRule(
         "error",
         "a server tool's result has its server_tool_use, and the reverse, in the same message",
         "send both or neither",
         "claude-code#64383",
     ),
-    "duplicate-id": Rule("error", "tool_use ids are unique", "give each call its own id", "trycua/cua#524, litellm#23510"),
-    "id-form": Rule(
+    "duplicate-id": WireRule("error", "tool_use ids are unique", "give each call its own id", "trycua/cua#524, litellm#23510"),
+    "id-form": WireRule(
         "error",
         "a tool_use id has only letters, digits, _ and -",
         "map the id to one of that form; `loom convert --repair` does",
         "litellm factory.py",
     ),
-    "id-length": Rule("warning", "an id has at most 64 characters on Bedrock", "map the id to a shorter one", "litellm factory.py"),
-    "empty-text": Rule("error", "a text block is not empty", "drop the block", "claude-code#59812, #23440"),
-    "empty-message": Rule("error", "a message is not empty", "drop the message", "anthropic API error text"),
-    "marked-empty-text": Rule(
+    "id-length": WireRule(
+        "warning", "an id has at most 64 characters on Bedrock", "map the id to a shorter one", "litellm factory.py"
+    ),
+    "empty-text": WireRule("error", "a text block is not empty", "drop the block", "claude-code#59812, #23440"),
+    "empty-message": WireRule("error", "a message is not empty", "drop the message", "anthropic API error text"),
+    "marked-empty-text": WireRule(
         "error", "cache_control is not set on an empty text block", "drop the block", "hermes-agent PR#1216, gptme PR#653"
     ),
-    "too-many-marks": Rule(
+    "too-many-marks": WireRule(
         "error",
         f"at most {MAX_MARKS} blocks have cache_control, in tools, system and messages together",
         "remove the marks that are furthest from a stable boundary",
         "continue PR#6937, leviath#12",
     ),
-    "mark-order": Rule(
+    "mark-order": WireRule(
         "error",
         "a cache mark never outlives one that stands before it (tools, system, messages)",
         "give earlier marks the longer ttl",
         "vellum PR#22191, gptel#977",
     ),
-    "thinking-signed": Rule("error", "a thinking block carries its signature", "drop the block", "anthropic SDK types"),
-    "thinking-last": Rule(
+    "thinking-signed": WireRule("error", "a thinking block carries its signature", "drop the block", "anthropic SDK types"),
+    "thinking-last": WireRule(
         "error", "the final block of an assistant message is not thinking", "drop the trailing thinking", "forgecode#2107"
     ),
-    "thinking-kept": Rule(
+    "thinking-kept": WireRule(
         "error",
         "with thinking enabled, the assistant message whose results end the request begins with thinking",
         "send the thinking back with the call, or disable thinking",
         "claude-code#11978, Bedrock guide",
     ),
-    "thinking-changed": Rule(
+    "thinking-changed": WireRule(
         "error",
         "thinking in the latest assistant message is byte for byte what the model wrote",
         "send the message as it was received",
         "claude-code#63284, #13201",
     ),
-    "thinking-budget": Rule(
+    "thinking-budget": WireRule(
         "error",
         f"thinking.budget_tokens is at least {MIN_THINKING} and less than max_tokens",
         "raise max_tokens or change the budget",
         "anthropic SDK thinking_config_enabled_param.py",
     ),
-    "too-many-messages": Rule(
+    "too-many-messages": WireRule(
         "error", f"a request has at most {MAX_MESSAGES:,} messages", "leave out old ones", "anthropic SDK docstring"
     ),
-    "no-messages": Rule("error", "a request has at least one message", "send a message", "anthropic API error text"),
-    "no-max-tokens": Rule("error", "a request has max_tokens", "set max_tokens", "anthropic SDK types"),
-    "input-object": Rule("error", "a tool_use input is an object", "write the input as an object", "anthropic SDK types"),
-    "unknown-role": Rule("error", "the role is user, assistant or system", "use one of these roles", "anthropic SDK docstring"),
-    "block-place": Rule(
+    "no-messages": WireRule("error", "a request has at least one message", "send a message", "anthropic API error text"),
+    "no-max-tokens": WireRule("error", "a request has max_tokens", "set max_tokens", "anthropic SDK types"),
+    "input-object": WireRule("error", "a tool_use input is an object", "write the input as an object", "anthropic SDK types"),
+    "unknown-role": WireRule("error", "the role is user, assistant or system", "use one of these roles", "anthropic SDK docstring"),
+    "block-place": WireRule(
         "error", "calls and thinking stand in assistant messages, results in user messages", "move the block", "anthropic SDK types"
     ),
-    "parsed-field": Rule(
+    "parsed-field": WireRule(
         "error",
         "a block has no fields that only the SDK adds",
         "drop the field; Loom does where it is given the block",
         "claude-code#4378 (extra inputs in blocks are refused), SDK types: parsed_output is no field of a request",
     ),
-    "answer-field": Rule(
+    "answer-field": WireRule(
         "error",
         "a message has a role and content, and no fields that only answers have",
         "drop the field; Loom does where it is given the message",
         "any-llm#832: extra inputs are not permitted in a message",
     ),
-    "no-model": Rule("warning", "a request names its model", "set `model` before sending", "anthropic SDK types"),
-    "no-tools": Rule(
+    "no-model": WireRule("warning", "a request names its model", "set `model` before sending", "anthropic SDK types"),
+    "no-tools": WireRule(
         "warning", "a request with tool blocks defines tools (Bedrock demands it)", "add the tool definitions", "commonly stated"
     ),
-    "first-user": Rule("warning", "the first message is the user's", "begin with a user message", "commonly stated"),
-    "trailing-space": Rule("warning", "a final assistant text does not end in white space", "strip the text", "commonly stated"),
-    "prefill": Rule(
+    "first-user": WireRule("warning", "the first message is the user's", "begin with a user message", "commonly stated"),
+    "trailing-space": WireRule(
+        "warning", "a final assistant text does not end in white space", "strip the text", "commonly stated"
+    ),
+    "prefill": WireRule(
         "warning", "the last message is not the assistant's (some models refuse it)", "end on a user message", "SDK docstring"
     ),
 }

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, get_args
 
 from loom.conversation.message import Role
-from loom.dialects.wire import Finding, Json, Rule, answer_fields_in, expect_list, expect_object, finder, remember
+from loom.dialects.wire import Finding, Json, WireRule, answer_fields_in, expect_list, expect_object, finder, remember
 from loom.errors import shorten
 
 MAX_ID = 40
@@ -16,67 +16,79 @@ MAX_AUTHOR_CHARS = 64
 _NOT_IN_AUTHORS = re.compile(r"[\s<|\\/>]+")
 
 RULES = {
-    "unanswered-call": Rule(
+    "unanswered-call": WireRule(
         "error",
         "every tool call is answered by a tool message right after it",
         "add the missing result; `loom convert --repair` writes one that says the call was never answered",
         "agno#3105, dify#32222, litellm#10083",
     ),
-    "orphan-result": Rule(
+    "orphan-result": WireRule(
         "error",
         "a tool message follows the assistant message that made its call",
         "drop the result, or put it behind its call; `loom convert --repair` does",
         "simonw/llm#937, miurla/morphic#136, deepx-code#94",
     ),
-    "duplicate-result": Rule("error", "each tool call has one result", "keep one result per call", "litellm factory.py, case D"),
-    "duplicate-id": Rule("error", "the ids of one message's tool calls differ", "give each call its own id", "openai-python types"),
-    "reused-id": Rule("warning", "an id names one call in the whole history", "give each call its own id", "trail benchmark data"),
-    "id-length": Rule(
+    "duplicate-result": WireRule(
+        "error", "each tool call has one result", "keep one result per call", "litellm factory.py, case D"
+    ),
+    "duplicate-id": WireRule(
+        "error", "the ids of one message's tool calls differ", "give each call its own id", "openai-python types"
+    ),
+    "reused-id": WireRule(
+        "warning", "an id names one call in the whole history", "give each call its own id", "trail benchmark data"
+    ),
+    "id-length": WireRule(
         "error",
         f"an id has 1 to {MAX_ID} characters",
         "map the id to a shorter one; `loom convert --repair` does",
         "vercel/ai#5171, autogen#6377",
     ),
-    "too-many-calls": Rule("error", f"a message makes at most {MAX_CALLS} tool calls", "split the message", "openai-dotnet#317"),
-    "empty-message": Rule(
+    "too-many-calls": WireRule(
+        "error", f"a message makes at most {MAX_CALLS} tool calls", "split the message", "openai-dotnet#317"
+    ),
+    "empty-message": WireRule(
         "error", "an assistant message has content unless it makes tool calls", "drop the message", "openai SDK docstring"
     ),
-    "empty-content": Rule(
+    "empty-content": WireRule(
         "error", "a list of content parts is not empty", "drop the message, or send a text", "openai API reference"
     ),
-    "no-content": Rule("error", "a message has content", "send a text, or drop the message", "openai SDK types"),
-    "no-messages": Rule("error", "a request has at least one message", "send a message", "openai SDK types"),
-    "arguments-text": Rule("error", "a call's arguments are a text of JSON", "write the arguments as a text", "openai SDK types"),
-    "unknown-role": Rule(
+    "no-content": WireRule("error", "a message has content", "send a text, or drop the message", "openai SDK types"),
+    "no-messages": WireRule("error", "a request has at least one message", "send a message", "openai SDK types"),
+    "arguments-text": WireRule(
+        "error", "a call's arguments are a text of JSON", "write the arguments as a text", "openai SDK types"
+    ),
+    "unknown-role": WireRule(
         "error",
         "the role is one of developer, system, user, assistant, tool, function",
         "use one of these roles",
         "openai SDK types",
     ),
-    "name-form": Rule(
+    "name-form": WireRule(
         "error",
         f"the name of who speaks has at most {MAX_AUTHOR_CHARS} characters, no white space and none of < | \\ / >",
         "write the name with underscores; `loom convert --repair` does",
         "langchain#35054, semantic-kernel#9340, fastagency#74",
     ),
-    "parsed-field": Rule(
+    "parsed-field": WireRule(
         "error",
         "a message has no fields that only the SDK adds",
         "drop the field; Loom does where it is given the message",
         "openai-python#2720, SDK types: parsed and parsed_arguments are no fields of a request",
     ),
-    "empty-calls": Rule(
+    "empty-calls": WireRule(
         "error", "tool_calls is left out or has at least one call", "leave it out", "openai-node#1341, chatboxai/chatbox#2079"
     ),
-    "null-call": Rule("error", "function_call is left out or an object", "leave it out", "openai-python#777"),
-    "answer-field": Rule(
+    "null-call": WireRule("error", "function_call is left out or an object", "leave it out", "openai-python#777"),
+    "answer-field": WireRule(
         "warning",
         "a message has no fields that only answers have",
         "drop the field; strict servers refuse it",
         "one-api#1319 (index), OmniRoute#4350 (annotations, refusal: Mistral 422), SDK types",
     ),
-    "tool-name": Rule("warning", "a tool's name has up to 64 letters, digits, _ and -", "rename the tool", "openai API reference"),
-    "no-model": Rule("warning", "a request names its model", "set `model` before sending", "openai SDK types"),
+    "tool-name": WireRule(
+        "warning", "a tool's name has up to 64 letters, digits, _ and -", "rename the tool", "openai API reference"
+    ),
+    "no-model": WireRule("warning", "a request names its model", "set `model` before sending", "openai SDK types"),
 }
 # Fields that only answers have: the rule that each breaks, and whether it does so only where it is null or empty.
 ANSWER_FIELDS = {

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from loom.dialects.wire import Finding, Json, Rule, answer_fields_in, expect_object, finder, remember
+from loom.dialects.wire import Finding, Json, WireRule, answer_fields_in, expect_object, finder, remember
 
 MAX_ID = 64
 
@@ -21,50 +21,54 @@ KIND_OF_OUTPUT = {output: kind for kind, _, output in CALLS.values()}
 USER_ITEMS = {"mcp_approval_response"}
 
 RULES = {
-    "unanswered-call": Rule(
+    "unanswered-call": WireRule(
         "error",
         "every call has its output",
         "add the missing output; `loom convert --repair` writes one that says the call was never answered",
         "server text: No tool output found for function call",
     ),
-    "orphan-result": Rule(
+    "orphan-result": WireRule(
         "error",
         "every output follows the call it answers",
         "drop the output, or put it behind its call; `loom convert --repair` does",
         "server text: No tool call found for function call output",
     ),
-    "duplicate-result": Rule("error", "each call has one output", "keep one output per call", "litellm factory.py, case D"),
-    "duplicate-id": Rule("error", "a call_id names one call", "give each call its own id", "trail benchmark data"),
-    "id-length": Rule("error", f"a call_id has 1 to {MAX_ID} characters", "map the id to a shorter one", "openai API error text"),
-    "reasoning-alone": Rule(
+    "duplicate-result": WireRule("error", "each call has one output", "keep one output per call", "litellm factory.py, case D"),
+    "duplicate-id": WireRule("error", "a call_id names one call", "give each call its own id", "trail benchmark data"),
+    "id-length": WireRule(
+        "error", f"a call_id has 1 to {MAX_ID} characters", "map the id to a shorter one", "openai API error text"
+    ),
+    "reasoning-alone": WireRule(
         "error",
         "a reasoning item is followed by what it led to",
         "drop the reasoning item, or send its message or call with it",
         "vercel/ai#7099, TanStack/ai#1212",
     ),
-    "empty-content": Rule("error", "a message has content", "drop the message", "openai API reference"),
-    "part-type": Rule(
+    "empty-content": WireRule("error", "a message has content", "drop the message", "openai API reference"),
+    "part-type": WireRule(
         "error",
         "assistant content is output_text or refusal, other content input_*",
         "rename the type of the part",
         "openai API error text",
     ),
-    "arguments-text": Rule("error", "a call's arguments are a text", "write the arguments as a text", "openai SDK types"),
-    "parsed-field": Rule(
+    "arguments-text": WireRule("error", "a call's arguments are a text", "write the arguments as a text", "openai SDK types"),
+    "parsed-field": WireRule(
         "error",
         "an item has no fields that only the SDK adds",
         "drop the field; Loom does where it is given the item",
         "openai-python#2720: Unknown parameter 'input[2].parsed_arguments'",
     ),
-    "null-field": Rule(
+    "null-field": WireRule(
         "error",
         "a field that an answer leaves empty is left out",
         "leave the field out; Loom does where it is given the item",
         "litellm#13420, openai-python#3053: Unknown parameter 'input[1].status'",
     ),
-    "no-messages": Rule("error", "a request has input", "send a message", "openai SDK types"),
-    "unknown-role": Rule("error", "the role is user, assistant, system or developer", "use one of these roles", "openai SDK types"),
-    "no-model": Rule("warning", "a request names its model", "set `model` before sending", "openai SDK types"),
+    "no-messages": WireRule("error", "a request has input", "send a message", "openai SDK types"),
+    "unknown-role": WireRule(
+        "error", "the role is user, assistant, system or developer", "use one of these roles", "openai SDK types"
+    ),
+    "no-model": WireRule("warning", "a request names its model", "set `model` before sending", "openai SDK types"),
 }
 # Fields that only answers have: the rule that each breaks, and whether it does so only where it is null.
 ITEM_FIELDS = {

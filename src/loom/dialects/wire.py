@@ -15,7 +15,7 @@ Json = dict[str, Any]
 Level = Literal["error", "warning"]
 
 
-class Rule(Struct, frozen=True):
+class WireRule(Struct, frozen=True):
     """A rule of one wire: what it demands, what to do when it is broken, and where the servers say so."""
 
     level: Level
@@ -83,10 +83,10 @@ class Dialect(Struct, frozen=True, kw_only=True):
     render_messages: Callable[[Iterable[Message], list[Loss]], Iterator[Any]]
     check_messages: Callable[[Iterable[Any]], Iterator[Finding]]
     messages_key: str
-    rules: Mapping[str, Rule]
+    rules: Mapping[str, WireRule]
 
 
-def finder(rules: Mapping[str, Rule]) -> Callable[[str, str, str], Finding]:
+def finder(rules: Mapping[str, WireRule]) -> Callable[[str, str, str], Finding]:
     """A function that makes the finding for a rule of this table."""
 
     def find(rule: str, place: str, detail: str = "") -> Finding:

@@ -1,0 +1,91 @@
+"""The types that callers of the public names meet and seldom name: what verbs take, and what they give back."""
+
+from loom.budget.models import Figures
+from loom.budget.zones import Budget, BudgetOptions, Zone
+from loom.context.handles import Archive
+from loom.context.outlook import Outlook
+from loom.context.places import Places, Spot, Stretch
+from loom.context.renewal import Handoff
+from loom.context.report import Continuation, Item, Piece, Returns
+from loom.context.working import Dashboard, Evidence, Incident, Working
+from loom.conversation.message import Carried, Opaque
+from loom.conversation.outline import OutlineNode
+from loom.conversation.tree import ChosenVersion, Flags, Link, TreeNode
+from loom.conversation.turns import Span
+from loom.dialects.answers import Answer
+from loom.dialects.mender import Change
+from loom.dialects.repair import RepairedConversation, SeenHistories
+from loom.dialects.wire import Dialect, Finding, Loss, RenderedRequest, WireRule
+from loom.engine.answers import AnswerOutcome
+from loom.engine.search import Hit
+from loom.engine.sessions import ResumePoint
+from loom.engine.trees import Step
+from loom.engine.window import BuiltMessages
+from loom.project.render import Map, ShownFile
+from loom.stores.intake import ImportedSession
+from loom.stores.marks import EdgeMark, Mark, Marks, Origin
+from loom.stores.nodes import TreeRow
+from loom.stores.sessions import Aside, SessionRow, Usage
+from loom.stores.states import Result
+from loom.stores.trees import ListedTree, StoredTree
+from loom.stores.views import HandleTarget
+from loom.transcripts.runs import Run
+
+__all__ = [
+    "Answer",
+    "AnswerOutcome",
+    "Archive",
+    "Aside",
+    "Budget",
+    "BudgetOptions",
+    "BuiltMessages",
+    "Carried",
+    "Change",
+    "ChosenVersion",
+    "Continuation",
+    "Dashboard",
+    "Dialect",
+    "EdgeMark",
+    "Evidence",
+    "Figures",
+    "Finding",
+    "Flags",
+    "HandleTarget",
+    "Handoff",
+    "Hit",
+    "ImportedSession",
+    "Incident",
+    "Item",
+    "Link",
+    "ListedTree",
+    "Loss",
+    "Map",
+    "Mark",
+    "Marks",
+    "Opaque",
+    "Origin",
+    "OutlineNode",
+    "Outlook",
+    "Piece",
+    "Places",
+    "RenderedRequest",
+    "RepairedConversation",
+    "Result",
+    "ResumePoint",
+    "Returns",
+    "Run",
+    "SeenHistories",
+    "SessionRow",
+    "ShownFile",
+    "Span",
+    "Spot",
+    "Step",
+    "StoredTree",
+    "Stretch",
+    "TreeNode",
+    "TreeRow",
+    "Usage",
+    "WireRule",
+    "Working",
+    "Zone",
+]
