@@ -404,7 +404,7 @@ def test_a_purge_takes_what_no_other_session_holds() -> None:
     assert done == f"{name} was purged: 2 messages deleted for good, 1 stays because other sessions hold it\n"
     assert told("session", "show", other)["messages"] == 1
     assert [row["id"] for row in told("session", "list")] == [other]
-    assert "was purged; its messages are gone for good" in refused("session", "append", name, "more")
+    assert "was purged; its messages are deleted for good" in refused("session", "append", name, "more")
     assert run("session", "purge", name, "--yes") == f"{name} was purged: 0 messages deleted for good\n", "it may be repeated"
     assert "(purged)" not in run("session", "show", other)
 

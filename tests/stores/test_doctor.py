@@ -216,7 +216,7 @@ DAMAGE: dict[str, tuple[str, str, str]] = {
         "session",
         "its tree belongs to default/default",
     ),
-    "no cursor": (session("cursor", "9999"), "session", "the node that it stands at, 9999"),
+    "no cursor": (session("cursor", "9999"), "session", "its current node, 9999"),
     "no head": (session("head", "'x'"), "session", "its system text, tools and settings"),
     "an odd head": (session("head", "'[]'"), "session", "its system text, tools and settings"),
     "another model": (
@@ -232,7 +232,7 @@ DAMAGE: dict[str, tuple[str, str, str]] = {
     "an aside nowhere": (
         session("asides", "replace(asides, '1:', '1:x')"),
         "session",
-        "a system message stands behind the node 1:x",
+        "a system message follows the node 1:x",
     ),
     "odd calibration": (session("calibration", "'['"), "session", "what it has learnt"),
     "a purged title": (f"UPDATE sessions SET title = 'words' WHERE key = {DEAD}", "session", "it was purged, and its words"),
@@ -297,7 +297,7 @@ DAMAGE: dict[str, tuple[str, str, str]] = {
     "something at hand that is none": (
         "UPDATE states SET data = '{'",
         "stash a of session s0",
-        "what the session has at hand cannot be read",
+        "a state of the session cannot be read",
     ),
     "a place that is none": (
         """UPDATE handles SET data = replace(data, '"place":"0"', '"place":"7"')""",

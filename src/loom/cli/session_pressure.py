@@ -34,7 +34,7 @@ def summary(loom: Loom, name: str, text: str | None, clear: bool, as_json: bool)
         )
     session = loom.session(name)
     if clear or text is not None:
-        session.set_summary("" if clear else read_text(text, "sum up"))
+        session.set_summary("" if clear else read_text(text, "summarize"))
     told = session.summary
     if as_json:
         say(to_json({"session": session.id, "summary": told}))

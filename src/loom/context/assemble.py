@@ -452,7 +452,7 @@ def _note_request(parts: _Parts, request: Conversation) -> list[str]:
         notes.append(f"no map: no file of the project fits in its zone of {zone:,} tokens; enlarge the zone or the window")
     if parts.given_up:
         left_out = f"{len(parts.given_up)} of {len(options.sections)} sections left out"
-        notes.append(f"{left_out}: there is no room for them beside goal and request")
+        notes.append(f"{left_out}: there is no room for them next to the goal and the request")
     dropped = parts.selected.fitted.dropped
     if dropped > policy.warn_past_dropped:
         notes.append(f"{dropped:,} messages evicted; consider a summary, or a new session")

@@ -355,7 +355,7 @@ def _input(call: ToolCall, place: str, losses: list[Loss]) -> Any:
         value = None
     if isinstance(value, dict):
         return value
-    losses.append(Loss(f"{place}.input", "arguments that are no JSON object; they stand as text under `input`"))
+    losses.append(Loss(f"{place}.input", "arguments that are not a JSON object; they are text under `input`"))
     return {"input": call.arguments}
 
 
@@ -364,7 +364,7 @@ def _render_result(result: ToolResult, fields: Json, form: tuple[str, ...], plac
     parts: list[Part] = []
     for part in result.parts:
         if isinstance(part, Opaque) and part.wire != NAME:
-            losses.append(Loss(place, f"{placeholder(part)} inside a tool result; a placeholder stands for it"))
+            losses.append(Loss(place, f"{placeholder(part)} inside a tool result; a placeholder replaces it"))
             parts.append(Text(placeholder(part)))
         else:
             parts.append(part)
@@ -388,7 +388,7 @@ def _render_media(part: Media, fields: Json, place: str, losses: list[Loss]) -> 
         case "file", "text":
             source = {"type": "text", "media_type": "text/plain", "data": part.value}
     if not source:
-        losses.append(Loss(place, f"{part.kind} by {part.source}; a placeholder stands for it"))
+        losses.append(Loss(place, f"{part.kind} by {part.source}; a placeholder replaces it"))
         return {"type": "text", "text": placeholder(part)}
     title = {"title": part.name} if part.name and part.kind == "file" else {}
     if part.name and not title:

@@ -25,7 +25,7 @@ RULES = {
     "orphan-result": WireRule(
         "error",
         "every tool_result answers a tool_use of the message before",
-        "drop the result, or put it behind its call; `loom convert --repair` does",
+        "drop the result, or move it to its call; `loom convert --repair` does",
         "claude-code#13460, #18947",
     ),
     "duplicate-result": WireRule(
@@ -66,7 +66,7 @@ RULES = {
     ),
     "mark-order": WireRule(
         "error",
-        "a cache mark never outlives one that stands before it (tools, system, messages)",
+        "a cache mark never outlives one before it (tools, system, messages)",
         "give earlier marks the longer ttl",
         "vellum PR#22191, gptel#977",
     ),
@@ -100,7 +100,7 @@ RULES = {
     "input-object": WireRule("error", "a tool_use input is an object", "write the input as an object", "anthropic SDK types"),
     "unknown-role": WireRule("error", "the role is user, assistant or system", "use one of these roles", "anthropic SDK docstring"),
     "block-place": WireRule(
-        "error", "calls and thinking stand in assistant messages, results in user messages", "move the block", "anthropic SDK types"
+        "error", "calls and thinking are in assistant messages, results in user messages", "move the block", "anthropic SDK types"
     ),
     "parsed-field": WireRule(
         "error",
@@ -244,7 +244,7 @@ def _check_results(blocks: list[Json], place: str, pending: dict[str, str]) -> I
         if call_id in pending and call_id not in answered:
             answered.add(call_id)
             if other_first:
-                yield _find("results-first", where, "something stands before the result")
+                yield _find("results-first", where, "something comes before the result")
         elif call_id in answered:
             yield _find("duplicate-result", where, f"a second result for {call_id!r}")
         else:
@@ -323,7 +323,7 @@ class _Marks:
             if self.count == MAX_MARKS + 1:
                 yield _find("too-many-marks", place, "this is the fifth")
             if mark.get("ttl") == "1h" and self.short:
-                yield _find("mark-order", place, f"1h stands behind the 5m mark at {self.short}")
+                yield _find("mark-order", place, f"1h comes after the 5m mark at {self.short}")
             elif mark.get("ttl") != "1h":
                 self.short = self.short or place
 

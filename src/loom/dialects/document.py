@@ -58,7 +58,7 @@ def _render_part(part: Part, place: str, losses: list[Loss]) -> str:
         case Opaque() if words := transcript(part, place, losses):
             return words
         case Media() | Opaque():
-            losses.append(Loss(place, f"{placeholder(part)}; a placeholder stands for it"))
+            losses.append(Loss(place, f"{placeholder(part)}; a placeholder replaces it"))
             return placeholder(part)
 
 

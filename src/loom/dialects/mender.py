@@ -181,7 +181,7 @@ class Mender:
                 self._note("spelling", index, f"wrote a {'text' if isinstance(part, Text) else 'call'} as its wire demands")
                 part = replace(part, carried=_without_form(part.carried, *bad))
             if isinstance(part, ToolCall) and "id" in (fields := carried_fields(part.carried, "openai")).get("outer", {}):
-                self._note("call-id", index, "dropped an id that is no text")
+                self._note("call-id", index, "dropped an id that is not a text")
                 del fields["outer"]["id"]
                 part = replace(part, carried=carry("openai", fields, carried_form(part.carried, "openai")))
         return part
@@ -267,7 +267,7 @@ class Mender:
         shares: list[tuple[HeldMessage, list[Part]]] = []
         for part in message.parts:
             if not isinstance(part, ToolResult):
-                self._note("empty-message", index, "dropped a piece that is no result from a tool message")
+                self._note("empty-message", index, "dropped a part that is not a result from a tool message")
                 continue
             held, call = self._find(part.call_id)
             if held is None or call is None:
@@ -329,7 +329,7 @@ class Mender:
             self._note("no-content", index, "wrote the missing content of a result as an empty text")
             result = replace(result, carried=_without_form(result.carried, *refused))
         if "tool_call_id" in (fields := carried_fields(result.carried, "openai")):
-            self._note("call-id", index, "dropped an id of a result that is no text")
+            self._note("call-id", index, "dropped an id of a result that is not a text")
             del fields["tool_call_id"]
             result = replace(result, carried=carry("openai", fields, carried_form(result.carried, "openai")))
         if result.call_id != call.call.id:

@@ -456,7 +456,7 @@ def _render_part(part: Part, place: str, losses: list[Loss]) -> Json:
         case "file", "text":
             losses.append(Loss(place, "the frame of a text document; its text is kept"))
             return {"type": "text", "text": part.value}
-    losses.append(Loss(place, f"{part.kind} by {part.source}; a placeholder stands for it"))
+    losses.append(Loss(place, f"{part.kind} by {part.source}; a placeholder replaces it"))
     return {"type": "text", "text": placeholder(part)}
 
 
@@ -483,7 +483,7 @@ def _fit_result_part(part: Part, with_media: bool, place: str, losses: list[Loss
     if isinstance(part, Media) and part.source == "text":
         losses.append(Loss(place, "the frame of a text document inside a tool result; its text is kept"))
         return Text(part.value)
-    losses.append(Loss(place, f"{placeholder(part)} inside a tool result; a placeholder stands for it"))
+    losses.append(Loss(place, f"{placeholder(part)} inside a tool result; a placeholder replaces it"))
     return Text(placeholder(part))
 
 

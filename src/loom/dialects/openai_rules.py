@@ -25,7 +25,7 @@ RULES = {
     "orphan-result": WireRule(
         "error",
         "a tool message follows the assistant message that made its call",
-        "drop the result, or put it behind its call; `loom convert --repair` does",
+        "drop the result, or move it to its call; `loom convert --repair` does",
         "simonw/llm#937, miurla/morphic#136, deepx-code#94",
     ),
     "duplicate-result": WireRule(

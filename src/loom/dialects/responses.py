@@ -467,7 +467,7 @@ def _render_item(part: Part, place: str, losses: list[Loss]) -> Json:
         case ToolCall():
             return _render_call(part, place, losses)
         case Media():
-            losses.append(Loss(place, f"{part.kind} of the model; a placeholder stands for it"))
+            losses.append(Loss(place, f"{part.kind} of the model; a placeholder replaces it"))
             return {"type": "message", "role": "assistant", "content": placeholder(part)}
     return {}
 
@@ -516,7 +516,7 @@ def _render_part(part: Part, place: str, losses: list[Loss]) -> Json:
         if part.wire == NAME:
             raw: Json = from_json(part.json)
             return raw
-        losses.append(Loss(place, f"{placeholder(part)}; a placeholder stands for it"))
+        losses.append(Loss(place, f"{placeholder(part)}; a placeholder replaces it"))
         return {"type": "input_text", "text": placeholder(part)}
     assert isinstance(part, Text | Media), "reasoning, calls and results are items of their own"
     fields = carried_fields(part.carried, NAME)
@@ -546,7 +546,7 @@ def _render_part(part: Part, place: str, losses: list[Loss]) -> Json:
         case "file", "text":
             losses.append(Loss(place, "the frame of a text document; its text is kept"))
             return {"type": "input_text", "text": part.value}
-    losses.append(Loss(place, f"{part.kind} by {part.source}; a placeholder stands for it"))
+    losses.append(Loss(place, f"{part.kind} by {part.source}; a placeholder replaces it"))
     return {"type": "input_text", "text": placeholder(part)}
 
 

@@ -30,7 +30,7 @@ RULES = {
     "orphan-result": WireRule(
         "error",
         "every output follows the call it answers",
-        "drop the output, or put it behind its call; `loom convert --repair` does",
+        "drop the output, or move it to its call; `loom convert --repair` does",
         "server text: No tool call found for function call output",
     ),
     "duplicate-result": WireRule("error", "each call has one output", "keep one output per call", "litellm factory.py, case D"),

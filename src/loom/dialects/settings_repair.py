@@ -59,7 +59,7 @@ def _mend_limit(conversation: Conversation, changes: Changes) -> Conversation:
     fields: Json = from_json(settings.fields)
     for key in _LIMITS:
         if fields.get(key) is not None and not isinstance(fields[key], int):
-            changes.append(("no-max-tokens", f"dropped {key}, which is no number"))
+            changes.append(("no-max-tokens", f"dropped {key}, which is not a number"))
             del fields[key]
     return replace(conversation, settings=carry(settings.wire, fields, settings.form))
 

@@ -55,7 +55,7 @@ def finish(wire: Any, losses: list[Loss]) -> RenderedRequest:
     except (UnicodeEncodeError, OverflowError, RecursionError, TypeError):
         sendable = _sendable(wire)
         if sendable != wire:
-            losses.append(Loss("request", "halves of surrogate pairs; U+FFFD stands for each"))
+            losses.append(Loss("request", "halves of surrogate pairs; U+FFFD replaces each"))
         wire = sendable
     return RenderedRequest(wire, tuple(losses))
 

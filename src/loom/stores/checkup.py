@@ -22,7 +22,7 @@ from loom.stores.view_record import ViewRecord, decode_view
 from loom.stores.views import HandleTarget, check_view, digest_of
 
 COPY = "restore the store from a copy, or export what can be read and import it into a new store"
-_ANEW = "export the project and import it into a new store: this is worked out anew there"
+_ANEW = "export the project and import it into a new store: it is computed again there"
 _AGAIN = "restore the store from a copy, or import the session again, from an export or its transcript, into another project"
 _PURGE = "if it is not needed, purge the session; else restore the store from a copy"
 NOT_UTF_8 = "the bytes are not UTF-8"
@@ -216,7 +216,7 @@ def _look_at_record(reader: Reader, values: Row, _: int) -> Iterator[Problem]:
 
 def _record(_: Reader, row: _RecordRow) -> Iterator[Wrong]:
     if row.short_id is None:
-        yield "the node that it stands beside is not there", COPY
+        yield "the node that it belongs to is not there", COPY
     elif row.gone and (row.author or (row.data is not None and row.kind != "edge")):
         data = "" if row.kind == "edge" else "data = NULL, "
         yield (
@@ -342,7 +342,7 @@ def _check_position(row: _SessionRow) -> Iterator[Wrong]:
     elif (row.t_tenant, row.t_project) != (row.tenant, row.project):
         yield f"its tree belongs to {row.t_tenant}/{row.t_project}", COPY
     if row.cursor is not None and row.end is None:
-        yield f"the node that it stands at, {row.cursor}, is not in its tree", _AGAIN
+        yield f"its current node, {row.cursor}, is not in its tree", _AGAIN
 
 
 def _check_asides(reader: Reader, row: _SessionRow) -> Iterator[Wrong]:
@@ -353,7 +353,7 @@ def _check_asides(reader: Reader, row: _SessionRow) -> Iterator[Wrong]:
         return
     for name in sorted({aside.after for aside in asides if aside.after}):
         if not _has_node(reader, row.tree, name):
-            yield f"a system message stands behind the node {name}, which is not there", _AGAIN
+            yield f"a system message follows the node {name}, which is not there", _AGAIN
 
 
 def _has_node(reader: Reader, tree: int, name: str) -> bool:

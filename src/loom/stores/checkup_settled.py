@@ -15,7 +15,7 @@ from loom.stores.snapshots import is_inside
 from loom.stores.states import LOCAL, StateKinds, read_state
 from loom.stores.stored import is_garbled
 
-_ANEW = "settle it anew, or take it away by hand: DELETE FROM settings, then the project is as if it were not settled"
+_ANEW = "set it again, or delete it by hand: DELETE FROM settings; the project then has no such setting"
 
 
 def _look_at_tree(_: Reader, values: Row, __: int) -> Iterator[Problem]:
@@ -45,7 +45,7 @@ def _look_at_state(kinds: StateKinds, own: Path | None, reader: Reader, values: 
     place = _place(kind, name, f"of session {identity} in {tenant}/{project}" if identity else f"of session {session}")
     drop = f"take it away by hand: DELETE FROM states WHERE session = {session}"
     if is_garbled((kind, name, data)):
-        yield Problem(place, f"what the session has at hand cannot be read: {NOT_UTF_8}", drop)
+        yield Problem(place, f"a state of the session cannot be read: {NOT_UTF_8}", drop)
         return
     if identity is None:
         yield Problem(place, "its session is not there", drop)
@@ -62,7 +62,7 @@ def _look_at_state(kinds: StateKinds, own: Path | None, reader: Reader, values: 
         try:
             _, named = read_state(kinds, kind, name, data)
         except UNREADABLE as error:
-            yield Problem(place, f"what the session has at hand cannot be read: {error}", remedy)
+            yield Problem(place, f"a state of the session cannot be read: {error}", remedy)
         else:
             yield from _missing_nodes(reader, tree, place, named, remedy)
 

@@ -158,7 +158,7 @@ def _asides(text: str, session: str) -> tuple[Aside, ...]:
 
 def check_alive(row: SessionRow, status: str) -> None:
     if status == "purged":
-        raise ChoiceError(f"session {row.id} was purged; its messages are gone for good, and nothing more can be written to it")
+        raise ChoiceError(f"session {row.id} was purged; its messages are deleted for good, and nothing can be written to it")
 
 
 def lock_alive(writer: Writer, key: int) -> None:
@@ -167,7 +167,7 @@ def lock_alive(writer: Writer, key: int) -> None:
     if found is None:
         raise ChoiceError(f"the store has no session {key} to write to; run loom doctor")
     if found[1] == "purged":
-        raise ChoiceError(f"session {found[0]} was purged; its messages are gone for good, and nothing more can be written to it")
+        raise ChoiceError(f"session {found[0]} was purged; its messages are deleted for good, and nothing can be written to it")
 
 
 class Sessions:
