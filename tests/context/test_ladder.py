@@ -15,7 +15,7 @@ from loom.budget.profiles import profile
 from loom.context import ladder
 from loom.context.fitting import Fitting
 from loom.context.handles import Archive
-from loom.context.ladder import RUNGS, Ladder, Threshold, View, score, spared, whole, words
+from loom.context.ladder import RUNGS, Ladder, Threshold, View, find_spared, keep_whole, score, words
 from loom.context.policy import policies
 from loom.context.shrink import shrink_messages
 from loom.conversation.handles import to_lines
@@ -48,7 +48,7 @@ def scene(history: list[Message], goal: str = "", pins: tuple[int, ...] = ()) ->
         counter=COUNTER,
         archive=Archive(),
         goal=goal,
-        spared=spared(history, pins),
+        spared=find_spared(history, pins),
     )
 
 
@@ -81,7 +81,7 @@ def texts(view: View) -> list[str]:
     ],
 )
 def test_the_highest_level_that_was_passed_is_taken(pressure: float, rung: str) -> None:
-    assert SEED.reached(pressure) == rung
+    assert SEED.find_reached(pressure) == rung
 
 
 def test_thresholds_must_rise_and_name_rungs() -> None:
@@ -97,14 +97,14 @@ def test_thresholds_must_rise_and_name_rungs() -> None:
 
 def test_snip_leaves_2000_characters() -> None:
     long = "x" * 2001 + "y" * 600
-    view = ladder.snip(whole(s := scene([said("user", "go"), said("assistant", long), said("user", "on")])), s)
+    view = ladder.snip(keep_whole(s := scene([said("user", "go"), said("assistant", long), said("user", "on")])), s)
     assert re.fullmatch(r"x{2000}\n\[\.\.\.snipped 601 chars\] \(recall (~\w{12})\)", texts(view)[1])
     assert s.archive.recall(view[1].items[0].handles[0]) == long
-    assert texts(ladder.snip(whole(s), s)) == texts(view)
+    assert texts(ladder.snip(keep_whole(s), s)) == texts(view)
 
 
 def test_snip_spares_texts_of_2000_characters() -> None:
-    view = whole(s := scene([said("user", "go"), said("assistant", "x" * 2000), said("user", "on")]))
+    view = keep_whole(s := scene([said("user", "go"), said("assistant", "x" * 2000), said("user", "on")]))
     assert ladder.snip(view, s) == view
 
 
@@ -119,7 +119,7 @@ def test_micro_names_results_that_came_before_and_previews_others() -> None:
         said("user", "on"),
     ]
     s = scene(history)
-    view = ladder.micro(whole(s), s)
+    view = ladder.micro(keep_whole(s), s)
     results = [text for text in texts(view) if text not in ("go", "on")]
     preview = " | ".join(["first line", ("word " * 200).strip()])[:240]
     assert results[0].startswith(f"[tool result cached: {len(long)} chars] {preview} (recall ~")
@@ -133,7 +133,7 @@ def test_what_was_cut_before_is_cut_again_with_the_handle_of_the_original() -> N
     long = "a line of a log\n" * 300
     history = [said("user", "go"), *step(1, long), *step(2, long), said("assistant", long), said("user", "on")]
     s = scene(history)
-    snipped = ladder.snip(whole(s), s)
+    snipped = ladder.snip(keep_whole(s), s)
     assert all(len(text) < 2100 for text in texts(snipped))
     view = ladder.micro(snipped, s)
     assert texts(view)[1].startswith(f"[tool result cached: {len(long)} chars] a line of a log | a line")
@@ -160,7 +160,7 @@ def test_what_the_gate_cut_before_is_snipped_with_the_handle_of_the_original(spo
     history = [said("user", "go"), *step(1, long), Message("assistant", spoken), said("user", "on")]
     s = scene(history)
     view = []
-    for piece in whole(s):
+    for piece in keep_whole(s):
         made = shrink_messages(piece.messages, 900, piece.span.start, s.counter, s.archive)
         assert made is not None
         view.append(replace(piece, messages=made))
@@ -174,7 +174,7 @@ def test_what_the_gate_cut_before_is_snipped_with_the_handle_of_the_original(spo
 
 def test_micro_leaves_what_the_model_has_not_read() -> None:
     s = scene([said("user", "go"), *step(1, "word " * 400)])
-    assert ladder.micro(whole(s), s) == whole(s)
+    assert ladder.micro(keep_whole(s), s) == keep_whole(s)
 
 
 def test_what_only_looks_cut_is_cut_like_any_other() -> None:
@@ -182,7 +182,7 @@ def test_what_only_looks_cut_is_cut_like_any_other() -> None:
     cached = f"[tool result cached: 9 chars] {'word ' * 200} (recall ~aaaaaaaaaaaa)"
     s = scene([said("user", "go"), *step(1, cached), said("assistant", snipped), said("user", "on")])
     for rung, text in ((ladder.snip, snipped), (ladder.micro, cached)):
-        view = rung(whole(s), s)
+        view = rung(keep_whole(s), s)
         (handle,) = [handle for piece in view for item in piece.items for handle in item.handles]
         assert s.archive.recall(handle) == text
         assert rung(view, s) == view
@@ -195,7 +195,7 @@ def test_collapse_keeps_the_first_three_and_the_last_five() -> None:
         said("user", "on"),
     ]
     s = scene(history, goal="Fix the login.")
-    view = ladder.collapse(whole(s), s)
+    view = ladder.collapse(keep_whole(s), s)
     assert [piece.span.start for piece in view] == [0, 1, 2, 3, 17, 18, 19, 20, 21]
     [covered] = [piece for piece in view if piece.items[0].action == "covered"]
     text = covered.messages[0].text
@@ -207,7 +207,7 @@ def test_collapse_keeps_the_first_three_and_the_last_five() -> None:
 
 def test_collapse_needs_nine_messages() -> None:
     s = scene([said("user", "go"), *(said("assistant", "word " * 99) for _ in range(7))])
-    assert ladder.collapse(whole(s), s) == whole(s)
+    assert ladder.collapse(keep_whole(s), s) == keep_whole(s)
 
 
 def test_auto_keeps_the_better_half_by_relevance_and_age() -> None:
@@ -217,7 +217,7 @@ def test_auto_keeps_the_better_half_by_relevance_and_age() -> None:
     ]
     history.append(said("user", "on"))
     s = scene(history, goal="repair the retry budget")
-    view = ladder.auto(whole(s), s)
+    view = ladder.auto(keep_whole(s), s)
     kept = [piece.span.start for piece in view if piece.items[0].action == "kept"]
     assert len(kept) == 11
     assert {n + 1 for n in range(0, 20, 4)} <= set(kept), "what speaks of the goal stays"
@@ -227,7 +227,7 @@ def test_auto_keeps_the_better_half_by_relevance_and_age() -> None:
 def test_the_score_is_the_seeds() -> None:
     history = [said("user", "alpha beta"), said("assistant", "alpha"), said("assistant", "gamma")]
     s = scene(history, goal="alpha beta")
-    pieces = whole(s)
+    pieces = keep_whole(s)
     assert score(pieces[1], s) == round(0.5 * exp(-0.5 * 2 / 3), 9)
     assert score(pieces[2], s) == 0
     assert score(pieces[2], scene(history)) == round(0.5 * exp(-0.5 / 3), 9), "without a goal all are half relevant"
@@ -236,7 +236,7 @@ def test_the_score_is_the_seeds() -> None:
 def test_reactive_is_auto_and_snip_at_500() -> None:
     history = [said("user", "go"), *(said("assistant", f"{n} " + "word " * 300) for n in range(12)), said("user", "on")]
     s = scene(history)
-    view = ladder.reactive(whole(s), s)
+    view = ladder.reactive(keep_whole(s), s)
     assert sum(piece.items[0].action == "shrunk" for piece in view) == 5
     assert all(len(text) < 600 for text in texts(view))
 
@@ -261,7 +261,7 @@ def test_relevance_is_found_in_every_script_and_beside_punctuation(goal: str, te
 def test_without_any_overlap_the_newest_stay() -> None:
     history = [said("user", "goal"), *(said("assistant", f"n{n} " + "word " * 50) for n in range(20)), said("user", "last")]
     s = scene(history, goal="completely different")
-    view = ladder.auto(whole(s), s)
+    view = ladder.auto(keep_whole(s), s)
     kept = [piece.span.start for piece in view if piece.items[0].action == "kept"]
     assert kept == [0, *range(12, 22)]
 
@@ -273,7 +273,7 @@ def test_calls_and_results_keep_their_ids_and_names() -> None:
     history.append(said("user", "on"))
     for name, rung in RUNGS.items():
         s = scene(history)
-        sent = [message for piece in rung(whole(s), s) for message in piece.messages]
+        sent = [message for piece in rung(keep_whole(s), s) for message in piece.messages]
         calls = [call.id for message in sent for call in message.calls]
         assert calls == [result.call_id for message in sent for result in message.results], name
         assert all(result.name == "read" for message in sent for result in message.results)
@@ -299,7 +299,7 @@ def test_a_rung_never_grows_keeps_pairs_and_changes_nothing_twice(history: list[
         return
     pins = tuple(data.draw(st.lists(st.integers(0, len(history) - 1), max_size=2)))
     s = scene(history, goal=next((m.text for m in history if m.role == "user"), ""), pins=pins)
-    before = whole(s)
+    before = keep_whole(s)
     view = RUNGS[name](before, s)
     assert cost(view) <= cost(before)
     assert sum(item.after for piece in view for item in piece.items) == cost(view)

@@ -15,12 +15,12 @@ from loom.budget.models import wire_name
 from loom.budget.profiles import Exact, profile_for
 from loom.budget.zones import Budget, flow
 from loom.context.budgeting import budget_for, count_set_aside, find_formula, limit_answer
-from loom.context.epochs import Epoch, EpochEnds, Renewal, Selected, place_after_repair
+from loom.context.epochs import Epoch, EpochEnds, Renewal, Selection, place_after_repair
 from loom.context.fitting import Fitting
 from loom.context.handles import Archive, PathArchive
 from loom.context.options import Options
 from loom.context.outlook import Outlook, Prices, prices_of
-from loom.context.pieces import Fitted
+from loom.context.pieces import FittedHistory
 from loom.context.places import EVERYWHERE, Places
 from loom.context.report import CUT, Continuation, Item, Piece, Report
 from loom.context.request import Context
@@ -28,7 +28,7 @@ from loom.context.rules import apply_rules, list_items
 from loom.context.sections import (
     OTHER_ZONE,
     TAIL,
-    Placed,
+    PlacedSections,
     Shelves,
     has_no_map,
     note_unused_zones,
@@ -90,10 +90,10 @@ class _Limits(Struct, frozen=True, kw_only=True):
         return self.budget.usable - self.usable
 
 
-class _Head(Struct, frozen=True, kw_only=True):
+class _RequestHead(Struct, frozen=True, kw_only=True):
     """What stands next to the history: system text with sections, tools, settings and the tail."""
 
-    placed: Placed
+    placed: PlacedSections
     tail: tuple[Message, ...]  # with the text that is not committed yet
     full: tuple[Message, ...]  # the same messages at a window where no section is cut
     budget: Budget  # with zones as large as they became
@@ -114,9 +114,9 @@ class _Parts(Struct, frozen=True, kw_only=True):
     material: Material
     history: _History
     limits: _Limits
-    head: _Head
+    head: _RequestHead
     fitting: Fitting
-    selected: Selected
+    selected: Selection
     given_up: Sequence[int]
 
     @property
@@ -180,7 +180,7 @@ def _repair(material: Material) -> _History:
         ids=repaired.ids,
         origins=repaired.origins,
         pins=pins,
-        places=places.moved(repaired.origins),
+        places=places.after_repair(repaired.origins),
     )
 
 
@@ -233,7 +233,7 @@ def _apply_rules(material: Material, history: _History, archive: Archive) -> _Hi
 # Sections
 
 
-def _place_head(material: Material, history: _History, limits: _Limits, archive: Archive, given_up: Sequence[int]) -> _Head:
+def _place_head(material: Material, history: _History, limits: _Limits, archive: Archive, given_up: Sequence[int]) -> _RequestHead:
     """What stands next to the history. It is counted as it was built: joined sections are not the sum of their parts."""
     options, counter, conversation = material.options, limits.counter, history.conversation
     sizes = {**options.policy.zones, **options.zones}
@@ -246,7 +246,7 @@ def _place_head(material: Material, history: _History, limits: _Limits, archive:
     full = placed
     if any(item.action != "kept" for item in placed.items):
         full = place(options.sections, conversation, replace(shelves, budget=unscale(limits.budget, sizes)))
-    head = _Head(
+    head = _RequestHead(
         placed=placed,
         tail=(*ending, *placed.tail),
         full=(*full.system, *ending, *full.tail),
@@ -269,7 +269,7 @@ def _widen_zones(limits: _Limits, options: Options) -> Budget:
     return widen(limits.budget, options.widened, options.policy)
 
 
-def _count_frames(material: Material, limits: _Limits, placed: Placed) -> int:
+def _count_frames(material: Material, limits: _Limits, placed: PlacedSections) -> int:
     """What a list of messages takes beyond them; of a document, the frames of the system text and of the one message too."""
     frames = limits.counter.profile.per_list
     if material.options.document:
@@ -277,7 +277,7 @@ def _count_frames(material: Material, limits: _Limits, placed: Placed) -> int:
     return frames
 
 
-def _check_room(material: Material, history: _History, limits: _Limits, head: _Head) -> None:
+def _check_room(material: Material, history: _History, limits: _Limits, head: _RequestHead) -> None:
     """Refuse a head that leaves nothing for history."""
     if head.tokens < limits.usable:
         return
@@ -313,7 +313,7 @@ def _hash(text: str) -> str:
 # History
 
 
-def _make_fitting(material: Material, history: _History, limits: _Limits, archive: Archive, head: _Head) -> Fitting:
+def _make_fitting(material: Material, history: _History, limits: _Limits, archive: Archive, head: _RequestHead) -> Fitting:
     """All that is settled before messages of the history are chosen."""
     options, counter, messages = material.options, limits.counter, history.conversation.messages
     policy, budget = options.policy, head.budget
@@ -360,10 +360,10 @@ def _find_prices(material: Material) -> Prices | None:
     return prices_of(find_model(material.model, material.options.overrides))
 
 
-def _select_history(fitting: Fitting, previous: Epoch | Renewal | None) -> Selected | EpochEnds:
+def _select_history(fitting: Fitting, previous: Epoch | Renewal | None) -> Selection | EpochEnds:
     """What of the history goes in. Joined to one text it may take more than its parts, seldom and by little; then less goes in."""
     if not fitting.history:
-        return Selected(Fitted((), 0, 0), 0, "each call is its own", Outlook(1))
+        return Selection(FittedHistory((), 0, 0), 0, "each call is its own", Outlook(1))
     while True:
         selected = select(fitting, previous)
         if not fitting.document or isinstance(selected, EpochEnds):
@@ -423,7 +423,7 @@ def _continuation(parts: _Parts) -> Continuation:
     )
 
 
-def _find_own_room(fitting: Fitting, selected: Selected) -> int | None:
+def _find_own_room(fitting: Fitting, selected: Selection) -> int | None:
     """By the policy's own counter, what may still come in next to history; None where that counter has no say."""
     if fitting.formula is not None:
         return fitting.formula - own_tokens(selected.fitted.pieces, fitting.own)
@@ -530,7 +530,7 @@ def _list_items(parts: _Parts) -> tuple[Item, ...]:
     )
 
 
-def _count_own(placed: Placed, zone: str) -> int:
+def _count_own(placed: PlacedSections, zone: str) -> int:
     """What a zone takes without its sections."""
     return placed.needs[zone] - sum(item.after for item in placed.items if item.zone == zone)
 

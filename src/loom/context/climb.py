@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from loom.context.continuing import expect, find_change
 from loom.context.covering import choose, find_lack
-from loom.context.epochs import Epoch, EpochEnds, Renewal, Selected
+from loom.context.epochs import Epoch, EpochEnds, Renewal, Selection
 from loom.context.fitting import Fitting
-from loom.context.ladder import RUNGS, Ladder, Threshold, View, spared, whole
-from loom.context.pieces import Fitted, cost_of, lay, revive
+from loom.context.ladder import RUNGS, Ladder, Threshold, View, find_spared, keep_whole
+from loom.context.pieces import FittedHistory, cost_of, lay, revive
 from loom.context.point import must_and_reminders
 from loom.context.report import Piece
 from loom.conversation.message import Media, Message
@@ -24,7 +24,7 @@ MAX_SHRINKING = 0.97  # of the room, what is tried next at most where pressure i
 MIN_SHARE = 0.05  # of the window, what is tried for history at least
 
 
-class _Climbed(Struct, frozen=True):
+class _ClimbedView(Struct, frozen=True):
     """How a view became smaller: at which pressure, by which rung, and whether a fresh window begins or the gate decides."""
 
     view: View
@@ -35,8 +35,8 @@ class _Climbed(Struct, frozen=True):
     gated: bool
 
 
-def climb(fitting: Fitting, previous: Epoch | Renewal | None) -> Selected | EpochEnds:
-    fitting = replace(fitting, spared=spared(fitting.history, must_and_reminders(fitting)))
+def climb(fitting: Fitting, previous: Epoch | Renewal | None) -> Selection | EpochEnds:
+    fitting = replace(fitting, spared=find_spared(fitting.history, must_and_reminders(fitting)))
     if isinstance(previous, Epoch) and (change := find_change(fitting, previous)):
         return change
     steps = Ladder(tuple(Threshold(name, above) for name, above in fitting.policy.ladder.items()))
@@ -50,7 +50,7 @@ def climb(fitting: Fitting, previous: Epoch | Renewal | None) -> Selected | Epoc
     else:
         fitted = lay(fitting, climbed.view)
     fitted = replace(fitted, pieces=_with_windows(fitted.pieces, fitting, lowest))
-    return Selected(
+    return Selection(
         fitted,
         number=previous.number if previous else 0,
         reason=reason or _reason_of(previous),
@@ -61,14 +61,14 @@ def climb(fitting: Fitting, previous: Epoch | Renewal | None) -> Selected | Epoc
     )
 
 
-def _climb(fitting: Fitting, previous: Epoch | Renewal | None, steps: Ladder) -> _Climbed:
+def _climb(fitting: Fitting, previous: Epoch | Renewal | None, steps: Ladder) -> _ClimbedView:
     """Take the rung that pressure has passed, and more until all fits."""
     view, unread = _find_standing(fitting, previous)
     pressure = _pressure(view, fitting) + unread / fitting.window
     is_demanded = isinstance(previous, Renewal) and previous.renew
     is_refused = isinstance(previous, Renewal) and previous.floor > 0
     renewed = bool(fitting.policy.renew) and (is_demanded or pressure >= fitting.policy.renew)
-    rung = steps.reached(pressure)
+    rung = steps.find_reached(pressure)
     if renewed:
         rung = "auto"
     if is_refused:
@@ -76,7 +76,7 @@ def _climb(fitting: Fitting, previous: Epoch | Renewal | None, steps: Ladder) ->
     smaller, rung = _take_rungs(view, fitting, rung, steps)
     is_high = renewed and _pressure(smaller, fitting) >= steps.steps[0].above
     gated = is_high or cost_of(smaller) > fitting.room
-    return _Climbed(smaller, pressure, rung, smaller != view, renewed, gated)
+    return _ClimbedView(smaller, pressure, rung, smaller != view, renewed, gated)
 
 
 def _take_rungs(view: View, fitting: Fitting, rung: str, steps: Ladder) -> tuple[View, str]:
@@ -92,7 +92,7 @@ def _take_rungs(view: View, fitting: Fitting, rung: str, steps: Ladder) -> tuple
     return view, rung
 
 
-def _explain(previous: Epoch | Renewal | None, climbed: _Climbed) -> str:
+def _explain(previous: Epoch | Renewal | None, climbed: _ClimbedView) -> str:
     """Why a view is not what it was; "" where it is, or where a fresh window was demanded for a reason of its own."""
     if isinstance(previous, Renewal) and previous.renew:
         return ""
@@ -141,7 +141,7 @@ def _count_all_said(fitting: Fitting) -> int:
     return said
 
 
-def _fill_below(fitting: Fitting, share: float) -> Fitted:
+def _fill_below(fitting: Fitting, share: float) -> FittedHistory:
     """What the gate lets in, made smaller until the policy's own counter sees less than this share of the window too.
 
     Goal, request, pins and the newest exchange give nothing for that.
@@ -169,7 +169,7 @@ def _find_standing(fitting: Fitting, previous: Epoch | Renewal | None) -> tuple[
     if previous is not None and previous.archive is not None:
         fitting.archive.add(previous.archive)
     pieces = revive(fitting, pieces)
-    fresh = whole(fitting, pieces[-1].span.stop if pieces else 0)
+    fresh = keep_whole(fitting, pieces[-1].span.stop if pieces else 0)
     unread = sum(spot.tokens for piece in fresh if (spot := fitting.places.unread(piece.span.start)))
     return (*pieces, *fresh), unread
 
@@ -186,7 +186,7 @@ def _uncover_pinned(pieces: Sequence[Piece], fitting: Fitting) -> list[Piece]:
     for piece in pieces:
         is_pinned = any(piece.span.start <= pin < piece.span.stop for pin in fitting.pins)
         if is_pinned and not piece.is_whole:
-            made += whole(fitting, piece.span.start, piece.span.stop)
+            made += keep_whole(fitting, piece.span.start, piece.span.stop)
         else:
             made.append(piece)
     return made

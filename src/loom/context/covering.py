@@ -17,7 +17,7 @@ from loom.context.fitting import Fitting
 from loom.context.gate import SMALLEST_SHARE
 from loom.context.pieces import (
     MARKER_FRAME,
-    Fitted,
+    FittedHistory,
     cost_of,
     cover,
     lay,
@@ -58,7 +58,7 @@ class _Covers(Struct, frozen=True):
         return replace(self, standing=(), tokens=left) if self.standing and left > 0 else None
 
 
-def choose(fitting: Fitting, before: Sequence[Piece] = (), summaries: Sequence[SummarySpan] = ()) -> Fitted:
+def choose(fitting: Fitting, before: Sequence[Piece] = (), summaries: Sequence[SummarySpan] = ()) -> FittedHistory:
     """Let the policy's strategy choose by its own counter, and the gate fill by the best one.
 
     What was left out is covered, if the policy says so. `before` are the pieces of the last request.
@@ -129,7 +129,7 @@ def verbatim_tokens(fitting: Fitting) -> int:
     return max(int(fitting.room * fitting.policy.verbatim), min(VERBATIM_TOKENS, fitting.room // 2))
 
 
-def _fill_next_to(fitting: Fitting, planned: _Covers, yields: bool = True) -> Fitted:
+def _fill_next_to(fitting: Fitting, planned: _Covers, yields: bool = True) -> FittedHistory:
     """Fill the room that covers leave. They give way to what must be in, and to the newest exchange.
 
     They do not where that would hardly help: where most of what is cut of goal, request and pins is cut in any case.
@@ -173,7 +173,7 @@ def _beside_covers(fitting: Fitting, covers: _Covers) -> Fitting:
     return replace(_without_covers(fitting, covers), room=room, refill=share)
 
 
-def _fill_without(fitting: Fitting, planned: _Covers) -> Fitted:
+def _fill_without(fitting: Fitting, planned: _Covers) -> FittedHistory:
     """What is in without covers, where half or less is then cut of goal, request and pins; else covers stay as planned."""
     plain = fill(_without_covers(fitting, planned))
     if not _cut_of(plain):
@@ -182,7 +182,7 @@ def _fill_without(fitting: Fitting, planned: _Covers) -> Fitted:
     return plain if 2 * _cut_of(plain) <= _cut_of(covered) else covered
 
 
-def _cover(fitting: Fitting, fitted: Fitted, covers: _Covers, yields: bool) -> Fitted:
+def _cover(fitting: Fitting, fitted: FittedHistory, covers: _Covers, yields: bool) -> FittedHistory:
     """What was filled in, with the covers that stand before it, and a cover in each gap of it."""
     free = fitting.room - cost_of(covers.standing) - fitted.tokens
     filled = _cover_gaps(fitting, fitted.pieces, covers, free)
@@ -203,12 +203,12 @@ def _tokens_above_floor(fitting: Fitting) -> int:
     return kept + (len(before) + 3) * marker
 
 
-def _cut_of(fitted: Fitted) -> int:
+def _cut_of(fitted: FittedHistory) -> int:
     """How many tokens of goal, request and pins are cut."""
     return cut_of_point(item for piece in fitted.pieces for item in piece.items)
 
 
-def find_lack(fitted: Fitted, fitting: Fitting, most: int) -> int:
+def find_lack(fitted: FittedHistory, fitting: Fitting, most: int) -> int:
     """How many tokens goal, request and pins lack to stand whole; and the newest exchange, where it would fit, else to be there."""
     cut, last = _cut_of(fitted), fitted.pieces[-1]
     if last.items[0].rule in POINT:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from loom.context.handles import Archive
 from loom.context.outlook import Outlook
-from loom.context.pieces import Fitted
+from loom.context.pieces import FittedHistory
 from loom.context.report import Piece, Report, Returns
 from loom.context.summary_cover import SummarySpan
 from loom.conversation.handles import to_lines
@@ -54,10 +54,10 @@ class EpochEnds(Struct, frozen=True):
         return self.solid is None or piece.span.stop <= self.solid
 
 
-class Selected(Struct, frozen=True):
+class Selection(Struct, frozen=True):
     """What of the history goes in, in which epoch, why, and what is expected of it."""
 
-    fitted: Fitted
+    fitted: FittedHistory
     number: int
     reason: str
     outlook: Outlook

@@ -6,15 +6,15 @@ from msgspec.structs import replace
 
 from loom.context.fitting import Fitting
 from loom.context.gate import Ranking, find_windows, fit
-from loom.context.pieces import Fitted
+from loom.context.pieces import FittedHistory
 from loom.context.point import must_and_reminders
-from loom.context.ranking import Ranked, rank
+from loom.context.ranking import RankedUnits, rank
 from loom.context.report import Piece, Returns
 from loom.context.whole_turns import find_whole_windows, fit_turns
 from loom.conversation.turns import Span
 
 
-def fill(fitting: Fitting, start: int = 0) -> Fitted:
+def fill(fitting: Fitting, start: int = 0) -> FittedHistory:
     """What the strategy chooses from a place on, as the gate lets it in."""
     ranked = rank(fitting, start)
     chosen_at = _find_chosen_at(fitting, ranked)
@@ -22,10 +22,10 @@ def fill(fitting: Fitting, start: int = 0) -> Fitted:
         ranked = _keep_above(ranked, fitting.floor)
     if fitting.formula is not None:
         return fit_turns(fitting, ranked, chosen_at)
-    return fit(fitting, Ranking(ranked.spans, ranked.order, ranked.kept, chosen_at))
+    return fit(fitting, Ranking(ranked.spans, ranked.order, ranked.kept_units, chosen_at))
 
 
-def _keep_above(ranked: Ranked, floor: int) -> Ranked:
+def _keep_above(ranked: RankedUnits, floor: int) -> RankedUnits:
     """What is ranked, without keeping what stands before a floor."""
     above = [[unit for unit in group if ranked.spans[unit].start >= floor] for group in ranked.together]
     together = [group for group in above if group]
@@ -34,7 +34,7 @@ def _keep_above(ranked: Ranked, floor: int) -> Ranked:
     return replace(ranked, together=together, order=[*first, *(unit for unit in ranked.order if unit not in named)])
 
 
-def _find_chosen_at(fitting: Fitting, ranked: Ranked) -> list[int]:
+def _find_chosen_at(fitting: Fitting, ranked: RankedUnits) -> list[int]:
     """The window at which the strategy itself would choose each unit; 0 where it counts as the gate does."""
     if fitting.formula is not None:
         return find_whole_windows(fitting, ranked)
@@ -56,7 +56,7 @@ def evicts(fitting: Fitting, pieces: Sequence[Piece]) -> bool:
         return False
     ranked = rank(fitting)
     must = must_and_reminders(fitting)
-    kept = set(ranked.order[: ranked.kept])
+    kept = set(ranked.order[: ranked.kept_units])
     allowed = set(range(ranked.spans[-1].start, len(fitting.history)))
     for unit, span in enumerate(ranked.spans):
         inside = range(span.start, span.stop)
@@ -82,7 +82,7 @@ def _find_returns(cut: Sequence[tuple[Span, str]], fitting: Fitting) -> Mapping[
     share = max(policy.once, policy.covers) if policy.cover else 0.0
     fitting = replace(leave_room_to_grow(fitting), cover_share=share)
     ranked = rank(fitting)
-    ranking = Ranking(ranked.spans, ranked.order, ranked.kept, _find_chosen_at(fitting, ranked))
+    ranking = Ranking(ranked.spans, ranked.order, ranked.kept_units, _find_chosen_at(fitting, ranked))
     windows = find_windows(fitting, ranking)
     at = [window for span, window in zip(ranked.spans, windows, strict=True) for _ in range(len(span))]
     return {place: max(at[span.start : span.stop]) for span, place in cut}

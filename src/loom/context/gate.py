@@ -18,7 +18,7 @@ from math import ceil
 from msgspec import Struct
 
 from loom.context.fitting import Fitting
-from loom.context.pieces import MARKER_FRAME, Fitted, keep_as, lay, leave_out, longest_marker
+from loom.context.pieces import MARKER_FRAME, FittedHistory, keep_as, lay, leave_out, longest_marker
 from loom.context.point import REMINDER, SYSTEM_SHARE, MustRule, must_stay
 from loom.context.report import Piece
 from loom.context.shrink import shrink_messages, smallest
@@ -62,7 +62,7 @@ class _Claims(Struct, frozen=True):
     markers: int
 
 
-def fit(fitting: Fitting, ranking: Ranking) -> Fitted:
+def fit(fitting: Fitting, ranking: Ranking) -> FittedHistory:
     """Fill the room with units in their order."""
     units = _units(fitting, ranking)
     total = sum(unit.cost for unit in units)
@@ -96,7 +96,7 @@ def _units(fitting: Fitting, ranking: Ranking) -> list[_Unit]:
     ]
 
 
-def _let_go(fitting: Fitting, units: list[_Unit], taken: list[int]) -> Fitted:
+def _let_go(fitting: Fitting, units: list[_Unit], taken: list[int]) -> FittedHistory:
     """The units laid out, without the last of what was taken until all of it fits."""
     while True:
         laid = _lay_out(fitting, units)
@@ -293,7 +293,7 @@ def _cut_unit(fitting: Fitting, unit: _Unit, tokens: int, rule: str) -> int:
     return sum(map(fitting.counter.count_message, made))
 
 
-def _lay_out(fitting: Fitting, units: list[_Unit]) -> Fitted:
+def _lay_out(fitting: Fitting, units: list[_Unit]) -> FittedHistory:
     """The units in their places, with a marker for each stretch that is left out."""
     pieces: list[Piece] = []
     gap: list[_Unit] = []

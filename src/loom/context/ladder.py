@@ -56,18 +56,18 @@ class Ladder(Struct, frozen=True):
         if any(low.above >= high.above for low, high in pairwise(self.steps)):
             raise ChoiceError("the thresholds of a ladder must rise from step to step")
 
-    def reached(self, pressure: float) -> str:
+    def find_reached(self, pressure: float) -> str:
         """The highest rung that this pressure has passed; "" for none."""
         return next((step.name for step in reversed(self.steps) if pressure > step.above), "")
 
 
-def whole(fitting: Fitting, start: int = 0, stop: int | None = None) -> View:
+def keep_whole(fitting: Fitting, start: int = 0, stop: int | None = None) -> View:
     """The history as it is from a place on, a piece for each exchange; of a stretch that was not read, a marker."""
     spans = (Span(start + span.start, start + span.stop) for span in exchanges(fitting.history[start:stop]))
     return tuple(_mark(fitting, span) if fitting.places.unread(span.start) else keep(fitting, span, "fits") for span in spans)
 
 
-def spared(history: Sequence[Message], pins: Iterable[int]) -> frozenset[int]:
+def find_spared(history: Sequence[Message], pins: Iterable[int]) -> frozenset[int]:
     """Pins, the first goal, the current request, and the exchange at the end that the model has not read yet."""
     users = [n for n, message in enumerate(history) if message.role == "user"]
     found = {*pins, *users[:1], *users[-1:]}

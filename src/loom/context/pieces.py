@@ -23,7 +23,7 @@ MARKER_FRAME = 4  # tokens that a marker may take beyond the longest one
 _HANDLE = re.compile(rf"recall (~[a-z2-7]{{{LENGTH - 1}}})")
 
 
-class Fitted(Struct, frozen=True):
+class FittedHistory(Struct, frozen=True):
     """The history as it will be sent, in pieces that stand for all of it."""
 
     pieces: tuple[Piece, ...]
@@ -31,10 +31,10 @@ class Fitted(Struct, frozen=True):
     dropped: int  # messages that are not in the request themselves
 
 
-def lay(fitting: Fitting, pieces: Sequence[Piece]) -> Fitted:
+def lay(fitting: Fitting, pieces: Sequence[Piece]) -> FittedHistory:
     """The pieces with what they take, and how many messages they leave out."""
     dropped = sum(fitting.count(piece.span) for piece in pieces if piece.is_left_out)
-    return Fitted(tuple(pieces), cost_of(pieces), dropped)
+    return FittedHistory(tuple(pieces), cost_of(pieces), dropped)
 
 
 def cost_of(pieces: Sequence[Piece]) -> int:

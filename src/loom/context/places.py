@@ -89,7 +89,7 @@ class Places(Struct, frozen=True):
         beside = self.spots[span.start].beside if self.spots and len(span) == 1 else ""
         return f"messages[{at.start}]{beside and '.'}{beside}" if len(at) == 1 else f"messages[{at.start}:{at.stop}]"
 
-    def moved(self, origins: Sequence[int]) -> "Places":
+    def after_repair(self, origins: Sequence[int]) -> "Places":
         """The places after repair, which tells from which message each comes."""
         return Places(tuple(self.spots[origin] for origin in origins), self.hidden) if self.spots else self
 

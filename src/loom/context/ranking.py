@@ -9,7 +9,7 @@ from loom.context.strategies import choose, choose_by
 from loom.conversation.turns import Span, exchanges, turns
 
 
-class Ranked(Struct, frozen=True):
+class RankedUnits(Struct, frozen=True):
     """What a strategy chooses: exchanges and their sizes, those that it takes at once, and the order, of which some are kept."""
 
     spans: list[Span]
@@ -21,11 +21,11 @@ class Ranked(Struct, frozen=True):
     together: list[list[int]]  # the groups that are kept, the newest exchange of each first
 
     @property
-    def kept(self) -> int:
+    def kept_units(self) -> int:
         return sum(map(len, self.together))
 
 
-def rank(fitting: Fitting, start: int = 0) -> Ranked:
+def rank(fitting: Fitting, start: int = 0) -> RankedUnits:
     """What the strategy chooses from a place on, by its own counter."""
     policy, own = fitting.policy, fitting.own
     spans = [Span(start + span.start, start + span.stop) for span in exchanges(fitting.history[start:])]
@@ -41,7 +41,7 @@ def rank(fitting: Fitting, start: int = 0) -> Ranked:
         picked = choose(policy.strategy, sizes, available, policy.minimum_recent_nodes, marker)
     order = [unit for group in picked.order for unit in reversed(groups[group])]
     together = [groups[group][::-1] for group in picked.order[: picked.kept]]
-    return Ranked(spans, weights, groups, sizes, tuple(picked.order), order, together)
+    return RankedUnits(spans, weights, groups, sizes, tuple(picked.order), order, together)
 
 
 def _group(fitting: Fitting, spans: Sequence[Span]) -> list[list[int]]:

@@ -81,9 +81,9 @@ def handoff(working: Working, goal: str, messages: Iterable[Message], sprint: in
     board = working.dashboard
     told = (board.goal_progress, working.scratchpad, progress, seen.said)
     return Handoff(
-        goal=_bounded(goal, GOAL),
+        goal=_shorten_text(goal, GOAL),
         sprint=sprint,
-        progress_summary=_bounded(next((text for text in told if text.strip()), ""), PROGRESS),
+        progress_summary=_shorten_text(next((text for text in told if text.strip()), ""), PROGRESS),
         produced_artifacts=tuple(seen.files),
         open_tasks=tuple(_line(task, LINE) for task in working.plan[:PLAN]),
         pending=seen.pending(),
@@ -115,9 +115,9 @@ def to_system_prompt(handoff: Handoff) -> str:
     for title, told in (
         ("Goal", [handoff.goal or "(not stated)"]),
         ("Progress Summary", [handoff.progress_summary or "(not assessed)"]),
-        ("Produced Artifacts", _listed(handoff.produced_artifacts)),
-        ("Open Tasks", _listed(handoff.open_tasks)),
-        ("Pending", _listed(handoff.pending) if handoff.pending else []),
+        ("Produced Artifacts", _list_entries(handoff.produced_artifacts)),
+        ("Open Tasks", _list_entries(handoff.open_tasks)),
+        ("Pending", _list_entries(handoff.pending) if handoff.pending else []),
         (
             "Context Snapshot",
             [f"- rho: {handoff.rho:.2f}", f"- error_count: {handoff.error_count}", f"- depth: {handoff.depth}"],
@@ -128,17 +128,17 @@ def to_system_prompt(handoff: Handoff) -> str:
     return "\n".join(lines)
 
 
-def _listed(entries: Iterable[str]) -> list[str]:
+def _list_entries(entries: Iterable[str]) -> list[str]:
     return [f"- {entry}" for entry in entries] or ["(none)"]
 
 
-def _bounded(text: str, limit: int) -> str:
+def _shorten_text(text: str, limit: int) -> str:
     text = text.strip()
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def _line(text: str, limit: int) -> str:
-    return _bounded(" ".join(text[: 2 * limit].split()), limit)
+    return _shorten_text(" ".join(text[: 2 * limit].split()), limit)
 
 
 # What the messages tell
@@ -181,11 +181,11 @@ class _Seen:
         if result.call_id not in self._open or text == UNANSWERED:
             return
         call = self._open.pop(result.call_id)[1]
-        if result.error or _failed(text):
+        if result.error or _is_failure(text):
             return
         if call.name in _OPENS:
-            self._opened = next(_named(_arguments(call), _PATHS), "")
-        for path, written in _changed(call, self._opened):
+            self._opened = next(_find_names(_arguments(call), _PATHS), "")
+        for path, written in _find_changes(call, self._opened):
             self.files.pop(path, None)
             if written:
                 self.files[path] = None
@@ -195,15 +195,15 @@ class _Seen:
 
 def has_failed(result: ToolResult) -> bool:
     """Whether a result tells of an error: by its mark, or by its words, because not every wire has a mark."""
-    return result.error or _failed("\n".join(part.text for part in result.parts if isinstance(part, Text)))
+    return result.error or _is_failure("\n".join(part.text for part in result.parts if isinstance(part, Text)))
 
 
-def _failed(text: str) -> bool:
+def _is_failure(text: str) -> bool:
     ends = text[-_HEAD:] if text.startswith("{") else ""  # JSON tells the exit code behind the output
     return bool(_FAILED.match(text[:_HEAD]) or _EXIT.search(text[:_HEAD]) or _EXIT.search(ends))
 
 
-def _changed(call: ToolCall, opened: str) -> list[tuple[str, bool]]:
+def _find_changes(call: ToolCall, opened: str) -> list[tuple[str, bool]]:
     """The files that a call changes, and whether they are there afterwards."""
     words = _words(call.name)
     is_patch = _is_patch(call, words)
@@ -265,17 +265,17 @@ def _by_argument(words: frozenset[str], given: dict[str, Any]) -> list[tuple[str
         return []
     if words & _DELETES:
         is_whole = words & _WHOLE or words <= _DELETES  # not a few lines of a file
-        return [(path, False) for path in _named(given, _PATHS)] if is_whole else []
+        return [(path, False) for path in _find_names(given, _PATHS)] if is_whole else []
     if words.isdisjoint(_WRITES):
         return []
-    targets = list(_named(given, _TO)) if words & (_MOVES | _COPIES) else []
+    targets = list(_find_names(given, _TO)) if words & (_MOVES | _COPIES) else []
     if not targets:
-        return [(path, True) for path in _named(given, _PATHS)]
-    gone = [path for path in _named(given, _FROM) if path not in targets] if words & _MOVES else []
+        return [(path, True) for path in _find_names(given, _PATHS)]
+    gone = [path for path in _find_names(given, _FROM) if path not in targets] if words & _MOVES else []
     return [*((path, False) for path in gone), *((path, True) for path in targets)]
 
 
-def _named(given: object, keys: frozenset[str], depth: int = 0) -> Iterator[str]:
+def _find_names(given: object, keys: frozenset[str], depth: int = 0) -> Iterator[str]:
     """What these arguments name; where none stands outside, those of the objects inside, as of several edits in one call."""
     if isinstance(given, dict):
         found = [value for key, value in given.items() if isinstance(value, str) and _letters(key) in keys]
@@ -284,7 +284,7 @@ def _named(given: object, keys: frozenset[str], depth: int = 0) -> Iterator[str]
             return
     if depth < _DEEP and isinstance(given, dict | list):
         for inner in given.values() if isinstance(given, dict) else given:
-            yield from _named(inner, keys, depth + 1)
+            yield from _find_names(inner, keys, depth + 1)
 
 
 def _letters(key: str) -> str:

@@ -210,7 +210,7 @@ class Shelves(Struct, frozen=True, kw_only=True):
     sizes: Mapping[str, int]
 
 
-class Placed(Struct, frozen=True):
+class PlacedSections(Struct, frozen=True):
     """System text with its sections, the tail, an item for each section, and what each zone needs."""
 
     system: tuple[Message, ...]
@@ -223,7 +223,9 @@ class Placed(Struct, frozen=True):
         return (*self.system, *self.tail)
 
 
-def place(sections: Sequence[Section], conversation: Conversation, shelves: Shelves, given_up: Collection[int] = ()) -> Placed:
+def place(
+    sections: Sequence[Section], conversation: Conversation, shelves: Shelves, given_up: Collection[int] = ()
+) -> PlacedSections:
     """Put each section in its zone: whole, shrunk, or not at all. Some may have been given up."""
     counter = shelves.counter
     needs = {
@@ -245,7 +247,7 @@ def place(sections: Sequence[Section], conversation: Conversation, shelves: Shel
     system, tail = _join_zones(texts, conversation, shelves.policy)
     for zone, tokens in used.items():
         needs[zone] = needs.get(zone, 0) + tokens
-    return Placed(system, tail, items, needs)
+    return PlacedSections(system, tail, items, needs)
 
 
 def _size_zones(

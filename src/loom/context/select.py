@@ -10,34 +10,34 @@ from msgspec.structs import replace
 from loom.context.climb import climb
 from loom.context.continuing import expect, find_change, find_end, weigh_new_epoch
 from loom.context.covering import choose, find_newest
-from loom.context.epochs import Epoch, EpochEnds, Renewal, Selected
+from loom.context.epochs import Epoch, EpochEnds, Renewal, Selection
 from loom.context.filling import leave_room_to_grow, returns_of
 from loom.context.fitting import Fitting
-from loom.context.pieces import Fitted, keep, lay, revive, up_to_last_cover
+from loom.context.pieces import FittedHistory, keep, lay, revive, up_to_last_cover
 from loom.context.whole_turns import find_newer_half
 from loom.conversation.turns import Span
 
-_Select = Callable[[Fitting, Epoch | Renewal | None], Selected | EpochEnds]
+_Select = Callable[[Fitting, Epoch | Renewal | None], Selection | EpochEnds]
 
 
-def select(fitting: Fitting, previous: Epoch | Renewal | None) -> Selected | EpochEnds:
+def select(fitting: Fitting, previous: Epoch | Renewal | None) -> Selection | EpochEnds:
     """Continue the epoch of the previous request, or say why it ends; begin one where that is settled."""
     strategy: _Select = climb if fitting.policy.strategy == "ladder" else rank_and_gate
     return strategy(fitting, previous)
 
 
-def rank_and_gate(fitting: Fitting, previous: Epoch | Renewal | None) -> Selected | EpochEnds:
+def rank_and_gate(fitting: Fitting, previous: Epoch | Renewal | None) -> Selection | EpochEnds:
     """Every strategy but the ladder: units are ranked by the policy's counter, and the gate lets them in."""
     match previous:
         case None:
-            return Selected(choose(fitting), 0, "each call is its own", expect(fitting))
+            return Selection(choose(fitting), 0, "each call is its own", expect(fitting))
         case Renewal():
             return _begin(fitting, previous)
         case Epoch():
             return _go_on(fitting, previous)
 
 
-def _begin(fitting: Fitting, renewal: Renewal) -> Selected:
+def _begin(fitting: Fitting, renewal: Renewal) -> Selection:
     """What an epoch begins with: what stood and still stands, and what the strategy chooses."""
     if renewal.archive is not None:  # covers that stand keep their handles
         fitting.archive.add(renewal.archive)
@@ -47,10 +47,10 @@ def _begin(fitting: Fitting, renewal: Renewal) -> Selected:
         begun = replace(begun, floor=max(floor, find_newest(begun)))
     fitted = choose(begun, renewal.before, renewal.summaries)
     returns = returns_of(fitted.pieces, fitting) if up_to_last_cover(renewal.before) else None
-    return Selected(fitted, renewal.number, renewal.reason, expect(fitting), returns=returns)
+    return Selection(fitted, renewal.number, renewal.reason, expect(fitting), returns=returns)
 
 
-def _go_on(fitting: Fitting, epoch: Epoch) -> Selected | EpochEnds:
+def _go_on(fitting: Fitting, epoch: Epoch) -> Selection | EpochEnds:
     """What the last request showed, and what is new."""
     change = find_change(fitting, epoch)
     if change:
@@ -64,5 +64,5 @@ def _go_on(fitting: Fitting, epoch: Epoch) -> Selected | EpochEnds:
         return end
     if epoch.archive is not None:
         fitting.archive.add(epoch.archive)
-    fitted: Fitted = lay(fitting, pieces)
-    return Selected(fitted, epoch.number, "continued", outlook, is_continued=True, returns=returns_of(shown, fitting))
+    fitted: FittedHistory = lay(fitting, pieces)
+    return Selection(fitted, epoch.number, "continued", outlook, is_continued=True, returns=returns_of(shown, fitting))

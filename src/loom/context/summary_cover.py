@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from loom.context.cut import shrink_text
 from loom.context.fitting import Fitting
-from loom.context.pieces import Fitted, cover, keep, lay, leave_out
+from loom.context.pieces import FittedHistory, cover, keep, lay, leave_out
 from loom.context.point import must_and_reminders
 from loom.context.report import Piece
 from loom.conversation.message import Role
@@ -84,7 +84,7 @@ def _cover_run(run: Sequence[Span], summary: SummarySpan, fitting: Fitting) -> P
     return cover(fitting, marked, text)
 
 
-def cover_first_gap(fill: Callable[[Fitting], Fitted], fitting: Fitting, summaries: Sequence[SummarySpan]) -> Fitted:
+def cover_first_gap(fill: Callable[[Fitting], FittedHistory], fitting: Fitting, summaries: Sequence[SummarySpan]) -> FittedHistory:
     """What is filled in, with all that summaries tell as one message where something was first left out."""
     fitted = fill(fitting)
     if not summaries or fitting.policy.summary != "message" or _first_gap(fitted) is None:
@@ -106,5 +106,5 @@ def cover_first_gap(fill: Callable[[Fitting], Fitted], fitting: Fitting, summari
     return lay(fitting, (*fitted.pieces[:first], covered, *fitted.pieces[first + 1 :]))
 
 
-def _first_gap(fitted: Fitted) -> int | None:
+def _first_gap(fitted: FittedHistory) -> int | None:
     return next((n for n, piece in enumerate(fitted.pieces) if piece.action == "dropped"), None)

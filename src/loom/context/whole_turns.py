@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from loom.budget.counting import Counter
 from loom.context.fitting import Fitting, costs_of
 from loom.context.gate import Ranking, fit
-from loom.context.pieces import MARKER_FRAME, Fitted, longest_marker, revive
+from loom.context.pieces import MARKER_FRAME, FittedHistory, longest_marker, revive
 from loom.context.point import must_and_reminders
-from loom.context.ranking import Ranked
+from loom.context.ranking import RankedUnits
 from loom.context.report import Piece
 from loom.conversation.system_messages import newest_of_kinds
 from loom.conversation.turns import Span, exchanges
@@ -24,7 +24,7 @@ def own_tokens(pieces: Sequence[Piece], own: Counter) -> int:
     return sum(own.count_message(message) for piece in pieces for message in piece.messages)
 
 
-def fit_turns(fitting: Fitting, ranked: Ranked, chosen_at: list[int]) -> Fitted:
+def fit_turns(fitting: Fitting, ranked: RankedUnits, chosen_at: list[int]) -> FittedHistory:
     """What the gate lets in of whole turns, in no more than the formula leaves by the policy's own counter.
 
     A turn that the gate would tear is left out. Only the active turn may be cut: between its exchanges, then inside the newest.
@@ -55,7 +55,7 @@ def fit_turns(fitting: Fitting, ranked: Ranked, chosen_at: list[int]) -> Fitted:
             room = int(min(room, fitted.tokens) * share)
 
 
-def _count_whole(groups: Sequence[Sequence[int]], fitted: Fitted, spans: Sequence[Span]) -> int:
+def _count_whole(groups: Sequence[Sequence[int]], fitted: FittedHistory, spans: Sequence[Span]) -> int:
     """How many of the first groups are in as a whole; of the first of all, which the gate may cut, it is enough to be named."""
     kept = {piece.span.start for piece in fitted.pieces if not piece.is_left_out}
     torn = (n for n, group in enumerate(groups) if n and any(spans[unit].start not in kept for unit in group))
@@ -81,7 +81,7 @@ def _formula_leaves(fitting: Fitting) -> CannotFit:
     )
 
 
-def find_whole_windows(fitting: Fitting, ranked: Ranked) -> list[int]:
+def find_whole_windows(fitting: Fitting, ranked: RankedUnits) -> list[int]:
     """The window at which each unit is in with all of its turn, by the policy's own counter and by the best one."""
     must = {*must_and_reminders(fitting), *newest_of_kinds(fitting.history)}
     spans, last = ranked.spans, len(ranked.spans) - 1
@@ -90,7 +90,7 @@ def find_whole_windows(fitting: Fitting, ranked: Ranked) -> list[int]:
     return [max(pair) for pair in zip(by_own, _windows_by(fitting.counter, fitting, ranked, points), strict=True)]
 
 
-def _windows_by(counter: Counter, fitting: Fitting, ranked: Ranked, points: set[int]) -> list[int]:
+def _windows_by(counter: Counter, fitting: Fitting, ranked: RankedUnits, points: set[int]) -> list[int]:
     """The same by one counter; `points` are units that have to be in."""
     costs = costs_of(fitting.history, fitting.places, counter)
     weights = [sum(costs[span.start : span.stop]) for span in ranked.spans]

@@ -98,13 +98,13 @@ def assess(
     return made
 
 
-def erred(working: Working, errors: int = 1) -> Working:
+def add_errors(working: Working, errors: int = 1) -> Working:
     """That something went wrong, so many times; 0 forgets those that were counted."""
     count = working.dashboard.error_count + errors if errors else 0
     return replace(working, dashboard=replace(working.dashboard, error_count=count))
 
 
-def succeed(working: Working, times: int = 1) -> Working:
+def subtract_errors(working: Working, times: int = 1) -> Working:
     """That something went well, so many times: as many errors are no longer recent."""
     count = max(working.dashboard.error_count - times, 0)
     return replace(working, dashboard=replace(working.dashboard, error_count=count))
@@ -130,13 +130,13 @@ def happen(working: Working, event: Incident) -> Working:
     if any(known.event_id == event.event_id for known in working.pending_events):
         return working
     event = replace(event, summary=_line(event.summary), type=_line(event.type))
-    made = replace(working, pending_events=_aggregated((*working.pending_events, event)))
+    made = replace(working, pending_events=_aggregate_events((*working.pending_events, event)))
     if event.urgency in ALARMING:
         made = interrupt(replace(made, active_risks=(*made.active_risks, event)[-RISKS:]))
     return made
 
 
-def _aggregated(events: tuple[Incident, ...]) -> tuple[Incident, ...]:
+def _aggregate_events(events: tuple[Incident, ...]) -> tuple[Incident, ...]:
     if len(events) < EVENTS:
         return events
     grouped: dict[str, list[Incident]] = {}
@@ -193,8 +193,8 @@ def _no_event(event_id: str, events: Sequence[Incident]) -> ChoiceError:
 def learn(working: Working, evidence: Evidence, citation: str = "") -> Working:
     """A piece of knowledge comes up. The same one from the same source comes up once; of many the best stay."""
     evidence = replace(evidence, content=evidence.content[: 2 * LINE], title=_line(evidence.title))
-    known = {_same(each) for each in working.evidence_packs}
-    packs = working.evidence_packs if _same(evidence) in known else (*working.evidence_packs, evidence)
+    known = {_fingerprint(each) for each in working.evidence_packs}
+    packs = working.evidence_packs if _fingerprint(evidence) in known else (*working.evidence_packs, evidence)
     if len(packs) > EVIDENCE:
         worst = min(range(len(packs)), key=lambda n: (packs[n].score, n))
         packs = (*packs[:worst], *packs[worst + 1 :])
@@ -204,7 +204,7 @@ def learn(working: Working, evidence: Evidence, citation: str = "") -> Working:
     return replace(working, evidence_packs=packs, citations=cited)
 
 
-def _same(evidence: Evidence) -> tuple[str, str, str]:
+def _fingerprint(evidence: Evidence) -> tuple[str, str, str]:
     begins = evidence.content[:200].encode(errors="surrogatepass")
     return evidence.source, evidence.title, blake2b(begins, digest_size=8).hexdigest()
 
@@ -234,8 +234,11 @@ def render_dashboard(working: Working) -> str:
     best = sorted(working.evidence_packs, key=lambda each: each.score, reverse=True)[:EVIDENCE]
     sections: tuple[tuple[str, list[str]], ...] = (
         ("Current Plan", [f"{n}. {step}" for n, step in enumerate(working.plan, 1)]),
-        ("Pending Events", list(map(_named, working.pending_events))),
-        ("Active Risks", [_describe(risk) if risk.event_id in pending else _named(risk) for risk in working.active_risks]),
+        ("Pending Events", list(map(_describe_with_id, working.pending_events))),
+        (
+            "Active Risks",
+            [_describe(risk) if risk.event_id in pending else _describe_with_id(risk) for risk in working.active_risks],
+        ),
         ("Recent Decisions on Events", _list(working.recent_event_decisions)),
         ("Active Questions", _list(working.active_questions)),
         ("Knowledge Evidence", _list(f"{each.title or each.source}: {' '.join(each.content.split())}" for each in best)),
@@ -274,6 +277,6 @@ def _describe(event: Incident) -> str:
     return f"- [{event.urgency}] {event.summary or event.type}"
 
 
-def _named(event: Incident) -> str:
+def _describe_with_id(event: Incident) -> str:
     """The event with the id by which it is acknowledged."""
     return f"{_describe(event)} ({event.event_id})"

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from loom.context.policy import Policy
 from loom.context.renewal import has_failed
 from loom.context.sections import Section
-from loom.context.working import EMPTY, Working, erred, render_dashboard, succeed
+from loom.context.working import EMPTY, Working, add_errors, render_dashboard, subtract_errors
 from loom.conversation.message import Message
 from loom.engine.sources.asking import NOTHING, Asking, SourceSections, gather_whole
 
@@ -28,7 +28,7 @@ def count_errors(working: Working, messages: Iterable[Message]) -> Working:
     """
     for message in messages:
         if message.role == "user":
-            working = erred(working, 0)
+            working = add_errors(working, 0)
         for result in message.results:
-            working = erred(working) if has_failed(result) else succeed(working)
+            working = add_errors(working) if has_failed(result) else subtract_errors(working)
     return working
