@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
@@ -17,8 +18,11 @@ from msgspec.structs import replace
 from splintr import Tokenizer
 
 from loom import CannotFit, Context, Conversation, Loom, Message, Text, ToolCall, ToolResult, repair, weave
+from loom.context.epochs import Renewal, place_after_repair
 from loom.context.policy import Policy, policies
+from loom.context.report import Item, Piece
 from loom.conversation.handles import to_lines
+from loom.conversation.turns import Span
 from loom.dialects import WIRES
 from tests.shared import examples
 
@@ -374,3 +378,13 @@ def test_the_window_that_the_report_names_is_about_the_least_where_no_section_is
     if item:
         least = int(item.returns_at * (1 - RETURN_SHARE)) - RETURN_TOKENS
         assert least <= case.window or not is_back(case, step, item.place, least), item
+
+
+@pytest.mark.parametrize(("origins", "stands"), [([0, 1], 1), ([0, 0, 1], 0), ([0], 0), ([1, 0], 0)])
+def test_what_is_repaired_into_another_number_of_messages_does_not_stand(origins: list[int], stands: int) -> None:
+    """An exchange that stood word by word stands again only if it is as many messages as it was."""
+    items = tuple(Item(f"messages[{n}]", "history", "kept", "fits", 1, 1) for n in range(2))
+    said = (Message("user", (Text("goal"),)), Message("assistant", (Text("answer"),)))
+    renewal = Renewal(1, "why", before=(Piece(Span(0, 2), said, items),))
+    history = tuple(said[origin] for origin in origins)
+    assert len(place_after_repair(renewal, origins, history).before) == stands
