@@ -1,6 +1,7 @@
 """What must be true of each row of a store: what can be worked out is worked out anew, and what is named must be there."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, TypeVar, get_args
 
 import msgspec
@@ -67,13 +68,16 @@ def _wrong_with(look: Callable[[Reader, _T], Iterator[Wrong]], reader: Reader, r
 
 
 def _notes_on(look: Callable[[Reader, _T], Iterator[Wrong]], reader: Reader, row: _T) -> Iterator[Wrong]:
-    return iter(()) if garbled_in(row) else _wrong_with(look, reader, row)
+    if garbled_in(row):
+        return iter(())
+    return _wrong_with(look, reader, row)
 
 
 def garbled_in(row: object) -> list[str]:
     """The columns of a row whose text is not UTF-8."""
-    fields = msgspec.structs.asdict(row) if isinstance(row, Struct) else {}
-    return [name for name, value in fields.items() if isinstance(value, GarbledText)]
+    if not isinstance(row, Struct):
+        return []
+    return [name for name, value in msgspec.structs.asdict(row).items() if isinstance(value, GarbledText)]
 
 
 # ── nodes ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -159,23 +163,24 @@ def _check_words(row: _NodeRow, message: Message) -> Iterator[Wrong]:
 
 def _check_derived(row: _NodeRow) -> Iterator[Wrong]:
     """What follows from the parent's row."""
-    asks = row.role == "user"
+    asked = row.seq if row.role == "user" else None
     if row.parent is None:
-        expected = {"depth": 0, "jump": row.seq, "goal": row.seq if asks else None}
-        expected |= {"request": expected["goal"], "total": row.tokens}
+        expected = {"depth": 0, "jump": row.seq, "goal": asked, "request": asked, "total": row.tokens}
     else:
         if row.parent >= row.seq:
             yield f"it comes after {row.parent}, which was written later", COPY
         expected = {
             "depth": row.p_depth + 1,
-            "goal": row.p_goal or (row.seq if asks else None),
-            "request": row.seq if asks else row.p_request,
+            "goal": row.p_goal or asked,
+            "request": asked or row.p_request,
             "total": row.p_total + row.tokens,
         }
         # Past two equal jumps at once, else to its parent. Where the parent's own jump leads nowhere, it is told of there.
         if row.j_depth is not None and row.f_depth is not None:
             equal = row.p_depth - row.j_depth == row.j_depth - row.f_depth
-            expected["jump"] = row.j_jump if equal else row.parent
+            expected["jump"] = row.parent
+            if equal:
+                expected["jump"] = row.j_jump
         elif row.jump is None:
             expected["jump"] = row.parent
     for name, value in expected.items():
@@ -253,12 +258,16 @@ def _unsound(row: _RecordRow) -> bool:
 
 
 def _mark(row: _RecordRow) -> object:
-    return read(decoder(marks.KINDS[row.kind]), row.data) if row.kind in marks.KINDS and row.data is not None else None
+    if row.kind not in marks.KINDS or row.data is None:
+        return None
+    return read(decoder(marks.KINDS[row.kind]), row.data)
 
 
 def _label(row: _RecordRow) -> str:
     mark = _mark(row)
-    return mark.label if isinstance(mark, marks.FlagMark | marks.LinkMark) else ""
+    if isinstance(mark, marks.FlagMark | marks.LinkMark):
+        return mark.label
+    return ""
 
 
 def _named_by_record(reader: Reader, row: _RecordRow) -> Iterator[Wrong]:
@@ -399,7 +408,9 @@ _DEEPEST = 2**53
 def _look_at_view(reader: Reader, values: Row, _: int) -> Iterator[Problem]:
     row = _ViewRow(*values)
     for what, remedy in _wrong_with(_view, reader, row):
-        whose = f"session {row.id} in {row.tenant}/{row.project}" if row.id else f"session {row.session}"
+        whose = f"session {row.session}"
+        if row.id:
+            whose = f"session {row.id} in {row.tenant}/{row.project}"
         yield Problem(f"view {row.epoch} of {whose}", what, remedy)
 
 
@@ -485,13 +496,13 @@ def _handle(reader: Reader, row: _HandleRow) -> Iterator[Wrong]:
         yield f"it was left out at the node {kept.at}, which is not there", _AGAIN
     own = [stretch for stretch in kept.nodes if not _is_foreign(stretch)]
     bodies = _bodies_of(reader, row.tree, own)
-    lost = [first if first not in bodies else last for first, last in own if first not in bodies or last not in bodies]
-    for name in lost:
+    lost = [[name for name in stretch if name not in bodies][:1] for stretch in own]
+    for name in chain.from_iterable(lost):
         yield f"it stands for the node {name}, which is not there", _AGAIN
     if kept.text is not None and _is_purged(reader, row, kept, bodies):
         where = f"tree = {row.tree} AND handle = '{row.handle}' AND session = {row.by}"
         yield "what it stands for was purged, and its words are still there", advise_update("handles", "data = NULL", where)
-    elif not lost:
+    elif not any(lost):
         yield from _check_minted(reader, row, kept)
 
 
@@ -545,13 +556,17 @@ _THERE = """SELECT n.body FROM trees t JOIN nodes n ON n.tree = t.key
 
 def _foreign(reader: Reader, row: _HandleRow) -> Iterator[Wrong]:
     kept = read(decoder(HandleTarget), row.data) if row.data is not None else None
-    for name, found in _elsewhere(reader, row, kept) if kept else ():
+    if kept is None:
+        return
+    for name, found in _elsewhere(reader, row, kept):
         if found is None:
             yield f"it stands for the node {name}, which is not here", _LEFT_BEHIND
 
 
 def _place(tenant: str | None, project: str | None, tree: object, what: str) -> str:
-    return f"{what} of tree {tree} in {tenant}/{project}" if tenant is not None else f"{what} of tree {tree}"
+    if tenant is None:
+        return f"{what} of tree {tree}"
+    return f"{what} of tree {tree} in {tenant}/{project}"
 
 
 def advise_update(table: str, columns: str, row: str) -> str:

@@ -134,8 +134,10 @@ def _data_folder() -> Path:
 def busy_seconds() -> float:
     """How long a call waits for a lock that another program holds."""
     given = os.environ.get(BUSY_VARIABLE)
+    if not given:
+        return _BUSY_SECONDS
     try:
-        return float(given) if given else _BUSY_SECONDS
+        return float(given)
     except ValueError:
         raise ChoiceError(f"{BUSY_VARIABLE} is {given!r}; give a number of seconds") from None
 

@@ -89,11 +89,16 @@ def _behind(table: CheckedTable, start: Place, failures: int) -> Place | None:
     if isinstance(last, int) and failures < _PATIENCE + 45:
         return (*group, last + 2 ** max(0, failures - _PATIENCE))
     counted = group and isinstance(group[0], int)
-    return (group[0] + 1, *table.start[1:]) if counted and failures < _HOPELESS else None
+    if not counted or failures >= _HOPELESS:
+        return None
+    return (group[0] + 1, *table.start[1:])
 
 
 def _unreadable(table: CheckedTable, lost: Place, until: Place | None, why: str) -> Problem:
     """`lost` is the last place that could be read, `until` the last that could not."""
-    between = f"behind {lost[-1]}" if until is None else f"behind {lost[-1]} up to {until[-1]}"
-    where = f" of {lost[0]}" if len(lost) > 1 else ""
+    between, where = f"behind {lost[-1]}", ""
+    if until is not None:
+        between += f" up to {until[-1]}"
+    if len(lost) > 1:
+        where = f" of {lost[0]}"
     return Problem(f"{table.kind} {between}{where}", f"cannot be read: {why}", COPY)

@@ -276,7 +276,9 @@ class _TreeExport:
         return HandleLine(handle=handle, by=self._by(session), kind=kind, kept=kept, created=created)
 
     def _read_kept(self, handle: str, data: str | None) -> HandleTarget | None:
-        return self._decode(data, HandleTarget) if data is not None else None
+        if data is None:
+            return None
+        return self._decode(data, HandleTarget)
 
     @staticmethod
     def _decode(text: str, kind: type[_T]) -> _T | None:
@@ -329,8 +331,9 @@ class _SessionExport(_TreeExport):
         return (seq for seq, _ in groupby(found))
 
     def _path(self) -> Iterator[int]:
-        for start in range(0, self._end.depth + 1 if self._end else 0, CHUNK):
-            assert self._end is not None
+        if self._end is None:
+            return
+        for start in range(0, self._end.depth + 1, CHUNK):
             last = self._above(self._end, min(start + CHUNK - 1, self._end.depth))
             # Where the way up is damaged, all that is left of it is one stretch.
             yield from sorted(seq for seq, _ in self._reader.all(_UP, self._tree, last or self._end.seq, start))
@@ -367,7 +370,9 @@ class _SessionExport(_TreeExport):
     def _meeting(self, seq: int) -> tuple[int, int]:
         """The depth of the last node on the path that is above another one or is it, and the depth of that."""
         node = nodes.place(self._reader, self._tree, seq)
-        return meeting(self._reader, self._tree, node, self._end) if self._end else -1, node.depth
+        if self._end is None:
+            return -1, node.depth
+        return meeting(self._reader, self._tree, node, self._end), node.depth
 
     def _ids_beside(self) -> set[str]:
         """What is read beside the path: remarks, what nodes were made from, and versions of nodes; also one that is excluded."""
@@ -378,7 +383,10 @@ class _SessionExport(_TreeExport):
         if overlay is None:
             return set()
         read = [*overlay.instructions, *(insertion.node for insertion in overlay.insertions() if not insertion.tree)]
-        return {node.id for node in read} | (self._versions() if mode == "buffer" else set())
+        ids = {node.id for node in read}
+        if mode == "buffer":
+            ids |= self._versions()
+        return ids
 
     def _versions(self) -> set[str]:
         end = self._end
@@ -425,7 +433,9 @@ class _SessionExport(_TreeExport):
         while key is not None:
             if self._reader.first_row("SELECT 1 FROM views WHERE session = $1 LIMIT 1", key) is not None:
                 found = read_paged(self._reader, _VIEWS, (-1,), self._tree, key)
-                return found if key == self.alone else self._inherited_views(found)
+                if key == self.alone:
+                    return found
+                return self._inherited_views(found)
             key = origin_of(self._reader, self._tree, key)
         return iter(())
 

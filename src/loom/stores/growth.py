@@ -49,7 +49,7 @@ class Growth:
         with self._database.write() as writer:
             held, _ = lock(writer, row, importing=False)
             if move and held != row.cursor:
-                before = nodes.get(writer, tree, row.cursor) if row.cursor is not None else None
+                before = nodes.get_or_none(writer, tree, row.cursor)
                 raise conflict(writer, row, before, held)
             if seen is not None and after is not None and (newer := _went_on(writer, row, after, seen)):
                 raise Conflict(row.id, after.short_id, newer)
@@ -135,7 +135,7 @@ class Growth:
         tree = row.tree.key
         with self._database.write() as writer:
             held, _ = lock(writer, row)
-            found = _places(writer, row, [*marks, *([cursor] if cursor else [])])
+            found = _places(writer, row, [*marks, *filter(None, [cursor])])
             told = _unsaid(
                 writer,
                 tree,
@@ -192,4 +192,6 @@ def _went_on(reader: Reader, row: SessionRow, after: Node, seen: int) -> str:
         row.key,
         seen,
     )
-    return str(found[0]) if found else ""
+    if found is None:
+        return ""
+    return str(found[0])

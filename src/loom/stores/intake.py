@@ -108,7 +108,9 @@ def import_lines(
                 for tree in begun:
                     store.sessions.discard(tree)
         raise
-    return intake.told if intake else []
+    if intake is None:
+        return []
+    return intake.told
 
 
 def _batches(lines: Iterable[str]) -> Iterator[tuple[First, list[tuple[int, Line]]]]:
@@ -193,7 +195,9 @@ class _Intake:
             _check("agent", line.author)
         except ChoiceError as error:
             raise TranscriptError(f"line {number}: {error}") from None
-        what = f"the {line.kind} {line.name!r}" if line.name else f"the {line.kind}"
+        what = f"the {line.kind}"
+        if line.name:
+            what += f" {line.name!r}"
         settled = _decode(number, what, line.data, settings.KINDS.get(line.kind, Any))
         if isinstance(settled, Agent) and settled.name != line.name:
             raise TranscriptError(f"line {number}: {what} has the name {settled.name!r}")
@@ -202,14 +206,19 @@ class _Intake:
     def _settled_in(self, number: int, line: SettingLine) -> tuple[str, str]:
         """The tenant and the project of a setting; preferences may be those of all projects of a tenant."""
         everywhere = self._first.everywhere and line.kind == "preferences" and line.tenant and not line.project
-        scope = self._scope_of(number, "setting", replace(line, project="default") if everywhere else line)
-        return scope.tenant, settings.EVERY_PROJECT if everywhere else scope.project
+        if everywhere:
+            scope = self._scope_of(number, "setting", replace(line, project="default"))
+            return scope.tenant, settings.EVERY_PROJECT
+        scope = self._scope_of(number, "setting", line)
+        return scope.tenant, scope.project
 
     def _scope_of(self, number: int, what: str, line: SettingLine | TreeLine) -> Scope:
         try:
             if bool(line.tenant and line.project) != self._first.everywhere:
                 raise ChoiceError(f"a {what} names its tenant and its project in a file of everything, and only there")
-            return Scope(line.tenant, line.project) if self._first.everywhere else self._scope
+            if self._first.everywhere:
+                return Scope(line.tenant, line.project)
+            return self._scope
         except ChoiceError as error:
             raise TranscriptError(f"line {number}: {error}") from None
 
@@ -394,12 +403,12 @@ class _Section:
             raise coming.diverge(coming.number, "the session here is at another message")
 
     def _is_on_path(self, writer: Writer, name: str, cursor: int | None) -> bool:
-        end = nodes.get(writer, self._tree.key, cursor) if cursor is not None else None
+        end = nodes.get_or_none(writer, self._tree.key, cursor)
         return is_on_path(writer, self._tree.key, end, name)
 
     def stand(self, writer: Writer, coming: _ComingSession) -> tuple[int | None, int]:
         """Where a session stands at last. All that it names must have come."""
-        wanted = [*coming.places, coming.cursor] if coming.cursor else [*coming.places]
+        wanted = [*coming.places, *filter(None, [coming.cursor])]
         found = self._find(writer, wanted)
         for name in wanted:
             if not self._is_in_file(found.get(name)):
@@ -474,8 +483,9 @@ class _Section:
         if whose.here:
             raise whose.diverge(number, f"it lacks the message {line.short_id} of the file")
         whose.new += 1
-        tokens = line.tokens if line.body is None else self._count(line.body)
-        role = line.role if line.body is None else line.body.role
+        tokens, role = line.tokens, str(line.role)
+        if line.body is not None:
+            tokens, role = self._count(line.body), line.body.role
         return PlannedNode(line.id, line.after, role, line.body, line.generation, tokens, whose.key, line.created, line.short_id)
 
     def _is_left_out(self, line: NodeLine, found: dict[str, Place]) -> bool:
@@ -513,7 +523,10 @@ class _Section:
         for number, line in numbered:
             whose = self._whose(number, line.by)
             strange = [name for name in _nodes_named_by(line.kept) if name in found and not self._is_in_file(found[name])]
-            why = f"it stands for the node {strange[0]}, which is not in the file" if strange else self._wrong_with(writer, line)
+            if strange:
+                why = f"it stands for the node {strange[0]}, which is not in the file"
+            else:
+                why = self._wrong_with(writer, line)
             if why:
                 raise TranscriptError(f"line {number}: handle {shorten(line.handle)} cannot be proved: {why}")
             if not whose.here:
@@ -523,7 +536,9 @@ class _Section:
 
     def _wrong_with(self, writer: Writer, line: HandleLine) -> str:
         if line.kept is None:
-            return "" if line.kind == "text" and is_handle(line.handle) else "what it stands for is missing"
+            if line.kind == "text" and is_handle(line.handle):
+                return ""
+            return "what it stands for is missing"
         try:
             (line.handle + line.kept.minted_at).encode()  # half of a surrogate pair is in no place, and in no handle
             return wrong_with_handle(writer, self._tree.key, line.handle, line.kind, line.kept, tuple(self.coming))
@@ -593,7 +608,9 @@ def check_session(number: int, line: SessionLine) -> None:
         if aside.message.role in SPEAKERS:
             raise TranscriptError(f"line {number}: session {line.id} has system text of the role {aside.message.role}")
         _prove(number, "system text", check_message, aside.message)
-    for seen in line.calibration.models if line.calibration else ():
+    if not line.calibration:
+        return
+    for seen in line.calibration.models:
         if not LOWEST <= seen.ratio <= HIGHEST or not 0 < seen.reports <= _MOST_TOKENS:
             raise TranscriptError(
                 f"line {number}: session {line.id} has a calibration for {shorten(seen.model)!r} that no usage can give"
@@ -630,7 +647,10 @@ def _told_of(coming: _ComingSession) -> str:
     if not coming.answers:
         return "no line tells of one"
     first, last = coming.answered
-    return f"{coming.answers} of them, in line {first}" + (f" to line {last}" if last > first else "")
+    told = f"{coming.answers} of them, in line {first}"
+    if last > first:
+        told += f" to line {last}"
+    return told
 
 
 def begin_epochs_anew(states: Iterable[State], newest: int) -> Iterator[State]:
@@ -650,7 +670,9 @@ def _nodes_named_by(kept: HandleTarget | None) -> list[str]:
     if kept is None:
         return []
     named = [name for stretch in kept.nodes for name in stretch if "/" not in name]
-    return [*named, kept.at] if kept.at else named
+    if kept.at:
+        named.append(kept.at)
+    return named
 
 
 def _edge_of(line: NodeLine) -> tuple[str, str, str]:

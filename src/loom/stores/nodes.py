@@ -64,6 +64,13 @@ def get(reader: Reader, tree: int, seq: int) -> Node:
     return to_node(row)
 
 
+def get_or_none(reader: Reader, tree: int, seq: int | None) -> Node | None:
+    """The node, or None if none is meant."""
+    if seq is None:
+        return None
+    return get(reader, tree, seq)
+
+
 def place(reader: Reader, tree: int, seq: int) -> Node:
     """Where a node stands, without what it says."""
     row = reader.first_row(f"SELECT {_BODILESS} FROM nodes n WHERE n.tree = {TREE} AND n.seq = $2", tree, seq)
@@ -159,7 +166,10 @@ def insert_nodes(writer: Writer, tree: TreeRow, planned: Sequence[PlannedNode], 
     made, rows = list[Node](), list[Row]()
     for seq, short_id, plan in zip(writer.reserve(len(planned)), _name(writer, tree.key, planned), planned, strict=True):
         last, key = behind[plan.after]
-        node = _make_root(seq, short_id, plan) if last is None else _make_child(seq, short_id, plan, last, above.jump(last))
+        if last is None:
+            node = _make_root(seq, short_id, plan)
+        else:
+            node = _make_child(seq, short_id, plan, last, above.jump(last))
         above.learn(node)
         made.append(node)
         row, key = _make_row(tree.key, node, key)
@@ -260,7 +270,9 @@ class _Above:
         assert parent.jump is not None
         near_depth, far = self._at(parent.jump)
         far_depth, _ = self._at(far)
-        return far if parent.depth - near_depth == near_depth - far_depth else parent.seq
+        if parent.depth - near_depth == near_depth - far_depth:
+            return far
+        return parent.seq
 
     def _at(self, seq: int) -> tuple[int, int]:
         if seq not in self._seen:

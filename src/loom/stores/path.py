@@ -64,7 +64,8 @@ def to_node(row: Row) -> Node:
         raise damage_error(f"the row of node {row[2]}")
     values = list(row)
     try:
-        values[9] = to_message(row[9]) if row[9] is not None else None
+        if row[9] is not None:
+            values[9] = to_message(row[9])
     except UNREADABLE:
         raise damage_error(f"message {row[2]}") from None
     return Node(*values)
@@ -103,8 +104,10 @@ class Path:
 
     def with_nodes(self, nodes: Sequence[Node]) -> "Path":
         """The path to the last of these nodes, which were written one behind the other."""
-        follows = self.end is not None and nodes[0].parent == self.end.seq
-        return Path(self.database, self.tree, nodes[-1], (*(self.fresh if follows else ()), *nodes)[-CHUNK:])
+        fresh: tuple[Node, ...] = tuple(nodes)
+        if self.end is not None and nodes[0].parent == self.end.seq:
+            fresh = (*self.fresh, *nodes)
+        return Path(self.database, self.tree, nodes[-1], fresh[-CHUNK:])
 
     def until(self, length: int) -> "Path":
         """The beginning of this path, of so many nodes."""
@@ -117,7 +120,9 @@ class Path:
             yield _Snapshot(_OnDemand(self.database, stack), self.tree, self.end, self.fresh)
 
     def __len__(self) -> int:
-        return self.end.depth + 1 if self.end else 0
+        if self.end is None:
+            return 0
+        return self.end.depth + 1
 
     def __iter__(self) -> Iterator[Node]:
         for start in range(0, len(self), CHUNK):
@@ -130,9 +135,12 @@ class Path:
     def __getitem__(self, where: int | slice) -> Node | list[Node]:
         if isinstance(where, slice):
             start, stop, step = where.indices(len(self))
-            found = self.read(start, stop)
-            return found[::step] if step > 0 else list(reversed(self.read(stop + 1, start + 1)))[::-step]
-        position = where + len(self) if where < 0 else where
+            if step > 0:
+                return self.read(start, stop)[::step]
+            return self.read(stop + 1, start + 1)[::-1][::-step]
+        position = where
+        if where < 0:
+            position += len(self)
         if not 0 <= position < len(self):
             raise IndexError(f"the path has {len(self)} nodes, there is none at {where}")
         return self.read(position, position + 1)[0]
@@ -161,10 +169,14 @@ class Path:
         if self.fresh and node.depth >= self.fresh[0].depth - 1:
             behind = [new for new in self.fresh if new.depth > node.depth]
             last = behind[0].parent if behind else self.end.seq
-            return behind if node.seq == last else None
+            if node.seq != last:
+                return None
+            return behind
         with self.database.read() as reader:
             found = _in_order(reader.all(_SINCE, self.tree, self.end.seq, node.depth))
-        return found[1:] if found[0].seq == node.seq else None
+        if found[0].seq != node.seq:
+            return None
+        return found[1:]
 
     def holds(self, seq: int, depth: int) -> bool:
         """Whether the node of this name and depth stands on the path."""

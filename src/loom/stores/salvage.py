@@ -51,7 +51,9 @@ class LeftOut:
 
     def __init__(self, things: list[str] | None = None) -> None:
         self._silent = things is not None  # whoever gave the list looks at it
-        self.things: list[str] = [] if things is None else things
+        if things is None:
+            things = []
+        self.things = things
 
     def add(self, what: str) -> None:
         self.things.append(what)
@@ -179,7 +181,9 @@ class Salvage:
             if not is_short_id(short_id, name) or plain(generation) != generation:
                 return "its name is not its own"
             if body is None:
-                return "" if is_node_id(name) and role in ROLES else "it is neither a message nor a purged one"
+                if is_node_id(name) and role in ROLES:
+                    return ""
+                return "it is neither a message nor a purged one"
             message = to_message(body)
             check_message(message)
             if message.role not in ROLES or node_id(self._id, after or "", message, generation) != name:
@@ -298,7 +302,7 @@ class Salvage:
         return line
 
     def _is_wrong(self, line: HandleLine, kept: HandleTarget, sessions: tuple[str, ...]) -> bool:
-        named = {name for stretch in kept.nodes for name in stretch if "/" not in name} | ({kept.at} if kept.at else set())
+        named = {name for stretch in kept.nodes for name in stretch if "/" not in name} | set(filter(None, [kept.at]))
         if not all(map(self._is_here, named)):
             return True
         try:
@@ -307,8 +311,10 @@ class Salvage:
             return True
 
     def read_kept(self, handle: str, data: str | None) -> HandleTarget | None:
+        if data is None:
+            return None
         try:
-            return decode_stored(data, HandleTarget) if data is not None else None
+            return decode_stored(data, HandleTarget)
         except UNREADABLE:
             self._left_out.add(f"handle {handle}")
             return None

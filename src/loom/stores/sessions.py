@@ -214,7 +214,7 @@ class Sessions:
         """A session of the scope's agent that takes part in the conversation of a tree, from where the tree's own stands."""
         with self._database.write() as writer:
             held, _ = lock(writer, row, importing=False)
-            at = nodes.get(writer, row.tree.key, held) if held is not None else None
+            at = nodes.get_or_none(writer, row.tree.key, held)
             made = self._fork(writer, scope, row, at, identity, row.title, now)
             join(writer, made.key, now)
             return made
@@ -258,13 +258,14 @@ class Sessions:
 
         With `importing`, one whose import has not come to its end.
         """
+        status: Status = "importing" if importing else "active"
         with self._database.read() as reader:
             row = reader.first_row(
                 f"""{_FROM} WHERE s.tree = $1 AND s.agent = $2 AND s.status = $3 ORDER BY CASE WHEN s.id = t.id THEN 0
                     WHEN {TAKES_PART} THEN 1 ELSE 2 END, s.updated DESC, s.key LIMIT 1""",
                 tree.key,
                 agent,
-                "importing" if importing else "active",
+                status,
             )
             return _to_row(row) if row else None
 
@@ -419,7 +420,7 @@ class Sessions:
         with self._database.write() as writer:
             held, _ = lock(writer, row, importing=False)
             if held != row.cursor:
-                before = nodes.get(writer, row.tree.key, row.cursor) if row.cursor is not None else None
+                before = nodes.get_or_none(writer, row.tree.key, row.cursor)
                 raise conflict(writer, row, before, held)
             if not row.agent:
                 bring_along(writer, row.tree.key, row.key, [held], _seq_of(to))
@@ -439,15 +440,20 @@ class Sessions:
         """Give a session another title, status or head."""
         with self._database.write() as writer:
             lock(writer, row)
-            check_carried(*(head.system if head is not None else ()))
+            new_head = new_model = None
+            if head is not None:
+                check_carried(*head.system)
+                new_head, new_model = to_json(head), plain(head.model)
+            if title is not None:
+                check_name("title", title)
             writer.all(
                 """UPDATE sessions SET title = coalesce($2, title), status = coalesce($3, status), head = coalesce($4, head),
                     model = coalesce($5, model), calibration = coalesce($6, calibration), updated = $7 WHERE key = $1""",
                 row.key,
-                check_name("title", title) if title is not None else None,
+                title,
                 status,
-                to_json(head) if head is not None else None,
-                plain(head.model) if head is not None else None,
+                new_head,
+                new_model,
                 calibration,
                 now,
             )
@@ -499,8 +505,10 @@ class Sessions:
             own |= dict(writer.all(_LEFT, tree))
             kept = held_by(writer, tree, [seq for (seq,) in others], own)
             gone = {seq: depth for seq, depth in own.items() if seq not in kept}
-            said = nodes.get(writer, tree, cursor).depth + 1 if cursor is not None else 0
-            stay = said - len(held_by(writer, tree, [cursor] if cursor is not None else [], gone))
+            stay = 0
+            if cursor is not None:
+                said = nodes.get(writer, tree, cursor).depth + 1
+                stay = said - len(held_by(writer, tree, [cursor], gone))
             take_words(writer, row.tree, row.key, gone, now)
             writer.all(
                 """UPDATE sessions SET title = '', cursor = NULL, head = $2, asides = '[]', calibration = '', model = '',
@@ -646,9 +654,14 @@ def lock(writer: Writer, row: SessionRow, importing: bool = True, purged: bool =
 
 
 def conflict(reader: Reader, row: SessionRow, after: Node | None, held: int | None) -> Conflict:
-    found = nodes.get(reader, row.tree.key, held).short_id if held is not None else "its beginning"
-    expected = after.short_id if after else "its beginning"
-    return Conflict(row.id, expected, found)
+    found = nodes.get_or_none(reader, row.tree.key, held)
+    return Conflict(row.id, _name_of(after), _name_of(found))
+
+
+def _name_of(node: Node | None) -> str:
+    if node is None:
+        return "its beginning"
+    return node.short_id
 
 
 def _is_charged(reader: Reader, row: SessionRow, node: Node, name: str = "") -> bool:

@@ -27,7 +27,9 @@ class Settings:
         """The agent of this name, where it was made known."""
         data = self._data(scope.tenant, scope.project, "agent", name)
         what = f"agent {name!r} of project {scope.project!r}"
-        return None if data is None else read_stored(data, Agent, what, _KEEP_AGAIN)
+        if data is None:
+            return None
+        return read_stored(data, Agent, what, _KEEP_AGAIN)
 
     def known_agent(self, scope: Scope, name: str) -> Agent:
         found = self.agent(scope, name)
@@ -52,12 +54,16 @@ class Settings:
     def preferences(self, scope: Scope) -> Preferences:
         """What holds for every tree of a project that does not say otherwise."""
         data = self._data(scope.tenant, scope.project, "preferences", "")
-        return Preferences() if data is None else read_preferences(data, f"in project {scope.project!r}")
+        if data is None:
+            return Preferences()
+        return read_preferences(data, f"in project {scope.project!r}")
 
     def app_preferences(self, scope: Scope) -> Preferences:
         """What holds for every tree of the tenant, where neither its project nor the tree says otherwise."""
         data = self._data(scope.tenant, EVERY_PROJECT, "preferences", "")
-        return Preferences() if data is None else read_preferences(data, "in all projects")
+        if data is None:
+            return Preferences()
+        return read_preferences(data, "in all projects")
 
     def keep_preferences(
         self, scope: Scope, preferences: "Preferences | Mapping[str, Any]", now: int, all_projects: bool = False
@@ -69,7 +75,10 @@ class Settings:
         with self._database.read() as reader:
             sql = "SELECT data FROM settings WHERE tenant = $1 AND project = $2 AND kind = $3 AND name = $4"
             row = reader.first_row(sql, tenant, project, kind, check_name(kind, name))
-            return row[0] if row else None
+        if row is None:
+            return None
+        data: str = row[0]
+        return data
 
     def _put(self, scope: Scope, project: str, kind: str, name: str, data: str, now: int) -> None:
         with self._database.write() as writer:

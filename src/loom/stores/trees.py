@@ -128,14 +128,16 @@ class Trees:
             if held and held[0] and not held[1]:
                 raise ChoiceError(f"all sessions of tree {tree.id} were purged, so it cannot be changed; create another tree")
             before = tree_of(writer, tree)
-            head = replace(head or before.head, full_title="") if title is not None else head
+            if title is not None:
+                check_name("title", title)
+                head = replace(head or before.head, full_title="")
             if head is not None and head.mode != before.head.mode:
                 raise ChoiceError(f"tree {tree.id} is in {before.head.mode} mode, which cannot be changed; create another tree")
             writer.all(
                 "UPDATE trees SET title = coalesce($2, title), data = coalesce($3, data) WHERE key = $1",
                 tree.key,
-                check_name("title", title) if title is not None else None,
-                to_json(head) if head is not None else None,
+                title,
+                None if head is None else to_json(head),
             )
             return tree_of(writer, tree)
 
@@ -166,11 +168,11 @@ class Trees:
 
     def children(self, tree: int, node: Node | None) -> list[Node]:
         """What hangs on a node, the oldest first; on none, the roots."""
-        where = "n.parent = $2" if node else "n.parent IS NULL AND $2 = 0"
+        where, seq = "n.parent IS NULL AND $2 = 0", 0
+        if node:
+            where, seq = "n.parent = $2", node.seq
         with self._database.read() as reader:
-            rows = reader.all(
-                f"SELECT {OF_N} FROM nodes n WHERE n.tree = {TREE} AND {where} ORDER BY n.seq", tree, node.seq if node else 0
-            )
+            rows = reader.all(f"SELECT {OF_N} FROM nodes n WHERE n.tree = {TREE} AND {where} ORDER BY n.seq", tree, seq)
             return list(map(to_node, rows))
 
     def kin(self, tree: int, seqs: Iterable[int], until: int) -> dict[int, Kin]:
@@ -186,7 +188,9 @@ class Trees:
             )
         counted: dict[int, dict[str, int]] = {}
         for parent, data, count in found:
-            edge = read_stored(data, EdgeMark, "how a node hangs in its tree").edge if data else "continuation"
+            edge = "continuation"
+            if data:
+                edge = read_stored(data, EdgeMark, "how a node hangs in its tree").edge
             of = counted.setdefault(parent, {})
             of[edge] = of.get(edge, 0) + count
         return {seq: Kin(of.get("continuation", 0), of.get("annotation", 0)) for seq, of in counted.items()}
@@ -202,16 +206,21 @@ class Trees:
             marks = sum_marks(marks_in(reader, tree))
             edited = {seq: mark.edge_mark.edited_from for seq, mark in marks.items() if mark.edge_mark.edge == "version"}
             originals = to_json(sorted(set(edited.values())))
-            seqs: dict[str, int] = dict(reader.all(f"SELECT n.id, n.seq FROM {nodes_by('id')}", tree, originals)) if edited else {}
+            seqs: dict[str, int] = {}
+            if edited:
+                seqs = dict(reader.all(f"SELECT n.id, n.seq FROM {nodes_by('id')}", tree, originals))
         pruned: set[int] = set()
         made: list[OutlineNode] = []
         usual = Marks()
         for seq, parent, short_id, role, author, agent in rows:
             mark = marks.get(seq, usual)
-            original = seqs.get(edited[seq], parent) if seq in edited else None
+            original = None
+            if seq in edited:
+                original = seqs.get(edited[seq], parent)
             if mark.flags.pruned or parent in pruned or (original in pruned and original not in edited):
                 pruned.add(seq)
-            parent = parent if original is None else original  # drawn beside what it stands for
+            if original is not None:
+                parent = original  # drawn beside what it stands for
             made.append(
                 OutlineNode(
                     key=seq,

@@ -149,7 +149,9 @@ def _lines_by_thread(index: _FileIndex) -> dict[int, list[int]]:
 def _choose(index: _FileIndex, mine: list[int]) -> bytearray:
     """Which lines of a thread are read: the way up from the leaf, and what belongs to the messages on it."""
     chosen = bytearray(len(index.uuids))
-    wanted = index.leaf if any(index.uuids[n] == index.leaf for n in mine) else index.uuids[mine[-1]]
+    wanted = index.uuids[mine[-1]]
+    if any(index.uuids[n] == index.leaf for n in mine):
+        wanted = index.leaf
     for n in reversed(mine):
         if index.uuids[n] == wanted:
             chosen[n] = 1
@@ -285,7 +287,9 @@ def trees(path: Path) -> list[Tree]:
     leaf = session.places.get(session.leaf, -1)
     if leaf >= 0 and not lines[leaf].said:
         leaf = above[leaf]
-    live = names[heads[leaf]] if leaf >= 0 else ""
+    live = ""
+    if leaf >= 0:
+        live = names[heads[leaf]]
     try:
         return [_tree(tree, records, session, live, path) for tree, records in found.items()]
     except WireError as error:

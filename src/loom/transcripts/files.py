@@ -168,7 +168,9 @@ def document(path: Path) -> Any:
 def parse(path: Path, text: bytes, where: str) -> Any:
     try:
         value = from_json(text)
-        return _whole_characters(value) if b"\\ud" in text or b"\\uD" in text else value
+        if b"\\ud" in text or b"\\uD" in text:
+            return _whole_characters(value)
+        return value
     except RecursionError:
         raise TranscriptError(f"{path}{', ' + where if where else ''}: not valid JSON: nested too deeply") from None
     except UnicodeDecodeError as error:
@@ -181,7 +183,9 @@ def parse(path: Path, text: bytes, where: str) -> Any:
 def _whole_characters(value: Any) -> Any:
     """The value without halves of surrogate pairs: programs that cut a character in two leave them, and no wire takes them."""
     if isinstance(value, str):
-        return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        if value.isascii():
+            return value
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, list):
         return [_whole_characters(item) for item in value]
     if isinstance(value, dict):
@@ -196,9 +200,13 @@ def _skip_mark(file: BinaryIO) -> None:
 
 def _place(error: ValueError) -> str:
     line, column = getattr(error, "lineno", None), getattr(error, "colno", None)
-    return f"line {line}, column {column}" if line else ""
+    if not line:
+        return ""
+    return f"line {line}, column {column}"
 
 
 def _reason(error: ValueError) -> str:
     reason = str(getattr(error, "msg", error))
-    return reason if reason[:2].isupper() or reason.startswith("NaN") else reason[:1].lower() + reason[1:]
+    if reason[:2].isupper() or reason.startswith("NaN"):
+        return reason
+    return reason[:1].lower() + reason[1:]

@@ -73,7 +73,9 @@ def tree_format(path: Path) -> str:
     if session := _session(sample):
         return session.format
     kind = next((_kind(value) for _, value in islice(_values(path, sample), 1)), None)
-    return kind.format if kind else ""
+    if kind is None:
+        return ""
+    return kind.format
 
 
 def _trees(path: Path) -> Iterator[Tree]:
@@ -127,12 +129,16 @@ def _kind(value: Any) -> Kind | None:
 
 
 def _unwrap(value: Any) -> Any:
-    return value.get(_WRAPPER) if isinstance(value, dict) else None
+    if not isinstance(value, dict):
+        return None
+    return value.get(_WRAPPER)
 
 
 def _read(kind: Kind, value: Any, at: str) -> Iterator[Tree]:
     try:
-        yield from kind.trees(value if kind.matches(value) else _unwrap(value))
+        if not kind.matches(value):
+            value = _unwrap(value)
+        yield from kind.trees(value)
     except (WireError, TranscriptError) as error:
         raise TranscriptError(f"{at}: {error}") from None
 
