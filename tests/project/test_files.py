@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loom.project import files
-from loom.project.files import LARGEST, is_generated, list_files, read_text
+from loom.project.files import MAX_FILE_BYTES, is_generated, list_files, read_text
 
 NAMES = ["größe.py", "読む.py", "файл.py", "קובץ.py", "ไฟล์.py", "with space.py", "emoji 🎉.py", "quote'\".py", "new\nline.py"]
 
@@ -322,7 +322,7 @@ def test_a_hundred_files_take_milliseconds(root: Path, folders: int) -> None:
 
 
 def test_a_walk_stops_where_there_is_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "MOST", 5)
+    monkeypatch.setattr(files, "MAX_WALKED_FILES", 5)
     for n in range(20):
         put(tmp_path, f"d{n}/a.py")
     assert len(list_files(tmp_path)) == 5
@@ -343,8 +343,8 @@ TEXTS: dict[str, tuple[bytes, str | None]] = {
     "windows lines": (b"a\r\nb\rc\n", "a\nb\nc\n"),
     "binary": (b"a\0b", None),
     "binary without zeros": (bytes(range(1, 256)) * 4, None),
-    "as large as may be": (b"a" * LARGEST, "a" * LARGEST),
-    "too large": (b"a" * (LARGEST + 1), None),
+    "as large as may be": (b"a" * MAX_FILE_BYTES, "a" * MAX_FILE_BYTES),
+    "too large": (b"a" * (MAX_FILE_BYTES + 1), None),
     "a zero far behind": (b"a" * 10_000 + b"\0", "a" * 10_000 + "\0"),
 }
 

@@ -657,7 +657,7 @@ while time.monotonic() < until: index.update()
 def large(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project that is worth the help of other processes, where little is enough for that."""
     many_files(root, 100)
-    monkeypatch.setattr(workers, "WORTH_IT", 10_000)
+    monkeypatch.setattr(workers, "MIN_HELPED_BYTES", 10_000)
     monkeypatch.setattr(workers, "_CHUNK_FILES", 3)
     return root
 
@@ -696,7 +696,7 @@ def test_a_helper_never_runs_what_lies_beside_the_user(large: Path, cache: Path,
 
 def test_a_program_without_a_guarded_main_can_have_helpers(large: Path, cache: Path, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
-    code = "import loom.project.workers\nloom.project.workers.WORTH_IT = 1\nprint(open_index(root, cache).update())\n"
+    code = "import loom.project.workers\nloom.project.workers.MIN_HELPED_BYTES = 1\nprint(open_index(root, cache).update())\n"
     script.write_text(PRELUDE + code)
     done = subprocess.run([sys.executable, script, large, cache], capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr) == ("104\n", "")

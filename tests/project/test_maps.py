@@ -15,7 +15,7 @@ from loom.errors import ChoiceError
 from loom.project import maps
 from loom.project.maps import BEYOND, RankedProject, look_at
 from loom.project.rank import MapRequest
-from loom.project.touched import MOST, asked_in, touched_names
+from loom.project.touched import MAX_TOUCHED_NAMES, asked_in, touched_names
 from tests.project.goldens import FIXTURES, MAP, golden_map, mapped
 
 count = tokenizer("o200k_base")
@@ -243,7 +243,7 @@ def test_calls_and_code_in_answers_are_what_a_conversation_touched() -> None:
 
 def test_only_the_newest_are_kept() -> None:
     messages = [called("read", f'{{"path": "f{n}.py"}}') for n in range(100)]
-    assert touched_names(messages) == tuple(f"f{n}.py" for n in range(100 - MOST, 100))
+    assert touched_names(messages) == tuple(f"f{n}.py" for n in range(100 - MAX_TOUCHED_NAMES, 100))
 
 
 def test_what_is_touched_comes_before_what_is_not(shop: Path) -> None:

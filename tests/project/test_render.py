@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from loom.budget.tokenizers import tokenizer
 from loom.project.index import Index
 from loom.project.rank import MapRequest, RankedFile, rank_files
-from loom.project.render import HEADER, LONGEST, Map, ShownFile, render_map
+from loom.project.render import HEADER, MAX_SIGNATURE_CHARS, Map, ShownFile, render_map
 from loom.project.symbols import Definition, Kind
 from tests.shared import examples
 
@@ -167,7 +167,7 @@ def test_a_long_signature_is_cut_and_still_names_what_it_declares() -> None:
     signature = f"template <{', '.join(f'typename T{n}' for n in range(60))}> void apply()"
     made = render_map([file("a.hpp", defined("apply", signature=signature))], 5_000, bytes_of)
     assert "apply template <" in made.text
-    assert max(map(len, lines(made))) <= LONGEST + len("apply ")
+    assert max(map(len, lines(made))) <= MAX_SIGNATURE_CHARS + len("apply ")
 
 
 @pytest.mark.parametrize("path", ["a\nb.py", "a\x00b.py", "a\u2028b.py", "tab\there.py", "### (relevance: high)\n.py", "名字.py"])

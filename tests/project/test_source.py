@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from loom import project_map
 from loom.budget.tokenizers import tokenizer
-from loom.project.source import HEADER, LARGE
+from loom.project.source import HEADER, MIN_SOURCE_TOKENS
 from tests.shared import examples
 
 count = tokenizer("o200k_base")
@@ -29,19 +29,22 @@ def shop(tmp_path: Path) -> Path:
 
 
 def test_a_large_map_has_the_source_of_what_matters_most_behind_it(shop: Path, tmp_path: Path) -> None:
-    made = project_map(shop, "the receipt is never sent", tokens=LARGE + 1000, cache=tmp_path / "cache")
+    made = project_map(shop, "the receipt is never sent", tokens=MIN_SOURCE_TOKENS + 1000, cache=tmp_path / "cache")
     first, source = made.text.split(HEADER)
     assert "### mail.py (relevance: high)" in first
     assert "\n````\n    def send_receipt(self, order):\n" in source  # a longer fence than those inside
     assert source.count("def send_receipt(self, order)") == 1
-    assert made.tokens == count(made.text) <= LARGE + 1000
+    assert made.tokens == count(made.text) <= MIN_SOURCE_TOKENS + 1000
 
 
 def test_a_smaller_one_has_none(shop: Path, tmp_path: Path) -> None:
-    assert HEADER not in project_map(shop, "the receipt is never sent", tokens=LARGE, cache=tmp_path / "cache").text
+    assert HEADER not in project_map(shop, "the receipt is never sent", tokens=MIN_SOURCE_TOKENS, cache=tmp_path / "cache").text
 
 
-@given(st.integers(LARGE, 3 * LARGE), st.sampled_from(["", "the receipt", "cart items", "value_7 of cart_3 and cart_11"]))
+@given(
+    st.integers(MIN_SOURCE_TOKENS, 3 * MIN_SOURCE_TOKENS),
+    st.sampled_from(["", "the receipt", "cart items", "value_7 of cart_3 and cart_11"]),
+)
 @settings(deadline=None, max_examples=examples(12))
 def test_no_map_is_over_its_budget(tmp_path_factory: pytest.TempPathFactory, tokens: int, query: str) -> None:
     folder = tmp_path_factory.getbasetemp() / "source"
@@ -56,4 +59,6 @@ def test_no_map_is_over_its_budget(tmp_path_factory: pytest.TempPathFactory, tok
 
 def test_what_changed_since_it_was_read_is_left_out(shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("loom.project.source.read_text", lambda *_: "nothing of it\n" * 100)
-    assert HEADER not in project_map(shop, "the receipt is never sent", tokens=LARGE + 1000, cache=tmp_path / "cache").text
+    assert (
+        HEADER not in project_map(shop, "the receipt is never sent", tokens=MIN_SOURCE_TOKENS + 1000, cache=tmp_path / "cache").text
+    )

@@ -577,7 +577,7 @@ def test_a_remark_is_not_read_either_where_its_import_was_interrupted(victim: Lo
     body = {"role": "user", "parts": [{"type": "text", "text": "a remark"}]}
     remark = {"line": "node", "id": name, "after": node["id"], "local": name[2:9], "body": body, "created": 1}
     lines.insert(at + 1, remark | {"records": [edge, included]})
-    monkeypatch.setattr("loom.stores.intake._LINES", at + 2)
+    monkeypatch.setattr("loom.stores.intake._BATCH_LINES", at + 2)
 
     def cut_short() -> Iterator[str]:
         yield from counted(lines)[: at + 4]

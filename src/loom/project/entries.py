@@ -14,9 +14,9 @@ from loom.project.languages import parse
 from loom.project.symbols import Definition, Kind, ParsedFile
 from loom.project.terms import terms_in, terms_of
 
-MOST_TERMS = 20_000  # of one file; a table of data has no end of them
-MOST_GENERATED = 500  # definitions of a file that no person wrote
-_DEEP = 64
+MAX_TERMS = 20_000  # of one file; a table of data has no end of them
+MAX_GENERATED_DEFINITIONS = 500  # definitions of a file that no person wrote
+_MAX_DEPTH = 64
 _BYTES_PER_TOKEN = 4
 _HOLDS_ALL = frozenset(("function", "method", "macro"))
 
@@ -54,13 +54,13 @@ def entry_of(path: str, text: str | None) -> Entry:
     lines = text.count("\n") + (not text.endswith("\n"))
     tokens = -(-len(text.encode()) // _BYTES_PER_TOKEN)
     if is_generated(path, text):
-        definitions = parsed.definitions[:MOST_GENERATED]
+        definitions = parsed.definitions[:MAX_GENERATED_DEFINITIONS]
         names = terms_of(" ".join(definition.name for definition in definitions))
         return Entry(path, ParsedFile(parsed.language, definitions), names, ({},) * len(definitions), lines, tokens)
     said, bodies = _count_terms_by_definition(text, parsed.definitions)
     terms, counts = dict(Counter(said)), tuple(dict(Counter(body)) for body in bodies)
-    if len(terms) > MOST_TERMS:
-        terms = dict(islice(terms.items(), MOST_TERMS))
+    if len(terms) > MAX_TERMS:
+        terms = dict(islice(terms.items(), MAX_TERMS))
         counts = tuple({term: count for term, count in body.items() if term in terms} for body in counts)
     return Entry(path, parsed, terms, counts, lines, tokens)
 
@@ -79,7 +79,7 @@ def _count_terms_by_definition(text: str, definitions: Sequence[Definition]) -> 
     bodies: list[list[str]] = [[] for _ in definitions]
     around: list[int] = []
     for start, stop in pairwise(sorted(edges)):
-        around = [n for n in around if definitions[n].stop > start][-_DEEP:]
+        around = [n for n in around if definitions[n].stop > start][-_MAX_DEPTH:]
         while waiting and definitions[waiting[-1]].start <= start + 1:
             around.append(waiting.pop())
         found = terms_in("\n".join(lines[start:stop]))

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from loom.project.git import git
 
-LARGEST = 2**20  # bytes of a file that is read
-MOST = 200_000  # files that a walk finds before it stops: somebody may name their home
+MAX_FILE_BYTES = 2**20  # bytes of a file that is read
+MAX_WALKED_FILES = 200_000  # files that a walk finds before it stops: somebody may name their home
 # Folders with what tools made or fetched.
 # fmt: off
 SKIPPED = frozenset((
@@ -29,8 +29,8 @@ SKIPPED = frozenset((
 # fmt: on
 SHOWN = frozenset((".loom.toml", ".loom.md", ".formatter.exs", ".github"))  # hidden names that are listed all the same
 _GIT_SECONDS = 20
-_HEAD = 8192
-_LONG_LINES, _LONGEST_LINE = 300, 20_000
+_PROBE_BYTES = 8192
+_MAX_MEAN_LINE_CHARS, _MAX_LINE_CHARS = 300, 20_000
 _PROSE = frozenset((".md", ".markdown", ".rst", ".txt", ".adoc", ".tex", ".org"))
 
 
@@ -54,7 +54,10 @@ def list_files(root: Path) -> list[FoundFile]:
 
 
 def read_text(root: Path, path: str) -> str | None:
-    """The text of a file with \\n between its lines; None where it is binary, gone, unreadable, outside, or larger than LARGEST."""
+    """The text of a file with \\n between its lines.
+
+    None if it is binary, gone, unreadable, outside, or larger than MAX_FILE_BYTES.
+    """
     try:
         held = _bytes_of(os.fspath(root), path)
     except (OSError, ValueError):  # a name with a NUL in it is a ValueError
@@ -73,12 +76,12 @@ def is_generated(path: str, text: str) -> bool:
         return True
     if _GENERATED_HEAD.search(text, 0, 2000):
         return True
-    if len(text) <= _LONG_LINES:
+    if len(text) <= _MAX_MEAN_LINE_CHARS:
         return False
     lines = text.count("\n") + 1
-    if len(text) / lines > _LONG_LINES and os.path.splitext(path)[1].lower() not in _PROSE:
+    if len(text) / lines > _MAX_MEAN_LINE_CHARS and os.path.splitext(path)[1].lower() not in _PROSE:
         return True
-    return len(text) > _LONGEST_LINE and max(map(len, text.split("\n"))) > _LONGEST_LINE
+    return len(text) > _MAX_LINE_CHARS and max(map(len, text.split("\n"))) > _MAX_LINE_CHARS
 
 
 _GENERATED_NAME = re.compile(
@@ -171,7 +174,7 @@ def _walk_folders(root: str) -> dict[str, FoundFile]:
     found: dict[str, FoundFile] = {}
     inside = os.path.realpath(root)
     folders: deque[tuple[str, tuple[_Rules, ...]]] = deque([("", _rules(root, "", ".git/info/exclude"))])
-    while folders and len(found) < MOST:
+    while folders and len(found) < MAX_WALKED_FILES:
         folder, rules = folders.popleft()
         children = _children(f"{root}/{folder}")
         if folder and ".git" in children:
@@ -308,12 +311,12 @@ def _bytes_of(root: str, path: str) -> bytes | None:
     handle = os.open(place, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
         seen = os.fstat(handle)
-        if not stat.S_ISREG(seen.st_mode) or seen.st_size > LARGEST:
+        if not stat.S_ISREG(seen.st_mode) or seen.st_size > MAX_FILE_BYTES:
             return None
         held = bytearray()
-        while len(held) <= LARGEST and (piece := os.read(handle, LARGEST + 1 - len(held))):
+        while len(held) <= MAX_FILE_BYTES and (piece := os.read(handle, MAX_FILE_BYTES + 1 - len(held))):
             held += piece
-        return bytes(held) if len(held) <= LARGEST else None
+        return bytes(held) if len(held) <= MAX_FILE_BYTES else None
     finally:
         os.close(handle)
 
@@ -322,7 +325,7 @@ def _decode_text(held: bytes) -> str | None:
     for mark, name in _MARKS:
         if held.startswith(mark):
             return held[len(mark) :].decode(name, "replace")
-    if b"\0" in held[:_HEAD]:
+    if b"\0" in held[:_PROBE_BYTES]:
         return None
     try:
         return held.decode()

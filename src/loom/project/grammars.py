@@ -28,7 +28,7 @@ from typing import cast
 
 from msgspec import Struct, structs
 
-from loom.project.linewise import LONGEST_NAME, LONGEST_PATH, LONGEST_SIGNATURE, one_line, parse_by_lines
+from loom.project.linewise import MAX_NAME_CHARS, MAX_PATH_CHARS, MAX_SIGNATURE_CHARS, one_line, parse_by_lines
 from loom.project.symbols import Definition, Kind, ParsedFile
 
 try:
@@ -42,20 +42,20 @@ if sys.platform != "win32":
     from resource import RUSAGE_SELF, getrusage
 
 NO_GRAMMARS = "code is read by how its lines begin, and so with less care; pip install 'loomwright[map]' reads it with grammars"
-LARGEST = 2**22  # bytes that a parser is given
+MAX_SOURCE_BYTES = 2**22  # bytes that a parser is given
 # A parser that is late is told that the text ends: what is no code can take it the square of its length, in time and in memory.
 PATIENCE = 0.3  # seconds that it may take in any case
 SLOWEST = 600_000  # bytes that it must read in each further second; code is read ten times as fast, or faster
-MOST_MEMORY = 300 * 2**20  # bytes that a text may cost
+MAX_MEMORY_BYTES = 300 * 2**20  # bytes that a text may cost
 _MEMORY_UNIT = 1 if sys.platform == "darwin" else 1024  # of what the system tells
-_SHORT = 2**12
-_LONG_LINES, _LONGEST_LINE = 300, 20_000
+_PROBE_BYTES = 2**12
+_MAX_MEAN_LINE_CHARS, _MAX_LINE_CHARS = 300, 20_000
 _SIGNS = bytes(code for code in range(128) if not chr(code).isalnum() and chr(code) != "_")
-_LEAST_WORDS = 0.3  # of what is no blank
-_CHUNK = 2**11  # bytes that a parser is given at once: between them the clock is looked at
+_MIN_WORD_SHARE = 0.3  # of what is no blank
+_CHUNK_BYTES = 2**11  # bytes that a parser is given at once: between them the clock is looked at
 # A query takes the square of the depth of a tree, and of the number of words and signs beside each other in what is no code.
-_DEEPEST = 500
-_WIDE, _WIDEST, _MOST_BROKEN = 300, 2000, 20_000
+_MAX_DEPTH = 500
+_MAX_SIBLINGS, _MAX_UNNAMED, _MAX_BROKEN_NODES = 300, 2000, 20_000
 _TAIL_BYTES = 400
 _HOLDERS = frozenset(("class", "interface", "type", "constant", "scope"))
 
@@ -93,7 +93,7 @@ def parse_by_grammar(name: str, language: str, text: str, is_header: bool) -> Pa
     """What a text defines and uses; None where the grammar is not installed, or would take too long."""
     source = text.encode(errors="replace")
     loaded = _load_grammar(name)
-    if loaded is None or len(source) > LARGEST or _is_no_code(source):
+    if loaded is None or len(source) > MAX_SOURCE_BYTES or _is_no_code(source):
         return None
     if not source.endswith(b"\n"):
         source += b"\n"  # without it some scanners, such as that of Kotlin, never find the end
@@ -129,7 +129,7 @@ def _count_uses(source: bytes, language: str, names: list[bytes]) -> dict[str, i
     uses = Counter(words.findall(source))
     uses.subtract(names)
     # Sorted, because what is made of a file should be the same each time.
-    kept = sorted([item for item in uses.items() if item[1] > 0 and len(item[0]) <= LONGEST_NAME])
+    kept = sorted([item for item in uses.items() if item[1] > 0 and len(item[0]) <= MAX_NAME_CHARS])
     return {name.decode(errors="replace"): count for name, count in kept}
 
 
@@ -179,7 +179,7 @@ def _read(language: Language, query: Query, source: bytes, is_apart: bool) -> tu
     ends: set[int] = set()  # where a late text was told to end
 
     def is_over(reached: int) -> bool:
-        return thread_time() - began > PATIENCE + reached / SLOWEST or _most_memory() - held > MOST_MEMORY
+        return thread_time() - began > PATIENCE + reached / SLOWEST or _most_memory() - held > MAX_MEMORY_BYTES
 
     def read(offset: int, _: Point) -> bytes:
         # Raising here, or the parser's own callback for progress, would end the process: a late text ends instead.
@@ -187,7 +187,7 @@ def _read(language: Language, query: Query, source: bytes, is_apart: bool) -> tu
         furthest = max(furthest, offset)
         is_late = is_late or (not is_read and is_over(furthest))
         if not is_late:
-            return source[offset : offset + _CHUNK]
+            return source[offset : offset + _CHUNK_BYTES]
         if offset - 1 in ends:
             return b""
         ends.add(offset)
@@ -199,7 +199,7 @@ def _read(language: Language, query: Query, source: bytes, is_apart: bool) -> tu
     if is_late or (root.has_error and _is_shredded(root)):
         return None
     searched = [root]
-    if is_apart and root.child_count > _WIDE:
+    if is_apart and root.child_count > _MAX_SIBLINGS:
         # Where everything is a call, as in Elixir, a query takes the square of the number of them beside each other.
         searched = root.children
     captured: dict[str, list[Node]] = {}
@@ -213,7 +213,7 @@ def _read(language: Language, query: Query, source: bytes, is_apart: bool) -> tu
 
 def _capture(query: Query, node: Node) -> dict[str, list[Node]]:
     cursor = QueryCursor(query)
-    cursor.set_max_start_depth(_DEEPEST)
+    cursor.set_max_start_depth(_MAX_DEPTH)
     return cursor.captures(node)
 
 
@@ -229,14 +229,18 @@ def _is_no_code(source: bytes) -> bool:
 
     Parsers may take gigabytes to find that out, or never end.
     """
-    if len(source) < _SHORT:
+    if len(source) < _PROBE_BYTES:
         return False
     lines = source.split(b"\n")
-    if len(source) > _LONG_LINES * len(lines) or max(map(len, lines)) > _LONGEST_LINE or len(set(lines)) * 20 < len(lines):
+    if (
+        len(source) > _MAX_MEAN_LINE_CHARS * len(lines)
+        or max(map(len, lines)) > _MAX_LINE_CHARS
+        or len(set(lines)) * 20 < len(lines)
+    ):
         return True
-    for start in range(0, len(source), _SHORT):
-        dense = source[start : start + _SHORT].translate(None, b" \t\n")
-        if len(dense) > 200 and len(dense.translate(None, _SIGNS)) < _LEAST_WORDS * len(dense):
+    for start in range(0, len(source), _PROBE_BYTES):
+        dense = source[start : start + _PROBE_BYTES].translate(None, b" \t\n")
+        if len(dense) > 200 and len(dense.translate(None, _SIGNS)) < _MIN_WORD_SHARE * len(dense):
             return True
     return False
 
@@ -244,11 +248,11 @@ def _is_no_code(source: bytes) -> bool:
 def _is_shredded(root: Node) -> bool:
     """Whether so much of a tree is broken, or so wide, that reading it would take long."""
     broken = [root]
-    for _ in range(_MOST_BROKEN):
+    for _ in range(_MAX_BROKEN_NODES):
         if not broken:
             return False
         node = broken.pop()
-        if node.child_count - node.named_child_count > _WIDEST:
+        if node.child_count - node.named_child_count > _MAX_UNNAMED:
             return True
         broken += [child for child in node.children if child.has_error]
     return True
@@ -401,8 +405,8 @@ def _first_row(row: int, above: dict[int, Node], source: bytes) -> int:
         start, stop, (first, column) = node.start_byte, node.end_byte, node.start_point
         behind = b""
         if source[stop - 1 : stop] != b"\n":
-            behind = source[stop : stop + LONGEST_SIGNATURE].partition(b"\n")[0]
-        if column > LONGEST_SIGNATURE or source[start - column : start].strip() or behind.strip():
+            behind = source[stop : stop + MAX_SIGNATURE_CHARS].partition(b"\n")[0]
+        if column > MAX_SIGNATURE_CHARS or source[start - column : start].strip() or behind.strip():
             break
         row = first
     return row
@@ -418,7 +422,7 @@ def _definitions(frames: list[_Frame], source: bytes, separator: str) -> tuple[l
             continue
         around, name = _full_name(frame, separator)
         parent = ".".join([within.path, *around] if within else around)
-        if not name or len(name) > LONGEST_NAME or "\n" in name or len(parent) > LONGEST_PATH:
+        if not name or len(name) > MAX_NAME_CHARS or "\n" in name or len(parent) > MAX_PATH_CHARS:
             continue
         frame.path = name
         if parent:
@@ -495,7 +499,7 @@ def _signature(frame: _Frame, source: bytes) -> str:
         if begin <= start < body:
             pieces.append(source[begin:start])
             begin = stop
-    pieces.append(source[begin : min(body, begin + 8 * LONGEST_SIGNATURE)])
+    pieces.append(source[begin : min(body, begin + 8 * MAX_SIGNATURE_CHARS)])
     if frame.named >= frame.body:
         pieces.append(frame.name)
     text = b" ".join(pieces).decode(errors="ignore").strip()
@@ -535,13 +539,13 @@ def _find_missed(root: Node, language: str, text: str, known: Iterable[Definitio
     """What lines define where a tree is broken, under names that the grammar found nowhere."""
     names = {one.name for one in known}
     by_lines = [one for one in parse_by_lines(language, text).definitions if one.name not in names]
-    if not by_lines or len(by_lines) > _MOST_MISSED:
+    if not by_lines or len(by_lines) > _MAX_MISSED:
         return []
     lines = text.split("\n")
     return [one for one in by_lines if _is_credible(one, language, lines) and not _is_inside(root, one, language, lines)]
 
 
-_MOST_MISSED = 2000
+_MAX_MISSED = 2000
 
 
 def _join_definitions(known: Iterable[Definition], missed: Iterable[Definition]) -> list[Definition]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from loom.project.entries import Entry
 from loom.project.words import Floats
 
-MOST_DEFINERS = 15  # files that define a name; what more of them define is everybody's word
+MAX_DEFINERS = 15  # files that define a name; what more of them define is everybody's word
 BACK = 0.6  # how much a file that uses something gets from it, beside what it gives
 DOUBT, WORD = 4.0, 0.3  # that a name is the one that is defined here, and not one of a library; that one of one word is
 _ROUNDS = 12
@@ -64,7 +64,7 @@ class Graph:
         used = np.concatenate([file.used for file in files])
         weights = np.sqrt(np.concatenate([file.times for file in files]))
         definers = np.bincount(defined, minlength=names)
-        is_telling = (definers[used] > 0) & (definers[used] <= MOST_DEFINERS)
+        is_telling = (definers[used] > 0) & (definers[used] <= MAX_DEFINERS)
         user, used, weights = user[is_telling], used[is_telling], weights[is_telling]
         by_name = np.argsort(defined, kind="stable")
         definer, first = definer[by_name], np.concatenate(([0], np.cumsum(definers)))

@@ -25,10 +25,10 @@ from loom.project.git import git
 from loom.project.index_file import IndexFile, Row, SeenFile, cache_folder
 from loom.project.workers import Fresh, read_all
 
-TICK = 2 * 10**9  # nanoseconds within which two changes may have the same time on some file system
+TICK_NANOSECONDS = 2 * 10**9  # nanoseconds within which two changes may have the same time on some file system
 _BATCH_BYTES = 4 * 2**20  # of source that one transaction tells of
 _RETRY_SECONDS = 30.0
-_COMMITS = 300
+_MAX_COMMITS = 300
 _GIT_SECONDS = 2.0
 
 Progress = Callable[[int, int], None]
@@ -100,7 +100,7 @@ class Index:
             seen = self._seen.get(one.path)
             if seen is None or seen.changed != one.changed or seen.size != one.size:
                 fresh.append(one)
-            elif went_back or one.changed > seen.at - TICK or one.noticed != seen.noticed:
+            elif went_back or one.changed > seen.at - TICK_NANOSECONDS or one.noticed != seen.noticed:
                 if digest_of(read_text(self.root, one.path)) != seen.digest:
                     fresh.append(one)
                 else:
@@ -109,7 +109,7 @@ class Index:
 
     def _confirm(self, one: FoundFile, seen: SeenFile, now: int) -> None:
         """Note that a file was read again and is as it was."""
-        is_old = seen.at and (one.changed <= now - TICK or now < seen.at)  # else it must be read again next time anyway
+        is_old = seen.at and (one.changed <= now - TICK_NANOSECONDS or now < seen.at)  # else it must be read again next time anyway
         if not is_old and one.noticed == seen.noticed:
             return
         at = now if is_old else seen.at
@@ -221,7 +221,7 @@ def recency(root: Path) -> dict[str, int]:
 @lru_cache(maxsize=64)
 def _recency(root: Path, head: str) -> dict[str, int]:
     """Raises TimeoutError where git does not answer."""
-    said = ("log", "-z", "--name-only", "--relative", "--no-renames", "--no-merges", f"-n{_COMMITS}", "--format=%x01%ct", head)
+    said = ("log", "-z", "--name-only", "--relative", "--no-renames", "--no-merges", f"-n{_MAX_COMMITS}", "--format=%x01%ct", head)
     ranks: dict[str, int] = {}
     commit = -1
     answer = git(root, *said, seconds=_GIT_SECONDS)

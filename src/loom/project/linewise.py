@@ -10,11 +10,11 @@ from msgspec import Struct
 
 from loom.project.symbols import Definition, Kind, ParsedFile
 
-LONGEST_SIGNATURE = 200
-LONGEST_NAME = 200
-LONGEST_PATH = 1000
-_LONGEST_LINE = 500  # a longer one is data, not a declaration
-_MOST_LINES = 200_000
+MAX_SIGNATURE_CHARS = 200
+MAX_NAME_CHARS = 200
+MAX_PATH_CHARS = 1000
+_MAX_LINE_CHARS = 500  # a longer one is data, not a declaration
+_MAX_LINES = 200_000
 
 
 class Form(Struct, frozen=True):
@@ -26,9 +26,9 @@ class Form(Struct, frozen=True):
 
 
 def shorten_signature(signature: str) -> str:
-    if len(signature) <= LONGEST_SIGNATURE:
+    if len(signature) <= MAX_SIGNATURE_CHARS:
         return signature
-    return signature[: LONGEST_SIGNATURE - 1] + "…"
+    return signature[: MAX_SIGNATURE_CHARS - 1] + "…"
 
 
 def one_line(declared: str, is_cut: bool = False) -> str:
@@ -130,10 +130,10 @@ def _definitions(pattern: re.Pattern[str], flat: bool, text: str) -> list[Defini
     made: list[_OpenDefinition] = []
     within: list[_OpenDefinition] = []
     last = 0  # the last line that was not blank
-    for number, line in enumerate(text.split("\n", _MOST_LINES)[:_MOST_LINES], 1):
+    for number, line in enumerate(text.split("\n", _MAX_LINES)[:_MAX_LINES], 1):
         if not line.strip():
             continue
-        found = pattern.match(line) if len(line) <= _LONGEST_LINE else None
+        found = pattern.match(line) if len(line) <= _MAX_LINE_CHARS else None
         if not flat or found:
             _close_definitions(within, line, last, found is not None)
         last = number

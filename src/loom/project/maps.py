@@ -27,10 +27,10 @@ from loom.project.symbols import Definition
 
 BEYOND = "## Project Files for this request, beyond those above\n\n"
 GONE = "No longer in the project: "
-_MOST_GONE = 20  # files that are told of by name
-_BEST, _NEARLY = 6, 0.2  # definitions of a file beyond the map, and what they are worth at least beside the first
-_OPEN = 4  # projects whose indexes a process keeps
-_ASKED = 8  # requests whose ranking is kept, while nothing changes
+_MAX_GONE_NAMES = 20  # files that are told of by name
+_MAX_NEWS, _MIN_SHARE_OF_BEST = 6, 0.2  # definitions of a file beyond the map, and what they are worth at least beside the first
+_MAX_OPEN_PROJECTS = 4  # projects whose indexes a process keeps
+_MAX_KEPT_REQUESTS = 8  # requests whose ranking is kept, while nothing changes
 
 Digests = Mapping[str, Mapping[str, str]]  # the names that a map shows by path, and how what has them was declared, as digests
 
@@ -90,9 +90,9 @@ def _tell_gone(shown: Digests, now: Digests) -> str:
     gone += [printable(f"{name} of {path}") for path in now for name in shown[path] if name not in now[path]]
     if not gone:
         return ""
-    told = f"{GONE}{', '.join(gone[:_MOST_GONE])}"
-    if len(gone) > _MOST_GONE:
-        told += f" and {len(gone) - _MOST_GONE} more"
+    told = f"{GONE}{', '.join(gone[:_MAX_GONE_NAMES])}"
+    if len(gone) > _MAX_GONE_NAMES:
+        told += f" and {len(gone) - _MAX_GONE_NAMES} more"
     return told
 
 
@@ -122,7 +122,7 @@ def _select_news(given: RankedFile, shown: Mapping[str, str] | None, valid: Cont
         if not news:
             return None
         changed = [pair for pair in news if pair[0].name in shown]
-    best = [pair for pair in news if pair not in changed and pair[1] >= news[0][1] * _NEARLY][:_BEST]
+    best = [pair for pair in news if pair not in changed and pair[1] >= news[0][1] * _MIN_SHARE_OF_BEST][:_MAX_NEWS]
     told = sorted((*changed, *best), key=lambda pair: -pair[1])
     return replace(given, definitions=tuple(one for one, _ in told), shares=tuple(share for _, share in told))
 
@@ -178,7 +178,7 @@ class _Project:
 
 def _make_room(kept: dict[Any, Any]) -> None:
     """Forget the oldest where there are enough."""
-    while len(kept) >= _ASKED:
+    while len(kept) >= _MAX_KEPT_REQUESTS:
         del kept[next(iter(kept))]
 
 
@@ -268,7 +268,7 @@ def _open_project(root: "str | PathLike[str]", cache: Path | None) -> _Project:
     key = (folder.resolve(), cache)
     with _opening:
         if key not in _projects:
-            while len(_projects) >= _OPEN:
+            while len(_projects) >= _MAX_OPEN_PROJECTS:
                 del _projects[next(iter(_projects))]
             _projects[key] = _Project(open_index(key[0], cache))
         return _projects[key]

@@ -11,12 +11,12 @@ from itertools import accumulate
 
 from msgspec import Struct
 
-from loom.project.linewise import LONGEST_NAME, LONGEST_PATH, one_line
+from loom.project.linewise import MAX_NAME_CHARS, MAX_PATH_CHARS, one_line
 from loom.project.symbols import Definition, Kind, ParsedFile
 
-_MOST_SIGNS = 50_000  # in one statement
-_DEEPEST = 100
-_TRIES = 50
+_MAX_SIGNS = 50_000  # in one statement
+_MAX_DEPTH = 100
+_MAX_TRIES = 50
 _WITHIN = "\x01"  # begins a line in the midst of a string, or behind a backslash
 _OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
 _DEPTHS = dict.fromkeys(_OPENING, 1) | dict.fromkeys(_CLOSING, -1)  # what a bracket adds to the depth
@@ -59,7 +59,7 @@ def parse_python_lines(text: str) -> ParsedFile | None:
         return None
     uses = Counter(_NAMES.findall(code))
     uses.subtract([definition.name for definition in definitions])
-    kept = [item for item in uses.items() if item[1] > 0 and len(item[0]) <= LONGEST_NAME]
+    kept = [item for item in uses.items() if item[1] > 0 and len(item[0]) <= MAX_NAME_CHARS]
     return ParsedFile("python", tuple(definitions), dict(sorted(kept)))
 
 
@@ -116,7 +116,7 @@ class _PythonReader:
                 self._note_decorator(found, row)
                 continue
             one = self._read_declaration(found, row)
-            if one and len(one.name) <= LONGEST_NAME and len(one.parent) <= LONGEST_PATH:
+            if one and len(one.name) <= MAX_NAME_CHARS and len(one.parent) <= MAX_PATH_CHARS:
                 made.append(one)
         return made
 
@@ -140,7 +140,7 @@ class _PythonReader:
             return None
         if made:
             self._decorated = None
-        if len(scopes) > _DEEPEST:
+        if len(scopes) > _MAX_DEPTH:
             raise _Unclear
         return made
 
@@ -194,7 +194,7 @@ class _PythonReader:
             depth += _DEPTHS.get(sign, 0)
             if depth == 0 and sign == ":":
                 return found.start()
-            if depth < 0 or number > _MOST_SIGNS or (depth == 0 and sign in "\n;"):
+            if depth < 0 or number > _MAX_SIGNS or (depth == 0 and sign in "\n;"):
                 break
         raise _Unclear
 
@@ -208,7 +208,7 @@ class _PythonReader:
                 return found.start()
             if depth == 0 and sign in "\n;#" and code[found.end() : found.end() + 1] != _WITHIN:
                 return at + len(code[at : found.start()].rstrip())
-            if number > _MOST_SIGNS:
+            if number > _MAX_SIGNS:
                 raise _Unclear
         if depth:
             raise _Unclear
@@ -218,7 +218,7 @@ class _PythonReader:
         """Where what a colon begins ends, and its last line. Comments at the end belong to it as long as they stand in it."""
         code = self.code
         end = colon
-        for _ in range(_TRIES):
+        for _ in range(_MAX_TRIES):
             found = _dedent(indent).search(code, end)
             end = found.end() if found else len(code)
             if not found or _DECLARES.match(code, end) or _is_closed(code[colon:end]):

@@ -32,7 +32,7 @@ Relevance = Literal["high", "medium", "low"]
 # Files
 SATURATION, LENGTH = 1.5, 0.4  # of BM25
 IN_PATH, IN_NAMES = 3.0, 1.5  # how often a word in the path, in the names of definitions counts as said
-BEST, OF_BEST = 4, 1.3  # definitions that speak for a file, and how loud
+BEST_DEFINITIONS, OF_BEST = 4, 1.3  # definitions that speak for a file, and how loud
 NAMED = 10.0  # for a path or a frame that the request names
 LINKED, FOLLOW = 0.1, 0.5  # for a file that those found use or are used by
 STANDING = 0.02  # for a file that matters in the project, whatever is asked for
@@ -73,7 +73,7 @@ SHARP_ALONE = 1.0  # between files where nothing was asked for
 # Of all chances. Measured on 334 issues and commits in 15 languages, 70 % of the files that were edited are `high`, 17 % `medium`;
 # half of the requests have at most 2 files that are `high`, nine of ten at most 7.
 HIGH, MEDIUM = 0.5, 0.8
-MOST_HIGH, MOST_MEDIUM = 16, 48  # files down to these labels: of a vague request, too, they should say something
+MAX_HIGH_FILES, MAX_MEDIUM_FILES = 16, 48  # files down to these labels: of a vague request, too, they should say something
 LEAST, ENOUGH = 2.0, 0.3  # times the mean that a file of these has; the share that is enough in a project of few files
 
 _PARTS_OF_ONE = 2.0**32  # in which sums are counted
@@ -293,7 +293,7 @@ class _Search:
         known = self.known
         beside = np.zeros(len(said))
         for path, scores in own.items():
-            best = sorted(scores, reverse=True)[:BEST]
+            best = sorted(scores, reverse=True)[:BEST_DEFINITIONS]
             beside[known.numbers[path]] = OF_BEST * sum(score / place for place, score in enumerate(best, 1))
         for path in self._asked_for():  # a document defines nothing: it speaks for itself
             if not known.files[path].definitions:
@@ -525,9 +525,9 @@ def _share_chances(
 
 def _label(before: float, files: int) -> Relevance:
     """The label of a file by how much of all chances, and how many files, are before it."""
-    if before < HIGH and files < MOST_HIGH:
+    if before < HIGH and files < MAX_HIGH_FILES:
         return "high"
-    return "medium" if before < MEDIUM and files < MOST_MEDIUM else "low"
+    return "medium" if before < MEDIUM and files < MAX_MEDIUM_FILES else "low"
 
 
 def _order_definitions(own: dict[str, list[float]]) -> dict[str, tuple[list[int], tuple[float, ...]]]:

@@ -19,10 +19,10 @@ HEADER = "## Project Files\n\n"
 PATH = 0.6  # what showing a path is worth beside showing all that the file defines
 SIGNATURE = 0.3  # what a signature is worth beside the name
 AGAIN = 0.4  # what a name is worth that stands under the same path already, in another class
-ENOUGH = 30  # names of one file; of more each is worth less, so that there is room for other files
-LONGEST = 140  # characters of a signature
-SPARE = 50  # what is left of a budget is used where it is more than this part of it
-_LEAST_FILE = 5  # tokens that no file takes less than
+FULL_WORTH_NAMES = 30  # names of one file; of more each is worth less, so that there is room for other files
+MAX_SIGNATURE_CHARS = 140  # characters of a signature
+SPARE_PART = 50  # what is left of a budget is used where it is more than this part of it
+_MIN_FILE_TOKENS = 5  # tokens that no file takes less than
 _MISSES = 40  # pieces in a row that do not fit, before no more are tried
 
 _HIDDEN = frozenset(("Cc", "Cf", "Co", "Cs", "Zl", "Zp"))
@@ -52,7 +52,7 @@ def render_map(ranked: Sequence[RankedFile], tokens: int, count: Count, header: 
     files = _Files(ranked, header, count)
     made = _fill_budget(files, tokens, tokens)
     spare = tokens - made.tokens
-    if made.files and spare > tokens // SPARE:
+    if made.files and spare > tokens // SPARE_PART:
         fuller = _fill_budget(files, tokens + spare, tokens)
         made = fuller if fuller.tokens > made.tokens else made
     return made
@@ -146,7 +146,7 @@ def _fitting(files: _Files, tokens: int) -> list[_Piece]:
     """What is shown, in the order in which it was chosen. The sizes of pieces are summed up; the whole is counted by the caller."""
     groups: set[tuple[int, str]] = set()
     waiting: list[_Offer] = []
-    opened, most = 0, min(len(files.ranked), max(0, tokens) // _LEAST_FILE)
+    opened, most = 0, min(len(files.ranked), max(0, tokens) // _MIN_FILE_TOKENS)
     left, misses, pieces = tokens - files.size(files.heading), 0, list[_Piece]()
     while misses < _MISSES:
         while opened < most and (not waiting or -waiting[0][0] <= _at_most(files.ranked[opened])):
@@ -187,13 +187,13 @@ def _next_offers(number: int, place: int, files: _Files) -> "Iterator[_Offer]":
     yield _offer(_Piece(number, place, True, longer), SIGNATURE * score * symbol.worth)
     if place + 1 < len(symbols):
         following = symbols[place + 1]
-        worth = score * following.worth * min(1.0, (ENOUGH / (place + 1)) ** 2)
+        worth = score * following.worth * min(1.0, (FULL_WORTH_NAMES / (place + 1)) ** 2)
         yield _offer(_Piece(number, place + 1, False, size(f", {following.name}")), worth)
 
 
 def _at_most(given: RankedFile) -> float:
     """What a file can be worth per token before anything of it is counted."""
-    return given.score * (PATH + 1) / _LEAST_FILE
+    return given.score * (PATH + 1) / _MIN_FILE_TOKENS
 
 
 def _first(number: int, files: _Files) -> "_Offer":
@@ -268,8 +268,8 @@ def _group_lines(group: str, members: Sequence[tuple[_Symbol, bool]], heads: Map
 
 def _signature(symbol: _Symbol) -> str:
     told = printable(symbol.definition.signature).rstrip(" :{=")
-    if len(told) > LONGEST:
-        told = f"{told[: LONGEST - 1]}…"
+    if len(told) > MAX_SIGNATURE_CHARS:
+        told = f"{told[: MAX_SIGNATURE_CHARS - 1]}…"
     if symbol.name in told:
         return told
     return f"{symbol.name} {told}".rstrip()

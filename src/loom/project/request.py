@@ -10,16 +10,16 @@ from msgspec import Struct
 from loom.project.roles import Role
 from loom.project.terms import stem, terms_of
 
-LONGEST = 60_000  # characters of a request that are looked at
-_LINE = 300  # characters of a line that a frame is looked for in, and of a word that may be a path
-_TITLE = 200
-_DUMP = 2500  # a longer block is output, whatever it looks like
-_LITERAL, _LITERALS = 12, 40  # characters that a message has at least, and how many are looked for
+MAX_REQUEST_CHARS = 60_000  # characters of a request that are looked at
+_MAX_LINE_CHARS = 300  # characters of a line that a frame is looked for in, and of a word that may be a path
+_MAX_TITLE_CHARS = 200
+_MAX_CODE_CHARS = 2500  # a longer block is output, whatever it looks like
+_MIN_LITERAL_CHARS, _MAX_LITERALS = 12, 40  # characters that a message has at least, and how many are looked for
 
 # How much a word counts by where it stands. Listings and traces say much that is beside the point.
 TITLE, PROSE, INLINE, CODE, OUTPUT = 2.0, 0.7, 1.0, 0.7, 0.5
 ENOUGH, ENOUGH_NAME = 2.0, 1.5  # weight at which a word, a name has half of what it can have
-MANY = 40  # words of a stretch; of more each counts less
+FULL_WORTH_WORDS = 40  # words of a stretch; of more each counts less
 PLAIN = 0.35  # of a name that could as well be a word
 
 
@@ -47,12 +47,12 @@ def read_request(query: str) -> RequestClues:
     text = _cut_middle(query).replace("\r\n", "\n")
     text = _LISTED.sub("", _ANSWERED.sub("", _without_comments(text)))
     text = _SIGNED.sub(lambda found: _SPELLED_OUT[found[0]], text)
-    title = next((line.strip() for line in text.split("\n") if line.strip()), "")[:_TITLE]
+    title = next((line.strip() for line in text.split("\n") if line.strip()), "")[:_MAX_TITLE_CHARS]
     terms: defaultdict[str, float] = defaultdict(float)
     names: defaultdict[str, float] = defaultdict(float)
     for weight, stretch in ((TITLE, title), *_stretches(text)):
         counts = terms_of(stretch)
-        each = weight * min(1.0, sqrt(MANY / max(1, len(counts))))
+        each = weight * min(1.0, sqrt(FULL_WORTH_WORDS / max(1, len(counts))))
         for term, count in counts.items():
             terms[term] += each * (1 + log(count))
         for name, times in _names(stretch).items():
@@ -74,7 +74,7 @@ _SIGNED = re.compile(r"(?<![\w+#])(?:C\+\+|[CF]#)(?![\w+#])")
 
 def _cut_middle(text: str) -> str:
     """Of a very long request its beginning and its end."""
-    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}\n{text[-LONGEST // 2 :]}"
+    return text if len(text) <= MAX_REQUEST_CHARS else f"{text[: MAX_REQUEST_CHARS // 2]}\n{text[-MAX_REQUEST_CHARS // 2 :]}"
 
 
 def _without_comments(text: str) -> str:
@@ -110,7 +110,7 @@ def _stretches(text: str) -> Iterator[tuple[float, str]]:
     prose = _FENCE.sub("\n", text)
     yield PROSE, prose
     yield INLINE, "\n".join(found[1] for found in _INLINE.finditer(prose))
-    is_output = [len(block) > _DUMP or bool(_IS_OUTPUT.search(block)) for block in blocks]
+    is_output = [len(block) > _MAX_CODE_CHARS or bool(_IS_OUTPUT.search(block)) for block in blocks]
     yield CODE, "\n".join(block for block, given in zip(blocks, is_output, strict=True) if not given)
     yield OUTPUT, "\n".join(block for block, given in zip(blocks, is_output, strict=True) if given)
 
@@ -154,17 +154,17 @@ _FRAMES = (
 def paths_in(text: str) -> Iterator[str]:
     """What is spelled like a path in a text, or like the name of a file."""
     for token in dict.fromkeys(_TOKEN.findall(text)):
-        found = _SPELLED.match(token) if len(token) < _LINE and ("." in token or "/" in token or "\\" in token) else None
+        found = _SPELLED.match(token) if len(token) < _MAX_LINE_CHARS and ("." in token or "/" in token or "\\" in token) else None
         if found:
             yield found[0]
 
 
 def _frames(text: str) -> Iterator[Frame]:
     for line in text.split("\n"):
-        if "." not in line[:_LINE]:
+        if "." not in line[:_MAX_LINE_CHARS]:
             continue
         for spelling in _FRAMES:
-            matches = list(spelling.finditer(line[:_LINE]))
+            matches = list(spelling.finditer(line[:_MAX_LINE_CHARS]))
             for match in matches:
                 found = match.groupdict()
                 yield Frame(found["path"], int(found.get("line") or 0), (found.get("name") or "").rpartition(".")[2])
@@ -187,9 +187,9 @@ def _literals(text: str) -> list[str]:
     for match in (*_QUOTED.finditer(text), *_RAISED.finditer(text)):
         for part in _FILLED.split(next(filter(None, match.groups()))):
             part = part.strip(" .,:;()")
-            if len(part) >= _LITERAL and " " in part:
+            if len(part) >= _MIN_LITERAL_CHARS and " " in part:
                 found[part] = None
-    return list(found)[:_LITERALS]
+    return list(found)[:_MAX_LITERALS]
 
 
 # Roles of files

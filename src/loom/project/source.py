@@ -11,11 +11,11 @@ from loom.project.rank import RankedFile
 from loom.project.render import Count, Map, printable, render_map
 from loom.project.symbols import Definition
 
-LARGE = 6000  # tokens from which on a map has source behind it
+MIN_SOURCE_TOKENS = 6000  # tokens from which on a map has source behind it
 NAMES = 0.5  # of a larger one that stay for files and symbols
 HEADER = "## Source of the most relevant\n\n"
-MOST_LINES = 150  # of one definition
-_BEST = 8  # definitions of a file that come into question
+MAX_DEFINITION_LINES = 150  # of one definition
+_MAX_DEFINITIONS = 8  # definitions of a file that come into question
 _OF_CODE = frozenset(("function", "method", "macro", "class", "interface", "type"))
 _FENCE = re.compile(r"^[ \t]*(`{3,})", re.MULTILINE)
 
@@ -27,9 +27,9 @@ class _Source(Struct, frozen=True):
 
 def packed_map(root: Path, ranked: Sequence[RankedFile], tokens: int, count: Count) -> Map:
     """The map of what was ranked; where there is room, the source of the best of it behind it. Never more than these tokens."""
-    if tokens < LARGE:
+    if tokens < MIN_SOURCE_TOKENS:
         return render_map(ranked, tokens, count)
-    left = tokens - max(LARGE, int(tokens * NAMES)) - count(f"\n\n{HEADER}")
+    left = tokens - max(MIN_SOURCE_TOKENS, int(tokens * NAMES)) - count(f"\n\n{HEADER}")
     written: list[str] = []
     for one in _best([given for given in ranked if given.relevance == "high"]):
         block = _block(root, one)
@@ -52,8 +52,8 @@ def _best(files: Sequence[RankedFile]) -> Iterator[_Source]:
     worth = [
         (given.score * share, given.path, one)
         for given in files
-        for one, share in list(zip(given.definitions, given.shares, strict=True))[:_BEST]
-        if one.kind in _OF_CODE and one.stop - one.start < MOST_LINES
+        for one, share in list(zip(given.definitions, given.shares, strict=True))[:_MAX_DEFINITIONS]
+        if one.kind in _OF_CODE and one.stop - one.start < MAX_DEFINITION_LINES
     ]
     taken: dict[str, list[Definition]] = {}
     for _, path, one in sorted(worth, key=lambda each: (-round(each[0], 9), each[1], each[2].start)):

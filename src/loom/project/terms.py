@@ -5,7 +5,7 @@ import unicodedata
 from collections import Counter
 from itertools import chain, pairwise
 
-LONGEST = 64  # a longer run of letters is data, not a word
+MAX_WORD_CHARS = 64  # a longer run of letters is data, not a word
 _REMEMBERED = 100_000
 
 # Signs become blanks; whatever is not ASCII stays and is looked at word by word. Several times faster than matching words.
@@ -33,7 +33,7 @@ class _TermCache(dict[str, tuple[str, ...]]):
         terms = tuple(_ascii_terms(word) if word.isascii() else chain.from_iterable(map(_run_terms, _runs(word))))
         if len(self) >= _REMEMBERED:
             self.clear()
-        if len(word) <= LONGEST:
+        if len(word) <= MAX_WORD_CHARS:
             self[word] = terms
         return terms
 
@@ -56,14 +56,14 @@ def terms_in(text: str) -> list[str]:
 
 
 def _ascii_terms(word: str) -> list[str]:
-    if len(word) > LONGEST and "_" not in word:
+    if len(word) > MAX_WORD_CHARS and "_" not in word:
         return []
     if word.islower() and word.isalpha():
         return [stem(word)] if len(word) > 1 else []
     pieces = _PIECES.findall(word)
     parts = [stem(piece.lower()) for piece in pieces if len(piece) > 1]
     whole = word.strip("_").lower()
-    if not pieces or len(whole) < 2 or len(whole) > LONGEST or (len(pieces) == 1 and len(pieces[0]) == len(whole)):
+    if not pieces or len(whole) < 2 or len(whole) > MAX_WORD_CHARS or (len(pieces) == 1 and len(pieces[0]) == len(whole)):
         return parts
     return [whole, *parts]
 
@@ -81,7 +81,7 @@ def _run_terms(run: str) -> list[str]:
     for rest in filter(None, _UNSPACED.split(run)):
         if rest.isascii():
             terms += _ascii_terms(rest)
-        elif len(whole := rest.strip("_").lower()) <= LONGEST:
+        elif len(whole := rest.strip("_").lower()) <= MAX_WORD_CHARS:
             parts = [part for part in _humps(rest) if len(part) > 1]
             terms += parts if parts == [whole] else [whole, *parts]
     return terms

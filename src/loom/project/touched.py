@@ -8,9 +8,9 @@ from loom.conversation.message import Message, Part, Text, ToolCall
 from loom.project.rank import MapRequest
 from loom.project.request import paths_in
 
-RECENT = 40  # messages at the end of a conversation that tell what it touched
-MOST = 24  # paths and names
-_LONGEST = 4000  # characters of a text that are looked at
+RECENT_MESSAGES = 40  # messages at the end of a conversation that tell what it touched
+MAX_TOUCHED_NAMES = 24  # paths and names
+_MAX_TEXT_CHARS = 4000  # characters of a text that are looked at
 _NAME = re.compile(r"[^\W\d]\w{2,99}(?:(?:\.|::|#)[^\W\d]\w{1,99})*")
 _CODE = re.compile(r"`([^`\n]{3,200})`")
 
@@ -24,7 +24,7 @@ def asked_by(goal: str, request: str, recent: Sequence[Message]) -> MapRequest:
 def asked_in(messages: Sequence[Message]) -> MapRequest:
     """The same of a whole history."""
     users = [message.text for message in messages if message.role == "user" and message.text]
-    return asked_by(users[0] if users else "", users[-1] if users else "", messages[-RECENT:])
+    return asked_by(users[0] if users else "", users[-1] if users else "", messages[-RECENT_MESSAGES:])
 
 
 def touched_names(messages: Iterable[Message]) -> tuple[str, ...]:
@@ -37,7 +37,7 @@ def touched_names(messages: Iterable[Message]) -> tuple[str, ...]:
             for one in _in_part(part):
                 found.pop(one, None)
                 found[one] = None
-    return tuple(found)[-MOST:]
+    return tuple(found)[-MAX_TOUCHED_NAMES:]
 
 
 def _in_part(part: Part) -> Iterator[str]:
@@ -54,11 +54,11 @@ def _in_arguments(call: ToolCall) -> Iterator[str]:
     for text in _texts(_value(call.arguments)):
         if _NAME.fullmatch(text):
             yield text
-        yield from paths_in(text[:_LONGEST])
+        yield from paths_in(text[:_MAX_TEXT_CHARS])
 
 
 def _in_words(text: str) -> Iterator[str]:
-    shown = text[:_LONGEST]
+    shown = text[:_MAX_TEXT_CHARS]
     yield from paths_in(shown)
     yield from (name for code in _CODE.findall(shown) if _NAME.fullmatch(name := code.removesuffix("()")))
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from loom.project.entries import Entry
 from loom.project.terms import terms_in
 
-LONG = 8  # letters from which other words are looked for inside of a word
+MIN_OUTER_CHARS = 8  # letters from which other words are looked for inside of a word
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int32]
@@ -55,7 +55,7 @@ class Vocabulary:
         definitions = entry.parsed.definitions
         names = [words_of(one.name) for one in definitions]
         around = [words_of(one.parent.rpartition(".")[2]) for one in definitions]
-        longer = frozenset(word for word in chain.from_iterable(names) if len(word) >= LONG and "_" not in word)
+        longer = frozenset(word for word in chain.from_iterable(names) if len(word) >= MIN_OUTER_CHARS and "_" not in word)
         times = chain.from_iterable(body.values() for body in entry.bodies)
         with self._numbering:
             return Texts(self._table(entry.bodies, times), self._table(names), self._table(around), longer)

@@ -23,17 +23,17 @@ import msgspec
 from msgspec import Struct
 
 from loom.project.entries import Entry, digest_of, pack_entry, read_entry, unpack_entry
-from loom.project.files import LARGEST, FoundFile, read_text
+from loom.project.files import MAX_FILE_BYTES, FoundFile, read_text
 
-WORTH_IT = 2**20  # bytes to read for which helpers are started: less is read before they are awake
-MOST_HELPERS = 7
+MIN_HELPED_BYTES = 2**20  # bytes to read for which helpers are started: less is read before they are awake
+MAX_HELPERS = 7
 SILENT_SECONDS = 30.0
 _OPENING = 1000  # bytes that could be read while a file is opened
 _CHUNK_BYTES = 96 * 1024
 _CHUNK_FILES = 48
-_AHEAD = 2  # chunks that a helper is given before it answers, so that it never waits for us
+_CHUNKS_AHEAD = 2  # chunks that a helper is given before it answers, so that it never waits for us
 _AWAKE = b"loom reads\n"
-_CHATTER = 2**16  # bytes that whatever else runs in a helper may have said before
+_MAX_CHATTER_BYTES = 2**16  # bytes that whatever else runs in a helper may have said before
 _LENGTH = struct.Struct("<I")
 _START = "import sys; sys.path[:] = sys.argv[2:]; from loom.project.workers import serve; serve(sys.argv[1])"
 
@@ -84,7 +84,7 @@ def _next(answers: "_Answers", helpers: "Sequence[_Helper]", *, wait: bool) -> "
 
 
 def _cost(found: FoundFile) -> int:
-    return _OPENING + (0 if found.size > LARGEST else found.size)
+    return _OPENING + (0 if found.size > MAX_FILE_BYTES else found.size)
 
 
 def _chunks(files: Sequence[FoundFile]) -> Iterator[_Chunk]:
@@ -136,11 +136,11 @@ def _read_there(answer: _Answer, words: dict[str, str]) -> Iterator[Fresh]:
 
 
 def _start_helpers(root: Path, cost: int, chunks: "deque[_Chunk]", answers: _Answers) -> "list[_Helper]":
-    if cost < WORTH_IT or not _is_python(sys.executable):
+    if cost < MIN_HELPED_BYTES or not _is_python(sys.executable):
         return []
     helpers: list[_Helper] = []
     with suppress(OSError, ValueError, RuntimeError):  # no more processes, an odd path, no more threads
-        for _ in range(min(_cores() - 1, MOST_HELPERS)):
+        for _ in range(min(_cores() - 1, MAX_HELPERS)):
             helpers.append(_Helper(root, chunks, answers))
     return helpers
 
@@ -181,7 +181,7 @@ class _Helper:
 
     def _talk(self) -> None:
         try:
-            for _ in range(_AHEAD):
+            for _ in range(_CHUNKS_AHEAD):
                 self._give()
             while self._given and self._is_awake() and (data := _receive(self._from)):
                 self._answers.put(_Answer(self._given.popleft(), data))
@@ -194,7 +194,7 @@ class _Helper:
 
     def _is_awake(self) -> bool:
         said = 0
-        while not self._awake and said < _CHATTER and (line := self._from.readline(_CHATTER)):
+        while not self._awake and said < _MAX_CHATTER_BYTES and (line := self._from.readline(_MAX_CHATTER_BYTES)):
             said += len(line)
             self._awake = line.endswith(_AWAKE)
         return self._awake

@@ -13,8 +13,8 @@ from msgspec import Struct
 
 from loom.conversation.canonical import to_json
 
-LONGEST = 20_000  # letters of an error that are looked at
-DEEPEST = 5  # errors of which one caused the next
+MAX_ERROR_CHARS = 20_000  # letters of an error that are looked at
+MAX_CAUSES = 5  # errors of which one caused the next
 _NUMBER = r"\d(?:[\d,_]{0,14}\d)?"
 _WINDOW = r"\bcontext[ _](?:window|length|size|limit)\b"
 _CODE = r"(?:^|(?:HTTP(?:/[\d.]+)?|error|exception|message|status|code)\W{1,4}(?:code\W{1,3})?)"
@@ -125,7 +125,7 @@ def read_overflow(error: object) -> Overflow | None:
     # A request that took too long or never arrived says nothing of its length, whatever words it comes in.
     if isinstance(error, TimeoutError | ConnectionError):
         return None
-    text = " ".join(" ".join(_words(error, DEEPEST)).split()).replace("`", "")[:LONGEST]
+    text = " ".join(" ".join(_words(error, MAX_CAUSES)).split()).replace("`", "")[:MAX_ERROR_CHARS]
     text = _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
     if _ELSE.search(text):
         return None

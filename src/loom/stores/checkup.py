@@ -27,8 +27,8 @@ _ANEW = "export the project and import it into a new store: it is computed again
 _AGAIN = "restore the store from a copy, or import the session again, from an export or its transcript, into another project"
 _PURGE = "if it is not needed, purge the session; else restore the store from a copy"
 NOT_UTF_8 = "the bytes are not UTF-8"
-_LONG = 3_600_000  # milliseconds after which an import is no longer under way
-_PAGE = 200
+_HOUR_MILLISECONDS = 3_600_000  # milliseconds after which an import is no longer under way
+_PAGE_ROWS = 200
 _T = TypeVar("_T")
 
 Wrong = tuple[str, str]  # what, and the remedy
@@ -319,8 +319,8 @@ def _look_at_session(reader: Reader, values: Row, now: int) -> Iterator[Problem]
     place = f"session {row.id} in {row.tenant}/{row.project}"
     for what, remedy in _wrong_with(_session, reader, row):
         yield Problem(place, what, remedy)
-    if row.status == "importing" and now - row.updated > _LONG:
-        hours = (now - row.updated) // _LONG
+    if row.status == "importing" and now - row.updated > _HOUR_MILLISECONDS:
+        hours = (now - row.updated) // _HOUR_MILLISECONDS
         what = f"its import did not come to an end; the last was heard of it {hours} {'hour' if hours == 1 else 'hours'} ago"
         remedy = f"import its file again (an export goes on where it stopped), or take it away: loom session purge {row.id}"
         yield Problem(place, what, remedy, note=True)
@@ -402,7 +402,7 @@ class _ViewRow(Struct, frozen=True):
     hash: str
 
 
-_DEEPEST = 2**53
+_MAX_DEPTH = 2**53
 
 
 def _look_at_view(reader: Reader, values: Row, _: int) -> Iterator[Problem]:
@@ -429,7 +429,7 @@ def _view(reader: Reader, row: _ViewRow) -> Iterator[Wrong]:
         yield "it cannot be read", drop
         return
     try:
-        check_view(view, row.epoch, row.depth if row.depth is not None else _DEEPEST)
+        check_view(view, row.epoch, row.depth if row.depth is not None else _MAX_DEPTH)
     except ValueError as error:
         yield f"it cannot be used: {error}", drop
     missing = unknown_markers(reader, row.tree, view)

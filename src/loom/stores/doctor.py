@@ -16,9 +16,9 @@ from loom.stores.snapshots import folder_beside
 from loom.stores.store import Store
 from loom.stores.stored import go_on_after, read_rows
 
-_PAGE = 200
+_PAGE_ROWS = 200
 _PATIENCE = 1000  # rows that cannot be read, one behind the other, before larger steps are taken to find one that can
-_HOPELESS = 20_000
+_MAX_FAILURES = 20_000
 
 Place = tuple[Any, ...]  # the first values of a row, by which its table is ordered
 
@@ -47,7 +47,7 @@ class Examination(Iterator[Problem]):
         """What is wrong with the rows of a table. What cannot be read is told of, and gone around."""
         self.looked[table.kind] = 0
         start: Place | None = table.start
-        limit, failures, lost, why, skipped = _PAGE, 0, table.start, "", 0
+        limit, failures, lost, why, skipped = _PAGE_ROWS, 0, table.start, "", 0
         while start is not None:
             try:
                 with self._database.read() as reader:
@@ -68,7 +68,7 @@ class Examination(Iterator[Problem]):
             yield from found
             self.looked[table.kind] += len(rows)
             start, skipped = go_on_after(rows, start, skipped) if len(rows) == limit else (None, 0)
-            limit = _PAGE
+            limit = _PAGE_ROWS
         if failures:
             yield _unreadable(table, lost, None, why)
 
@@ -89,7 +89,7 @@ def _behind(table: CheckedTable, start: Place, failures: int) -> Place | None:
     if isinstance(last, int) and failures < _PATIENCE + 45:
         return (*group, last + 2 ** max(0, failures - _PATIENCE))
     counted = group and isinstance(group[0], int)
-    if not counted or failures >= _HOPELESS:
+    if not counted or failures >= _MAX_FAILURES:
         return None
     return (group[0] + 1, *table.start[1:])
 

@@ -45,7 +45,7 @@ from loom.stores.store import Store
 from loom.stores.stored import PAGE, UNREADABLE, decode_stored, is_damage, is_garbled, read_paged, read_rows
 from loom.stores.views import TRIED, HandleTarget, Reach, handles_of, origin_of, read_view
 
-_FEW = 20_000  # names of nodes held at once
+_MAX_HELD_NODES = 20_000  # names of nodes held at once
 _T = TypeVar("_T")
 
 # Which nodes a tree has is told by an index, but not in their order; of a large tree the nodes themselves are looked through.
@@ -224,7 +224,7 @@ class _TreeExport:
         told = "SELECT count(*), min(seq), max(seq) FROM nodes WHERE tree = $1 AND (session = $2 OR $2 = 0)"
         row = self._reader.first_row(told, self._tree, session)
         count, first, last = row or (0, 0, 0)
-        if count <= _FEW:
+        if count <= _MAX_HELD_NODES:
             sql = "SELECT seq FROM nodes WHERE tree = $1 AND (session = $2 OR $2 = 0) ORDER BY seq"
             yield from (seq for (seq,) in self._reader.all(sql, self._tree, session))
             return

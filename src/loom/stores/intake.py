@@ -63,9 +63,9 @@ from loom.stores.states import LOCAL, StateKinds, read_state
 from loom.stores.store import Store
 from loom.stores.views import PUT_HANDLE, HandleTarget
 
-_LINES = 1000  # in one transaction: between two of them other writers have their turn
-_MOST_TOKENS = 2**53
-_LETTERS = 4_000_000  # likewise: a few huge lines are as much as many small ones
+_BATCH_LINES = 1000  # in one transaction: between two of them other writers have their turn
+_MAX_TOKENS = 2**53
+_BATCH_CHARS = 4_000_000  # likewise: a few huge lines are as much as many small ones
 
 # The lines of a section behind its tree, in their order.
 _ORDER: tuple[type[Line], ...] = (SessionLine, NodeLine, HandleLine, ViewLine)
@@ -126,7 +126,7 @@ def _batches(lines: Iterable[str]) -> Iterator[tuple[First, list[tuple[int, Line
                 raise TranscriptError(f"line {number}: something comes after the end; each file has to be imported by itself")
             line = read_line(number, text)
             ended = isinstance(line, EndLine)
-            if len(batch) >= _LINES or letters >= _LETTERS:
+            if len(batch) >= _BATCH_LINES or letters >= _BATCH_CHARS:
                 yield first, batch
                 batch, letters = [], 0
             batch.append((number, line))
@@ -148,7 +148,7 @@ class _Intake:
             )
         self._first, self._scope, self._now, self._state_kinds = first, scope, now, state_kinds
         # A counter that forgets: the usual one would remember more messages than should be held at once.
-        self._count = Counter(gate_counter(None).profile, remember=_LINES).count_message
+        self._count = Counter(gate_counter(None).profile, remember=_BATCH_LINES).count_message
         self._section: _Section | None = None
         self._stage = 0
         self._finals: list[Row] = []
@@ -602,7 +602,7 @@ def check_session(number: int, line: SessionLine) -> None:
         raise TranscriptError(f"line {number}: session {line.id} was purged, but the file still has content of it")
     if head.messages:
         raise TranscriptError(f"line {number}: session {line.id} has messages beside its nodes")
-    if head.max_output is not None and not 0 < head.max_output <= _MOST_TOKENS:
+    if head.max_output is not None and not 0 < head.max_output <= _MAX_TOKENS:
         raise TranscriptError(f"line {number}: session {line.id} sets a largest answer of {head.max_output} tokens")
     for aside in (*line.asides, *(Aside("", message) for message in head.system)):
         if aside.message.role in SPEAKERS:
@@ -611,7 +611,7 @@ def check_session(number: int, line: SessionLine) -> None:
     if not line.calibration:
         return
     for seen in line.calibration.models:
-        if not LOWEST <= seen.ratio <= HIGHEST or not 0 < seen.reports <= _MOST_TOKENS:
+        if not LOWEST <= seen.ratio <= HIGHEST or not 0 < seen.reports <= _MAX_TOKENS:
             raise TranscriptError(
                 f"line {number}: session {line.id} has a calibration for {shorten(seen.model)!r} that no usage can give"
             )

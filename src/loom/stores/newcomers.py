@@ -54,12 +54,12 @@ class Keys:
         self._pages: dict[int, int] = {}
 
     def add(self, key: int) -> None:
-        page, bit = divmod(key, _BITS)
+        page, bit = divmod(key, _PAGE_BITS)
         self._pages[page] = self._pages.get(page, 0) | 1 << bit
 
     def __contains__(self, key: int) -> bool:
-        page, bit = divmod(key, _BITS)
+        page, bit = divmod(key, _PAGE_BITS)
         return bool(self._pages.get(page, 0) >> bit & 1)
 
 
-_BITS = 1024
+_PAGE_BITS = 1024

@@ -17,13 +17,13 @@ from loom.stores.database import Reader, Row, Writer
 from loom.stores.path import COLUMNS, OF_N, TREE, Node, nodes_by, to_node
 from loom.stores.stored import damage_error
 
-LONGEST_NAME = 200
+MAX_NAME_CHARS = 200
 _NO_LETTERS = ("Cc", "Cs", "Zl", "Zp")  # controls, halves of pairs, breaks of lines; joiners are letters to many scripts
 
 
 def plain(name: str) -> str:
     """A name as both databases can hold it, for people who look; the exact one is inside the JSON beside it."""
-    return "".join("\ufffd" if category(letter) in _NO_LETTERS else letter for letter in name[:LONGEST_NAME])
+    return "".join("\ufffd" if category(letter) in _NO_LETTERS else letter for letter in name[:MAX_NAME_CHARS])
 
 
 class Draft(Struct, frozen=True):
@@ -295,10 +295,10 @@ def _name(reader: Reader, tree: int, planned: Sequence[PlannedNode]) -> list[str
         if not fresh:
             return given
         # Most are free at once. Of many, a longer name is asked for only where the shorter one is taken; of few, along with it.
-        more = max(1, _FEW // len(fresh))
+        more = max(1, _FEW_NAMES // len(fresh))
         names = [longer for plan, name in fresh for longer in islice(_from(plan, name), more)]
         asked.update(names)
-        sql = _FEW_TAKEN if len(names) <= _FEW else _TAKEN
+        sql = _FEW_TAKEN if len(names) <= _FEW_NAMES else _TAKEN
         taken.update(name for (name,) in reader.all(sql, tree, to_json(names)))
 
 
@@ -317,8 +317,8 @@ def _from(plan: PlannedNode, name: str) -> Iterator[str]:
     yield from (longer for longer in short_ids(plan.id) if len(longer) > len(name))
 
 
-_FEW = 8
-_FEW_TAKEN = f"SELECT n.local FROM {nodes_by('local', most=_FEW)}"
+_FEW_NAMES = 8
+_FEW_TAKEN = f"SELECT n.local FROM {nodes_by('local', most=_FEW_NAMES)}"
 _TAKEN = f"SELECT n.local FROM {nodes_by('local')}"
 
 

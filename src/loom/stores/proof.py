@@ -86,7 +86,7 @@ def spent_on(reader: Reader, tree: int, session: int, is_sound: Callable[[Row], 
     """
     spent = Usage()
     last = 0
-    while rows := read_rows(reader, _USAGE, tree, session, last, _PAGE):
+    while rows := read_rows(reader, _USAGE, tree, session, last, _PAGE_ROWS):
         last = rows[-1][0]
         for _, *record in rows:
             if is_sound and not is_sound(tuple(record)):
@@ -108,7 +108,7 @@ def is_spent(usage: Usage, spent: Usage) -> bool:
     return sums and isclose(usage.cost, spent.cost, rel_tol=1e-9, abs_tol=1e-9)
 
 
-_PAGE = 200
+_PAGE_ROWS = 200
 _DATA = 4  # the column of what a record says, after its key
 _USAGE = """SELECT seq, node, kind, name, author, data, created FROM records r
     WHERE tree = $1 AND session = $2 AND kind = 'usage' AND seq > $3

@@ -43,7 +43,7 @@ from loom.stores.views import HandleTarget
 
 _T = TypeVar("_T")
 _REFUSED = (*UNREADABLE, TranscriptError)
-_NAMED = 5  # things left out that an error names
+_MAX_NAMED_THINGS = 5  # things left out that an error names
 
 
 class LeftOut:
@@ -61,10 +61,12 @@ class LeftOut:
     def check(self) -> None:
         """Raises where something was left out."""
         if self.things and not self._silent:
-            more = f" and {len(self.things) - _NAMED} more" if len(self.things) > _NAMED else ""
+            named = "; ".join(self.things[:_MAX_NAMED_THINGS])
+            if len(self.things) > _MAX_NAMED_THINGS:
+                named += f" and {len(self.things) - _MAX_NAMED_THINGS} more"
             raise StoreError(
                 f"the store is damaged, and {len(self.things)} of its things could not be exported: "
-                f"{'; '.join(self.things[:_NAMED])}{more}. The rest was written and can be imported; loom doctor shows the damage"
+                f"{named}. The rest was written and can be imported; loom doctor shows the damage"
             )
 
 

@@ -14,7 +14,7 @@ from loom.conversation.tree import TreeHead
 from loom.errors import ChoiceError, Conflict, shorten
 from loom.stores import nodes
 from loom.stores.database import Database, Reader, Row, Writer
-from loom.stores.nodes import LONGEST_NAME, Draft, TreeRow, plain
+from loom.stores.nodes import MAX_NAME_CHARS, Draft, TreeRow, plain
 from loom.stores.path import Node, Path, ancestor, is_on_path, meeting
 from loom.stores.purge import held_by, take_words
 from loom.stores.stored import damage_error, is_garbled, read_each, read_rows, read_stored
@@ -41,7 +41,7 @@ def check_name(what: str, name: object) -> str:
     """A name that both databases can hold, on one line."""
     if not isinstance(name, str) or plain(name) != name:
         raise ChoiceError(
-            f"a {what} must be a text of at most {LONGEST_NAME} characters, without line breaks or control characters, found "
+            f"a {what} must be a text of at most {MAX_NAME_CHARS} characters, without line breaks or control characters, found "
             f"{shorten(repr(name))}"
         )
     return name

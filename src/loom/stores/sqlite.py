@@ -20,8 +20,8 @@ from loom.errors import StoreError
 from loom.stores.database import Reader, Row, Writer, busy_seconds, fill_tokens, text_of
 
 MEMORY = ":memory:"
-_IDLE = 8  # connections kept for the next reader
-_LOG = 16 * 2**20  # a long import must not leave a log of its own size behind
+_MAX_IDLE_READERS = 8  # connections kept for the next reader
+_MAX_LOG_BYTES = 16 * 2**20  # a long import must not leave a log of its own size behind
 _TOKENS = {
     "serial": "INTEGER PRIMARY KEY",
     "bytes": "BLOB",
@@ -271,7 +271,12 @@ class SqliteDatabase:
             _abandoned.append(connection)
             return
         # A connection to a file taken as unchanging must not outlive one read of it.
-        if self._closed or connection.in_transaction or len(held.readers) >= _IDLE or connection.open_flags & apsw.SQLITE_OPEN_URI:
+        if (
+            self._closed
+            or connection.in_transaction
+            or len(held.readers) >= _MAX_IDLE_READERS
+            or connection.open_flags & apsw.SQLITE_OPEN_URI
+        ):
             connection.close(True)
         else:
             held.readers.append(connection)
@@ -346,7 +351,7 @@ class SqliteDatabase:
             try:
                 if connection.execute("PRAGMA journal_mode").fetchall() != [("wal",)]:
                     connection.execute("PRAGMA journal_mode = WAL").fetchall()
-                connection.execute(f"PRAGMA journal_size_limit = {_LOG}").fetchall()
+                connection.execute(f"PRAGMA journal_size_limit = {_MAX_LOG_BYTES}").fetchall()
                 return
             except apsw.BusyError as error:  # here SQLite does not wait by itself
                 if time.monotonic() > end:

@@ -18,7 +18,7 @@ from loom.stores.purge import FOLDERS, PURGING
 
 REQUEST = "request"
 LOCAL = frozenset({FOLDERS, PURGING, REQUEST})  # kinds that never leave their store
-_LARGEST = 2**53  # of whole numbers: what JSON holds everywhere, and databases after some sums
+_MAX_NUMBER = 2**53  # of whole numbers: what JSON holds everywhere, and databases after some sums
 
 
 class Pin(Struct, frozen=True, omit_defaults=True):
@@ -89,13 +89,13 @@ def _anything(name: str) -> bool:
     return bool(name) and "\0" not in name
 
 
-_Number = Annotated[int, Meta(ge=0, le=_LARGEST)]
+_Number = Annotated[int, Meta(ge=0, le=_MAX_NUMBER)]
 Digits = Annotated[str, Meta(pattern="^[0-9]{1,15}$")]
 StateKinds = Mapping[str, StateKind]
 STORE_KINDS: StateKinds = {
     "handoff_hidden": StateKind(str, is_unnamed),
-    "overflow": StateKind(Annotated[int, Meta(ge=1, le=_LARGEST)], lambda name: "\0" not in name),
-    "recalled": StateKind(Annotated[int, Meta(ge=-1, le=_LARGEST)], is_node_id, lambda name, value: (name,)),
+    "overflow": StateKind(Annotated[int, Meta(ge=1, le=_MAX_NUMBER)], lambda name: "\0" not in name),
+    "recalled": StateKind(Annotated[int, Meta(ge=-1, le=_MAX_NUMBER)], is_node_id, lambda name, value: (name,)),
     "seen": StateKind(Digits, is_unnamed),
     "joined": StateKind(bool, is_unnamed),
     REQUEST: StateKind(Request, is_unnamed, lambda name, value: (value.node,) if value.node else ()),
@@ -117,7 +117,7 @@ def read_state(kinds: StateKinds, kind: str, name: str, data: str) -> tuple[Any,
         raise ValueError(f"a state of the kind {kind} cannot be called {name!r}")
     value = from_json(data)
     for number in _numbers(value):
-        if abs(number) > _LARGEST:
+        if abs(number) > _MAX_NUMBER:
             raise ValueError(f"the number {number!r:.40} is too large")
     try:
         held = msgspec.convert(value, about.held)

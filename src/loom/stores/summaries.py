@@ -16,8 +16,8 @@ from loom.stores.sessions import SessionRow, lock_alive
 from loom.stores.stored import read_stored
 from loom.stores.views import origin_of
 
-_RECENT = 512  # summaries of a tree that are looked through for those of a path
-_GENERATIONS = 16  # of forks whose summaries still hold
+_MAX_RECENT_SUMMARIES = 512  # summaries of a tree that are looked through for those of a path
+_MAX_FORKS = 16  # of forks whose summaries still hold
 
 
 class Summary(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True):
@@ -99,7 +99,7 @@ _STANDS = (
 )
 _NEWEST = f"""SELECT n.seq, n.depth, r.name, r.data FROM records r JOIN nodes n ON n.tree = r.tree AND n.seq = r.node
     WHERE r.tree = $1 AND r.kind = 'summary' AND r.data IS NOT NULL AND r.session IN {{each_int:2}} AND {_STANDS}
-    ORDER BY r.seq DESC LIMIT {_RECENT}"""
+    ORDER BY r.seq DESC LIMIT {_MAX_RECENT_SUMMARIES}"""
 _DIGESTS = """SELECT node, data FROM records
     WHERE tree = $1 AND node IN {each_int:2} AND kind = 'digest' AND data IS NOT NULL"""
 _SINCE = f"""SELECT r.node, r.name FROM records r
@@ -109,7 +109,7 @@ _SINCE = f"""SELECT r.node, r.name FROM records r
 def _family(reader: Reader, row: SessionRow) -> list[int]:
     """The session and those that it was forked from."""
     keys = [row.key]
-    while len(keys) <= _GENERATIONS and (origin := origin_of(reader, row.tree.key, keys[-1])) is not None:
+    while len(keys) <= _MAX_FORKS and (origin := origin_of(reader, row.tree.key, keys[-1])) is not None:
         keys.append(origin)
     return keys
 

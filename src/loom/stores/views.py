@@ -24,7 +24,7 @@ from loom.stores.view_record import EpochProgress, StoredView, ViewRecord, decod
 KEPT = 64  # epochs of a session whose views are kept, for undoing them
 _HIGHEST_RATIO = 100.0
 TRIED = 16  # epochs of a session that are tried for one that stands on a path
-_GENERATIONS = 64  # of forks without a request of their own that are gone through to find one
+_MAX_FORKS = 64  # of forks without a request of their own that are gone through to find one
 
 PUT_HANDLE = """INSERT INTO handles (tree, handle, session, kind, data, created) VALUES ($1, $2, $3, $4, $5, $6)
     ON CONFLICT (tree, handle, session) DO NOTHING"""
@@ -379,7 +379,7 @@ _NEWEST = f"""WITH RECURSIVE o (key, tenant, project, origin, tree, age) AS (
         UNION ALL
         SELECT s.key, s.tenant, s.project, s.origin, s.tree, o.age + 1 FROM o CROSS JOIN sessions s
         WHERE s.tenant = o.tenant AND s.project = o.project AND s.id = o.origin AND s.tree = $2 AND s.key < o.key
-        AND o.age < {_GENERATIONS} AND (SELECT v.session FROM views v WHERE v.session = o.key LIMIT 1) IS NULL)
+        AND o.age < {_MAX_FORKS} AND (SELECT v.session FROM views v WHERE v.session = o.key LIMIT 1) IS NULL)
     SELECT v.session, v.node, n.depth, v.seen, v.hash, v.data, v.epoch, v.digest FROM o CROSS JOIN views v CROSS JOIN nodes n
     WHERE v.session = o.key AND n.tree = o.tree AND n.seq = v.node ORDER BY o.age, v.epoch DESC LIMIT 1 OFFSET $3"""
 

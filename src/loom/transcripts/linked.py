@@ -12,7 +12,7 @@ from loom.conversation.tree import NO_FLAGS, Flags, TreeNode
 from loom.dialects.wire import Json, expect_text
 from loom.errors import WireError
 
-_LATEST = 253_402_300_800  # seconds: the year 10000
+_MAX_SECONDS = 253_402_300_800  # seconds: the year 10000
 
 
 class Record(Struct, frozen=True, kw_only=True):
@@ -135,7 +135,7 @@ def moment(value: Any) -> int:
             seconds = when.timestamp()
         except (ValueError, OverflowError):
             return 0
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < _LATEST:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < _MAX_SECONDS:
         return 0
     return round(seconds * 1000)
 

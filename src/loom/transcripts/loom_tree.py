@@ -21,7 +21,7 @@ FORMAT = "Loom trees"
 WHAT = "tree"
 VERSION = 2
 _WITHOUT_CHOICES = 1  # a version that says the same of a tree in which no version was chosen
-_LATEST = 2**63  # what a database can hold
+_MAX_MILLISECONDS = 2**63  # what a database can hold
 
 
 @checks_arguments
@@ -94,7 +94,7 @@ def _check(tree: Tree, place: str) -> None:
 
 
 def _check_moment(created: int, place: str) -> None:
-    if not 0 <= created < _LATEST:
+    if not 0 <= created < _MAX_MILLISECONDS:
         raise WireError(place, "milliseconds since 1970", created)
 
 

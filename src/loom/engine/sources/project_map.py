@@ -43,9 +43,9 @@ def check_project(project: "str | PathLike[str]") -> None:
 def rank_project(path: Path, project: "str | PathLike[str]") -> "RankedProject":
     """A project, and what of it matters for a path: for its goal, its request, and what its last messages were about."""
     from loom.project.maps import look_at
-    from loom.project.touched import RECENT, asked_by
+    from loom.project.touched import RECENT_MESSAGES, asked_by
 
-    recent = [node.message for node in path[-RECENT:] if node.message]
+    recent = [node.message for node in path[-RECENT_MESSAGES:] if node.message]
     goal, request = (_text_at(path, place) for place in (path.end.goal, path.end.request)) if path.end else ("", "")
     return look_at(project, asked_by(goal, request or (recent[-1].text if recent else ""), recent))
 
