@@ -1,14 +1,14 @@
 """Every error Loom raises on purpose. A class exists where a caller would do something different on it.
 
 LoomError
-├── WireError        a request or message is not of the form its wire prescribes
+├── WireError        a request or message does not have the form of its dialect
 ├── TranscriptError  a file cannot be read as a transcript
 ├── CannotFit        what must be in a request does not fit its window
-├── ChoiceError      a name or number given by the caller is not one of those that exist
+├── ChoiceError      the caller gave a name or a value that is not valid
 └── StoreError       the store cannot be opened, read or written
     ├── Conflict     somebody else moved what this call was about to change
-    ├── Diverged     a session to be imported is here already and differs
-    └── Unfinished   a purge took the words, but some of their bytes are still on disk
+    ├── Diverged     a session of an import is already stored and differs
+    └── Unfinished   a purge deleted the words, but copies of them are still on disk
 """
 
 
@@ -17,7 +17,7 @@ class LoomError(Exception):
 
 
 class WireError(LoomError):
-    """A request or message is not of the form its wire prescribes."""
+    """A request or message does not have the form of its dialect."""
 
     def __init__(self, place: str, expected: str, found: object) -> None:
         self.place = place
@@ -35,7 +35,7 @@ class CannotFit(LoomError):
 
 
 class ChoiceError(LoomError):
-    """A name or number given by the caller is not one of those that exist."""
+    """The caller gave a name or a value that is not valid; the text says which ones are."""
 
 
 class StoreError(LoomError):
@@ -56,7 +56,7 @@ class Conflict(StoreError):
 
 
 class Diverged(StoreError):
-    """A session to be imported is here already, and the file has of it what is not here; nothing of it was changed."""
+    """A session of an import is already stored and differs from the file. Nothing was changed."""
 
     def __init__(self, session: str, text: str) -> None:
         self.session = session
@@ -64,19 +64,19 @@ class Diverged(StoreError):
 
 
 class Unfinished(StoreError):
-    """A purge took the words out of the store, but copies of them are still on disk: `remains` says where. Purge again."""
+    """A purge deleted the words, but copies of them are still on disk: `remains` says where. Purge again."""
 
     def __init__(self, session: str, remains: tuple[str, ...]) -> None:
         self.session = session
         self.remains = remains
         super().__init__(
-            f"session {session} was purged, and something of it is still on disk: {'; '.join(remains)}. "
+            f"session {session} was purged, but copies of it are still on disk: {'; '.join(remains)}. "
             f"Purge it again until nothing remains: loom session purge {session}"
         )
 
 
 class UnreadableWarning(UserWarning):
-    """Something in a store cannot be read and was left out of what was asked for; the text names it."""
+    """Something in a store cannot be read and was left out; the text names it."""
 
 
 def describe(value: object) -> str:
