@@ -38,11 +38,6 @@ class Entry(NamedTuple):
     text: str
 
 
-def find_public(name: str) -> Any:
-    """A public name."""
-    return getattr(loom, name)
-
-
 def write_type(annotation: Any) -> str:
     """An annotation as a reader would write it, without modules."""
     if annotation is inspect.Parameter.empty:
@@ -156,7 +151,7 @@ def write_page() -> str:
 
 def write_name(name: str) -> Iterator[str]:
     """The part of the page about one name."""
-    found = find_public(name)
+    found = getattr(loom, name)
     yield f"## {name}"
     if not inspect.isclass(found):
         yield f"```python\n{write_signature(name, found)}\n```"
