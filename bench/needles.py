@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from loom.budget.tokenizers import tokenizer
-from loom.context.anchors import AnchorIndex
-from loom.context.extract import extract
+from loom.context.cover.anchors import AnchorIndex
+from loom.context.cover.extract import extract
 from loom.dialects import DIALECTS
 
 SHARED = Path(os.environ.get("LOOM_SHARED", Path(__file__).resolve().parent.parent / ".." / "shared")).resolve()

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "loom"
 MAX_COLUMNS = 100
-REQUEST_FUNCTIONS = ("context.weave", "engine.sessions", "engine.prepare")
+REQUEST_FUNCTIONS = ("context.weave", "context.assemble", "context.history", "engine.sessions", "engine.prepare")
 # Participles and figures of speech that say neither what is done nor what a thing is.
 VAGUE_WORDS = frozenset(
     """back begun beside both bound bought bears brought built called caught chosen come done drawn

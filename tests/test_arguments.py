@@ -29,7 +29,7 @@ from loom import (
     dialect,
     weave,
 )
-from loom.context.working import Working
+from loom.context.state.working import Working
 from loom.errors import ChoiceError
 
 WRONG = (None, 5, -1, 2.5, "zzz", "x" * 300, [], [5], {"a": object()}, object())

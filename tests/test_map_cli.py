@@ -144,7 +144,7 @@ def on_terminal(*arguments: str) -> str:
 
 def test_demo_maps_its_own_code() -> None:
     shown = loom("demo").stdout
-    assert "context/gate.py (relevance: high)" in shown
+    assert "context/history/gate.py (relevance: high)" in shown
     assert "marker_for" in shown.split("A map of the code")[1]
 
 

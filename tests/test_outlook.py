@@ -4,7 +4,7 @@ import pytest
 
 from loom import Message, Text, ToolCall, ToolResult
 from loom.budget.models import model
-from loom.context.outlook import MOST, Prices, Standing, calls_to_come, prices_of, weigh
+from loom.context.history.outlook import MOST, Prices, Standing, calls_to_come, prices_of, weigh
 from loom.conversation.turns import in_flight
 
 CHEAP_TO_READ = Prices(write=1.25, read=0.1)

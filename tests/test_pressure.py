@@ -10,8 +10,8 @@ import pytest
 
 from loom import CannotFit, Context, Event, Loom, LoomError, Message, Session, Text, ToolCall, ToolResult, dialect
 from loom.budget.counting import gate_counter
-from loom.context.pieces import handles_in
-from loom.context.working import assess
+from loom.context.history.pieces import handles_in
+from loom.context.state.working import assess
 from loom.conversation.message import Conversation
 from loom.engine.summing import DIGEST
 from loom.providers.scripted import ScriptedModel, Wait

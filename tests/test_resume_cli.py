@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from loom.context.renewal import Handoff
-from loom.context.working import EMPTY, assess
+from loom.context.state.renewal import Handoff
+from loom.context.state.working import EMPTY, assess
 from loom.conversation.message import Message, Text, ToolCall, ToolResult
 from loom.engine.loom import Loom
 from loom.engine.snapshots import Snapshots, default_folder

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loom import Loom, LoomTree, Media, Message, Reasoning, Session, Text, ToolCall, ToolResult, TreeHead
-from loom.context.ladder import words
+from loom.context.history.ladder import words
 from loom.conversation.handles import to_lines
 from loom.engine.search import LONGEST, PASSAGE, Hit, matches, search, shown_in
 from loom.errors import ChoiceError

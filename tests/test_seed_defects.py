@@ -19,7 +19,7 @@ import pytest
 from loom import CannotFit, Context, Event, Loom, LoomError, Media, Message, Session, Text, ToolCall, ToolResult, tools, weave
 from loom.budget.counting import Counter, gate_counter
 from loom.budget.profiles import profile
-from loom.context import working
+from loom.context.state import working
 from loom.conversation.message import Conversation
 from loom.engine.summarize import summarize
 from loom.providers.overflow import read_overflow

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loom.context.renewal import STATE_FILES, Handoff, to_system_prompt
-from loom.context.working import EMPTY, Working, assess
+from loom.context.state.renewal import STATE_FILES, Handoff, to_system_prompt
+from loom.context.state.working import EMPTY, Working, assess
 from loom.engine import snapshots
 from loom.engine.snapshots import Snapshots, default_folder, folder_name
 from loom.errors import ChoiceError, StoreError

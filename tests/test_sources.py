@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from loom import Loom, Section
 from loom.context.options import check_options
-from loom.context.working import Working
+from loom.context.state.working import Working
 from loom.engine import sources
 from loom.engine.reading import ReadingStyle
 from loom.engine.sources import EPOCH_SOURCES, SESSION_SOURCES, WINDOW_SOURCES, Asking, gather

@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from loom import Conversation, Message, Text, ToolCall, ToolResult
 from loom.budget.counting import gate_counter
-from loom.context.summaries import EMERGENCY, OMITTED, SHORTENED, describe_messages, merge_prompt, summary_prompt, system_prompt
+from loom.context.summary.summaries import (
+    EMERGENCY,
+    OMITTED,
+    SHORTENED,
+    describe_messages,
+    merge_prompt,
+    summary_prompt,
+    system_prompt,
+)
 from loom.conversation.commands import parse_commands
 from loom.conversation.handles import mint
 from loom.dialects import dialect

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from loom import Conversation, Loom, Message, Session, Text, ToolCall, ToolResult, weave
 from loom.budget.counting import gate_counter
-from loom.context.working import EMPTY, PLAN, SCRATCHPAD, Incident, happen
+from loom.context.state.working import EMPTY, PLAN, SCRATCHPAD, Incident, happen
 from loom.conversation.canonical import to_json
 from loom.conversation.handles import to_lines
 from loom.dialects import WIRES

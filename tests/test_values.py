@@ -27,7 +27,7 @@ from loom import (
     TreeHead,
     read_trees,
 )
-from loom.context.working import Dashboard, Incident, Working
+from loom.context.state.working import Dashboard, Incident, Working
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import Carried, Opaque
 

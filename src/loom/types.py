@@ -3,11 +3,11 @@
 from loom.budget.models import Figures
 from loom.budget.zones import Budget, BudgetOptions, Zone
 from loom.context.handles import Archive
-from loom.context.outlook import Outlook
-from loom.context.places import Places, Spot, Stretch
-from loom.context.renewal import Handoff
+from loom.context.history.outlook import Outlook
+from loom.context.history.places import Places, Spot, Stretch
 from loom.context.report import Continuation, Item, Piece, Returns
-from loom.context.working import Dashboard, Evidence, Incident, Working
+from loom.context.state.renewal import Handoff
+from loom.context.state.working import Dashboard, Evidence, Incident, Working
 from loom.conversation.message import Carried, Opaque
 from loom.conversation.outline import OutlineNode
 from loom.conversation.tree import ChosenVersion, Flags, Link, TreeNode

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loom.context import anchors as module
-from loom.context.anchors import LONGEST, WHOLE, AnchorIndex, Memory, Passage, find, passages_of
+from loom.context.cover import anchors as module
+from loom.context.cover.anchors import LONGEST, WHOLE, AnchorIndex, Memory, Passage, find, passages_of
 from loom.conversation.message import Message, Reasoning, Text, ToolCall, ToolResult
 from tests.shared import examples
 from tests.strategies import broken_histories, histories

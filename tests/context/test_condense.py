@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 import loom
 from loom.budget.counting import counter_for
 from loom.budget.tokenizers import tokenizer
-from loom.context.condense import condense
-from loom.context.cut import cut_marker, fill, from_ends, shrink_text
 from loom.context.handles import Archive
-from loom.context.kinds import Kind, kind_of
-from loom.context.shrink import shrink_messages
+from loom.context.shorten.condense import condense
+from loom.context.shorten.cut import cut_marker, fill, from_ends, shrink_text
+from loom.context.shorten.kinds import Kind, kind_of
+from loom.context.shorten.shrink import shrink_messages
 from loom.conversation.handles import SAMPLE as HANDLE
 from loom.conversation.message import Message, Text, ToolResult
 from tests.shared import AGENTS, examples, needs_shared

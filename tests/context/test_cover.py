@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from loom import Context, Loom, weave
 from loom.context.caches import SHARED
-from loom.context.cover import HistoryIndexes, cover
+from loom.context.cover.lines import HistoryIndexes, cover
 from loom.context.policy import policy
 from loom.context.report import LEFT_OUT
 from loom.conversation.growing import RecentHistories

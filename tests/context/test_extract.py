@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 import loom
 from loom.budget.tokenizers import tokenizer
-from loom.context.anchors import AnchorIndex
-from loom.context.extract import Extract, extract
+from loom.context.cover.anchors import AnchorIndex
+from loom.context.cover.extract import Extract, extract
 from loom.conversation.message import Message, Text, ToolCall
 from tests.context.test_anchors import original_lines, result, user
 from tests.shared import AGENTS, examples, needs_shared

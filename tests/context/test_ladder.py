@@ -12,12 +12,12 @@ from msgspec.structs import replace
 from loom import weave
 from loom.budget.counting import Counter
 from loom.budget.profiles import profile
-from loom.context import ladder
-from loom.context.fitting import Fitting
 from loom.context.handles import Archive
-from loom.context.ladder import RUNGS, Ladder, Threshold, View, find_spared, keep_whole, score, words
+from loom.context.history import ladder
+from loom.context.history.fitting import Fitting
+from loom.context.history.ladder import RUNGS, Ladder, Threshold, View, find_spared, keep_whole, score, words
 from loom.context.policy import policies
-from loom.context.shrink import shrink_messages
+from loom.context.shorten.shrink import shrink_messages
 from loom.conversation.handles import to_lines
 from loom.conversation.message import Conversation, Message, Part, Reasoning, Text, ToolCall, ToolResult
 from loom.conversation.turns import exchanges

@@ -4,8 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from loom import CannotFit, Section, weave
-from loom.context.partitions import PARTITIONS, partition_of
 from loom.context.policy import policies
+from loom.context.state.partitions import PARTITIONS, partition_of
 
 ASKED = [{"role": "user", "content": "Fix the login. " + "It fails after an hour. " * 30}]
 

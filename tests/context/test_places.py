@@ -1,6 +1,6 @@
 """Where messages stand: what was not read is never walked through."""
 
-from loom.context.places import Places, Spot
+from loom.context.history.places import Places, Spot
 
 
 def test_a_stretch_that_was_not_read_is_counted_without_walking_through_it() -> None:

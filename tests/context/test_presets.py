@@ -26,10 +26,10 @@ from loom import (
 )
 from loom.budget.counting import Counter, gate_counter
 from loom.budget.profiles import profile
-from loom.context import ladder
-from loom.context.pieces import handles_in
+from loom.context.history import ladder
+from loom.context.history.pieces import handles_in
+from loom.context.history.strategies import recent, truncate_middle
 from loom.context.policy import Policy, policies, policy
-from loom.context.strategies import recent, truncate_middle
 from tests.shared import ROOT
 
 
@@ -355,7 +355,11 @@ def test_the_gate_is_the_sole_maker_of_requests() -> None:
     makers, callers = set(), set()
     for path in (ROOT / "src").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and node.module == "loom.context.gate" and any(a.name == "fit" for a in node.names):
+            if (
+                isinstance(node, ast.ImportFrom)
+                and node.module == "loom.context.history.gate"
+                and any(a.name == "fit" for a in node.names)
+            ):
                 callers.add(path.name)
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Context":
                 makers.add(path.name)

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loom import Message, Text, ToolCall, ToolResult, read_runs
-from loom.context import renewal
-from loom.context.renewal import Handoff, artifacts, handoff, pending, restored, snapshot, to_system_prompt
-from loom.context.working import EMPTY, Dashboard, Evidence, Incident, Working, assess
+from loom.context.state import renewal
+from loom.context.state.renewal import Handoff, artifacts, handoff, pending, restored, snapshot, to_system_prompt
+from loom.context.state.working import EMPTY, Dashboard, Evidence, Incident, Working, assess
 from loom.conversation.canonical import from_json, to_json
 from loom.dialects.repair import UNANSWERED
 from loom.errors import ChoiceError

@@ -5,7 +5,7 @@ import re
 from loom.budget.counting import Counter
 from loom.budget.profiles import profile
 from loom.context.handles import Archive
-from loom.context.shrink import smallest
+from loom.context.shorten.shrink import smallest
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Message, Reasoning, Text
 

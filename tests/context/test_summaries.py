@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from loom import Media, Message, Reasoning, Text, ToolCall, ToolResult, exchanges, find_safe_boundary
 from loom.budget.counting import gate_counter
-from loom.context import summaries
-from loom.context.summaries import (
+from loom.context.summary import summaries
+from loom.context.summary.summaries import (
     EMERGENCY,
     OMITTED,
     SHORTENED,

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from loom import Loom, Message, Text, ToolCall, ToolResult
 from loom.budget.counting import Counter
 from loom.budget.profiles import profile
-from loom.context import working as w
 from loom.context.policy import policies
-from loom.context.working import EMPTY, Evidence, Incident, Working, render
+from loom.context.state import working as w
+from loom.context.state.working import EMPTY, Evidence, Incident, Working, render
 from loom.errors import ChoiceError
 from tests.shared import examples
 

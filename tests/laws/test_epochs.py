@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from splintr import Tokenizer
 
 from loom import CannotFit, Context, Conversation, Loom, Message, Text, ToolCall, ToolResult, repair, weave
-from loom.context.epochs import Renewal, place_after_repair
+from loom.context.history.epochs import Renewal, place_after_repair
 from loom.context.policy import Policy, policies
 from loom.context.report import Item, Piece
 from loom.conversation.handles import to_lines

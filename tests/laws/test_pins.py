@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from loom import CannotFit, LoomError, weave
-from loom.context.point import cut_of_point
+from loom.context.history.point import cut_of_point
 from loom.context.policy import policies
 from loom.context.request import Context
 from tests.shared import examples

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loom import CannotFit, Context, Loom, allocate_budget, is_over_context_budget, weave
-from loom.context import filling, whole_turns
-from loom.context.gate import fit
+from loom.context.history import filling, whole_turns
+from loom.context.history.gate import fit
 from loom.context.report import LEFT_OUT
 from tests.shared import examples
 

@@ -25,12 +25,12 @@ from msgspec.structs import replace
 
 from loom import CannotFit, Conversation, Loom, Message, Text, ToolCall, ToolResult
 from loom.context import handles
-from loom.context.epochs import Epoch, EpochEnds, Renewal, begin_after, epoch_of
+from loom.context.history.epochs import Epoch, EpochEnds, Renewal, begin_after, epoch_of
+from loom.context.history.places import Places, Spot
 from loom.context.options import Options
-from loom.context.places import Places, Spot
 from loom.context.policy import policies
 from loom.context.request import Context
-from loom.context.summary_cover import SummarySpan
+from loom.context.summary.covers import SummarySpan
 from loom.context.weave import build, go_on
 from loom.conversation.handles import LENGTH, SAMPLE, mint, to_lines
 from loom.conversation.system_messages import order_behind_results

@@ -12,8 +12,8 @@ from splintr import Tokenizer
 
 from loom import CannotFit, Conversation, Message, Text, is_over_context_budget, read_runs, weave
 from loom.budget.counting import gate_counter
-from loom.context.pieces import handles_in
-from loom.context.point import must_stay
+from loom.context.history.pieces import handles_in
+from loom.context.history.point import must_stay
 from loom.context.policy import Policy, policies
 from loom.context.report import LEFT_OUT
 from loom.context.request import Context

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from loom import Context, Loom, LoomError, Message, Session, Text, ToolCall, ToolResult
 from loom.cli.main import cli
 from loom.context.policy import policies
-from loom.context.working import EMPTY, assess
+from loom.context.state.working import EMPTY, assess
 from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Role

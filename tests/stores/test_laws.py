@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from loom import CannotFit, Conversation, Loom, LoomError, Message, Session, Text, ToolCall, dialect, read_runs
 from loom.budget.counting import gate_counter
-from loom.context.epochs import Renewal
+from loom.context.history.epochs import Renewal
 from loom.context.options import check_options
 from loom.context.policy import Policy, policies
 from loom.context.report import LEFT_OUT, Item

@@ -11,8 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from loom import Loom, Message, Session, Text, ToolCall
-from loom.context.renewal import Handoff
-from loom.context.working import EMPTY, assess
+from loom.context.state.renewal import Handoff
+from loom.context.state.working import EMPTY, assess
 from loom.conversation.tree import TreeHead
 from loom.engine import snapshots
 from loom.engine.purging import keep_snapshot

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from loom import Loom
-from loom.context.working import Working
+from loom.context.state.working import Working
 from loom.errors import ChoiceError
 from loom.stores.requests import SavedRequest
 from tests.stores.history import select

@@ -36,7 +36,7 @@ from loom import (
     Tree,
     TreeHead,
 )
-from loom.context.working import Dashboard, Evidence, Incident, Working
+from loom.context.state.working import Dashboard, Evidence, Incident, Working
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import Carried, Opaque
 from loom.conversation.tree import Flags, Link, TreeNode

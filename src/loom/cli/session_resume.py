@@ -10,8 +10,8 @@ from msgspec import to_builtins
 from loom.cli import terminal
 from loom.cli.store import Where, add_scope_options
 from loom.cli.terminal import clean, dim, note, one_line, plural, say, style
-from loom.context.renewal import to_system_prompt
-from loom.context.working import EMPTY, render
+from loom.context.state.renewal import to_system_prompt
+from loom.context.state.working import EMPTY, render
 from loom.conversation.canonical import to_json
 from loom.engine.loom import Loom
 from loom.engine.sessions import ResumePoint, Session

@@ -10,8 +10,8 @@ from msgspec import to_builtins
 
 from loom.cli.store import in_store
 from loom.cli.terminal import dim, say, style
-from loom.context import working as verbs
-from loom.context.working import EMPTY, Incident, Working
+from loom.context.state import working as verbs
+from loom.context.state.working import EMPTY, Incident, Working
 from loom.conversation.canonical import to_json
 from loom.engine.loom import Loom
 

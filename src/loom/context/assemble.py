@@ -15,13 +15,15 @@ from loom.budget.models import wire_name
 from loom.budget.profiles import Exact, profile_for
 from loom.budget.zones import Budget, flow
 from loom.context.budgeting import budget_for, count_set_aside, find_formula, limit_answer
-from loom.context.epochs import Epoch, EpochEnds, Renewal, Selection, place_after_repair
-from loom.context.fitting import Fitting
 from loom.context.handles import Archive, PathArchive
+from loom.context.history.epochs import Epoch, EpochEnds, Renewal, Selection, place_after_repair
+from loom.context.history.fitting import Fitting
+from loom.context.history.outlook import Outlook, Prices, prices_of
+from loom.context.history.pieces import FittedHistory
+from loom.context.history.places import EVERYWHERE, Places
+from loom.context.history.select import select
+from loom.context.history.whole_turns import own_tokens
 from loom.context.options import Options
-from loom.context.outlook import Outlook, Prices, prices_of
-from loom.context.pieces import FittedHistory
-from loom.context.places import EVERYWHERE, Places
 from loom.context.report import CUT, Continuation, Item, Piece, Report
 from loom.context.request import Context
 from loom.context.rules import apply_rules, list_items
@@ -37,8 +39,6 @@ from loom.context.sections import (
     widen,
     widen_whole,
 )
-from loom.context.select import select
-from loom.context.whole_turns import own_tokens
 from loom.conversation.canonical import to_json
 from loom.conversation.handles import to_lines
 from loom.conversation.message import Conversation, Message, Text, Tool

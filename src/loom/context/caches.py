@@ -1,8 +1,8 @@
 """What weaving works out of a history is kept for the next request, for histories grow. It has an owner and a limit in bytes."""
 
 from loom.budget.estimate import forget_pieces
-from loom.context.anchors import forget_names
-from loom.context.cover import HistoryIndexes
+from loom.context.cover.anchors import forget_names
+from loom.context.cover.lines import HistoryIndexes
 from loom.dialects.parsed import ParsedLists
 from loom.dialects.repair import SeenHistories
 

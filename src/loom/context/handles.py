@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from loom.context.places import Places, Spot
+from loom.context.history.places import Places, Spot
 from loom.conversation.canonical import to_json
 from loom.conversation.handles import mint, to_lines
 from loom.conversation.message import Message

@@ -8,8 +8,8 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from loom.context.handles import Archive
-from loom.context.outlook import Outlook
-from loom.context.places import Places
+from loom.context.history.outlook import Outlook
+from loom.context.history.places import Places
 from loom.conversation.message import Message
 from loom.conversation.turns import Span
 from loom.errors import ChoiceError

@@ -6,8 +6,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.context.handles import Archive
-from loom.context.markers import declares_recall, without_tool
 from loom.context.report import Continuation, Report
+from loom.context.shorten.markers import declares_recall, without_tool
 from loom.conversation.canonical import to_sendable
 from loom.conversation.message import Carried, Conversation, Message, Text, ToolCall, ToolResult
 from loom.dialects import dialect

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from loom.budget.counting import Counter
 from loom.context.handles import Archive
-from loom.context.places import EVERYWHERE, Places
+from loom.context.history.places import EVERYWHERE, Places
 from loom.context.report import Item, Piece
 from loom.conversation.canonical import to_json
 from loom.conversation.checked import check_number, choose

@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 from loom.budget.counting import Counter
 from loom.budget.zones import DEFAULTS, Budget, Zone, flow
-from loom.context.cut import shrink_text
 from loom.context.handles import Archive
-from loom.context.partitions import PARTITIONS, partition_of
 from loom.context.policy import Policy
 from loom.context.report import Item
+from loom.context.shorten.cut import shrink_text
+from loom.context.state.partitions import PARTITIONS, partition_of
 from loom.conversation.checked import CheckedStruct, is_one_slip, to_snake_case
 from loom.conversation.message import Conversation, Message, Text
 from loom.errors import ChoiceError

@@ -10,11 +10,11 @@ from loom.budget.models import Overrides
 from loom.budget.zones import DEFAULTS
 from loom.context.assemble import Material, make_request
 from loom.context.budgeting import budget_for
-from loom.context.epochs import Epoch, EpochEnds, Renewal, begin_after, epoch_of
 from loom.context.gather import check_pins, find_pinned, gather
+from loom.context.history.epochs import Epoch, EpochEnds, Renewal, begin_after, epoch_of
+from loom.context.history.places import EVERYWHERE, Places
+from loom.context.history.point import cut_of_point
 from loom.context.options import Options, check_options
-from loom.context.places import EVERYWHERE, Places
-from loom.context.point import cut_of_point
 from loom.context.policy import Policy
 from loom.context.report import Report
 from loom.context.request import Context

@@ -13,7 +13,7 @@ from typing import ClassVar
 from msgspec import structs
 
 from loom.budget.counting import gate_counter
-from loom.context.cut import shrink_text
+from loom.context.shorten.cut import shrink_text
 from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json
 from loom.conversation.commands import SPECS, TREE_DEPTH, Code, Command, Mistake, Thought, describe_mistake, help_text, quote_word

@@ -4,8 +4,8 @@ from msgspec.structs import replace
 
 from loom.budget.zones import Budget
 from loom.context.options import Options
-from loom.context.renewal import FILES, Handoff, handoff
-from loom.context.working import Working
+from loom.context.state.renewal import FILES, Handoff, handoff
+from loom.context.state.working import Working
 from loom.conversation.canonical import to_json
 from loom.conversation.turns import in_flight
 from loom.providers.overflow import Overflow

@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from loom.context.renewal import Handoff
-from loom.context.working import Working
+from loom.context.state.renewal import Handoff
+from loom.context.state.working import Working
 from loom.engine.snapshots import Snapshots, new_generation
 from loom.errors import ChoiceError, StoreError
 from loom.stores.sessions import SessionRow

@@ -16,8 +16,8 @@ from typing import Any, assert_never
 
 from msgspec import Struct
 
-from loom.context.anchors import find
-from loom.context.ladder import words
+from loom.context.cover.anchors import find
+from loom.context.history.ladder import words
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import Media, Message, Opaque, Reasoning, Text, ToolCall, ToolResult
 from loom.errors import ChoiceError, describe, shorten

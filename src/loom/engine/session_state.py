@@ -7,8 +7,8 @@ from typing import Any
 
 from loom.context.policy import Policy, policies
 from loom.context.policy import policy as find_policy
-from loom.context.renewal import Handoff
-from loom.context.working import EMPTY, Working
+from loom.context.state.renewal import Handoff
+from loom.context.state.working import EMPTY, Working
 from loom.conversation.canonical import to_json
 from loom.conversation.checked import check_text
 from loom.errors import ChoiceError

@@ -16,11 +16,11 @@ from loom.context.budgeting import budget_for
 from loom.context.options import Options, check_options
 from loom.context.policy import Policy, policies
 from loom.context.policy import policy as find_policy
-from loom.context.renewal import Handoff, open_calls
 from loom.context.report import Report
 from loom.context.request import Context
 from loom.context.sections import Section
-from loom.context.working import EMPTY, Working, measured
+from loom.context.state.renewal import Handoff, open_calls
+from loom.context.state.working import EMPTY, Working, measured
 from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json
 from loom.conversation.checked import check_flag, check_number, check_text, checks_arguments
@@ -320,7 +320,7 @@ class Session:
     def keep_working(self, working: Working) -> Working:
         """Store another working state.
 
-        The functions of `loom.context.working` make one from the last. The next request contains
+        The functions of `loom.context.state.working` make one from the last. The next request contains
         it.
         """
         self._keep_states(working_values(working))

@@ -22,8 +22,8 @@ from pathlib import Path
 
 import msgspec
 
-from loom.context.renewal import STATE_FILES, Handoff, restored, snapshot, to_system_prompt
-from loom.context.working import Working
+from loom.context.state.renewal import STATE_FILES, Handoff, restored, snapshot, to_system_prompt
+from loom.context.state.working import Working
 from loom.conversation.canonical import from_json, to_json
 from loom.errors import ChoiceError, StoreError
 from loom.stores.database import default_address, open_database

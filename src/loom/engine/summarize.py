@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 from msgspec import Struct
 
 from loom.budget.counting import gate_counter
-from loom.context.summaries import (
+from loom.context.summary.summaries import (
     Notes,
     add_notes,
     apart,

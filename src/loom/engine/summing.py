@@ -9,7 +9,7 @@ from loom.budget.counting import Counter, gate_counter, seed_counter
 from loom.context.budgeting import budget_for
 from loom.context.options import Options
 from loom.context.policy import Policy
-from loom.context.summaries import Limits, due
+from loom.context.summary.summaries import Limits, due
 from loom.conversation.message import Conversation, Message, Text, ToolResult
 from loom.engine.reading import ReadingStyle, head_of, message_of
 from loom.engine.summarize import Ask

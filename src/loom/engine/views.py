@@ -2,8 +2,8 @@
 
 from msgspec import Struct
 
-from loom.context.epochs import Epoch
-from loom.context.places import Stretch
+from loom.context.history.epochs import Epoch
+from loom.context.history.places import Stretch
 from loom.context.report import Item, Piece
 from loom.conversation.turns import Span
 from loom.stores.view_record import (

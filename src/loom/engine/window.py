@@ -14,7 +14,7 @@ from loom.context.options import check_options
 from loom.context.policy import policy as find_policy
 from loom.context.request import Context
 from loom.context.sections import Section
-from loom.context.summaries import summarize_old_messages
+from loom.context.summary.summaries import summarize_old_messages
 from loom.context.weave import build
 from loom.conversation.message import Conversation, Message, Text
 from loom.engine.sources import draw_single_map

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from loom.context.policy import Policy
-from loom.context.summaries import with_note
+from loom.context.summary.summaries import with_note
 from loom.conversation.message import Message
 from loom.conversation.turns import exchanges, newer_half
 from loom.engine.reading import AssembledMessages

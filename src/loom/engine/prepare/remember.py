@@ -7,11 +7,11 @@ from msgspec.structs import replace
 
 from loom.budget.calibration import Calibration
 from loom.budget.profiles import Exact, profile_for
-from loom.context.epochs import epoch_of, hash_of
-from loom.context.fitting import costs_of
 from loom.context.handles import Cut, PathArchive
+from loom.context.history.epochs import epoch_of, hash_of
+from loom.context.history.fitting import costs_of
+from loom.context.history.places import Stretch, answers_of, exchanges_of
 from loom.context.options import Options
-from loom.context.places import Stretch, answers_of, exchanges_of
 from loom.context.report import LEFT_OUT, Continuation
 from loom.context.request import Context
 from loom.conversation.handles import texts_of

@@ -7,12 +7,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.context.budgeting import budget_for
-from loom.context.epochs import EpochEnds, Renewal
+from loom.context.history.epochs import EpochEnds, Renewal
+from loom.context.history.places import EVERYWHERE
 from loom.context.options import Options
-from loom.context.places import EVERYWHERE
-from loom.context.renewal import Handoff
 from loom.context.report import Item
 from loom.context.request import Context
+from loom.context.state.renewal import Handoff
 from loom.context.weave import build, go_on
 from loom.conversation.message import Conversation
 from loom.engine.prepare.overflow import find_newer_half, note_overflow

@@ -7,7 +7,7 @@ from math import ceil
 from msgspec.structs import replace
 
 from loom.budget.counting import Counter, gate_counter, seed_counter, text_counter
-from loom.context.epochs import EpochEnds
+from loom.context.history.epochs import EpochEnds
 from loom.context.options import Options
 from loom.context.report import LEFT_OUT, Piece
 from loom.conversation.turns import Span

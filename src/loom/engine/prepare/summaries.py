@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from loom.context.policy import Policy
 from loom.context.request import Context
-from loom.context.summary_cover import SummarySpan
+from loom.context.summary.covers import SummarySpan
 from loom.conversation.turns import Span
 from loom.engine.prepare.standing import PathIndex, first_after
 from loom.engine.reading import AssembledMessages

@@ -6,7 +6,7 @@ from math import ceil
 
 from msgspec.structs import replace
 
-from loom.context.places import Places, Spot, stand_in
+from loom.context.history.places import Places, Spot, stand_in
 from loom.conversation.message import Message
 from loom.engine.reading.ranges import Reading
 from loom.stores.overlay import Insertion, Overlay, names_at

@@ -8,7 +8,7 @@ from math import ceil
 from msgspec import Struct
 from msgspec.structs import replace
 
-from loom.context.places import Places, Spot, Stretch, stand_in
+from loom.context.history.places import Places, Spot, Stretch, stand_in
 from loom.conversation.message import Message, Text
 from loom.conversation.system_messages import SYSTEM_ROLES, order_behind_results
 from loom.conversation.turns import exchanges

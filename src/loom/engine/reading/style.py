@@ -6,7 +6,7 @@ from hashlib import blake2b
 from msgspec import Struct
 from msgspec.structs import replace
 
-from loom.context.places import Places
+from loom.context.history.places import Places
 from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Conversation, Message, Text

@@ -7,9 +7,9 @@ from msgspec import Struct
 
 from loom.budget.counting import gate_counter
 from loom.context.options import Options
-from loom.context.renewal import Handoff
 from loom.context.sections import Section
-from loom.context.working import EMPTY, Working
+from loom.context.state.renewal import Handoff
+from loom.context.state.working import EMPTY, Working
 from loom.conversation.message import Conversation
 from loom.engine.reading import ReadingStyle
 from loom.engine.views import EpochMap

@@ -6,11 +6,11 @@ from math import ceil
 from msgspec.structs import replace
 
 from loom.budget.counting import Counter
-from loom.context.fitting import Fitting, costs_of
-from loom.context.gate import Ranking, fit
-from loom.context.pieces import MARKER_FRAME, FittedHistory, longest_marker, revive
-from loom.context.point import must_and_reminders
-from loom.context.ranking import RankedUnits
+from loom.context.history.fitting import Fitting, costs_of
+from loom.context.history.gate import Ranking, fit
+from loom.context.history.pieces import MARKER_FRAME, FittedHistory, longest_marker, revive
+from loom.context.history.point import must_and_reminders
+from loom.context.history.ranking import RankedUnits
 from loom.context.report import Piece
 from loom.conversation.system_messages import newest_of_kinds
 from loom.conversation.turns import Span, exchanges

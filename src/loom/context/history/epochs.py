@@ -9,10 +9,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.context.handles import Archive
-from loom.context.outlook import Outlook
-from loom.context.pieces import FittedHistory
+from loom.context.history.outlook import Outlook
+from loom.context.history.pieces import FittedHistory
 from loom.context.report import Piece, Report, Returns
-from loom.context.summary_cover import SummarySpan
+from loom.context.summary.covers import SummarySpan
 from loom.conversation.handles import to_lines
 from loom.conversation.message import Message
 from loom.conversation.turns import Span

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from loom.context.working import DECISIONS, LINE, PLAN, Dashboard, Evidence, Incident, Working
+from loom.context.state.working import DECISIONS, LINE, PLAN, Dashboard, Evidence, Incident, Working
 from loom.conversation.canonical import from_json
 from loom.conversation.checked import CheckedStruct
 from loom.conversation.message import Message, Text, ToolCall, ToolResult

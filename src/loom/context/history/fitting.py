@@ -11,8 +11,8 @@ from msgspec import Struct
 from loom.budget.counting import Counter, seed_counter
 from loom.context.caches import SHARED, Caches
 from loom.context.handles import Archive
-from loom.context.outlook import Prices
-from loom.context.places import EVERYWHERE, Places
+from loom.context.history.outlook import Prices
+from loom.context.history.places import EVERYWHERE, Places
 from loom.context.policy import Policy
 from loom.conversation.message import Message
 from loom.conversation.turns import Span

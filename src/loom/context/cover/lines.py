@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from loom.context.anchors import AnchorIndex, Memory
-from loom.context.extract import extract
+from loom.context.cover.anchors import AnchorIndex, Memory
+from loom.context.cover.extract import extract
 from loom.conversation.growing import RecentHistories
 from loom.conversation.message import Message
 

@@ -14,8 +14,8 @@ from itertools import groupby, islice
 
 from msgspec import Struct
 
-from loom.context.cut import cut_marker, fill, from_ends, guess, shorten, shrink_text
-from loom.context.kinds import (
+from loom.context.shorten.cut import cut_marker, fill, from_ends, guess, shorten, shrink_text
+from loom.context.shorten.kinds import (
     ALARM,
     ASSERTING,
     CONSTANT,
@@ -38,7 +38,7 @@ from loom.context.kinds import (
     mask,
     view,
 )
-from loom.context.prune import parse, prune, prune_line
+from loom.context.shorten.prune import parse, prune, prune_line
 
 LINES = 12_000  # lines that are ranked; of a longer text those at both ends and the telling ones between
 LINE = 80  # characters of a line that may stay, or as many as there are tokens

@@ -11,7 +11,7 @@ from itertools import groupby
 
 from msgspec import Struct
 
-from loom.context.anchors import VOICES, AnchorIndex, Passage, find, passages_of
+from loom.context.cover.anchors import VOICES, AnchorIndex, Passage, find, passages_of
 from loom.conversation.message import Message
 
 FADING = 10  # messages until what was named once is worth half

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from loom.context.fitting import Fitting
-from loom.context.gate import Ranking, find_windows, fit
-from loom.context.pieces import FittedHistory
-from loom.context.point import must_and_reminders
-from loom.context.ranking import RankedUnits, rank
+from loom.context.history.fitting import Fitting
+from loom.context.history.gate import Ranking, find_windows, fit
+from loom.context.history.pieces import FittedHistory
+from loom.context.history.point import must_and_reminders
+from loom.context.history.ranking import RankedUnits, rank
+from loom.context.history.whole_turns import find_whole_windows, fit_turns
 from loom.context.report import Piece, Returns
-from loom.context.whole_turns import find_whole_windows, fit_turns
 from loom.conversation.turns import Span
 
 

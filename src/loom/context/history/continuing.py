@@ -2,15 +2,15 @@
 
 from collections.abc import Sequence
 
-from loom.context.covering import verbatim_tokens
-from loom.context.epochs import Epoch, EpochEnds, hash_of
-from loom.context.filling import evicts
-from loom.context.fitting import Fitting
-from loom.context.outlook import Outlook, Standing, calls_to_come, weigh
-from loom.context.pieces import cost_of, up_to_last_cover
-from loom.context.places import answers_of
+from loom.context.cover.covering import verbatim_tokens
+from loom.context.history.epochs import Epoch, EpochEnds, hash_of
+from loom.context.history.filling import evicts
+from loom.context.history.fitting import Fitting
+from loom.context.history.outlook import Outlook, Standing, calls_to_come, weigh
+from loom.context.history.pieces import cost_of, up_to_last_cover
+from loom.context.history.places import answers_of
+from loom.context.history.whole_turns import own_tokens
 from loom.context.report import Piece
-from loom.context.whole_turns import own_tokens
 from loom.conversation.turns import exchanges
 
 HEAD_CHANGED = "system text, tools, sections, model or policy changed"

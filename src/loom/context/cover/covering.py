@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from loom.context.cover import cover as tell_lines
-from loom.context.filling import fill
-from loom.context.fitting import Fitting
-from loom.context.gate import SMALLEST_SHARE
-from loom.context.pieces import (
+from loom.context.cover.lines import cover as tell_lines
+from loom.context.history.filling import fill
+from loom.context.history.fitting import Fitting
+from loom.context.history.gate import SMALLEST_SHARE
+from loom.context.history.pieces import (
     MARKER_FRAME,
     FittedHistory,
     cost_of,
@@ -25,9 +25,9 @@ from loom.context.pieces import (
     recount,
     up_to_last_cover,
 )
-from loom.context.point import POINT, cut_of_point, must_and_reminders
+from loom.context.history.point import POINT, cut_of_point, must_and_reminders
 from loom.context.report import Piece
-from loom.context.summary_cover import SummarySpan, cover_first_gap, lay_summaries
+from loom.context.summary.covers import SummarySpan, cover_first_gap, lay_summaries
 from loom.conversation.message import Message, Text
 from loom.conversation.turns import Span, exchanges
 from loom.errors import CannotFit

@@ -14,8 +14,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from loom.context.cut import BYTES, cut_marker, fill, from_ends, guess, shorten
-from loom.context.kinds import SAMPLE
+from loom.context.shorten.cut import BYTES, cut_marker, fill, from_ends, guess, shorten
+from loom.context.shorten.kinds import SAMPLE
 from loom.conversation.canonical import from_json
 
 PIECE = 120  # characters by which texts grow

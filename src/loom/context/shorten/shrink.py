@@ -7,9 +7,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.budget.counting import Counter
-from loom.context.condense import condense
-from loom.context.cut import cut_marker, cut_text, shrink_text
 from loom.context.handles import Archive
+from loom.context.shorten.condense import condense
+from loom.context.shorten.cut import cut_marker, cut_text, shrink_text
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.handles import SAMPLE
 from loom.conversation.message import Carried, Media, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult

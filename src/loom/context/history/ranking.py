@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from loom.context.fitting import Fitting
-from loom.context.strategies import choose, choose_by
+from loom.context.history.fitting import Fitting
+from loom.context.history.strategies import choose, choose_by
 from loom.conversation.turns import Span, exchanges, turns
 
 

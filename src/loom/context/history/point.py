@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from loom.context.fitting import Fitting
+from loom.context.history.fitting import Fitting
 from loom.context.policy import Policy
 from loom.context.report import Item
 from loom.conversation.message import Message

@@ -6,11 +6,11 @@ from itertools import groupby, pairwise
 from msgspec import Struct
 from msgspec.structs import replace
 
-from loom.context.cut import shrink_text
-from loom.context.fitting import Fitting
-from loom.context.pieces import FittedHistory, cover, keep, lay, leave_out
-from loom.context.point import must_and_reminders
+from loom.context.history.fitting import Fitting
+from loom.context.history.pieces import FittedHistory, cover, keep, lay, leave_out
+from loom.context.history.point import must_and_reminders
 from loom.context.report import Piece
+from loom.context.shorten.cut import shrink_text
 from loom.conversation.message import Role
 from loom.conversation.turns import Span, exchanges
 from loom.errors import CannotFit

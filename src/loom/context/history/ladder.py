@@ -15,11 +15,11 @@ from math import exp
 from msgspec import Struct
 from msgspec.structs import replace
 
-from loom.context.fitting import Fitting
-from loom.context.pieces import cost_of, cover, keep, leave_out, shrink
-from loom.context.places import exchanges_of
+from loom.context.history.fitting import Fitting
+from loom.context.history.pieces import cost_of, cover, keep, leave_out, shrink
+from loom.context.history.places import exchanges_of
 from loom.context.report import Piece
-from loom.context.shrink import find_originals
+from loom.context.shorten.shrink import find_originals
 from loom.conversation.message import Media, Message, Opaque, Part, Text, ToolResult
 from loom.conversation.turns import Span, exchanges
 from loom.errors import ChoiceError

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from loom.context.fitting import Fitting
 from loom.context.handles import Archive
+from loom.context.history.fitting import Fitting
 from loom.context.policy import Policy
 from loom.context.report import Action, Item, Piece
 from loom.conversation.handles import LENGTH, SAMPLE

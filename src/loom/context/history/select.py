@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from loom.context.climb import climb
-from loom.context.continuing import expect, find_change, find_end, weigh_new_epoch
-from loom.context.covering import choose, find_newest
-from loom.context.epochs import Epoch, EpochEnds, Renewal, Selection
-from loom.context.filling import leave_room_to_grow, returns_of
-from loom.context.fitting import Fitting
-from loom.context.pieces import FittedHistory, keep, lay, revive, up_to_last_cover
-from loom.context.whole_turns import find_newer_half
+from loom.context.cover.covering import choose, find_newest
+from loom.context.history.climb import climb
+from loom.context.history.continuing import expect, find_change, find_end, weigh_new_epoch
+from loom.context.history.epochs import Epoch, EpochEnds, Renewal, Selection
+from loom.context.history.filling import leave_room_to_grow, returns_of
+from loom.context.history.fitting import Fitting
+from loom.context.history.pieces import FittedHistory, keep, lay, revive, up_to_last_cover
+from loom.context.history.whole_turns import find_newer_half
 from loom.conversation.turns import Span
 
 _Select = Callable[[Fitting, Epoch | Renewal | None], Selection | EpochEnds]

@@ -9,13 +9,13 @@ from math import ceil
 from msgspec import Struct
 from msgspec.structs import replace
 
-from loom.context.continuing import expect, find_change
-from loom.context.covering import choose, find_lack
-from loom.context.epochs import Epoch, EpochEnds, Renewal, Selection
-from loom.context.fitting import Fitting
-from loom.context.ladder import RUNGS, Ladder, Threshold, View, find_spared, keep_whole
-from loom.context.pieces import FittedHistory, cost_of, lay, revive
-from loom.context.point import must_and_reminders
+from loom.context.cover.covering import choose, find_lack
+from loom.context.history.continuing import expect, find_change
+from loom.context.history.epochs import Epoch, EpochEnds, Renewal, Selection
+from loom.context.history.fitting import Fitting
+from loom.context.history.ladder import RUNGS, Ladder, Threshold, View, find_spared, keep_whole
+from loom.context.history.pieces import FittedHistory, cost_of, lay, revive
+from loom.context.history.point import must_and_reminders
 from loom.context.report import Piece
 from loom.conversation.message import Media, Message
 from loom.errors import CannotFit

@@ -17,12 +17,12 @@ from math import ceil
 
 from msgspec import Struct
 
-from loom.context.fitting import Fitting
-from loom.context.pieces import MARKER_FRAME, FittedHistory, keep_as, lay, leave_out, longest_marker
-from loom.context.point import REMINDER, SYSTEM_SHARE, MustRule, must_stay
+from loom.context.history.fitting import Fitting
+from loom.context.history.pieces import MARKER_FRAME, FittedHistory, keep_as, lay, leave_out, longest_marker
+from loom.context.history.point import REMINDER, SYSTEM_SHARE, MustRule, must_stay
+from loom.context.history.strategies import refuse_to_cut
 from loom.context.report import Piece
-from loom.context.shrink import shrink_messages, smallest
-from loom.context.strategies import refuse_to_cut
+from loom.context.shorten.shrink import shrink_messages, smallest
 from loom.conversation.message import Message
 from loom.conversation.system_messages import newest_of_kinds
 from loom.conversation.turns import Span

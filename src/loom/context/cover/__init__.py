@@ -1,0 +1,1 @@
+"""Lines that stand for messages which were left out, chosen without a model."""
