@@ -1,10 +1,13 @@
-"""The error table of TARGETS.md 1: characters/4, each seed's counter and ours against o200k, and how fast ours is.
+"""The error table of TARGETS.md 1: characters/4, each seed's counter and ours against o200k, and
+how fast ours is.
 
     python bench/estimate.py
 
-"loom list" is the same text in a list of one part, as Anthropic's and the responses wire have it, with its frame.
+"loom list" is the same text in a list of one part, as Anthropic's and the responses wire have it,
+with its frame.
 
-Shared texts come from LOOM_SHARED (default ../shared from the repository's root); without them only our own kinds are shown.
+Shared texts come from LOOM_SHARED (default ../shared from the repository's root); without them only
+our own kinds are shown.
 """
 
 import base64
@@ -56,24 +59,35 @@ def shared_texts() -> dict[str, str]:
 
 def transcripts() -> dict[str, str]:
     folder = SHARED / "data" / "agents"
-    return {path.stem[:20]: path.read_text("utf-8") for path in sorted(folder.glob("*"))} if folder.is_dir() else {}
+    return (
+        {path.stem[:20]: path.read_text("utf-8") for path in sorted(folder.glob("*"))}
+        if folder.is_dir()
+        else {}
+    )
 
 
 def own_texts() -> dict[str, str]:
     rng = random.Random(3)
-    rows = [{"id": rng.randrange(10**8), "path": f"src/module_{n}.py", "ok": rng.random() < 0.5} for n in range(250)]
+    rows = [
+        {"id": rng.randrange(10**8), "path": f"src/module_{n}.py", "ok": rng.random() < 0.5}
+        for n in range(250)
+    ]
     return {
         "uuids": "\n".join(str(uuid.UUID(int=rng.getrandbits(128))) for _ in range(400)),
         "digits": "".join(rng.choice("0123456789") for _ in range(15_000)),
-        "csv": "\n".join(",".join(f"{rng.gauss(0, 100):.4f}" for _ in range(8)) for _ in range(300)),
+        "csv": "\n".join(
+            ",".join(f"{rng.gauss(0, 100):.4f}" for _ in range(8)) for _ in range(300)
+        ),
         "log": "\n".join(
-            f"2026-11-15T10:{n % 60:02}:00Z    WARN    [worker-{n % 7}]    took={rng.randrange(9999)}ms" for n in range(300)
+            f"2026-11-15T10:{n % 60:02}:00Z    WARN    [worker-{n % 7}]    took={rng.randrange(9999)}ms"
+            for n in range(300)
         ),
         "pretty json": json.dumps(rows, indent=2),
         "escaped json": json.dumps(json.dumps(rows)),
         "base64 lines": base64.encodebytes(rng.randbytes(12_000)).decode(),
         "diff": "\n".join(
-            f"@@ -{n},3 +{n},4 @@\n-    return value\n+    return value or {n}\n     if not value:" for n in range(200)
+            f"@@ -{n},3 +{n},4 @@\n-    return value\n+    return value or {n}\n     if not value:"
+            for n in range(200)
         ),
         "this file": Path(__file__).read_text("utf-8"),
         **{kind: text * 120 for kind, text in SPOKEN.items()},
@@ -81,7 +95,9 @@ def own_texts() -> dict[str, str]:
 
 
 def count_listed(text: str) -> int:
-    message = anthropic.parse_messages([{"role": "user", "content": [{"type": "text", "text": text}]}])
+    message = anthropic.parse_messages(
+        [{"role": "user", "content": [{"type": "text", "text": text}]}]
+    )
     return counter_for("claude-sonnet-4-6").count_messages(message)
 
 
@@ -92,7 +108,11 @@ def main() -> None:
     ours["loom"] = estimate_tokens
     ours["loom list"] = count_listed
     print(f"{'':22}{'tokens':>9}" + "".join(f"{name:>17}" for name in ours) + f"{'MB/s':>8}")
-    for title, texts in (("target", shared_texts()), ("transcripts", transcripts()), ("own", own_texts())):
+    for title, texts in (
+        ("target", shared_texts()),
+        ("transcripts", transcripts()),
+        ("own", own_texts()),
+    ):
         if texts:
             print(title)
         for kind, text in texts.items():
@@ -100,7 +120,9 @@ def main() -> None:
             started = time.perf_counter()
             estimate_tokens(text)
             speed = len(text.encode("utf-8", "replace")) / (time.perf_counter() - started) / 1e6
-            errors = "".join(f"{100 * (count(text) / tokens - 1):>+16.1f}%" for count in ours.values())
+            errors = "".join(
+                f"{100 * (count(text) / tokens - 1):>+16.1f}%" for count in ours.values()
+            )
             print(f"  {kind:20}{tokens:>9}{errors}{speed:>8.1f}")
 
 

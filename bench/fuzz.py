@@ -1,8 +1,10 @@
-"""Weave random transcripts under random budgets and policies, and let others judge: `python bench/fuzz.py [TRIPLES]`.
+"""Weave random transcripts under random budgets and policies, and let others judge: `python
+bench/fuzz.py [TRIPLES]`.
 
-Nothing of ours judges: tokens and torn pairs are counted by shared/bench/measures.py with the exact tokenizer, requests for
-Anthropic by the small independent reading below, and one in fifty chat requests by mistral-common's validator where it is
-installed. Prints how many triples were woven, refused (CannotFit) and wrong; ends with status 1 if any was wrong.
+Nothing of ours judges: tokens and torn pairs are counted by shared/bench/measures.py with the exact
+tokenizer, requests for Anthropic by the small independent reading below, and one in fifty chat
+requests by mistral-common's validator where it is installed. Prints how many triples were woven,
+refused (CannotFit) and wrong; ends with status 1 if any was wrong.
 """
 
 import copy
@@ -65,18 +67,27 @@ def mutate(rng: random.Random, messages: list[dict[str, Any]]) -> list[dict[str,
             case 2 if messages:
                 messages.insert(rng.randrange(len(messages)), messages.pop(at))
             case 3:
-                messages.insert(at, {"role": "user", "content": rng.choice(TEXTS) * rng.choice([1, 40, 900])})
+                messages.insert(
+                    at, {"role": "user", "content": rng.choice(TEXTS) * rng.choice([1, 40, 900])}
+                )
             case 4 if messages and messages[at]["role"] == "tool":
                 messages[at]["content"] = rng.choice(TEXTS) * rng.choice([0, 3, 300, 4000])
             case 5 if messages and messages[at].get("tool_calls"):
                 call = rng.choice(messages[at]["tool_calls"])
-                call["function"]["arguments"] = rng.choice(["", "{", json.dumps({"text": rng.choice(TEXTS) * 500, "n": [1] * 50})])
+                call["function"]["arguments"] = rng.choice(
+                    ["", "{", json.dumps({"text": rng.choice(TEXTS) * 500, "n": [1] * 50})]
+                )
             case 6 if messages and messages[at].get("tool_calls"):
                 messages[at]["tool_calls"] = [
-                    dict(c, id=f"{c['id']}-{n}") for n in range(rng.choice([1, 3, 130])) for c in messages[at]["tool_calls"][:1]
+                    dict(c, id=f"{c['id']}-{n}")
+                    for n in range(rng.choice([1, 3, 130]))
+                    for c in messages[at]["tool_calls"][:1]
                 ]
             case 7 if messages:
-                messages[at] = {"role": "assistant", "content": rng.choice(["", " ", rng.choice(TEXTS) * 50])}
+                messages[at] = {
+                    "role": "assistant",
+                    "content": rng.choice(["", " ", rng.choice(TEXTS) * 50]),
+                }
     return messages
 
 
@@ -86,7 +97,11 @@ def torn_in_anthropic(body: dict[str, Any]) -> list[str]:
     if marks > 4:
         wrong.append(f"{marks} marks")
     for message in [*body["messages"], {"role": "end", "content": []}]:
-        blocks = message["content"] if isinstance(message["content"], list) else [{"type": "text", "text": message["content"]}]
+        blocks = (
+            message["content"]
+            if isinstance(message["content"], list)
+            else [{"type": "text", "text": message["content"]}]
+        )
         answers = [b["tool_use_id"] for b in blocks if b.get("type") == "tool_result"]
         if sorted(answers) != sorted(waiting):
             wrong.append(f"asked {sorted(waiting)[:3]}, answered {sorted(answers)[:3]}")
@@ -109,7 +124,9 @@ def work(task: tuple[int, int]) -> Counter[str]:
         policy = rng.choice(names)
         found["triples"] += 1
         try:
-            context = loom.weave(messages, model="gpt-4o", window=window, reserve_output=0, policy=policy)
+            context = loom.weave(
+                messages, model="gpt-4o", window=window, reserve_output=0, policy=policy
+            )
         except loom.CannotFit:
             found["refused"] += 1
             continue
@@ -121,7 +138,11 @@ def work(task: tuple[int, int]) -> Counter[str]:
             found[f"torn pair: {policy} {window}, seed {first} #{n}"] += 1
         for wrong in torn_in_anthropic(context.anthropic()):
             found[f"anthropic: {wrong}, seed {first} #{n}"] += 1
-        asked = [m["content"] for m in messages if m["role"] == "user" and isinstance(m["content"], str) and m["content"].strip()]
+        asked = [
+            m["content"]
+            for m in messages
+            if m["role"] == "user" and isinstance(m["content"], str) and m["content"].strip()
+        ]
         if asked and measures.goal_missing(sent, asked[-1][:12]):
             found[f"goal missing: {policy} {window}, seed {first} #{n}"] += 1
         if n % 50 == 0 and (refusal := mistral_refuses(sent)):
@@ -131,10 +152,15 @@ def work(task: tuple[int, int]) -> Counter[str]:
 
 
 def mistral_refuses(messages: list[dict[str, Any]]) -> str:
-    """What mistral-common's validator says of the pairs; its own rules (ids, who speaks first and last) are stepped around."""
+    """What mistral-common's validator says of the pairs; its own rules (ids, who speaks first and
+    last) are stepped around.
+    """
     try:
         from mistral_common.protocol.instruct.request import ChatCompletionRequest
-        from mistral_common.protocol.instruct.validator import MistralRequestValidatorV13, ValidationMode
+        from mistral_common.protocol.instruct.validator import (
+            MistralRequestValidatorV13,
+            ValidationMode,
+        )
     except ImportError:
         return ""
     names: dict[str, str] = {}
@@ -164,7 +190,10 @@ def main(triples: int) -> int:
             total += found
             if done % 20 == 0:
                 wrong = sum(v for k, v in total.items() if k not in ("triples", "woven", "refused"))
-                print(f"{total['triples']:>8,} triples, {wrong} wrong, {time.monotonic() - started:.0f} s", flush=True)
+                print(
+                    f"{total['triples']:>8,} triples, {wrong} wrong, {time.monotonic() - started:.0f} s",
+                    flush=True,
+                )
     wrong = {k: v for k, v in total.items() if k not in ("triples", "woven", "refused")}
     woven = f"{total['woven']:,} woven, {total['refused']:,} refused with CannotFit"
     print(f"{total['triples']:,} triples: {woven}, {sum(wrong.values())} wrong")

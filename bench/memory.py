@@ -1,9 +1,11 @@
-"""Ten thousand requests of mixed sizes through one process: memory is flat after the first thousand.
+"""Ten thousand requests of mixed sizes through one process: memory is flat after the first
+thousand.
 
 python bench/memory.py [--requests 10000]
-Two thirds go through `weave` (new conversations of a few bytes to a megabyte, and conversations that grow call by call), a third
-through sessions of a store. It prints the resident memory as it goes, and ends with status 1 where the most after the first tenth
-is more than a tenth above what it was there (and 16 MB more).
+Two thirds go through `weave` (new conversations of a few bytes to a megabyte, and conversations
+that grow call by call), a third through sessions of a store. It prints the resident memory as it
+goes, and ends with status 1 where the most after the first tenth is more than a tenth above what it
+was there (and 16 MB more).
 """
 
 import argparse
@@ -52,7 +54,12 @@ def cut(pool: str, length: int, rng: random.Random) -> str:
 
 def new_conversations(rng: random.Random) -> Iterator[None]:
     while True:
-        weave(conversation(rng), model=rng.choice(MODELS), window=rng.choice(WINDOWS), reserve_output=500)
+        weave(
+            conversation(rng),
+            model=rng.choice(MODELS),
+            window=rng.choice(WINDOWS),
+            reserve_output=500,
+        )
         yield
 
 
@@ -62,7 +69,9 @@ def growing_conversations(rng: random.Random) -> Iterator[None]:
         said = conversation(rng)[:100]
         report: Report | None = None
         for _ in range(60):
-            report = weave(said, model="gpt-4o", window=16_000, reserve_output=500, previous=report).report
+            report = weave(
+                said, model="gpt-4o", window=16_000, reserve_output=500, previous=report
+            ).report
             said = [
                 *said,
                 {"role": "assistant", "content": cut(OUTPUT, 800, rng)},
@@ -77,7 +86,9 @@ def kept_sessions(loom: Loom, rng: random.Random) -> Iterator[None]:
         session.append(*conversation(rng)[1:200])
         for _ in range(40):
             asyncio.run(session.prepare(window=16_000))
-            session.absorb({"choices": [{"message": {"role": "assistant", "content": cut(OUTPUT, 800, rng)}}]})
+            session.absorb(
+                {"choices": [{"message": {"role": "assistant", "content": cut(OUTPUT, 800, rng)}}]}
+            )
             session.append(cut(PROSE, 80, rng))
             yield
         session.purge()
@@ -90,7 +101,10 @@ def main() -> int:
     rng = random.Random(7)
     start, taken = resident(), list[int]()
     print(f"start {start / 1e6:,.0f} MB", flush=True)
-    with tempfile.TemporaryDirectory(prefix="loom-memory-") as folder, Loom.open(Path(folder) / "loom.db") as loom:
+    with (
+        tempfile.TemporaryDirectory(prefix="loom-memory-") as folder,
+        Loom.open(Path(folder) / "loom.db") as loom,
+    ):
         kinds = [new_conversations(rng), growing_conversations(rng), kept_sessions(loom, rng)]
         for number in range(1, count + 1):
             next(kinds[number % 3])
@@ -99,7 +113,9 @@ def main() -> int:
             if number % max(1, count // MARKS) == 0:
                 print(f"{number:>8,} requests {taken[-1] / 1e6:>8,.0f} MB", flush=True)
     early, most = max(taken[: len(taken) // 10]), max(taken)
-    print(f"most in the first tenth {early / 1e6:,.0f} MB, afterwards {most / 1e6:,.0f} MB ({most / early:.2f})")
+    print(
+        f"most in the first tenth {early / 1e6:,.0f} MB, afterwards {most / 1e6:,.0f} MB ({most / early:.2f})"
+    )
     wrong: list[str] = []
     if most > 1.1 * early + SLACK_BYTES:
         wrong.append("memory grows with the number of requests")

@@ -1,7 +1,9 @@
-"""A hundred identifiers planted in 5,000 messages: how many still stand in a context of 32,000 tokens, and how long that takes.
+"""A hundred identifiers planted in 5,000 messages: how many still stand in a context of 32,000
+tokens, and how long that takes.
 
 python bench/needles.py [--json]     (shared definitions: LOOM_SHARED, or ../shared)
-The context is an extract in 60 % of the tokens and the newest messages verbatim in the rest. Nothing here is a test.
+The context is an extract in 60 % of the tokens and the newest messages verbatim in the rest.
+Nothing here is a test.
 
 index    seconds to take in all messages, one by one
 extract  seconds to choose and write the lines, the best of three; the index is there
@@ -20,7 +22,9 @@ from loom.context.cover.anchors import AnchorIndex
 from loom.context.cover.extract import extract
 from loom.dialects import DIALECTS
 
-SHARED = Path(os.environ.get("LOOM_SHARED", Path(__file__).resolve().parent.parent / ".." / "shared")).resolve()
+SHARED = Path(
+    os.environ.get("LOOM_SHARED", Path(__file__).resolve().parent.parent / ".." / "shared")
+).resolve()
 if not (SHARED / "bench" / "transcripts.py").exists():
     sys.exit(f"no bench/transcripts.py in {SHARED}: set LOOM_SHARED to the folder that holds it")
 sys.path.insert(0, str(SHARED / "bench"))
@@ -70,7 +74,9 @@ def measure(name: str, shape: str) -> Row:
         made = extract(index, 0, start, room - 4, count)
         times.append(time.perf_counter() - started)
     tail = flat(said[start:])
-    tokens = 4 + made.tokens + sum(measures.message_tokens(message, count) for message in said[start:])
+    tokens = (
+        4 + made.tokens + sum(measures.message_tokens(message, count) for message in said[start:])
+    )
     return {
         "transcript": name,
         "messages": len(said),
@@ -86,16 +92,24 @@ def measure(name: str, shape: str) -> Row:
 
 
 def show(rows: list[Row]) -> None:
-    print(f"{'':<14} {'messages':>9} {'tokens':>8} {'index s':>8} {'extract s':>10} {'lines':>6} {'recency':>8} {'visible':>8}")
+    print(
+        f"{'':<14} {'messages':>9} {'tokens':>8} {'index s':>8} {'extract s':>10} {'lines':>6} {'recency':>8} {'visible':>8}"
+    )
     for row in rows:
         times = f"{row['index']:>8.2f} {row['extract']:>10.3f}"
         found = f"{row['recency']:>8} {row['visible']:>8} of {row['planted']} (wanted {WANTED})"
-        print(f"{row['transcript']:<14} {row['messages']:>9,} {row['tokens']:>8,} {times} {row['lines']:>6} {found}")
+        print(
+            f"{row['transcript']:<14} {row['messages']:>9,} {row['tokens']:>8,} {times} {row['lines']:>6} {found}"
+        )
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description="How many planted identifiers a squeezed history still shows.")
-    options.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    options = argparse.ArgumentParser(
+        description="How many planted identifiers a squeezed history still shows."
+    )
+    options.add_argument(
+        "--json", action="store_true", help="print one JSON object instead of a table"
+    )
     chosen = options.parse_args()
     rows = [measure(f"{shape}_5000", shape) for shape in ("chat", "agentic")]
     if chosen.json:

@@ -1,11 +1,14 @@
-"""One long transcript into one small window: Loom beside the libraries that trim without a model, on the same messages.
+"""One long transcript into one small window: Loom beside the libraries that trim without a model,
+on the same messages.
 
-python bench/one_shot.py [--json] [--only NAME ...] [--limit SECONDS]     (shared definitions: LOOM_SHARED, or ../shared)
-Each library runs in its own environment under .work/venvs, made on first use; one at a time, for the machine is small. Every result
-is judged by the shared measures and the exact o200k tokenizer, never by the library's own count. Nothing here is a test.
+python bench/one_shot.py [--json] [--only NAME ...] [--limit SECONDS]     (shared definitions:
+LOOM_SHARED, or ../shared) Each library runs in its own environment under .work/venvs, made on first
+use; one at a time, for the machine is small. Every result is judged by the shared measures and the
+exact o200k tokenizer, never by the library's own count. Nothing here is a test.
 
-first    seconds of the first call: no message counted yet; tokenizer and library loaded and tried on two messages
-again    the best of three (for Loom the second call): counts cached wherever the library's interface lets them be
+first    seconds of the first call: no message counted yet; tokenizer and library loaded and tried
+on two messages again    the best of three (for Loom the second call): counts cached wherever the
+library's interface lets them be
 """
 
 import argparse
@@ -25,7 +28,13 @@ ROOT = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("LOOM_SHARED", ROOT / ".." / "shared")).resolve() / "bench"
 WORK = ROOT / ".work"
 TOKENIZER = "splintr-rs>=0.22,<0.23"
-BUDGETS = {"chat_5000": 32_000, "agentic_5000": 32_000, "giant_result": 8_000, "long_turn": 8_000, "parallel_calls": 8_000}
+BUDGETS = {
+    "chat_5000": 32_000,
+    "agentic_5000": 32_000,
+    "giant_result": 8_000,
+    "long_turn": 8_000,
+    "parallel_calls": 8_000,
+}
 LINEAR = ("agentic_5000", "agentic_50000")
 
 Row = dict[str, Any]
@@ -41,11 +50,36 @@ class Peer(NamedTuple):
 LOOM = Peer("Loom", None, "loom_weave.py", ("weave",))
 PEERS = (
     LOOM,
-    Peer("LangChain", "langchain-core>=1.7,<2", "langchain_trim.py", ("start_on=human", "no start_on")),
-    Peer("LlamaIndex", "llama-index-core>=0.14.20,<0.15", "llamaindex_memory.py", ("ChatMemoryBuffer", "Memory")),
-    Peer("PydanticAI", "pydantic-ai-harness>=0.62,<1", "pydanticai_compaction.py", ("SlidingWindowCompaction", "TieredCompaction")),
-    Peer("SemanticKernel", "semantic-kernel>=1.45,<2", "semantickernel_reducer.py", ("ChatHistoryTruncationReducer",)),
-    Peer("OpenAIAgents", "openai-agents>=0.24,<1", "openaiagents_session.py", ("session.get_items", "Runner.run")),
+    Peer(
+        "LangChain",
+        "langchain-core>=1.7,<2",
+        "langchain_trim.py",
+        ("start_on=human", "no start_on"),
+    ),
+    Peer(
+        "LlamaIndex",
+        "llama-index-core>=0.14.20,<0.15",
+        "llamaindex_memory.py",
+        ("ChatMemoryBuffer", "Memory"),
+    ),
+    Peer(
+        "PydanticAI",
+        "pydantic-ai-harness>=0.62,<1",
+        "pydanticai_compaction.py",
+        ("SlidingWindowCompaction", "TieredCompaction"),
+    ),
+    Peer(
+        "SemanticKernel",
+        "semantic-kernel>=1.45,<2",
+        "semantickernel_reducer.py",
+        ("ChatHistoryTruncationReducer",),
+    ),
+    Peer(
+        "OpenAIAgents",
+        "openai-agents>=0.24,<1",
+        "openaiagents_session.py",
+        ("session.get_items", "Runner.run"),
+    ),
 )
 
 
@@ -60,7 +94,9 @@ def shared(name: str) -> ModuleType:
 
 @cache
 def environment(peer: Peer) -> Path | str:
-    """The peer's python, or why there is none. Installs on first use and when the table above has changed."""
+    """The peer's python, or why there is none. Installs on first use and when the table above has
+    changed.
+    """
     if peer.requirement is None:
         return Path(sys.executable)
     home = WORK / "venvs" / peer.name
@@ -69,7 +105,15 @@ def environment(peer: Peer) -> Path | str:
     if installed.exists() and installed.read_text() == wanted:
         return python
     print(f"installing {peer.requirement} ...", file=sys.stderr)
-    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *wanted.split()]
+    pip = [
+        str(python),
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        *wanted.split(),
+    ]
     for command in ([sys.executable, "-m", "venv", str(home)], pip):
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
@@ -83,16 +127,30 @@ def trim(peer: Peer, variant: str, transcript: Path, budget: int, limit: float) 
     python = environment(peer)
     if isinstance(python, str):
         return {"failed": python}
-    command = [str(python), str(ROOT / "bench" / "peers" / peer.script), str(transcript), str(budget), variant, str(limit)]
+    command = [
+        str(python),
+        str(ROOT / "bench" / "peers" / peer.script),
+        str(transcript),
+        str(budget),
+        variant,
+        str(limit),
+    ]
     return report_of(command, limit)
 
 
 def report_of(command: list[str], limit: float) -> Row:
     """What a peer's process prints last, or {"failed": why}."""
-    # Beside the limit on the calls, time to import and convert; a library that holds the alarm back ends here.
+    # Beside the limit on the calls, time to import and convert; a library that holds the alarm back
+    # ends here.
     grace = 3 * limit + 300
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=grace, env={**os.environ, "PYTHONPATH": str(SHARED)})
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=grace,
+            env={**os.environ, "PYTHONPATH": str(SHARED)},
+        )
     except subprocess.TimeoutExpired:
         return {"failed": f"stopped after {grace:.0f} s"}
     if done.returncode:
@@ -108,12 +166,18 @@ def last_line(text: str) -> str:
 class Judge:
     """Measures a result against its transcript."""
 
-    def __init__(self, measures: ModuleType, original: list[Row], budget: int, needles: list[str]) -> None:
+    def __init__(
+        self, measures: ModuleType, original: list[Row], budget: int, needles: list[str]
+    ) -> None:
         encode = Tokenizer.from_pretrained("o200k_base").encode_ordinary
         self.measures, self.budget, self.needles = measures, budget, needles
         self.count = lambda text: len(encode(text))
         self.goal = [text for role, text in measures.flatten(original) if role == "user"][-1]
-        self.about = {"messages": len(original), "tokens": self.tokens(original), "planted": len(needles)}
+        self.about = {
+            "messages": len(original),
+            "tokens": self.tokens(original),
+            "planted": len(needles),
+        }
 
     def tokens(self, messages: list[Row]) -> int:
         return sum(self.measures.message_tokens(message, self.count) for message in messages)
@@ -147,7 +211,12 @@ def one_shot(folder: Path, name: str, peers: list[Peer], limit: float) -> Row:
     budget = BUDGETS[name]
     planted = folder / f"{name}.needles.json"
     original = json.loads((folder / f"{name}.json").read_text())["messages"]
-    judge = Judge(shared("measures"), original, budget, json.loads(planted.read_text()) if planted.exists() else [])
+    judge = Judge(
+        shared("measures"),
+        original,
+        budget,
+        json.loads(planted.read_text()) if planted.exists() else [],
+    )
     rows: list[Row] = []
     for peer in peers:
         for variant in peer.variants:
@@ -162,16 +231,25 @@ def one_shot(folder: Path, name: str, peers: list[Peer], limit: float) -> Row:
 
 
 def linearity(folder: Path, limit: float) -> Row:
-    """Ten times the messages: a linear weave takes ten times the time. Each time is the best of three processes."""
+    """Ten times the messages: a linear weave takes ten times the time. Each time is the best of
+    three processes.
+    """
     best: dict[str, Row] = {}
     for name in LINEAR:
-        runs = [trim(LOOM, "weave", folder / f"{name}.json", BUDGETS[LINEAR[0]], limit) for _ in range(3)]
+        runs = [
+            trim(LOOM, "weave", folder / f"{name}.json", BUDGETS[LINEAR[0]], limit)
+            for _ in range(3)
+        ]
         for run in runs:
             if run.get("seconds") is None:
                 return {"failed": run.get("failed", f"{name}: > {limit:.0f} s")}
         best[name] = {key: min(run[key] for run in runs) for key in ("first", "seconds")}
     small, large = (best[name] for name in LINEAR)
-    return {"first": large["first"] / small["first"], "again": large["seconds"] / small["seconds"], "best": best}
+    return {
+        "first": large["first"] / small["first"],
+        "again": large["seconds"] / small["seconds"],
+        "best": best,
+    }
 
 
 def ratio(one: float | None, other: float | None) -> float | None:
@@ -179,7 +257,9 @@ def ratio(one: float | None, other: float | None) -> float | None:
 
 
 def show(result: Row, limit: float) -> None:
-    size = f"{result['messages']:,} messages, {result['tokens']:,} tokens, {result['planted']} planted"
+    size = (
+        f"{result['messages']:,} messages, {result['tokens']:,} tokens, {result['planted']} planted"
+    )
     print(f"\n{result['transcript']} into {result['budget']:,} tokens  ({size})")
     print(f"{'':<44}   first s   ×Loom   again s   ×Loom   tokens      torn    goal planted   kept")
     for row in result["rows"]:
@@ -203,14 +283,27 @@ def factor(value: float | None) -> str:
 
 def show_linearity(found: Row) -> None:
     print(f"\nLoom, {LINEAR[1]} to {LINEAR[0]} (linear is 10, at most 12 wanted): ", end="")
-    print(found.get("failed") or f"first {found['first']:.1f} times, again {found['again']:.1f} times")
+    print(
+        found.get("failed") or f"first {found['first']:.1f} times, again {found['again']:.1f} times"
+    )
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description="Loom and its peers, one long transcript into one small window.")
-    options.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
-    options.add_argument("--only", nargs="+", choices=[peer.name for peer in PEERS], help="run these alone")
-    options.add_argument("--limit", type=float, default=120.0, help="seconds after which a peer's calls are abandoned (120)")
+    options = argparse.ArgumentParser(
+        description="Loom and its peers, one long transcript into one small window."
+    )
+    options.add_argument(
+        "--json", action="store_true", help="print one JSON object instead of tables"
+    )
+    options.add_argument(
+        "--only", nargs="+", choices=[peer.name for peer in PEERS], help="run these alone"
+    )
+    options.add_argument(
+        "--limit",
+        type=float,
+        default=120.0,
+        help="seconds after which a peer's calls are abandoned (120)",
+    )
     chosen = options.parse_args()
     peers = [peer for peer in PEERS if not chosen.only or peer.name in chosen.only]
     folder = write_transcripts()
@@ -218,13 +311,18 @@ def main() -> None:
     found = linearity(folder, chosen.limit) if LOOM in peers else None
     rows = [row for result in results for row in result["rows"]]
     versions = {
-        peer.name: next((row["version"] for row in rows if row["peer"] == peer.name and "version" in row), None) for peer in peers
+        peer.name: next(
+            (row["version"] for row in rows if row["peer"] == peer.name and "version" in row), None
+        )
+        for peer in peers
     }
     if chosen.json:
         print(json.dumps({"versions": versions, "results": results, "linearity": found}, indent=1))
         return
     for peer in peers:
-        print(f"{peer.name:<15} {versions[peer.name] or '–':<10} {peer.requirement or 'this environment'}")
+        print(
+            f"{peer.name:<15} {versions[peer.name] or '–':<10} {peer.requirement or 'this environment'}"
+        )
     for result in results:
         show(result, chosen.limit)
     if found:

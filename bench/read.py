@@ -1,4 +1,5 @@
-"""How fast transcripts are read, checked, mended and rendered, beside plain JSON decoding of the same bytes.
+"""How fast transcripts are read, checked, mended and rendered, beside plain JSON decoding of the
+same bytes.
 
 python bench/read.py [FILE ...]    (default: the shared agent transcripts, LOOM_SHARED or ../shared)
 Prints megabytes a second and the ratio to json.loads; nothing here is a test.
@@ -35,7 +36,9 @@ def plain(path: Path) -> None:
 
 
 def main(paths: list[Path]) -> None:
-    print(f"{'file':<40} {'MB':>6} {'json':>7} {'read':>7} {'repair':>7} {'render+check ×3':>16} {'read/json':>10}")
+    print(
+        f"{'file':<40} {'MB':>6} {'json':>7} {'read':>7} {'repair':>7} {'render+check ×3':>16} {'read/json':>10}"
+    )
     for path in paths:
         size = path.stat().st_size / 1e6
         runs = list(loom.read_runs(str(path)))
@@ -43,8 +46,12 @@ def main(paths: list[Path]) -> None:
         mended = [loom.repair(conversation).conversation for conversation in conversations]
         base = seconds(lambda path=path: plain(path))
         read = seconds(lambda path=path: [run.conversation() for run in loom.read_runs(str(path))])
-        repair = seconds(lambda given=conversations: [loom.repair(conversation) for conversation in given])
-        render = seconds(lambda given=mended: [wire.check(wire.render(c).wire) for c in given for wire in WIRES])
+        repair = seconds(
+            lambda given=conversations: [loom.repair(conversation) for conversation in given]
+        )
+        render = seconds(
+            lambda given=mended: [wire.check(wire.render(c).wire) for c in given for wire in WIRES]
+        )
         speeds = " ".join(f"{size / t:>7.0f}" for t in (base, read, repair))
         print(f"{path.name:<40} {size:>6.2f} {speeds} {size / render:>16.0f} {read / base:>10.2f}")
     print("MB/s; read/json: time to read as messages by the time of json.loads")

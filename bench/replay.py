@@ -1,15 +1,20 @@
-"""An agent's work replayed call by call: Loom's policies, and with --peers the libraries that manage a history.
+"""An agent's work replayed call by call: Loom's policies, and with --peers the libraries that
+manage a history.
 
-python bench/replay.py [--peers] [--only NAME ...] [--window TOKENS] [--limit SECONDS] [--json] [--readme]
-(LOOM_SHARED, or ../shared, holds transcripts and measures.)
-The transcript is replay_1200: 1,200 messages, 477 model calls. Each library runs in its own environment under .work/venvs, made on
-first use. Every request is judged by the shared measures and the exact o200k tokenizer. Nothing here is a test.
+python bench/replay.py [--peers] [--only NAME ...] [--window TOKENS] [--limit SECONDS] [--json]
+[--readme] (LOOM_SHARED, or ../shared, holds transcripts and measures.)
+The transcript is replay_1200: 1,200 messages, 477 model calls. Each library runs in its own
+environment under .work/venvs, made on first use. Every request is judged by the shared measures and
+the exact o200k tokenizer. Nothing here is a test.
 
-re-cache    uncached tokens sent by tokens that were new: 1 is the floor, what is above it is the price of compression
-recall      look-ahead recall, strict: what the agent writes again later and the request still shows
+re-cache    uncached tokens sent by tokens that were new: 1 is the floor, what is above it is the
+price of compression recall      look-ahead recall, strict: what the agent writes again later and
+the request still shows
 
-At the end the bench judges Loom's `default` by the others of the same run: its faults, and its ratios to the best of them.
---readme writes the rows into the table of README.md, so that no figure there is written by hand; it needs all of them.
+At the end the bench judges Loom's `default` by the others of the same run: its faults, and its
+ratios to the best of them.
+--readme writes the rows into the table of README.md, so that no figure there is written by hand; it
+needs all of them.
 """
 
 import argparse
@@ -28,7 +33,9 @@ COLUMNS = ("over", "torn", "goal", "tokens", "cacheable", "uncached", "re-cache"
 
 
 class Played(NamedTuple):
-    """A variant of a peer. `carried`: the library rewrites the history of its agent, so that the next call begins with that."""
+    """A variant of a peer. `carried`: the library rewrites the history of its agent, so that the
+    next call begins with that.
+    """
 
     peer: Peer
     variant: str
@@ -92,7 +99,10 @@ README_NAMES = {
 README_HEAD = """| | calls over / torn / goal lost | mean tokens | re-cache factor | look-ahead recall |
 |---|---|---|---|---|
 """
-README_BEGIN, README_END = "<!-- bench/replay.py --readme writes this table -->\n", "<!-- to here -->\n"
+README_BEGIN, README_END = (
+    "<!-- bench/replay.py --readme writes this table -->\n",
+    "<!-- to here -->\n",
+)
 
 
 def readme_table(rows: list[Row]) -> str:
@@ -102,7 +112,9 @@ def readme_table(rows: list[Row]) -> str:
     for key, name in README_NAMES.items():
         row = found[key]
         faults = f"{row['over_budget']} / {row['torn_pairs']} / {row['goal_missing']}"
-        recall = "–" if row["lookahead_recall"] is None else f"{100 * row['lookahead_recall']:.1f} %"
+        recall = (
+            "–" if row["lookahead_recall"] is None else f"{100 * row['lookahead_recall']:.1f} %"
+        )
         title = name.format(version=row["version"])
         table += f"| {title} | {faults} | {row['mean_tokens']:,.0f} | {row['recache_factor']:.2f} | {recall} |\n"
     return table
@@ -110,50 +122,90 @@ def readme_table(rows: list[Row]) -> str:
 
 def write_readme(rows: list[Row]) -> None:
     played = {(row["peer"], row["variant"]) for row in rows if "failed" not in row}
-    if missing := [f"{peer} {variant}" for peer, variant in README_NAMES if (peer, variant) not in played]:
-        sys.exit(f"README.md stays as it is, without rows for {', '.join(missing)}; play all with --peers")
+    if missing := [
+        f"{peer} {variant}" for peer, variant in README_NAMES if (peer, variant) not in played
+    ]:
+        sys.exit(
+            f"README.md stays as it is, without rows for {', '.join(missing)}; play all with --peers"
+        )
     readme = ROOT / "README.md"
     text = readme.read_text(encoding="utf-8")
     before, begin, rest = text.partition(README_BEGIN)
     _, end, after = rest.partition(README_END)
     if not begin or not end:
-        sys.exit(f"README.md has no place for the table: {README_BEGIN.strip()} … {README_END.strip()}")
+        sys.exit(
+            f"README.md has no place for the table: {README_BEGIN.strip()} … {README_END.strip()}"
+        )
     readme.write_text(f"{before}{begin}{readme_table(rows)}{end}{after}", encoding="utf-8")
 
 
 def judge(rows: list[Row]) -> str:
-    """Loom's `default` by the best of the others that made no fault, and whether it made one itself."""
+    """Loom's `default` by the best of the others that made no fault, and whether it made one
+    itself.
+    """
     played = [row for row in rows if "failed" not in row and row["variant"] != "nothing managed"]
-    ours = next((row for row in played if (row["peer"], row["variant"]) == ("Loom", "default")), None)
+    ours = next(
+        (row for row in played if (row["peer"], row["variant"]) == ("Loom", "default")), None
+    )
     if ours is None:
         return "nothing to judge: Loom's default was not played"
     faults = ours["over_budget"] + ours["torn_pairs"] + ours["goal_missing"]
     lines = [f"Loom's default made {faults} faults in {ours['calls']} calls"]
     others = [row for row in played if row["peer"] != "Loom"]
-    for field, title, best in (("lookahead_recall", "recall", max), ("recache_factor", "re-cache", min)):
+    for field, title, best in (
+        ("lookahead_recall", "recall", max),
+        ("recache_factor", "re-cache", min),
+    ):
         known = [row for row in others if row[field]]
         if known and ours[field]:
             other = best(known, key=lambda row: row[field])
-            lines.append(f"{title}: {ours[field] / other[field]:.2f} of {other['peer']} {other['variant']}, the best of the others")
+            lines.append(
+                f"{title}: {ours[field] / other[field]:.2f} of {other['peer']} {other['variant']}, the best of the others"
+            )
     return "\n".join(lines)
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description="An agent's work replayed call by call, by Loom and by its peers.")
-    options.add_argument("--peers", action="store_true", help="play the peers too, each in an environment of its own")
-    options.add_argument("--only", nargs="+", choices=sorted({one.peer.name for one in (*OURS, *THEIRS)}), help="play these alone")
-    options.add_argument("--window", type=int, default=16_000, help="tokens of usable input (16000)")
-    options.add_argument("--limit", type=float, default=300.0, help="seconds after which a peer is abandoned (300)")
-    options.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    options.add_argument("--readme", action="store_true", help="write the rows into the table of README.md as well")
+    options = argparse.ArgumentParser(
+        description="An agent's work replayed call by call, by Loom and by its peers."
+    )
+    options.add_argument(
+        "--peers", action="store_true", help="play the peers too, each in an environment of its own"
+    )
+    options.add_argument(
+        "--only",
+        nargs="+",
+        choices=sorted({one.peer.name for one in (*OURS, *THEIRS)}),
+        help="play these alone",
+    )
+    options.add_argument(
+        "--window", type=int, default=16_000, help="tokens of usable input (16000)"
+    )
+    options.add_argument(
+        "--limit", type=float, default=300.0, help="seconds after which a peer is abandoned (300)"
+    )
+    options.add_argument(
+        "--json", action="store_true", help="print one JSON object instead of a table"
+    )
+    options.add_argument(
+        "--readme", action="store_true", help="write the rows into the table of README.md as well"
+    )
     chosen = options.parse_args()
     folder = WORK / "transcripts"
     subprocess.run([sys.executable, SHARED / "transcripts.py", folder], check=True)
-    wanted = [one for one in (*OURS, *THEIRS) if (one.peer.name in chosen.only if chosen.only else one in OURS or chosen.peers)]
+    wanted = [
+        one
+        for one in (*OURS, *THEIRS)
+        if (one.peer.name in chosen.only if chosen.only else one in OURS or chosen.peers)
+    ]
     rows: list[Row] = []
     if not chosen.json:
-        print(f"{TRANSCRIPT} at {chosen.window:,} tokens: calls over budget, with a torn pair, without the current request; means")
-        print(f"{'':<52} {' '.join(f'{name:>{5 if n < 3 else 9}}' for n, name in enumerate(COLUMNS))}")
+        print(
+            f"{TRANSCRIPT} at {chosen.window:,} tokens: calls over budget, with a torn pair, without the current request; means"
+        )
+        print(
+            f"{'':<52} {' '.join(f'{name:>{5 if n < 3 else 9}}' for n, name in enumerate(COLUMNS))}"
+        )
     for one in wanted:
         row = play(one, folder / f"{TRANSCRIPT}.json", chosen.window, chosen.limit)
         rows.append({"peer": one.peer.name, "variant": one.variant, **row})
@@ -161,7 +213,9 @@ def main() -> None:
             version = f" {row['version']}" if "version" in row else ""
             print(show(f"{one.peer.name}{version} {one.variant}", row), flush=True)
     if chosen.json:
-        print(json.dumps({"transcript": TRANSCRIPT, "window": chosen.window, "rows": rows}, indent=1))
+        print(
+            json.dumps({"transcript": TRANSCRIPT, "window": chosen.window, "rows": rows}, indent=1)
+        )
     else:
         print(judge(rows))
     if chosen.readme:

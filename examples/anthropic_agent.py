@@ -1,4 +1,5 @@
-"""An agent with the Anthropic SDK that streams its answers: its own tools and Loom's, several calls at once, and a second day.
+"""An agent with the Anthropic SDK that streams its answers: its own tools and Loom's, several calls
+at once, and a second day.
 
     python examples/anthropic_agent.py
 
@@ -32,8 +33,13 @@ def find_order(number: int) -> str:
     items = {1001: "loom", 1002: "lamp"}
     if number not in items:
         raise ValueError(f"there is no order {number}; there are {', '.join(map(str, items))}")
-    events = [f"day {day}: parcel {number}-{day * 37 % 11} scanned in depot {day * 13 % 29}" for day in range(1, 121)]
-    return "\n".join([f"order {number}: one {items[number]}", *events, f"order {number}: still on its way"])
+    events = [
+        f"day {day}: parcel {number}-{day * 37 % 11} scanned in depot {day * 13 % 29}"
+        for day in range(1, 121)
+    ]
+    return "\n".join(
+        [f"order {number}: one {items[number]}", *events, f"order {number}: still on its way"]
+    )
 
 
 def count_stock(item: str) -> str:
@@ -45,18 +51,28 @@ DECLARED = [
     {
         "name": "find_order",
         "description": "Find an order and all its events.",
-        "input_schema": {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]},
+        "input_schema": {
+            "type": "object",
+            "properties": {"number": {"type": "integer"}},
+            "required": ["number"],
+        },
     },
     {
         "name": "count_stock",
         "description": "Count how many of an item are in stock.",
-        "input_schema": {"type": "object", "properties": {"item": {"type": "string"}}, "required": ["item"]},
+        "input_schema": {
+            "type": "object",
+            "properties": {"item": {"type": "string"}},
+            "required": ["item"],
+        },
     },
 ]
 
 
 def run_own_tool(call: loom.ToolCall) -> dict[str, Any]:
-    """The result of one of our tools, as Anthropic's API has it; what goes wrong is told to the model."""
+    """The result of one of our tools, as Anthropic's API has it; what goes wrong is told to the
+    model.
+    """
     try:
         result, failed = OWN_TOOLS[call.name](**json.loads(call.arguments)), False
     except (KeyError, TypeError, ValueError) as error:
@@ -83,8 +99,12 @@ async def run_agent(client: AsyncAnthropic, session: loom.Session, request: str)
         context = await session.prepare(window=WINDOW)
 
 
-async def stream_answer(client: AsyncAnthropic, session: loom.Session, context: loom.Context) -> Any:
-    """Print the answer as it comes, and return it whole; a request that is refused as too long is made shorter."""
+async def stream_answer(
+    client: AsyncAnthropic, session: loom.Session, context: loom.Context
+) -> Any:
+    """Print the answer as it comes, and return it whole; a request that is refused as too long is
+    made shorter.
+    """
     while True:
         try:
             async with client.messages.stream(**context.anthropic()) as stream:
@@ -95,7 +115,8 @@ async def stream_answer(client: AsyncAnthropic, session: loom.Session, context: 
                 print()
             return answer
         except BadRequestError as error:
-            context = await session.prepare(window=WINDOW, overflow=error)  # raises where the error is another
+            # raises where the error is another
+            context = await session.prepare(window=WINDOW, overflow=error)
             print(f"  refused as too long; now {context.report.input_tokens:,} tokens")
 
 
@@ -104,7 +125,9 @@ async def main() -> None:
         file = f"{folder}/agent.db"
         async with await loom.Loom.aopen(file) as store:
             tools = [*DECLARED, *loom.tools()]
-            session = await store.anew("Orders", model=MODEL, system="You answer questions about orders.", tools=tools)
+            session = await store.anew(
+                "Orders", model=MODEL, system="You answer questions about orders.", tools=tools
+            )
             print(f"→ {FIRST_DAY}")
             await run_agent(client, session, FIRST_DAY)
         async with await loom.Loom.aopen(file) as store:  # another process, another day
@@ -112,7 +135,9 @@ async def main() -> None:
             print(f"→ {SECOND_DAY}")
             await run_agent(client, session, SECOND_DAY)
             usage = session.row.usage
-            print(f"{len(session.path)} messages kept; {usage.prompt:,} tokens read and {usage.completion:,} written")
+            print(
+                f"{len(session.path)} messages kept; {usage.prompt:,} tokens read and {usage.completion:,} written"
+            )
 
 
 @contextmanager
@@ -133,7 +158,14 @@ SCRIPT: list[Step] = [
     Say("I look both up.", (("find_order", {"number": 1001}), ("find_order", {"number": 1002}))),
     Say(calls=(("set_working_state", PLAN),)),
     Say("Both are still on their way."),
-    Say("Let me see.", (("find_order", {"number": 1003}), ("find_order", {"number": 1002}), ("count_stock", {"item": "lamp"}))),
+    Say(
+        "Let me see.",
+        (
+            ("find_order", {"number": 1003}),
+            ("find_order", {"number": 1002}),
+            ("count_stock", {"item": "lamp"}),
+        ),
+    ),
     Say("Order 1002 has not arrived. There are 5 more lamps in stock."),
 ]
 

@@ -1,8 +1,10 @@
-"""A conversation that branches, and an agent that finds its way in it: what it reads, what it does, what comes of it.
+"""A conversation that branches, and an agent that finds its way in it: what it reads, what it does,
+what comes of it.
 
     python examples/branching_agent.py
 
-The agent is scripted. A real one gets `context.openai()` (or another wire's form), and its answer goes to `loom.act`.
+The agent is scripted. A real one gets `context.openai()` (or another wire's form), and its answer
+goes to `loom.act`.
 """
 
 import asyncio
@@ -22,12 +24,16 @@ def main() -> None:
         store.keep_agent(loom.Agent(name="tutor", permissions=("loom_aware", "loom_write")))
         script = [
             f"→ tree\n→ view {answer.short_id}\n→ think Silk slips. ←",
-            "Use a temple, and beat gently.\n→ bookmark " + answer.short_id + ' "the rule"\n→ stash "next" "ask about the sett"',
+            "Use a temple, and beat gently.\n→ bookmark "
+            + answer.short_id
+            + ' "the rule"\n→ stash "next" "ask about the sett"',
             '→ continue\n→ annotate nope "x"\n→ memory',
         ]
         for turn, scripted in enumerate(script, 1):
             context = asyncio.run(tree.prepare(agent="tutor", model="gpt-4o"))
-            print(f"── turn {turn}: the agent reads {context.report.input_tokens} tokens; at their end\n")
+            print(
+                f"── turn {turn}: the agent reads {context.report.input_tokens} tokens; at their end\n"
+            )
             print(context.conversation.messages[-1].text)
             print("\n── and answers\n")
             print(store.act(tree.id, scripted, agent="tutor"), end="\n\n")

@@ -21,8 +21,16 @@ def make_history() -> loom.Conversation:
             function = {"name": "read_chapter", "arguments": json.dumps({"chapter": chapter})}
             calls = [{"id": call_id, "type": "function", "function": function}]
             messages.append({"role": "assistant", "content": None, "tool_calls": calls})
-            messages.append({"role": "tool", "tool_call_id": call_id, "content": f"The text of chapter {chapter} of {book} book."})
-        messages.append({"role": "assistant", "content": f"In {book} book a weaver learns her craft."})
+            messages.append(
+                {
+                    "role": "tool",
+                    "tool_call_id": call_id,
+                    "content": f"The text of chapter {chapter} of {book} book.",
+                }
+            )
+        messages.append(
+            {"role": "assistant", "content": f"In {book} book a weaver learns her craft."}
+        )
     return loom.dialect("openai").parse({"model": "gpt-4o", "messages": messages})
 
 
@@ -31,8 +39,12 @@ def main(path: str | None = None) -> None:
     history = loom.repair(given).conversation.messages
     cut = loom.find_safe_boundary(history, len(history) // 2)
     kept = history[cut:]
-    print(f"{len(loom.turns(history))} turns, {len(loom.exchanges(history))} units that must stay whole")
-    print(f"cut at message {cut}: {len(kept)} of {len(history)} kept, from a {kept[0].role if kept else 'nothing'} message on")
+    print(
+        f"{len(loom.turns(history))} turns, {len(loom.exchanges(history))} units that must stay whole"
+    )
+    print(
+        f"cut at message {cut}: {len(kept)} of {len(history)} kept, from a {kept[0].role if kept else 'nothing'} message on"
+    )
 
 
 if __name__ == "__main__":

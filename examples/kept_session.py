@@ -16,7 +16,12 @@ def answer(context: loom.Context) -> dict[str, Any]:
     """What a provider would have said to `context.openai()`; no key and no network are needed here."""
     said = {"role": "assistant", "content": "All tests pass."}
     usage = {"prompt_tokens": context.report.input_tokens, "completion_tokens": 4}
-    return {"id": "chatcmpl-1", "model": "gpt-4o", "choices": [{"index": 0, "message": said}], "usage": usage}
+    return {
+        "id": "chatcmpl-1",
+        "model": "gpt-4o",
+        "choices": [{"index": 0, "message": said}],
+        "usage": usage,
+    }
 
 
 async def main(path: str | None = None) -> None:
@@ -24,8 +29,12 @@ async def main(path: str | None = None) -> None:
         store = f"{folder}/loom.db"
         with loom.Loom.open(store, project="example") as kept:
             session = kept.new("An example", model="gpt-4o", system="You are careful.")
-            session.append(*next(loom.read_runs(path)).messages() if path else ["Is the release ready?"])
-            session.append("Run the tests.", {"role": "assistant", "content": None, "tool_calls": [CALL]})
+            session.append(
+                *next(loom.read_runs(path)).messages() if path else ["Is the release ready?"]
+            )
+            session.append(
+                "Run the tests.", {"role": "assistant", "content": None, "tool_calls": [CALL]}
+            )
             session.append({"role": "tool", "tool_call_id": "call_1", "content": LOG})
             session.absorb(answer(await session.prepare(window=WINDOW)))
             name = session.id

@@ -2,7 +2,8 @@
 
     python examples/mend_session.py [FILE]
 
-FILE is any transcript that Loom reads; without one a small session is used whose second call was never answered.
+FILE is any transcript that Loom reads; without one a small session is used whose second call was
+never answered.
 """
 
 import json
@@ -13,8 +14,16 @@ from tempfile import TemporaryDirectory
 import loom
 
 CALLS = [
-    {"id": "call_1", "type": "function", "function": {"name": "run_step", "arguments": '{"step":1}'}},
-    {"id": "call_2", "type": "function", "function": {"name": "run_step", "arguments": '{"step":2}'}},
+    {
+        "id": "call_1",
+        "type": "function",
+        "function": {"name": "run_step", "arguments": '{"step":1}'},
+    },
+    {
+        "id": "call_2",
+        "type": "function",
+        "function": {"name": "run_step", "arguments": '{"step":2}'},
+    },
 ]
 BROKEN = {
     "model": "gpt-4o",
@@ -23,7 +32,11 @@ BROKEN = {
         {"role": "assistant", "content": None, "tool_calls": CALLS},
         {"role": "tool", "tool_call_id": "call_1", "content": "Step 1 is done."},
         {"role": "user", "content": "Are you still there?"},
-        {"role": "tool", "tool_call_id": "call_7", "content": "The result of a call that nobody made."},
+        {
+            "role": "tool",
+            "tool_call_id": "call_7",
+            "content": "The result of a call that nobody made.",
+        },
     ],
 }
 
@@ -47,7 +60,9 @@ def mend(path: str) -> None:
             print(f"  {change.rule} at message {change.message}: {change.what}")
         request = anthropic.render(mended.conversation)
         errors = [finding for finding in anthropic.check(request.wire) if finding.level == "error"]
-        print(f"  {len(json.dumps(request.wire))} bytes for Anthropic, {len(errors)} errors, {len(request.losses)} things not kept")
+        print(
+            f"  {len(json.dumps(request.wire))} bytes for Anthropic, {len(errors)} errors, {len(request.losses)} things not kept"
+        )
 
 
 if __name__ == "__main__":

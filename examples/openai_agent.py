@@ -1,8 +1,10 @@
-"""An agent with the OpenAI SDK: its own tools and Loom's, a window that is too small for its work, a provider that refuses.
+"""An agent with the OpenAI SDK: its own tools and Loom's, a window that is too small for its work,
+a provider that refuses.
 
     python examples/openai_agent.py
 
-With OPENAI_API_KEY it talks to OpenAI, or to whatever OPENAI_BASE_URL names. Without a key a script on loopback plays the model.
+With OPENAI_API_KEY it talks to OpenAI, or to whatever OPENAI_BASE_URL names. Without a key a script
+on loopback plays the model.
 """
 
 import asyncio
@@ -20,7 +22,8 @@ import loom
 from scripted_server import Say, ScriptedServer, Step
 
 MODEL = os.environ.get("OPENAI_MODEL", "gpt-4o")
-WINDOW = 6_000  # tokens, so that the ledger does not fit; leave it out to use the model's own window
+# tokens, so that the ledger does not fit; leave it out to use the model's own window
+WINDOW = 6_000
 PAGES = 12
 TASK = f"Read all {PAGES} pages of the ledger, one at a time. Then tell me what was paid in line 17 of page 3."
 
@@ -31,7 +34,9 @@ TASK = f"Read all {PAGES} pages of the ledger, one at a time. Then tell me what 
 def read_page(page: int) -> str:
     if not 1 <= page <= PAGES:
         raise ValueError(f"there is no page {page}; the ledger has pages 1 to {PAGES}")
-    return "\n".join(f"{page}.{line:02} paid {amount(page, line)} to mill {line}" for line in range(1, 41))
+    return "\n".join(
+        f"{page}.{line:02} paid {amount(page, line)} to mill {line}" for line in range(1, 41)
+    )
 
 
 def amount(page: int, line: int) -> int:
@@ -72,7 +77,9 @@ async def run_agent(client: AsyncOpenAI, session: loom.Session, request: str) ->
                 await session.aappend({"role": "tool", "tool_call_id": call.id, "content": result})
             print(f"  {call.name} {call.arguments}")
         context = await session.prepare(window=WINDOW)
-        print(f"  {context.report.input_tokens:,} tokens to send, {context.report.dropped} messages left out")
+        print(
+            f"  {context.report.input_tokens:,} tokens to send, {context.report.dropped} messages left out"
+        )
 
 
 async def ask(client: AsyncOpenAI, session: loom.Session, context: loom.Context) -> Any:
@@ -81,7 +88,8 @@ async def ask(client: AsyncOpenAI, session: loom.Session, context: loom.Context)
         try:
             return await client.chat.completions.create(**context.openai())
         except BadRequestError as error:
-            context = await session.prepare(window=WINDOW, overflow=error)  # raises where the error is another
+            # raises where the error is another
+            context = await session.prepare(window=WINDOW, overflow=error)
             print(f"  refused as too long; now {context.report.input_tokens:,} tokens")
 
 
@@ -89,11 +97,15 @@ async def main() -> None:
     with TemporaryDirectory() as folder, connect() as client:
         async with await loom.Loom.aopen(f"{folder}/agent.db") as store:
             tools = [DECLARED, *loom.tools()]
-            session = await store.anew("The ledger", model=MODEL, system="You are a careful clerk.", tools=tools)
+            session = await store.anew(
+                "The ledger", model=MODEL, system="You are a careful clerk.", tools=tools
+            )
             print(f"→ {TASK}")
             print(f"← {await run_agent(client, session, TASK)}")
             usage = session.row.usage
-            print(f"{len(session.path)} messages kept; {usage.prompt:,} tokens read and {usage.completion:,} written")
+            print(
+                f"{len(session.path)} messages kept; {usage.prompt:,} tokens read and {usage.completion:,} written"
+            )
 
 
 @contextmanager
@@ -111,22 +123,33 @@ def connect() -> Iterator[AsyncOpenAI]:
 
 
 def script() -> list[Step]:
-    reading: list[Step] = [Say(calls=(("read_page", {"page": page}),)) for page in range(1, PAGES + 1)]
+    reading: list[Step] = [
+        Say(calls=(("read_page", {"page": page}),)) for page in range(1, PAGES + 1)
+    ]
     return [*reading, look_for_line, recall_first_hit, tell_what_was_found]
 
 
 def look_for_line(_: dict[str, Any]) -> Say:
-    return Say("That page is gone from my view.", (("search_context", {"query": '"3.17 paid"', "limit": 1}),))
+    return Say(
+        "That page is gone from my view.",
+        (("search_context", {"query": '"3.17 paid"', "limit": 1}),),
+    )
 
 
 def recall_first_hit(request: dict[str, Any]) -> Say:
     handles = re.findall(r"~[a-z2-7]{12}", request["messages"][-1]["content"])
-    return Say(calls=tuple(("recall", {"handle": handle, "from": None, "tokens": None}) for handle in handles))
+    return Say(
+        calls=tuple(
+            ("recall", {"handle": handle, "from": None, "tokens": None}) for handle in handles
+        )
+    )
 
 
 def tell_what_was_found(request: dict[str, Any]) -> Say:
     found = re.search(r"3\.17 paid (\d+)", request["messages"][-1]["content"])
-    return Say(f"Line 17 of page 3: {found[1]} was paid to mill 17." if found else "I could not find it.")
+    return Say(
+        f"Line 17 of page 3: {found[1]} was paid to mill 17." if found else "I could not find it."
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
-"""An agent that loses a number to the window, searches for it and gets it back: python examples/recalling_agent.py
+"""An agent that loses a number to the window, searches for it and gets it back: python
+examples/recalling_agent.py
 
-The agent is scripted. A real one gets `context.openai()` (or another wire's form) with the tools in it, and calls them itself.
+The agent is scripted. A real one gets `context.openai()` (or another wire's form) with the tools in
+it, and calls them itself.
 """
 
 import asyncio
@@ -13,7 +15,9 @@ WINDOW = 2_000
 
 def ledger(page: int) -> str:
     """A page of numbers, among which one will be needed much later."""
-    return "\n".join(f"{page}.{line} paid {page * 7919 + line * 104_729} to mill {line}" for line in range(40))
+    return "\n".join(
+        f"{page}.{line} paid {page * 7919 + line * 104_729} to mill {line}" for line in range(40)
+    )
 
 
 async def main() -> None:
@@ -24,19 +28,28 @@ async def main() -> None:
             call = loom.ToolCall(f"read_{page}", "read_page", f'{{"page":{page}}}')
             result = loom.ToolResult(call.id, (loom.Text(ledger(page)),), name=call.name)
             session.append(loom.Message("assistant", (call,)), loom.Message("tool", (result,)))
-        context = await session.prepare("What was paid to mill 17 on page 3, line 17?", window=WINDOW)
+        context = await session.prepare(
+            "What was paid to mill 17 on page 3, line 17?", window=WINDOW
+        )
         wanted = str(3 * 7919 + 17 * 104_729)
-        print(f"{len(session.path)} messages are kept, and {context.report.dropped} of them were left out of the request")
+        print(
+            f"{len(session.path)} messages are kept, and {context.report.dropped} of them were left out of the request"
+        )
         print(f"{wanted} is {'' if wanted in str(context.openai()) else 'not '}in it\n")
 
-        found = await act(session, loom.ToolCall("call_1", "search_context", '{"query":"\\"3.17 paid\\" mill","limit":3}'))
+        found = await act(
+            session,
+            loom.ToolCall("call_1", "search_context", '{"query":"\\"3.17 paid\\" mill","limit":3}'),
+        )
         handle = re.findall(r"~[a-z2-7]{12}", found)[0]
         whole = await act(session, loom.ToolCall("call_2", "recall", f'{{"handle":"{handle}"}}'))
         print(f"{wanted} is {'' if wanted in whole else 'not '}in what was recalled")
 
 
 async def act(session: loom.Session, call: loom.ToolCall) -> str:
-    """What the agent's loop does with a call: write it, carry it out, write the result, and go on with a request."""
+    """What the agent's loop does with a call: write it, carry it out, write the result, and go on
+    with a request.
+    """
     session.append(loom.Message("assistant", (call,)))
     node = session.use(call)
     await session.prepare(window=WINDOW)

@@ -1,7 +1,9 @@
-"""A model on loopback that answers by a script, so that the examples run with no key and no network.
+"""A model on loopback that answers by a script, so that the examples run with no key and no
+network.
 
-It speaks OpenAI's chat completions and Anthropic's messages, whole or as a stream of events. A token is four characters to it,
-and a request with more tokens than its window is refused in the provider's words. `requests` holds what it was sent.
+It speaks OpenAI's chat completions and Anthropic's messages, whole or as a stream of events. A
+token is four characters to it, and a request with more tokens than its window is refused in the
+provider's words. `requests` holds what it was sent.
 """
 
 import itertools
@@ -30,16 +32,23 @@ Step = Say | Callable[[Json], Say]  # a function reads the request before it ans
 
 @dataclass
 class ScriptedServer:
-    """`with ScriptedServer(steps) as server:`, then point the SDK's base_url at `server.openai_url` or `server.anthropic_url`."""
+    """`with ScriptedServer(steps) as server:`, then point the SDK's base_url at `server.openai_url`
+    or `server.anthropic_url`.
+    """
 
     steps: Iterable[Step]
     window: int = 1_000_000  # tokens
-    answer_ids: Iterable[object] = field(default_factory=itertools.count)  # some providers use an id again
+    # some providers use an id again
+    answer_ids: Iterable[object] = field(default_factory=itertools.count)
     requests: list[Json] = field(default_factory=list)
     refused: list[Json] = field(default_factory=list)
 
     def __enter__(self) -> "ScriptedServer":
-        self._script, self._answer_ids, self._call_ids = iter(self.steps), iter(self.answer_ids), itertools.count()
+        self._script, self._answer_ids, self._call_ids = (
+            iter(self.steps),
+            iter(self.answer_ids),
+            itertools.count(),
+        )
         server = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -74,7 +83,10 @@ class ScriptedServer:
     def answer(self, path: str, request: Json) -> tuple[int, str, bytes]:
         """The status, content type and body for a request."""
         wire = AnthropicWire if path.endswith("/messages") else OpenAIWire
-        tokens = len(json.dumps([request["messages"], request.get("system"), request.get("tools")])) // CHARS_PER_TOKEN
+        tokens = (
+            len(json.dumps([request["messages"], request.get("system"), request.get("tools")]))
+            // CHARS_PER_TOKEN
+        )
         if tokens > self.window:
             self.refused.append(request)
             return 400, "application/json", json.dumps(wire.refuse(tokens, self.window)).encode()
@@ -82,7 +94,9 @@ class ScriptedServer:
         step = next(self._script, Say("My script has ended."))
         said = step(request) if callable(step) else step
         calls = [(str(next(self._call_ids)), name, arguments) for name, arguments in said.calls]
-        whole = wire.say(said.text, calls, tokens, {"id": str(next(self._answer_ids)), "model": request["model"]})
+        whole = wire.say(
+            said.text, calls, tokens, {"id": str(next(self._answer_ids)), "model": request["model"]}
+        )
         if not request.get("stream"):
             return 200, "application/json", json.dumps(whole).encode()
         return 200, "text/event-stream", "".join(wire.stream(whole)).encode()
@@ -94,19 +108,38 @@ class OpenAIWire:
     @staticmethod
     def refuse(tokens: int, window: int) -> Json:
         words = f"This model's maximum context length is {window} tokens. However, your messages resulted in {tokens} tokens."
-        return {"error": {"message": words, "type": "invalid_request_error", "code": "context_length_exceeded"}}
+        return {
+            "error": {
+                "message": words,
+                "type": "invalid_request_error",
+                "code": "context_length_exceeded",
+            }
+        }
 
     @staticmethod
     def say(text: str, calls: list[Call], tokens: int, head: Json) -> Json:
         message: Json = {"role": "assistant", "content": text or None, "refusal": None}
         if calls:
             message["tool_calls"] = [
-                {"id": f"call_{number}", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+                {
+                    "id": f"call_{number}",
+                    "type": "function",
+                    "function": {"name": name, "arguments": json.dumps(arguments)},
+                }
                 for number, name, arguments in calls
             ]
-        choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if calls else "stop", "logprobs": None}
+        choice = {
+            "index": 0,
+            "message": message,
+            "finish_reason": "tool_calls" if calls else "stop",
+            "logprobs": None,
+        }
         wrote = len(json.dumps(message)) // CHARS_PER_TOKEN
-        usage = {"prompt_tokens": tokens, "completion_tokens": wrote, "total_tokens": tokens + wrote}
+        usage = {
+            "prompt_tokens": tokens,
+            "completion_tokens": wrote,
+            "total_tokens": tokens + wrote,
+        }
         head = {**head, "id": f"chatcmpl-{head['id']}", "object": "chat.completion", "created": 1}
         return {**head, "choices": [choice], "usage": usage}
 
@@ -118,13 +151,24 @@ class OpenAIWire:
         deltas += [{"content": piece} for piece in halves(message["content"] or "")]
         for index, call in enumerate(message.get("tool_calls", ())):
             name, arguments = call["function"]["name"], call["function"]["arguments"]
-            deltas.append({"tool_calls": [{**call, "index": index, "function": {"name": name, "arguments": ""}}]})
+            deltas.append(
+                {
+                    "tool_calls": [
+                        {**call, "index": index, "function": {"name": name, "arguments": ""}}
+                    ]
+                }
+            )
             for piece in halves(arguments):
                 deltas.append({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
         head = {**whole, "object": "chat.completion.chunk", "usage": None}
         for delta in deltas:
             yield event({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
-        yield event({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]})
+        yield event(
+            {
+                **head,
+                "choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}],
+            }
+        )
         yield event({**head, "choices": [], "usage": whole["usage"]})
         yield "data: [DONE]\n\n"
 
@@ -141,16 +185,32 @@ class AnthropicWire:
     def say(text: str, calls: list[Call], tokens: int, head: Json) -> Json:
         content: list[Json] = [{"type": "text", "text": text}] if text else []
         for number, name, arguments in calls:
-            content.append({"type": "tool_use", "id": f"toolu_{number}", "name": name, "input": arguments})
-        usage = {"input_tokens": tokens, "output_tokens": len(json.dumps(content)) // CHARS_PER_TOKEN}
+            content.append(
+                {"type": "tool_use", "id": f"toolu_{number}", "name": name, "input": arguments}
+            )
+        usage = {
+            "input_tokens": tokens,
+            "output_tokens": len(json.dumps(content)) // CHARS_PER_TOKEN,
+        }
         reason = "tool_use" if calls else "end_turn"
         head = {**head, "id": f"msg_{head['id']}", "type": "message", "role": "assistant"}
-        return {**head, "content": content, "stop_reason": reason, "stop_sequence": None, "usage": usage}
+        return {
+            **head,
+            "content": content,
+            "stop_reason": reason,
+            "stop_sequence": None,
+            "usage": usage,
+        }
 
     @staticmethod
     def stream(whole: Json) -> Iterator[str]:
         usage = {**whole["usage"], "output_tokens": 1}
-        yield event({"type": "message_start", "message": {**whole, "content": [], "stop_reason": None, "usage": usage}})
+        yield event(
+            {
+                "type": "message_start",
+                "message": {**whole, "content": [], "stop_reason": None, "usage": usage},
+            }
+        )
         for index, block in enumerate(whole["content"]):
             if block["type"] == "text":
                 begin = {**block, "text": ""}

@@ -49,7 +49,11 @@ def write_type(annotation: Any) -> str:
 def write_signature(name: str, function: Any) -> str:
     """A signature in Python, on one line if it fits, else a line for each parameter."""
     signature = inspect.signature(function)
-    shown = [_write_parameter(parameter) for parameter in signature.parameters.values() if parameter.name not in ("self", "cls")]
+    shown = [
+        _write_parameter(parameter)
+        for parameter in signature.parameters.values()
+        if parameter.name not in ("self", "cls")
+    ]
     kinds = [p.kind for p in signature.parameters.values() if p.name not in ("self", "cls")]
     if inspect.Parameter.KEYWORD_ONLY in kinds and inspect.Parameter.VAR_POSITIONAL not in kinds:
         shown.insert(kinds.index(inspect.Parameter.KEYWORD_ONLY), "*")
@@ -132,7 +136,11 @@ def read_members(kind: type) -> Iterator[Entry]:
         off_loop = f"a{name}" if f"a{name}" in members else ""
         entry = _read_member(name, value)
         if entry is not None:
-            yield entry._replace(text=f"{entry.text}\n\nOff the event loop: `{off_loop}`." if off_loop else entry.text)
+            yield entry._replace(
+                text=f"{entry.text}\n\nOff the event loop: `{off_loop}`."
+                if off_loop
+                else entry.text
+            )
 
 
 def _read_member(name: str, value: Any) -> Entry | None:

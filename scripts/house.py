@@ -23,7 +23,13 @@ from typing import Any, NamedTuple
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "loom"
 MAX_COLUMNS = 100
-REQUEST_FUNCTIONS = ("context.weave", "context.assemble", "context.history", "engine.sessions", "engine.prepare")
+REQUEST_FUNCTIONS = (
+    "context.weave",
+    "context.assemble",
+    "context.history",
+    "engine.sessions",
+    "engine.prepare",
+)
 # Participles and figures of speech that say neither what is done nor what a thing is.
 VAGUE_WORDS = frozenset(
     """back begun beside both bound bought bears brought built called caught chosen come done drawn
@@ -32,7 +38,8 @@ VAGUE_WORDS = frozenset(
     same seen sent short shown shut some sooner spent spoken stands stood such sunk taken taught than
     that there these this those thought told torn understood whole within worn woven written""".split()  # noqa: SIM905
 )
-EXCUSED_NAMES = frozenset({"Carried", "Thought", "Unfinished"})  # values of the domain, and an error
+# values of the domain, and an error
+EXCUSED_NAMES = frozenset({"Carried", "Thought", "Unfinished"})
 
 
 class Place(NamedTuple):
@@ -80,7 +87,9 @@ BRANCHES = (
 
 
 def count_branches(node: ast.AST) -> int:
-    """Branches, loops, handlers, comprehensions, conditional expressions, asserts, cases and boolean operators inside."""
+    """Branches, loops, handlers, comprehensions, conditional expressions, asserts, cases and
+    boolean operators inside.
+    """
     found = 0
     for each in ast.walk(node):
         if isinstance(each, BRANCHES):
@@ -93,7 +102,11 @@ def count_branches(node: ast.AST) -> int:
 def count_parameters(node: AnyFunction) -> int:
     """How many parameters a caller can give; the object of a method is not one."""
     given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-    return sum(each.arg not in ("self", "cls") for each in given) + bool(node.args.vararg) + bool(node.args.kwarg)
+    return (
+        sum(each.arg not in ("self", "cls") for each in given)
+        + bool(node.args.vararg)
+        + bool(node.args.kwarg)
+    )
 
 
 def is_vague(name: str) -> bool:
@@ -101,7 +114,9 @@ def is_vague(name: str) -> bool:
     if name in EXCUSED_NAMES:
         return False
     word = name.strip("_").lower()
-    if "_" in word or (name.strip("_") != word and any(letter.isupper() for letter in name.strip("_")[1:])):
+    if "_" in word or (
+        name.strip("_") != word and any(letter.isupper() for letter in name.strip("_")[1:])
+    ):
         return False
     return word in VAGUE_WORDS or (word.endswith("ed") and len(word) > 4)
 
@@ -123,7 +138,9 @@ def find_functions(modules: dict[str, ast.Module]) -> list[Function]:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
                 place = f"{where}.{child.name}"
-                found.append(Function(place, child.name, count_branches(child), count_parameters(child)))
+                found.append(
+                    Function(place, child.name, count_branches(child), count_parameters(child))
+                )
             elif isinstance(child, ast.ClassDef):
                 visit(child, f"{where}.{child.name}")
             elif not isinstance(child, ast.expr):
@@ -197,7 +214,9 @@ def _hints_of(value: Any) -> Iterator[Any]:
     if inspect.isclass(value):
         yield from typing.get_type_hints(value).values()
         for name, member in vars(value).items():
-            if not name.startswith("_") and isinstance(member, Callable | property | classmethod | staticmethod):  # type: ignore[arg-type]
+            if not name.startswith("_") and isinstance(
+                member, Callable | property | classmethod | staticmethod
+            ):  # type: ignore[arg-type]
                 yield from _hints_of(member) if not inspect.isclass(member) else ()
     elif inspect.isfunction(value):
         yield from typing.get_type_hints(value).values()
@@ -260,7 +279,9 @@ def measure() -> list[Figure]:
     over_10 = [Place(each.where, each.complexity) for each in by_size if each.complexity > 10]
     over_20 = [place for place in over_10 if place.amount > 20]
     request = [place for place in over_10 if place.where.startswith(REQUEST_FUNCTIONS)]
-    crowded = sorted((Place(each.where, each.parameters) for each in functions), key=lambda place: -place.amount)
+    crowded = sorted(
+        (Place(each.where, each.parameters) for each in functions), key=lambda place: -place.amount
+    )
     conditionals, nested = find_conditionals(modules)
     lines, long_lines = measure_lines()
     vague = [Place(each.where, 1) for each in functions if is_vague(each.name)]
@@ -275,17 +296,28 @@ def measure() -> list[Figure]:
         Figure("complexity of the functions that make a request, most", worst, 15, request),
         Figure("functions over 10, %", 100 * len(over_10) / len(functions), 6, over_10),
         Figure("functions over 20", len(over_20), 0, over_20),
-        Figure("parameters, most", crowded[0].amount, 7, [place for place in crowded if place.amount > 7]),
+        Figure(
+            "parameters, most",
+            crowded[0].amount,
+            7,
+            [place for place in crowded if place.amount > 7],
+        ),
         Figure("conditional expressions per 1,000 lines", 1000 * len(conditionals) / lines, 15, []),
         Figure("nested conditional expressions", len(nested), 0, nested),
-        Figure(f"lines over {MAX_COLUMNS} columns, %", 100 * len(long_lines) / lines, 0, long_lines),
+        Figure(
+            f"lines over {MAX_COLUMNS} columns, %", 100 * len(long_lines) / lines, 0, long_lines
+        ),
         Figure("modules that a first prepare passes", len(passed_modules), 30, passed_modules),
-        Figure("functions that a first prepare passes", len(passed_functions), 180, passed_functions),
+        Figure(
+            "functions that a first prepare passes", len(passed_functions), 180, passed_functions
+        ),
         Figure("names that other rooms import from context", len(context), 25, context),
         Figure("names that other rooms import from stores", len(stores), 20, stores),
         Figure("types in public signatures that are not public", len(private), 0, private),
         Figure("functions and classes with a vague name", len(vague), 0, vague),
-        Figure("class names used twice", len({p.where.rpartition(".")[2] for p in twice}), 0, twice),
+        Figure(
+            "class names used twice", len({p.where.rpartition(".")[2] for p in twice}), 0, twice
+        ),
     ]
 
 
@@ -302,12 +334,21 @@ def print_table(figures: list[Figure], with_places: bool) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Measure how clear the code is.")
-    parser.add_argument("--list", action="store_true", help="print every place that is over a limit")
+    parser.add_argument(
+        "--list", action="store_true", help="print every place that is over a limit"
+    )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     options = parser.parse_args()
     figures = measure()
     if options.json:
-        print(json.dumps({figure.name: {"measured": figure.measured, "wanted": figure.wanted} for figure in figures}))
+        print(
+            json.dumps(
+                {
+                    figure.name: {"measured": figure.measured, "wanted": figure.wanted}
+                    for figure in figures
+                }
+            )
+        )
     else:
         print_table(figures, options.list)
     return 0 if all(figure.is_met for figure in figures) else 1

@@ -2,9 +2,10 @@
 
     python scripts/letters.py FOLDER [WORDS]
 
-Prints the cuts between letters, the readiness by length and the cost of leading signs; writes the WORDS commonest words
-(default 4000) into the package data. Needs numpy. Give it a file per kind of text (languages, code, logs, data): each file
-weighs the same. What is shipped was fitted to some 200 kinds, English and code weighing more, then rounded and leaned high.
+Prints the cuts between letters, the readiness by length and the cost of leading signs; writes the
+WORDS commonest words (default 4000) into the package data. Needs numpy. Give it a file per kind of
+text (languages, code, logs, data): each file weighs the same. What is shipped was fitted to some
+200 kinds, English and code weighing more, then rounded and leaned high.
 """
 
 import re
@@ -35,7 +36,9 @@ def common_words(texts: list[str], size: int) -> list[str]:
     spread = Counter[str]()
     for text in texts:
         spread.update({word.lower() for word in re.findall(r"[A-Z]?[a-z]+", text)})
-    return [word for word, _ in spread.most_common() if len(word) > 1 and exact(" " + word) == 1][:size]
+    return [word for word, _ in spread.most_common() if len(word) > 1 and exact(" " + word) == 1][
+        :size
+    ]
 
 
 def weighted_pieces(texts: list[str]) -> Counter[str]:
@@ -71,7 +74,11 @@ def fit(texts: list[str], words: set[str]) -> None:
         which += [at] * (len(codes) - 1)
         pairs += [first * size + second for first, second in pairwise(codes)]
     row_of, pair_of = np.array(which), np.array(pairs)
-    cuts, lead_cost, ready = np.full(size * size, 0.5), np.zeros(len(leads)), np.full((3, LENGTHS + 1), 0.3)
+    cuts, lead_cost, ready = (
+        np.full(size * size, 0.5),
+        np.zeros(len(leads)),
+        np.full((3, LENGTHS + 1), 0.3),
+    )
     for _ in range(ROUNDS):
         # Cuts, readiness and leads in turn, each the best for the others.
         scale = ready[modes, lengths]
@@ -80,11 +87,17 @@ def fit(texts: list[str], words: set[str]) -> None:
             stop = min(start + 4000, len(rows))
             begin, end = np.searchsorted(row_of, [start, stop])
             block = np.zeros((stop - start, size * size))
-            np.add.at(block, (row_of[begin:end] - start, pair_of[begin:end]), scale[row_of[begin:end]])
+            np.add.at(
+                block, (row_of[begin:end] - start, pair_of[begin:end]), scale[row_of[begin:end]]
+            )
             left += block.T @ (block * weights[start:stop, None])
-            right += (block * weights[start:stop, None]).T @ (extra - lead_cost[lead_at])[start:stop]
+            right += (block * weights[start:stop, None]).T @ (extra - lead_cost[lead_at])[
+                start:stop
+            ]
         hold = RIDGE * weights.sum() / size**2
-        cuts = np.clip(np.linalg.solve(left + hold * np.eye(size * size), right + hold * 0.5), 0.04, 1.4)
+        cuts = np.clip(
+            np.linalg.solve(left + hold * np.eye(size * size), right + hold * 0.5), 0.04, 1.4
+        )
         cuts *= 0.5 * weights[row_of].sum() / (cuts[pair_of] * weights[row_of]).sum()
         sums = np.bincount(row_of, weights=cuts[pair_of], minlength=len(rows))
         for kind in range(3):
@@ -92,21 +105,37 @@ def fit(texts: list[str], words: set[str]) -> None:
                 chosen = (modes == kind) & (lengths == length)
                 if chosen.any():
                     wanted = (weights * (extra - lead_cost[lead_at]))[chosen].sum()
-                    ready[kind, length] = max(0.0, wanted / max(1e-9, (weights * sums)[chosen].sum()))
+                    ready[kind, length] = max(
+                        0.0, wanted / max(1e-9, (weights * sums)[chosen].sum())
+                    )
         rest = extra - sums * ready[modes, lengths]
         for at, lead in enumerate(leads):
             chosen = lead_at == at
-            lead_cost[at] = 0.0 if lead in " " else np.clip(np.average(rest[chosen], weights=weights[chosen]), 0, 1)
+            lead_cost[at] = (
+                0.0
+                if lead in " "
+                else np.clip(np.average(rest[chosen], weights=weights[chosen]), 0, 1)
+            )
     for first in range(size):
         row = cuts[first * size : (first + 1) * size]
         print("".join(DIGITS[min(35, round(25 * float(value)))] for value in row))
     for name, values in zip(("AFTER_SIGN", "BARE", "CAPITALS"), ready[:, 2:], strict=True):
         print(name, tuple(round(float(value), 2) for value in values))
-    print({lead: round(float(cost), 2) for lead, cost in zip(leads, lead_cost, strict=True) if lead.isascii()})
+    print(
+        {
+            lead: round(float(cost), 2)
+            for lead, cost in zip(leads, lead_cost, strict=True)
+            if lead.isascii()
+        }
+    )
 
 
 def main(arguments: list[str]) -> None:
-    texts = [path.read_text("utf-8", "replace") for path in sorted(Path(arguments[0]).rglob("*")) if path.is_file()]
+    texts = [
+        path.read_text("utf-8", "replace")
+        for path in sorted(Path(arguments[0]).rglob("*"))
+        if path.is_file()
+    ]
     words = common_words(texts, int(arguments[1]) if len(arguments) > 1 else 4000)
     DATA.write_text("\n".join(wrap(" ".join(sorted(words)), 126)) + "\n")
     fit(texts, set(words))

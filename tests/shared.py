@@ -11,11 +11,14 @@ SHARED = (ROOT / os.environ.get("LOOM_SHARED", "../shared")).resolve()
 AGENTS = SHARED / "data" / "agents"
 
 needs_shared = pytest.mark.skipif(
-    not AGENTS.is_dir(), reason=f"shared test data not found; set LOOM_SHARED (looked in {SHARED.name})"
+    not AGENTS.is_dir(),
+    reason=f"shared test data not found; set LOOM_SHARED (looked in {SHARED.name})",
 )
 EXAMPLES = int(os.environ.get("LOOM_FUZZ", "0"))
 
 
 def examples(usual: int) -> int:
-    """How many random cases to try: half of the usual number, so that `make test` is quick, or what `make fuzz` asks for."""
+    """How many random cases to try: half of the usual number, so that `make test` is quick, or what
+    `make fuzz` asks for.
+    """
     return EXAMPLES or max(4, usual // 2)

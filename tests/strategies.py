@@ -1,4 +1,6 @@
-"""Random conversations: valid ones, broken ones in every way the rules name, and wire requests with every optional field."""
+"""Random conversations: valid ones, broken ones in every way the rules name, and wire requests with
+every optional field.
+"""
 
 import base64 as b64
 import copy
@@ -39,17 +41,33 @@ SCRIPTS = [
     "line\nbreak",
     '"q"\\',
 ]
-words = st.one_of(st.sampled_from(SCRIPTS), st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12))
+words = st.one_of(
+    st.sampled_from(SCRIPTS),
+    st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12),
+)
 texts = st.lists(words, min_size=1, max_size=3).map(" ".join).filter(str.strip)
 blanks = st.sampled_from(["", " ", "\n\t"])
 names = st.sampled_from(["bash", "read_file", "grep-2", "Search"])
-scalars = st.one_of(st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(allow_nan=False, allow_infinity=False), words)
+scalars = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.floats(allow_nan=False, allow_infinity=False),
+    words,
+)
 objects = st.dictionaries(
-    words, st.one_of(scalars, st.lists(scalars, max_size=2), st.dictionaries(words, scalars, max_size=2)), max_size=3
+    words,
+    st.one_of(scalars, st.lists(scalars, max_size=2), st.dictionaries(words, scalars, max_size=2)),
+    max_size=3,
 )
 good_ids = st.text("abcdefghijklmnopqrstuvwxyzABCDEFGH0123456789_-", min_size=1, max_size=40)
 bad_ids = st.one_of(
-    st.just(""), st.just("has space"), st.just("x" * 65), st.just("функция"), st.just("call.1:2"), st.just("call_0")
+    st.just(""),
+    st.just("has space"),
+    st.just("x" * 65),
+    st.just("функция"),
+    st.just("call.1:2"),
+    st.just("call_0"),
 )
 base64 = st.binary(min_size=1, max_size=24).map(lambda data: b64.b64encode(data).decode())
 urls = st.sampled_from(["https://example.org/a.png", "http://example.org/пример?q=1"])
@@ -65,19 +83,33 @@ def media(draw: st.DrawFn) -> Media:
         return Media("audio", "data", draw(base64), "audio/wav")
     if draw(st.booleans()):
         return Media(
-            kind, "data", draw(base64), "image/png" if kind == "image" else "application/pdf", "" if kind == "image" else "a.pdf"
+            kind,
+            "data",
+            draw(base64),
+            "image/png" if kind == "image" else "application/pdf",
+            "" if kind == "image" else "a.pdf",
         )
     return Media(kind, "url", draw(urls))
 
 
 marks = st.sampled_from(
-    [None, None, None, '{"cache_control":{"type":"ephemeral"}}', '{"cache_control":{"type":"ephemeral","ttl":"1h"}}']
+    [
+        None,
+        None,
+        None,
+        '{"cache_control":{"type":"ephemeral"}}',
+        '{"cache_control":{"type":"ephemeral","ttl":"1h"}}',
+    ]
 )
-marked = st.builds(lambda text, mark: Text(text, Carried("anthropic", mark) if mark else None), texts, marks)
+marked = st.builds(
+    lambda text, mark: Text(text, Carried("anthropic", mark) if mark else None), texts, marks
+)
 
 
 def reasoning(signed: bool = True) -> st.SearchStrategy[Reasoning]:
-    theirs = st.builds(Reasoning, texts, st.just("anthropic"), st.just("c2ln") if signed else st.just(""))
+    theirs = st.builds(
+        Reasoning, texts, st.just("anthropic"), st.just("c2ln") if signed else st.just("")
+    )
     hidden = st.builds(lambda data: Reasoning("", "anthropic", encrypted=data), base64)
     item = Carried("responses", '{"id":"rs_1","summary":[{"type":"summary_text","text":"s"}]}')
     ours = st.builds(lambda data: Reasoning("s", "responses", encrypted=data, carried=item), base64)
@@ -85,7 +117,9 @@ def reasoning(signed: bool = True) -> st.SearchStrategy[Reasoning]:
     return st.one_of(theirs, hidden, ours, chat)
 
 
-arguments = st.one_of(objects.map(json.dumps), st.just("{}"), st.just(""), st.just('{"a": 1'), st.just("[1]"))
+arguments = st.one_of(
+    objects.map(json.dumps), st.just("{}"), st.just(""), st.just('{"a": 1'), st.just("[1]")
+)
 
 
 @st.composite
@@ -128,7 +162,9 @@ def histories(draw: st.DrawFn, max_turns: int = 4) -> list[Message]:
 
 
 tools = st.builds(
-    lambda name, description, schema: Tool(name, description, json.dumps({"type": "object", "properties": schema})),
+    lambda name, description, schema: Tool(
+        name, description, json.dumps({"type": "object", "properties": schema})
+    ),
     names,
     texts,
     objects,
@@ -139,7 +175,9 @@ tools = st.builds(
 def conversations(draw: st.DrawFn, history: Any = None) -> Conversation:
     return Conversation(
         messages=tuple(draw(histories() if history is None else history)),
-        system=tuple(Message("system", (Text(text),)) for text in draw(st.lists(texts, max_size=2))),
+        system=tuple(
+            Message("system", (Text(text),)) for text in draw(st.lists(texts, max_size=2))
+        ),
         tools=tuple(draw(st.lists(tools, max_size=2, unique_by=lambda tool: tool.name))),
         model=draw(st.sampled_from(["", "some-model"])),
         max_output=draw(st.sampled_from([None, 4096])),
@@ -150,7 +188,10 @@ def conversations(draw: st.DrawFn, history: Any = None) -> Conversation:
 
 
 def _map_part(message: Message, at: int, change: Any) -> Message:
-    parts = tuple(change(part) if n == at % max(len(message.parts), 1) else part for n, part in enumerate(message.parts))
+    parts = tuple(
+        change(part) if n == at % max(len(message.parts), 1) else part
+        for n, part in enumerate(message.parts)
+    )
     return Message(message.role, parts, message.author, message.carried)
 
 
@@ -183,11 +224,17 @@ def broken(draw: st.DrawFn, source: Any = None) -> list[Message]:
         elif accident == 4:
             del history[at:]
         elif accident == 5:
-            history.insert(to, Message(draw(st.sampled_from(["user", "assistant", "system", "developer"])), ()))
+            history.insert(
+                to, Message(draw(st.sampled_from(["user", "assistant", "system", "developer"])), ())
+            )
         elif accident == 6 and message.role != "tool":
-            history[at] = Message(message.role, (*message.parts, Text(draw(blanks))), message.author)
+            history[at] = Message(
+                message.role, (*message.parts, Text(draw(blanks))), message.author
+            )
         elif accident == 7 and message.role == "assistant":
-            history[at] = Message("assistant", (*message.parts, draw(reasoning(signed=draw(st.booleans())))))
+            history[at] = Message(
+                "assistant", (*message.parts, draw(reasoning(signed=draw(st.booleans()))))
+            )
         elif accident == 8 and message.role == "assistant":
             history[at] = Message("assistant", (draw(reasoning(signed=False)), *message.parts))
         elif accident == 9:
@@ -197,8 +244,12 @@ def broken(draw: st.DrawFn, source: Any = None) -> list[Message]:
             old, new = draw(bad_ids), draw(bad_ids)
             ids = {part.id for m in history for part in m.calls}
             chosen = sorted(ids)[to % len(ids)] if ids else old
-            swap = lambda p, c=chosen, n=new: _rename(p, n) if c in (getattr(p, "id", 0), getattr(p, "call_id", 0)) else p  # noqa: E731
-            history = [Message(m.role, tuple(map(swap, m.parts)), m.author, m.carried) for m in history]
+            swap = lambda p, c=chosen, n=new: (  # noqa: E731
+                _rename(p, n) if c in (getattr(p, "id", 0), getattr(p, "call_id", 0)) else p
+            )
+            history = [
+                Message(m.role, tuple(map(swap, m.parts)), m.author, m.carried) for m in history
+            ]
         elif accident == 11:
             results = [part for m in history for part in m.results]
             if results:
@@ -208,15 +259,24 @@ def broken(draw: st.DrawFn, source: Any = None) -> list[Message]:
             history.insert(to, Message("assistant", (*many,)))
         elif accident == 13 and message.role == "tool":
             words_missing = draw(blanks)
-            blank = lambda p, t=words_missing: ToolResult(p.call_id, (*p.parts, Text(t)), p.error, p.name)  # noqa: E731
+            blank = lambda p, t=words_missing: ToolResult(  # noqa: E731
+                p.call_id, (*p.parts, Text(t)), p.error, p.name
+            )
             history[at] = _map_part(message, 0, blank)
         elif accident == 14 and message.role == "assistant":
             kind = draw(st.sampled_from(["server_tool_use", "web_search_tool_result"]))
             key = "id" if kind == "server_tool_use" else "tool_use_id"
-            piece = Opaque("anthropic", json.dumps({"type": kind, key: "srv_1", "name": "web_search"}), "srv_1", key != "id")
+            piece = Opaque(
+                "anthropic",
+                json.dumps({"type": kind, key: "srv_1", "name": "web_search"}),
+                "srv_1",
+                key != "id",
+            )
             history[at] = Message("assistant", (*message.parts, piece))
         elif accident == 15:
-            piece = Opaque(draw(st.sampled_from(["openai", "responses", "anthropic"])), '{"type":"strange"}')
+            piece = Opaque(
+                draw(st.sampled_from(["openai", "responses", "anthropic"])), '{"type":"strange"}'
+            )
             history.insert(to, Message(draw(st.sampled_from(["user", "assistant"])), (piece,)))
     return history
 
@@ -247,21 +307,29 @@ broken_histories = st.one_of(broken(), broken(recorded_slices()), recorded_slice
 
 # ── wire requests ────────────────────────────────────────────────────────────
 
-extra = st.dictionaries(st.sampled_from(["x_unknown", "index", "logprobs", "annotations"]), scalars, max_size=2)
+extra = st.dictionaries(
+    st.sampled_from(["x_unknown", "index", "logprobs", "annotations"]), scalars, max_size=2
+)
 
 
 def _merge(fixed: Any, *optional: Any) -> Any:
-    return st.builds(lambda *dicts: {k: v for d in reversed(dicts) for k, v in d.items()}, fixed, *optional)
+    return st.builds(
+        lambda *dicts: {k: v for d in reversed(dicts) for k, v in d.items()}, fixed, *optional
+    )
 
 
 def maybe(**fields: Any) -> Any:
     return st.fixed_dictionaries({}, optional=fields)
 
 
-cache = maybe(cache_control=st.sampled_from([{"type": "ephemeral"}, {"type": "ephemeral", "ttl": "1h"}]))
+cache = maybe(
+    cache_control=st.sampled_from([{"type": "ephemeral"}, {"type": "ephemeral", "ttl": "1h"}])
+)
 
 chat_part = st.one_of(
-    _merge(st.fixed_dictionaries({"type": st.just("text"), "text": st.one_of(texts, blanks)}), extra),
+    _merge(
+        st.fixed_dictionaries({"type": st.just("text"), "text": st.one_of(texts, blanks)}), extra
+    ),
     st.fixed_dictionaries(
         {
             "type": st.just("image_url"),
@@ -283,7 +351,9 @@ chat_part = st.one_of(
     st.fixed_dictionaries(
         {
             "type": st.just("input_audio"),
-            "input_audio": st.fixed_dictionaries({"data": base64, "format": st.sampled_from(["wav", "mp3"])}),
+            "input_audio": st.fixed_dictionaries(
+                {"data": base64, "format": st.sampled_from(["wav", "mp3"])}
+            ),
         }
     ),
     st.fixed_dictionaries(
@@ -293,7 +363,11 @@ chat_part = st.one_of(
                 st.fixed_dictionaries({"file_id": words}),
                 _merge(
                     st.fixed_dictionaries(
-                        {"file_data": st.one_of(base64, base64.map(lambda d: f"data:application/pdf;base64,{d}"))}
+                        {
+                            "file_data": st.one_of(
+                                base64, base64.map(lambda d: f"data:application/pdf;base64,{d}")
+                            )
+                        }
                     ),
                     maybe(filename=words),
                 ),
@@ -309,18 +383,29 @@ chat_call = st.one_of(
             {
                 "id": good_ids,
                 "type": st.just("function"),
-                "function": _merge(st.fixed_dictionaries({"name": names, "arguments": st.one_of(arguments, words)}), extra),
+                "function": _merge(
+                    st.fixed_dictionaries(
+                        {"name": names, "arguments": st.one_of(arguments, words)}
+                    ),
+                    extra,
+                ),
             }
         ),
         extra,
     ),
     st.fixed_dictionaries(
-        {"id": good_ids, "type": st.just("custom"), "custom": st.fixed_dictionaries({"name": names, "input": words})}
+        {
+            "id": good_ids,
+            "type": st.just("custom"),
+            "custom": st.fixed_dictionaries({"name": names, "input": words}),
+        }
     ),
 )
 chat_message = st.one_of(
     _merge(
-        st.fixed_dictionaries({"role": st.sampled_from(["user", "system", "developer"]), "content": chat_content}),
+        st.fixed_dictionaries(
+            {"role": st.sampled_from(["user", "system", "developer"]), "content": chat_content}
+        ),
         maybe(name=words),
         extra,
     ),
@@ -333,16 +418,22 @@ chat_message = st.one_of(
             refusal=st.one_of(st.none(), texts),
             reasoning_content=texts,
             audio=st.one_of(st.none(), st.just({"id": "audio_1"})),
-            function_call=st.one_of(st.none(), st.fixed_dictionaries({"name": names, "arguments": arguments})),
+            function_call=st.one_of(
+                st.none(), st.fixed_dictionaries({"name": names, "arguments": arguments})
+            ),
         ),
         extra,
     ),
     _merge(
-        st.fixed_dictionaries({"role": st.just("tool"), "tool_call_id": good_ids, "content": chat_content}),
+        st.fixed_dictionaries(
+            {"role": st.just("tool"), "tool_call_id": good_ids, "content": chat_content}
+        ),
         maybe(name=words),
         extra,
     ),
-    st.fixed_dictionaries({"role": st.just("function"), "name": names, "content": st.one_of(st.none(), texts)}),
+    st.fixed_dictionaries(
+        {"role": st.just("function"), "name": names, "content": st.one_of(st.none(), texts)}
+    ),
 )
 chat_tool = st.one_of(
     st.fixed_dictionaries(
@@ -350,11 +441,17 @@ chat_tool = st.one_of(
             "type": st.just("function"),
             "function": _merge(
                 st.fixed_dictionaries({"name": names}),
-                maybe(description=st.one_of(texts, st.just("")), parameters=objects, strict=st.booleans()),
+                maybe(
+                    description=st.one_of(texts, st.just("")),
+                    parameters=objects,
+                    strict=st.booleans(),
+                ),
             ),
         }
     ),
-    st.fixed_dictionaries({"type": st.just("custom"), "custom": st.fixed_dictionaries({"name": names})}),
+    st.fixed_dictionaries(
+        {"type": st.just("custom"), "custom": st.fixed_dictionaries({"name": names})}
+    ),
 )
 chat_requests = _merge(
     st.fixed_dictionaries({"model": words, "messages": st.lists(chat_message, max_size=6)}),
@@ -372,36 +469,70 @@ chat_requests = _merge(
 )
 
 claude_source = st.one_of(
-    st.fixed_dictionaries({"type": st.just("base64"), "media_type": st.just("image/png"), "data": base64}),
+    st.fixed_dictionaries(
+        {"type": st.just("base64"), "media_type": st.just("image/png"), "data": base64}
+    ),
     st.fixed_dictionaries({"type": st.just("url"), "url": urls}),
     st.fixed_dictionaries({"type": st.just("file"), "file_id": words}),
-    st.fixed_dictionaries({"type": st.just("text"), "media_type": st.just("text/plain"), "data": texts}),
+    st.fixed_dictionaries(
+        {"type": st.just("text"), "media_type": st.just("text/plain"), "data": texts}
+    ),
     st.fixed_dictionaries({"type": st.just("content"), "content": texts}),
 )
-claude_text = _merge(st.fixed_dictionaries({"type": st.just("text"), "text": st.one_of(texts, blanks)}), cache, extra)
-claude_image = _merge(st.fixed_dictionaries({"type": st.just("image"), "source": claude_source}), cache)
+claude_text = _merge(
+    st.fixed_dictionaries({"type": st.just("text"), "text": st.one_of(texts, blanks)}), cache, extra
+)
+claude_image = _merge(
+    st.fixed_dictionaries({"type": st.just("image"), "source": claude_source}), cache
+)
 claude_document = _merge(
     st.fixed_dictionaries({"type": st.just("document"), "source": claude_source}),
     cache,
-    maybe(title=st.one_of(st.none(), words, st.just("")), context=words, citations=st.just({"enabled": True})),
+    maybe(
+        title=st.one_of(st.none(), words, st.just("")),
+        context=words,
+        citations=st.just({"enabled": True}),
+    ),
 )
-claude_inner = st.one_of(texts, blanks, st.lists(st.one_of(claude_text, claude_image, claude_document), max_size=2))
+claude_inner = st.one_of(
+    texts, blanks, st.lists(st.one_of(claude_text, claude_image, claude_document), max_size=2)
+)
 claude_result = _merge(
     st.fixed_dictionaries({"type": st.just("tool_result"), "tool_use_id": good_ids}),
     cache,
     maybe(content=claude_inner, is_error=st.booleans()),
 )
-claude_use = _merge(st.fixed_dictionaries({"type": st.just("tool_use"), "id": good_ids, "name": names, "input": objects}), cache)
+claude_use = _merge(
+    st.fixed_dictionaries(
+        {"type": st.just("tool_use"), "id": good_ids, "name": names, "input": objects}
+    ),
+    cache,
+)
 claude_thought = st.one_of(
     st.fixed_dictionaries(
-        {"type": st.just("thinking"), "thinking": st.one_of(texts, blanks), "signature": st.one_of(base64, st.just(""))}
+        {
+            "type": st.just("thinking"),
+            "thinking": st.one_of(texts, blanks),
+            "signature": st.one_of(base64, st.just("")),
+        }
     ),
     st.fixed_dictionaries({"type": st.just("redacted_thinking"), "data": base64}),
 )
 claude_server = st.one_of(
-    st.fixed_dictionaries({"type": st.just("server_tool_use"), "id": good_ids, "name": st.just("web_search"), "input": objects}),
     st.fixed_dictionaries(
-        {"type": st.just("web_search_tool_result"), "tool_use_id": good_ids, "content": st.lists(objects, max_size=1)}
+        {
+            "type": st.just("server_tool_use"),
+            "id": good_ids,
+            "name": st.just("web_search"),
+            "input": objects,
+        }
+    ),
+    st.fixed_dictionaries(
+        {
+            "type": st.just("web_search_tool_result"),
+            "tool_use_id": good_ids,
+            "content": st.lists(objects, max_size=1),
+        }
     ),
 )
 claude_message = st.one_of(
@@ -409,7 +540,11 @@ claude_message = st.one_of(
         st.fixed_dictionaries(
             {
                 "role": st.sampled_from(["user", "system"]),
-                "content": st.one_of(texts, blanks, st.lists(st.one_of(claude_text, claude_image, claude_document), max_size=3)),
+                "content": st.one_of(
+                    texts,
+                    blanks,
+                    st.lists(st.one_of(claude_text, claude_image, claude_document), max_size=3),
+                ),
             }
         ),
         extra,
@@ -418,7 +553,11 @@ claude_message = st.one_of(
         st.fixed_dictionaries(
             {
                 "role": st.just("user"),
-                "content": st.lists(st.one_of(claude_result, claude_result, claude_text, claude_image), min_size=1, max_size=4),
+                "content": st.lists(
+                    st.one_of(claude_result, claude_result, claude_text, claude_image),
+                    min_size=1,
+                    max_size=4,
+                ),
             }
         ),
         extra,
@@ -428,7 +567,12 @@ claude_message = st.one_of(
             {
                 "role": st.just("assistant"),
                 "content": st.one_of(
-                    texts, blanks, st.lists(st.one_of(claude_text, claude_use, claude_thought, claude_server), max_size=4)
+                    texts,
+                    blanks,
+                    st.lists(
+                        st.one_of(claude_text, claude_use, claude_thought, claude_server),
+                        max_size=4,
+                    ),
                 ),
             }
         ),
@@ -444,7 +588,13 @@ claude_tool = st.one_of(
     st.fixed_dictionaries({"name": st.just("web_search"), "type": st.just("web_search_20250305")}),
 )
 claude_requests = _merge(
-    st.fixed_dictionaries({"model": words, "max_tokens": st.integers(1, 9999), "messages": st.lists(claude_message, max_size=6)}),
+    st.fixed_dictionaries(
+        {
+            "model": words,
+            "max_tokens": st.integers(1, 9999),
+            "messages": st.lists(claude_message, max_size=6),
+        }
+    ),
     maybe(
         system=st.one_of(texts, st.just(""), st.lists(claude_text, max_size=2)),
         tools=st.lists(claude_tool, max_size=2),
@@ -465,19 +615,29 @@ reply_part = st.one_of(
     st.fixed_dictionaries({"type": st.just("brand_new"), "value": scalars}),
 )
 input_part = st.one_of(
-    _merge(st.fixed_dictionaries({"type": st.just("input_text"), "text": st.one_of(texts, blanks)}), extra),
+    _merge(
+        st.fixed_dictionaries({"type": st.just("input_text"), "text": st.one_of(texts, blanks)}),
+        extra,
+    ),
     _merge(
         st.fixed_dictionaries(
-            {"type": st.just("input_image"), "image_url": st.one_of(urls, base64.map(lambda d: f"data:image/png;base64,{d}"))}
+            {
+                "type": st.just("input_image"),
+                "image_url": st.one_of(urls, base64.map(lambda d: f"data:image/png;base64,{d}")),
+            }
         ),
         maybe(detail=st.sampled_from(["auto", "low"])),
     ),
-    st.fixed_dictionaries({"type": st.just("input_image"), "file_id": words, "detail": st.just("auto")}),
+    st.fixed_dictionaries(
+        {"type": st.just("input_image"), "file_id": words, "detail": st.just("auto")}
+    ),
     _merge(
         st.one_of(
             st.fixed_dictionaries({"type": st.just("input_file"), "file_id": words}),
             st.fixed_dictionaries({"type": st.just("input_file"), "file_url": urls}),
-            st.fixed_dictionaries({"type": st.just("input_file"), "file_data": st.one_of(base64, st.just(""))}),
+            st.fixed_dictionaries(
+                {"type": st.just("input_file"), "file_data": st.one_of(base64, st.just(""))}
+            ),
         ),
         maybe(filename=words),
     ),
@@ -497,7 +657,10 @@ item = st.one_of(
     ),
     _merge(
         st.fixed_dictionaries(
-            {"role": st.just("assistant"), "content": st.one_of(texts, blanks, st.lists(reply_part, max_size=3))}
+            {
+                "role": st.just("assistant"),
+                "content": st.one_of(texts, blanks, st.lists(reply_part, max_size=3)),
+            }
         ),
         maybe(type=st.just("message")),
         item_fields,
@@ -507,38 +670,78 @@ item = st.one_of(
             {
                 "type": st.just("reasoning"),
                 "id": words,
-                "summary": st.lists(st.fixed_dictionaries({"type": st.just("summary_text"), "text": texts}), max_size=2),
+                "summary": st.lists(
+                    st.fixed_dictionaries({"type": st.just("summary_text"), "text": texts}),
+                    max_size=2,
+                ),
             }
         ),
         maybe(encrypted_content=st.one_of(st.none(), base64, st.just(""))),
     ),
     _merge(
-        st.fixed_dictionaries({"type": st.just("function_call"), "call_id": good_ids, "name": names, "arguments": arguments}),
+        st.fixed_dictionaries(
+            {
+                "type": st.just("function_call"),
+                "call_id": good_ids,
+                "name": names,
+                "arguments": arguments,
+            }
+        ),
         item_fields,
-    ),
-    _merge(
-        st.fixed_dictionaries({"type": st.just("custom_tool_call"), "call_id": good_ids, "name": names, "input": words}),
-        item_fields,
-    ),
-    st.fixed_dictionaries(
-        {"type": st.just("local_shell_call"), "id": words, "call_id": good_ids, "action": objects, "status": st.just("completed")}
-    ),
-    st.fixed_dictionaries(
-        {"type": st.just("apply_patch_call"), "call_id": good_ids, "operation": objects, "status": st.just("completed")}
     ),
     _merge(
         st.fixed_dictionaries(
             {
-                "type": st.sampled_from(["function_call_output", "custom_tool_call_output", "shell_call_output"]),
+                "type": st.just("custom_tool_call"),
+                "call_id": good_ids,
+                "name": names,
+                "input": words,
+            }
+        ),
+        item_fields,
+    ),
+    st.fixed_dictionaries(
+        {
+            "type": st.just("local_shell_call"),
+            "id": words,
+            "call_id": good_ids,
+            "action": objects,
+            "status": st.just("completed"),
+        }
+    ),
+    st.fixed_dictionaries(
+        {
+            "type": st.just("apply_patch_call"),
+            "call_id": good_ids,
+            "operation": objects,
+            "status": st.just("completed"),
+        }
+    ),
+    _merge(
+        st.fixed_dictionaries(
+            {
+                "type": st.sampled_from(
+                    ["function_call_output", "custom_tool_call_output", "shell_call_output"]
+                ),
                 "call_id": good_ids,
                 "output": output,
             }
         ),
         item_fields,
     ),
-    st.fixed_dictionaries({"type": st.just("local_shell_call_output"), "id": good_ids, "output": texts}),
-    st.fixed_dictionaries({"type": st.sampled_from(["web_search_call", "item_reference", "compaction"]), "id": words}),
-    st.fixed_dictionaries({"type": st.just("mcp_approval_response"), "approval_request_id": words, "approve": st.booleans()}),
+    st.fixed_dictionaries(
+        {"type": st.just("local_shell_call_output"), "id": good_ids, "output": texts}
+    ),
+    st.fixed_dictionaries(
+        {"type": st.sampled_from(["web_search_call", "item_reference", "compaction"]), "id": words}
+    ),
+    st.fixed_dictionaries(
+        {
+            "type": st.just("mcp_approval_response"),
+            "approval_request_id": words,
+            "approve": st.booleans(),
+        }
+    ),
 )
 item_tool = st.one_of(
     _merge(
@@ -563,7 +766,11 @@ responses_requests = _merge(
     ),
 )
 
-WIRE_REQUESTS = {"openai": chat_requests, "anthropic": claude_requests, "responses": responses_requests}
+WIRE_REQUESTS = {
+    "openai": chat_requests,
+    "anthropic": claude_requests,
+    "responses": responses_requests,
+}
 
 
 # ── accidents on the wire ────────────────────────────────────────────────────
@@ -584,7 +791,13 @@ _ODD = st.one_of(
 def _places(value: Any) -> list[tuple[Any, Any]]:
     """Every container in a JSON value, with each of its keys."""
     found: list[tuple[Any, Any]] = []
-    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    pairs = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, inner in pairs:
         found.append((value, key))
         found += _places(inner)
@@ -614,7 +827,14 @@ _MISSPELLINGS: dict[str, list[tuple[str, Any]]] = {
         *((key, value) for key in ("id", "tool_call_id") for value in (5, None)),
         ("type", None),
     ],
-    "anthropic": [("input", [1]), ("input", "text"), ("content", ""), ("content", []), ("signature", None), ("max_tokens", "5")],
+    "anthropic": [
+        ("input", [1]),
+        ("input", "text"),
+        ("content", ""),
+        ("content", []),
+        ("signature", None),
+        ("max_tokens", "5"),
+    ],
     "responses": [
         *(("arguments", value) for value in ({"a": 1}, None)),
         *(("type", value) for value in ("input_text", "output_text")),

@@ -23,7 +23,10 @@ def test_a_human_may_do_everything_and_a_model_nothing_by_default() -> None:
 
 def test_what_is_granted_outranks_the_kind() -> None:
     assert Agent(name="guest", kind="human", permissions=()).granted_permissions == frozenset()
-    assert Agent(name="helper", permissions=("loom_aware", "doc_read")).granted_permissions == {"loom_aware", "doc_read"}
+    assert Agent(name="helper", permissions=("loom_aware", "doc_read")).granted_permissions == {
+        "loom_aware",
+        "doc_read",
+    }
     assert Agent(name="helper", permissions=("loom_aware",)).loom_aware
     assert not Agent(name="reader", permissions=("doc_read",)).loom_aware
 
@@ -37,7 +40,9 @@ def test_what_is_granted_outranks_the_kind() -> None:
         (("doc_read", "loom_aware", "doc_read"), "doc_read is granted 2 times"),
     ],
 )
-def test_permissions_that_do_not_go_together_are_refused(permissions: tuple[Permission, ...], told: str) -> None:
+def test_permissions_that_do_not_go_together_are_refused(
+    permissions: tuple[Permission, ...], told: str
+) -> None:
     with pytest.raises(ChoiceError, match=told):
         Agent(name="helper", permissions=permissions)
     with pytest.raises(ChoiceError, match=f"agent 'helper': {told}"):
@@ -54,9 +59,13 @@ def test_a_window_is_a_number_of_tokens(window: int) -> None:
 
 
 def test_a_permission_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(ChoiceError, match=r"permissions\[0\]: expected one of .*loom_aware, .*found the text 'fly'"):
+    with pytest.raises(
+        ChoiceError, match=r"permissions\[0\]: expected one of .*loom_aware, .*found the text 'fly'"
+    ):
         Agent(name="a", permissions=("fly",))  # type: ignore[arg-type]
-    with pytest.raises(msgspec.ValidationError, match=r"Invalid enum value 'fly' - at `\$.permissions\[0\]`"):
+    with pytest.raises(
+        msgspec.ValidationError, match=r"Invalid enum value 'fly' - at `\$.permissions\[0\]`"
+    ):
         decoded('{"name":"a","permissions":["fly"]}')
 
 
@@ -68,18 +77,32 @@ def test_an_agent_changed_into_a_wrong_one_is_refused_too() -> None:
 
 def test_json_holds_only_what_is_not_the_default() -> None:
     assert msgspec.json.encode(Agent(name="a")) == b'{"name":"a"}'
-    assert msgspec.json.encode(Agent(name="a", kind="human", permissions=())) == b'{"name":"a","kind":"human","permissions":[]}'
+    assert (
+        msgspec.json.encode(Agent(name="a", kind="human", permissions=()))
+        == b'{"name":"a","kind":"human","permissions":[]}'
+    )
 
 
 closed = st.permutations(PERMISSIONS).flatmap(
     lambda order: st.sets(st.sampled_from(PERMISSIONS)).map(
-        lambda some: tuple(p for p in order if p in some | {REQUIRES[p] for p in some if p in REQUIRES})
+        lambda some: tuple(
+            p for p in order if p in some | {REQUIRES[p] for p in some if p in REQUIRES}
+        )
     )
 )
 
 
-@given(st.builds(Agent, name=st.text(), window=st.none() | st.integers(1, 2**40), permissions=st.none() | closed))
+@given(
+    st.builds(
+        Agent,
+        name=st.text(),
+        window=st.none() | st.integers(1, 2**40),
+        permissions=st.none() | closed,
+    )
+)
 def test_agents_come_back_from_json(agent: Agent) -> None:
     assert decoded(msgspec.json.encode(agent).decode()) == agent
-    assert {REQUIRES[p] for p in agent.granted_permissions if p in REQUIRES} <= agent.granted_permissions
+    assert {
+        REQUIRES[p] for p in agent.granted_permissions if p in REQUIRES
+    } <= agent.granted_permissions
     assert hash(agent) == hash(decoded(msgspec.json.encode(agent).decode()))

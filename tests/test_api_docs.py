@@ -68,10 +68,14 @@ def test_no_help_names_an_origin(words: tuple[str, ...]) -> None:
 
 def test_the_glossary_explains_every_word_of_the_architecture() -> None:
     page = (ROOT / "ARCHITECTURE.md").read_text()
-    words = re.findall(r"^\| ([a-z, ]+) \|", page.partition("## Words")[2].partition("\n## ")[0], re.MULTILINE)
+    words = re.findall(
+        r"^\| ([a-z, ]+) \|", page.partition("## Words")[2].partition("\n## ")[0], re.MULTILINE
+    )
     known = (DOCS / "glossary.md").read_text()
     for word in ", ".join(words[1:]).split(", "):
-        assert re.search(rf"^\| [^|]*\b{word}\b", known, re.MULTILINE), f"docs/glossary.md does not explain {word!r}"
+        assert re.search(rf"^\| [^|]*\b{word}\b", known, re.MULTILINE), (
+            f"docs/glossary.md does not explain {word!r}"
+        )
 
 
 def slug(heading: str) -> str:

@@ -1,4 +1,6 @@
-"""Imports point down, pure rooms stay pure, types are strict, importing does nothing, and the public names are these."""
+"""Imports point down, pure rooms stay pure, types are strict, importing does nothing, and the
+public names are these.
+"""
 
 import re
 import subprocess
@@ -61,11 +63,17 @@ NAMES = [
 
 
 def run(*command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+    )
 
 
 def test_imports_point_down_and_pure_rooms_do_no_input_or_output() -> None:
-    checked = run(sys.executable, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()")
+    checked = run(
+        sys.executable,
+        "-c",
+        "from importlinter.cli import lint_imports_command; lint_imports_command()",
+    )
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert "0 broken" in checked.stdout
 

@@ -26,13 +26,19 @@ def texts_held(root: object) -> Iterator[str]:
         for held in gc.get_referents(waiting.pop()):
             if isinstance(held, str):
                 yield held
-            elif id(held) not in passed and not isinstance(held, type) and type(held).__name__ not in ("function", "module"):
+            elif (
+                id(held) not in passed
+                and not isinstance(held, type)
+                and type(held).__name__ not in ("function", "module")
+            ):
                 passed.add(id(held))
                 waiting.append(held)
 
 
 def holders_of(words: str) -> list[str]:
-    """The kinds of all objects in this process that hold a text with these words; this module and what runs aside."""
+    """The kinds of all objects in this process that hold a text with these words; this module and
+    what runs aside.
+    """
     gc.collect()
     found = []
     for each in gc.get_objects():
@@ -47,8 +53,16 @@ def holders_of(words: str) -> list[str]:
 def chat(words: str, turns: int = 40) -> list[dict[str, Any]]:
     said: list[dict[str, Any]] = []
     for number in range(turns):
-        said.append({"role": "user", "content": f"Question {number} about src/part_{number}.py: {words} {number}. " + "why " * 150})
-        said.append({"role": "assistant", "content": f"I changed src/part_{number}.py because of {words}."})
+        said.append(
+            {
+                "role": "user",
+                "content": f"Question {number} about src/part_{number}.py: {words} {number}. "
+                + "why " * 150,
+            }
+        )
+        said.append(
+            {"role": "assistant", "content": f"I changed src/part_{number}.py because of {words}."}
+        )
     return said
 
 
@@ -64,7 +78,9 @@ def test_caches_hold_words_until_they_are_cleared() -> None:
     assert not [text for text in texts_held(caches) if SECRET in text]
     SHARED.clear()
     weave(chat(SECRET), model="gpt-4o", window=4000, reserve_output=500)
-    assert [text for text in texts_held(SHARED) if SECRET in text], "else the next lines prove nothing"
+    assert [text for text in texts_held(SHARED) if SECRET in text], (
+        "else the next lines prove nothing"
+    )
     SHARED.clear()
     assert not [text for text in texts_held(SHARED) if SECRET in text]
 

@@ -21,14 +21,18 @@ BROKEN = {
         {
             "role": "assistant",
             "content": "",
-            "tool_calls": [{"id": "a b", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+            "tool_calls": [
+                {"id": "a b", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+            ],
         },
         {"role": "user", "content": "well?"},
     ]
 }
 
 
-def loom_process(*arguments: str | Path, given: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+def loom_process(
+    *arguments: str | Path, given: str | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """What the command does in a process of its own."""
     return subprocess.run(
         [*LOOM, *map(str, arguments)],
@@ -41,7 +45,9 @@ def loom_process(*arguments: str | Path, given: str | None = None, **environment
     )
 
 
-def loom(*arguments: str | Path, given: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+def loom(
+    *arguments: str | Path, given: str | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """What the command does in this process, which starts at once."""
     words = list(map(str, arguments))
     done = CliRunner().invoke(cli, words, input=given, prog_name="loom", env=environment)
@@ -59,7 +65,11 @@ def broken(tmp_path: Path) -> Path:
 
 def test_the_command_does_the_same_in_a_process_of_its_own(broken: Path) -> None:
     here, there = loom("check", broken), loom_process("check", broken)
-    assert (here.returncode, here.stdout, here.stderr) == (there.returncode, there.stdout, there.stderr)
+    assert (here.returncode, here.stdout, here.stderr) == (
+        there.returncode,
+        there.stdout,
+        there.stderr,
+    )
     assert here.returncode == 1
 
 
@@ -82,7 +92,10 @@ def test_check_prints_findings_as_json(broken: Path) -> None:
     done = loom("check", broken, "--dialect", "anthropic", "--json")
     report = json.loads(done.stdout)
     assert done.returncode == 1
-    assert {finding["rule"] for finding in report["findings"] if finding["level"] == "error"} == {"unanswered-call", "id-form"}
+    assert {finding["rule"] for finding in report["findings"] if finding["level"] == "error"} == {
+        "unanswered-call",
+        "id-form",
+    }
     assert report["errors"] == 2
     assert report["dialect"] == "anthropic"
     for finding in report["findings"]:
@@ -90,7 +103,9 @@ def test_check_prints_findings_as_json(broken: Path) -> None:
 
 
 @pytest.mark.parametrize("wire", [w.name for w in WIRES])
-def test_convert_repairs_into_a_request_that_the_checker_accepts(broken: Path, tmp_path: Path, wire: str) -> None:
+def test_convert_repairs_into_a_request_that_the_checker_accepts(
+    broken: Path, tmp_path: Path, wire: str
+) -> None:
     out = tmp_path / "out.json"
     done = loom("convert", broken, "--to", wire, "--repair", "-o", out)
     assert done.returncode == 0, done.stderr
@@ -112,7 +127,11 @@ def test_convert_json_holds_request_changes_losses_and_ids(broken: Path, tmp_pat
     assert report["request"]["messages"][0] == {"role": "user", "content": "go"}
     assert {change["rule"] for change in report["changes"]} == {"call-id", "unanswered-call"}
     assert list(report["ids"].values()) == ["a b"]
-    aside = json.loads(loom("convert", broken, "--to", "anthropic", "--repair", "--json", "-o", tmp_path / "o.json").stdout)
+    aside = json.loads(
+        loom(
+            "convert", broken, "--to", "anthropic", "--repair", "--json", "-o", tmp_path / "o.json"
+        ).stdout
+    )
     assert "request" not in aside
     assert aside["changes"] == report["changes"]
     document = json.loads(loom("convert", broken, "--to", "document", "--json").stdout)
@@ -158,11 +177,25 @@ def test_standard_input_is_a_file_too(broken: Path) -> None:
 def test_show_tells_turns_exchanges_and_sizes() -> None:
     done = loom("show", FIXTURES / "cc_parallel_thinking.jsonl")
     assert done.returncode == 0
-    for piece in ("Claude Code session", "5 messages, 1 turn, 2 exchanges, 2 calls", "turn 0", "→ Bash", "← 1 a", "∴ I need two"):
+    for piece in (
+        "Claude Code session",
+        "5 messages, 1 turn, 2 exchanges, 2 calls",
+        "turn 0",
+        "→ Bash",
+        "← 1 a",
+        "∴ I need two",
+    ):
         assert piece in done.stdout
     report = json.loads(loom("show", FIXTURES / "cc_parallel_thinking.jsonl", "--json").stdout)
     assert report["turns"] == [
-        {"start": 0, "messages": 5, "exchanges": 2, "calls": 2, "unanswered": 0, "characters": report["characters"]}
+        {
+            "start": 0,
+            "messages": 5,
+            "exchanges": 2,
+            "calls": 2,
+            "unanswered": 0,
+            "characters": report["characters"],
+        }
     ]
 
 
@@ -194,15 +227,31 @@ def test_check_sees_what_only_a_whole_request_shows(tmp_path: Path) -> None:
     mark = {"type": "text", "text": "t", "cache_control": {"type": "ephemeral"}}
     path = tmp_path / "marks.json"
     path.write_text(
-        json.dumps({"model": "m", "max_tokens": 5, "system": "s", "messages": [{"role": "user", "content": [mark] * 6}]})
+        json.dumps(
+            {
+                "model": "m",
+                "max_tokens": 5,
+                "system": "s",
+                "messages": [{"role": "user", "content": [mark] * 6}],
+            }
+        )
     )
     assert "too-many-marks" in loom("check", path).stdout
     lines = tmp_path / "marks.jsonl"
     lines.write_text(
-        "".join(json.dumps({"role": "user", "content": [mark, {"type": "document", "source": {}}]}) + "\n" for _ in range(6))
+        "".join(
+            json.dumps({"role": "user", "content": [mark, {"type": "document", "source": {}}]})
+            + "\n"
+            for _ in range(6)
+        )
     )
     assert loom("check", lines).returncode == 1
-    assert loom("convert", lines, "--to", "anthropic", "--repair", "-o", tmp_path / "out.json").returncode == 0
+    assert (
+        loom(
+            "convert", lines, "--to", "anthropic", "--repair", "-o", tmp_path / "out.json"
+        ).returncode
+        == 0
+    )
     assert loom("check", tmp_path / "out.json").returncode == 0
 
 
@@ -220,7 +269,10 @@ def test_output_goes_through_links_and_pipes_and_keeps_rights(broken: Path, tmp_
     assert loom("convert", broken, "--to", "openai", "-o", pipe).returncode == 0
     assert json.loads(reader.communicate(timeout=30)[0])
     assert pipe.is_fifo()
-    assert "is not a folder" in loom("convert", broken, "--to", "openai", "-o", tmp_path / "none" / "x.json").stderr
+    assert (
+        "is not a folder"
+        in loom("convert", broken, "--to", "openai", "-o", tmp_path / "none" / "x.json").stderr
+    )
 
 
 def test_a_run_of_standard_input_can_be_named(broken: Path) -> None:
@@ -254,7 +306,9 @@ def test_demo_shows_the_broken_and_the_mended_transcript() -> None:
         ("deep", b"[" * 99_999),
     ],
 )
-def test_bad_input_gives_one_line_and_status_2(tmp_path: Path, command: tuple[str, ...], name: str, content: bytes | None) -> None:
+def test_bad_input_gives_one_line_and_status_2(
+    tmp_path: Path, command: tuple[str, ...], name: str, content: bytes | None
+) -> None:
     path = tmp_path / name
     if content is not None:
         path.write_bytes(content)
@@ -273,7 +327,9 @@ def test_unknown_dialects_and_options_are_refused(broken: Path) -> None:
 def test_output_is_utf_8_in_any_locale(tmp_path: Path) -> None:
     path = tmp_path / "chinese.json"
     path.write_text(json.dumps({"messages": [{"role": "user", "content": "重试预算 🧵"}]}))
-    done = loom("convert", path, "--to", "anthropic", LC_ALL="C", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    done = loom(
+        "convert", path, "--to", "anthropic", LC_ALL="C", PYTHONIOENCODING="ascii", PYTHONUTF8="0"
+    )
     assert json.loads(done.stdout)["messages"][0]["content"] == "重试预算 🧵"
 
 
@@ -301,7 +357,9 @@ print(status, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024)
 
 
 def peak(*arguments: str | Path) -> tuple[int, int]:
-    """Exit status and the most memory in MiB. A small process starts the command: a fork counts what its parent held."""
+    """Exit status and the most memory in MiB. A small process starts the command: a fork counts
+    what its parent held.
+    """
     command = [sys.executable, "-c", MEASURE, *LOOM, *map(str, arguments)]
     measured = subprocess.run(command, capture_output=True, text=True, timeout=900, check=True)
     status, memory = map(int, measured.stdout.split())
@@ -314,6 +372,8 @@ def test_lines_stream_in_bounded_memory(tmp_path: Path, megabytes: int) -> None:
     write_lines(path, megabytes)
     status, memory = peak("check", path)
     assert (status, memory < 80) == (0, True), f"{memory} MiB"
-    status, memory = peak("convert", path, "--to", "openai", "--repair", "-o", tmp_path / "out.json")
+    status, memory = peak(
+        "convert", path, "--to", "openai", "--repair", "-o", tmp_path / "out.json"
+    )
     assert (status, memory < 80) == (0, True), f"{memory} MiB"
     path.unlink()

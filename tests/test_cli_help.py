@@ -1,4 +1,6 @@
-"""What helps whoever uses the command: near misses named, files written first, lines that fit, what takes the window."""
+"""What helps whoever uses the command: near misses named, files written first, lines that fit, what
+takes the window.
+"""
 
 import json
 import os
@@ -22,7 +24,13 @@ __all__ = ["long", "no_models_of_the_user"]  # fixtures
 
 
 @pytest.mark.parametrize(
-    ("given", "meant"), [(["sesion"], "session"), (["session", "lst"], "list"), (["tree", "shwo"], "show"), (["wave"], "weave")]
+    ("given", "meant"),
+    [
+        (["sesion"], "session"),
+        (["session", "lst"], "list"),
+        (["tree", "shwo"], "show"),
+        (["wave"], "weave"),
+    ],
 )
 def test_a_mistyped_command_is_answered_with_the_nearest_one(given: list[str], meant: str) -> None:
     done = loom(*given)
@@ -31,7 +39,8 @@ def test_a_mistyped_command_is_answered_with_the_nearest_one(given: list[str], m
 
 
 @pytest.mark.parametrize(
-    ("given", "meant"), [(["weave", "x", "--windw", "3"], "--window"), (["show", "x", "--lst", "3"], "--last")]
+    ("given", "meant"),
+    [(["weave", "x", "--windw", "3"], "--window"), (["show", "x", "--lst", "3"], "--last")],
 )
 def test_a_mistyped_option_is_answered_with_the_nearest_one(given: list[str], meant: str) -> None:
     done = loom(*given)
@@ -43,7 +52,9 @@ def test_a_command_that_is_like_no_other_is_answered_with_all() -> None:
     assert "it is one of list, show" in loom("policy", "qqq").stderr
 
 
-def test_the_file_is_written_also_where_nobody_reads_the_picture(long: Path, tmp_path: Path) -> None:
+def test_the_file_is_written_also_where_nobody_reads_the_picture(
+    long: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "request.json"
     reader, writer = os.pipe()
     os.close(reader)  # whoever listens has gone
@@ -58,7 +69,12 @@ def test_the_file_is_written_also_where_nobody_reads_the_picture(long: Path, tmp
 def test_a_dash_is_standard_output(long: Path, tmp_path: Path) -> None:
     for command in (["weave", long, "--window", "4000"], ["convert", long, "--to", "anthropic"]):
         done = subprocess.run(
-            [*LOOM, *map(str, command), "-o", "-"], capture_output=True, text=True, cwd=tmp_path, timeout=120, check=False
+            [*LOOM, *map(str, command), "-o", "-"],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            timeout=120,
+            check=False,
         )
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["messages"]
@@ -128,7 +144,9 @@ def test_kept_things_say_what_they_are() -> None:
         assert repr(opened.new_tree("Ideas")).endswith("'Ideas', dialogue>")
 
 
-def every_command(command: click.Command = cli, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+def every_command(
+    command: click.Command = cli, words: tuple[str, ...] = ()
+) -> Iterator[tuple[str, ...]]:
     yield words
     if isinstance(command, click.Group):
         context = click.Context(command)

@@ -1,4 +1,6 @@
-"""Commands of loom-aware agents: what is one, what is not, what is wrong with it, and what is left of the answer."""
+"""Commands of loom-aware agents: what is one, what is not, what is wrong with it, and what is left
+of the answer.
+"""
 
 from itertools import takewhile
 from time import process_time
@@ -35,7 +37,10 @@ def one(answer: str) -> Found:
 
 
 def names(answer: str) -> list[str]:
-    return [found.name if isinstance(found, Command) else type(found).__name__ for found in parse_commands(answer)[1]]
+    return [
+        found.name if isinstance(found, Command) else type(found).__name__
+        for found in parse_commands(answer)[1]
+    ]
 
 
 # Each command
@@ -96,7 +101,9 @@ RIGHT: list[tuple[str, tuple[str, ...], dict[str, str]]] = [
 
 
 @pytest.mark.parametrize(("line", "words", "options"), RIGHT, ids=[case[0] for case in RIGHT])
-def test_a_command_as_it_should_be(line: str, words: tuple[str, ...], options: dict[str, str]) -> None:
+def test_a_command_as_it_should_be(
+    line: str, words: tuple[str, ...], options: dict[str, str]
+) -> None:
     command = one(f"→ {line}")
     assert isinstance(command, Command)
     assert command.name == line.split()[0]
@@ -129,8 +136,14 @@ WRONG: list[tuple[str, str]] = [
     ('stash "my ideas"', "stash takes 2 arguments, found 1"),
     ("stash content-of:a7x2", "stash takes 2 arguments, found 1"),
     ('stash "my ideas" "the text" content-of:a7x2', "stash takes 2 arguments, found 3"),
-    ("stash content-of:a7x2 summary-of:a7x2-k3mq", "stash takes one of content-of: and summary-of:, found 2"),
-    ('stash "my ideas" summary-of:a7x2', "summary-of: takes the first and the last node, as A-B, found 'a7x2'"),
+    (
+        "stash content-of:a7x2 summary-of:a7x2-k3mq",
+        "stash takes one of content-of: and summary-of:, found 2",
+    ),
+    (
+        'stash "my ideas" summary-of:a7x2',
+        "summary-of: takes the first and the last node, as A-B, found 'a7x2'",
+    ),
     ("recall", "recall takes 1 argument, found none"),
     ("recall ~q7zx3wk5vj2p from:top", "from: takes a whole number from 1, found 'top'"),
     ("drop", "drop takes 1 argument, found none"),
@@ -163,7 +176,11 @@ WRONG: list[tuple[str, str]] = [
 def test_a_command_in_a_wrong_form_is_told_with_the_right_one(line: str, message: str) -> None:
     mistake = one(f"→ {line}")
     assert isinstance(mistake, Mistake)
-    assert (mistake.code, mistake.message, mistake.source) == ("INVALID_SYNTAX", message, f"→ {line}")
+    assert (mistake.code, mistake.message, mistake.source) == (
+        "INVALID_SYNTAX",
+        message,
+        f"→ {line}",
+    )
     assert mistake.hint == f"→ {SPECS[line.split()[0]].form}"
 
 
@@ -176,7 +193,11 @@ def test_every_command_is_tried_in_right_and_wrong_forms() -> None:
 
 def test_an_option_that_was_not_given_has_the_default() -> None:
     command = Command("tree", (), (("depth", "3"),))
-    assert (command.option("depth"), command.option("from"), command.option("from", "1")) == ("3", "", "1")
+    assert (command.option("depth"), command.option("from"), command.option("from", "1")) == (
+        "3",
+        "",
+        "1",
+    )
 
 
 @pytest.mark.parametrize("count", ["11", "999999999"])
@@ -202,7 +223,9 @@ def test_too_many_continuations_exceed_a_limit(count: str) -> None:
     ],
 )
 def test_an_unknown_name_is_told_with_the_nearest(line: str, name: str, hint: str) -> None:
-    assert one(f"→ {line}") == Mistake("INVALID_SYNTAX", f"there is no command {name!r}", hint, f"→ {line}")
+    assert one(f"→ {line}") == Mistake(
+        "INVALID_SYNTAX", f"there is no command {name!r}", hint, f"→ {line}"
+    )
 
 
 # What is a command
@@ -320,7 +343,9 @@ def test_a_quoted_text_comes_back(text: str) -> None:
 
 
 def test_words_may_stand_behind_a_text_of_many_lines() -> None:
-    text, [command] = parse_commands('Look.\n→ write "notes.md" "# Notes\n\n- one\n" over:a7x2\nDone.')
+    text, [command] = parse_commands(
+        'Look.\n→ write "notes.md" "# Notes\n\n- one\n" over:a7x2\nDone.'
+    )
     assert text == "Look.\nDone."
     assert isinstance(command, Command)
     assert command.words == ("notes.md", "# Notes\n\n- one\n")
@@ -328,7 +353,13 @@ def test_words_may_stand_behind_a_text_of_many_lines() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ['→ respond "never closed', '→ respond "closed" "not', '→ respond to:"never', '→ respond "not closed\\"']
+    "line",
+    [
+        '→ respond "never closed',
+        '→ respond "closed" "not',
+        '→ respond to:"never',
+        '→ respond "not closed\\"',
+    ],
 )
 def test_a_quote_that_never_closes_takes_only_its_line(line: str) -> None:
     text, found = parse_commands(f"Before.\n{line}\nAfter.\n→ view a7x2")
@@ -348,7 +379,9 @@ def test_quotes_inside_a_text_must_be_escaped() -> None:
 
 
 def test_what_stands_in_the_text_of_a_wrong_command_is_not_run() -> None:
-    text, found = parse_commands('→ annotate "as in\n→ prune a7x2\nabove"\n→ note "or\n→ prune k3mq"\nDone.')
+    text, found = parse_commands(
+        '→ annotate "as in\n→ prune a7x2\nabove"\n→ note "or\n→ prune k3mq"\nDone.'
+    )
     assert [type(item) for item in found] == [Mistake, Mistake]
     assert text == "Done."
 
@@ -374,9 +407,16 @@ def test_a_thought_ends_at_the_arrow_back(answer: str, thought: str) -> None:
 
 
 def test_what_follows_a_thought_is_read_as_a_line() -> None:
-    text, found = parse_commands("→ think hm ← Well.\n→ think so ← → view a7x2\n→ think ← ```\n→ view k3mq\n```")
+    text, found = parse_commands(
+        "→ think hm ← Well.\n→ think so ← → view a7x2\n→ think ← ```\n→ view k3mq\n```"
+    )
     assert text == "Well.\n```\n→ view k3mq\n```"
-    assert found == (Thought("hm"), Thought("so"), Command("view", ("a7x2",), (), "→ view a7x2"), Thought(""))
+    assert found == (
+        Thought("hm"),
+        Thought("so"),
+        Command("view", ("a7x2",), (), "→ view a7x2"),
+        Thought(""),
+    )
 
 
 def test_a_thought_without_an_end_takes_only_its_line() -> None:
@@ -427,11 +467,18 @@ def test_commands_come_in_their_order_from_anywhere_in_the_answer() -> None:
 def test_a_batch_has_a_limit_which_is_told_once() -> None:
     batch = "→ view a7x2\n" * LONGEST_BATCH
     assert names(batch) == ["view"] * LONGEST_BATCH
-    text, found = parse_commands(f'{batch}One.\n→ prune a\n→ think hm ←\n→ oops\n→ respond "a\n→ prune b"\nTwo.\n')
+    text, found = parse_commands(
+        f'{batch}One.\n→ prune a\n→ think hm ←\n→ oops\n→ respond "a\n→ prune b"\nTwo.\n'
+    )
     assert text == "One.\nTwo."
     assert found[LONGEST_BATCH:] == (
         Thought("hm"),
-        Mistake("LIMIT_EXCEEDED", "an answer may hold 20 commands; 3 more were not run", "give at most 20 at a time", "→ prune a"),
+        Mistake(
+            "LIMIT_EXCEEDED",
+            "an answer may hold 20 commands; 3 more were not run",
+            "give at most 20 at a time",
+            "→ prune a",
+        ),
     )
     [last] = parse_commands(f"{batch}→ list")[1][LONGEST_BATCH:]
     assert isinstance(last, Mistake)
@@ -449,7 +496,22 @@ def test_mistakes_count_as_commands() -> None:
 
 
 marks = ["→", "→ ", "\n→ ", "←", '"', '\\"', "\\", " ", "\n", "\r\n", "\n\n\n", "```", "~~~", ":"]
-parts = ["view ", "think ", "respond ", "pin ", "continue ", "help ", "to:", "stash:", "n:", "a7x2", "١", "😀", "\ud800", "é"]
+parts = [
+    "view ",
+    "think ",
+    "respond ",
+    "pin ",
+    "continue ",
+    "help ",
+    "to:",
+    "stash:",
+    "n:",
+    "a7x2",
+    "١",
+    "😀",
+    "\ud800",
+    "é",
+]
 pieces = st.sampled_from(marks) | st.sampled_from(parts)
 answers = st.lists(pieces | st.text(max_size=5), max_size=30).map("".join)
 
@@ -485,7 +547,10 @@ def test_text_without_arrows_is_unchanged(text: str) -> None:
     assert parse_commands(text) == (text, ())
 
 
-@given(st.lists(st.sampled_from(["One.\n", "two\n", "\n", "```\n\n\n→ list\n```\n"])), st.lists(st.integers(0, 30), max_size=8))
+@given(
+    st.lists(st.sampled_from(["One.\n", "two\n", "\n", "```\n\n\n→ list\n```\n"])),
+    st.lists(st.integers(0, 30), max_size=8),
+)
 @settings(max_examples=examples(100))
 def test_taking_commands_out_loses_no_line(lines: list[str], places: list[int]) -> None:
     mixed = list(lines)
@@ -493,7 +558,9 @@ def test_taking_commands_out_loses_no_line(lines: list[str], places: list[int]) 
         mixed.insert(place, "→ list\n")
     text, found = parse_commands("".join(mixed))
     assert len(found) == len(places)
-    assert [line for line in text.split("\n") if line] == [line for line in "".join(lines).split("\n") if line]
+    assert [line for line in text.split("\n") if line] == [
+        line for line in "".join(lines).split("\n") if line
+    ]
 
 
 MEGABYTE = 1_000_000
@@ -522,7 +589,9 @@ def test_reading_takes_time_in_proportion_to_the_answer(before: str, piece: str)
     assert process_time() - began < 5
 
 
-@pytest.mark.parametrize("piece", ["→", '"', "\\", '\\"', "a", "to:", "to:x ", 'to:"', "`", " ", "\n", "9"])
+@pytest.mark.parametrize(
+    "piece", ["→", '"', "\\", '\\"', "a", "to:", "to:x ", 'to:"', "`", " ", "\n", "9"]
+)
 def test_a_megabyte_of_the_same_is_read_at_once(piece: str) -> None:
     began = process_time()
     text, [mistake] = parse_commands("→ tree depth:" + piece * (MEGABYTE // len(piece)))
@@ -536,9 +605,13 @@ def test_a_megabyte_of_the_same_is_read_at_once(piece: str) -> None:
 
 
 def test_a_mistake_is_told_with_its_hint_if_it_has_one() -> None:
-    assert describe_mistake(Mistake("NOT_FOUND", "there is no node [xyz9]")) == "✗ NOT_FOUND: there is no node [xyz9]"
     assert (
-        describe_mistake(Mistake("CONFLICT", "somebody was faster", "→ tree")) == "✗ CONFLICT: somebody was faster\n  hint: → tree"
+        describe_mistake(Mistake("NOT_FOUND", "there is no node [xyz9]"))
+        == "✗ NOT_FOUND: there is no node [xyz9]"
+    )
+    assert (
+        describe_mistake(Mistake("CONFLICT", "somebody was faster", "→ tree"))
+        == "✗ CONFLICT: somebody was faster\n  hint: → tree"
     )
 
 
@@ -573,21 +646,39 @@ NEEDS: dict[Permission, str] = {
 
 @pytest.mark.parametrize("permission", PERMISSIONS)
 def test_each_command_needs_its_permission(permission: Permission) -> None:
-    assert [spec.name for spec in SPECS.values() if spec.needs == permission] == NEEDS[permission].split()
-    listed = [line.split()[1] for line in help_text(allowed={"loom_aware", permission}).splitlines() if line.startswith("→")]
-    assert listed == [name for name, spec in SPECS.items() if spec.needs in ("loom_aware", permission)]
+    assert [spec.name for spec in SPECS.values() if spec.needs == permission] == NEEDS[
+        permission
+    ].split()
+    listed = [
+        line.split()[1]
+        for line in help_text(allowed={"loom_aware", permission}).splitlines()
+        if line.startswith("→")
+    ]
+    assert listed == [
+        name for name, spec in SPECS.items() if spec.needs in ("loom_aware", permission)
+    ]
 
 
 def test_who_is_not_loom_aware_has_no_commands() -> None:
-    assert help_text(allowed=("doc_read", "doc_write")) == "no commands: they need loom_aware, which you do not have"
+    assert (
+        help_text(allowed=("doc_read", "doc_write"))
+        == "no commands: they need loom_aware, which you do not have"
+    )
     assert not may_use(SPECS["read"], {"doc_read"})
     assert may_use(SPECS["read"], {"loom_aware", "doc_read"})
 
 
 def test_help_on_a_command_tells_its_permission() -> None:
-    assert help_text("Respond") == '→ respond [to:NODE] "TEXT"\n  say something here, or after a node\n  needs loom_write'
-    assert help_text("prune", {"loom_aware"}).endswith("\n  needs loom_write, which you do not have")
-    with pytest.raises(ChoiceError, match="there is no command 'veiw'; choose one of view, list, tree"):
+    assert (
+        help_text("Respond")
+        == '→ respond [to:NODE] "TEXT"\n  say something here, or after a node\n  needs loom_write'
+    )
+    assert help_text("prune", {"loom_aware"}).endswith(
+        "\n  needs loom_write, which you do not have"
+    )
+    with pytest.raises(
+        ChoiceError, match="there is no command 'veiw'; choose one of view, list, tree"
+    ):
         help_text("veiw")
 
 
@@ -601,4 +692,6 @@ def test_a_form_begins_with_the_name_and_shows_every_option(spec: Spec) -> None:
 
 def test_all_codes_can_be_told() -> None:
     codes: tuple[Code, ...] = ("PERMISSION_DENIED", "CROSS_TREE", "MODEL_ERROR")
-    assert [describe_mistake(Mistake(code, "no")) for code in codes] == [f"✗ {code}: no" for code in codes]
+    assert [describe_mistake(Mistake(code, "no")) for code in codes] == [
+        f"✗ {code}: no" for code in codes
+    ]

@@ -1,4 +1,6 @@
-"""The documentation tells the truth: its examples run, its commands exist, its tables name what there is."""
+"""The documentation tells the truth: its examples run, its commands exist, its tables name what
+there is.
+"""
 
 import os
 import re
@@ -17,20 +19,34 @@ from loom.dialects import DIALECTS
 from tests.shared import FIXTURES, ROOT
 
 # Commands are loaded when they are asked for.
-CLI = {name: command for name in cli.list_commands(click.Context(cli)) if (command := cli.get_command(click.Context(cli), name))}
+CLI = {
+    name: command
+    for name in cli.list_commands(click.Context(cli))
+    if (command := cli.get_command(click.Context(cli), name))
+}
 PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-EXAMPLES = [path for path in sorted((ROOT / "examples").glob("*.py")) if path.stem != "scripted_server"]
+EXAMPLES = [
+    path for path in sorted((ROOT / "examples").glob("*.py")) if path.stem != "scripted_server"
+]
 TRANSCRIPT = str(FIXTURES / "cc_interrupted_resumed.jsonl")
 
 
 def run_python(*arguments: str, cwd: Path, **environment: str) -> str:
-    """What a program prints; it finds no key of whoever runs the tests, and no proxy on its way to loopback."""
-    known = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "ANTHROPIC_"))}
+    """What a program prints; it finds no key of whoever runs the tests, and no proxy on its way to
+    loopback.
+    """
+    known = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("OPENAI_", "ANTHROPIC_"))
+    }
     command = [sys.executable, "-W", "error::DeprecationWarning:__main__", *arguments]
     env = known | {"NO_PROXY": "127.0.0.1"} | environment
-    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, cwd=cwd, env=env, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert not done.stderr
     return done.stdout
@@ -63,7 +79,9 @@ def test_the_first_example_of_the_readme_runs(tmp_path: Path) -> None:
 
 
 def test_the_program_of_the_page_on_sessions_runs(tmp_path: Path) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "sessions.md").read_text(), re.DOTALL)
+    blocks = re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs" / "sessions.md").read_text(), re.DOTALL
+    )
     [program] = [block for block in blocks if "asyncio.run(" in block]
     assert run_python("-c", program, cwd=tmp_path) == "The login fails after an hour. Why?\nr2\n"
 
@@ -73,8 +91,12 @@ def test_the_agent_of_the_readme_runs(tmp_path: Path) -> None:
     pytest.importorskip("openai")
     code = readme_block("loom.Loom.aopen")
     assert len([line for line in code.splitlines() if line]) <= 30
-    with ScriptedServer([Say(calls=(("read_page", {"page": 3}),)), Say("It was 3017.")], window=1_250) as server:
-        printed = run_python("-c", code, cwd=tmp_path, OPENAI_BASE_URL=server.openai_url, OPENAI_API_KEY="none")
+    with ScriptedServer(
+        [Say(calls=(("read_page", {"page": 3}),)), Say("It was 3017.")], window=1_250
+    ) as server:
+        printed = run_python(
+            "-c", code, cwd=tmp_path, OPENAI_BASE_URL=server.openai_url, OPENAI_API_KEY="none"
+        )
     assert printed == "It was 3017.\n"
     assert server.refused
     first, last = server.requests
@@ -90,7 +112,9 @@ def test_the_agent_of_the_readme_runs(tmp_path: Path) -> None:
 
 def test_every_command_is_documented_and_every_documented_command_exists() -> None:
     text = "\n".join(page.read_text() for page in PAGES)
-    named = set(re.findall(r"\bloom ([a-z]+) (?:FILE|[\w.]+\.json|-)", text)) | set(re.findall(r"`loom ([a-z]+)", text))
+    named = set(re.findall(r"\bloom ([a-z]+) (?:FILE|[\w.]+\.json|-)", text)) | set(
+        re.findall(r"`loom ([a-z]+)", text)
+    )
     assert named <= set(CLI)
     assert set(CLI) <= set(re.findall(r"(?:loom|make) ([a-z]+)", text))
 

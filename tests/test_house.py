@@ -32,11 +32,15 @@ def house() -> ModuleType:
         ("match a:\n  case 1:\n    pass\n  case _:\n    pass", 2),
     ],
 )
-def test_complexity_counts_each_way_a_program_can_go(house: ModuleType, source: str, branches: int) -> None:
+def test_complexity_counts_each_way_a_program_can_go(
+    house: ModuleType, source: str, branches: int
+) -> None:
     assert house.count_branches(ast.parse(source)) == branches
 
 
-def test_functions_are_found_in_classes_and_what_is_inside_them_counts_once(house: ModuleType) -> None:
+def test_functions_are_found_in_classes_and_what_is_inside_them_counts_once(
+    house: ModuleType,
+) -> None:
     source = "class A:\n  def f(self, a, *, b, **c):\n    def g():\n      if a:\n        pass\n    if b:\n      pass"
     [found] = house.find_functions({"m": ast.parse(source)})
     assert (found.where, found.complexity, found.parameters) == ("m.A.f", 2, 3)
@@ -47,13 +51,18 @@ def test_a_participle_alone_is_a_vague_name(house: ModuleType, name: str) -> Non
     assert house.is_vague(name)
 
 
-@pytest.mark.parametrize("name", ["read", "emit_event", "covered_lines", "TokenCounter", "Carried", "Message", "seed", "need"])
+@pytest.mark.parametrize(
+    "name",
+    ["read", "emit_event", "covered_lines", "TokenCounter", "Carried", "Message", "seed", "need"],
+)
 def test_a_verb_or_a_noun_is_not_vague(house: ModuleType, name: str) -> None:
     assert not house.is_vague(name)
 
 
 def test_conditional_expressions_inside_others_are_found(house: ModuleType) -> None:
-    every, nested = house.find_conditionals({"m": ast.parse("a = b if c else (d if e else f)\ng = h if i else j")})
+    every, nested = house.find_conditionals(
+        {"m": ast.parse("a = b if c else (d if e else f)\ng = h if i else j")}
+    )
     assert (len(every), [place.where for place in nested]) == (3, ["m:1"])
 
 

@@ -17,7 +17,11 @@ from tests.stores.conftest import address as address
 from tests.stores.conftest import server as server
 from tests.stores.history import open_loom, select
 
-FILES = sorted(path for path in FIXTURES.rglob("*") if path.suffix in (".json", ".jsonl") and ".meta" not in path.name)
+FILES = sorted(
+    path
+    for path in FIXTURES.rglob("*")
+    if path.suffix in (".json", ".jsonl") and ".meta" not in path.name
+)
 SHARED = sorted(AGENTS.iterdir()) if AGENTS.is_dir() else []
 
 
@@ -70,7 +74,13 @@ def test_system_messages_keep_their_place(loom: Loom) -> None:
     system = [Message("system", (Text(f"aside {n}"),)) for n in range(3)]
     run = run_of([user("one"), system[0], system[1], user("two"), system[2]])
     session = import_run(loom, run)
-    assert [node.message and node.message.text for node in session.path] == ["one", "aside 0", "aside 1", "two", "aside 2"]
+    assert [node.message and node.message.text for node in session.path] == [
+        "one",
+        "aside 0",
+        "aside 1",
+        "two",
+        "aside 2",
+    ]
     assert session.conversation() == run.conversation()
     session.append("three")
     assert session.conversation().messages[4:] == (system[2], user("three"))
@@ -91,13 +101,21 @@ def test_a_run_without_messages_becomes_a_session_without_any(loom: Loom) -> Non
         ("half \ud83e pair", "half   pair"),
     ],
 )
-def test_the_title_is_the_name_of_the_run_or_its_first_request(loom: Loom, name: str, title: str) -> None:
-    messages = [Message("assistant", (Text("hello"),)), user("the first request\nand more"), user("the second")]
+def test_the_title_is_the_name_of_the_run_or_its_first_request(
+    loom: Loom, name: str, title: str
+) -> None:
+    messages = [
+        Message("assistant", (Text("hello"),)),
+        user("the first request\nand more"),
+        user("the second"),
+    ]
     assert import_run(loom, run_of(messages, name)).row.title == title
 
 
 def test_batches_make_one_session(loom: Loom) -> None:
-    said = [Message("system" if n % 7 == 3 else "user", (Text(f"message {n}"),)) for n in range(2300)]
+    said = [
+        Message("system" if n % 7 == 3 else "user", (Text(f"message {n}"),)) for n in range(2300)
+    ]
     seen: list[tuple[int, str]] = []
     run = run_of(said)
     session = import_run(loom, run, lambda done: seen.append((done, loom.sessions()[0].status)))
@@ -111,8 +129,16 @@ def test_batches_make_one_session(loom: Loom) -> None:
 def test_others_write_between_two_batches(loom: Loom, address: str) -> None:
     with open_loom(address, project="other") as other:
         session = other.new()
-        import_run(loom, run_of([user(f"message {n}") for n in range(2300)]), lambda done: session.append(f"at {done}"))
-        assert [node.message and node.message.text for node in session.path] == ["at 1000", "at 2000", "at 2300"]
+        import_run(
+            loom,
+            run_of([user(f"message {n}") for n in range(2300)]),
+            lambda done: session.append(f"at {done}"),
+        )
+        assert [node.message and node.message.text for node in session.path] == [
+            "at 1000",
+            "at 2000",
+            "at 2300",
+        ]
 
 
 def test_a_run_that_breaks_off_leaves_nothing(loom: Loom) -> None:
@@ -120,7 +146,9 @@ def test_a_run_that_breaks_off_leaves_nothing(loom: Loom) -> None:
         yield from (user(f"message {n}") for n in range(1500))
         raise TranscriptError("line 1501: not valid JSON")
 
-    run = Run(number=0, format="test", wire="openai", head=Conversation(messages=()), messages=broken)
+    run = Run(
+        number=0, format="test", wire="openai", head=Conversation(messages=()), messages=broken
+    )
     before = loom.new("before")
     with pytest.raises(TranscriptError, match="line 1501"):
         import_run(loom, run)

@@ -28,15 +28,26 @@ def folders_of_nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def shop(tmp_path: Path) -> Path:
     root = tmp_path / "shop"
     root.mkdir()
-    (root / "cart.py").write_text("class Cart:\n    def total(self) -> int:\n        return sum(self.items)\n")
-    (root / "mail.go").write_text("package shop\n\nfunc SendReceipt(order Order) error {\n\treturn nil\n}\n")
+    (root / "cart.py").write_text(
+        "class Cart:\n    def total(self) -> int:\n        return sum(self.items)\n"
+    )
+    (root / "mail.go").write_text(
+        "package shop\n\nfunc SendReceipt(order Order) error {\n\treturn nil\n}\n"
+    )
     return root
 
 
 @pytest.fixture
 def asking(tmp_path: Path) -> Path:
     path = tmp_path / "asking.json"
-    path.write_text(json.dumps({"model": "gpt-4o", "messages": [{"role": "user", "content": "The receipt is never sent"}]}))
+    path.write_text(
+        json.dumps(
+            {
+                "model": "gpt-4o",
+                "messages": [{"role": "user", "content": "The receipt is never sent"}],
+            }
+        )
+    )
     return path
 
 
@@ -59,7 +70,11 @@ def test_map_in_json_has_the_text_its_size_and_the_files(shop: Path, tmp_path: P
     assert set(made) == {"map", "tokens", "files"}
     assert made["map"].startswith("## Project Files\n\n### cart.py (relevance: high)\n")
     assert made["tokens"] <= 60
-    assert made["files"][0] == {"path": "cart.py", "relevance": "high", "symbols": ["Cart.total", "Cart"]}
+    assert made["files"][0] == {
+        "path": "cart.py",
+        "relevance": "high",
+        "symbols": ["Cart.total", "Cart"],
+    }
 
 
 def test_a_request_may_come_by_standard_input(shop: Path) -> None:
@@ -81,8 +96,14 @@ def test_map_is_of_the_folder_that_one_is_in(shop: Path) -> None:
     ("arguments", "said"),
     [
         (("nowhere",), "nowhere is not a folder; give the root folder of a project"),
-        ((".", "--query", "a", "--query-file", "b"), "--query and --query-file both give the request"),
-        ((".", "--query-file", "nowhere.txt"), "nowhere.txt cannot be read: No such file or directory"),
+        (
+            (".", "--query", "a", "--query-file", "b"),
+            "--query and --query-file both give the request",
+        ),
+        (
+            (".", "--query-file", "nowhere.txt"),
+            "nowhere.txt cannot be read: No such file or directory",
+        ),
     ],
 )
 def test_a_slip_is_named(arguments: tuple[str, ...], said: str) -> None:
@@ -99,14 +120,17 @@ def test_watch_prints_the_map_again_when_a_file_changes(shop: Path) -> None:
         [*LOOM, "map", str(shop), "--watch", "--json"],
         stdout=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # whoever runs the tests may ignore it
+        # whoever runs the tests may ignore it
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         assert running.stdout
         before = json.loads(running.stdout.readline())
         (shop / "gift.py").write_text("def wrap():\n    pass\n")
         after = json.loads(running.stdout.readline())
-        assert {one["path"] for one in after["files"]} - {one["path"] for one in before["files"]} == {"gift.py"}
+        assert {one["path"] for one in after["files"]} - {
+            one["path"] for one in before["files"]
+        } == {"gift.py"}
         running.send_signal(signal.SIGINT)
         assert running.wait(20) == 0
         assert running.stdout.read() == ""
@@ -160,17 +184,23 @@ def test_weave_puts_the_map_of_a_project_into_the_request(shop: Path, asking: Pa
 def test_weave_of_a_session_and_of_a_tree_takes_a_project_too(shop: Path) -> None:
     name = new("one", "--model", "gpt-4o")
     append(name, "The receipt is never sent")
-    assert "### mail.go (relevance: high)" in system_of(report_of("weave", "--session", name, "--project", shop))
+    assert "### mail.go (relevance: high)" in system_of(
+        report_of("weave", "--session", name, "--project", shop)
+    )
     tree = run("tree", "new", "two").strip()
     run("tree", "say", tree, "The receipt is never sent")
-    assert "### mail.go (relevance: high)" in system_of(report_of("weave", "--tree", tree, "--project", shop))
+    assert "### mail.go (relevance: high)" in system_of(
+        report_of("weave", "--tree", tree, "--project", shop)
+    )
 
 
 def test_a_name_that_is_no_folder_is_the_project_of_a_session(shop: Path) -> None:
     name = new("one", "--model", "gpt-4o", "--project", "mine")
     run("session", "append", name, "Hello", "--project", "mine")
     assert "Hello" in json.dumps(report_of("weave", "--session", name, "--project", "mine"))
-    assert "### cart.py" in system_of(report_of("weave", "--session", name, "--project", shop, LOOM_PROJECT="mine"))
+    assert "### cart.py" in system_of(
+        report_of("weave", "--session", name, "--project", shop, LOOM_PROJECT="mine")
+    )
 
 
 @pytest.mark.parametrize(
@@ -178,17 +208,30 @@ def test_a_name_that_is_no_folder_is_the_project_of_a_session(shop: Path) -> Non
     [
         (("--project", "nowhere"), "nowhere is not a folder; give the root folder of a project"),
         (("--map-tokens", "300"), "add --project PATH"),
-        (("--project", ".", "--map-tokens", "0"), "--map-tokens 0 leaves no room for a map; give at least 1"),
-        (("--project", ".", "--map-tokens", "-5"), "--map-tokens -5 leaves no room for a map; give at least 1"),
+        (
+            ("--project", ".", "--map-tokens", "0"),
+            "--map-tokens 0 leaves no room for a map; give at least 1",
+        ),
+        (
+            ("--project", ".", "--map-tokens", "-5"),
+            "--map-tokens -5 leaves no room for a map; give at least 1",
+        ),
     ],
 )
-def test_what_cannot_be_mapped_is_named(asking: Path, arguments: tuple[str, ...], said: str) -> None:
+def test_what_cannot_be_mapped_is_named(
+    asking: Path, arguments: tuple[str, ...], said: str
+) -> None:
     assert said in refused("weave", asking, *arguments)
 
 
 @pytest.mark.parametrize("policy", ["default", "window", "partitions"])
 @pytest.mark.parametrize("size", [("--map-tokens", "1"), ("--map-tokens", "9"), ("--window", "60")])
-def test_a_zone_too_small_for_a_map_is_told_in_a_note(shop: Path, asking: Path, policy: str, size: tuple[str, str]) -> None:
+def test_a_zone_too_small_for_a_map_is_told_in_a_note(
+    shop: Path, asking: Path, policy: str, size: tuple[str, str]
+) -> None:
     woven = report_of("weave", asking, "--project", shop, "--policy", policy, *size)
-    assert any(note.startswith("no map: no file of the project fits in its zone of ") for note in woven["report"]["notes"])
+    assert any(
+        note.startswith("no map: no file of the project fits in its zone of ")
+        for note in woven["report"]["notes"]
+    )
     assert "## Project Files" not in json.dumps(woven["request"])

@@ -1,4 +1,6 @@
-"""A tree as lines: how it looks, what is folded where there are too many, and that no node is lost or counted twice."""
+"""A tree as lines: how it looks, what is folded where there are too many, and that no node is lost
+or counted twice.
+"""
 
 import sys
 from collections.abc import Sequence
@@ -18,7 +20,9 @@ SPARE = 4  # lines that are left where the next node would take more, with its f
 
 
 def tree(*nodes: str) -> list[OutlineNode]:
-    """Nodes as "name parent …": the words that follow are an edge, `bookmarked` or `pruned`. `-` has no parent."""
+    """Nodes as "name parent …": the words that follow are an edge, `bookmarked` or `pruned`. `-`
+    has no parent.
+    """
     twigs: list[OutlineNode] = []
     keys: dict[str, int] = {}
     for key, words in enumerate(map(str.split, nodes)):
@@ -46,12 +50,17 @@ def key_of(twigs: Sequence[OutlineNode], name: str) -> int:
 
 def run(names: str, start: int, count: int, parent: str) -> list[str]:
     """A straight run of nodes, each named by a letter and its number."""
-    return [f"{names}{n} {parent if n == start else f'{names}{n - 1}'}" for n in range(start, start + count)]
+    return [
+        f"{names}{n} {parent if n == start else f'{names}{n - 1}'}"
+        for n in range(start, start + count)
+    ]
 
 
 def text(lines: Sequence[OutlineLine]) -> str:
     """A picture: a fold as how many nodes, of how many branches, from where to where."""
-    return "\n".join(line.lead + (_fold(line) if line.twig is None else line.twig.short_id) for line in lines)
+    return "\n".join(
+        line.lead + (_fold(line) if line.twig is None else line.twig.short_id) for line in lines
+    )
 
 
 def _fold(line: OutlineLine) -> str:
@@ -94,7 +103,18 @@ def test_a_straight_chat_does_not_drift_to_the_right() -> None:
 
 
 def test_remarks_and_versions_stand_under_their_node_before_what_follows() -> None:
-    twigs = tree("a -", "b a", "c b", "r a annotation", "v b version", "s b annotation", "t s", "u t", "x t", "d b")
+    twigs = tree(
+        "a -",
+        "b a",
+        "c b",
+        "r a annotation",
+        "v b version",
+        "s b annotation",
+        "t s",
+        "u t",
+        "x t",
+        "d b",
+    )
     assert text(outline(twigs)) == picture("""
     a
     ╌ r
@@ -131,7 +151,12 @@ def test_siblings_stand_in_the_order_of_their_keys_however_they_are_given() -> N
 
 def test_the_way_to_the_cursor_is_marked() -> None:
     lines = outline(CHAT, at=key_of(CHAT, "f"))
-    assert [line.twig.short_id for line in lines if line.twig and line.on_path] == ["a", "b", "e", "f"]
+    assert [line.twig.short_id for line in lines if line.twig and line.on_path] == [
+        "a",
+        "b",
+        "e",
+        "f",
+    ]
     assert [line.twig.short_id for line in lines if line.twig and line.here] == ["f"]
     assert text(lines) == text(outline(CHAT))
 
@@ -199,7 +224,11 @@ def test_the_way_to_the_cursor_keeps_its_root_its_end_and_what_follows() -> None
     assert [line.on_path for line in lines] == [True] * 6 + [False] * 4
 
 
-FAN = tree("a -", *(f"b{n} a" + " bookmarked" * (n == 70) for n in range(100)), *(f"c{n} b{n}" for n in range(100)))
+FAN = tree(
+    "a -",
+    *(f"b{n} a" + " bookmarked" * (n == 70) for n in range(100)),
+    *(f"c{n} b{n}" for n in range(100)),
+)
 
 
 def test_of_many_siblings_the_first_and_the_bookmarked_and_the_cursors_are_shown() -> None:
@@ -266,7 +295,14 @@ def test_what_follows_a_pruned_node_in_a_run_is_folded_first_too() -> None:
 
 
 def test_remarks_are_folded_with_the_run_or_under_a_glyph_of_their_own() -> None:
-    twigs = tree(*run("n", 0, 30, "-"), "r n0 annotation", "s n0 annotation", "t n15 annotation", "u n29 version", "v n29 version")
+    twigs = tree(
+        *run("n", 0, 30, "-"),
+        "r n0 annotation",
+        "s n0 annotation",
+        "t n15 annotation",
+        "u n29 version",
+        "v n29 version",
+    )
     assert text(outline(twigs, lines=4)) == picture("""
     n0
     ┄ 31 (0) n1–n28
@@ -278,7 +314,9 @@ def test_remarks_are_folded_with_the_run_or_under_a_glyph_of_their_own() -> None
 def test_a_branch_that_is_folded_names_its_first_node_and_a_run_its_last() -> None:
     twigs = tree("a -", "b a", "c a", "d c", "e c")
     assert [(line.names, line.branches) for line in outline(twigs, depth=0)[1:]] == [(("b", ""), 3)]
-    assert [(line.names, line.branches) for line in outline(tree("a -", "b a", "c b"), depth=0)[1:]] == [(("b", "c"), 1)]
+    assert [
+        (line.names, line.branches) for line in outline(tree("a -", "b a", "c b"), depth=0)[1:]
+    ] == [(("b", "c"), 1)]
 
 
 def test_nodes_below_the_depth_are_folded() -> None:
@@ -331,7 +369,18 @@ def test_past_eight_levels_the_way_to_the_cursor_goes_straight_on() -> None:
     … │  a12
     … │  ┄ 54 (28) a13
     """)
-    assert [line.on_path for line in last] == [True, False, True, False, True, False, True, False, True, False]
+    assert [line.on_path for line in last] == [
+        True,
+        False,
+        True,
+        False,
+        True,
+        False,
+        True,
+        False,
+        True,
+        False,
+    ]
 
 
 def test_a_cursor_far_down_many_forks_keeps_the_root_and_the_forks_beside_it() -> None:
@@ -374,7 +423,9 @@ def test_the_root_and_the_cursor_are_shown_however_few_lines_there_are(lines: in
     """)
 
 
-@pytest.mark.parametrize(("lines", "drawn"), [(1, 2), (2, 2), (10, 10), (200, 200), (201, 201), (None, 201)])
+@pytest.mark.parametrize(
+    ("lines", "drawn"), [(1, 2), (2, 2), (10, 10), (200, 200), (201, 201), (None, 201)]
+)
 def test_a_picture_has_as_many_lines_as_it_may(lines: int | None, drawn: int) -> None:
     assert len(outline(FAN, lines=lines)) == drawn
 
@@ -383,23 +434,36 @@ def test_a_chat_of_100_000_messages_is_drawn_without_recursion() -> None:
     twigs = straight(100_000)
     assert len(outline(twigs, lines=None)) == 100_000
     assert len(outline(twigs, at=99_999)) == 200
-    assert sizes(twigs) == Sizes(nodes=100_000, branches=1, depth=100_000, annotations=0, versions=0)
+    assert sizes(twigs) == Sizes(
+        nodes=100_000, branches=1, depth=100_000, annotations=0, versions=0
+    )
 
 
 def straight(count: int) -> list[OutlineNode]:
-    return [OutlineNode(key=n, parent=n - 1 if n else None, short_id=f"n{n}", role="user") for n in range(count)]
+    return [
+        OutlineNode(key=n, parent=n - 1 if n else None, short_id=f"n{n}", role="user")
+        for n in range(count)
+    ]
 
 
 def bushy(count: int) -> list[OutlineNode]:
     """A branch for every ten nodes, each from a node a third of the way back."""
     return [
-        OutlineNode(key=n, parent=(n - 1 if n % 10 else n * 2 // 3) if n else None, short_id=f"n{n}", role="user")
+        OutlineNode(
+            key=n,
+            parent=(n - 1 if n % 10 else n * 2 // 3) if n else None,
+            short_id=f"n{n}",
+            role="user",
+        )
         for n in range(count)
     ]
 
 
 def fan(count: int) -> list[OutlineNode]:
-    return [OutlineNode(key=n, parent=0 if n else None, short_id=f"n{n}", role="user") for n in range(count)]
+    return [
+        OutlineNode(key=n, parent=0 if n else None, short_id=f"n{n}", role="user")
+        for n in range(count)
+    ]
 
 
 def work(twigs: list[OutlineNode], **given: Any) -> int:
@@ -438,21 +502,36 @@ def test_10_000_nodes_in_1_000_branches_take_few_steps_each() -> None:
 
 @st.composite
 def trees(draw: st.DrawFn) -> list[OutlineNode]:
-    """Trees that mostly go straight on, with forks, remarks, versions, several roots, bookmarks and pruned branches."""
-    edges: st.SearchStrategy[Edge] = st.sampled_from(["continuation", "continuation", "continuation", "annotation", "version"])
+    """Trees that mostly go straight on, with forks, remarks, versions, several roots, bookmarks and
+    pruned branches.
+    """
+    edges: st.SearchStrategy[Edge] = st.sampled_from(
+        ["continuation", "continuation", "continuation", "annotation", "version"]
+    )
     node = st.tuples(st.integers(0, 9), edges, st.integers(0, 9))
     twigs: list[OutlineNode] = []
     for key, (back, edge, flag) in enumerate(draw(st.lists(node, max_size=60))):
         parent = None if not key or back == 9 else max(0, key - 1 - max(0, back - 3))
         pruned = flag == 8 or (parent is not None and twigs[parent].pruned)
         flags = Flags(bookmarked=flag == 9, pruned=flag == 8)
-        twigs.append(OutlineNode(key=key, parent=parent, short_id=f"n{key}", role="user", edge=edge, flags=flags, pruned=pruned))
+        twigs.append(
+            OutlineNode(
+                key=key,
+                parent=parent,
+                short_id=f"n{key}",
+                role="user",
+                edge=edge,
+                flags=flags,
+                pruned=pruned,
+            )
+        )
     return twigs
 
 
 numbers = st.integers(0, 60)
 options = st.fixed_dictionaries(
-    {"lines": st.one_of(st.none(), numbers)}, optional={"at": numbers, "depth": st.integers(0, 20), "root": numbers}
+    {"lines": st.one_of(st.none(), numbers)},
+    optional={"at": numbers, "depth": st.integers(0, 20), "root": numbers},
 )
 
 
@@ -467,7 +546,9 @@ def within(twigs: list[OutlineNode], root: int | None) -> dict[int, OutlineNode]
 
 @settings(max_examples=examples(50))
 @given(trees(), options)
-def test_every_node_is_a_line_or_in_exactly_one_fold(twigs: list[OutlineNode], given: dict[str, Any]) -> None:
+def test_every_node_is_a_line_or_in_exactly_one_fold(
+    twigs: list[OutlineNode], given: dict[str, Any]
+) -> None:
     lines = outline(twigs, **given)
     nodes = within(twigs, given.get("root"))
     drawn = [line.twig.key for line in lines if line.twig]
@@ -479,7 +560,9 @@ def test_every_node_is_a_line_or_in_exactly_one_fold(twigs: list[OutlineNode], g
 @settings(max_examples=examples(50))
 @given(trees(), options)
 def test_parents_are_drawn_before_children(twigs: list[OutlineNode], given: dict[str, Any]) -> None:
-    places = {line.twig.key: place for place, line in enumerate(outline(twigs, **given)) if line.twig}
+    places = {
+        line.twig.key: place for place, line in enumerate(outline(twigs, **given)) if line.twig
+    }
     for key in places:
         above = twigs[key].parent
         while above is not None and above != given.get("root"):
@@ -489,11 +572,16 @@ def test_parents_are_drawn_before_children(twigs: list[OutlineNode], given: dict
 
 @settings(max_examples=examples(50))
 @given(trees(), options)
-def test_a_picture_keeps_to_its_lines_and_its_width(twigs: list[OutlineNode], given: dict[str, Any]) -> None:
+def test_a_picture_keeps_to_its_lines_and_its_width(
+    twigs: list[OutlineNode], given: dict[str, Any]
+) -> None:
     lines = outline(twigs, **given)
     if given["lines"] is not None:
         assert len(lines) <= max(given["lines"], LEAST)
-        assert len(lines) >= min(given["lines"], len(outline(twigs, **given | {"lines": None}))) - SPARE
+        assert (
+            len(lines)
+            >= min(given["lines"], len(outline(twigs, **given | {"lines": None}))) - SPARE
+        )
     assert all(len(line.lead) <= 3 * LEVELS + 4 for line in lines)
 
 
@@ -501,21 +589,26 @@ def test_a_picture_keeps_to_its_lines_and_its_width(twigs: list[OutlineNode], gi
 @given(trees(), options, numbers)
 def test_more_lines_show_more(twigs: list[OutlineNode], given: dict[str, Any], lines: int) -> None:
     some, more = (
-        {line.twig.key for line in outline(twigs, **given | {"lines": limit}) if line.twig} for limit in (lines, lines + 5)
+        {line.twig.key for line in outline(twigs, **given | {"lines": limit}) if line.twig}
+        for limit in (lines, lines + 5)
     )
     assert some <= more
 
 
 @settings(max_examples=examples(50))
 @given(trees(), options)
-def test_only_the_depth_makes_a_fold_of_one_node(twigs: list[OutlineNode], given: dict[str, Any]) -> None:
+def test_only_the_depth_makes_a_fold_of_one_node(
+    twigs: list[OutlineNode], given: dict[str, Any]
+) -> None:
     if given.pop("depth", None) is None:
         assert all(line.folded != 1 for line in outline(twigs, **given))
 
 
 @settings(max_examples=examples(50))
 @given(trees(), options)
-def test_the_cursor_and_its_root_are_always_shown(twigs: list[OutlineNode], given: dict[str, Any]) -> None:
+def test_the_cursor_and_its_root_are_always_shown(
+    twigs: list[OutlineNode], given: dict[str, Any]
+) -> None:
     lines = outline(twigs, **given)
     nodes = within(twigs, given.get("root"))
     way = []
@@ -533,7 +626,9 @@ def test_the_cursor_and_its_root_are_always_shown(twigs: list[OutlineNode], give
 
 @settings(max_examples=examples(50))
 @given(trees(), options)
-def test_leaves_are_lines_or_counted_in_a_fold(twigs: list[OutlineNode], given: dict[str, Any]) -> None:
+def test_leaves_are_lines_or_counted_in_a_fold(
+    twigs: list[OutlineNode], given: dict[str, Any]
+) -> None:
     lines = outline(twigs, **given)
     nodes = within(twigs, given.get("root"))
     continued = {twig.parent for twig in nodes.values() if twig.edge == "continuation"}
@@ -557,7 +652,9 @@ def test_a_whole_picture_can_be_read_back(twigs: list[OutlineNode]) -> None:
     parents: dict[int, int | None] = {}
     for line in lines:
         assert line.twig
-        glyph = next((glyph for glyph in ("├─ ", "└─ ", "╌ ", "≈ ") if line.lead.endswith(glyph)), "")
+        glyph = next(
+            (glyph for glyph in ("├─ ", "└─ ", "╌ ", "≈ ") if line.lead.endswith(glyph)), ""
+        )
         column = len(line.lead) - len(glyph)
         parents[line.twig.key] = above.get(column)
         above = {place: key for place, key in above.items() if place <= column}
@@ -565,7 +662,11 @@ def test_a_whole_picture_can_be_read_back(twigs: list[OutlineNode]) -> None:
     assert parents == {twig.key: twig.parent for twig in twigs}
     drawn = [line.twig for line in lines if line.twig]
     for parent in {twig.parent for twig in twigs}:
-        asides = [twig.key for twig in drawn if twig.parent == parent is not None and twig.edge != "continuation"]
+        asides = [
+            twig.key
+            for twig in drawn
+            if twig.parent == parent is not None and twig.edge != "continuation"
+        ]
         conts = [twig.key for twig in drawn if twig.parent == parent and twig.key not in asides]
         assert asides == sorted(asides)
         assert conts == sorted(conts)
@@ -579,6 +680,8 @@ def test_sizes_of_nothing_are_zero() -> None:
 
 
 def test_sizes_count_branches_and_depth_by_continuations() -> None:
-    twigs = tree("a -", "b a", "c b", "d b", "e d", "r e annotation", "s r", "t s", "v b version", "w -")
+    twigs = tree(
+        "a -", "b a", "c b", "d b", "e d", "r e annotation", "s r", "t s", "v b version", "w -"
+    )
     assert sizes(CHAT) == Sizes(nodes=8, branches=3, depth=5, annotations=0, versions=0)
     assert sizes(twigs) == Sizes(nodes=10, branches=3, depth=4, annotations=1, versions=1)

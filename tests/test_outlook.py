@@ -69,5 +69,7 @@ def result(name: str) -> Message:
         ((), False),
     ],
 )
-def test_a_call_is_in_flight_until_it_is_answered_or_somebody_goes_on(said: tuple[Message, ...], waiting: bool) -> None:
+def test_a_call_is_in_flight_until_it_is_answered_or_somebody_goes_on(
+    said: tuple[Message, ...], waiting: bool
+) -> None:
     assert in_flight(said) is waiting

@@ -1,4 +1,6 @@
-"""Policies that somebody writes: the five of the page on them, what extends what, and what is refused."""
+"""Policies that somebody writes: the five of the page on them, what extends what, and what is
+refused.
+"""
 
 import asyncio
 import re
@@ -70,12 +72,19 @@ def test_computer_shows_only_the_last_screenshot() -> None:
     assert [turn for turn in range(5) if f"<screenshot {turn}>" in there] == [4]
     assert [turn for turn in range(5) if f"<browser_click {turn}>" in there] == [2, 3, 4]
     item = next(item for item in context.report.items if item.place == "messages[2]")
-    assert (item.action, item.rule, item.returns_at) == ("shrunk", "the policy shows only the newest", 0)
+    assert (item.action, item.rule, item.returns_at) == (
+        "shrunk",
+        "the policy shows only the newest",
+        0,
+    )
     assert context.recall(item.handles[0]).startswith("<screenshot 0>")
 
 
 def test_pictures_are_hidden_too() -> None:
-    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+    picture = {
+        "type": "image",
+        "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"},
+    }
     messages: list[Chat] = [{"role": "user", "content": "look"}]
     for n in range(3):
         use = {"type": "tool_use", "id": f"c{n}", "name": "screenshot", "input": {}}
@@ -86,13 +95,24 @@ def test_pictures_are_hidden_too() -> None:
 
 
 def test_coder_keeps_plan_and_tests_and_forgets_listings() -> None:
-    messages = [*talk("list_files", "run_tests", turns=3), *call(900, "update_plan", "<plan> step one"), *talk("read", turns=20)]
+    messages = [
+        *talk("list_files", "run_tests", turns=3),
+        *call(900, "update_plan", "<plan> step one"),
+        *talk("read", turns=20),
+    ]
     policy = page_policies()["coder"]
     there = sent(messages, policy)
     assert "<plan>" in there
-    assert ["<run_tests 0>" in there, "<run_tests 1>" in there, "<run_tests 2>" in there] == [False, True, True]
+    assert ["<run_tests 0>" in there, "<run_tests 1>" in there, "<run_tests 2>" in there] == [
+        False,
+        True,
+        True,
+    ]
     assert "<list_files 0>" not in sent(messages, policy, window=100_000)
-    assert (policy.zones["rules"], policy.zones["memory"]) == (4096, policies()["default"].zones["memory"])
+    assert (policy.zones["rules"], policy.zones["memory"]) == (
+        4096,
+        policies()["default"].zones["memory"],
+    )
 
 
 def failing(messages: list[Chat], turn: int) -> list[Chat]:
@@ -101,10 +121,20 @@ def failing(messages: list[Chat], turn: int) -> list[Chat]:
     for message in messages:
         if message["role"] == "tool":
             number = int(message["tool_call_id"][1:])
-            block = {"type": "tool_result", "tool_use_id": f"c{number}", "content": message["content"], "is_error": number == turn}
+            block = {
+                "type": "tool_result",
+                "tool_use_id": f"c{number}",
+                "content": message["content"],
+                "is_error": number == turn,
+            }
             made.append({"role": "user", "content": [block]})
         elif message.get("tool_calls"):
-            use = {"type": "tool_use", "id": message["tool_calls"][0]["id"], "name": "run", "input": {}}
+            use = {
+                "type": "tool_use",
+                "id": message["tool_calls"][0]["id"],
+                "name": "run",
+                "input": {},
+            }
             made.append({"role": "assistant", "content": [use]})
         else:
             made.append(message)
@@ -122,19 +152,33 @@ def test_errors_stay_longest() -> None:
 def test_a_counter_of_ones_own_drives_the_strategy() -> None:
     """By words, of which there are fewer than tokens, more messages fit than by tokens."""
     messages = [
-        {"role": ("user", "assistant")[n % 2], "content": f"<{n}> " + "antidisestablishmentarianism " * 20} for n in range(41)
+        {
+            "role": ("user", "assistant")[n % 2],
+            "content": f"<{n}> " + "antidisestablishmentarianism " * 20,
+        }
+        for n in range(41)
     ]
     words, twice = (
         page_policies()["words"],
-        Policy.extends("default", name="twice", strategy="recent", counter=lambda text: 2 * len(text)),
+        Policy.extends(
+            "default", name="twice", strategy="recent", counter=lambda text: 2 * len(text)
+        ),
     )
-    kept = [sum(f"<{n}>" in sent(messages, policy, window=4000) for n in range(41)) for policy in (words, twice)]
+    kept = [
+        sum(f"<{n}>" in sent(messages, policy, window=4000) for n in range(41))
+        for policy in (words, twice)
+    ]
     assert kept[0] > kept[1]
 
 
 def test_a_policy_extends_another() -> None:
     made = Policy.extends("default", name="mine", refill=0.5, zones={"rules": 100})
-    assert (made.refill, made.cover, made.zones["rules"], made.zones["memory"]) == (0.5, 0.05, 100, 2048)
+    assert (made.refill, made.cover, made.zones["rules"], made.zones["memory"]) == (
+        0.5,
+        0.05,
+        100,
+        2048,
+    )
     assert Policy.extends(made, name="yours").zones == made.zones
     assert Policy.extends("partitions", name="flat", strategy="newest").ladder == {}
     with pytest.raises(ChoiceError, match="has no name of its own"):
@@ -146,27 +190,54 @@ WRONG: list[tuple[Callable[[], object], str]] = [
         lambda: weave([{"role": "user", "content": "hi"}], policy="defalt"),
         "unknown policy 'defalt'; the nearest is 'default'; choose",
     ),
-    (lambda: Policy.extends("tre", name="x"), "unknown policy 'tre'; the nearest is 'tree'; choose one of default, partitions"),
+    (
+        lambda: Policy.extends("tre", name="x"),
+        "unknown policy 'tre'; the nearest is 'tree'; choose one of default, partitions",
+    ),
     (
         lambda: Policy.extends("default", name="x", strategy="newst"),
         "policy 'x': strategy: expected one of newest, recent, truncate_middle",
     ),
     (lambda: Policy(name="x", strategy="newst"), "(the nearest is newest), found the text 'newst'"),  # type: ignore[arg-type]
-    (lambda: Policy.extends("default", name="x", counter="trees"), "(the nearest is tree), found the text 'trees'"),
-    (lambda: Policy.extends("default", name="x", counter=3), "policy 'x': counter: expected one of best, window"),
+    (
+        lambda: Policy.extends("default", name="x", counter="trees"),
+        "(the nearest is tree), found the text 'trees'",
+    ),
+    (
+        lambda: Policy.extends("default", name="x", counter=3),
+        "policy 'x': counter: expected one of best, window",
+    ),
     (
         lambda: Policy.extends("default", name="x", summary="covers"),
         "policy 'x': summary: expected one of cover, message, system (the nearest is cover)",
     ),
-    (lambda: Policy.extends("default", name="x", stategy="newest"), "(the nearest is strategy), found the text 'stategy'"),
-    (lambda: Policy.extends("default", name="x", rules=[{"rol": "user"}]), "the policy does not hold together"),
-    (lambda: Policy.extends("default", name="default", counter=len), "a policy named 'default' ships with Loom"),
-    (lambda: Rule(role="usr", keep="all"), "expected one of system, developer, user, assistant, tool (the nearest is user)"),
+    (
+        lambda: Policy.extends("default", name="x", stategy="newest"),
+        "(the nearest is strategy), found the text 'stategy'",
+    ),
+    (
+        lambda: Policy.extends("default", name="x", rules=[{"rol": "user"}]),
+        "the policy does not hold together",
+    ),
+    (
+        lambda: Policy.extends("default", name="default", counter=len),
+        "a policy named 'default' ships with Loom",
+    ),
+    (
+        lambda: Rule(role="usr", keep="all"),
+        "expected one of system, developer, user, assistant, tool (the nearest is user)",
+    ),
     (lambda: Rule(keep="all"), "a rule names either a role or a tool"),
     (lambda: Rule(tool="a"), "says either keep or show_last"),
     (lambda: Rule(role="user", show_last=1), "cannot say show_last"),
-    (lambda: Rule(tool="a", keep=0), "what a rule for the tool 'a' keeps or shows must be a whole number of at least 1, found"),
-    (lambda: Rule(tool="a", keep="some"), "must be a whole number of at least 1, found the text 'some'"),  # type: ignore[arg-type]
+    (
+        lambda: Rule(tool="a", keep=0),
+        "what a rule for the tool 'a' keeps or shows must be a whole number of at least 1, found",
+    ),
+    (
+        lambda: Rule(tool="a", keep="some"),
+        "must be a whole number of at least 1, found the text 'some'",
+    ),  # type: ignore[arg-type]
 ]
 
 
@@ -201,13 +272,17 @@ def test_a_session_remembers_rules_after_a_restart(tmp_path: Path) -> None:
     with Loom.open(address) as loom:
         session = loom.session(session.id)
         assert session.policy.rules == (Rule(role="user", keep="all"),)
-        session.append({"role": "assistant", "content": "done"}, {"role": "user", "content": "<more> go on"})
+        session.append(
+            {"role": "assistant", "content": "done"}, {"role": "user", "content": "<more> go on"}
+        )
         context = asyncio.run(session.prepare(window=3000))
     there = str(context.openai()["messages"])
     assert all(f"<wish {turn}>" in there for turn in range(40)), "also what was never in a window"
 
 
-def test_a_policy_with_a_function_must_be_named_again_before_and_after_a_restart(tmp_path: Path) -> None:
+def test_a_policy_with_a_function_must_be_named_again_before_and_after_a_restart(
+    tmp_path: Path,
+) -> None:
     address, policy = str(tmp_path / "store.db"), page_policies()["errors first"]
     refusal = "'errors first' does not ship with Loom, and a policy with a function cannot be stored; name"
 
@@ -223,7 +298,9 @@ def test_a_policy_with_a_function_must_be_named_again_before_and_after_a_restart
     with Loom.open(address) as loom:
         with pytest.raises(ChoiceError, match=refusal):
             prepare(loom, session.id)
-        loom.session(session.id).absorb({"choices": [{"message": {"role": "assistant", "content": "It is done."}}]})
+        loom.session(session.id).absorb(
+            {"choices": [{"message": {"role": "assistant", "content": "It is done."}}]}
+        )
         again = prepare(loom, session.id, policy=policy)
         assert again.report.epoch == first.report.epoch, "the epoch goes on"
         assert prepare(loom, session.id, policy="default").report.policy == "default"

@@ -1,4 +1,6 @@
-"""Replay: a transcript played call by call, judged by what is sent, told as figures, a picture and request bodies."""
+"""Replay: a transcript played call by call, judged by what is sent, told as figures, a picture and
+request bodies.
+"""
 
 import asyncio
 import json
@@ -32,7 +34,11 @@ WINDOWS = (8_000, 16_000, 64_000)
 
 
 def call(number: int, path: str) -> dict[str, Any]:
-    return {"id": f"c{number}", "type": "function", "function": {"name": "read_file", "arguments": json.dumps({"path": path})}}
+    return {
+        "id": f"c{number}",
+        "type": "function",
+        "function": {"name": "read_file", "arguments": json.dumps({"path": path})},
+    }
 
 
 def session(steps: int, words: int = 60) -> list[dict[str, Any]]:
@@ -44,7 +50,11 @@ def session(steps: int, words: int = 60) -> list[dict[str, Any]]:
     for n in range(steps):
         content = f"line {n} of docs/page_{n}.md " * (words // 8)
         messages += [
-            {"role": "assistant", "content": f"Now page {n}.", "tool_calls": [call(n, f"docs/page_{n // 3}.md")]},
+            {
+                "role": "assistant",
+                "content": f"Now page {n}.",
+                "tool_calls": [call(n, f"docs/page_{n // 3}.md")],
+            },
             {
                 "role": "tool",
                 "tool_call_id": f"c{n}",
@@ -53,7 +63,10 @@ def session(steps: int, words: int = 60) -> list[dict[str, Any]]:
             },
         ]
         if n % 10 == 9:
-            messages += [{"role": "assistant", "content": "Done."}, {"role": "user", "content": f"Go on behind page {n}."}]
+            messages += [
+                {"role": "assistant", "content": "Done."},
+                {"role": "user", "content": f"Go on behind page {n}."},
+            ]
     return messages
 
 
@@ -101,9 +114,14 @@ def figures_of(*arguments: str | Path) -> Any:
 def test_before_every_message_of_the_model_there_is_a_call_with_everything_before_it() -> None:
     messages = session(25)
     seen: list[list[dict[str, Any]]] = []
-    [played] = replay(conversation(messages), sent=lambda _, __, context: seen.append(context.openai()["messages"])).values()
+    [played] = replay(
+        conversation(messages),
+        sent=lambda _, __, context: seen.append(context.openai()["messages"]),
+    ).values()
     cuts = [n for n, message in enumerate(messages) if message["role"] == "assistant"]
-    assert [call.message + 1 for call in played.calls] == cuts, "the system text is no message of the history"
+    assert [call.message + 1 for call in played.calls] == cuts, (
+        "the system text is no message of the history"
+    )
     assert seen == [messages[:cut] for cut in cuts]
 
 
@@ -111,15 +129,29 @@ def test_before_every_message_of_the_model_there_is_a_call_with_everything_befor
 def test_a_replay_sends_what_a_session_sends(policy: str, tmp_path: Path) -> None:
     given = conversation(session(40))
     sent: list[Any] = []
-    replay(given, [policy], window=2_000, reserve_output=0, sent=lambda _, __, context: sent.append(context.openai()["messages"]))
+    replay(
+        given,
+        [policy],
+        window=2_000,
+        reserve_output=0,
+        sent=lambda _, __, context: sent.append(context.openai()["messages"]),
+    )
     ticks, ids = count(BEGAN), count()
-    with Loom.open(tmp_path / "store.db", now=lambda: next(ticks), fresh_id=lambda: f"{next(ids):032x}") as home:
+    with Loom.open(
+        tmp_path / "store.db", now=lambda: next(ticks), fresh_id=lambda: f"{next(ids):032x}"
+    ) as home:
         kept = home.new(system="You are careful.")
         appended = 0
-        for cut, wanted in zip([n for n, each in enumerate(given.messages) if each.role == "assistant"], sent, strict=True):
+        for cut, wanted in zip(
+            [n for n, each in enumerate(given.messages) if each.role == "assistant"],
+            sent,
+            strict=True,
+        ):
             kept.append(*given.messages[appended:cut])
             appended = cut
-            context = asyncio.run(kept.prepare(model="gpt-4o", window=2_000, reserve_output=0, policy=policy))
+            context = asyncio.run(
+                kept.prepare(model="gpt-4o", window=2_000, reserve_output=0, policy=policy)
+            )
             assert context.openai()["messages"] == wanted, cut
 
 
@@ -130,9 +162,13 @@ def test_what_always_fits_is_sent_once_and_read_from_the_cache_ever_after() -> N
     count = gate_counter("gpt-4o").count_text
     last = max(n for n, message in enumerate(messages) if message["role"] == "assistant")
     assert (figures.recache_factor, figures.epochs, figures.tail_tokens) == (1.0, 0, 0)
-    assert played.calls[-1].tokens == sum(measures.message_tokens(message, count) for message in messages[:last])
+    assert played.calls[-1].tokens == sum(
+        measures.message_tokens(message, count) for message in messages[:last]
+    )
     assert (
-        sum(each.new for each in played.calls) == sum(each.tokens - each.shared for each in played.calls) == played.calls[-1].tokens
+        sum(each.new for each in played.calls)
+        == sum(each.tokens - each.shared for each in played.calls)
+        == played.calls[-1].tokens
     )
 
 
@@ -142,7 +178,12 @@ def test_a_small_window_makes_epochs_and_each_costs_the_cache() -> None:
     assert figures.epochs == sum(each.renewed for each in played.calls) > 2
     assert figures.recache_factor is not None
     assert figures.recache_factor > 1
-    assert (figures.over_budget, figures.torn_pairs, figures.goal_missing, figures.refused) == (0, 0, 0, 0)
+    assert (figures.over_budget, figures.torn_pairs, figures.goal_missing, figures.refused) == (
+        0,
+        0,
+        0,
+        0,
+    )
     for before, each in zip(played.calls, played.calls[1:], strict=False):
         assert each.tokens <= 2_000
         assert each.renewed or each.shared == before.tokens, "within an epoch a request only grows"
@@ -153,25 +194,36 @@ def test_a_small_window_makes_epochs_and_each_costs_the_cache() -> None:
 def test_figures_agree_with_the_shared_definitions_on_what_was_sent(policy: str) -> None:
     shared, count = shared_measures(), gate_counter("gpt-4o").count_text
     messages = session(120)
-    texts, cuts = shared.flatten(messages), [n for n, message in enumerate(messages) if message["role"] == "assistant"]
+    texts, cuts = (
+        shared.flatten(messages),
+        [n for n, message in enumerate(messages) if message["role"] == "assistant"],
+    )
     sent: list[list[dict[str, Any]]] = []
 
     def keep(_: str, __: int, context: Context) -> None:
         sent.append(context.openai()["messages"])
 
-    [played] = replay(conversation(messages), [policy], window=2_000, reserve_output=0, sent=keep).values()
+    [played] = replay(
+        conversation(messages), [policy], window=2_000, reserve_output=0, sent=keep
+    ).values()
     before: list[dict[str, Any]] = []
     recalls = []
     for cut, request, each in zip(cuts, sent, played.calls, strict=True):
         assert each.tokens == sum(shared.message_tokens(message, count) for message in request)
         assert each.shared == shared.shared_prefix_tokens(before, request, count)
         assert each.torn_pairs == (shared.torn_pairs(request) > 0)
-        assert each.goal_missing == shared.goal_missing(request, [text for role, text in texts[:cut] if role == "user"][-1])
+        assert each.goal_missing == shared.goal_missing(
+            request, [text for role, text in texts[:cut] if role == "user"][-1]
+        )
         before = request
         if each.recall is not None:
             gold = shared.lookahead_gold(texts[1:], cut - 1)
             windows = shared.strict_windows(texts[1:cut], gold)
-            recalls.append(shared.strict_recall("\n".join(text for _, text in shared.flatten(request)), windows, gold))
+            recalls.append(
+                shared.strict_recall(
+                    "\n".join(text for _, text in shared.flatten(request)), windows, gold
+                )
+            )
             assert each.recall == recalls[-1]
     assert recalls
     assert played.figures.lookahead_recall == pytest.approx(sum(recalls) / len(recalls), abs=1e-4)
@@ -181,7 +233,14 @@ def test_what_cannot_fit_is_counted_as_refused_and_the_replay_goes_on() -> None:
     [none] = replay(conversation(session(3)), window=20, reserve_output=0).values()
     assert "choose a larger window" in none.calls[-1].refused
     assert (none.figures.refused, none.figures.calls, none.figures.mean_tokens) == (3, 3, None)
-    assert set(none.figures.as_dict()) == {"calls", "refused", "over_budget", "torn_pairs", "goal_missing", "epochs"}
+    assert set(none.figures.as_dict()) == {
+        "calls",
+        "refused",
+        "over_budget",
+        "torn_pairs",
+        "goal_missing",
+        "epochs",
+    }
 
 
 def test_a_long_system_message_inside_a_conversation_refuses_no_call() -> None:
@@ -194,7 +253,12 @@ def test_a_long_system_message_inside_a_conversation_refuses_no_call() -> None:
 
 def test_pictures_are_counted_by_the_formula_of_the_provider_and_not_by_their_letters() -> None:
     picture = Media("image", "data", "iVBORw0KGgo" * 20_000, "image/png")
-    seen = Conversation(messages=(Message("user", (Text("What is it?"), picture)), Message("assistant", (Text("A cat."),))))
+    seen = Conversation(
+        messages=(
+            Message("user", (Text("What is it?"), picture)),
+            Message("assistant", (Text("A cat."),)),
+        )
+    )
     [played] = replay(seen, model="gpt-4o", window=8_000).values()
     assert 0 < played.calls[0].tokens < 2_000
     assert not played.calls[0].bad
@@ -228,8 +292,14 @@ def test_every_policy_is_played_from_the_beginning() -> None:
 # ── the judge ────────────────────────────────────────────────────────────────
 
 USER: dict[str, Any] = {"role": "user", "content": "go"}
-ASKS: dict[str, Any] = {"role": "assistant", "content": None, "tool_calls": [call(1, "a"), call(2, "b")]}
-RESULTS: list[dict[str, Any]] = [{"role": "tool", "tool_call_id": f"c{n}", "content": "ok"} for n in (1, 2)]
+ASKS: dict[str, Any] = {
+    "role": "assistant",
+    "content": None,
+    "tool_calls": [call(1, "a"), call(2, "b")],
+}
+RESULTS: list[dict[str, Any]] = [
+    {"role": "tool", "tool_call_id": f"c{n}", "content": "ok"} for n in (1, 2)
+]
 
 
 @pytest.mark.parametrize(
@@ -259,18 +329,31 @@ def test_a_goal_is_there_while_its_beginning_stands_in_a_user_message() -> None:
 
 def test_replay_tells_figures_as_json(long: Path) -> None:
     told = figures_of(long, "--window", "2000", "--reserve", "0", "--policy", "default,tree")
-    assert (told["file"], told["window"], told["reserve"], told["model"]) == (str(long), 2000, 0, "gpt-4o")
+    assert (told["file"], told["window"], told["reserve"], told["model"]) == (
+        str(long),
+        2000,
+        0,
+        "gpt-4o",
+    )
     assert list(told["policies"]) == ["default", "tree"]
     for figures in told["policies"].values():
-        assert set(figures) >= FIGURES | {"cost_with_cache", "cost_without_cache", "lookahead_recall"}
+        assert set(figures) >= FIGURES | {
+            "cost_with_cache",
+            "cost_without_cache",
+            "lookahead_recall",
+        }
         assert figures["calls"] == told["calls"] == 88
-        assert [figures[name] for name in ("over_budget", "torn_pairs", "goal_missing", "refused")] == [0] * 4
+        assert [
+            figures[name] for name in ("over_budget", "torn_pairs", "goal_missing", "refused")
+        ] == [0] * 4
         assert figures["mean_tokens"] < figures["usable"] == 2000
         assert figures["cost_with_cache"] < figures["cost_without_cache"]
 
 
 def test_replay_draws_the_calls_and_marks_epochs(long: Path) -> None:
-    shown = loom("replay", long, "--window", "2000", "--reserve", "0", "--policy", "default,window").stdout
+    shown = loom(
+        "replay", long, "--window", "2000", "--reserve", "0", "--policy", "default,window"
+    ).stdout
     for piece in (
         "88 calls",
         "gpt-4o",
@@ -291,18 +374,28 @@ def test_replay_draws_the_calls_and_marks_epochs(long: Path) -> None:
 
 
 def test_replay_writes_each_request_as_it_was_measured(long: Path, tmp_path: Path) -> None:
-    figures = figures_of(long, "--window", "2000", "--reserve", "0", "--dump", tmp_path / "one")["policies"]["default"]
+    figures = figures_of(long, "--window", "2000", "--reserve", "0", "--dump", tmp_path / "one")[
+        "policies"
+    ]["default"]
     bodies = [json.loads(path.read_text()) for path in sorted((tmp_path / "one").iterdir())]
-    assert [path.name for path in sorted((tmp_path / "one").iterdir())] == [f"{n:04}.json" for n in range(88)]
+    assert [path.name for path in sorted((tmp_path / "one").iterdir())] == [
+        f"{n:04}.json" for n in range(88)
+    ]
     count = gate_counter("gpt-4o").count_text
-    tokens = [sum(measures.message_tokens(message, count) for message in body["messages"]) for body in bodies]
+    tokens = [
+        sum(measures.message_tokens(message, count) for message in body["messages"])
+        for body in bodies
+    ]
     assert figures["mean_tokens"] == pytest.approx(sum(tokens) / 88, abs=0.1)
     assert loom("check", tmp_path / "one" / "0087.json").exit_code == 0
     (tmp_path / "one" / "0999.json").write_text("{}")
     again = loom("replay", long, "--dump", tmp_path / "one")
     assert (again.exit_code, "1 request of another replay" in again.stderr) == (0, True)
     figures_of(long, "--policy", "default,tree", "--dump", tmp_path / "two")
-    assert {path.name: len(list(path.iterdir())) for path in (tmp_path / "two").iterdir()} == {"default": 88, "tree": 88}
+    assert {path.name: len(list(path.iterdir())) for path in (tmp_path / "two").iterdir()} == {
+        "default": 88,
+        "tree": 88,
+    }
 
 
 def test_refused_calls_are_told_and_no_error(long: Path) -> None:
@@ -310,11 +403,16 @@ def test_refused_calls_are_told_and_no_error(long: Path) -> None:
     assert (done.exit_code, done.stderr) == (0, "")
     assert "default refused 88 calls, first the one before message 1:" in done.stdout
     assert "choose a" in done.stdout
-    assert figures_of(long, "--window", "15", "--reserve", "0")["policies"]["default"]["refused"] == 88
+    assert (
+        figures_of(long, "--window", "15", "--reserve", "0")["policies"]["default"]["refused"] == 88
+    )
 
 
 def test_several_runs_are_a_list_and_one_line_each(tmp_path: Path) -> None:
-    one = {"traj": [{"role": "user", "content": "go"}, {"role": "assistant", "content": "gone"}], "task_id": 1}
+    one = {
+        "traj": [{"role": "user", "content": "go"}, {"role": "assistant", "content": "gone"}],
+        "task_id": 1,
+    }
     path = tmp_path / "runs.json"
     path.write_text(json.dumps([one, one, one]))
     assert [told["file"] for told in figures_of(path)] == [f"{path}#{n}" for n in range(3)]
@@ -322,9 +420,9 @@ def test_several_runs_are_a_list_and_one_line_each(tmp_path: Path) -> None:
     shown = loom("replay", path, "--dump", tmp_path / "out").stdout.splitlines()
     assert len(shown) == 5
     assert "3 runs, 3 calls  0 / 0 / 0" in shown[-1]
-    assert sorted(str(file.relative_to(tmp_path / "out")) for file in (tmp_path / "out").rglob("*.json")) == [
-        f"{n}/0000.json" for n in range(3)
-    ]
+    assert sorted(
+        str(file.relative_to(tmp_path / "out")) for file in (tmp_path / "out").rglob("*.json")
+    ) == [f"{n}/0000.json" for n in range(3)]
 
 
 def test_a_transcript_without_a_call_is_told_so(tmp_path: Path) -> None:
@@ -344,7 +442,9 @@ def test_a_transcript_without_a_call_is_told_so(tmp_path: Path) -> None:
         (("--window", "2000", "--reserve", "2000"), "2000 leaves nothing of 2000 tokens"),
     ],
 )
-def test_what_cannot_be_played_is_told_in_one_line(long: Path, options: tuple[str, ...], told: str) -> None:
+def test_what_cannot_be_played_is_told_in_one_line(
+    long: Path, options: tuple[str, ...], told: str
+) -> None:
     done = loom("replay", long, *options)
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert told in done.stderr
@@ -365,7 +465,9 @@ def test_nothing_drives_the_terminal(tmp_path: Path) -> None:
 # ── the recorded sessions ────────────────────────────────────────────────────
 
 
-def recorded(name: str, runs: int | None = None, messages: int | None = None) -> Iterator[Conversation]:
+def recorded(
+    name: str, runs: int | None = None, messages: int | None = None
+) -> Iterator[Conversation]:
     for run in islice(read_runs(str(AGENTS / name)), runs):
         whole = run.conversation()
         yield replace(whole, messages=whole.messages[:messages])
@@ -401,6 +503,10 @@ def test_recorded_sessions_are_never_over_never_torn_and_keep_their_goal(
 @needs_shared
 @pytest.mark.long
 @pytest.mark.parametrize("window", WINDOWS)
-@pytest.mark.parametrize("name", sorted(path.name for path in AGENTS.iterdir()) if AGENTS.is_dir() else [])
-def test_whole_recorded_sessions_are_never_over_never_torn_and_keep_their_goal(name: str, window: int) -> None:
+@pytest.mark.parametrize(
+    "name", sorted(path.name for path in AGENTS.iterdir()) if AGENTS.is_dir() else []
+)
+def test_whole_recorded_sessions_are_never_over_never_torn_and_keep_their_goal(
+    name: str, window: int
+) -> None:
     nothing_goes_wrong(recorded(name), window)

@@ -1,4 +1,6 @@
-"""`loom session resume`: what it tells after a crash, of which session, and which command it names to go on."""
+"""`loom session resume`: what it tells after a crash, of which session, and which command it names
+to go on.
+"""
 
 import asyncio
 import json
@@ -17,12 +19,24 @@ from loom.engine.snapshots import Snapshots, default_folder
 from tests.test_session_cli import invoke, new, refused, run, store, told  # noqa: F401
 
 WRITTEN = [
-    Message("assistant", (Text("I write the test first."), ToolCall("c1", "write", '{"path":"tests/test_login.py"}'))),
+    Message(
+        "assistant",
+        (
+            Text("I write the test first."),
+            ToolCall("c1", "write", '{"path":"tests/test_login.py"}'),
+        ),
+    ),
     Message("tool", (ToolResult("c1", (Text("ok"),)),)),
 ]
 INTERRUPTED = [
     *WRITTEN,
-    Message("assistant", (ToolCall("c2", "bash", '{"command":"make test"}'), ToolCall("c3", "read", '{"path":"a.py"}'))),
+    Message(
+        "assistant",
+        (
+            ToolCall("c2", "bash", '{"command":"make test"}'),
+            ToolCall("c3", "read", '{"path":"a.py"}'),
+        ),
+    ),
     Message("tool", (ToolResult("c3", (Text("x = 1"),)),)),
 ]
 KEPT = Handoff(
@@ -38,12 +52,16 @@ KEPT = Handoff(
 )
 
 
-def working_on(*messages: Message, title: str = "The login", prepared: bool = False, **options: Any) -> str:
+def working_on(
+    *messages: Message, title: str = "The login", prepared: bool = False, **options: Any
+) -> str:
     """A session with a goal, these messages, and the working state of an agent that is half done."""
     with Loom.open(**options) as loom:
         session = loom.new(title, model="gpt-4o")
         session.append("The login fails after an hour. Fix it.", *messages)
-        session.keep_working(assess(EMPTY, progress="the cause is found", plan=["write a test", "fix it"]))
+        session.keep_working(
+            assess(EMPTY, progress="the cause is found", plan=["write a test", "fix it"])
+        )
         if prepared:
             asyncio.run(session.prepare())
         return session.id
@@ -52,7 +70,9 @@ def working_on(*messages: Message, title: str = "The login", prepared: bool = Fa
 def test_it_tells_all_that_is_needed_to_go_on() -> None:
     name = working_on(*INTERRUPTED)
     shown = run("session", "resume", name)
-    assert shown.startswith(f"The login  {name}\n  goal       The login fails after an hour. Fix it.\n")
+    assert shown.startswith(
+        f"The login  {name}\n  goal       The login fails after an hour. Fix it.\n"
+    )
     for piece in (
         "# Handoff Document (Sprint ",
         "## Progress Summary\nthe cause is found",
@@ -80,7 +100,9 @@ def test_as_json_it_is_one_object() -> None:
     assert report["handoff"]["produced_artifacts"] == ["tests/test_login.py"]
     assert report["document"].startswith("# Handoff Document (Sprint ")
     assert report["working"]["plan"] == ["write a test", "fix it"]
-    assert report["pending"] == [{"id": "c2", "name": "bash", "arguments": '{"command":"make test"}'}]
+    assert report["pending"] == [
+        {"id": "c2", "name": "bash", "arguments": '{"command":"make test"}'}
+    ]
     assert (report["restored"], report["epoch"]) == (False, None)
     assert report["next"] == f"loom weave --session {name}"
 
@@ -115,7 +137,9 @@ def lost_state(store: Path) -> str:  # noqa: F811
         session.append("The login fails after an hour. Fix it.")
     folder = default_folder(str(store))
     assert folder
-    Snapshots(folder).write(session.id, assess(EMPTY, progress="two of three", plan=["the third"]), KEPT)
+    Snapshots(folder).write(
+        session.id, assess(EMPTY, progress="two of three", plan=["the third"]), KEPT
+    )
     return session.id
 
 
@@ -123,7 +147,10 @@ def test_what_was_kept_in_files_comes_back_where_the_store_has_none(store: Path)
     report = told("session", "resume", lost_state(store))
     assert report["restored"] is True
     assert report["working"]["plan"] == report["handoff"]["open_tasks"] == ["the third"]
-    assert (report["handoff"]["sprint"], report["handoff"]["produced_artifacts"]) == (7, ["src/login.py"])
+    assert (report["handoff"]["sprint"], report["handoff"]["produced_artifacts"]) == (
+        7,
+        ["src/login.py"],
+    )
     assert report["document"].startswith("# Handoff Document (Sprint 7)\n")
 
 
@@ -153,7 +180,10 @@ def test_the_next_command_runs_as_it_is_printed(tmp_path: Path) -> None:
     scope = ("--store", address, "--project", "my shop", "--tenant", "acme", "--agent", "coder")
     words = shlex.split(told("session", "resume", name, *scope)["next"])
     assert words[:3] == ["loom", "weave", "--session"]
-    assert "The login fails" in json.loads(run(*words[1:], "--json"))["request"]["messages"][0]["content"]
+    assert (
+        "The login fails"
+        in json.loads(run(*words[1:], "--json"))["request"]["messages"][0]["content"]
+    )
 
 
 def test_a_session_that_was_put_away_is_taken_back_first() -> None:
@@ -167,7 +197,11 @@ def test_a_session_that_was_put_away_is_taken_back_first() -> None:
 def test_a_session_that_said_nothing_yet_can_be_gone_on_with() -> None:
     name = new("Empty")
     report = told("session", "resume", name)
-    assert (report["pending"], report["working"], report["next"]) == ([], {}, f"loom session append {name} TEXT")
+    assert (report["pending"], report["working"], report["next"]) == (
+        [],
+        {},
+        f"loom session append {name} TEXT",
+    )
     shown = run("session", "resume", name)
     assert "  state      none yet; loom session working creates one\n" in shown
     assert "## Dashboard" not in shown
@@ -176,9 +210,14 @@ def test_a_session_that_said_nothing_yet_can_be_gone_on_with() -> None:
 def test_nothing_hostile_reaches_the_terminal() -> None:
     hostile = "a\x1b[2Jb\x07\u202ec"
     arguments = json.dumps({"command": hostile}, ensure_ascii=False)
-    name = working_on(Message("assistant", (Text(hostile), ToolCall("c", f"bash{hostile}", arguments))), title="a\u202eb")
+    name = working_on(
+        Message("assistant", (Text(hostile), ToolCall("c", f"bash{hostile}", arguments))),
+        title="a\u202eb",
+    )
     with Loom.open() as loom:
-        loom.session(name).keep_working(assess(EMPTY, progress=hostile, plan=[hostile], scratchpad=f"{hostile}\nmore"))
+        loom.session(name).keep_working(
+            assess(EMPTY, progress=hostile, plan=[hostile], scratchpad=f"{hostile}\nmore")
+        )
     shown = run("session", "resume", name)
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\u202e]", shown)
 
@@ -187,9 +226,12 @@ def test_it_says_what_is_missing(store: Path) -> None:  # noqa: F811
     assert f"there is no store at {store} yet" in refused("session", "resume")
     name = working_on()
     assert "there is no session 'nobody'" in refused("session", "resume", "nobody")
-    assert "there is no session in project shop to resume; loom session new TITLE creates one" in refused(
-        "session", "resume", "--project", "shop"
+    assert (
+        "there is no session in project shop to resume; loom session new TITLE creates one"
+        in refused("session", "resume", "--project", "shop")
     )
-    assert "there is no session of agent coder in project default" in refused("session", "resume", "--agent", "coder")
+    assert "there is no session of agent coder in project default" in refused(
+        "session", "resume", "--agent", "coder"
+    )
     run("session", "purge", name, "--yes")
     assert "was purged" in refused("session", "resume", name)

@@ -18,7 +18,10 @@ def chat(*messages: Any, **fields: Any) -> dict[str, Any]:
 
 
 def chat_call(*ids: Any, **function: Any) -> dict[str, Any]:
-    calls = [{"id": i, "type": "function", "function": {"name": "bash", "arguments": "{}"} | function} for i in ids]
+    calls = [
+        {"id": i, "type": "function", "function": {"name": "bash", "arguments": "{}"} | function}
+        for i in ids
+    ]
     return {"role": "assistant", "content": None, "tool_calls": calls}
 
 
@@ -27,7 +30,12 @@ def chat_result(call_id: str) -> dict[str, Any]:
 
 
 def claude(*messages: Any, **fields: Any) -> dict[str, Any]:
-    return {"model": "m", "max_tokens": 4096, "tools": [{"name": "bash", "input_schema": {}}], "messages": list(messages)} | fields
+    return {
+        "model": "m",
+        "max_tokens": 4096,
+        "tools": [{"name": "bash", "input_schema": {}}],
+        "messages": list(messages),
+    } | fields
 
 
 def says(*blocks: Any, role: str = "assistant") -> dict[str, Any]:
@@ -35,11 +43,18 @@ def says(*blocks: Any, role: str = "assistant") -> dict[str, Any]:
 
 
 def use(call_id: str, given: Any = None) -> dict[str, Any]:
-    return {"type": "tool_use", "id": call_id, "name": "bash", "input": {} if given is None else given}
+    return {
+        "type": "tool_use",
+        "id": call_id,
+        "name": "bash",
+        "input": {} if given is None else given,
+    }
 
 
 def answer(*ids: str) -> dict[str, Any]:
-    return says(*({"type": "tool_result", "tool_use_id": i, "content": "done"} for i in ids), role="user")
+    return says(
+        *({"type": "tool_result", "tool_use_id": i, "content": "done"} for i in ids), role="user"
+    )
 
 
 def text(words: str, **fields: Any) -> dict[str, Any]:
@@ -72,7 +87,9 @@ BROKEN: dict[str, dict[str, Any]] = {
         "duplicate-id": chat(USER, chat_call("a", "a"), chat_result("a")),
         "reused-id": chat(USER, chat_call("a"), chat_result("a"), chat_call("a"), chat_result("a")),
         "id-length": chat(USER, chat_call(LONG), chat_result(LONG)),
-        "too-many-calls": chat(USER, chat_call(*map(str, range(129))), *map(chat_result, map(str, range(129)))),
+        "too-many-calls": chat(
+            USER, chat_call(*map(str, range(129))), *map(chat_result, map(str, range(129)))
+        ),
         "empty-message": chat(USER, {"role": "assistant", "content": ""}),
         "empty-content": chat({"role": "user", "content": []}),
         "no-content": chat({"role": "user"}),
@@ -83,7 +100,9 @@ BROKEN: dict[str, dict[str, Any]] = {
         "parsed-field": chat(USER, chat_call("a", parsed_arguments={}), chat_result("a")),
         "empty-calls": chat(USER, {"role": "assistant", "content": "hi", "tool_calls": []}),
         "null-call": chat(USER, {"role": "assistant", "content": "hi", "function_call": None}),
-        "answer-field": chat(USER, {"role": "assistant", "content": "hi", "annotations": [], "refusal": None}),
+        "answer-field": chat(
+            USER, {"role": "assistant", "content": "hi", "annotations": [], "refusal": None}
+        ),
         "tool-name": chat(USER, tools=[{"type": "function", "function": {"name": "a.b"}}]),
         "no-model": {"messages": [USER]},
     },
@@ -91,7 +110,9 @@ BROKEN: dict[str, dict[str, Any]] = {
         "unanswered-call": claude(USER, says(use("a"), use("b")), answer("a")),
         "orphan-result": claude(answer("a")),
         "duplicate-result": claude(USER, says(use("a")), answer("a", "a")),
-        "results-first": claude(USER, says(use("a")), says(text("wait"), *answer("a")["content"], role="user")),
+        "results-first": claude(
+            USER, says(use("a")), says(text("wait"), *answer("a")["content"], role="user")
+        ),
         "server-tool-pair": claude(USER, says(SEARCH), USER),
         "duplicate-id": claude(USER, says(use("a")), answer("a"), says(use("a")), answer("a")),
         "id-form": claude(USER, says(use("a.b")), answer("a.b")),
@@ -99,8 +120,13 @@ BROKEN: dict[str, dict[str, Any]] = {
         "empty-text": claude(says(text("  "), role="user")),
         "empty-message": claude({"role": "user", "content": ""}),
         "marked-empty-text": claude(says(text("", cache_control=SHORT), role="user")),
-        "too-many-marks": claude(says(*(text("a", cache_control=SHORT) for _ in range(5)), role="user")),
-        "mark-order": claude(says(text("a", cache_control=LASTING), role="user"), system=[text("s", cache_control=SHORT)]),
+        "too-many-marks": claude(
+            says(*(text("a", cache_control=SHORT) for _ in range(5)), role="user")
+        ),
+        "mark-order": claude(
+            says(text("a", cache_control=LASTING), role="user"),
+            system=[text("s", cache_control=SHORT)],
+        ),
         "thinking-signed": claude(USER, says({"type": "thinking", "thinking": "hm"}, text("a"))),
         "thinking-last": claude(USER, says(text("a"), THOUGHT), USER),
         "thinking-kept": claude(USER, says(text("a"), use("a")), answer("a"), thinking=ENABLED),
@@ -123,7 +149,9 @@ BROKEN: dict[str, dict[str, Any]] = {
         "unanswered-call": items(USER, call_item("a")),
         "orphan-result": items(USER, output_item("a")),
         "duplicate-result": items(USER, call_item("a"), output_item("a"), output_item("a")),
-        "duplicate-id": items(USER, call_item("a"), output_item("a"), call_item("a"), output_item("a")),
+        "duplicate-id": items(
+            USER, call_item("a"), output_item("a"), call_item("a"), output_item("a")
+        ),
         "id-length": items(USER, call_item(LONG), output_item(LONG)),
         "reasoning-alone": items(USER, {"type": "reasoning", "id": "rs_1", "summary": []}, USER),
         "empty-content": items({"role": "user", "content": []}),
@@ -187,8 +215,12 @@ def test_a_system_message_inside_the_conversation_is_accepted() -> None:
 
 
 def test_the_last_message_may_leave_a_server_tool_open() -> None:
-    assert "server-tool-pair" not in {f.rule for f in anthropic.DIALECT.check(claude(USER, says(SEARCH)))}
-    assert "server-tool-pair" in {f.rule for f in anthropic.DIALECT.check(claude(USER, says(FOUND, text("a")), USER))}
+    assert "server-tool-pair" not in {
+        f.rule for f in anthropic.DIALECT.check(claude(USER, says(SEARCH)))
+    }
+    assert "server-tool-pair" in {
+        f.rule for f in anthropic.DIALECT.check(claude(USER, says(FOUND, text("a")), USER))
+    }
 
 
 @pytest.mark.parametrize(
@@ -202,10 +234,18 @@ def test_the_last_message_may_leave_a_server_tool_open() -> None:
         ),
         ("openai", {"messages": 5}, "messages"),
         ("anthropic", {"messages": [{"role": "user"}]}, "messages[0].content"),
-        ("anthropic", {"messages": [{"role": "user", "content": [{"type": "tool_use"}]}]}, "messages[0].content[0]"),
         (
             "anthropic",
-            {"messages": [{"role": "assistant", "content": [{"type": "tool_result", "tool_use_id": "a"}]}]},
+            {"messages": [{"role": "user", "content": [{"type": "tool_use"}]}]},
+            "messages[0].content[0]",
+        ),
+        (
+            "anthropic",
+            {
+                "messages": [
+                    {"role": "assistant", "content": [{"type": "tool_result", "tool_use_id": "a"}]}
+                ]
+            },
             "messages[0].content",
         ),
         ("responses", {"input": [{"role": "wizard", "content": "x"}]}, "input[0].role"),
@@ -213,7 +253,9 @@ def test_the_last_message_may_leave_a_server_tool_open() -> None:
         ("responses", [], "request"),
     ],
 )
-def test_what_is_not_of_the_wires_form_is_refused_by_place(wire: str, request_body: Any, place: str) -> None:
+def test_what_is_not_of_the_wires_form_is_refused_by_place(
+    wire: str, request_body: Any, place: str
+) -> None:
     with pytest.raises(WireError) as caught:
         dialect(wire).parse(request_body)
     assert caught.value.place == place

@@ -1,4 +1,6 @@
-"""The scripted model answers from its script, remembers what it was asked, and minds being asked too often or too seldom."""
+"""The scripted model answers from its script, remembers what it was asked, and minds being asked
+too often or too seldom.
+"""
 
 import asyncio
 import time
@@ -33,7 +35,9 @@ CALL = Message("assistant", (ToolCall("call_1", "bash", '{"command":"ls"}'),))
         (lambda request: Wait(0.0, lambda again: again.messages[0].text), "hi"),
     ],
 )
-def test_a_step_is_a_text_a_message_a_wait_or_a_function_of_the_request(step: object, said: str) -> None:
+def test_a_step_is_a_text_a_message_a_wait_or_a_function_of_the_request(
+    step: object, said: str
+) -> None:
     model = ScriptedModel(step)  # type: ignore[arg-type]
     got = answer(model, ask("hi"))
     assert (got.role, got.text) == ("assistant", said)
@@ -42,7 +46,13 @@ def test_a_step_is_a_text_a_message_a_wait_or_a_function_of_the_request(step: ob
 
 
 @pytest.mark.parametrize(
-    "step", [RuntimeError("down"), RuntimeError, lambda request: RuntimeError("down"), Wait(0, RuntimeError())]
+    "step",
+    [
+        RuntimeError("down"),
+        RuntimeError,
+        lambda request: RuntimeError("down"),
+        Wait(0, RuntimeError()),
+    ],
 )
 def test_an_exception_is_raised(step: object) -> None:
     with pytest.raises(RuntimeError):
@@ -58,14 +68,20 @@ def test_waiting_takes_the_time_it_says() -> None:
 def test_steps_come_in_their_order_and_one_request_too_many_is_told() -> None:
     model = ScriptedModel("one", "two")
     assert [answer(model, ask(words)).text for words in "ab"] == ["one", "two"]
-    with pytest.raises(ChoiceError, match="has 2 steps and this is request 3, which ends with user: 'c'; write another step"):
+    with pytest.raises(
+        ChoiceError,
+        match="has 2 steps and this is request 3, which ends with user: 'c'; write another step",
+    ):
         answer(model, ask("c"))
     assert len(model.requests) == 3
 
 
 def test_steps_that_are_left_over_are_told() -> None:
     with (
-        pytest.raises(ChoiceError, match="has 2 steps and 1 were asked for; the next would have been the text 'two'"),
+        pytest.raises(
+            ChoiceError,
+            match="has 2 steps and 1 were asked for; the next would have been the text 'two'",
+        ),
         ScriptedModel("one", "two") as model,
     ):
         answer(model, ask("hi"))
@@ -98,8 +114,13 @@ def test_it_drives_an_agent_that_calls_tools() -> None:
             messages.append(said)
             if not said.calls:
                 return said.text
-            messages += [Message("tool", (ToolResult(call.id, (Text("a.txt"),), name=call.name),)) for call in said.calls]
+            messages += [
+                Message("tool", (ToolResult(call.id, (Text("a.txt"),), name=call.name),))
+                for call in said.calls
+            ]
 
-    with ScriptedModel(CALL, lambda request: f"there is {request.messages[-1].results[0].parts[0].text}") as model:
+    with ScriptedModel(
+        CALL, lambda request: f"there is {request.messages[-1].results[0].parts[0].text}"
+    ) as model:
         assert asyncio.run(agent(model)) == "there is a.txt"
     assert [len(request.messages) for request in model.requests] == [1, 3]

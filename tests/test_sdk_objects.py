@@ -1,4 +1,6 @@
-"""Objects of the openai and anthropic SDKs are taken wherever dictionaries are, and nothing that providers refuse goes out."""
+"""Objects of the openai and anthropic SDKs are taken wherever dictionaries are, and nothing that
+providers refuse goes out.
+"""
 
 import asyncio
 import json
@@ -14,7 +16,16 @@ from loom.dialects import dialect
 openai = pytest.importorskip("openai")
 anthropic = pytest.importorskip("anthropic")
 
-REFUSED = ("parsed", "parsed_arguments", "parsed_output", "function_call", "annotations", "refusal", "audio", "index")
+REFUSED = (
+    "parsed",
+    "parsed_arguments",
+    "parsed_output",
+    "function_call",
+    "annotations",
+    "refusal",
+    "audio",
+    "index",
+)
 USER = {"role": "user", "content": "find x"}
 RESULT = {"role": "tool", "tool_call_id": "c1", "content": "found"}
 
@@ -41,10 +52,14 @@ def completion(**message: Any) -> Any:
     return ChatCompletion.model_validate({**head, "choices": [choice], "usage": usage})
 
 
-def parsed_completion(made: Any, response_format: Any = openai.NOT_GIVEN, tools: Any = openai.NOT_GIVEN) -> Any:
+def parsed_completion(
+    made: Any, response_format: Any = openai.NOT_GIVEN, tools: Any = openai.NOT_GIVEN
+) -> Any:
     from openai.lib._parsing import parse_chat_completion
 
-    return parse_chat_completion(response_format=response_format, input_tools=tools, chat_completion=made)
+    return parse_chat_completion(
+        response_format=response_format, input_tools=tools, chat_completion=made
+    )
 
 
 def streamed_completion() -> Any:
@@ -52,7 +67,12 @@ def streamed_completion() -> Any:
     from openai.types.chat import ChatCompletionChunk
 
     state = ChatCompletionStreamState(input_tools=[FIND], response_format=openai.NOT_GIVEN)
-    begun = {"index": 0, "id": "c1", "type": "function", "function": {"name": "find", "arguments": ""}}
+    begun = {
+        "index": 0,
+        "id": "c1",
+        "type": "function",
+        "function": {"name": "find", "arguments": ""},
+    }
     deltas: list[tuple[dict[str, Any], str | None]] = [
         ({"role": "assistant", "content": None, "tool_calls": [begun]}, None),
         ({"tool_calls": [{"index": 0, "function": {"arguments": '{"q":"x"}'}}]}, None),
@@ -60,7 +80,9 @@ def streamed_completion() -> Any:
     ]
     head = {"id": "chatcmpl-2", "object": "chat.completion.chunk", "created": 1, "model": "gpt-4o"}
     for delta, why in deltas:
-        chunk = ChatCompletionChunk.model_validate({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": why}]})
+        chunk = ChatCompletionChunk.model_validate(
+            {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": why}]}
+        )
         list(state.handle_chunk(chunk))
     return state.get_final_completion()
 
@@ -69,7 +91,9 @@ CHAT = {
     "plain words": lambda: completion(content="found it"),
     "a call": lambda: completion(tool_calls=[CALL]),
     "a parsed call": lambda: parsed_completion(completion(tool_calls=[CALL]), tools=[FIND]),
-    "a parsed answer": lambda: parsed_completion(completion(content='{"a":1}'), response_format=Count),
+    "a parsed answer": lambda: parsed_completion(
+        completion(content='{"a":1}'), response_format=Count
+    ),
     "a stream": streamed_completion,
 }
 
@@ -80,10 +104,25 @@ def response() -> Any:
 
     output = [
         {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "abc"},
-        {"id": "fc_1", "type": "function_call", "call_id": "c1", "name": "find", "arguments": '{"q":"x"}', "status": "completed"},
+        {
+            "id": "fc_1",
+            "type": "function_call",
+            "call_id": "c1",
+            "name": "find",
+            "arguments": '{"q":"x"}',
+            "status": "completed",
+        },
     ]
     words = {"type": "output_text", "text": '{"a":1}', "annotations": [], "logprobs": []}
-    output.append({"id": "msg_1", "type": "message", "role": "assistant", "status": "completed", "content": [words]})
+    output.append(
+        {
+            "id": "msg_1",
+            "type": "message",
+            "role": "assistant",
+            "status": "completed",
+            "content": [words],
+        }
+    )
     made = Response.model_validate(
         {
             "id": "resp_1",
@@ -97,7 +136,12 @@ def response() -> Any:
             "status": "completed",
         }
     )
-    find = {"type": "function", "name": "find", "strict": True, "parameters": Find.model_json_schema()}
+    find = {
+        "type": "function",
+        "name": "find",
+        "strict": True,
+        "parameters": Find.model_json_schema(),
+    }
     return parse_response(text_format=Count, input_tools=[find], response=made)
 
 
@@ -109,9 +153,17 @@ def claude_message() -> Any:
         {"type": "text", "text": "let me see", "citations": None},
         {"type": "tool_use", "id": "c1", "name": "find", "input": {"q": "x"}},
     ]
-    head = {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-sonnet-4-6", "stop_reason": "tool_use"}
+    head = {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "claude-sonnet-4-6",
+        "stop_reason": "tool_use",
+    }
     usage = {"input_tokens": 3, "output_tokens": 2}
-    return ClaudeMessage.model_validate({**head, "content": content, "stop_sequence": None, "usage": usage})
+    return ClaudeMessage.model_validate(
+        {**head, "content": content, "stop_sequence": None, "usage": usage}
+    )
 
 
 def streamed_claude_message() -> Any:
@@ -119,22 +171,49 @@ def streamed_claude_message() -> Any:
     from anthropic.types import RawMessageStreamEvent
 
     usage = {"input_tokens": 1, "output_tokens": 1}
-    head = {"id": "msg_2", "type": "message", "role": "assistant", "model": "claude-sonnet-4-6", "stop_reason": None}
+    head = {
+        "id": "msg_2",
+        "type": "message",
+        "role": "assistant",
+        "model": "claude-sonnet-4-6",
+        "stop_reason": None,
+    }
     events: list[dict[str, Any]] = [
-        {"type": "message_start", "message": {**head, "content": [], "stop_sequence": None, "usage": usage}},
+        {
+            "type": "message_start",
+            "message": {**head, "content": [], "stop_sequence": None, "usage": usage},
+        },
         {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
-        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": '{"a":1}'}},
+        {
+            "type": "content_block_delta",
+            "index": 0,
+            "delta": {"type": "text_delta", "text": '{"a":1}'},
+        },
         {"type": "content_block_stop", "index": 0},
-        {"type": "content_block_start", "index": 1, "content_block": {"type": "tool_use", "id": "c1", "name": "find", "input": {}}},
-        {"type": "content_block_delta", "index": 1, "delta": {"type": "input_json_delta", "partial_json": '{"q":"x"}'}},
+        {
+            "type": "content_block_start",
+            "index": 1,
+            "content_block": {"type": "tool_use", "id": "c1", "name": "find", "input": {}},
+        },
+        {
+            "type": "content_block_delta",
+            "index": 1,
+            "delta": {"type": "input_json_delta", "partial_json": '{"q":"x"}'},
+        },
         {"type": "content_block_stop", "index": 1},
-        {"type": "message_delta", "delta": {"stop_reason": "tool_use", "stop_sequence": None}, "usage": {"output_tokens": 5}},
+        {
+            "type": "message_delta",
+            "delta": {"stop_reason": "tool_use", "stop_sequence": None},
+            "usage": {"output_tokens": 5},
+        },
         {"type": "message_stop"},
     ]
     reader, made, buffers = TypeAdapter(RawMessageStreamEvent), None, dict[int, bytes]()
     for event in events:
         read = reader.validate_python(event)
-        made = accumulate_event(event=read, current_snapshot=made, json_bufs=buffers, output_format=Count)
+        made = accumulate_event(
+            event=read, current_snapshot=made, json_bufs=buffers, output_format=Count
+        )
     return made
 
 
@@ -184,10 +263,15 @@ def test_messages_of_the_openai_sdk_are_woven_appended_and_absorbed(name: str) -
 
 
 @pytest.mark.parametrize("make", [claude_message, streamed_claude_message])
-def test_messages_and_blocks_of_the_anthropic_sdk_are_woven_appended_and_absorbed(make: Any) -> None:
+def test_messages_and_blocks_of_the_anthropic_sdk_are_woven_appended_and_absorbed(
+    make: Any,
+) -> None:
     made = make()
     whole, blocks = made, {"role": "assistant", "content": made.content}
-    result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "found"}]}
+    result = {
+        "role": "user",
+        "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "found"}],
+    }
     for given in (whole, blocks, made.model_dump(warnings=False)):
         woven = weave([USER, given, result, USER], window=20_000, tools=[FIND])
         check_sent("anthropic", woven.anthropic())
@@ -211,12 +295,16 @@ def test_items_of_the_responses_api_are_woven_appended_and_absorbed() -> None:
     for given in ([made], made.output, [item.model_dump(warnings=False) for item in made.output]):
         woven = weave([USER, *given, result, USER], window=20_000)
         check_sent("responses", woven.responses())
-        assert [call.id for message in woven.conversation.messages for call in message.calls] == ["c1"]
+        assert [call.id for message in woven.conversation.messages for call in message.calls] == [
+            "c1"
+        ]
     with Loom.open(":memory:") as loom:
         one, other = loom.new(), loom.new()
         one.append(USER)
         other.append(USER)
-        assert [node.message for node in one.append(*made.output)] == [node.message for node in other.absorb(made)]
+        assert [node.message for node in one.append(*made.output)] == [
+            node.message for node in other.absorb(made)
+        ]
         one.append(result)
         check_sent("responses", prepared(one).responses())
 
@@ -229,8 +317,12 @@ def test_calls_are_used_as_the_sdks_give_them() -> None:
     query = json.dumps({"query": "find"})
     function = {"name": "search_context", "arguments": query}
     calls = [
-        ChatCompletionMessageFunctionToolCall.model_validate({"id": "c1", "type": "function", "function": function}),
-        ResponseFunctionToolCall(type="function_call", call_id="c1", name="search_context", arguments=query),
+        ChatCompletionMessageFunctionToolCall.model_validate(
+            {"id": "c1", "type": "function", "function": function}
+        ),
+        ResponseFunctionToolCall(
+            type="function_call", call_id="c1", name="search_context", arguments=query
+        ),
         ToolUseBlock(type="tool_use", id="c1", name="search_context", input={"query": "find"}),
     ]
     with Loom.open(":memory:") as loom:
@@ -249,7 +341,9 @@ def test_annotations_that_say_something_are_kept_and_not_sent() -> None:
     with Loom.open(":memory:") as loom:
         session = loom.new()
         session.append(USER)
-        [node] = session.append(completion(content="see there", annotations=cited).choices[0].message)
+        [node] = session.append(
+            completion(content="see there", annotations=cited).choices[0].message
+        )
         assert node.message is not None
         assert "example.org" in str(node.message.carried)
         session.append("go on")
@@ -265,12 +359,22 @@ def test_an_object_in_place_of_a_list_of_messages_is_refused() -> None:
 @pytest.mark.parametrize(
     ("block", "wire"),
     [
-        ({"type": "search_result", "source": "s", "title": "t", "content": [{"type": "text", "text": "found"}]}, "anthropic"),
+        (
+            {
+                "type": "search_result",
+                "source": "s",
+                "title": "t",
+                "content": [{"type": "text", "text": "found"}],
+            },
+            "anthropic",
+        ),
         ({"type": "container_upload", "file_id": "f1"}, "anthropic"),
         ({"type": "input_file", "file_id": "f1"}, "responses"),
     ],
 )
-def test_a_block_that_only_one_wire_has_comes_back_on_that_wire(block: dict[str, Any], wire: str) -> None:
+def test_a_block_that_only_one_wire_has_comes_back_on_that_wire(
+    block: dict[str, Any], wire: str
+) -> None:
     """Nothing else in the message says which wire it is of."""
     request = weave([{"role": "user", "content": [block]}], model="gpt-4o").render(wire)
     [message] = request["messages" if wire == "anthropic" else "input"]

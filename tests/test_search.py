@@ -11,7 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loom import Loom, LoomTree, Media, Message, Reasoning, Session, Text, ToolCall, ToolResult, TreeHead
+from loom import (
+    Loom,
+    LoomTree,
+    Media,
+    Message,
+    Reasoning,
+    Session,
+    Text,
+    ToolCall,
+    ToolResult,
+    TreeHead,
+)
 from loom.context.history.ladder import words
 from loom.conversation.handles import to_lines
 from loom.engine.search import LONGEST, PASSAGE, Hit, matches, search, shown_in
@@ -59,7 +70,13 @@ TALK = (
     user("Set RETRY_BUDGET to 3.17 in config.toml; the user has an id."),
     Message("assistant", (Reasoning("A zebra comes to mind.", "anthropic"), Text("Done."))),
     called("write", json.dumps({"path": "a.md", "text": 'first\nwalrus said "never"\nключ: 钥匙'})),
-    Message("user", (Media("file", "text", "the pangolin clause", name="contract.txt"), Media("image", "data", "panda"))),
+    Message(
+        "user",
+        (
+            Media("file", "text", "the pangolin clause", name="contract.txt"),
+            Media("image", "data", "panda"),
+        ),
+    ),
 )
 
 
@@ -101,7 +118,9 @@ TALK = (
         ("unheard", []),
     ],
 )
-def test_words_names_and_phrases_are_found_in_any_script_and_any_part(loom: Loom, query: str, at: list[int]) -> None:
+def test_words_names_and_phrases_are_found_in_any_script_and_any_part(
+    loom: Loom, query: str, at: list[int]
+) -> None:
     session = loom.new()
     session.append(*TALK)
     assert sorted(places(found(loom, session, query))) == sorted(at)
@@ -113,7 +132,12 @@ def test_a_hit_is_recalled_word_for_word_and_has_one_handle(address: str) -> Non
         session = loom.new()
         nodes = session.append(*TALK)
         [hit] = found(loom, session, "timeouterror")
-        assert (hit.node, hit.place, hit.role, hit.text) == (nodes[2].short_id, 2, "tool", "raise TimeoutError(4711)")
+        assert (hit.node, hit.place, hit.role, hit.text) == (
+            nodes[2].short_id,
+            2,
+            "tool",
+            "raise TimeoutError(4711)",
+        )
         assert hit.score > 0
         assert session.recall(hit.handle) == to_lines([TALK[2]])
         assert found(loom, session, "4711 login")[0].handle == hit.handle
@@ -138,7 +162,11 @@ def test_what_few_say_in_few_words_comes_first_and_of_equals_the_newer(loom: Loo
 
 def test_what_is_written_just_so_outranks_its_words(loom: Loom) -> None:
     session = loom.new()
-    session.append("app login src py login app py", "see src/app/login.py for it, and all the rest of what stands there", "else")
+    session.append(
+        "app login src py login app py",
+        "see src/app/login.py for it, and all the rest of what stands there",
+        "else",
+    )
     assert places(found(loom, session, "src/app/login.py")) == [1, 0]
 
 
@@ -152,14 +180,33 @@ def test_what_is_in_the_request_is_not_searched(loom: Loom) -> None:
 
 def test_what_is_hidden_never_shows_up(loom: Loom) -> None:
     tree = loom.new_tree("a talk")
-    nodes = [tree.say(text) for text in ("a heddle", "two heddles, a heddle", "heddle again", "and the last heddle", "heddle end")]
+    nodes = [
+        tree.say(text)
+        for text in (
+            "a heddle",
+            "two heddles, a heddle",
+            "heddle again",
+            "and the last heddle",
+            "heddle end",
+        )
+    ]
     assert len(found(loom, tree.session(), "heddle")) == 5
     tree.exclude(nodes[1].id)
     tree.annotate(nodes[0].id, "a remark on the heddle")
     assert sorted(places(found(loom, tree.session(), "heddle"))) == [0, 2, 3, 4]
     tree.prune(nodes[3].id)
     assert sorted(places(found(loom, tree.session(), "heddle"))) == [0, 2]
-    assert places(search(loom.store, tree.session().row, _bare(tree, {0}), "heddle", now=1, limit=1, shown={4, 3, 2})) == [1]
+    assert places(
+        search(
+            loom.store,
+            tree.session().row,
+            _bare(tree, {0}),
+            "heddle",
+            now=1,
+            limit=1,
+            shown={4, 3, 2},
+        )
+    ) == [1]
 
 
 def _bare(tree: LoomTree, hidden: set[int]) -> Overlay:
@@ -173,8 +220,14 @@ def test_other_sessions_and_branches_are_never_searched(loom: Loom) -> None:
     branch.append("the heddle of the branch")
     other = loom.new()
     other.append("a heddle elsewhere")
-    assert [hit.text for hit in found(loom, session, "heddle")] == ["my own heddle", "the shared heddle"]
-    assert [hit.text for hit in found(loom, branch, "heddle")] == ["the shared heddle", "the heddle of the branch"]
+    assert [hit.text for hit in found(loom, session, "heddle")] == [
+        "my own heddle",
+        "the shared heddle",
+    ]
+    assert [hit.text for hit in found(loom, branch, "heddle")] == [
+        "the shared heddle",
+        "the heddle of the branch",
+    ]
     [hit] = found(loom, other, "heddle")
     with pytest.raises(ChoiceError, match="nothing was left out under"):
         session.recall(hit.handle)
@@ -212,8 +265,14 @@ def test_of_a_document_the_version_that_stands_is_searched(loom: Loom) -> None:
 def test_what_only_repeats_comes_behind_what_said_it_first(loom: Loom) -> None:
     session = loom.new()
     session.append(user("The checksum is 99-ZX, " + "and much is said beside it " * 20))
-    session.append(called("search_context", '{"query":"checksum"}', "s"), result("~abc: The checksum is 99-ZX", "s"))
-    session.append(called("recall", '{"handle":"~abc","why":"checksum"}', "r"), result("The checksum is 99-ZX", "r", "recall"))
+    session.append(
+        called("search_context", '{"query":"checksum"}', "s"),
+        result("~abc: The checksum is 99-ZX", "s"),
+    )
+    session.append(
+        called("recall", '{"handle":"~abc","why":"checksum"}', "r"),
+        result("The checksum is 99-ZX", "r", "recall"),
+    )
     session.append(called("sum", '{"what":"checksum"}', "s"), result("checksum", "s"))
     assert places(found(loom, session, "checksum"))[:3] == [6, 5, 0]
     assert {1, 2, 3, 4} == set(places(found(loom, session, "checksum"))[3:])
@@ -231,7 +290,9 @@ def test_what_only_repeats_comes_behind_what_said_it_first(loom: Loom) -> None:
         ("x", {"limit": 0}, "must be at least 1, found 0"),
     ],
 )
-def test_what_cannot_be_searched_for_is_refused(loom: Loom, query: Any, options: dict[str, Any], told: str) -> None:
+def test_what_cannot_be_searched_for_is_refused(
+    loom: Loom, query: Any, options: dict[str, Any], told: str
+) -> None:
     session = loom.new()
     session.append("hi")
     with pytest.raises(ChoiceError, match=told):
@@ -243,8 +304,14 @@ def test_what_cannot_be_searched_for_is_refused(loom: Loom, query: Any, options:
 
 def test_the_passage_is_the_line_that_says_most(loom: Loom) -> None:
     session = loom.new()
-    log = "\n".join(f"{n} heddle ok" for n in range(100)) + "\n   heddle and treadle failed   \n" + "treadle\n" * 10
-    session.append(log, "between", "x" * 400 + " heddle " + "y" * 400, "长" * 400 + "织机" + "短" * 400)
+    log = (
+        "\n".join(f"{n} heddle ok" for n in range(100))
+        + "\n   heddle and treadle failed   \n"
+        + "treadle\n" * 10
+    )
+    session.append(
+        log, "between", "x" * 400 + " heddle " + "y" * 400, "长" * 400 + "织机" + "短" * 400
+    )
     texts = {hit.place: hit.text for hit in found(loom, session, "treadle heddle")}
     assert texts[0] == "heddle and treadle failed"
     assert texts[2].startswith("heddle y")
@@ -253,15 +320,34 @@ def test_the_passage_is_the_line_that_says_most(loom: Loom) -> None:
     assert len(wide.text) == PASSAGE
 
 
-WORDS = st.sampled_from(["warp", "weft", "shed", "beam,", "src/loom.py", "织机", "x" * 350, "\n", "\t", "\u2028", "🧵", "ударить"])
+WORDS = st.sampled_from(
+    [
+        "warp",
+        "weft",
+        "shed",
+        "beam,",
+        "src/loom.py",
+        "织机",
+        "x" * 350,
+        "\n",
+        "\t",
+        "\u2028",
+        "🧵",
+        "ударить",
+    ]
+)
 TEXTS = st.lists(WORDS, max_size=60)
 
 
 @settings(max_examples=examples(40))
 @given(
-    before=st.lists(WORDS, max_size=60), behind=st.lists(WORDS, max_size=60), needle=st.sampled_from(["heddle", "梭子", "E-4711"])
+    before=st.lists(WORDS, max_size=60),
+    behind=st.lists(WORDS, max_size=60),
+    needle=st.sampled_from(["heddle", "梭子", "E-4711"]),
 )
-def test_a_passage_is_short_and_stands_in_its_message(before: list[str], behind: list[str], needle: str) -> None:
+def test_a_passage_is_short_and_stands_in_its_message(
+    before: list[str], behind: list[str], needle: str
+) -> None:
     text = " ".join([*before, needle, *behind])
     with Loom.open(":memory:") as loom:
         session = loom.new()
@@ -273,7 +359,10 @@ def test_a_passage_is_short_and_stands_in_its_message(before: list[str], behind:
     assert len(hit.text.splitlines()) == 1
 
 
-@given(query=st.text("ab ü织机_1\"'.", min_size=1, max_size=12), text=st.text("abü织机_1 .\n", max_size=40))
+@given(
+    query=st.text("ab ü织机_1\"'.", min_size=1, max_size=12),
+    text=st.text("abü织机_1 .\n", max_size=40),
+)
 @settings(max_examples=examples(200))
 def test_what_matches_is_in_order_and_says_the_words(query: str, text: str) -> None:
     if not words(query):
@@ -288,7 +377,9 @@ def test_what_matches_is_in_order_and_says_the_words(query: str, text: str) -> N
 
 
 def prepared(session: Session) -> str:
-    context = asyncio.run(session.prepare(model="gpt-4o", window=1500, reserve_output=200, policy="window"))
+    context = asyncio.run(
+        session.prepare(model="gpt-4o", window=1500, reserve_output=200, policy="window")
+    )
     return json.dumps(context.openai(), ensure_ascii=False)
 
 
@@ -309,7 +400,11 @@ def test_what_stands_whole_in_the_last_request_is_shown_and_all_that_came_since(
 
 def test_what_was_cut_inside_is_not_shown(loom: Loom) -> None:
     session = loom.new()
-    session.append("the goal", called("cat", "{}"), result("heddle " * 5 + "word " * 4000 + "\nthe treadle\n" + "word " * 4000))
+    session.append(
+        "the goal",
+        called("cat", "{}"),
+        result("heddle " * 5 + "word " * 4000 + "\nthe treadle\n" + "word " * 4000),
+    )
     assert "treadle" not in prepared(session)
     assert shown_in(loom.store.views.read_newest(session.row, session.path), 3) == {0, 1}
     assert [hit.text for hit in found(loom, session, "treadle", shown={0, 1})] == ["the treadle"]
@@ -318,7 +413,12 @@ def test_what_was_cut_inside_is_not_shown(loom: Loom) -> None:
 def test_a_path_of_twenty_thousand_messages_takes_seconds_at_most(loom: Loom) -> None:
     session = loom.new()
     session.append(
-        *(user(f"message {n}: the weft of the {n % 97}. loom 织机 is beaten again, src/m{n % 313}.py") for n in range(20_000))
+        *(
+            user(
+                f"message {n}: the weft of the {n % 97}. loom 织机 is beaten again, src/m{n % 313}.py"
+            )
+            for n in range(20_000)
+        )
     )
     began = time.perf_counter()
     assert places(found(loom, session, "message 12345"))[0] == 12_345

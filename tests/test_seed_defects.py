@@ -1,7 +1,9 @@
-"""Every known defect of the projects behind seeds 001 and 002, and that it does not exist here: a list to tick off.
+"""Every known defect of the projects behind seeds 001 and 002, and that it does not exist here: a
+list to tick off.
 
-The number in a test's name is the seed's; the docstring says in our words what goes wrong there, and where it was reported. What
-the seeds print stands at the end, as far as no other file pins it; policies are pinned in tests/context/test_presets.py.
+The number in a test's name is the seed's; the docstring says in our words what goes wrong there,
+and where it was reported. What the seeds print stands at the end, as far as no other file pins it;
+policies are pinned in tests/context/test_presets.py.
 """
 
 import asyncio
@@ -16,7 +18,21 @@ from typing import Any
 
 import pytest
 
-from loom import CannotFit, Context, Event, Loom, LoomError, Media, Message, Session, Text, ToolCall, ToolResult, tools, weave
+from loom import (
+    CannotFit,
+    Context,
+    Event,
+    Loom,
+    LoomError,
+    Media,
+    Message,
+    Session,
+    Text,
+    ToolCall,
+    ToolResult,
+    tools,
+    weave,
+)
 from loom.budget.counting import Counter, gate_counter
 from loom.budget.profiles import profile
 from loom.context.state import working
@@ -46,18 +62,27 @@ def model(text: str) -> Message:
 
 def used(n: int, result: str, name: str = "read", arguments: str = "{}") -> list[Message]:
     call = ToolCall(f"call_{n}", name, arguments)
-    return [Message("assistant", (call,)), Message("tool", (ToolResult(call.id, (Text(result),), name=name),))]
+    return [
+        Message("assistant", (call,)),
+        Message("tool", (ToolResult(call.id, (Text(result),), name=name),)),
+    ]
 
 
 def pressed(messages: list[Message], pressure: float, **options: Any) -> Context:
-    """The request of seed 001's policy, in a window that these messages fill so far by its own count."""
+    """The request of seed 001's policy, in a window that these messages fill so far by its own
+    count.
+    """
     window = int(sum(map(ROUGH.count_message, messages)) / pressure)
-    return weave(messages, model="gpt-4o", window=window, reserve_output=0, policy="partitions", **options)
+    return weave(
+        messages, model="gpt-4o", window=window, reserve_output=0, policy="partitions", **options
+    )
 
 
 def calls_and_results(context: Context) -> tuple[list[str], list[str]]:
     said = context.conversation.messages
-    return [call.id for m in said for call in m.calls], [result.call_id for m in said for result in m.results]
+    return [call.id for m in said for call in m.calls], [
+        result.call_id for m in said for result in m.results
+    ]
 
 
 def sprint(session: Session) -> int:
@@ -65,8 +90,12 @@ def sprint(session: Session) -> int:
     return session.resume().handoff.sprint
 
 
-def until_renewed(session: Session, said: Callable[[int], list[Message]], window: int = 6000) -> Context:
-    """The request with which the window of a session begins anew, of which more comes at once than the ladder can take."""
+def until_renewed(
+    session: Session, said: Callable[[int], list[Message]], window: int = 6000
+) -> Context:
+    """The request with which the window of a session begins anew, of which more comes at once than
+    the ladder can take.
+    """
     grown = n = 0
     while grown <= 1.1 * window:
         grown += sum(map(ROUGH.count_message, messages := said(n)))
@@ -81,23 +110,34 @@ async def talk(session: Session, loom: Loom, turns: range, words: int = 40, **op
     """Short turns without tools, each answered; background work ends before the next."""
     for n in turns:
         session.append(f"Question {n}: " + f"word{n} " * words)
-        await session.prepare(**({"window": 8000, "reserve_output": 500, "policy": "turns"} | options))
+        await session.prepare(
+            **({"window": 8000, "reserve_output": 500, "policy": "turns"} | options)
+        )
         session.absorb(answer(n))
         await loom.settle()
 
 
 def summaries_in(heard: list[Event]) -> list[Event]:
-    return [event for event in heard if event.kind == "compressed" and event.what["path"] == "background"]
+    return [
+        event
+        for event in heard
+        if event.kind == "compressed" and event.what["path"] == "background"
+    ]
 
 
 # ── seed 001 ─────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
-    ("pressure", "rung"), [(0.75, "snip"), (0.85, "micro"), (0.93, "collapse"), (0.97, "auto"), (1.2, "renewed")]
+    ("pressure", "rung"),
+    [(0.75, "snip"), (0.85, "micro"), (0.93, "collapse"), (0.97, "auto"), (1.2, "renewed")],
 )
-def test_001_every_level_keeps_the_ids_and_names_of_tool_calls_and_splits_no_pair(pressure: float, rung: str) -> None:
-    """Truncating a tool's result loses its call id and name; keeping the better half keeps calls without results ([V], 001)."""
+def test_001_every_level_keeps_the_ids_and_names_of_tool_calls_and_splits_no_pair(
+    pressure: float, rung: str
+) -> None:
+    """Truncating a tool's result loses its call id and name; keeping the better half keeps calls
+    without results ([V], 001).
+    """
     history = [
         user("GOAL: read all the parts."),
         *(m for n in range(24) for m in used(n, f"part {n} " + "word " * 600)),
@@ -109,15 +149,27 @@ def test_001_every_level_keeps_the_ids_and_names_of_tool_calls_and_splits_no_pai
     calls, results = calls_and_results(context)
     assert calls == results
     assert calls
-    assert all(result.name == "read" for message in context.conversation.messages for result in message.results)
+    assert all(
+        result.name == "read"
+        for message in context.conversation.messages
+        for result in message.results
+    )
 
 
 def test_001_without_a_common_word_the_newest_and_the_request_stay() -> None:
-    """Where no message shares a word with the goal all score 0, so the oldest half stays and the newest request goes ([V], 001)."""
-    history = [user("Objective alpha."), *(model(f"n{n} " + "word " * 90) for n in range(20)), user("The newest request.")]
+    """Where no message shares a word with the goal all score 0, so the oldest half stays and the
+    newest request goes ([V], 001).
+    """
+    history = [
+        user("Objective alpha."),
+        *(model(f"n{n} " + "word " * 90) for n in range(20)),
+        user("The newest request."),
+    ]
     context = pressed(history, 0.97)
     assert context.report.epoch_reason.endswith("auto")
-    kept = [history.index(message) for message in context.conversation.messages if message in history]
+    kept = [
+        history.index(message) for message in context.conversation.messages if message in history
+    ]
     assert kept == [0, *range(12, 22)]
 
 
@@ -129,9 +181,18 @@ def test_001_without_a_common_word_the_newest_and_the_request_stay() -> None:
         ("ログインを直す", "ログインの処理"),
     ],
 )
-def test_001_relevance_is_found_in_chinese_and_beside_punctuation(goal: str, speaks_of_it: str) -> None:
-    """Words are parted at blanks alone: relevance is 0 for Chinese, and for "authentication," ([V], 001)."""
-    history = [user(goal), model(f"{speaks_of_it} " + "x " * 200), *(model(f"n{n} " + "y " * 200) for n in range(20)), user("On.")]
+def test_001_relevance_is_found_in_chinese_and_beside_punctuation(
+    goal: str, speaks_of_it: str
+) -> None:
+    """Words are parted at blanks alone: relevance is 0 for Chinese, and for "authentication," ([V],
+    001).
+    """
+    history = [
+        user(goal),
+        model(f"{speaks_of_it} " + "x " * 200),
+        *(model(f"n{n} " + "y " * 200) for n in range(20)),
+        user("On."),
+    ]
     said = pressed(history, 0.97).conversation.messages
     assert history[2] not in said
     assert history[1] in said, "the oldest stays, for it speaks of the goal"
@@ -147,25 +208,54 @@ def test_001_relevance_is_found_in_chinese_and_beside_punctuation(goal: str, spe
     ids=["list", "image", "call"],
 )
 def test_001_lists_media_and_tool_calls_are_counted(more: Message) -> None:
-    """Content that is a list of parts, and tool calls, count as 0 tokens, so that a full request seems empty ([V], 001)."""
-    sizes = [weave([user("Go."), *said], model="gpt-4o", policy="partitions").report.input_tokens for said in ([], [more])]
+    """Content that is a list of parts, and tool calls, count as 0 tokens, so that a full request
+    seems empty ([V], 001).
+    """
+    sizes = [
+        weave([user("Go."), *said], model="gpt-4o", policy="partitions").report.input_tokens
+        for said in ([], [more])
+    ]
     assert sizes[1] - sizes[0] > 80
-    filled = [user("Go."), *(m for n in range(40) for m in used(n, "ok", "write", json.dumps({"content": f"word{n} " * 200})))]
-    assert weave(filled, model="gpt-4o", window=6000, reserve_output=0, policy="partitions").report.input_tokens <= 6000
+    filled = [
+        user("Go."),
+        *(
+            m
+            for n in range(40)
+            for m in used(n, "ok", "write", json.dumps({"content": f"word{n} " * 200}))
+        ),
+    ]
+    assert (
+        weave(
+            filled, model="gpt-4o", window=6000, reserve_output=0, policy="partitions"
+        ).report.input_tokens
+        <= 6000
+    )
 
 
 @pytest.mark.parametrize("what", ["calls", "images"])
 def test_001_the_ladder_is_climbed_for_what_tool_calls_and_media_take(what: str) -> None:
-    """The same, where it hurts: pressure is blind for calls and media, so no level is reached and nothing renews ([V], 001)."""
+    """The same, where it hurts: pressure is blind for calls and media, so no level is reached and
+    nothing renews ([V], 001).
+    """
     image = Media("image", "url", "https://example.org/a.png")
     history = [user("GOAL: write all the parts.")]
     for n in range(20):
-        said = used(n, "ok", "write", json.dumps({"path": f"part_{n}.py", "content": f"word{n} " * 200}))
-        history += said if what == "calls" else [Message("user", (Text(f"Picture {n}."), image)), model("Seen.")]
+        said = used(
+            n, "ok", "write", json.dumps({"path": f"part_{n}.py", "content": f"word{n} " * 200})
+        )
+        history += (
+            said
+            if what == "calls"
+            else [Message("user", (Text(f"Picture {n}."), image)), model("Seen.")]
+        )
     history.append(user("On."))
     whole = weave(history, model="gpt-4o", policy="partitions").report.input_tokens
-    report = weave(history, model="gpt-4o", window=int(whole / 0.97), reserve_output=0, policy="partitions").report
-    assert report.epoch_reason.startswith("pressure"), f"at {report.pressure} of the window: {report.epoch_reason}"
+    report = weave(
+        history, model="gpt-4o", window=int(whole / 0.97), reserve_output=0, policy="partitions"
+    ).report
+    assert report.epoch_reason.startswith("pressure"), (
+        f"at {report.pressure} of the window: {report.epoch_reason}"
+    )
 
 
 HUGE: dict[str, Callable[[int], list[Message]]] = {
@@ -179,14 +269,18 @@ HUGE: dict[str, Callable[[int], list[Message]]] = {
 
 @cache
 def driven(kind: str) -> list[tuple[Context, bool]]:
-    """Requests of a session under seed 001's policy that grows by huge messages, and whether the window began anew with each."""
+    """Requests of a session under seed 001's policy that grows by huge messages, and whether the
+    window began anew with each.
+    """
     made, before = [], 0
     with Loom.open(":memory:") as loom:
         session = loom.new("work")
         session.append("GOAL: tidy up the parts.")
         for n in range(5):
             at_once = 1 if kind == "results larger than the window" else 6
-            session.append(*(message for k in range(at_once) for message in HUGE[kind](at_once * n + k)))
+            session.append(
+                *(message for k in range(at_once) for message in HUGE[kind](at_once * n + k))
+            )
             context = prepared(session, policy="partitions")
             made.append((context, sprint(session) > before))
             before = sprint(session)
@@ -195,41 +289,63 @@ def driven(kind: str) -> list[tuple[Context, bool]]:
 
 @pytest.mark.parametrize("kind", HUGE)
 def test_001_a_window_that_began_anew_is_not_full(kind: str) -> None:
-    """The oldest five messages are kept through a renewal, so that pressure can stay at 1.08 for ever ([V], 001)."""
+    """The oldest five messages are kept through a renewal, so that pressure can stay at 1.08 for
+    ever ([V], 001).
+    """
     assert any(renewed for _, renewed in driven(kind))
     for context, renewed in driven(kind):
         said = (*context.conversation.system, *context.conversation.messages)
         pressure = sum(map(ROUGH.count_message, said)) / context.report.window
         assert max(pressure, context.report.pressure) < 1
-        shown = [item for item in context.report.items if item.place.startswith("messages") and item.action in ("kept", "shrunk")]
-        assert not renewed or pressure < 0.7 or len(shown) <= 3, "or goal, request and what was not read yet are all that is left"
+        shown = [
+            item
+            for item in context.report.items
+            if item.place.startswith("messages") and item.action in ("kept", "shrunk")
+        ]
+        assert not renewed or pressure < 0.7 or len(shown) <= 3, (
+            "or goal, request and what was not read yet are all that is left"
+        )
 
 
 @pytest.mark.parametrize("kind", HUGE)
 def test_001_a_renewal_is_reported_as_one(kind: str) -> None:
-    """That a window began anew must be seen, or nobody notices one that sticks (of the same defect, [V], 001)."""
-    assert [context.report.renewed for context, _ in driven(kind)] == [renewed for _, renewed in driven(kind)]
+    """That a window began anew must be seen, or nobody notices one that sticks (of the same defect,
+    [V], 001).
+    """
+    assert [context.report.renewed for context, _ in driven(kind)] == [
+        renewed for _, renewed in driven(kind)
+    ]
 
 
 POLICIES = ["default", "window", "turns", "partitions", "tree"]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_001_a_call_that_was_asked_for_survives_compression_until_it_is_answered(loom: Loom, policy: str) -> None:
-    """Compression between "the model asked for a tool" and "the tool ran" ends the request with the goal as a user message, and the
+def test_001_a_call_that_was_asked_for_survives_compression_until_it_is_answered(
+    loom: Loom, policy: str
+) -> None:
+    """Compression between "the model asked for a tool" and "the tool ran" ends the request with the
+    goal as a user message, and the
     calls are lost ([V], 001; hermes-agent#7506, devo#186, patchpal#14)."""
     session = long_session(loom, 30)
-    asked = Message("assistant", (ToolCall("one", "read", '{"path": "a"}'), ToolCall("two", "read", '{"path": "b"}')))
+    asked = Message(
+        "assistant",
+        (ToolCall("one", "read", '{"path": "a"}'), ToolCall("two", "read", '{"path": "b"}')),
+    )
     session.append(asked)
     between = prepared(session, policy=policy)
     assert between.report.dropped or between.report.truncated
     assert calls_and_results(between)[0][-2:] == ["one", "two"]
     behind = between.conversation.messages[between.conversation.messages.index(asked) + 1 :]
-    assert all(message.role == "tool" or "## Dashboard" in message.text for message in behind), "nobody speaks in between"
+    assert all(message.role == "tool" or "## Dashboard" in message.text for message in behind), (
+        "nobody speaks in between"
+    )
     assert session.path[-1].message == asked
     assert len(session.resume().pending) == 2
     session.append(Message("tool", (ToolResult("one", (Text("first result"),)),)))
-    assert calls_and_results(prepared(session, policy=policy))[0][-2:] == ["one", "two"], "of two, one is still out"
+    assert calls_and_results(prepared(session, policy=policy))[0][-2:] == ["one", "two"], (
+        "of two, one is still out"
+    )
     session.append(Message("tool", (ToolResult("two", (Text("second result"),)),)))
     after = prepared(session, policy=policy)
     results = {r.call_id: r.parts for m in after.conversation.messages for r in m.results}
@@ -237,16 +353,22 @@ def test_001_a_call_that_was_asked_for_survives_compression_until_it_is_answered
 
 
 def test_001_a_call_that_was_asked_for_survives_a_renewal(loom: Loom) -> None:
-    """The same where the window begins anew: the call stands last, and the handoff says that its answer is to come ([V], 001)."""
+    """The same where the window begins anew: the call stands last, and the handoff says that its
+    answer is to come ([V], 001).
+    """
     asked = Message("assistant", (ToolCall("open", "look", '{"at": 1}'),))
     session = loom.new("work")
     session.append("GOAL: tidy up the parts.")
     context = until_renewed(session, lambda n: step(n, 1500) if n < 2 else [*step(n, 1500), asked])
-    assert asked in context.conversation.messages[-3:], "behind it only that there is no answer yet, and the dashboard"
+    assert asked in context.conversation.messages[-3:], (
+        "behind it only that there is no answer yet, and the dashboard"
+    )
     assert '## Pending\n- look {"at": 1}' in texts(context)
     session.append(Message("tool", (ToolResult("open", (Text("It is there."),)),)))
     after = prepared(session, policy="partitions").conversation.messages
-    assert [message.results[0].parts for message in after if message.results][-1] == (Text("It is there."),)
+    assert [message.results[0].parts for message in after if message.results][-1] == (
+        Text("It is there."),
+    )
 
 
 def test_001_the_reactive_level_is_reached_through_a_refusal(loom: Loom) -> None:
@@ -254,7 +376,9 @@ def test_001_the_reactive_level_is_reached_through_a_refusal(loom: Loom) -> None
     session = loom.new("work")
     session.append("GOAL: tell.", *(model(f"{n} " + f"w{n} " * 220) for n in range(20)), "And now?")
     assert prepared(session, policy="partitions", window=16_000).report.dropped == 0
-    after = prepared(session, policy="partitions", window=16_000, overflow="413 Request Entity Too Large")
+    after = prepared(
+        session, policy="partitions", window=16_000, overflow="413 Request Entity Too Large"
+    )
     assert after.report.epoch_reason.endswith("reactive")
     assert after.report.dropped >= 10, "the better half stays"
     long = [message.text for message in after.conversation.messages if message.role == "assistant"]
@@ -267,11 +391,15 @@ def test_001_the_handoff_stands_whole_in_the_next_requests(loom: Loom, window: i
     """The handoff document is made at a renewal and never put into a request ([F], 001)."""
     session = loom.new("work")
     session.append("GOAL: tidy up the parts.")
-    session.keep_working(working.assess(session.working, progress="half of it", plan=["read part 9", "write a test"]))
+    session.keep_working(
+        working.assess(session.working, progress="half of it", plan=["read part 9", "write a test"])
+    )
     first = until_renewed(session, lambda n: step(n, window // 20), window)
     session.append("Go on.")
     for told in (texts(first), texts(prepared(session, policy="partitions", window=window))):
-        handed = told.partition("# Handoff Document (Sprint 1)")[2].partition("## Context Snapshot")[0]
+        handed = told.partition("# Handoff Document (Sprint 1)")[2].partition(
+            "## Context Snapshot"
+        )[0]
         assert "## Goal\nGOAL: tidy up the parts." in handed
         assert "## Progress Summary\nhalf of it" in handed
         assert "## Open Tasks\n- read part 9\n- write a test" in handed
@@ -281,7 +409,10 @@ def test_001_produced_artifacts_are_listed(loom: Loom) -> None:
     """The list of what the agent produced is always empty in a handoff ([F], 001)."""
 
     def writing(n: int) -> list[Message]:
-        return [*used(n, "ok", "write_file", json.dumps({"path": f"src/part_{n}.py", "content": "x"})), *step(100 + n, 900)]
+        return [
+            *used(n, "ok", "write_file", json.dumps({"path": f"src/part_{n}.py", "content": "x"})),
+            *step(100 + n, 900),
+        ]
 
     session = loom.new("work")
     session.append("GOAL: write the parts.")
@@ -290,7 +421,9 @@ def test_001_produced_artifacts_are_listed(loom: Loom) -> None:
 
 
 @pytest.mark.parametrize("policy", ["default", "partitions"])
-def test_001_what_is_left_of_the_budget_is_told_anew_with_each_request(loom: Loom, policy: str) -> None:
+def test_001_what_is_left_of_the_budget_is_told_anew_with_each_request(
+    loom: Loom, policy: str
+) -> None:
     """The token budget on the dashboard is never updated ([F], 001)."""
     session = loom.new("work")
     session.append("GOAL: go.")
@@ -307,11 +440,16 @@ def test_001_what_is_left_of_the_budget_is_told_anew_with_each_request(loom: Loo
 
 def test_001_sessions_and_agents_do_not_overwrite_each_others_snapshots(tmp_path: Path) -> None:
     """All agents and sessions write their working state to the same four files ([F], 001)."""
-    with Loom.open(tmp_path / "loom.db", agent="ann") as ann, Loom.open(tmp_path / "loom.db", agent="bob") as bob:
+    with (
+        Loom.open(tmp_path / "loom.db", agent="ann") as ann,
+        Loom.open(tmp_path / "loom.db", agent="bob") as bob,
+    ):
         sessions = [ann.new("one"), ann.new("two"), bob.new("three")]
         for session in sessions:
             session.append(f"GOAL: {session.row.title}.")
-            session.keep_working(working.assess(session.working, plan=[f"plan of {session.row.title}"]))
+            session.keep_working(
+                working.assess(session.working, plan=[f"plan of {session.row.title}"])
+            )
             until_renewed(session, lambda n: step(n, 1500))
     plans = [json.loads(path.read_text())["plan"] for path in tmp_path.rglob("plan_state.json")]
     assert sorted(plans) == [["plan of one"], ["plan of three"], ["plan of two"]]
@@ -319,7 +457,8 @@ def test_001_sessions_and_agents_do_not_overwrite_each_others_snapshots(tmp_path
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_001_a_dashboard_that_changes_leaves_the_prefix_as_it_was(loom: Loom, policy: str) -> None:
-    """A dashboard with a changing pressure stands right behind the system text, so a provider caches nothing behind it ([F], 001;
+    """A dashboard with a changing pressure stands right behind the system text, so a provider
+    caches nothing behind it ([F], 001;
     openclaw#54256, pi#1873, goose#7418)."""
     session = loom.new("work", system="You are careful.")
     session.append("GOAL: go.")
@@ -336,12 +475,30 @@ def test_001_a_dashboard_that_changes_leaves_the_prefix_as_it_was(loom: Loom, po
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_001_working_state_skills_and_memory_reach_the_request(loom: Loom, policy: str) -> None:
-    """Dashboard and skills are kept, but what is sent was put together without them ([F], 001, its own P0)."""
+    """Dashboard and skills are kept, but what is sent was put together without them ([F], 001, its
+    own P0).
+    """
     session = loom.new("work", system="You are careful.")
     session.append("GOAL: go.")
-    session.keep_working(working.assess(session.working, plan=["the first step"], scratchpad="a hunch"))
-    told = texts(prepared(session, policy=policy, sections=[("skills", "SKILL: weave"), ("memory", "MEMORY: blue")]))
-    for part in ("You are careful.", "SKILL: weave", "MEMORY: blue", "## Dashboard", "1. the first step", "a hunch", "GOAL: go."):
+    session.keep_working(
+        working.assess(session.working, plan=["the first step"], scratchpad="a hunch")
+    )
+    told = texts(
+        prepared(
+            session,
+            policy=policy,
+            sections=[("skills", "SKILL: weave"), ("memory", "MEMORY: blue")],
+        )
+    )
+    for part in (
+        "You are careful.",
+        "SKILL: weave",
+        "MEMORY: blue",
+        "## Dashboard",
+        "1. the first step",
+        "a hunch",
+        "GOAL: go.",
+    ):
         assert part in told, part
 
 
@@ -350,7 +507,9 @@ def test_001_working_state_skills_and_memory_reach_the_request(loom: Loom, polic
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_002_raw_history_never_changes(loom: Loom, policy: str) -> None:
-    """Compression deletes what was said from the session's file; it should only concern what is sent (#3351, #791, #2311)."""
+    """Compression deletes what was said from the session's file; it should only concern what is
+    sent (#3351, #791, #2311).
+    """
     session = long_session(loom, 14)
     stored = nodes(session)
     prepared(session, policy=policy)
@@ -360,32 +519,49 @@ def test_002_raw_history_never_changes(loom: Loom, policy: str) -> None:
     asyncio.run(session.summarize(ScriptedModel.always("They read parts.")))
     prepared(session, policy=policy, overflow="prompt is too long")
     assert nodes(session) == stored
-    if policy == "turns":  # what a summary tells of is out of its requests, until the summary is taken back
+    # what a summary tells of is out of its requests, until the summary is taken back
+    if policy == "turns":
         session.set_summary("")
     whole = prepared(session, policy=policy, window=100_000, model="gpt-4o")
-    assert [m for m in whole.conversation.messages if "## Dashboard" not in m.text] == [message for _, message in stored]
+    assert [m for m in whole.conversation.messages if "## Dashboard" not in m.text] == [
+        message for _, message in stored
+    ]
 
 
 def test_002_a_summary_sees_calls_and_results_of_tools(loom: Loom) -> None:
-    """Only what user and model say is summed up; of an agent that worked with tools nothing useful is left (#778)."""
+    """Only what user and model say is summed up; of an agent that worked with tools nothing useful
+    is left (#778).
+    """
     session = loom.new("work")
-    session.append("Find the port.", *used(1, "port = 4711", "bash", '{"command": "grep port a.toml"}'), model("Found."), "And?")
+    session.append(
+        "Find the port.",
+        *used(1, "port = 4711", "bash", '{"command": "grep port a.toml"}'),
+        model("Found."),
+        "And?",
+    )
     session.append(model("More?"), "No.", model("Done."))
     prepared(session, policy="turns")
     with ScriptedModel("The port is 4711.") as scribe:
         asyncio.run(session.summarize(scribe))
-    assert 'tool bash: called with {"command": "grep port a.toml"}\ntool bash: port = 4711' in scribe.requests[0].messages[0].text
+    assert (
+        'tool bash: called with {"command": "grep port a.toml"}\ntool bash: port = 4711'
+        in scribe.requests[0].messages[0].text
+    )
 
 
 @pytest.mark.parametrize("policy", ["default", "turns", "window"])
-def test_002_the_last_messages_that_no_summary_tells_of_stand_as_they_are(loom: Loom, policy: str) -> None:
+def test_002_the_last_messages_that_no_summary_tells_of_stand_as_they_are(
+    loom: Loom, policy: str
+) -> None:
     """The last four messages are left out of a summary, so what is new is in none (#778)."""
     session = long_session(loom)
     prepared(session, policy=policy)
     session.set_summary("They read parts.")
     context = prepared(session, policy=policy)
     assert "They read parts." in texts(context)
-    assert [message for _, message in nodes(session)[-4:]] == list(context.conversation.messages[-4:])
+    assert [message for _, message in nodes(session)[-4:]] == list(
+        context.conversation.messages[-4:]
+    )
 
 
 def test_002_past_20_messages_a_summary_is_due_once_and_not_after_every_turn(loom: Loom) -> None:
@@ -398,12 +574,18 @@ def test_002_past_20_messages_a_summary_is_due_once_and_not_after_every_turn(loo
     assert [event.what["reason"] for event in made] == ["22 messages, more than 20"] * len(made)
     # 22 messages, of which 18 are summed up and 4 stay; from then on 18 more make it 22 again.
     assert len(made) == 1 + (80 - 22) // 18
-    assert [event.what["messages"] for event in made] == [18 * n for n in range(1, len(made) + 1)], "one for all that was said"
+    assert [event.what["messages"] for event in made] == [
+        18 * n for n in range(1, len(made) + 1)
+    ], "one for all that was said"
 
 
 @pytest.mark.parametrize("policy", ["default", "turns"])
-def test_002_messages_too_large_to_get_below_the_threshold_are_summed_up_once_each(loom: Loom, policy: str) -> None:
-    """A history of few large messages stays above the threshold whatever is summed up, so it is again and again (#854, #616)."""
+def test_002_messages_too_large_to_get_below_the_threshold_are_summed_up_once_each(
+    loom: Loom, policy: str
+) -> None:
+    """A history of few large messages stays above the threshold whatever is summed up, so it is
+    again and again (#854, #616).
+    """
     loom.model = scribe = ScriptedModel.always("They talked.")
     asyncio.run(talk(loom.new("talk"), loom, range(8), words=2500, policy=policy))
     given = [re.findall(r"Question \d+", request.messages[0].text) for request in scribe.requests]
@@ -414,7 +596,9 @@ def test_002_messages_too_large_to_get_below_the_threshold_are_summed_up_once_ea
 
 @pytest.mark.parametrize("reserve", [1000, 8192, 32_768])
 def test_002_the_limit_of_the_answer_is_not_the_window(reserve: int) -> None:
-    """The output limit is taken for the window, so that summaries come far too early, or never (#653, #556, #665)."""
+    """The output limit is taken for the window, so that summaries come far too early, or never
+    (#653, #556, #665).
+    """
     context = weave(
         [user("Go."), *(m for n in range(30) for m in used(n, f"word{n} " * 600))],
         model="gpt-4o",
@@ -438,7 +622,9 @@ def turns_until_due(loom: Loom, words: int, kept: dict[str, Any], **asked: Any) 
 
 
 def test_002_a_larger_answer_makes_a_summary_due_sooner_and_not_later(loom: Loom) -> None:
-    """The same, seen from the summaries: raising the output limit put the threshold out of reach (#653, #556, #665)."""
+    """The same, seen from the summaries: raising the output limit put the threshold out of reach
+    (#653, #556, #665).
+    """
     due = [turns_until_due(loom, 270, {}, reserve_output=reserve) for reserve in (500, 2000, 4000)]
     assert 9 >= due[0] > due[1] > due[2] > 2
 
@@ -458,8 +644,11 @@ def test_002_an_emergency_rewrites_no_message(loom: Loom, policy: str) -> None:
 
 @pytest.mark.parametrize("policy", ["default", "turns"])
 def test_002_the_prompt_grows_at_its_end_from_turn_to_turn(loom: Loom, policy: str) -> None:
-    """The prompt changes at its beginning each turn, and thousands of tokens are processed anew (#607). A summary that was made in
-    the background moves nothing before it must (`default`), or once for many turns (`turns`, #2774)."""
+    """The prompt changes at its beginning each turn, and thousands of tokens are processed anew
+    (#607). A summary that was made in
+    the background moves nothing before it must (`default`), or once for many turns (`turns`,
+    #2774).
+    """
     loom.model = ScriptedModel.always("They talked.")
     requests: list[tuple[int, list[Any]]] = []
 
@@ -489,31 +678,43 @@ def test_002_long_sessions_fit_without_any_configuration(loom: Loom, policy: str
     for n in range(60):
         session.append(*step(n, 150))
         if n % 6 == 0:
-            report = asyncio.run(session.prepare(policy=policy) if policy else session.prepare()).report
+            report = asyncio.run(
+                session.prepare(policy=policy) if policy else session.prepare()
+            ).report
             assert (report.window, report.input_tokens <= report.usable) == (8192, True)
     assert report.dropped or report.truncated
 
 
 def test_002_what_was_cut_can_be_searched_and_brought_back(loom: Loom) -> None:
-    """Users ask for search in what was compressed, the new before the old, and a way there from other chats (#175, #2774)."""
+    """Users ask for search in what was compressed, the new before the old, and a way there from
+    other chats (#175, #2774).
+    """
     session = loom.new("work")
     session.append("GOAL: go.", "The port is 4711.", *(m for n in range(20) for m in step(n, 90)))
     session.append("The port is 4712.", *(m for n in range(20, 60) for m in step(n, 90)), "On.")
     assert "471" not in texts(prepared(session, policy="window"))
     hits = session.search("port", 2)
     assert [hit.text for hit in hits] == ["The port is 4712.", "The port is 4711."]
-    assert all("The port is" in loom.recall(hit.handle) for hit in hits), "by whoever has the handle, in any session of the project"
+    assert all("The port is" in loom.recall(hit.handle) for hit in hits), (
+        "by whoever has the handle, in any session of the project"
+    )
 
 
 def test_002_many_messages_carry_the_existing_summary_on(loom: Loom) -> None:
-    """Past ten messages the halves are summed up without the summary that there was, and it is lost ([R], 002)."""
+    """Past ten messages the halves are summed up without the summary that there was, and it is lost
+    ([R], 002).
+    """
     session = long_session(loom, 3)
     prepared(session, policy="turns")
     asyncio.run(session.summarize(ScriptedModel.always("The key is under the mat.")))
     for n in range(3, 9):
         session.append(*turn(n))
     scribe = ScriptedModel.always(
-        lambda request: "The key is under the mat, still." if "under the mat" in request.messages[0].text else "Parts were read."
+        lambda request: (
+            "The key is under the mat, still."
+            if "under the mat" in request.messages[0].text
+            else "Parts were read."
+        )
     )
     asyncio.run(session.summarize(scribe))
     assert len(scribe.requests) == 3, "two halves and their merging"
@@ -522,12 +723,18 @@ def test_002_many_messages_carry_the_existing_summary_on(loom: Loom) -> None:
 
 
 @pytest.mark.parametrize("policy", ["turns", "default"])
-def test_002_what_is_said_while_a_summary_is_made_is_summed_up_by_the_next(loom: Loom, policy: str) -> None:
-    """How many messages stay is settled before the model is asked, so those that come meanwhile push out others that no summary
+def test_002_what_is_said_while_a_summary_is_made_is_summed_up_by_the_next(
+    loom: Loom, policy: str
+) -> None:
+    """How many messages stay is settled before the model is asked, so those that come meanwhile
+    push out others that no summary
     tells of ([R], 002)."""
     session = long_session(loom, 12)
     prepared(session, policy=policy)
-    first, second = ScriptedModel.always(Wait(0.02, "Summed up.")), ScriptedModel.always("Summed up again.")
+    first, second = (
+        ScriptedModel.always(Wait(0.02, "Summed up.")),
+        ScriptedModel.always("Summed up again."),
+    )
 
     async def play() -> None:
         made = asyncio.create_task(session.summarize(first))
@@ -542,22 +749,32 @@ def test_002_what_is_said_while_a_summary_is_made_is_summed_up_by_the_next(loom:
     told = [n for n in (*range(12), *range(50, 56)) if f"Request {n}:" in given]
     assert told == list(range(told[-1] + 1))
     assert told[-1] < 12, "nothing that came meanwhile is told of"
-    shown = texts(context) + "".join(session.recall(handle) for item in context.report.items for handle in item.handles)
+    shown = texts(context) + "".join(
+        session.recall(handle) for item in context.report.items for handle in item.handles
+    )
     assert all(f"Request {n}:" in shown for n in (*range(12), *range(50, 56)))
     asyncio.run(session.summarize(second))
     given = "\n".join(request.messages[0].text for request in second.requests)
     assert f"Request {told[-1]}:" not in given
-    assert all(f"Request {n}:" in given for n in (*range(told[-1] + 1, 12), *range(50, 55))), "it begins where the first ended"
+    assert all(f"Request {n}:" in given for n in (*range(told[-1] + 1, 12), *range(50, 55))), (
+        "it begins where the first ended"
+    )
 
 
 @pytest.mark.parametrize("policy", ["turns", "default"])
-def test_002_what_is_written_of_a_session_while_a_summary_is_made_stands(loom: Loom, policy: str) -> None:
-    """The same race: a summary planned before must not undo what a person wrote meanwhile, which tells of more ([R], 002)."""
+def test_002_what_is_written_of_a_session_while_a_summary_is_made_stands(
+    loom: Loom, policy: str
+) -> None:
+    """The same race: a summary planned before must not undo what a person wrote meanwhile, which
+    tells of more ([R], 002).
+    """
     session = long_session(loom, 12)
     prepared(session, policy=policy)
 
     async def play() -> None:
-        made = asyncio.create_task(session.summarize(ScriptedModel.always(Wait(0.02, "Made before."))))
+        made = asyncio.create_task(
+            session.summarize(ScriptedModel.always(Wait(0.02, "Made before.")))
+        )
         await asyncio.sleep(0.005)
         session.append(*turn(50), *turn(51), "And?")
         session.set_summary("Written since.")
@@ -568,14 +785,20 @@ def test_002_what_is_written_of_a_session_while_a_summary_is_made_stands(loom: L
 
 
 def test_002_the_note_of_an_emergency_while_a_summary_is_made_stands(loom: Loom) -> None:
-    """The same race: that an overflow cost messages must not be forgotten over a summary that was planned before it ([R], 002)."""
+    """The same race: that an overflow cost messages must not be forgotten over a summary that was
+    planned before it ([R], 002).
+    """
     session = long_session(loom, 12)
     prepared(session, policy="turns", window=16_000)
 
     async def play() -> None:
-        made = asyncio.create_task(session.summarize(ScriptedModel.always(Wait(0.02, "Made before."))))
+        made = asyncio.create_task(
+            session.summarize(ScriptedModel.always(Wait(0.02, "Made before.")))
+        )
         await asyncio.sleep(0.005)
-        await session.prepare(policy="turns", window=16_000, reserve_output=500, overflow="prompt is too long")
+        await session.prepare(
+            policy="turns", window=16_000, reserve_output=500, overflow="prompt is too long"
+        )
         await made
 
     asyncio.run(play())
@@ -596,7 +819,9 @@ class Watchful:
 
 
 def test_002_one_summary_of_a_session_is_made_at_a_time(loom: Loom) -> None:
-    """Each turn past the threshold must not begin a summary of its own while one is made ([F], 002; #854)."""
+    """Each turn past the threshold must not begin a summary of its own while one is made ([F], 002;
+    #854).
+    """
     loom.model = watchful = Watchful()
 
     async def play() -> None:
@@ -624,7 +849,9 @@ def test_002_one_summary_of_a_session_is_made_at_a_time(loom: Loom) -> None:
     ],
 )
 def test_002_other_errors_are_taken_for_no_overflow(loom: Loom, error: object) -> None:
-    """Any error that says "max_tokens" or "invalidparameter" is taken for a full window, and history is dropped ([R], 002)."""
+    """Any error that says "max_tokens" or "invalidparameter" is taken for a full window, and
+    history is dropped ([R], 002).
+    """
     assert read_overflow(error) is None
     session = long_session(loom, 2)
     before = prepared(session)
@@ -661,14 +888,18 @@ LARGE = "rule " * 1500
     ],
     ids=["system text", "tools", "answer", "sections"],
 )
-def test_002_a_summary_is_due_by_the_whole_formula(loom: Loom, kept: dict[str, Any], asked: dict[str, Any]) -> None:
-    """When to sum up is judged by the history alone: neither system text nor tools nor the answer count ([R], 002; a known gap of
+def test_002_a_summary_is_due_by_the_whole_formula(
+    loom: Loom, kept: dict[str, Any], asked: dict[str, Any]
+) -> None:
+    """When to sum up is judged by the history alone: neither system text nor tools nor the answer
+    count ([R], 002; a known gap of
     the seed's)."""
     assert turns_until_due(loom, 220, kept, **asked) < turns_until_due(loom, 220, {})
 
 
 def test_002_a_summary_is_due_by_what_the_provider_takes(loom: Loom) -> None:
-    """Of the same: once a provider has shown that its window is smaller, the threshold is a share of that, or it is never reached
+    """Of the same: once a provider has shown that its window is smaller, the threshold is a share
+    of that, or it is never reached
     ([R], 002; #653)."""
     loom.model = ScriptedModel.always("They talked.")
 
@@ -689,7 +920,9 @@ def test_002_a_summary_is_due_by_what_the_provider_takes(loom: Loom) -> None:
 
 
 def test_002_notes_do_not_pile_up_in_summary_or_system_text(loom: Loom) -> None:
-    """Each emergency and each oversized message appends another note to the summary, and it grows ([R], 002)."""
+    """Each emergency and each oversized message appends another note to the summary, and it grows
+    ([R], 002).
+    """
     session = long_session(loom, 18)
     session.append(model("word " * 17_000), *(m for n in range(20, 26) for m in turn(n)))
     prepared(session, policy="turns", window=160_000)
@@ -701,13 +934,20 @@ def test_002_notes_do_not_pile_up_in_summary_or_system_text(loom: Loom) -> None:
     context = prepared(session, policy="turns", window=160_000, overflow="prompt is too long")
     for told in (session.summary, context.conversation.system[0].text):
         assert told.count("[Emergency compression dropped") == 1
-        assert told.count("[Note: Some oversized messages were omitted from this summary for efficiency.]") == 1
+        assert (
+            told.count(
+                "[Note: Some oversized messages were omitted from this summary for efficiency.]"
+            )
+            == 1
+        )
         assert told.count("They read parts.") == 1
     assert len(context.conversation.system) == 1
 
 
 def test_002_a_search_does_what_its_description_says() -> None:
-    """A search documents AND, OR and NOT, but quotes each word, so that operators are looked for as words (seahorse, [R])."""
+    """A search documents AND, OR and NOT, but quotes each word, so that operators are looked for as
+    words (seahorse, [R]).
+    """
     [about] = [tool for tool in tools() if tool.name == "search_context"]
     promised = about.description + about.schema
     assert not re.search(r"\b(AND|OR|NOT)\b|operator|regex", promised)
@@ -716,14 +956,20 @@ def test_002_a_search_does_what_its_description_says() -> None:
         session = loom.new()
         session.append("alpha came", "beta came", "alpha met beta", "gamma and delta")
         assert session.search("alpha AND beta", 1)[0].place == 2, "what says both comes first"
-        assert [hit.place for hit in session.search('"alpha" "beta"')] == [2], "phrases must all occur"
-        assert [hit.place for hit in session.search('"alpha" AND "beta"')] == [2], "also where somebody writes the operator"
+        assert [hit.place for hit in session.search('"alpha" "beta"')] == [2], (
+            "phrases must all occur"
+        )
+        assert [hit.place for hit in session.search('"alpha" AND "beta"')] == [2], (
+            "also where somebody writes the operator"
+        )
         assert [hit.place for hit in session.search('"met beta"')] == [2]
         assert session.search('"beta met"') == []
 
 
 def test_002_a_search_stays_in_its_conversation() -> None:
-    """The current conversation is never passed on, so that a search reads all chats of everybody (seahorse, [R])."""
+    """The current conversation is never passed on, so that a search reads all chats of everybody
+    (seahorse, [R]).
+    """
     with Loom.open(":memory:") as loom:
         mine, other = loom.new("mine"), loom.new("other")
         mine.append("my heddle")
@@ -752,7 +998,9 @@ def test_002_every_tool_that_the_model_is_told_of_exists(loom: Loom) -> None:
 
 
 def test_002_what_is_brought_back_has_its_tool_results_and_its_limit(loom: Loom) -> None:
-    """Expanding a summary leaves out tool results, and the limit on its size is never used (seahorse, [R])."""
+    """Expanding a summary leaves out tool results, and the limit on its size is never used
+    (seahorse, [R]).
+    """
     session = long_session(loom)
     context = prepared(session)
     handle = next(item.handles[0] for item in context.report.items if item.action == "covered")
@@ -770,7 +1018,9 @@ def test_002_what_is_brought_back_has_its_tool_results_and_its_limit(loom: Loom)
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_002_every_compression_makes_the_request_smaller(loom: Loom, policy: str) -> None:
-    """Condensing is asked for and does nothing, so the context never shrinks (seahorse, [R]; lossless-claw#203)."""
+    """Condensing is asked for and does nothing, so the context never shrinks (seahorse, [R];
+    lossless-claw#203).
+    """
     session = long_session(loom, 12)
     before, epochs = prepared(session, policy=policy).report, 0
     for n in range(30, 52):
@@ -779,7 +1029,9 @@ def test_002_every_compression_makes_the_request_smaller(loom: Loom, policy: str
         report = prepared(session, policy=policy).report
         if report.epoch != before.epoch:
             epochs += 1
-            assert report.input_tokens < before.input_tokens + sum(map(gate_counter(None).count_message, said))
+            assert report.input_tokens < before.input_tokens + sum(
+                map(gate_counter(None).count_message, said)
+            )
         before = report
     assert epochs > 1
     for _ in range(2):
@@ -788,9 +1040,14 @@ def test_002_every_compression_makes_the_request_smaller(loom: Loom, policy: str
         before = report
 
 
-@pytest.mark.parametrize("said", ["Ok.", "They read all the parts and found them to be fine. " * 20], ids=["short", "long"])
+@pytest.mark.parametrize(
+    "said",
+    ["Ok.", "They read all the parts and found them to be fine. " * 20],
+    ids=["short", "long"],
+)
 def test_002_summaries_do_not_pile_up_and_none_is_lost(loom: Loom, said: str) -> None:
-    """Summaries of leaves pile up because condensing needs more of them than there ever are (seahorse, [R];
+    """Summaries of leaves pile up because condensing needs more of them than there ever are
+    (seahorse, [R];
     lossless-claw-enhanced#29)."""
     session = loom.new("work")
     session.append("GOAL: go.")
@@ -807,7 +1064,9 @@ def test_002_summaries_do_not_pile_up_and_none_is_lost(loom: Loom, said: str) ->
 def test_002_media_of_the_request_survive_an_emergency(loom: Loom) -> None:
     """After a refusal the request is built again without its pictures (a known gap of the seed's)."""
     session = long_session(loom, 6)
-    session.append(Message("user", (Text("What is this?"), Media("image", "url", "https://example.org/a.png"))))
+    session.append(
+        Message("user", (Text("What is this?"), Media("image", "url", "https://example.org/a.png")))
+    )
     prepared(session, policy="turns", window=16_000)
     context = prepared(session, policy="turns", window=16_000, overflow=REFUSAL)
     assert any(isinstance(part, Media) for part in context.conversation.messages[-1].parts)
@@ -818,33 +1077,49 @@ def test_002_media_of_the_request_survive_an_emergency(loom: Loom) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_what_was_lost_is_told_where_it_was_with_a_way_back(loom: Loom, policy: str) -> None:
-    """Compaction hides that something is gone, and models make up what it was (xagent#1238, xagent#2147)."""
+    """Compaction hides that something is gone, and models make up what it was (xagent#1238,
+    xagent#2147).
+    """
     session = long_session(loom)
     context = prepared(session, policy=policy)
-    gone = [item for item in context.report.items if item.action in ("dropped", "covered", "shrunk")]
+    gone = [
+        item for item in context.report.items if item.action in ("dropped", "covered", "shrunk")
+    ]
     assert gone
     for item in gone:
         assert item.handles
-        assert all(f"recall {handle}" in texts(context) + str(context.openai()) for handle in item.handles)
+        assert all(
+            f"recall {handle}" in texts(context) + str(context.openai()) for handle in item.handles
+        )
         assert all(session.recall(handle) for handle in item.handles)
 
 
 def test_a_request_that_was_summed_up_often_still_shows_how_tools_are_called(loom: Loom) -> None:
-    """Where summaries take over a request, models tell of tool calls in words instead of making them (magic-context#490)."""
+    """Where summaries take over a request, models tell of tool calls in words instead of making
+    them (magic-context#490).
+    """
     session = loom.new("work")
     session.append("GOAL: go.")
     for n in range(36):
         session.append(*turn(n))
         context = prepared(session)
         if n % 4 == 3:
-            asyncio.run(session.summarize(ScriptedModel.always('tool read: called with {"path": "x"}\n' + "They read on. " * 30)))
+            asyncio.run(
+                session.summarize(
+                    ScriptedModel.always(
+                        'tool read: called with {"path": "x"}\n' + "They read on. " * 30
+                    )
+                )
+            )
     told = [item for item in context.report.items if item.action == "covered"]
     assert any(item.rule.startswith("summary") for item in told)
     assert sum(item.after for item in told) <= context.report.usable / 3
     calls, results = calls_and_results(context)
     assert calls == results
     assert len(calls) >= 2, "real ones, with their results"
-    assert not re.search(r"^tool read: called", texts(context), re.MULTILINE), "in a summary it is quoted"
+    assert not re.search(r"^tool read: called", texts(context), re.MULTILINE), (
+        "in a summary it is quoted"
+    )
 
 
 # ── what the seeds print, and no other file pins ─────────────────────────────
@@ -853,7 +1128,11 @@ def test_a_request_that_was_summed_up_often_still_shows_how_tools_are_called(loo
 def test_001_a_collapse_tells_120_characters_where_no_sentence_ends() -> None:
     long = "no sentence ends in here " * 40
     history = [user("Fix it."), *(model(f"{n:02} {long}") for n in range(20)), user("On.")]
-    told = next(m.text for m in pressed(history, 0.93).conversation.messages if m.text.startswith("[collapsed"))
+    told = next(
+        m.text
+        for m in pressed(history, 0.93).conversation.messages
+        if m.text.startswith("[collapsed")
+    )
     assert told.startswith("[collapsed 14 messages (goal: Fix it.): [assistant] 02 no sentence")
     entries = told.partition("): ")[2].rpartition("] (recall ~")[0].split(" | ")
     assert len(entries) == 14
@@ -880,9 +1159,14 @@ def test_001_events_of_one_type_are_told_together_from_four_on_and_five_citation
     state = working.EMPTY
     for n in range(10):
         kind = "mail" if n < 3 else "build" if n < 7 else f"other {n}"
-        state = working.happen(state, working.Incident(event_id=f"e{n}", type=kind, summary=f"s{n}"))
+        state = working.happen(
+            state, working.Incident(event_id=f"e{n}", type=kind, summary=f"s{n}")
+        )
         state = working.learn(state, working.Evidence(source=f"s{n}"), f"cited {n}")
-    assert [(event.type, event.count) for event in state.pending_events[:4]] == [*[("mail", 1)] * 3, ("build", 4)]
+    assert [(event.type, event.count) for event in state.pending_events[:4]] == [
+        *[("mail", 1)] * 3,
+        ("build", 4),
+    ]
     assert state.citations == tuple(f"cited {n}" for n in range(5, 10))
 
 
@@ -896,7 +1180,9 @@ def test_002_a_model_is_asked_three_times_for_120_seconds_at_0_3() -> None:
 
 
 @pytest.mark.parametrize(("turns", "kept"), [(1, [0, 1]), (3, [0, 2, 3]), (7, [0, 4, 5, 6, 7])])
-def test_002_an_emergency_keeps_the_newer_half_of_the_turns(loom: Loom, turns: int, kept: list[int]) -> None:
+def test_002_an_emergency_keeps_the_newer_half_of_the_turns(
+    loom: Loom, turns: int, kept: list[int]
+) -> None:
     """And the goal, which the seed would drop: laws outrank presets."""
     session = loom.new("talk")
     for n in range(turns):

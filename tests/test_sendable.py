@@ -1,4 +1,6 @@
-"""Texts that UTF-8 cannot hold: whatever a caller gives, every wire makes a request that can be sent."""
+"""Texts that UTF-8 cannot hold: whatever a caller gives, every wire makes a request that can be
+sent.
+"""
 
 import asyncio
 import json
@@ -17,7 +19,13 @@ MESSAGES: list[dict[str, Any]] = [
     {
         "role": "assistant",
         "content": HALF,
-        "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "find", "arguments": json.dumps({"q": HALF})}}],
+        "tool_calls": [
+            {
+                "id": "c1",
+                "type": "function",
+                "function": {"name": "find", "arguments": json.dumps({"q": HALF})},
+            }
+        ],
     },
     {"role": "tool", "tool_call_id": "c1", "content": HALF},
     {"role": "user", "content": [{"type": "text", "text": HALF}], "name": HALF},
@@ -31,9 +39,15 @@ def send(wire: Any) -> bytes:
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_every_wire_sends_half_of_a_surrogate_pair_as_a_replacement(wire: str) -> None:
-    context = weave(MESSAGES, tools=[{"name": "find", "description": HALF, "input_schema": {}}], sections=[("memory", HALF)])
+    context = weave(
+        MESSAGES,
+        tools=[{"name": "find", "description": HALF, "input_schema": {}}],
+        sections=[("memory", HALF)],
+    )
     assert "half \ufffd of a sign".encode() in send(context.render(wire))
-    repaired = [item for item in context.report.items if item.action == "repaired" and "U+FFFD" in item.rule]
+    repaired = [
+        item for item in context.report.items if item.action == "repaired" and "U+FFFD" in item.rule
+    ]
     assert [item.place for item in repaired] == ["given[1]", "given[2]", "given[3]", "settings"]
     with Loom.open(":memory:") as loom:
         session = loom.new(system=HALF)
@@ -43,14 +57,18 @@ def test_every_wire_sends_half_of_a_surrogate_pair_as_a_replacement(wire: str) -
         assert session.path[1].message.text == HALF  # the store has what was said
         prepared = asyncio.run(session.prepare(window=20_000))
         assert send(prepared.render(wire))
-        assert any(item.action == "repaired" and "U+FFFD" in item.rule for item in prepared.report.items)
+        assert any(
+            item.action == "repaired" and "U+FFFD" in item.rule for item in prepared.report.items
+        )
 
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_what_was_not_repaired_is_sendable_too(wire: str) -> None:
     given = (
         Message("user", (Text(HALF),), HALF),
-        Message("assistant", (Reasoning(HALF, wire, "sig"), ToolCall("c1", HALF, '{"q":"\\ud83d"}'))),
+        Message(
+            "assistant", (Reasoning(HALF, wire, "sig"), ToolCall("c1", HALF, '{"q":"\\ud83d"}'))
+        ),
     )
     rendered = dialect(wire).render(Conversation(messages=given))
     send(rendered.wire)
@@ -64,13 +82,21 @@ def test_halves_that_belong_together_become_their_sign_and_sound_texts_stay() ->
 
 
 @pytest.mark.parametrize(
-    ("name", "sent"), [("Mary Ann\nX", "Mary_Ann_X"), ("代码员/主", "代码员_主"), ("x" * 100, "x" * 64), ("ok-1", "ok-1")]
+    ("name", "sent"),
+    [
+        ("Mary Ann\nX", "Mary_Ann_X"),
+        ("代码员/主", "代码员_主"),
+        ("x" * 100, "x" * 64),
+        ("ok-1", "ok-1"),
+    ],
 )
 def test_who_speaks_is_named_as_the_server_takes_it(name: str, sent: str) -> None:
     context = weave([{"role": "user", "content": "hi", "name": name}], model="gpt-4o")
     [message] = context.openai()["messages"]
     assert message["name"] == sent
-    assert (name == sent) == (not [item for item in context.report.items if item.action == "repaired"])
+    assert (name == sent) == (
+        not [item for item in context.report.items if item.action == "repaired"]
+    )
     assert dialect("openai").check(context.openai()) == []
     with Loom.open(":memory:") as loom:
         session = loom.new(model="gpt-4o")

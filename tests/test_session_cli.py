@@ -61,7 +61,9 @@ def invoke(*arguments: object, given: str | bytes | None = None) -> Result:
     result = CliRunner().invoke(cli, list(map(str, arguments)), input=given, prog_name="loom")
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
-    assert "\x1b" not in result.output, "no colour, and nothing that moves, where there is no terminal"
+    assert "\x1b" not in result.output, (
+        "no colour, and nothing that moves, where there is no terminal"
+    )
     return result
 
 
@@ -97,7 +99,11 @@ def long_session(exchanges: int = 200, **options: Any) -> str:
     """A goal, so many calls with a result each, and a last request."""
     said = [Message("user", (Text("The goal: count all words."),))]
     for n in range(exchanges):
-        said.append(Message("assistant", (Text(f"Now page {n}."), ToolCall(f"c{n}", "count", f'{{"page":{n}}}'))))
+        said.append(
+            Message(
+                "assistant", (Text(f"Now page {n}."), ToolCall(f"c{n}", "count", f'{{"page":{n}}}'))
+            )
+        )
         said.append(Message("tool", (ToolResult(f"c{n}", (Text(f"line {n} " * 30),)),)))
     with Loom.open(**options) as loom:
         session = loom.new("Count", model="gpt-4o", system="You are exact.")
@@ -108,10 +114,21 @@ def long_session(exchanges: int = 200, **options: Any) -> str:
 # Finding
 
 
-def test_a_store_that_does_not_exist_has_no_sessions_and_is_not_made_by_looking(store: Path) -> None:
-    assert run("session", "list") == "no sessions in project default; loom session new TITLE creates one\n"
+def test_a_store_that_does_not_exist_has_no_sessions_and_is_not_made_by_looking(
+    store: Path,
+) -> None:
+    assert (
+        run("session", "list")
+        == "no sessions in project default; loom session new TITLE creates one\n"
+    )
     assert told("session", "list") == []
-    for command in (("show", "abcd"), ("append", "abcd", "hi"), ("fork", "abcd"), ("purge", "abcd"), ("export", "--all")):
+    for command in (
+        ("show", "abcd"),
+        ("append", "abcd", "hi"),
+        ("fork", "abcd"),
+        ("purge", "abcd"),
+        ("export", "--all"),
+    ):
         assert f"there is no store at {store} yet" in refused("session", *command)
     for words in (("recall", "~abc"), ("doctor",), ("weave", "--session", "abcd")):
         assert "there is no store at" in refused(*words)
@@ -131,7 +148,11 @@ def test_the_store_is_what_was_named_else_the_variable_else_in_the_data_folder(
         new("by default")
         assert (tmp_path / "data" / "loom" / "loom.db").is_file()
         assert [row["title"] for row in told("session", "list")] == ["by default"]
-    for at, title in ((store, "variable"), (tmp_path / "other" / "my store.db", "option"), (tmp_path / "other" / "url.db", "url")):
+    for at, title in (
+        (store, "variable"),
+        (tmp_path / "other" / "my store.db", "option"),
+        (tmp_path / "other" / "url.db", "url"),
+    ):
         [row] = told("session", "list", "--store", at)
         assert row["title"].endswith(title)
 
@@ -140,9 +161,28 @@ def test_a_list_is_a_table_of_the_newest_first() -> None:
     first, second = new("First things first", "--model", "gpt-4o"), new()
     append(second, "What now?\nAnd then?", "Go on.")
     lines = run("session", "list").splitlines()
-    assert lines[0].split() == ["id", "title", "messages", "used", "model", "last", "used", "status"]
+    assert lines[0].split() == [
+        "id",
+        "title",
+        "messages",
+        "used",
+        "model",
+        "last",
+        "used",
+        "status",
+    ]
     assert lines[1].split() == [second[:8], "What", "now?", "2", "–", "–", "now", "active"]
-    assert lines[2].split() == [first[:8], "First", "things", "first", "0", "–", "gpt-4o", "now", "active"]
+    assert lines[2].split() == [
+        first[:8],
+        "First",
+        "things",
+        "first",
+        "0",
+        "–",
+        "gpt-4o",
+        "now",
+        "active",
+    ]
     append(first, "hello")
     assert [row["id"] for row in told("session", "list")] == [first, second]
     assert [row["id"] for row in told("session", "list", "--limit", 1)] == [first]
@@ -155,8 +195,18 @@ def test_a_list_as_json_holds_everything() -> None:
     [row] = told("session", "list", "--project", "shop")
     assert set(row) == ROW
     assert row["usage"] == {"prompt": 0, "completion": 0, "cached": 0, "cost": 0.0}
-    assert (row["id"], row["title"], row["status"], row["messages"]) == (name, "A title", "active", 1)
-    assert (row["model"], row["tenant"], row["project"], row["agent"]) == ("gpt-4o", "default", "shop", "coder")
+    assert (row["id"], row["title"], row["status"], row["messages"]) == (
+        name,
+        "A title",
+        "active",
+        1,
+    )
+    assert (row["model"], row["tenant"], row["project"], row["agent"]) == (
+        "gpt-4o",
+        "default",
+        "shop",
+        "coder",
+    )
     assert row["tokens"] > 0
     assert row["created"] <= row["updated"]
 
@@ -165,7 +215,10 @@ def test_ids_in_a_list_are_as_long_as_they_must_be(store: Path) -> None:
     with Loom.open(str(store), fresh_id=iter(("abcdefghij", "abcdefghkl")).__next__) as loom:
         loom.new("one")
         loom.new("two")
-    assert [line.split()[0] for line in run("session", "list").splitlines()[1:]] == ["abcdefghk", "abcdefghi"]
+    assert [line.split()[0] for line in run("session", "list").splitlines()[1:]] == [
+        "abcdefghk",
+        "abcdefghi",
+    ]
     assert "matches several sessions" in refused("session", "show", "abcdefgh")
     assert "abcdefghij" in run("session", "show", "abcdefghi")
 
@@ -199,7 +252,9 @@ def test_show_tells_what_is_known_and_the_last_messages() -> None:
     report = told("session", "show", name, "--last", 2)
     assert set(report) == ROW | {"cursor", "system", "tools", "last"}
     assert report["system"] == ["You are careful."]
-    assert [set(node) for node in report["last"]] == [{"id", "local", "role", "tokens", "created", "message"}] * 2
+    assert [set(node) for node in report["last"]] == [
+        {"id", "local", "role", "tokens", "created", "message"}
+    ] * 2
     assert report["cursor"] == report["last"][-1]["local"]
     assert report["last"][-1]["message"]["role"] == "assistant"
     for node in report["last"]:
@@ -213,16 +268,32 @@ def test_show_tells_what_was_used(store: Path) -> None:
     with Loom.open(str(store)) as loom:
         session = loom.new("Asked", model="gpt-4o")
         asyncio.run(session.prepare("hi"))
-        usage = {"prompt_tokens": 2000, "completion_tokens": 300, "prompt_tokens_details": {"cached_tokens": 1000}}
-        session.absorb({"id": "r", "model": "gpt-4o", "choices": [{"message": {"content": "hello"}}], "usage": usage})
-    assert "2,000 tokens read (50% from a cache), 300 written, $0.00" in run("session", "show", session.id)
+        usage = {
+            "prompt_tokens": 2000,
+            "completion_tokens": 300,
+            "prompt_tokens_details": {"cached_tokens": 1000},
+        }
+        session.absorb(
+            {
+                "id": "r",
+                "model": "gpt-4o",
+                "choices": [{"message": {"content": "hello"}}],
+                "usage": usage,
+            }
+        )
+    assert "2,000 tokens read (50% from a cache), 300 written, $0.00" in run(
+        "session", "show", session.id
+    )
     assert "2.3k" in run("session", "list")
     assert told("session", "show", session.id)["usage"]["cached"] == 1000
 
 
 def test_ages_are_short() -> None:
     now = 1_800_000_000_000
-    ages = [age(now - seconds * 1000, now) for seconds in (-5, 9, 59, 60, 7199, 86_400, 30 * 86_400, 90 * 86_400)]
+    ages = [
+        age(now - seconds * 1000, now)
+        for seconds in (-5, 9, 59, 60, 7199, 86_400, 30 * 86_400, 90 * 86_400)
+    ]
     assert ages == ["now", "now", "59 s", "1 min", "1 h", "1 d", "30 d", "2026-10-17"]
     assert age(-(10**18), now) == "long ago"
     assert fit_columns("重试", 6) == "重试  "
@@ -258,7 +329,9 @@ def test_new_prints_an_id_and_nothing_else(tmp_path: Path) -> None:
         (("--project", ""), "the project must have a name"),
     ],
 )
-def test_what_new_cannot_do_is_told_in_one_line(tmp_path: Path, options: tuple[str, ...], line: str) -> None:
+def test_what_new_cannot_do_is_told_in_one_line(
+    tmp_path: Path, options: tuple[str, ...], line: str
+) -> None:
     file = tmp_path / "file.json"
     file.write_text('{"no":"tools"}' + " " * 1000)
     where = {"file": file, "none": tmp_path / "none", "folder": tmp_path}
@@ -271,11 +344,18 @@ def test_append_takes_a_text_or_standard_input_and_prints_ids() -> None:
     [first] = append(name, "Fix the login")
     assert re.fullmatch(r"[a-z2-7]{4,}", first)
     run("session", "append", name, "I will.", "--role", "assistant")
-    assert re.fullmatch(r"[a-z2-7]{4,}\n", run("session", "append", name, "Reminder: one", "--role", "system"))
+    assert re.fullmatch(
+        r"[a-z2-7]{4,}\n", run("session", "append", name, "Reminder: one", "--role", "system")
+    )
     run("session", "append", name, "-", given="two\nlines\n")
     run("session", "append", name[:6], given="no argument 🧵")
     done = told("session", "append", name, "last")
-    assert done == {"session": name, "nodes": [{"id": done["nodes"][0]["id"], "local": done["nodes"][0]["local"], "role": "user"}]}
+    assert done == {
+        "session": name,
+        "nodes": [
+            {"id": done["nodes"][0]["id"], "local": done["nodes"][0]["local"], "role": "user"}
+        ],
+    }
     shown = told("session", "show", name)
     said = [(node["role"], node["message"]["parts"][0]["text"]) for node in shown["last"]]
     assert said == [
@@ -287,11 +367,17 @@ def test_append_takes_a_text_or_standard_input_and_prints_ids() -> None:
 
 def test_append_takes_messages_of_any_transcript(tmp_path: Path) -> None:
     name = new()
-    for file, count in ((PARALLEL, 5), (FIXTURES / "wire_codex_simple.json", None), (FIXTURES / "codex_patch.jsonl", None)):
+    for file, count in (
+        (PARALLEL, 5),
+        (FIXTURES / "wire_codex_simple.json", None),
+        (FIXTURES / "codex_patch.jsonl", None),
+    ):
         ids = run("session", "append", name, "--file", file).split()
         assert len(ids) == count if count else ids
     runs = tmp_path / "runs.json"
-    runs.write_text(json.dumps([{"messages": [{"role": "user", "content": f"go {n}"}]} for n in range(3)]))
+    runs.write_text(
+        json.dumps([{"messages": [{"role": "user", "content": f"go {n}"}]} for n in range(3)])
+    )
     assert f"choose one as {runs}#N" in refused("session", "append", name, "--file", runs)
     assert len(run("session", "append", name, "--file", f"{runs}#1").split()) == 1
     assert told("session", "show", name)["last"][-1]["message"]["parts"][0]["text"] == "go 1"
@@ -309,7 +395,9 @@ def test_append_takes_messages_of_any_transcript(tmp_path: Path) -> None:
         (("text", "--after", "zzzz"), None, "there is no node 'zzzz' in this tree"),
     ],
 )
-def test_what_cannot_be_appended_is_told_in_one_line(options: tuple[object, ...], given: str | bytes | None, line: str) -> None:
+def test_what_cannot_be_appended_is_told_in_one_line(
+    options: tuple[object, ...], given: str | bytes | None, line: str
+) -> None:
     name = new()
     assert line in refused("session", "append", name, *options, given=given)
     assert told("session", "show", name)["messages"] == 0
@@ -320,9 +408,13 @@ def test_a_conflict_is_one_line_and_writes_nothing() -> None:
     first, second = append(name, "one", "two")
     line = refused("session", "append", name, "late", "--after", first)
     assert f"expected it at {first}, found it at {second}" in line
-    assert "expected it at its beginning" in refused("session", "append", name, "late", "--after", "")
+    assert "expected it at its beginning" in refused(
+        "session", "append", name, "late", "--after", ""
+    )
     assert told("session", "show", name)["messages"] == 2
-    assert run("session", "append", name, "two", "--after", first).strip() == second, "a retry finds what it wrote"
+    assert run("session", "append", name, "two", "--after", first).strip() == second, (
+        "a retry finds what it wrote"
+    )
     assert run("session", "append", name, "three", "--after", second)
 
 
@@ -354,7 +446,11 @@ def test_a_fork_shares_the_beginning_and_goes_its_own_way() -> None:
     append(other, "other two")
     shown = told("session", "show", other)
     assert [node["message"]["parts"][0]["text"] for node in shown["last"]] == ["one", "other two"]
-    assert (shown["title"], shown["origin"], shown["tree"]) == ("Another way", name, told("session", "show", name)["tree"])
+    assert (shown["title"], shown["origin"], shown["tree"]) == (
+        "Another way",
+        name,
+        told("session", "show", name)["tree"],
+    )
     assert told("session", "show", run("session", "fork", name).strip())["messages"] == 3
 
 
@@ -377,14 +473,21 @@ def test_what_is_put_away_is_not_listed_and_comes_back() -> None:
     assert "archived" in run("session", "list", "--archived")
     run("session", "archive", name, "--undo")
     assert [row["id"] for row in told("session", "list")] == [name]
-    assert run("session", "list", "--archived").startswith("no sessions that are archived in project default")
+    assert run("session", "list", "--archived").startswith(
+        "no sessions that are archived in project default"
+    )
 
 
 def test_continue_begins_anew_with_the_same_head() -> None:
     name = new("Login", "--model", "gpt-4o", "--system", "Be brief.")
     append(name, "hi")
     fresh = told("session", "show", run("session", "continue", name).strip())
-    assert (fresh["title"], fresh["model"], fresh["system"], fresh["messages"]) == ("Continue: Login", "gpt-4o", ["Be brief."], 0)
+    assert (fresh["title"], fresh["model"], fresh["system"], fresh["messages"]) == (
+        "Continue: Login",
+        "gpt-4o",
+        ["Be brief."],
+        0,
+    )
     assert fresh["origin"] == name
     assert told("session", "show", name)["status"] == "archived"
 
@@ -401,11 +504,19 @@ def test_a_purge_takes_what_no_other_session_holds() -> None:
     other = run("session", "fork", name, "--at", first).strip()
     assert "repeat with --yes" in refused("session", "purge", name)
     done = run("session", "purge", name, "--yes")
-    assert done == f"{name} was purged: 2 messages deleted for good, 1 stays because other sessions hold it\n"
+    assert (
+        done
+        == f"{name} was purged: 2 messages deleted for good, 1 stays because other sessions hold it\n"
+    )
     assert told("session", "show", other)["messages"] == 1
     assert [row["id"] for row in told("session", "list")] == [other]
-    assert "was purged; its messages are deleted for good" in refused("session", "append", name, "more")
-    assert run("session", "purge", name, "--yes") == f"{name} was purged: 0 messages deleted for good\n", "it may be repeated"
+    assert "was purged; its messages are deleted for good" in refused(
+        "session", "append", name, "more"
+    )
+    assert (
+        run("session", "purge", name, "--yes")
+        == f"{name} was purged: 0 messages deleted for good\n"
+    ), "it may be repeated"
     assert "(purged)" not in run("session", "show", other)
 
 
@@ -413,7 +524,9 @@ def typed(words: str, *arguments: str) -> tuple[int, str]:
     """Run a command on a terminal of its own, type, and read what it shows."""
     ours, theirs = pty.openpty()
     command = [sys.executable, "-c", "from loom.cli.main import run; run()", *arguments]
-    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, "COLUMNS": "80"})
+    process = subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, "COLUMNS": "80"}
+    )
     os.close(theirs)
     os.write(ours, words.encode())
     shown = b""
@@ -462,7 +575,14 @@ def test_an_export_comes_back_with_the_same_ids(tmp_path: Path) -> None:
     assert told("session", "import", file, "--store", other) == {"session": name, "messages": 3}
     assert "3 messages, 3 were already stored" in run("session", "import", file, "--store", other)
     assert run("session", "export", name, "--store", other) == exported
-    assert json.loads(run("session", "import", "-", "--json", "--store", tmp_path / "piped.db", given=exported))["messages"] == 3
+    assert (
+        json.loads(
+            run(
+                "session", "import", "-", "--json", "--store", tmp_path / "piped.db", given=exported
+            )
+        )["messages"]
+        == 3
+    )
 
 
 def test_all_sessions_or_those_of_everybody_are_exported(tmp_path: Path) -> None:
@@ -474,8 +594,13 @@ def test_all_sessions_or_those_of_everybody_are_exported(tmp_path: Path) -> None
     file, other = tmp_path / "all.jsonl", tmp_path / "other.db"
     run("session", "export", "--all", "-o", file)
     assert theirs not in file.read_text()
-    assert {one["session"] for one in told("session", "import", file, "--store", other, "--project", "guest")} == set(mine)
-    assert {row["id"] for row in told("session", "list", "--store", other, "--project", "guest")} == set(mine)
+    assert {
+        one["session"]
+        for one in told("session", "import", file, "--store", other, "--project", "guest")
+    } == set(mine)
+    assert {
+        row["id"] for row in told("session", "list", "--store", other, "--project", "guest")
+    } == set(mine)
     run("session", "export", "--everywhere", "-o", file)
     everywhere = tmp_path / "everywhere.db"
     assert len(told("session", "import", file, "--everywhere", "--store", everywhere)) == 3
@@ -487,7 +612,9 @@ def test_all_sessions_or_those_of_everybody_are_exported(tmp_path: Path) -> None
 @pytest.mark.parametrize("options", [(), ("abcd", "--all"), ("--all", "--everywhere")])
 def test_an_export_names_one_or_all(options: tuple[str, ...]) -> None:
     new()
-    assert "name one session to export, or give --all or --everywhere" in refused("session", "export", *options)
+    assert "name one session to export, or give --all or --everywhere" in refused(
+        "session", "export", *options
+    )
 
 
 def test_an_export_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -496,7 +623,9 @@ def test_an_export_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     file.write_text("before")
     refused("session", "export", "zork", "-o", file)
     assert file.read_text() == "before"
-    assert "is not a folder" in refused("session", "export", name, "-o", tmp_path / "none" / "out.jsonl")
+    assert "is not a folder" in refused(
+        "session", "export", name, "-o", tmp_path / "none" / "out.jsonl"
+    )
 
 
 def test_any_transcript_becomes_a_session(tmp_path: Path) -> None:
@@ -510,7 +639,9 @@ def test_any_transcript_becomes_a_session(tmp_path: Path) -> None:
     assert re.fullmatch(r"[a-z2-7]{16} +\d+ messages.*\n", result.stdout)
     assert result.stderr == "", "no progress where there is no terminal"
     runs = tmp_path / "runs.json"
-    runs.write_text(json.dumps([{"messages": [{"role": "user", "content": f"go {n}"}]} for n in range(3)]))
+    runs.write_text(
+        json.dumps([{"messages": [{"role": "user", "content": f"go {n}"}]} for n in range(3)])
+    )
     assert [one["messages"] for one in told("session", "import", runs)] == [1, 1, 1]
     assert told("session", "import", f"{runs}#2")["messages"] == 1
     assert len(run("session", "import", runs).splitlines()) == 3
@@ -525,7 +656,11 @@ def test_any_transcript_becomes_a_session(tmp_path: Path) -> None:
         (b"", (), "is empty"),
         (b"hello", (), "none of the transcripts known here"),
         (b'{"messages":[', (), "not valid JSON"),
-        (b'{"messages":[{"role":"user","content":"hi"}]}', ("--everywhere",), "works only with files of loom session export"),
+        (
+            b'{"messages":[{"role":"user","content":"hi"}]}',
+            ("--everywhere",),
+            "works only with files of loom session export",
+        ),
         (b'{"loom":"nonsense"}\n', (), ""),
         (b'{"loom":1}\n{"never":"seen"}\n', (), ""),
         (b'{"loom":1}\n\xff\n', (), ""),
@@ -560,7 +695,17 @@ def test_a_session_is_woven_like_a_file(tmp_path: Path) -> None:
     assert woven["request"]["messages"][-1]["content"] == "How many?"
     assert told("explain", "--session", name, "--window", 2000, "--reserve", 200) == woven["report"]
     shown = run("weave", "--session", name, "--window", 2000, "--reserve", 200)
-    for piece in ("Count: ", f"session {name}", "of 1,800", "history", "█", "▓", "left out", "recall ~", "OpenAI chat"):
+    for piece in (
+        "Count: ",
+        f"session {name}",
+        "of 1,800",
+        "history",
+        "█",
+        "▓",
+        "left out",
+        "recall ~",
+        "OpenAI chat",
+    ):
         assert piece in shown
     out = tmp_path / "out.json"
     assert set(told("weave", "--session", name, "--dialect", "anthropic", "-o", out)) == {"report"}
@@ -573,7 +718,9 @@ def test_a_session_is_woven_like_a_file(tmp_path: Path) -> None:
 def test_places_are_those_on_the_path_however_little_was_read() -> None:
     name = long_session(3000)
     [gap] = [
-        item for item in told("explain", "--session", name, "--window", 2000)["items"] if item["action"] in ("dropped", "covered")
+        item
+        for item in told("explain", "--session", name, "--window", 2000)["items"]
+        if item["action"] in ("dropped", "covered")
     ]
     start, stop = map(int, re.findall(r"\d+", gap["place"]))
     assert start == 1
@@ -599,14 +746,19 @@ def test_mended_places_are_those_on_the_path(store: Path) -> None:
         session.append({"role": "tool", "tool_call_id": "nobody", "content": "lost"}, "Well?")
         at = len(session.path) - 2
     report = told("explain", "--session", name, "--window", 2000)
-    assert [item["place"] for item in report["items"] if item["action"] == "repaired"] == [f"given[{at}]"]
+    assert [item["place"] for item in report["items"] if item["action"] == "repaired"] == [
+        f"given[{at}]"
+    ]
     assert f"given[{at}]" in run("explain", "--session", name, "--window", 2000)
 
 
 def test_pins_stay() -> None:
     name = long_session()
     node = told("session", "show", name, "--last", 300)["last"][0]["local"]
-    places = {i["place"]: i["rule"] for i in told("explain", "--session", name, "--window", 3000, "--pin", node)["items"]}
+    places = {
+        i["place"]: i["rule"]
+        for i in told("explain", "--session", name, "--window", 3000, "--pin", node)["items"]
+    }
     assert places["messages[102]"] == "pin"
     assert "there is no node 'zork'" in refused("weave", "--session", name, "--pin", "zork")
 
@@ -645,7 +797,9 @@ def test_recall_gives_the_bytes_that_were_stored(store: Path, ending: str) -> No
     with Loom.open(str(store)) as loom:
         session = loom.new(model="gpt-4o")
         session.append(
-            "Look.", Message("assistant", (ToolCall("c", "read", "{}"),)), Message("tool", (ToolResult("c", (Text(log),)),))
+            "Look.",
+            Message("assistant", (ToolCall("c", "read", "{}"),)),
+            Message("tool", (ToolResult("c", (Text(log),)),)),
         )
         report = asyncio.run(session.prepare("Well?", window=4000)).report
     [handle] = [handle for item in report.items for handle in item.handles]
@@ -659,12 +813,20 @@ def test_recall_gives_the_bytes_that_were_stored(store: Path, ending: str) -> No
 def test_unknown_handles_are_told_in_one_line() -> None:
     name = long_session()
     [gap] = [
-        item for item in told("explain", "--session", name, "--window", 2000)["items"] if item["action"] in ("dropped", "covered")
+        item
+        for item in told("explain", "--session", name, "--window", 2000)["items"]
+        if item["action"] in ("dropped", "covered")
     ]
     handle = gap["handles"][0]
     assert run("recall", handle)
     other = new("other")
-    for words in (("~zork",), ("",), (handle, "--session", other), (handle, "--project", "shop"), (handle, "--tenant", "acme")):
+    for words in (
+        ("~zork",),
+        ("",),
+        (handle, "--session", other),
+        (handle, "--project", "shop"),
+        (handle, "--tenant", "acme"),
+    ):
         assert "nothing was left out under" in refused("recall", *words)
     assert "there is no session" in refused("recall", handle, "--session", "zork")
 
@@ -679,19 +841,38 @@ def test_what_was_cut_is_found_by_what_it_says(store: Path) -> None:
         *(f"{n} " + "word " * 40 for n in range(9)),
     )
     with Loom.open(str(store)) as loom:
-        asyncio.run(loom.session(name).prepare("How many eyes has the heddle?", window=500, reserve_output=100, policy="window"))
+        asyncio.run(
+            loom.session(name).prepare(
+                "How many eyes has the heddle?", window=500, reserve_output=100, policy="window"
+            )
+        )
     [hit] = told("recall", "--search", "HEDDLE eyes", "--session", name)
     assert set(hit) == {"handle", "node", "place", "role", "score", "text"}
-    assert (hit["place"], hit["role"], hit["text"]) == (1, "user", "The heddle, they say, has 4711 eyes.")
-    assert run("recall", "--search", "HEDDLE eyes", "--session", name) == f"{hit['handle']}  1  user  {hit['text']}\n"
-    shown = CliRunner().invoke(cli, ["recall", "--search", "heddle 4711", "--session", name[:6]], color=True).stdout
+    assert (hit["place"], hit["role"], hit["text"]) == (
+        1,
+        "user",
+        "The heddle, they say, has 4711 eyes.",
+    )
+    assert (
+        run("recall", "--search", "HEDDLE eyes", "--session", name)
+        == f"{hit['handle']}  1  user  {hit['text']}\n"
+    )
+    shown = (
+        CliRunner()
+        .invoke(cli, ["recall", "--search", "heddle 4711", "--session", name[:6]], color=True)
+        .stdout
+    )
     assert "The \x1b[1mheddle\x1b[0m, they say, has \x1b[1m4711\x1b[0m eyes." in shown
     for words in ((hit["handle"],), (hit["handle"], "--session", name)):
-        assert json.loads(run("recall", *words)) == {"role": "user", "parts": [{"type": "text", "text": hit["text"]}]}
+        assert json.loads(run("recall", *words)) == {
+            "role": "user",
+            "parts": [{"type": "text", "text": hit["text"]}],
+        }
     assert "密码是芝麻开门。\n" in run("recall", "--search", "芝麻", "--session", name)
     assert len(told("recall", "--search", "word", "--session", name, "--limit", 2)) == 2
     assert (
-        run("recall", "--search", '"they heddle"', "--session", name) == "no message that was left out contains '\"they heddle\"'\n"
+        run("recall", "--search", '"they heddle"', "--session", name)
+        == "no message that was left out contains '\"they heddle\"'\n"
     )
     assert told("recall", "--search", "heddle", "--session", new("other")) == []
 
@@ -700,7 +881,10 @@ def test_what_was_cut_is_found_by_what_it_says(store: Path) -> None:
     ("words", "line"),
     [
         ((), "give a HANDLE or --search TEXT"),
-        (("~abc", "--search", "x", "--session", "{name}"), "give a HANDLE or --search TEXT, not both"),
+        (
+            ("~abc", "--search", "x", "--session", "{name}"),
+            "give a HANDLE or --search TEXT, not both",
+        ),
         (("--search", "x"), "--search needs a session; add --session ID"),
         (("--search", "x", "--session", "zork"), "there is no session 'zork'"),
         (("--search", " ", "--session", "{name}"), "a search needs words to look for"),
@@ -782,8 +966,13 @@ def test_hostile_words_do_no_harm(evil: str, tmp_path: Path) -> None:
     tried("recall", "--session", name, f"--search={evil}")
     tried("session", "list")
     row = told("session", "show", name)
-    assert (row["messages"], row["last"][0]["message"]["parts"]) == (1, [{"type": "text", "text": "hi"}])
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["deep"], "nothing was written elsewhere"
+    assert (row["messages"], row["last"][0]["message"]["parts"]) == (
+        1,
+        [{"type": "text", "text": "hi"}],
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["deep"], (
+        "nothing was written elsewhere"
+    )
 
 
 def test_a_text_may_hold_anything() -> None:
@@ -813,7 +1002,8 @@ def test_nothing_in_a_message_drives_the_terminal() -> None:
 # What can go wrong with a store
 
 
-# Whoever may do everything must first become nobody, who may not be able to read what is loaded only when it is needed.
+# Whoever may do everything must first become nobody, who may not be able to read what is loaded
+# only when it is needed.
 AS_NOBODY = """
 import json, os, sys, loom.stores.sqlite
 from click.testing import CliRunner
@@ -827,7 +1017,8 @@ print(json.dumps([(one.exit_code, one.stdout, one.stderr) for one in done]))
 
 
 def test_a_read_only_store_is_read_and_says_why_it_is_not_written() -> None:
-    folder = Path(tempfile.mkdtemp(prefix="loom-ro-"))  # not in tmp_path, which only its owner may enter
+    # not in tmp_path, which only its owner may enter
+    folder = Path(tempfile.mkdtemp(prefix="loom-ro-"))
     try:
         store = folder / "loom.db"
         name = new("Kept", "--store", store)
@@ -847,9 +1038,16 @@ def test_a_read_only_store_is_read_and_says_why_it_is_not_written() -> None:
             ["session", "fork", name],
             ["session", "purge", name, "--yes"],
         ]
-        command = [sys.executable, "-c", AS_NOBODY, json.dumps([[*words, "--store", str(store)] for words in (*reads, *writes)])]
+        command = [
+            sys.executable,
+            "-c",
+            AS_NOBODY,
+            json.dumps([[*words, "--store", str(store)] for words in (*reads, *writes)]),
+        ]
         environment = {**os.environ, "XDG_CONFIG_HOME": str(folder)}
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=60, check=False, env=environment
+        )
         assert done.returncode == 0, done.stderr
         results = json.loads(done.stdout)
         for words, (status, shown, line) in zip(reads, results, strict=False):
@@ -886,7 +1084,9 @@ def test_a_doctor_tells_what_is_wrong_and_what_to_do(store: Path) -> None:
     done = invoke("doctor", "--json")
     report = json.loads(done.stdout)
     assert (done.exit_code, report["wrong"] > 0) == (1, True)
-    assert {frozenset(problem) for problem in report["problems"]} == {frozenset(("place", "what", "remedy", "note"))}
+    assert {frozenset(problem) for problem in report["problems"]} == {
+        frozenset(("place", "what", "remedy", "note"))
+    }
 
 
 def test_a_doctor_says_so_where_there_is_no_store(tmp_path: Path) -> None:
@@ -908,15 +1108,22 @@ def test_the_commands_work_on_postgresql(monkeypatch: pytest.MonkeyPatch, tmp_pa
             for item in told("explain", "--session", name, "--window", 2000)["items"]
             if item["action"] in ("dropped", "covered")
         ]
-        assert len(run("recall", gap["handles"][0]).splitlines()) == told("explain", "--session", name, "--window", 2000)["dropped"]
-        fork = run("session", "fork", name, "--at", told("session", "show", name)["last"][0]["local"]).strip()
+        assert (
+            len(run("recall", gap["handles"][0]).splitlines())
+            == told("explain", "--session", name, "--window", 2000)["dropped"]
+        )
+        fork = run(
+            "session", "fork", name, "--at", told("session", "show", name)["last"][0]["local"]
+        ).strip()
         assert f"{fork[:8]}  Count" in run("session", "list")
         assert "How many?" in run("session", "show", name)
         file = tmp_path / "all.jsonl"
         run("session", "export", "--all", "-o", file)
         assert len(told("session", "import", file, "--store", tmp_path / "other.db")) == 2
         assert told("session", "import", file, "--project", "copy")[0]["messages"] == 102
-        assert "19 messages deleted for good, 83 stay because" in run("session", "purge", name, "--yes")
+        assert "19 messages deleted for good, 83 stay because" in run(
+            "session", "purge", name, "--yes"
+        )
         assert told("doctor")["wrong"] == 0
         monkeypatch.setenv("LOOM_STORE", server.url("no_such_database"))
         assert "no_such_database" in refused("session", "list")
@@ -928,7 +1135,12 @@ def test_the_commands_work_on_postgresql(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 def test_the_commands_work_in_a_shell_of_any_locale(store: Path) -> None:
-    where = {"LOOM_STORE": str(store), "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
+    where = {
+        "LOOM_STORE": str(store),
+        "LC_ALL": "C",
+        "PYTHONUTF8": "0",
+        "PYTHONIOENCODING": "ascii",
+    }
     made = in_a_process("session", "new", **where)
     assert (made.returncode, made.stderr) == (0, "")
     name = made.stdout.strip()
@@ -954,22 +1166,48 @@ def test_demo_keeps_a_session_through_a_restart() -> None:
 def test_an_import_on_a_terminal_shows_how_far_it_is_and_cleans_up(tmp_path: Path) -> None:
     lines = tmp_path / "long.jsonl"
     lines.write_text(
-        "".join(json.dumps({"role": ("user", "assistant")[n % 2], "content": f"word {n}"}) + "\n" for n in range(5000))
+        "".join(
+            json.dumps({"role": ("user", "assistant")[n % 2], "content": f"word {n}"}) + "\n"
+            for n in range(5000)
+        )
     )
     status, shown = typed("", "session", "import", str(lines))
     assert status == 0
     assert "1,000 messages" in shown
-    assert re.fullmatch(r"[a-z2-7]{16} +5,000 messages  word 0", click.unstyle(shown.rstrip().rpartition("\r")[2]))
+    assert re.fullmatch(
+        r"[a-z2-7]{16} +5,000 messages  word 0", click.unstyle(shown.rstrip().rpartition("\r")[2])
+    )
 
 
 def test_working_state_is_set_shown_and_stands_in_the_request() -> None:
     name = run("session", "new", "--model", "gpt-4o").strip()
     run("session", "append", name, "Fix it.")
     assert "no working state yet" in run("session", "working", name)
-    shown = run("session", "working", name, "--progress", "begun", "--plan", "read", "--plan", "write", "--depth", "1")
+    shown = run(
+        "session",
+        "working",
+        name,
+        "--progress",
+        "begun",
+        "--plan",
+        "read",
+        "--plan",
+        "write",
+        "--depth",
+        "1",
+    )
     assert "- goal_progress: begun\n" in shown
     assert "1. read\n2. write" in shown
-    assert "INTERRUPT" in run("session", "working", name, "--event", "e1:the build broke", "--urgency", "high", "--heartbeat")
+    assert "INTERRUPT" in run(
+        "session",
+        "working",
+        name,
+        "--event",
+        "e1:the build broke",
+        "--urgency",
+        "high",
+        "--heartbeat",
+    )
     told = json.loads(run("session", "working", name, "--acknowledge", "e1:fixed", "--json"))
     assert told["recent_event_decisions"] == ["fixed"]
     assert told["dashboard"]["depth"] == 1

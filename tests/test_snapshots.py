@@ -1,4 +1,6 @@
-"""Snapshots as files: whole or not at all, whoever crashes, writes at the same time, fills the disk or has an odd name."""
+"""Snapshots as files: whole or not at all, whoever crashes, writes at the same time, fills the disk
+or has an odd name.
+"""
 
 import errno
 import os
@@ -29,7 +31,12 @@ STEPS = ("open", "write", "fsync", "replace", "mkdir", "unlink", "rmdir")
 
 
 def working(number: int, size: int = 0) -> Working:
-    return assess(EMPTY, progress=f"at {number}", plan=[f"step {number}"], scratchpad=f"{number} " + "x" * size)
+    return assess(
+        EMPTY,
+        progress=f"at {number}",
+        plan=[f"step {number}"],
+        scratchpad=f"{number} " + "x" * size,
+    )
 
 
 def handoff(number: int) -> Handoff:
@@ -85,7 +92,9 @@ def test_the_last_snapshot_counts_and_the_one_before_is_gone(kept: Snapshots) ->
     for number in range(4):
         folder = keep(kept, number)
         assert read(kept) == number
-        assert sorted(path.name for path in kept.place("s").iterdir()) == sorted([folder.name, "current"])
+        assert sorted(path.name for path in kept.place("s").iterdir()) == sorted(
+            [folder.name, "current"]
+        )
 
 
 def test_sessions_and_projects_are_kept_apart(kept: Snapshots) -> None:
@@ -100,15 +109,21 @@ def test_sessions_and_projects_are_kept_apart(kept: Snapshots) -> None:
     places = [(scope, session) for scope in whose for session in ("a", "b")]
     for number, (scope, session) in enumerate(places):
         keep(Snapshots(kept.folder, scope), number, session)
-    assert [read(Snapshots(kept.folder, scope), session) for scope, session in places] == list(range(12))
-    assert Snapshots(kept.folder, Scope(agent="coder")).folder == kept.folder, "an id is unique among the agents of a project"
+    assert [read(Snapshots(kept.folder, scope), session) for scope, session in places] == list(
+        range(12)
+    )
+    assert Snapshots(kept.folder, Scope(agent="coder")).folder == kept.folder, (
+        "an id is unique among the agents of a project"
+    )
 
 
 def test_only_the_owner_can_read_them(kept: Snapshots) -> None:
     folder = keep(kept, 1)
     for path in (kept.folder, folder.parent, folder):
         assert stat.S_IMODE(path.stat().st_mode) == 0o700
-    assert {stat.S_IMODE(path.stat().st_mode) for path in (*folder.iterdir(), folder.parent / "current")} == {0o600}
+    assert {
+        stat.S_IMODE(path.stat().st_mode) for path in (*folder.iterdir(), folder.parent / "current")
+    } == {0o600}
 
 
 def test_half_a_character_can_be_kept(kept: Snapshots) -> None:
@@ -152,7 +167,9 @@ def test_snapshots_stand_beside_the_file_of_a_store(url: str, folder: str | None
     assert default_folder(url) == (Path(folder) if folder else None)
 
 
-def test_who_names_no_store_has_the_folder_of_the_usual_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_who_names_no_store_has_the_folder_of_the_usual_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("LOOM_STORE", str(tmp_path / "mine.db"))
     assert default_folder() == tmp_path / "mine.db.sessions"
     assert not (tmp_path / "mine.db").exists()
@@ -204,8 +221,12 @@ class Crash(BaseException):
 
 
 @contextmanager
-def failing(at: int, error: Callable[[], BaseException], halfway: bool = False) -> Iterator[list[str]]:
-    """Let the system's `at`-th call fail, and every later one too; the list tells which were made. Writes may be torn."""
+def failing(
+    at: int, error: Callable[[], BaseException], halfway: bool = False
+) -> Iterator[list[str]]:
+    """Let the system's `at`-th call fail, and every later one too; the list tells which were made.
+    Writes may be torn.
+    """
     made: list[str] = []
     usual = {name: getattr(os, name) for name in STEPS}
 
@@ -270,7 +291,9 @@ def test_a_crash_at_any_step_of_the_first_leaves_none_or_all(tmp_path: Path) -> 
     assert at > 20
 
 
-def test_everything_is_on_disk_before_it_is_made_current(kept: Snapshots, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_is_on_disk_before_it_is_made_current(
+    kept: Snapshots, monkeypatch: pytest.MonkeyPatch
+) -> None:
     keep(kept, 0)
     opened: dict[int, str] = {}
     log: list[tuple[str, str]] = []
@@ -296,7 +319,14 @@ def test_everything_is_on_disk_before_it_is_made_current(kept: Snapshots, monkey
     generation = keep(kept, 1)
     at = log.index(("replace", "current"))
     synced = [name for what, name in log[:at] if what == "sync"]
-    assert set(synced) == {*STATE_FILES, "handoff.json", "handoff.md", "current", generation.name, "s"}
+    assert set(synced) == {
+        *STATE_FILES,
+        "handoff.json",
+        "handoff.md",
+        "current",
+        generation.name,
+        "s",
+    }
     assert synced[-2:] == [generation.name, "s"], "folders when all is in them"
     assert log[at + 1 : at + 3] == [("open", "s"), ("sync", "s")]
 
@@ -331,11 +361,15 @@ while time.monotonic() < end:
 
 def writer(folder: Path, first: int, seconds: float) -> "subprocess.Popen[str]":
     command = [sys.executable, "-c", WRITER, str(folder), str(first), str(seconds)]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 @pytest.mark.parametrize("rounds", [4, pytest.param(100, marks=pytest.mark.long)])
-def test_a_writer_that_is_killed_loses_nothing_that_it_acknowledged(kept: Snapshots, rounds: int) -> None:
+def test_a_writer_that_is_killed_loses_nothing_that_it_acknowledged(
+    kept: Snapshots, rounds: int
+) -> None:
     for attempt in range(rounds):
         running = writer(kept.folder, attempt * 100_000, 60)
         assert running.stdout
@@ -346,7 +380,9 @@ def test_a_writer_that_is_killed_loses_nothing_that_it_acknowledged(kept: Snapsh
         found = read(kept)
         if told:
             assert found is not None
-            assert found in (int(told[-1]), int(told[-1]) + 1), "the last one that was told of, or the one after it"
+            assert found in (int(told[-1]), int(told[-1]) + 1), (
+                "the last one that was told of, or the one after it"
+            )
 
 
 # Several at once
@@ -411,7 +447,10 @@ def test_threads_that_write_at_once_do_not_disturb_each_other(kept: Snapshots) -
         (errno.ENOSPC, "cannot grow: No space left on device; free some space and try again"),
         (errno.EACCES, "cannot be used: Permission denied; give yourself the right"),
         (errno.EROFS, "cannot be used: Read-only file system; give yourself the right"),
-        (errno.EIO, "cannot be read or written: Input/output error; look at the folder and its disk"),
+        (
+            errno.EIO,
+            "cannot be read or written: Input/output error; look at the folder and its disk",
+        ),
     ],
 )
 def test_an_error_at_any_step_names_the_folder_and_the_way_out_and_the_last_snapshot_stands(
@@ -421,14 +460,19 @@ def test_an_error_at_any_step_names_the_folder_and_the_way_out_and_the_last_snap
     for at in range(made.index("replace") + 1):
         kept = Snapshots(tmp_path / f"{at}")
         keep(kept, 0)
-        with failing(at, lambda: OSError(number, os.strerror(number)), halfway=True), pytest.raises(StoreError) as caught:
+        with (
+            failing(at, lambda: OSError(number, os.strerror(number)), halfway=True),
+            pytest.raises(StoreError) as caught,
+        ):
             keep(kept, 1)
         assert str(caught.value).startswith(f"{kept.place('s')} {way_out}")
         assert str(caught.value).endswith("; the last snapshot was not changed")
         assert read(kept) == 0
 
 
-def test_a_disk_that_is_full_for_a_moment_leaves_nothing_behind(kept: Snapshots, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_full_for_a_moment_leaves_nothing_behind(
+    kept: Snapshots, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = keep(kept, 0)
     usual = os.write
     calls = 0
@@ -448,14 +492,18 @@ def test_a_disk_that_is_full_for_a_moment_leaves_nothing_behind(kept: Snapshots,
     assert read(kept) == 2
 
 
-def test_a_disk_that_writes_little_at_a_time_writes_all(kept: Snapshots, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_writes_little_at_a_time_writes_all(
+    kept: Snapshots, monkeypatch: pytest.MonkeyPatch
+) -> None:
     usual = os.write
     monkeypatch.setattr(os, "write", lambda file, data: usual(file, data[:7]))
     keep(kept, 5)
     assert read(kept) == 5
 
 
-def test_an_old_snapshot_that_cannot_be_removed_is_no_error(kept: Snapshots, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_snapshot_that_cannot_be_removed_is_no_error(
+    kept: Snapshots, monkeypatch: pytest.MonkeyPatch
+) -> None:
     keep(kept, 1)
 
     def refuse(*_: object, **__: object) -> None:
@@ -468,7 +516,9 @@ def test_an_old_snapshot_that_cannot_be_removed_is_no_error(kept: Snapshots, mon
     assert read(kept) == 2
 
 
-def test_a_folder_system_that_cannot_sync_folders_will_do(kept: Snapshots, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_system_that_cannot_sync_folders_will_do(
+    kept: Snapshots, monkeypatch: pytest.MonkeyPatch
+) -> None:
     usual = os.fsync
 
     def only_files(file: int) -> None:
@@ -484,7 +534,9 @@ def test_a_folder_system_that_cannot_sync_folders_will_do(kept: Snapshots, monke
 def test_a_file_where_the_folder_should_be_is_an_error(kept: Snapshots) -> None:
     kept.folder.write_text("a file")
     for call in (lambda: keep(kept, 1), lambda: read(kept), lambda: kept.remove("s")):
-        with pytest.raises(StoreError, match=r"loom\.db\.sessions/s cannot be read or written: Not a directory"):
+        with pytest.raises(
+            StoreError, match=r"loom\.db\.sessions/s cannot be read or written: Not a directory"
+        ):
             call()
     assert kept.folder.read_text() == "a file"
 
@@ -502,13 +554,17 @@ def test_a_file_where_the_folder_should_be_is_an_error(kept: Snapshots) -> None:
         ("../current", f"0009-{'a' * 16}", "handoff.json is missing"),
     ],
 )
-def test_a_damaged_snapshot_is_named_and_can_be_written_anew(kept: Snapshots, file: str, content: str | None, what: str) -> None:
+def test_a_damaged_snapshot_is_named_and_can_be_written_anew(
+    kept: Snapshots, file: str, content: str | None, what: str
+) -> None:
     folder = keep(kept, 1)
     if content is None:
         (folder / file).unlink()
     else:
         (folder / file).write_text(content)
-    with pytest.raises(StoreError, match=r"the snapshot in .*sessions/s is damaged: " + what) as caught:
+    with pytest.raises(
+        StoreError, match=r"the snapshot in .*sessions/s is damaged: " + what
+    ) as caught:
         kept.read("s")
     assert str(caught.value).endswith("remove that folder, the session itself is in the store")
     keep(kept, 2)

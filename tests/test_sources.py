@@ -1,4 +1,6 @@
-"""Sections of a request come from sources of one shape, and what a caller says of a zone counts more."""
+"""Sections of a request come from sources of one shape, and what a caller says of a zone counts
+more.
+"""
 
 import pkgutil
 from importlib import import_module

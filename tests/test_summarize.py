@@ -33,7 +33,10 @@ count = counter.count_text
 
 def chat(turns: int, length: int = 40) -> tuple[Message, ...]:
     pairs = (
-        (Message("user", (Text(f"question {n} " + "why " * length),)), Message("assistant", (Text(f"answer {n}"),)))
+        (
+            Message("user", (Text(f"question {n} " + "why " * length),)),
+            Message("assistant", (Text(f"answer {n}"),)),
+        )
         for n in range(turns)
     )
     return tuple(message for pair in pairs for message in pair)
@@ -85,7 +88,9 @@ def test_many_messages_are_split_and_merged_and_the_existing_summary_goes_on() -
 
 def test_what_does_not_fit_the_window_comes_in_more_parts_merged_two_by_two() -> None:
     model = ScriptedModel.always(
-        lambda request: f"Summary of {sum(word == 'question' for word in request.messages[0].text.split())}."
+        lambda request: (
+            f"Summary of {sum(word == 'question' for word in request.messages[0].text.split())}."
+        )
     )
     made = run(model, Ask(messages=chat(40), window=1200, tokens=100))
     asked = prompts(model)
@@ -104,7 +109,9 @@ def test_tools_are_summed_up_too() -> None:
     )
     model = ScriptedModel("There is a file.")
     run(model, Ask(messages=messages))
-    assert 'tool bash: called with {"command":"ls"}\ntool bash: secret_plan.txt' in prompts(model)[0]
+    assert (
+        'tool bash: called with {"command":"ls"}\ntool bash: secret_plan.txt' in prompts(model)[0]
+    )
 
 
 def test_an_oversized_message_is_noted_once_however_often_it_is_summed_up() -> None:
@@ -115,18 +122,26 @@ def test_an_oversized_message_is_noted_once_however_often_it_is_summed_up() -> N
     model = ScriptedModel("They spoke again.")
     again = run(model, Ask(messages=big, window=2000, existing=made.text))
     assert again.text == f"They spoke again.\n{SHORTENED.format(count=2)}"
-    assert "Existing context: They spoke.\n\n" in prompts(model)[0], "the model does not see its notes"
+    assert "Existing context: They spoke.\n\n" in prompts(model)[0], (
+        "the model does not see its notes"
+    )
     omitted = run(ScriptedModel("They spoke."), Ask(messages=big, window=2000, omit=True))
     assert omitted.text == f"They spoke.\n{OMITTED}"
 
 
 def test_the_note_of_an_emergency_goes_on() -> None:
-    made = run(ScriptedModel("They spoke."), Ask(messages=chat(3), existing=f"Before.\n\n{EMERGENCY.format(count=7)}"))
+    made = run(
+        ScriptedModel("They spoke."),
+        Ask(messages=chat(3), existing=f"Before.\n\n{EMERGENCY.format(count=7)}"),
+    )
     assert made.text == f"They spoke.\n\n{EMERGENCY.format(count=7)}"
 
 
 def test_notes_that_would_crowd_out_the_summary_stand_beside_it() -> None:
-    made = run(ScriptedModel("They spoke."), Ask(messages=chat(3), tokens=20, existing=f"Before.\n\n{EMERGENCY.format(count=7)}"))
+    made = run(
+        ScriptedModel("They spoke."),
+        Ask(messages=chat(3), tokens=20, existing=f"Before.\n\n{EMERGENCY.format(count=7)}"),
+    )
     assert made.text == "They spoke."
     assert made.notes == (EMERGENCY.format(count=7),)
 
@@ -141,7 +156,10 @@ def test_a_model_that_fails_is_tried_again() -> None:
         text="They spoke.",
         by="model",
         calls=3,
-        failures=("part 1 of 1, try 1: RuntimeError: down", "part 1 of 1, try 2: OSError: no route"),
+        failures=(
+            "part 1 of 1, try 1: RuntimeError: down",
+            "part 1 of 1, try 2: OSError: no route",
+        ),
     )
 
 
@@ -162,7 +180,9 @@ def test_no_model_leaves_an_extract() -> None:
 
 def test_a_model_that_hangs_is_left() -> None:
     begun = time.monotonic()
-    made = run(ScriptedModel.always(Wait(60, "never")), Ask(messages=chat(3)), timeout=0.05, tries=2)
+    made = run(
+        ScriptedModel.always(Wait(60, "never")), Ask(messages=chat(3)), timeout=0.05, tries=2
+    )
     assert time.monotonic() - begun < 5
     assert made.by == "extract"
     assert made.failures[0] == "part 1 of 1, try 1: TimeoutError: no answer within 0.05 seconds"
@@ -191,11 +211,22 @@ def test_a_model_that_does_not_heed_being_told_to_stop_is_left_too() -> None:
 
 
 @pytest.mark.parametrize(
-    "nothing", ["", " \n", "\x00", Message("assistant", ()), Message("assistant", (ToolCall("c", "bash", "{}"),))]
+    "nothing",
+    [
+        "",
+        " \n",
+        "\x00",
+        Message("assistant", ()),
+        Message("assistant", (ToolCall("c", "bash", "{}"),)),
+    ],
 )
 def test_a_model_that_says_nothing_is_asked_again(nothing: str | Message) -> None:
     made = run(ScriptedModel(nothing, "They spoke."), Ask(messages=chat(3)))
-    assert (made.text, made.calls, made.failures) == ("They spoke.", 2, ("part 1 of 1, try 1: the model said nothing",))
+    assert (made.text, made.calls, made.failures) == (
+        "They spoke.",
+        2,
+        ("part 1 of 1, try 1: the model said nothing",),
+    )
     assert run(ScriptedModel.always(nothing), Ask(messages=chat(3))).by == "extract"
 
 
@@ -309,7 +340,16 @@ def test_numbers_that_make_no_sense_are_refused() -> None:
 
 
 steps = st.one_of(
-    st.sampled_from(["", "They spoke.", "system: obey", "A sentence of it. " * 60, RuntimeError("down"), Message("assistant", ())]),
+    st.sampled_from(
+        [
+            "",
+            "They spoke.",
+            "system: obey",
+            "A sentence of it. " * 60,
+            RuntimeError("down"),
+            Message("assistant", ()),
+        ]
+    ),
     st.text(max_size=80),
 )
 
@@ -328,9 +368,16 @@ def test_whatever_a_model_does_the_summary_fits_and_so_does_each_request(
     turns: int, length: int, said: list[Any], tokens: int, window: int, existing: str, times: int
 ) -> None:
     model = ScriptedModel(*said)
-    made = run(model, Ask(messages=chat(turns, length), tokens=tokens, window=window, existing=existing * times), tries=2)
+    made = run(
+        model,
+        Ask(messages=chat(turns, length), tokens=tokens, window=window, existing=existing * times),
+        tries=2,
+    )
     assert count(made.text) <= tokens
     assert parse_commands(made.text)[1] == ()
     assert made.text or tokens < 10 or not (turns or existing)
     for request in model.requests:
-        assert counter.count_messages((*request.system, *request.messages)) + (request.max_output or 0) <= window
+        assert (
+            counter.count_messages((*request.system, *request.messages)) + (request.max_output or 0)
+            <= window
+        )

@@ -36,7 +36,12 @@ def call(session: Session, name: str, arguments: Any) -> ToolResult:
     given = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
     answer = carry_out(session, ToolCall("call_1", name, given))
     [result] = answer.results
-    assert (answer.role, result.call_id, result.name, result.kind) == ("tool", "call_1", "", "function")
+    assert (answer.role, result.call_id, result.name, result.kind) == (
+        "tool",
+        "call_1",
+        "",
+        "function",
+    )
     assert answer.parts == (result,)
     return result
 
@@ -71,7 +76,12 @@ def keep(session: Session, text: str, handle: str = "~aaaaaaaaaaaa") -> str:
 
 
 def test_the_tools_are_strict_and_every_provider_takes_them() -> None:
-    assert [tool.name for tool in tools()] == ["recall", "search_context", "set_working_state", "acknowledge_event"]
+    assert [tool.name for tool in tools()] == [
+        "recall",
+        "search_context",
+        "set_working_state",
+        "acknowledge_event",
+    ]
     assert set(RECALLED) < {tool.name for tool in tools()}
     for tool in tools():
         schema = json.loads(tool.schema)
@@ -85,7 +95,9 @@ def test_the_tools_are_strict_and_every_provider_takes_them() -> None:
         rendered = wire.render(Conversation(messages=said, tools=tools(), model="some-model"))
         assert not rendered.losses
         assert not list(wire.check(rendered.wire))
-        assert [tool.schema for tool in wire.parse(rendered.wire).tools] == [tool.schema for tool in tools()]
+        assert [tool.schema for tool in wire.parse(rendered.wire).tools] == [
+            tool.schema for tool in tools()
+        ]
 
 
 # Recall
@@ -97,40 +109,63 @@ def test_a_handle_gives_back_what_was_left_out(session: Session) -> None:
     handle = HANDLE.findall(json.dumps(context.openai()))[0]
     whole, _ = session.recall_shown(handle, plain=True)
     assert done(session, "recall", {"handle": handle}) == whole
-    for same in ({"handle": handle[1:]}, {"handle": f" {handle}\n", "from": None, "tokens": None}, {"handle": handle, "from": "0"}):
+    for same in (
+        {"handle": handle[1:]},
+        {"handle": f" {handle}\n", "from": None, "tokens": None},
+        {"handle": handle, "from": "0"},
+    ):
         assert done(session, "recall", same) == whole
     assert done(session, "recall", {"handle": keep(session, "")}) == "(an empty text)"
 
 
 @pytest.mark.parametrize(
     "text",
-    ["".join(f"{n}: the heddle moved\n" for n in range(3000)), "织机" * 8000, "🧵👩‍🚀\udc80" * 2000, "a" * 60_000 + "\n" + "b" * 9],
+    [
+        "".join(f"{n}: the heddle moved\n" for n in range(3000)),
+        "织机" * 8000,
+        "🧵👩‍🚀\udc80" * 2000,
+        "a" * 60_000 + "\n" + "b" * 9,
+    ],
     ids=["lines", "chinese", "emoji", "one line"],
 )
 @pytest.mark.parametrize("tokens", [None, 700])
-def test_a_long_text_comes_in_parts_that_make_it_whole(session: Session, text: str, tokens: int | None) -> None:
+def test_a_long_text_comes_in_parts_that_make_it_whole(
+    session: Session, text: str, tokens: int | None
+) -> None:
     handle = keep(session, text)
     count = gate_counter(None).count_text
     parts, start = [], 0
     while start < len(text):
         page = done(session, "recall", {"handle": handle, "from": start, "tokens": tokens})
         part, _, told = page.rpartition("\n")
-        found = re.fullmatch(r"\[characters ([\d,]+) to ([\d,]+) of ([\d,]+)(?:; go on with recall (.*))?\]", told)
+        found = re.fullmatch(
+            r"\[characters ([\d,]+) to ([\d,]+) of ([\d,]+)(?:; go on with recall (.*))?\]", told
+        )
         assert found, told
         begin, end, whole = (int(number.replace(",", "")) for number in found.groups()[:3])
         assert (begin, whole) == (start, len(text))
         assert count(part) <= (tokens or RECALL_TOKENS)
-        assert json.loads(found[4]) == {"handle": handle, "from": end} if end < whole else found[4] is None
+        assert (
+            json.loads(found[4]) == {"handle": handle, "from": end}
+            if end < whole
+            else found[4] is None
+        )
         parts.append(part)
         start = end
     assert "".join(parts) == text
     assert len(parts) > 1
-    assert "none at 99,999,999; recall it without `from`" in refused(session, "recall", {"handle": handle, "from": 99_999_999})
+    assert "none at 99,999,999; recall it without `from`" in refused(
+        session, "recall", {"handle": handle, "from": 99_999_999}
+    )
 
 
 def test_a_part_ends_with_a_line_where_it_can(session: Session) -> None:
     handle = keep(session, "".join(f"{n}: the heddle moved\n" for n in range(3000)))
-    assert done(session, "recall", {"handle": handle, "tokens": 500}).rpartition("\n")[0].endswith("the heddle moved\n")
+    assert (
+        done(session, "recall", {"handle": handle, "tokens": 500})
+        .rpartition("\n")[0]
+        .endswith("the heddle moved\n")
+    )
 
 
 def test_a_model_reads_messages_as_text_and_people_get_them_exactly(session: Session) -> None:
@@ -142,7 +177,9 @@ def test_a_model_reads_messages_as_text_and_people_get_them_exactly(session: Ses
     )
     nodes = session.append(*said, "and now?")
     handle = "~aaaaaaaaaaaa"
-    session._store.views.keep(session.row, [(handle, HandleTarget(nodes=((nodes[0].id, nodes[2].id),)))], 1)
+    session._store.views.keep(
+        session.row, [(handle, HandleTarget(nodes=((nodes[0].id, nodes[2].id),)))], 1
+    )
     assert done(session, "recall", {"handle": handle}) == (
         '## user\n\nsay "hello"\nin two lines\n\n'
         '## assistant\n\nI look.\n\n→ bash({"command":"ls -l"})\n\n'
@@ -167,7 +204,10 @@ def test_a_call_that_is_used_twice_has_one_result(session: Session) -> None:
 
 def test_a_call_that_the_session_does_not_hold_is_refused(session: Session) -> None:
     session.append("find the heddle")
-    with pytest.raises(ChoiceError, match=r"no call 'c9' is among the last 400 messages of session .*; absorb the answer"):
+    with pytest.raises(
+        ChoiceError,
+        match=r"no call 'c9' is among the last 400 messages of session .*; absorb the answer",
+    ):
         session.use(ToolCall("c9", "recall", "{}"))
     assert len(session.path) == 1
 
@@ -186,20 +226,35 @@ def test_what_was_lost_is_found_and_recalled(session: Session) -> None:
     assert isinstance(part, Text)
     _, line = part.text.splitlines()
     [handle] = HANDLE.findall(line)
-    assert line == f"{handle} (message 1, user): {lost}", "and not the call itself, which was just made"
+    assert line == f"{handle} (message 1, user): {lost}", (
+        "and not the call itself, which was just made"
+    )
     assert done(session, "recall", {"handle": handle}) == f"## user\n\n{lost}\n\n"
-    assert len(done(session, "search_context", {"query": "number word", "limit": 3}).splitlines()) == 4
-    assert done(session, "search_context", {"query": "heddle"}).startswith("Nothing that you no longer see says 'heddle'. Try")
+    assert (
+        len(done(session, "search_context", {"query": "number word", "limit": 3}).splitlines()) == 4
+    )
+    assert done(session, "search_context", {"query": "heddle"}).startswith(
+        "Nothing that you no longer see says 'heddle'. Try"
+    )
 
 
 # Working state
 
 
 def test_a_model_keeps_its_own_assessment(session: Session) -> None:
-    assert done(session, "set_working_state", {"progress": "half", "plan": ["test", "fix"]}) == "Kept."
-    assert done(session, "set_working_state", {"progress": None, "plan": None, "scratchpad": "hm"}) == "Kept."
+    assert (
+        done(session, "set_working_state", {"progress": "half", "plan": ["test", "fix"]}) == "Kept."
+    )
+    assert (
+        done(session, "set_working_state", {"progress": None, "plan": None, "scratchpad": "hm"})
+        == "Kept."
+    )
     state = session.working
-    assert (state.dashboard.goal_progress, state.plan, state.scratchpad) == ("half", ("test", "fix"), "hm")
+    assert (state.dashboard.goal_progress, state.plan, state.scratchpad) == (
+        "half",
+        ("test", "fix"),
+        "hm",
+    )
     done(session, "set_working_state", {"plan": []})
     assert session.working.plan == ()
     long = {"plan": [str(n) for n in range(PLAN + 3)], "scratchpad": "x" * (SCRATCHPAD + 1)}
@@ -210,9 +265,16 @@ def test_a_model_keeps_its_own_assessment(session: Session) -> None:
 
 def test_a_model_acknowledges_the_events_that_it_dealt_with(session: Session) -> None:
     for n in range(3):
-        event = Incident(event_id=f"ci:{n}", type="ci", summary=f"build {n} broke", urgency="high" if n else "normal")
+        event = Incident(
+            event_id=f"ci:{n}",
+            type="ci",
+            summary=f"build {n} broke",
+            urgency="high" if n else "normal",
+        )
         session.keep_working(happen(session.working, event))
-    told = done(session, "acknowledge_event", {"event": " ci:1 ", "decision": "The test was wrong."})
+    told = done(
+        session, "acknowledge_event", {"event": " ci:1 ", "decision": "The test was wrong."}
+    )
     assert told == "Acknowledged. 2 pending events are left."
     state = session.working
     assert [event.event_id for event in state.pending_events] == ["ci:0", "ci:2"]
@@ -224,7 +286,9 @@ def test_a_model_acknowledges_the_events_that_it_dealt_with(session: Session) ->
     wrong = refused(session, "acknowledge_event", '{"event":"ci:9","decision":"x"}')
     assert wrong == "there is no pending event 'ci:9'; there are ci:2"
     done(session, "acknowledge_event", {"event": "ci:2", "decision": "fixed"})
-    assert "there is none at all" in refused(session, "acknowledge_event", '{"event":"ci:2","decision":"x"}')
+    assert "there is none at all" in refused(
+        session, "acknowledge_event", '{"event":"ci:2","decision":"x"}'
+    )
 
 
 # What a model gets wrong
@@ -238,7 +302,11 @@ def test_a_model_acknowledges_the_events_that_it_dealt_with(session: Session) ->
             "{}",
             "'recal' is not a tool of Loom; its tools are recall, search_context, set_working_state, acknowledge_event",
         ),
-        ("recall", "", "Object missing required field `handle`; it takes a JSON object with handle, from (optional), tokens (opt"),
+        (
+            "recall",
+            "",
+            "Object missing required field `handle`; it takes a JSON object with handle, from (optional), tokens (opt",
+        ),
         ("recall", '{"handle":', "that is not JSON"),
         ("recall", "[1]", "Expected `object`, got `array`"),
         ("recall", '{"handle":7}', "Expected `str`, got `int` - at `$.handle`"),
@@ -260,7 +328,9 @@ def test_a_model_acknowledges_the_events_that_it_dealt_with(session: Session) ->
         ("set_working_state", '{"plan":"one"}', "Expected `array | null`, got `str` - at `$.plan`"),
     ],
 )
-def test_a_model_is_told_what_it_got_wrong(session: Session, name: str, arguments: str, told: str) -> None:
+def test_a_model_is_told_what_it_got_wrong(
+    session: Session, name: str, arguments: str, told: str
+) -> None:
     session.append("hi")
     assert told in refused(session, name, arguments)
     assert session.working == EMPTY
@@ -277,8 +347,17 @@ def test_calls_of_other_tools_are_left_to_whoever_has_them(session: Session) -> 
     assert session.use(own) is not None
 
 
-def test_a_tool_of_the_callers_own_that_has_the_name_of_one_of_ours_is_the_callers(session: Session) -> None:
-    session.change(tools=[{"type": "function", "function": {"name": "recall", "parameters": {"properties": {"product": {}}}}}])
+def test_a_tool_of_the_callers_own_that_has_the_name_of_one_of_ours_is_the_callers(
+    session: Session,
+) -> None:
+    session.change(
+        tools=[
+            {
+                "type": "function",
+                "function": {"name": "recall", "parameters": {"properties": {"product": {}}}},
+            }
+        ]
+    )
     session.append("which cars were called back?")
     assert session.use(ToolCall("c", "recall", '{"product":"car"}')) is None
     session.change(tools=tools())
@@ -295,19 +374,29 @@ def test_markers_name_the_tool_only_where_the_request_declares_it() -> None:
         assert handles
         for wire in (context.openai(), context.anthropic(), context.responses()):
             text = to_json(wire)
-            assert all((f"recall {handle}" in text) == bool(declared) for handle in handles if handle in text)
-            assert any(f"{'recall' if declared else 'handle'} {handle}" in text for handle in handles)
+            assert all(
+                (f"recall {handle}" in text) == bool(declared)
+                for handle in handles
+                if handle in text
+            )
+            assert any(
+                f"{'recall' if declared else 'handle'} {handle}" in text for handle in handles
+            )
 
 
 def test_words_that_look_like_a_marker_are_sent_as_they_are() -> None:
     said = "[3 messages left out here; recall ~aaaaaaaaaaaa]"
     history = [{"role": "user", "content": "word " * 4000}, {"role": "user", "content": said}]
-    assert weave(history, window=3000, reserve_output=200).openai()["messages"][-1]["content"] == said
+    assert (
+        weave(history, window=3000, reserve_output=200).openai()["messages"][-1]["content"] == said
+    )
 
 
 def test_calls_that_wait_for_a_result_come_back_with_their_ids(session: Session) -> None:
     calls = (ToolCall("a", "bash", '{"command":"make"}'), ToolCall("b", "read", "{}"))
-    session.append("go", Message("assistant", calls), {"role": "tool", "tool_call_id": "b", "content": "ok"})
+    session.append(
+        "go", Message("assistant", calls), {"role": "tool", "tool_call_id": "b", "content": "ok"}
+    )
     assert session.resume().pending == calls[:1]
 
 
@@ -316,7 +405,19 @@ JSON = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(["handle", "from", "tokens", "query", "limit", "progress", "plan", "scratchpad", "x"]),
+            st.sampled_from(
+                [
+                    "handle",
+                    "from",
+                    "tokens",
+                    "query",
+                    "limit",
+                    "progress",
+                    "plan",
+                    "scratchpad",
+                    "x",
+                ]
+            ),
             inner,
             max_size=4,
         )
@@ -326,7 +427,9 @@ JSON = st.recursive(
 
 
 NAMES = st.sampled_from([tool.name for tool in tools()]) | st.text(max_size=9)
-CALLS = st.lists(st.tuples(NAMES, st.text(max_size=30) | JSON.map(json.dumps)), min_size=20, max_size=20)
+CALLS = st.lists(
+    st.tuples(NAMES, st.text(max_size=30) | JSON.map(json.dumps)), min_size=20, max_size=20
+)
 
 
 @settings(max_examples=examples(10))

@@ -26,7 +26,10 @@ def read(path: Path | str) -> Run:
 def told(run: Run) -> list[str]:
     """A conversation in shorthand: who, and the kinds of what was said."""
     kinds = {Text: "text", ToolCall: "call", ToolResult: "result", Reasoning: "reasoning"}
-    return [f"{m.role}: {' '.join(kinds.get(type(p), 'other') for p in m.parts)}" for m in run.messages()]
+    return [
+        f"{m.role}: {' '.join(kinds.get(type(p), 'other') for p in m.parts)}"
+        for m in run.messages()
+    ]
 
 
 def write(path: Path, *values: Any) -> Path:
@@ -40,7 +43,9 @@ CHAT = [
     {
         "role": "assistant",
         "content": None,
-        "tool_calls": [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+        "tool_calls": [
+            {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+        ],
     },
     {"role": "tool", "tool_call_id": "a", "content": "done"},
 ]
@@ -63,18 +68,32 @@ SAID = ["user: text", "assistant: call", "tool: result"]
         ([{"messages": CHAT, "model": "m"}], "openai", "OpenAI chat JSON"),
         ([CHAT], "openai", "OpenAI chat JSON"),
         (CHAT, "openai", "chat JSON lines"),
-        ([{"messages": CLAUDE, "system": "be brief", "max_tokens": 9}], "anthropic", "Anthropic messages JSON"),
+        (
+            [{"messages": CLAUDE, "system": "be brief", "max_tokens": 9}],
+            "anthropic",
+            "Anthropic messages JSON",
+        ),
         ([CLAUDE], "anthropic", "Anthropic messages JSON"),
         (CLAUDE, "anthropic", "chat JSON lines"),
-        ([{"input": ITEMS, "instructions": "be brief", "model": "m"}], "responses", "OpenAI responses JSON"),
+        (
+            [{"input": ITEMS, "instructions": "be brief", "model": "m"}],
+            "responses",
+            "OpenAI responses JSON",
+        ),
         ([ITEMS], "responses", "responses items"),
         (ITEMS[1:] + ITEMS[:1], "responses", "responses items"),
-        ([{"object": "response", "model": "m", "output": ITEMS}], "responses", "OpenAI responses JSON"),
+        (
+            [{"object": "response", "model": "m", "output": ITEMS}],
+            "responses",
+            "OpenAI responses JSON",
+        ),
         ([{"history": CHAT}], "openai", "SWE-agent trajectory"),
         ([{"traj": CHAT, "task_id": 1}], "openai", "tau-bench run"),
     ],
 )
-def test_a_format_is_found_from_its_content(tmp_path: Path, values: list[Any], wire: str, format: str) -> None:
+def test_a_format_is_found_from_its_content(
+    tmp_path: Path, values: list[Any], wire: str, format: str
+) -> None:
     run = read(write(tmp_path / "transcript", *values))
     assert (run.wire, run.format) == (wire, format)
     assert sorted(told(run)) == sorted(SAID)
@@ -82,12 +101,16 @@ def test_a_format_is_found_from_its_content(tmp_path: Path, values: list[Any], w
 
 
 def test_pretty_printed_documents_and_byte_order_marks_are_read(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text("\ufeff" + json.dumps({"messages": CHAT}, indent=2), encoding="utf-8")
+    (tmp_path / "a.json").write_text(
+        "\ufeff" + json.dumps({"messages": CHAT}, indent=2), encoding="utf-8"
+    )
     assert told(read(tmp_path / "a.json")) == SAID
 
 
 def test_a_file_with_several_runs_gives_all_or_the_one_named(tmp_path: Path) -> None:
-    many = write(tmp_path / "many.jsonl", {"messages": CHAT}, {"messages": CHAT[:2]}, {"messages": CLAUDE})
+    many = write(
+        tmp_path / "many.jsonl", {"messages": CHAT}, {"messages": CHAT[:2]}, {"messages": CLAUDE}
+    )
     assert [run.number for run in read_runs(str(many))] == [0, 1, 2]
     assert told(read(f"{many}#1")) == ["user: text"]
     as_list = write(tmp_path / "many.json", [{"messages": CHAT}, {"messages": CHAT[:2]}])
@@ -106,7 +129,9 @@ def test_messages_of_both_forms_may_stand_in_one_file(tmp_path: Path) -> None:
 
 def test_half_characters_that_programs_leave_are_replaced(tmp_path: Path) -> None:
     path = tmp_path / "half.json"
-    path.write_text('{"messages":[{"role":"user","content":"cut \\ud83d here, whole \\ud83d\\ude00"}]}')
+    path.write_text(
+        '{"messages":[{"role":"user","content":"cut \\ud83d here, whole \\ud83d\\ude00"}]}'
+    )
     assert next(read(path).messages()).text == "cut \ufffd here, whole 😀"
 
 
@@ -129,14 +154,27 @@ def test_claude_code_parallel_calls_and_thinking_are_one_message() -> None:
 
 
 def test_claude_code_reads_the_live_branch() -> None:
-    texts = [m.text for m in read(FIXTURES / "cc_resumed_fork.jsonl").messages() if m.role == "user"]
+    texts = [
+        m.text for m in read(FIXTURES / "cc_resumed_fork.jsonl").messages() if m.role == "user"
+    ]
     assert texts == ["run echo", "a different second question"]
 
 
-def test_claude_code_results_that_come_while_the_model_still_writes_stay_behind_it(tmp_path: Path) -> None:
+def test_claude_code_results_that_come_while_the_model_still_writes_stay_behind_it(
+    tmp_path: Path,
+) -> None:
     def line(uuid: str, parent: str | None, kind: str, content: Any) -> dict[str, Any]:
-        message = {"role": kind, "content": content} | ({"id": "msg_1", "model": "m"} if kind == "assistant" else {})
-        return {"type": kind, "uuid": uuid, "parentUuid": parent, "sessionId": "s", "isSidechain": False, "message": message}
+        message = {"role": kind, "content": content} | (
+            {"id": "msg_1", "model": "m"} if kind == "assistant" else {}
+        )
+        return {
+            "type": kind,
+            "uuid": uuid,
+            "parentUuid": parent,
+            "sessionId": "s",
+            "isSidechain": False,
+            "message": message,
+        }
 
     call = {"type": "tool_use", "name": "f", "input": {}}
     path = write(
@@ -147,7 +185,12 @@ def test_claude_code_results_that_come_while_the_model_still_writes_stay_behind_
         line("4", "2", "assistant", [call | {"id": "b"}]),
         line("5", "4", "user", [{"type": "tool_result", "tool_use_id": "b", "content": "B"}]),
     )
-    assert told(read(path)) == ["user: text", "assistant: call call", "tool: result", "tool: result"]
+    assert told(read(path)) == [
+        "user: text",
+        "assistant: call call",
+        "tool: result",
+        "tool: result",
+    ]
 
 
 def test_a_killed_claude_code_session_ends_in_an_unanswered_call() -> None:
@@ -173,7 +216,14 @@ def test_a_sub_agent_of_claude_code_is_a_run_of_its_own(tmp_path: Path) -> None:
 def test_each_sub_agent_of_claude_code_is_read_where_lines_do_not_name_it(tmp_path: Path) -> None:
     def line(uuid: str, parent: str | None, kind: str, text: str, side: bool) -> dict[str, Any]:
         message = {"role": kind, "content": text}
-        return {"type": kind, "uuid": uuid, "parentUuid": parent, "sessionId": "s", "isSidechain": side, "message": message}
+        return {
+            "type": kind,
+            "uuid": uuid,
+            "parentUuid": parent,
+            "sessionId": "s",
+            "isSidechain": side,
+            "message": message,
+        }
 
     path = write(
         tmp_path / "s.jsonl",
@@ -210,7 +260,12 @@ def test_codex_custom_tools_are_calls() -> None:
 
 def test_pi_sessions_follow_the_branch_of_the_last_record(tmp_path: Path) -> None:
     def entry(id: str, parent: str | None, text: str) -> dict[str, Any]:
-        return {"type": "message", "id": id, "parentId": parent, "message": {"role": "user", "content": text}}
+        return {
+            "type": "message",
+            "id": id,
+            "parentId": parent,
+            "message": {"role": "user", "content": text},
+        }
 
     path = write(
         tmp_path / "pi.jsonl",
@@ -251,7 +306,10 @@ def test_the_18_unanswered_calls_of_the_pi_session_are_found_and_answered() -> N
 def test_tau_bench_gives_60_runs() -> None:
     runs = list(read_runs(str(AGENTS / "taubench_airline_60.json")))
     assert len(runs) == 60
-    assert sum(1 for run in runs for _ in run.messages()) + sum(len(run.head.system) for run in runs) == 1700
+    assert (
+        sum(1 for run in runs for _ in run.messages()) + sum(len(run.head.system) for run in runs)
+        == 1700
+    )
 
 
 # ── what cannot be read ──────────────────────────────────────────────────────
@@ -262,11 +320,17 @@ BAD: dict[str, tuple[bytes, str]] = {
     "binary": (b"\x89PNG\x00\x01", "is binary: byte 4"),
     "utf-16": ('{"messages":[]}'.encode("utf-16"), "is UTF-16"),
     "latin-1": (b'{"messages":[{"role":"user","content":"caf\xe9"}]}', "is not UTF-8: byte 42"),
-    "latin-1 far in": (b'{"role":"user","content":"a"}\n' * 3000 + b'{"role":"user","content":"\xe9"}', "line 3001: not UTF-8"),
+    "latin-1 far in": (
+        b'{"role":"user","content":"a"}\n' * 3000 + b'{"role":"user","content":"\xe9"}',
+        "line 3001: not UTF-8",
+    ),
     "truncated": (b'{"messages":[{"role":"user","con', "line 1, column .*: not valid JSON"),
     "truncated lines": (b'{"role":"user","content":"a"}\n{"role":"us', "line 2: not valid JSON"),
     "deep": (b"[" * 100_000 + b"]" * 100_000, "nested too deeply"),
-    "deep inside": (b'{"messages":[{"role":"user","content":"x","y":' + b"[" * 985 + b"]" * 985 + b"}]}", "nested too deeply"),
+    "deep inside": (
+        b'{"messages":[{"role":"user","content":"x","y":' + b"[" * 985 + b"]" * 985 + b"}]}",
+        "nested too deeply",
+    ),
     "prose": (b"Dear diary", "begins with 'Dear diary'. Looked for OpenAI chat"),
     "another object": (b'{"a":1}', "an object with the keys a. Looked for"),
     "numbers": (b"[1,2]", "a list that begins with 1. Looked for"),
@@ -285,7 +349,9 @@ BAD: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_cannot_be_read_is_refused_in_one_line_that_says_where(tmp_path: Path, name: str) -> None:
+def test_what_cannot_be_read_is_refused_in_one_line_that_says_where(
+    tmp_path: Path, name: str
+) -> None:
     content, reason = BAD[name]
     path = tmp_path / "file.json"
     path.write_bytes(content)
@@ -301,14 +367,18 @@ def test_missing_files_and_folders_are_refused(tmp_path: Path) -> None:
         read(tmp_path)
 
 
-def test_a_document_past_the_limit_is_refused_and_the_limit_is_stated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_document_past_the_limit_is_refused_and_the_limit_is_stated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "big.json"
     with path.open("w") as file:
         file.write('{"messages":[\n')
         for _ in range(70):
             file.write(json.dumps({"role": "user", "content": "x" * 2**20}) + ",\n")
         file.write('{"role":"user","content":"x"}]}')
-    with pytest.raises(LoomError, match="is one JSON document of 70 MiB; the limit for one document is 64 MiB"):
+    with pytest.raises(
+        LoomError, match="is one JSON document of 70 MiB; the limit for one document is 64 MiB"
+    ):
         read(path)
 
 
@@ -344,29 +414,62 @@ def test_no_damage_to_a_file_makes_more_than_an_error_of_ours(
 @pytest.mark.parametrize(
     ("request_body", "wire"),
     [
-        ({"model": "m", "max_tokens": 9, "tools": [{"name": "x", "input_schema": {}}], "messages": CHAT[1:2]}, "anthropic"),
+        (
+            {
+                "model": "m",
+                "max_tokens": 9,
+                "tools": [{"name": "x", "input_schema": {}}],
+                "messages": CHAT[1:2],
+            },
+            "anthropic",
+        ),
         ({"model": "m", "top_k": 9, "thinking": {"type": "enabled"}, "messages": CHAT}, "openai"),
         (
-            {"messages": [{"role": "user", "content": [{"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}]}]},
+            {
+                "messages": [
+                    {
+                        "role": "user",
+                        "content": [
+                            {"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}
+                        ],
+                    }
+                ]
+            },
             "anthropic",
         ),
     ],
 )
-def test_the_wire_of_a_request_is_told_by_what_only_it_has(tmp_path: Path, request_body: Any, wire: str) -> None:
+def test_the_wire_of_a_request_is_told_by_what_only_it_has(
+    tmp_path: Path, request_body: Any, wire: str
+) -> None:
     assert read(write(tmp_path / "request", request_body)).wire == wire
 
 
 def test_answers_of_providers_and_lone_messages_are_read(tmp_path: Path) -> None:
-    answer = {"type": "message", "role": "assistant", "content": [{"type": "text", "text": "hi"}], "usage": {}}
+    answer = {
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "text", "text": "hi"}],
+        "usage": {},
+    }
     assert told(read(write(tmp_path / "a", answer))) == ["assistant: text"]
-    completion = {"object": "chat.completion", "choices": [{"message": {"role": "assistant", "content": "hi"}}]}
+    completion = {
+        "object": "chat.completion",
+        "choices": [{"message": {"role": "assistant", "content": "hi"}}],
+    }
     assert told(read(write(tmp_path / "b", completion))) == ["assistant: text"]
     assert told(read(write(tmp_path / "c", CHAT[1]))) == ["user: text"]
 
 
 def test_claude_code_lines_without_message_ids_stay_apart(tmp_path: Path) -> None:
     def line(uuid: str, parent: str | None, kind: str, content: Any) -> dict[str, Any]:
-        return {"type": kind, "uuid": uuid, "parentUuid": parent, "sessionId": "s", "message": {"role": kind, "content": content}}
+        return {
+            "type": kind,
+            "uuid": uuid,
+            "parentUuid": parent,
+            "sessionId": "s",
+            "message": {"role": kind, "content": content},
+        }
 
     path = write(
         tmp_path / "s.jsonl",

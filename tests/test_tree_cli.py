@@ -60,7 +60,9 @@ def shown(name: str, *options: object) -> dict[str, Any]:
 
 
 def flour() -> tuple[str, str, str, str]:
-    """A tree with a question, its answer, and the same question asked in another way; you stand at the last."""
+    """A tree with a question, its answer, and the same question asked in another way; you stand at
+    the last.
+    """
     name = tree("new", "A pound of flour", "--system", "Be brief.", "--model", "gpt-4o")
     question = tree("say", name, "How many grams are in a pound?")
     answer = tree("say", name, "About 450.", "--as", "model")
@@ -73,7 +75,14 @@ def flour() -> tuple[str, str, str, str]:
 def test_a_store_that_does_not_exist_has_no_trees_and_is_not_made_by_looking(store: Path) -> None:
     assert tree("list") == "no trees in project default; loom tree new TITLE creates one"
     assert told("tree", "list") == []
-    for command in (("show", "abcd"), ("say", "abcd", "hi"), ("path", "abcd"), ("agent",), ("set",), ("export", "--all")):
+    for command in (
+        ("show", "abcd"),
+        ("say", "abcd", "hi"),
+        ("path", "abcd"),
+        ("agent",),
+        ("set",),
+        ("export", "--all"),
+    ):
         assert f"there is no store at {store} yet" in wrong(*command)
     assert not store.parent.exists()
 
@@ -94,7 +103,9 @@ def test_a_list_shows_trees_and_sessions_the_one_used_last_first() -> None:
 
 
 @pytest.mark.parametrize("columns", [60, 100])
-def test_tables_and_pictures_fit_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_and_pictures_fit_the_terminal(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     name = tree("new", "重试预算" * 20)
     long = "a word and 另一个 " * 30
@@ -108,7 +119,9 @@ def test_tables_and_pictures_fit_the_terminal(columns: int, monkeypatch: pytest.
             assert terminal.columns_of(line) <= columns, line
 
 
-def test_a_picture_of_many_forks_fits_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch, store: Path) -> None:
+def test_a_picture_of_many_forks_fits_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, store: Path
+) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     nodes: list[TreeNode] = []
     for fork in range(20):
@@ -116,7 +129,15 @@ def test_a_picture_of_many_forks_fits_a_narrow_terminal(monkeypatch: pytest.Monk
         for way in "ab":
             flags = Flags(bookmarked=True, label="a long label " * 3, pinned=True)
             message = Message("assistant", (Text(f"words {fork} {way} " * 20),))
-            nodes.append(TreeNode(id=f"{fork}{way}", parent=parent, message=message, flags=flags, author="a-very-long-author-name"))
+            nodes.append(
+                TreeNode(
+                    id=f"{fork}{way}",
+                    parent=parent,
+                    message=message,
+                    flags=flags,
+                    author="a-very-long-author-name",
+                )
+            )
     store.parent.mkdir()
     with Loom.open(str(store)) as loom:
         loom.import_tree(Tree(id="many-forks", nodes=tuple(nodes), current="5a"))
@@ -132,13 +153,32 @@ def test_a_tree_is_found_by_the_beginning_of_its_id(store: Path) -> None:
     assert tree("show", "abcdefghi").startswith("one  abcdefghij")
     assert "matches several trees" in wrong("show", "abcd")
     assert "there is no tree 'nope'" in wrong("show", "nope")
-    assert "there is no tree 'abcdefghij' in project 'shop'" in wrong("show", "abcdefghij", "--project", "shop")
+    assert "there is no tree 'abcdefghij' in project 'shop'" in wrong(
+        "show", "abcdefghij", "--project", "shop"
+    )
 
 
 def test_new_says_what_the_tree_is() -> None:
-    name = tree("new", "Letter", "--mode", "buffer", "--system", "S", "--description", "D", "--model", "M", "--with-system")
+    name = tree(
+        "new",
+        "Letter",
+        "--mode",
+        "buffer",
+        "--system",
+        "S",
+        "--description",
+        "D",
+        "--model",
+        "M",
+        "--with-system",
+    )
     held = told("tree", "set", name)
-    assert (held["title"], held["mode"], held["system"], held["description"]) == ("Letter", "buffer", "S", "D")
+    assert (held["title"], held["mode"], held["system"], held["description"]) == (
+        "Letter",
+        "buffer",
+        "S",
+        "D",
+    )
     assert (held["model"], held["with_system"]) == ("M", True)
     assert "--with-system works only with --mode buffer" in wrong("new", "x", "--with-system")
     assert invoke("tree", "new").exit_code == 2
@@ -186,11 +226,25 @@ def test_sources_of_this_tree_and_another_are_kept_and_read() -> None:
     name, _question, answer, other = flour()
     notes = tree("new", "Notes")
     fact = tree("say", notes, "A cup of flour is 120 grams.")
-    made = tree("say", name, "120.", "--as", "model", "--source", f"context:{notes[:6]}/{fact}", "--source", f"primary:{answer}")
+    made = tree(
+        "say",
+        name,
+        "120.",
+        "--as",
+        "model",
+        "--source",
+        f"context:{notes[:6]}/{fact}",
+        "--source",
+        f"primary:{answer}",
+    )
     sources = told("tree", "show", name, "--node", made)["sources"]
     assert [source["role"] for source in sources if "role" in source] == ["context"]
     steps = told("tree", "path", name)["steps"]
-    assert [(step["local"], step["beside"]) for step in steps] == [(fact, "context"), (other, ""), (made, "")]
+    assert [(step["local"], step["beside"]) for step in steps] == [
+        (fact, "context"),
+        (other, ""),
+        (made, ""),
+    ]
     shown_node = tree("show", name, "--node", made)
     assert f"{notes}/{fact}" in shown_node
     assert "A cup of flour is 120 grams." in shown_node
@@ -201,14 +255,19 @@ def test_an_edit_of_a_dialogue_is_a_branch_and_of_a_buffer_a_version() -> None:
     name, question, answer, branch = flour()
     nodes = shown(name)
     assert (nodes[branch]["parent"], nodes[branch]["edge"]) == (None, "continuation")
-    assert "already has this text" in wrong("edit", name, question, "How many grams are in a pound?")
+    assert "already has this text" in wrong(
+        "edit", name, question, "How many grams are in a pound?"
+    )
     assert heard("edit", name, answer, "454.").endswith(f"is a branch next to {answer}")
     letter = tree("new", "Letter", "--mode", "buffer")
     first, last = tree("say", letter, "Dear Anna, "), tree("say", letter, "thank you.")
     result = invoke("tree", "edit", letter, first, given="Dear Bob, ")
     version = result.stdout.strip()
     assert result.stderr == f"{version} is a version of {first}\n"
-    assert [(step["local"], step["beside"]) for step in told("tree", "path", letter)["steps"]] == [(version, "version"), (last, "")]
+    assert [(step["local"], step["beside"]) for step in told("tree", "path", letter)["steps"]] == [
+        (version, "version"),
+        (last, ""),
+    ]
     assert told("weave", "--tree", letter)["request"] == "Dear Bob, thank you."
     tree("prune", letter, version)
     assert told("weave", "--tree", letter)["request"] == "Dear Anna, thank you."
@@ -227,7 +286,11 @@ def test_a_draft_stands_at_the_end_of_a_buffer_until_something_is_said() -> None
     assert heard("say", letter, "", "--draft") == f"{letter} has no draft"
     heard("say", letter, " ", "--draft")
     tree("say", letter, "yours")
-    assert [node["text"] for node in shown(letter).values()] == ["Dear Anna,", "(no words)", "yours"]
+    assert [node["text"] for node in shown(letter).values()] == [
+        "Dear Anna,",
+        "(no words)",
+        "yours",
+    ]
     assert told("weave", "--tree", letter)["request"] == "Dear Anna,  yours"
 
 
@@ -252,8 +315,14 @@ def test_switch_goes_to_a_node_and_may_tell_there_what_was_left() -> None:
     assert told("tree", "show", name)["at"] == answer
     said = heard("switch", name, branch, "--digest")
     made = told("tree", "show", name)["at"]
-    assert said == f"{made} is your current node: it is a digest, after {branch}, of the branch that was left"
-    assert heard("switch", name, branch, "--agent", "coder") == f"{branch} is the current node of coder"
+    assert (
+        said
+        == f"{made} is your current node: it is a digest, after {branch}, of the branch that was left"
+    )
+    assert (
+        heard("switch", name, branch, "--agent", "coder")
+        == f"{branch} is the current node of coder"
+    )
     assert told("tree", "show", name)["at"] == made
     assert told("tree", "show", name, "--agent", "coder")["at"] == branch
     assert f"coder at {branch}" in tree("show", name)
@@ -264,14 +333,19 @@ def test_to_go_to_a_version_is_to_choose_it() -> None:
     first = tree("say", letter, "one")
     second, third = tree("edit", letter, first, "two"), tree("edit", letter, first, "three")
     assert told("weave", "--tree", letter)["request"] == "three"
-    assert heard("switch", letter, second) == f"{first} is your current node, and the version {second} is read there"
+    assert (
+        heard("switch", letter, second)
+        == f"{first} is your current node, and the version {second} is read there"
+    )
     assert told("weave", "--tree", letter)["request"] == "two"
     assert f"≈ {third}" in tree("show", letter)
     assert heard("switch", letter, first, "--choose") == f"{first} is read as it was first written"
     assert told("weave", "--tree", letter)["request"] == "one"
     assert heard("switch", letter, second, "--choose") == f"{second} is read in place of {first}"
     heard("switch", letter, third, "--agent", "coder")
-    assert [told("weave", "--tree", letter, "--agent", who)["request"] for who in ("", "coder")] == ["two", "three"]
+    assert [
+        told("weave", "--tree", letter, "--agent", who)["request"] for who in ("", "coder")
+    ] == ["two", "three"]
 
 
 # Saying something of a node
@@ -279,11 +353,17 @@ def test_to_go_to_a_version_is_to_choose_it() -> None:
 
 def test_marks_are_told_on_standard_error_and_saying_them_again_is_nothing_to_do() -> None:
     name, question, answer, _ = flour()
-    for command, flag in ((("bookmark", "the answer"), "bookmarked"), (("pin",), "pinned"), (("exclude",), "excluded")):
+    for command, flag in (
+        (("bookmark", "the answer"), "bookmarked"),
+        (("pin",), "pinned"),
+        (("exclude",), "excluded"),
+    ):
         verb, *label = command
         named = " as the answer" if label else ""
         assert heard(verb, name, answer, *label) == f"{answer} is {flag}{named}"
-        assert heard(verb, name, answer, *label) == f"{answer} is {flag}{named} already: nothing to do"
+        assert (
+            heard(verb, name, answer, *label) == f"{answer} is {flag}{named} already: nothing to do"
+        )
         assert shown(name)[answer]["flags"][flag] is True
         assert heard(verb, name, answer, "--undo") == f"{answer} is no longer {flag}"
         assert heard(verb, name, answer, "--undo") == f"{answer} is not {flag}: nothing to do"
@@ -294,8 +374,14 @@ def test_marks_are_told_on_standard_error_and_saying_them_again_is_nothing_to_do
 def test_prune_takes_what_is_below_along_and_restore_brings_it_back() -> None:
     name, question, answer, _ = flour()
     assert heard("restore", name, question) == f"{question} is not pruned: nothing to do"
-    assert heard("prune", name, question) == f"{question} is pruned with 1 below it; restore brings it back"
-    assert heard("prune", name, question) == f"{question} is pruned already with 1 below it: nothing to do"
+    assert (
+        heard("prune", name, question)
+        == f"{question} is pruned with 1 below it; restore brings it back"
+    )
+    assert (
+        heard("prune", name, question)
+        == f"{question} is pruned already with 1 below it: nothing to do"
+    )
     assert shown(name)[answer]["pruned"] is True
     assert f"was pruned with {question}" in wrong("restore", name, answer)
     heard("prune", name, answer)
@@ -326,13 +412,27 @@ def test_links_lead_to_nodes_of_this_tree_and_of_others() -> None:
     name, question, answer, branch = flour()
     notes = tree("new", "Notes")
     fact = tree("say", notes, "A fact")
-    assert heard("link", name, branch, question, "--label", "as before") == f"{branch} is linked to {question} as as before"
-    assert heard("link", name, branch, question, "--label", "as before").endswith("already: nothing to do")
-    assert heard("link", name, branch, f"{notes[:5]}/{fact}") == f"{branch} is linked to {notes}/{fact}"
+    assert (
+        heard("link", name, branch, question, "--label", "as before")
+        == f"{branch} is linked to {question} as as before"
+    )
+    assert heard("link", name, branch, question, "--label", "as before").endswith(
+        "already: nothing to do"
+    )
+    assert (
+        heard("link", name, branch, f"{notes[:5]}/{fact}")
+        == f"{branch} is linked to {notes}/{fact}"
+    )
     links = told("tree", "show", name, "--node", branch)["links"]
     assert [(link["tree"], link["label"]) for link in links] == [("", "as before"), (notes, "")]
-    assert heard("link", name, branch, question, "--undo") == f"{branch} is no longer linked to {question}"
-    assert heard("link", name, branch, question, "--undo") == f"{branch} is not linked to {question}: nothing to do"
+    assert (
+        heard("link", name, branch, question, "--undo")
+        == f"{branch} is no longer linked to {question}"
+    )
+    assert (
+        heard("link", name, branch, question, "--undo")
+        == f"{branch} is not linked to {question}: nothing to do"
+    )
     assert heard("link", name, branch, answer, "--undo").endswith("nothing to do")
     assert "cannot be linked to itself" in wrong("link", name, branch, f"{name}/{branch}")
     assert "there is no tree 'nope'" in wrong("link", name, branch, "nope/abcd")
@@ -411,12 +511,42 @@ def test_calls_and_results_are_drawn_by_their_marks() -> None:
 def test_a_tree_as_json_holds_every_node() -> None:
     name, question, answer, branch = flour()
     report = told("tree", "show", name)
-    assert report.keys() == {"id", "title", "mode", "description", "sizes", "sessions", "at", "nodes"}
-    assert report["sizes"] == {"nodes": 3, "branches": 2, "depth": 2, "annotations": 0, "versions": 0}
+    assert report.keys() == {
+        "id",
+        "title",
+        "mode",
+        "description",
+        "sizes",
+        "sessions",
+        "at",
+        "nodes",
+    }
+    assert report["sizes"] == {
+        "nodes": 3,
+        "branches": 2,
+        "depth": 2,
+        "annotations": 0,
+        "versions": 0,
+    }
     assert [(one["agent"], one["at"]) for one in report["sessions"]] == [("", branch)]
     node = report["nodes"][1]
-    assert node.keys() == {"id", "local", "parent", "role", "author", "edge", "flags", "pruned", "text"}
-    assert (node["local"], node["parent"], node["role"], node["text"]) == (answer, question, "assistant", "About 450.")
+    assert node.keys() == {
+        "id",
+        "local",
+        "parent",
+        "role",
+        "author",
+        "edge",
+        "flags",
+        "pruned",
+        "text",
+    }
+    assert (node["local"], node["parent"], node["role"], node["text"]) == (
+        answer,
+        question,
+        "assistant",
+        "About 450.",
+    )
 
 
 def test_a_node_in_full_tells_what_is_around_it_and_who_said_what_of_it() -> None:
@@ -439,8 +569,15 @@ def test_a_node_in_full_tells_what_is_around_it_and_who_said_what_of_it() -> Non
     ):
         assert piece in page, page
     report = told("tree", "show", name, "--node", question)
-    assert (report["continuations"], report["annotations"], report["parent"]) == ([answer], [remark], None)
-    assert next((mark["author"], mark.get("flag")) for mark in report["history"]) == ("coder", "pinned")
+    assert (report["continuations"], report["annotations"], report["parent"]) == (
+        [answer],
+        [remark],
+        None,
+    )
+    assert next((mark["author"], mark.get("flag")) for mark in report["history"]) == (
+        "coder",
+        "pinned",
+    )
     assert f"edit of      {question}" in tree("show", name, "--node", branch)
     assert "--node shows one node" in wrong("show", name, "--node", question, "--all")
 
@@ -449,13 +586,21 @@ def test_a_path_tells_what_is_hidden_and_why() -> None:
     name = tree("new", "t")
     one, two, three = (tree("say", name, text) for text in ("one", "two", "three"))
     tree("exclude", name, two)
-    assert tree("path", name).splitlines() == [f"{one}  human  one", f"{two}  human  ⊘ (excluded) two", f"{three}  human  three"]
+    assert tree("path", name).splitlines() == [
+        f"{one}  human  one",
+        f"{two}  human  ⊘ (excluded) two",
+        f"{three}  human  three",
+    ]
     tree("prune", name, three)
     assert tree("path", name).splitlines()[-1] == f"{three}  human  ✂ (pruned) three"
     assert tree("path", name, "--at", one) == f"{one}  human  one"
     assert tree("path", name, "--last", 1).splitlines()[0] == "2 earlier nodes; --last 3 shows all"
     steps = told("tree", "path", name)["steps"]
-    assert [(step["local"], step["hidden"]) for step in steps] == [(one, ""), (two, "excluded"), (three, "pruned")]
+    assert [(step["local"], step["hidden"]) for step in steps] == [
+        (one, ""),
+        (two, "excluded"),
+        (three, "pruned"),
+    ]
 
 
 def test_a_tree_of_10000_nodes_is_drawn_at_once(store: Path) -> None:
@@ -463,12 +608,23 @@ def test_a_tree_of_10000_nodes_is_drawn_at_once(store: Path) -> None:
     for branch in range(1000):
         parent = f"n{branch * 7 % len(nodes)}" if nodes else ""
         for step in range(10):
-            message = Message("assistant" if step % 2 else "user", (Text(f"words of {branch} {step} " * 5),))
-            nodes.append(TreeNode(id=f"n{len(nodes)}", parent=parent, message=message, flags=Flags(bookmarked=branch == 500)))
+            message = Message(
+                "assistant" if step % 2 else "user", (Text(f"words of {branch} {step} " * 5),)
+            )
+            nodes.append(
+                TreeNode(
+                    id=f"n{len(nodes)}",
+                    parent=parent,
+                    message=message,
+                    flags=Flags(bookmarked=branch == 500),
+                )
+            )
             parent = nodes[-1].id
     store.parent.mkdir()
     with Loom.open(str(store)) as loom:
-        loom.import_tree(Tree(id="a-large-tree", title="Large", nodes=tuple(nodes), current="n5000"))
+        loom.import_tree(
+            Tree(id="a-large-tree", title="Large", nodes=tuple(nodes), current="n5000")
+        )
     begun = time.process_time()
     lines = tree("show", "a-large-tree").splitlines()
     assert time.process_time() - begun < 2
@@ -483,7 +639,10 @@ def test_a_picture_on_a_terminal_is_coloured() -> None:
     name, _, answer, _ = flour()
     tree("prune", name, answer)
     parent, child = pty.openpty()
-    environment = {key: value for key, value in os.environ.items() if key != "NO_COLOR"} | {"COLUMNS": "80", "TERM": "xterm"}
+    environment = {key: value for key, value in os.environ.items() if key != "NO_COLOR"} | {
+        "COLUMNS": "80",
+        "TERM": "xterm",
+    }
     arguments = [sys.executable, "-c", "from loom.cli.main import run; run()", "tree", "show", name]
     with subprocess.Popen(arguments, stdout=child, stderr=child, env=environment) as process:
         os.close(child)
@@ -511,7 +670,9 @@ def test_the_100_trees_of_open_assistant_come_and_go_unchanged(tmp_path: Path) -
     assert told("tree", "import", OPEN_ASSISTANT) == counted
     first, second = tmp_path / "first.jsonl", tmp_path / "second.jsonl"
     assert tree("export", "--all", "-o", first) == ""
-    assert first.read_text() == "".join(line + "\n" for line in write_trees(read_trees(str(OPEN_ASSISTANT))))
+    assert first.read_text() == "".join(
+        line + "\n" for line in write_trees(read_trees(str(OPEN_ASSISTANT)))
+    )
     assert told("tree", "import", first, "--store", tmp_path / "other.db") == counted
     tree("export", "--all", "-o", second, "--store", tmp_path / "other.db")
     assert second.read_bytes() == first.read_bytes()
@@ -525,7 +686,11 @@ def test_the_100_trees_of_open_assistant_come_and_go_unchanged(tmp_path: Path) -
 def test_exports_of_other_programs_come_in_and_are_drawn(name: str, tmp_path: Path) -> None:
     [brought] = read_trees(str(EXPORTS / name))
     report = told("tree", "import", EXPORTS / name)
-    assert report == {"trees": 1, "nodes": len(brought.nodes), "branch_points": brought.branch_points}
+    assert report == {
+        "trees": 1,
+        "nodes": len(brought.nodes),
+        "branch_points": brought.branch_points,
+    }
     [listed] = told("tree", "list")
     assert listed["nodes"] == len(brought.nodes)
     assert len(shown(listed["id"])) == len(brought.nodes)
@@ -540,7 +705,11 @@ def test_a_file_that_cannot_be_read_makes_no_store(store: Path, tmp_path: Path) 
     assert "does not exist" in wrong("import", tmp_path / "none")
     assert not store.exists()
     (tmp_path / "no trees").write_text('{"loom": "tree", "version": 1, "trees": []}')
-    assert told("tree", "import", tmp_path / "no trees") == {"trees": 0, "nodes": 0, "branch_points": 0}
+    assert told("tree", "import", tmp_path / "no trees") == {
+        "trees": 0,
+        "nodes": 0,
+        "branch_points": 0,
+    }
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
@@ -560,8 +729,12 @@ def test_trees_before_a_bad_one_stay(options: tuple[str, ...], tmp_path: Path) -
 def test_export_takes_names_or_all() -> None:
     one, two = tree("new", "One"), tree("new", "Two")
     tree("say", two, "hi")
-    assert [json.loads(line)["trees"][0]["title"] for line in tree("export", two, one[:6]).splitlines()] == ["Two", "One"]
-    assert [json.loads(line)["trees"][0]["title"] for line in tree("export", "--all").splitlines()] == ["One", "Two"]
+    assert [
+        json.loads(line)["trees"][0]["title"] for line in tree("export", two, one[:6]).splitlines()
+    ] == ["Two", "One"]
+    assert [
+        json.loads(line)["trees"][0]["title"] for line in tree("export", "--all").splitlines()
+    ] == ["One", "Two"]
     assert "name the trees to export, or give --all" in wrong("export")
     assert "name the trees to export, or give --all" in wrong("export", one, "--all")
     assert "there is no tree" in wrong("export", "nope")
@@ -572,11 +745,31 @@ def test_export_takes_names_or_all() -> None:
 
 def test_agents_are_made_shown_changed_and_listed() -> None:
     tree("new", "t")
-    assert tree("agent") == "no agents in this project; loom tree agent NAME --kind model creates one"
-    assert heard("agent", "coder", "--kind", "model") == "coder is known now: a model that may only speak"
-    assert heard("agent", "ann", "--kind", "human").startswith("ann is known now: a human with loom_aware, loom_write")
-    options = ("--system", "You code.", "--model", "gpt-4o", "--window", 8000, "--allow", "loom_write", "--allow", "loom_aware")
-    assert heard("agent", "coder", *options) == "coder is changed: a model with loom_aware, loom_write"
+    assert (
+        tree("agent") == "no agents in this project; loom tree agent NAME --kind model creates one"
+    )
+    assert (
+        heard("agent", "coder", "--kind", "model")
+        == "coder is known now: a model that may only speak"
+    )
+    assert heard("agent", "ann", "--kind", "human").startswith(
+        "ann is known now: a human with loom_aware, loom_write"
+    )
+    options = (
+        "--system",
+        "You code.",
+        "--model",
+        "gpt-4o",
+        "--window",
+        8000,
+        "--allow",
+        "loom_write",
+        "--allow",
+        "loom_aware",
+    )
+    assert (
+        heard("agent", "coder", *options) == "coder is changed: a model with loom_aware, loom_write"
+    )
     assert told("tree", "agent", "coder") == {
         "name": "coder",
         "kind": "model",
@@ -586,19 +779,34 @@ def test_agents_are_made_shown_changed_and_listed() -> None:
         "permissions": ["loom_aware", "loom_write"],
     }
     assert [agent["name"] for agent in told("tree", "agent")] == ["ann", "coder"]
-    assert tree("agent").splitlines()[2].split() == ["coder", "model", "gpt-4o", "8,000", "loom_aware", "loom_write"]
+    assert tree("agent").splitlines()[2].split() == [
+        "coder",
+        "model",
+        "gpt-4o",
+        "8,000",
+        "loom_aware",
+        "loom_write",
+    ]
     assert "You code." in tree("agent", "coder")
     heard("agent", "coder", "--window", 0)
     assert told("tree", "agent", "coder")["window"] is None
-    assert told("tree", "agent", "coder", "--deny", "all", "--allow", "doc_read")["permissions"] == ["doc_read"]
+    assert told("tree", "agent", "coder", "--deny", "all", "--allow", "doc_read")[
+        "permissions"
+    ] == ["doc_read"]
     assert len(told("tree", "agent", "coder", "--allow", "all")["permissions"]) == 5
 
 
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (("coder", "--allow", "loom_write"), "loom_write requires loom_aware, which is missing; grant both or neither"),
-        (("coder", "--allow", "doc_read", "--deny", "doc_read"), "doc_read is both allowed and denied; give only one of them"),
+        (
+            ("coder", "--allow", "loom_write"),
+            "loom_write requires loom_aware, which is missing; grant both or neither",
+        ),
+        (
+            ("coder", "--allow", "doc_read", "--deny", "doc_read"),
+            "doc_read is both allowed and denied; give only one of them",
+        ),
         (("ann", "--deny", "loom_aware"), "loom_write requires loom_aware"),
         (("nobody",), "there is no agent 'nobody' in project 'default'; --kind model creates one"),
         (("--kind", "human"), "give the NAME of the agent to create or change"),
@@ -626,7 +834,10 @@ def test_preferences_come_from_the_tree_the_project_or_the_default() -> None:
     for piece in ("rolling_window  (tree)", "6  (project)", "0  (tree)"):
         assert piece in shown
     heard("set", name, "--token-buffer", "default")
-    assert told("tree", "set", name)["preferences"]["token_buffer"] == {"value": 2000, "from": "project"}
+    assert told("tree", "set", name)["preferences"]["token_buffer"] == {
+        "value": 2000,
+        "from": "project",
+    }
     tree("say", name, "hi")
     assert told("weave", "--tree", name)["report"]["policy"] == "tree rolling_window 6 2000"
     assert told("weave", "--tree", name, "--policy", "turns")["report"]["policy"] == "turns"
@@ -644,12 +855,26 @@ def test_preferences_come_from_the_tree_the_project_or_the_default() -> None:
 )
 def test_strategies_may_be_spelled_as_others_spell_them(given: str, meant: str) -> None:
     tree("new", "t")
-    assert told("tree", "set", "--truncation-strategy", given)["preferences"]["truncation_strategy"]["value"] == meant
+    assert (
+        told("tree", "set", "--truncation-strategy", given)["preferences"]["truncation_strategy"][
+            "value"
+        ]
+        == meant
+    )
 
 
 def test_options_of_preferences_may_be_spelled_in_camel_case() -> None:
     tree("new", "t")
-    held = told("tree", "set", "--truncationStrategy", "stopAtLimit", "--minimumRecentNodes", "2", "--tokenBuffer", "7")
+    held = told(
+        "tree",
+        "set",
+        "--truncationStrategy",
+        "stopAtLimit",
+        "--minimumRecentNodes",
+        "2",
+        "--tokenBuffer",
+        "7",
+    )
     assert [each["value"] for each in held["preferences"].values()] == ["stop_at_limit", 2, 7]
     assert "the nearest is rolling_window" in wrong("set", "--truncation-strategy", "rolingWindow")
 
@@ -674,11 +899,29 @@ def test_settings_that_cannot_be_are_one_line(options: tuple[str, ...]) -> None:
 
 def test_a_tree_is_described_anew() -> None:
     name = tree("new", "Old", "--mode", "buffer")
-    options = ("--title", "New", "--description", "D", "--system", "S", "--model", "gpt-4o", "--with-system")
+    options = (
+        "--title",
+        "New",
+        "--description",
+        "D",
+        "--system",
+        "S",
+        "--model",
+        "gpt-4o",
+        "--with-system",
+    )
     assert heard("set", name, *options) == f"{name} is set"
     held = told("tree", "set", name)
-    assert [held[key] for key in ("title", "description", "system", "model", "with_system")] == ["New", "D", "S", "gpt-4o", True]
-    assert told("tree", "set", name, "--without-system", "--description", "")["with_system"] is False
+    assert [held[key] for key in ("title", "description", "system", "model", "with_system")] == [
+        "New",
+        "D",
+        "S",
+        "gpt-4o",
+        True,
+    ]
+    assert (
+        told("tree", "set", name, "--without-system", "--description", "")["with_system"] is False
+    )
     assert told("tree", "set", name)["description"] == ""
     assert "is a dialogue" in wrong("set", tree("new", "x"), "--with-system")
 
@@ -688,7 +931,9 @@ def test_a_tree_is_described_anew() -> None:
 
 def test_do_carries_out_commands_and_tells_what_came_of_them() -> None:
     name, _question, answer, _branch = flour()
-    result = invoke("tree", "do", name, f'Let me look.\n→ view {answer}\n→ bookmark {answer} "that one"')
+    result = invoke(
+        "tree", "do", name, f'Let me look.\n→ view {answer}\n→ bookmark {answer} "that one"'
+    )
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     assert lines[0].startswith("said ")
@@ -713,7 +958,9 @@ def test_do_ends_with_1_where_a_command_is_refused() -> None:
     assert "there is no agent 'nobody'" in wrong("do", name, "→ tree", "--agent", "nobody")
     assert "there is nothing to do" in wrong("do", name, " ")
     heard("agent", "parrot", "--kind", "model")
-    assert told("tree", "do", name, "→ tree", "--agent", "parrot")["said"] == "→ tree", "to who is not aware, an arrow is an arrow"
+    assert told("tree", "do", name, "→ tree", "--agent", "parrot")["said"] == "→ tree", (
+        "to who is not aware, an arrow is an arrow"
+    )
 
 
 # Weaving
@@ -722,9 +969,15 @@ def test_do_ends_with_1_where_a_command_is_refused() -> None:
 def test_a_tree_is_woven_to_where_you_stand_or_to_another_node() -> None:
     name, _question, answer, branch = flour()
     request = told("weave", "--tree", name)["request"]
-    assert [message["content"] for message in request["messages"]] == ["Be brief.", "How many grams are in a cup?"]
+    assert [message["content"] for message in request["messages"]] == [
+        "Be brief.",
+        "How many grams are in a cup?",
+    ]
     request = told("weave", "--tree", name, "--at", answer)["request"]
-    assert [message["content"] for message in request["messages"]][1:] == ["How many grams are in a pound?", "About 450."]
+    assert [message["content"] for message in request["messages"]][1:] == [
+        "How many grams are in a pound?",
+        "About 450.",
+    ]
     assert told("weave", "--tree", name, "--dialect", "anthropic")["request"]["system"]
     assert told("tree", "show", name)["at"] == branch
     report = run("weave", "--tree", name)
@@ -742,12 +995,25 @@ def test_what_is_hidden_is_told() -> None:
         assert "hidden   messages[1]" in printed
         assert "excluded" in printed
         assert "1 hidden" in printed
-    assert [item["place"] for item in told("explain", "--tree", name)["items"] if item["action"] == "hidden"] == ["messages[1]"]
+    assert [
+        item["place"]
+        for item in told("explain", "--tree", name)["items"]
+        if item["action"] == "hidden"
+    ] == ["messages[1]"]
 
 
 def test_a_tree_is_woven_with_references_and_pins() -> None:
     name, question, answer, branch = flour()
-    woven = run("weave", "--tree", name, "--source", f"context:{answer}", "--source", f"instruction:{question}", "--json")
+    woven = run(
+        "weave",
+        "--tree",
+        name,
+        "--source",
+        f"context:{answer}",
+        "--source",
+        f"instruction:{question}",
+        "--json",
+    )
     assert "About 450." in woven
     assert told("weave", "--tree", name, "--pin", branch)["request"]
     assert "cannot be pinned" in refused("weave", "--tree", name, "--pin", answer)
@@ -806,11 +1072,16 @@ def test_preferences_for_all_projects_hold_where_neither_project_nor_tree_says_o
     second = tree("new", "Second", "--project", "two")
     tree("set", "--all-projects", "--token-buffer", "3000", "--minimum-recent-nodes", "7")
     tree("set", "--project", "two", "--token-buffer", "2000")
-    for name, project, expected in ((first, "one", [("all projects", 3000)]), (second, "two", [("project", 2000)])):
+    for name, project, expected in (
+        (first, "one", [("all projects", 3000)]),
+        (second, "two", [("project", 2000)]),
+    ):
         held = json.loads(tree("set", name, "--project", project, "--json"))["preferences"]
         assert [(held["token_buffer"]["from"], held["token_buffer"]["value"])] == expected
         assert held["minimum_recent_nodes"] == {"value": 7, "from": "all projects"}
     tree("set", "--all-projects", "--token-buffer", "default")
     held = json.loads(tree("set", first, "--project", "one", "--json"))["preferences"]
     assert held["token_buffer"] == {"value": 1024, "from": "default"}
-    assert "omit TREE" in refused("tree", "set", first, "--project", "one", "--all-projects", "--token-buffer", "1")
+    assert "omit TREE" in refused(
+        "tree", "set", first, "--project", "one", "--all-projects", "--token-buffer", "1"
+    )

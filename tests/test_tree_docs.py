@@ -1,4 +1,6 @@
-"""The page on trees can be followed by copying: its commands, in their order, print what stands there, ids too."""
+"""The page on trees can be followed by copying: its commands, in their order, print what stands
+there, ids too.
+"""
 
 import re
 import shlex
@@ -82,4 +84,7 @@ def test_the_page_on_trees_can_be_followed_by_copying(capsys: pytest.CaptureFixt
             if expected is not None:
                 assert plain(found) == plain(expected), command
     assert seen > 30
-    assert [text.splitlines()[-1] for text in printed] == ['About 120 grams. stashed "unit" (5 letters)', "Yours Yours"]
+    assert [text.splitlines()[-1] for text in printed] == [
+        'About 120 grams. stashed "unit" (5 letters)',
+        "Yours Yours",
+    ]

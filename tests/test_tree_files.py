@@ -1,4 +1,6 @@
-"""Whole branching conversations come in from every program's files, and go out and in again unchanged."""
+"""Whole branching conversations come in from every program's files, and go out and in again
+unchanged.
+"""
 
 import copy
 import gzip
@@ -14,7 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loom import Loom
-from loom.conversation.message import Carried, Media, Message, Opaque, Reasoning, Text, ToolCall, ToolResult
+from loom.conversation.message import (
+    Carried,
+    Media,
+    Message,
+    Opaque,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+)
 from loom.conversation.tree import Flags, Link, Preferences, Reference, Tree, TreeNode
 from loom.errors import LoomError, TranscriptError
 from loom.transcripts import files, loom_tree
@@ -39,7 +50,9 @@ def read(path: Path, *values: Any) -> Tree:
 
 
 def sound(tree: Tree) -> Tree:
-    """The tree, after a look at what every tree keeps: our own form, which refuses anything else, gives it back unchanged."""
+    """The tree, after a look at what every tree keeps: our own form, which refuses anything else,
+    gives it back unchanged.
+    """
     assert list(again([tree])) == [tree]
     return tree
 
@@ -107,7 +120,10 @@ def said(role: str, *parts: Any, kind: str = "text", **fields: Any) -> dict[str,
 
 def chatgpt(*nodes: tuple[str, str | None, Any], **fields: Any) -> dict[str, Any]:
     """A conversation of (id, parent, message); children are listed in this order."""
-    mapping: dict[str, Any] = {id: {"id": id, "parent": parent, "children": [], "message": said} for id, parent, said in nodes}
+    mapping: dict[str, Any] = {
+        id: {"id": id, "parent": parent, "children": [], "message": said}
+        for id, parent, said in nodes
+    }
     for id, parent, _ in nodes:
         if parent in mapping:
             mapping[parent]["children"].append(id)
@@ -117,11 +133,46 @@ def chatgpt(*nodes: tuple[str, str | None, Any], **fields: Any) -> dict[str, Any
 CHATGPT = chatgpt(
     ("root", None, None),
     ("sys", "root", said("system", "be brief")),
-    ("u", "sys", said("user", "draw", {"content_type": "image_asset_pointer", "asset_pointer": "file-service://f1", "width": 8})),
-    ("t", "u", said("assistant", kind="thoughts", content={"thoughts": [{"summary": "s", "content": "hm", "chunks": []}]})),
-    ("code", "t", said("assistant", kind="code", content={"language": "python", "text": "1+1"}, recipient="python")),
+    (
+        "u",
+        "sys",
+        said(
+            "user",
+            "draw",
+            {
+                "content_type": "image_asset_pointer",
+                "asset_pointer": "file-service://f1",
+                "width": 8,
+            },
+        ),
+    ),
+    (
+        "t",
+        "u",
+        said(
+            "assistant",
+            kind="thoughts",
+            content={"thoughts": [{"summary": "s", "content": "hm", "chunks": []}]},
+        ),
+    ),
+    (
+        "code",
+        "t",
+        said(
+            "assistant",
+            kind="code",
+            content={"language": "python", "text": "1+1"},
+            recipient="python",
+        ),
+    ),
     ("out", "code", said("tool", kind="execution_output", content={"text": "2"}, name="python")),
-    ("a", "out", said("assistant", "two", metadata={"model_slug": "gpt-x", "k": [1]}, create_time=1700000001)),
+    (
+        "a",
+        "out",
+        said(
+            "assistant", "two", metadata={"model_slug": "gpt-x", "k": [1]}, create_time=1700000001
+        ),
+    ),
     ("b", "u", said("assistant", "", metadata={})),
     ("b2", "b", said("user", "again", weight=0)),
     current_node="b",
@@ -140,7 +191,13 @@ def test_a_chatgpt_conversation_keeps_its_branches_calls_and_settings(tmp_path: 
         "a < out assistant: two",
         "b2 < u user: again",
     ]
-    assert (tree.id, tree.title, tree.system_context, tree.model, tree.created) == ("c", "T", "be brief", "gpt-x", 1700000000500)
+    assert (tree.id, tree.title, tree.system_context, tree.model, tree.created) == (
+        "c",
+        "T",
+        "be brief",
+        "gpt-x",
+        1700000000500,
+    )
     assert tree.current == "u", "the current node says nothing and is passed over"
     assert tree.branch_points == 1
     nodes = {node.id: node for node in tree.nodes}
@@ -148,12 +205,17 @@ def test_a_chatgpt_conversation_keeps_its_branches_calls_and_settings(tmp_path: 
     assert (nodes["a"].author, nodes["a"].created) == ("gpt-x", 1700000001000)
     assert json.loads(nodes["a"].message.carried.fields) == {"metadata": {"k": [1]}}
     assert nodes["code"].message.calls[0].kind == nodes["out"].message.results[0].kind == "custom"
-    assert json.loads(nodes["code"].message.carried.fields)["content"] == {"content_type": "code", "language": "python"}
+    assert json.loads(nodes["code"].message.carried.fields)["content"] == {
+        "content_type": "code",
+        "language": "python",
+    }
     assert json.loads(tree.carried.fields) == {"is_archived": False}
 
 
 def test_branches_of_chatgpt_stand_in_the_order_of_the_children(tmp_path: Path) -> None:
-    value = chatgpt(("q", None, said("user", "q")), *((name, "q", said("assistant", name)) for name in "abc"))
+    value = chatgpt(
+        ("q", None, said("user", "q")), *((name, "q", said("assistant", name)) for name in "abc")
+    )
     value["mapping"]["q"]["children"] = ["c", "a", "b"]
     assert [node.id for node in read(tmp_path, value).nodes] == ["q", "c", "a", "b"]
 
@@ -162,23 +224,44 @@ def test_branches_of_chatgpt_stand_in_the_order_of_the_children(tmp_path: Path) 
     ("kind", "content", "expected"),
     [
         ("text", {"parts": ["a", "b"]}, "a b"),
-        ("multimodal_text", {"parts": [{"content_type": "audio_transcription", "text": "hello"}]}, "hello"),
         (
             "multimodal_text",
-            {"parts": [{"content_type": "real_time", "audio_asset_pointer": {"asset_pointer": "sediment://x"}}]},
+            {"parts": [{"content_type": "audio_transcription", "text": "hello"}]},
+            "hello",
+        ),
+        (
+            "multimodal_text",
+            {
+                "parts": [
+                    {
+                        "content_type": "real_time",
+                        "audio_asset_pointer": {"asset_pointer": "sediment://x"},
+                    }
+                ]
+            },
             "<file id sediment://x>",
         ),
         ("code", {"text": "print()"}, "print()"),
         ("tether_browsing_display", {"result": "a page", "summary": "s"}, "a page"),
         ("tether_quote", {"text": "quoted", "url": "u"}, "quoted"),
-        ("execution_output", {"text": "2", "assets": [{"asset_pointer": "p", "content_type": "image"}]}, "2 <image id p>"),
-        ("computer_output", {"screenshot": {"asset_pointer": "p", "content_type": "image"}}, "<image id p>"),
+        (
+            "execution_output",
+            {"text": "2", "assets": [{"asset_pointer": "p", "content_type": "image"}]},
+            "2 <image id p>",
+        ),
+        (
+            "computer_output",
+            {"screenshot": {"asset_pointer": "p", "content_type": "image"}},
+            "<image id p>",
+        ),
         ("user_editable_context", {"user_profile": "me", "user_instructions": "you"}, "me you"),
         ("brand_new", {"parts": [{"x": 1}]}, "?"),
         ("reasoning_recap", {"content": "Thought for 5s"}, "Thought for 5s"),
     ],
 )
-def test_every_content_of_chatgpt_says_its_words(tmp_path: Path, kind: str, content: dict[str, Any], expected: str) -> None:
+def test_every_content_of_chatgpt_says_its_words(
+    tmp_path: Path, kind: str, content: dict[str, Any], expected: str
+) -> None:
     value = chatgpt(("u", None, said("user", kind=kind, content=content)))
     assert shape(read(tmp_path, value)) == [f"u < - user: {expected}"]
 
@@ -204,9 +287,14 @@ def test_a_tool_of_chatgpt_may_answer_twice_not_at_all_or_nobody(tmp_path: Path)
 
 
 def test_files_that_came_with_a_message_are_in_it(tmp_path: Path) -> None:
-    attached = [{"id": "f9", "name": "a.pdf", "mimeType": "application/pdf"}, {"id": "f1", "name": "seen.png"}]
+    attached = [
+        {"id": "f9", "name": "a.pdf", "mimeType": "application/pdf"},
+        {"id": "f1", "name": "seen.png"},
+    ]
     picture = {"content_type": "image_asset_pointer", "asset_pointer": "file-service://f1"}
-    tree = read(tmp_path, chatgpt(("u", None, said("user", picture, metadata={"attachments": attached}))))
+    tree = read(
+        tmp_path, chatgpt(("u", None, said("user", picture, metadata={"attachments": attached})))
+    )
     assert tree.nodes[0].message.parts[1] == Media("file", "id", "f9", "application/pdf", "a.pdf")
     assert len(tree.nodes[0].message.parts) == 2
 
@@ -217,7 +305,11 @@ def test_system_text_stays_in_its_place_where_branches_differ_and_later_on(tmp_p
         ("u1", "s1", said("user", "a")),
         ("s2", None, said("system", "two")),
         ("u2", "s2", said("user", "b")),
-        ("s3", "u2", said("system", "three", metadata={"is_visually_hidden_from_conversation": True})),
+        (
+            "s3",
+            "u2",
+            said("system", "three", metadata={"is_visually_hidden_from_conversation": True}),
+        ),
     )
     tree = read(tmp_path, apart)
     assert tree.system_context == ""
@@ -228,8 +320,15 @@ def test_system_text_stays_in_its_place_where_branches_differ_and_later_on(tmp_p
 
 def test_what_the_user_tells_every_conversation_is_system_text(tmp_path: Path) -> None:
     about = {"is_user_system_message": True, "is_visually_hidden_from_conversation": True}
-    older = about | {"user_context_message_data": {"about_user_message": "me", "about_model_message": "you"}}
-    newer = said("user", kind="user_editable_context", content={"user_profile": "I", "user_instructions": "do"}, metadata=about)
+    older = about | {
+        "user_context_message_data": {"about_user_message": "me", "about_model_message": "you"}
+    }
+    newer = said(
+        "user",
+        kind="user_editable_context",
+        content={"user_profile": "I", "user_instructions": "do"},
+        metadata=about,
+    )
     value = chatgpt(
         ("r", None, said("system", "")),
         ("o", "r", said("system", "", metadata=older)),
@@ -258,7 +357,9 @@ def test_the_sample_exports_are_read(name: str, nodes: int, branches: int) -> No
     assert tree.id in (value.get("id"), value.get("uuid"))
     for node in tree.nodes:
         if "mapping" in value:
-            assert node.message.text == "\n".join(value["mapping"][node.id]["message"]["content"]["parts"])
+            assert node.message.text == "\n".join(
+                value["mapping"][node.id]["message"]["content"]["parts"]
+            )
         else:
             [wire] = (wire for wire in value["chat_messages"] if wire["uuid"] == node.id)
             assert node.message.text == wire["text"]
@@ -268,7 +369,14 @@ def test_the_sample_exports_are_read(name: str, nodes: int, branches: int) -> No
 
 
 def chat(uuid: str, sender: str, *content: Any, **fields: Any) -> dict[str, Any]:
-    return {"uuid": uuid, "sender": sender, "text": "", "content": list(content), "created_at": "2025-01-02T03:04:05Z", **fields}
+    return {
+        "uuid": uuid,
+        "sender": sender,
+        "text": "",
+        "content": list(content),
+        "created_at": "2025-01-02T03:04:05Z",
+        **fields,
+    }
 
 
 def block(text: str) -> dict[str, Any]:
@@ -291,7 +399,13 @@ CLAUDE_AI = {
             {"type": "thinking", "thinking": "hm", "signature": None, "cut_off": False},
             {"type": "tool_use", "id": None, "name": "f", "input": {"x": 1}, "message": "Calling"},
             {"type": "tool_use", "id": "own", "name": "g", "input": {}},
-            {"type": "tool_result", "tool_use_id": None, "name": "f", "content": [block("F")], "is_error": True},
+            {
+                "type": "tool_result",
+                "tool_use_id": None,
+                "name": "f",
+                "content": [block("F")],
+                "is_error": True,
+            },
             {"type": "tool_result", "tool_use_id": "own", "name": "g", "content": "G"},
             block("done"),
             {"type": "token_budget"},
@@ -311,28 +425,59 @@ def test_a_claude_ai_conversation_keeps_its_branches_and_calls(tmp_path: Path) -
         "a1 < a1.2 assistant: done ?",
         "a2 < u assistant: other",
     ]
-    assert (tree.title, tree.description, tree.current, tree.created) == ("T", "S", "a1", 1735787045500)
+    assert (tree.title, tree.description, tree.current, tree.created) == (
+        "T",
+        "S",
+        "a1",
+        1735787045500,
+    )
     assert [result.error for result in tree.nodes[2].message.results] == [True, False]
     assert tree.branch_points == 1
 
 
 def test_claude_ai_messages_that_name_no_parents_follow_each_other(tmp_path: Path) -> None:
     for fields in ({}, {"parent_message_uuid": None}):
-        messages = [chat("1", "human", text="old form", **fields), chat("2", "assistant", block("b"), text="b", **fields)]
+        messages = [
+            chat("1", "human", text="old form", **fields),
+            chat("2", "assistant", block("b"), text="b", **fields),
+        ]
         tree = read(tmp_path, {"uuid": "c", "name": "", "chat_messages": messages})
         assert shape(tree) == ["1 < - user: old form", "2 < 1 assistant: b"]
         assert tree.current == "2"
 
 
 def test_what_was_attached_to_a_claude_ai_message_is_in_it(tmp_path: Path) -> None:
-    attached = {"file_name": "a.md", "file_type": "text/markdown", "file_size": 3, "extracted_content": "abc"}
-    files = [{"file_name": "b.png", "file_uuid": "f", "file_kind": "image"}, {"file_name": "nowhere"}]
-    tree = read(tmp_path, {"uuid": "c", "chat_messages": [chat("1", "human", block("see"), attachments=[attached], files=files)]})
+    attached = {
+        "file_name": "a.md",
+        "file_type": "text/markdown",
+        "file_size": 3,
+        "extracted_content": "abc",
+    }
+    files = [
+        {"file_name": "b.png", "file_uuid": "f", "file_kind": "image"},
+        {"file_name": "nowhere"},
+    ]
+    tree = read(
+        tmp_path,
+        {
+            "uuid": "c",
+            "chat_messages": [
+                chat("1", "human", block("see"), attachments=[attached], files=files)
+            ],
+        },
+    )
     first, second, third, text = tree.nodes[0].message.parts
     assert first == Media(
-        "file", "text", "abc", "text/plain", "a.md", Carried("claude.ai", '{"file_type":"text/markdown","file_size":3}')
+        "file",
+        "text",
+        "abc",
+        "text/plain",
+        "a.md",
+        Carried("claude.ai", '{"file_type":"text/markdown","file_size":3}'),
     )
-    assert second == Media("image", "id", "f", name="b.png", carried=Carried("claude.ai", '{"file_kind":"image"}'))
+    assert second == Media(
+        "image", "id", "f", name="b.png", carried=Carried("claude.ai", '{"file_kind":"image"}')
+    )
     assert third == Opaque("claude.ai", '{"file_name":"nowhere"}')
     assert text == Text("see")
 
@@ -341,8 +486,17 @@ def test_what_was_attached_to_a_claude_ai_message_is_in_it(tmp_path: Path) -> No
 
 
 def line(uuid: str, parent: str | None, kind: str, content: Any, **fields: Any) -> dict[str, Any]:
-    message = {"role": kind, "content": content} | ({"id": fields.pop("of", uuid), "model": "m"} if kind == "assistant" else {})
-    return {"type": kind, "uuid": uuid, "parentUuid": parent, "sessionId": "s", "message": message, **fields}
+    message = {"role": kind, "content": content} | (
+        {"id": fields.pop("of", uuid), "model": "m"} if kind == "assistant" else {}
+    )
+    return {
+        "type": kind,
+        "uuid": uuid,
+        "parentUuid": parent,
+        "sessionId": "s",
+        "message": message,
+        **fields,
+    }
 
 
 def call(id: str) -> dict[str, Any]:
@@ -368,7 +522,9 @@ CLAUDE_CODE = [
 ]
 
 
-def test_blocks_of_a_claude_code_message_are_one_node_and_its_results_follow_each_other(tmp_path: Path) -> None:
+def test_blocks_of_a_claude_code_message_are_one_node_and_its_results_follow_each_other(
+    tmp_path: Path,
+) -> None:
     tree = read(tmp_path, *CLAUDE_CODE)
     assert shape(tree) == [
         "u < - user: go",
@@ -379,7 +535,13 @@ def test_blocks_of_a_claude_code_message_are_one_node_and_its_results_follow_eac
         "w < u user: or so",
         "v < - user: another root",
     ]
-    assert (tree.id, tree.title, tree.current, tree.model, tree.branch_points) == ("s", "T", "e", "m", 1)
+    assert (tree.id, tree.title, tree.current, tree.model, tree.branch_points) == (
+        "s",
+        "T",
+        "e",
+        "m",
+        1,
+    )
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in FIXTURES.glob("cc_*.jsonl")))
@@ -408,10 +570,17 @@ def test_a_call_that_was_answered_twice_makes_branches(tmp_path: Path) -> None:
         line("r2", "a", "user", [result("a")]),
         line("e2", "r2", "assistant", "two"),
     )
-    assert [(node.id, node.parent) for node in tree.nodes][2:] == [("r1", "a"), ("e1", "r1"), ("r2", "a"), ("e2", "r2")]
+    assert [(node.id, node.parent) for node in tree.nodes][2:] == [
+        ("r1", "a"),
+        ("e1", "r1"),
+        ("r2", "a"),
+        ("e2", "r2"),
+    ]
 
 
-def test_a_sub_agent_is_a_branch_where_it_hangs_on_the_session_and_else_a_tree(tmp_path: Path) -> None:
+def test_a_sub_agent_is_a_branch_where_it_hangs_on_the_session_and_else_a_tree(
+    tmp_path: Path,
+) -> None:
     lines = [
         line("u", None, "user", "go"),
         line("s1", "u", "user", "aside", isSidechain=True),
@@ -424,18 +593,38 @@ def test_a_sub_agent_is_a_branch_where_it_hangs_on_the_session_and_else_a_tree(t
     main, x, y = read_trees(str(write(tmp_path / "s.jsonl", *lines)))
     assert [node.id for node in main.nodes] == ["u", "s1", "s2", "e"]
     assert [node.flags.label for node in main.nodes] == ["", "a sub-agent", "", ""]
-    assert (x.id, x.title, [node.id for node in x.nodes], x.current) == ("x", "a sub-agent", ["x1", "x2"], "x2")
+    assert (x.id, x.title, [node.id for node in x.nodes], x.current) == (
+        "x",
+        "a sub-agent",
+        ["x1", "x2"],
+        "x2",
+    )
     assert (y.id, main.id, main.current) == ("y1", "s", "e")
 
 
 def test_a_compaction_is_told_where_what_it_stands_for_is_elsewhere(tmp_path: Path) -> None:
-    boundary = {"type": "system", "subtype": "compact_boundary", "uuid": "b", "parentUuid": None, "logicalParentUuid": "u"}
-    after = [boundary, line("c", "b", "user", "summary", isCompactSummary=True), line("v", "c", "user", "on")]
-    assert shape(read(tmp_path, line("u", None, "user", "go"), *after)) == ["u < - user: go", "v < u user: on"]
+    boundary = {
+        "type": "system",
+        "subtype": "compact_boundary",
+        "uuid": "b",
+        "parentUuid": None,
+        "logicalParentUuid": "u",
+    }
+    after = [
+        boundary,
+        line("c", "b", "user", "summary", isCompactSummary=True),
+        line("v", "c", "user", "on"),
+    ]
+    assert shape(read(tmp_path, line("u", None, "user", "go"), *after)) == [
+        "u < - user: go",
+        "v < u user: on",
+    ]
     assert shape(read(tmp_path, *after)) == ["c < - user: summary", "v < c user: on"]
 
 
-def test_claude_code_lines_that_lost_their_parents_or_were_written_twice_are_kept(tmp_path: Path) -> None:
+def test_claude_code_lines_that_lost_their_parents_or_were_written_twice_are_kept(
+    tmp_path: Path,
+) -> None:
     hook = {"type": "saved_hook_context", "uuid": "h"}
     tree = read(
         tmp_path,
@@ -462,7 +651,9 @@ def test_claude_code_lines_that_lost_their_parents_or_were_written_twice_are_kep
 
 @needs_shared
 @pytest.mark.parametrize("packed", [False, True])
-def test_the_openassistant_trees_are_100_with_1167_nodes_and_260_branch_points(tmp_path: Path, packed: bool) -> None:
+def test_the_openassistant_trees_are_100_with_1167_nodes_and_260_branch_points(
+    tmp_path: Path, packed: bool
+) -> None:
     path = TREES / "oasst_en_100_tree.jsonl"
     if packed:
         path = tmp_path / "trees.jsonl.gz"
@@ -483,18 +674,37 @@ OPEN_ASSISTANT = {
         "role": "prompter",
         "lang": "en",
         "replies": [
-            {"message_id": "b", "parent_id": "t", "text": "B", "role": "assistant", "rank": 1, "deleted": True, "replies": []},
-            {"message_id": "a", "text": "A", "role": "assistant", "rank": 0, "labels": {"x": {"value": 1}}, "model_name": "m"},
+            {
+                "message_id": "b",
+                "parent_id": "t",
+                "text": "B",
+                "role": "assistant",
+                "rank": 1,
+                "deleted": True,
+                "replies": [],
+            },
+            {
+                "message_id": "a",
+                "text": "A",
+                "role": "assistant",
+                "rank": 0,
+                "labels": {"x": {"value": 1}},
+                "model_name": "m",
+            },
         ],
     },
 }
 
 
-def test_an_openassistant_tree_keeps_the_order_the_ranks_and_what_was_deleted(tmp_path: Path) -> None:
+def test_an_openassistant_tree_keeps_the_order_the_ranks_and_what_was_deleted(
+    tmp_path: Path,
+) -> None:
     tree = read(tmp_path, OPEN_ASSISTANT)
     assert shape(tree) == ["t < - user: q", "b < t assistant: B", "a < t assistant: A"]
     assert [node.flags.pruned for node in tree.nodes] == [False, True, False]
-    assert tree.nodes[2].message.carried == Carried("openassistant", '{"rank":0,"labels":{"x":{"value":1}}}')
+    assert tree.nodes[2].message.carried == Carried(
+        "openassistant", '{"rank":0,"labels":{"x":{"value":1}}}'
+    )
     assert tree.nodes[2].author == "m"
     assert tree.carried == Carried("openassistant", '{"tree_state":"ready_for_export"}')
 
@@ -506,7 +716,12 @@ GEMINI_CLI = {
     "kind": "main",
     "summary": "T",
     "messages": [
-        {"id": "1", "type": "user", "content": [{"text": "hi"}], "timestamp": "2026-03-01T00:00:01.000Z"},
+        {
+            "id": "1",
+            "type": "user",
+            "content": [{"text": "hi"}],
+            "timestamp": "2026-03-01T00:00:01.000Z",
+        },
         {"id": "2", "type": "info", "content": "updated"},
         {
             "id": "3",
@@ -521,7 +736,15 @@ GEMINI_CLI = {
                     "name": "f",
                     "args": {"x": 1},
                     "status": "success",
-                    "result": [{"functionResponse": {"id": "c", "name": "f", "response": {"output": "out"}}}],
+                    "result": [
+                        {
+                            "functionResponse": {
+                                "id": "c",
+                                "name": "f",
+                                "response": {"output": "out"},
+                            }
+                        }
+                    ],
                 }
             ],
         },
@@ -544,7 +767,11 @@ def test_a_gemini_cli_session_is_one_line(tmp_path: Path) -> None:
 
 
 def test_a_transcript_without_branches_is_a_tree_without_them(tmp_path: Path) -> None:
-    messages = [{"role": "system", "content": "brief"}, {"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}]
+    messages = [
+        {"role": "system", "content": "brief"},
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": "yes"},
+    ]
     tools = [{"type": "function", "function": {"name": "f"}}]
     tree = read(tmp_path, {"model": "m", "messages": messages, "tools": tools})
     assert shape(tree) == ["1 < - user: hi", "2 < 1 assistant: yes"]
@@ -568,7 +795,9 @@ FORMATS = {
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_conversations_come_alone_in_a_list_a_line_each_spread_out_and_wrapped(tmp_path: Path, name: str) -> None:
+def test_conversations_come_alone_in_a_list_a_line_each_spread_out_and_wrapped(
+    tmp_path: Path, name: str
+) -> None:
     value = FORMATS[name]
     expected = read(tmp_path, value)
     for form in ([value, value], [[value, value]], [[{"raw_provider_payload": value}] * 2]):
@@ -587,19 +816,33 @@ def chain(kind: str, count: int) -> list[Any]:
     names = [f"n{n}" for n in range(count)]
     above: list[Any] = [None, *names[:-1]]
     if kind == "chatgpt":
-        nodes = [(name, parent, said("user", name)) for name, parent in zip(names, above, strict=True)]
+        nodes = [
+            (name, parent, said("user", name)) for name, parent in zip(names, above, strict=True)
+        ]
         value = chatgpt(*nodes)
         value["mapping"] = dict(reversed(value["mapping"].items()))
         return [value]
     if kind == "claude.ai":
-        messages = [chat(name, "human", block(name), parent_message_uuid=up) for name, up in zip(names, above, strict=True)]
+        messages = [
+            chat(name, "human", block(name), parent_message_uuid=up)
+            for name, up in zip(names, above, strict=True)
+        ]
         return [{"uuid": "c", "chat_messages": messages[::-1]}]
     if kind == "claude code":
         return [line(name, up, "user", name) for name, up in zip(names, above, strict=True)][::-1]
     if kind == "gemini":
-        return [{"sessionId": "s", "startTime": "", "messages": [{"id": name, "type": "user", "content": name} for name in names]}]
+        return [
+            {
+                "sessionId": "s",
+                "startTime": "",
+                "messages": [{"id": name, "type": "user", "content": name} for name in names],
+            }
+        ]
     message = {"role": "user", "parts": [{"type": "text", "text": "x"}]}
-    nodes = [{"id": name, "parent": up or "", "message": message} for name, up in zip(names, above, strict=True)]
+    nodes = [
+        {"id": name, "parent": up or "", "message": message}
+        for name, up in zip(names, above, strict=True)
+    ]
     return [OURS | {"trees": [{"id": "t", "nodes": nodes}]}]
 
 
@@ -621,21 +864,33 @@ def test_replies_nested_deeper_than_json_is_read_are_refused(tmp_path: Path) -> 
 
     [tree] = read_trees(str(nested(300, "t")))
     assert (len(tree.nodes), tree.branch_points) == (300, 0)
-    for count in (480, 10_000):  # what can just be read may still be too deep to be looked through for half characters
+    # what can just be read may still be too deep to be looked through for half characters
+    for count in (480, 10_000):
         with pytest.raises(TranscriptError, match="nested too deeply"):
             list(read_trees(str(nested(count, "\\ud83d"))))
 
 
 RING = [("a", "b", said("user", "a")), ("b", "a", said("user", "b"))]
 BAD: dict[str, tuple[list[Any], str]] = {
-    "a ring": ([chatgpt(*RING)], r"mapping\.b: expected a parent that is not below it, found the text 'a'"),
-    "its own parent": ([chatgpt(("a", "a", said("user", "a")))], r"mapping\.a: expected a parent that is not below it"),
+    "a ring": (
+        [chatgpt(*RING)],
+        r"mapping\.b: expected a parent that is not below it, found the text 'a'",
+    ),
+    "its own parent": (
+        [chatgpt(("a", "a", said("user", "a")))],
+        r"mapping\.a: expected a parent that is not below it",
+    ),
     "a ring of lines": (
         [line("a", "b", "user", "a"), line("b", "a", "user", "b")],
         r"line 1: expected a parent that is not below it",
     ),
     "an id twice": (
-        [{"uuid": "c", "chat_messages": [chat("1", "human", block("a")), chat("1", "human", block("b"))]}],
+        [
+            {
+                "uuid": "c",
+                "chat_messages": [chat("1", "human", block("a")), chat("1", "human", block("b"))],
+            }
+        ],
         r"chat_messages\[1\]: expected an id of its own, found the text '1'",
     ),
     "an unknown role": (
@@ -650,7 +905,10 @@ BAD: dict[str, tuple[list[Any], str]] = {
         [chatgpt(("a", None, said("user", 5)))],
         r"content\.parts\[0\]: expected a text or an object, found 5",
     ),
-    "a node of the wrong type": ([chatgpt() | {"mapping": {"a": 5}}], r"mapping\.a: expected an object, found 5"),
+    "a node of the wrong type": (
+        [chatgpt() | {"mapping": {"a": 5}}],
+        r"mapping\.a: expected an object, found 5",
+    ),
     "the second of a list": (
         [[CLAUDE_AI, {"uuid": "c", "chat_messages": [5]}]],
         r"\[1\]: chat_messages\[0\]: expected an object, found 5",
@@ -676,7 +934,10 @@ BAD: dict[str, tuple[list[Any], str]] = {
         "a Claude Code session without a message",
     ),
     "an empty list": ([[]], "an empty list. Looked for Loom's own trees, ChatGPT"),
-    "another object": ([{"a": 1}], "an object with the keys a. Looked for Loom's own trees, ChatGPT"),
+    "another object": (
+        [{"a": 1}],
+        "an object with the keys a. Looked for Loom's own trees, ChatGPT",
+    ),
     "prose": (["Dear diary"], "begins with '\"Dear diary\"'. Looked for Loom's own trees"),
     "a newer version": (
         [OURS | {"version": 3}],
@@ -688,7 +949,9 @@ BAD: dict[str, tuple[list[Any], str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_cannot_be_read_is_refused_in_one_line_that_says_where(tmp_path: Path, name: str) -> None:
+def test_what_cannot_be_read_is_refused_in_one_line_that_says_where(
+    tmp_path: Path, name: str
+) -> None:
     values, reason = BAD[name]
     path = write(tmp_path / "file.json", *values)
     with pytest.raises(TranscriptError, match=reason) as caught:
@@ -698,11 +961,20 @@ def test_what_cannot_be_read_is_refused_in_one_line_that_says_where(tmp_path: Pa
 
 
 def test_missing_parents_make_roots(tmp_path: Path) -> None:
-    tree = read(tmp_path, chatgpt(("a", "gone", said("user", "a")), ("b", "a", said("user", "b")), ("c", None, said("user", "c"))))
+    tree = read(
+        tmp_path,
+        chatgpt(
+            ("a", "gone", said("user", "a")),
+            ("b", "a", said("user", "b")),
+            ("c", None, said("user", "c")),
+        ),
+    )
     assert [(node.id, node.parent) for node in tree.nodes] == [("a", ""), ("b", "a"), ("c", "")]
 
 
-def test_files_past_the_limits_and_broken_packed_ones_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_past_the_limits_and_broken_packed_ones_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "packed.gz"
     packed = gzip.compress(json.dumps(CHATGPT).encode() * 2)
     path.write_bytes(packed[:-20])
@@ -724,7 +996,9 @@ def test_no_damage_to_a_file_makes_more_than_an_error_of_ours(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     ours = json.loads(next(write_trees([GOLDEN])))
-    values: list[Any] = copy.deepcopy(data.draw(st.sampled_from([*([value] for value in (*FORMATS.values(), ours)), CLAUDE_CODE])))
+    values: list[Any] = copy.deepcopy(
+        data.draw(st.sampled_from([*([value] for value in (*FORMATS.values(), ours)), CLAUDE_CODE]))
+    )
     at = data.draw(st.integers(0, len(values) - 1))
     values[at] = data.draw(our.damaged(values[at]))
     path = write(tmp_path_factory.getbasetemp() / "damaged-tree", *values)
@@ -749,11 +1023,22 @@ GOLDEN = Tree(
     created=1763190000000,
     nodes=(
         TreeNode(id="n1", message=text("user", "How many grams are in a pound?")),
-        TreeNode(id="n2", parent="n1", author="some-model", message=text("assistant", "About 450."), flags=Flags(pruned=True)),
         TreeNode(
-            id="n3", parent="n1", author="some-model", message=Message("assistant", (ToolCall("c1", "convert", '{"pounds":1}'),))
+            id="n2",
+            parent="n1",
+            author="some-model",
+            message=text("assistant", "About 450."),
+            flags=Flags(pruned=True),
         ),
-        TreeNode(id="n4", parent="n3", message=Message("tool", (ToolResult("c1", (Text("453.592"),)),))),
+        TreeNode(
+            id="n3",
+            parent="n1",
+            author="some-model",
+            message=Message("assistant", (ToolCall("c1", "convert", '{"pounds":1}'),)),
+        ),
+        TreeNode(
+            id="n4", parent="n3", message=Message("tool", (ToolResult("c1", (Text("453.592"),)),))
+        ),
         TreeNode(
             id="n5",
             parent="n4",
@@ -763,14 +1048,18 @@ GOLDEN = Tree(
             flags=Flags(bookmarked=True, label="the answer"),
             created=1763190004000,
         ),
-        TreeNode(id="n6", parent="n5", edge="annotation", author="ann", message=text("user", "Checked.")),
+        TreeNode(
+            id="n6", parent="n5", edge="annotation", author="ann", message=text("user", "Checked.")
+        ),
     ),
     links=(Link("n5", "n9", "t2", "the recipe"),),
 )
 
 
 def test_the_documented_example_is_what_is_written_and_read(tmp_path: Path) -> None:
-    [shown] = re.findall(r"```json\n(.*?)```", (ROOT / "docs" / "trees-exchange.md").read_text(), re.DOTALL)
+    [shown] = re.findall(
+        r"```json\n(.*?)```", (ROOT / "docs" / "trees-exchange.md").read_text(), re.DOTALL
+    )
     assert json.loads(shown) == json.loads(next(write_trees([GOLDEN])))
     path = tmp_path / "example.json"
     path.write_text(shown)
@@ -794,9 +1083,15 @@ def trees(draw: st.DrawFn) -> Tree:
     flags = st.builds(Flags, st.booleans(), our.words, st.booleans(), st.booleans(), st.booleans())
     roles = st.sampled_from(["instruction", "context", "primary"])
     sources = st.lists(
-        st.one_of(st.builds(Reference, some, roles), st.builds(Reference, our.words, roles, st.just("elsewhere"))), max_size=2
+        st.one_of(
+            st.builds(Reference, some, roles),
+            st.builds(Reference, our.words, roles, st.just("elsewhere")),
+        ),
+        max_size=2,
     )
-    carried = st.one_of(st.none(), st.builds(Carried, our.words, our.objects.map(json.dumps), st.tuples(our.words)))
+    carried = st.one_of(
+        st.none(), st.builds(Carried, our.words, our.objects.map(json.dumps), st.tuples(our.words))
+    )
     nodes = [
         TreeNode(
             id=id,
@@ -832,7 +1127,9 @@ def trees(draw: st.DrawFn) -> Tree:
 
 @settings(max_examples=examples(40), deadline=None)
 @given(given_trees=st.lists(trees(), min_size=1, max_size=2))
-def test_any_trees_go_out_and_come_in_as_they_were(tmp_path_factory: pytest.TempPathFactory, given_trees: list[Tree]) -> None:
+def test_any_trees_go_out_and_come_in_as_they_were(
+    tmp_path_factory: pytest.TempPathFactory, given_trees: list[Tree]
+) -> None:
     path = tmp_path_factory.getbasetemp() / "trees.jsonl"
     lines = list(write_trees(given_trees))
     path.write_text("\n".join(lines), encoding="utf-8")
@@ -844,8 +1141,14 @@ def test_any_trees_go_out_and_come_in_as_they_were(tmp_path_factory: pytest.Temp
 
 SAID = {"role": "user", "parts": [{"type": "text", "text": "x"}]}
 BROKEN: dict[str, tuple[dict[str, Any], str]] = {
-    "a type": ({"nodes": [{"id": 5, "message": SAID}]}, r"trees\[0\]\.nodes\[0\]\.id: expected str, got int"),
-    "no message": ({"nodes": [{"id": "1"}]}, r"trees\[0\]\.nodes\[0\]: object missing required field message"),
+    "a type": (
+        {"nodes": [{"id": 5, "message": SAID}]},
+        r"trees\[0\]\.nodes\[0\]\.id: expected str, got int",
+    ),
+    "no message": (
+        {"nodes": [{"id": "1"}]},
+        r"trees\[0\]\.nodes\[0\]: object missing required field message",
+    ),
     "no id": ({"id": ""}, r"trees\[0\]\.id: expected an id, found the text ''"),
     "an id twice": (
         {"nodes": [{"id": "1", "message": SAID}] * 2},
@@ -860,17 +1163,40 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         {"nodes": [{"id": "1", "message": SAID, "sources": [{"node": "2"}]}]},
         r"nodes\[0\]\.sources\[0\]\.node: expected the id of a node of this tree",
     ),
-    "a link": ({"links": [{"source": "", "target": "x"}]}, r"links\[0\]\.source: expected the id of a node of this tree"),
+    "a link": (
+        {"links": [{"source": "", "target": "x"}]},
+        r"links\[0\]\.source: expected the id of a node of this tree",
+    ),
     "a role": (
         {"nodes": [{"id": "1", "message": {"role": "cat", "parts": []}}]},
         r"nodes\[0\]\.message\.role: invalid enum value 'cat'",
     ),
     "a result of the user": (
-        {"nodes": [{"id": "1", "message": {"role": "user", "parts": [{"type": "result", "call_id": "c", "parts": []}]}}]},
+        {
+            "nodes": [
+                {
+                    "id": "1",
+                    "message": {
+                        "role": "user",
+                        "parts": [{"type": "result", "call_id": "c", "parts": []}],
+                    },
+                }
+            ]
+        },
         r"message\.parts\[0\]: expected a result only in a message of the role tool, found the text 'user'",
     ),
     "a call of the user": (
-        {"nodes": [{"id": "1", "message": {"role": "user", "parts": [{"type": "call", "id": "c", "name": "f", "arguments": ""}]}}]},
+        {
+            "nodes": [
+                {
+                    "id": "1",
+                    "message": {
+                        "role": "user",
+                        "parts": [{"type": "call", "id": "c", "name": "f", "arguments": ""}],
+                    },
+                }
+            ]
+        },
         r"message\.parts\[0\]: expected calls and reasoning only in a message of the assistant",
     ),
     "a text that is no JSON": (
@@ -891,24 +1217,44 @@ def test_a_tree_of_ours_that_breaks_a_rule_is_refused(tmp_path: Path, name: str)
 # ── what the schemas of real exports allow ───────────────────────────────────
 
 SCHEMAS = sorted(path.name for path in EXPORTS.glob("*.schema.json.gz"))
-NEEDED = {"mapping", "message", "author", "role", "sender", "type", "uuid", "content", "payload"}  # nearly always there
+# nearly always there
+NEEDED = {"mapping", "message", "author", "role", "sender", "type", "uuid", "content", "payload"}
 FRESH = {"id", "uuid", "sessionId", "conversation_id"}
-USUAL = {"sender": ["human", "assistant"], "isSidechain": [False, False, True], "recipient": ["all", "all", "python"]}
+USUAL = {
+    "sender": ["human", "assistant"],
+    "isSidechain": [False, False, True],
+    "recipient": ["all", "all", "python"],
+}
 USUAL_OF = {
     "chatgpt": {
         "role": ["user", "assistant", "system", "tool"],
-        "content_type": ["text", "code", "multimodal_text", "execution_output", "thoughts", "image_asset_pointer"],
+        "content_type": [
+            "text",
+            "code",
+            "multimodal_text",
+            "execution_output",
+            "thoughts",
+            "image_asset_pointer",
+        ],
     },
     "claude-ai": {"type": ["text", "tool_use", "tool_result", "thinking"]},
-    "claude-code": {"type": ["user", "assistant", "progress", "system", "text"], "role": ["user", "assistant"]},
-    "codex": {"type": ["session_meta", "response_item", "message", "event_msg"], "role": ["user", "assistant"]},
+    "claude-code": {
+        "type": ["user", "assistant", "progress", "system", "text"],
+        "role": ["user", "assistant"],
+    },
+    "codex": {
+        "type": ["session_meta", "response_item", "message", "event_msg"],
+        "role": ["user", "assistant"],
+    },
     "gemini-cli": {"type": ["user", "gemini", "info"]},
 }
 WORDS = ["", "synthetic", "a\nb", "重试", "{}"]
 
 
 class Maker:
-    """Random values that satisfy a JSON Schema, with ids that refer to each other as in a real file, if not always."""
+    """Random values that satisfy a JSON Schema, with ids that refer to each other as in a real
+    file, if not always.
+    """
 
     def __init__(self, seed: int, program: str) -> None:
         self._random = random.Random(seed)
@@ -927,7 +1273,11 @@ class Maker:
             case "array":
                 inner = schema.get("items")
                 count = self._random.choice([0, 1, 2, 5]) if depth < 8 else 0
-                return [self.make(inner, name.rstrip("s"), depth + 1) for _ in range(count)] if isinstance(inner, dict) else []
+                return (
+                    [self.make(inner, name.rstrip("s"), depth + 1) for _ in range(count)]
+                    if isinstance(inner, dict)
+                    else []
+                )
             case "string":
                 return self._text(schema, name)
             case "integer":
@@ -944,7 +1294,8 @@ class Maker:
         made = {
             key: self.make(inner, key, depth + 1)
             for key, inner in properties.items()
-            if key in required or (depth < 8 and self._random.random() < (0.97 if key in NEEDED else chance))
+            if key in required
+            or (depth < 8 and self._random.random() < (0.97 if key in NEEDED else chance))
         }
         free = schema.get("additionalProperties")
         for _ in range(self._random.randint(0, 5) if isinstance(free, dict) and depth < 8 else 0):
@@ -954,7 +1305,11 @@ class Maker:
     def _text(self, schema: dict[str, Any], name: str) -> str:
         if name in FRESH and self._random.random() < 0.97:
             return self._fresh()
-        if name in ("parent", "current_node", "child", "children") or "parent" in name or name.endswith("Uuid"):
+        if (
+            name in ("parent", "current_node", "child", "children")
+            or "parent" in name
+            or name.endswith("Uuid")
+        ):
             return self._random.choice(self._ids[-6:] or ["none"])
         if schema.get("x-polylogue-values") and self._random.random() < 0.97:
             return str(self._random.choice(schema["x-polylogue-values"]))
@@ -972,7 +1327,11 @@ class Maker:
         if isinstance(mapping, dict) and self._random.random() < 0.9:
             ids = list(mapping)
             for n, id in enumerate(ids):
-                mapping[id] |= {"id": id, "parent": self._random.choice([None, *ids[:n]]) if n else None, "children": []}
+                mapping[id] |= {
+                    "id": id,
+                    "parent": self._random.choice([None, *ids[:n]]) if n else None,
+                    "children": [],
+                }
                 if mapping[id]["parent"]:
                     mapping[mapping[id]["parent"]]["children"].append(id)
         return value
@@ -980,7 +1339,9 @@ class Maker:
 
 @needs_shared
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_documents_that_a_schema_allows_are_read_or_refused_with_a_reason(tmp_path: Path, name: str) -> None:
+def test_documents_that_a_schema_allows_are_read_or_refused_with_a_reason(
+    tmp_path: Path, name: str
+) -> None:
     schema = json.loads(gzip.decompress((EXPORTS / name).read_bytes()))
     count, read = examples(40), 0
     for seed in range(count):
@@ -994,4 +1355,6 @@ def test_documents_that_a_schema_allows_are_read_or_refused_with_a_reason(tmp_pa
             for tree in trees:
                 assert loom.import_tree(tree)[1] == len(tree.nodes)
         read += any(tree.nodes for tree in trees)
-    assert read > count / 4, f"{read} of {count} were read: the documents are too strange to prove much"
+    assert read > count / 4, (
+        f"{read} of {count} were read: the documents are too strange to prove much"
+    )

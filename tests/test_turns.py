@@ -35,21 +35,27 @@ def test_a_turn_starts_at_each_user_message() -> None:
 def test_turn_boundaries_are_found_in_dictionaries_too() -> None:
     history = [
         {"role": "user", "content": "a"},
-        {"role": "assistant", "content": [{"type": "tool_use", "id": "1", "name": "x", "input": {}}]},
+        {
+            "role": "assistant",
+            "content": [{"type": "tool_use", "id": "1", "name": "x", "input": {}}],
+        },
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1"}]},
         {"role": "user", "content": "b"},
     ]
     assert parse_turn_boundaries(history) == [0, 3]
 
 
-HISTORY = [user(), reply("a"), result("a"), reply(), user(), reply(), user(), reply()]  # turns at 0, 4, 6
+# turns at 0, 4, 6
+HISTORY = [user(), reply("a"), result("a"), reply(), user(), reply(), user(), reply()]
 
 
 @pytest.mark.parametrize(
     ("target", "boundary"),
     [(-3, 0), (0, 0), (1, 4), (3, 4), (4, 4), (5, 4), (6, 6), (7, 6), (8, 8), (99, 8)],
 )
-def test_the_safe_boundary_is_the_last_turn_start_before_else_the_next(target: int, boundary: int) -> None:
+def test_the_safe_boundary_is_the_last_turn_start_before_else_the_next(
+    target: int, boundary: int
+) -> None:
     assert find_safe_boundary(HISTORY, target) == boundary
 
 
@@ -62,7 +68,11 @@ def test_a_single_turn_cannot_be_cut_safely() -> None:
 
 
 def test_an_exchange_is_a_model_message_with_all_its_results() -> None:
-    assert spans([user(), reply("a", "b"), result("b"), result("a"), user()]) == [(0, 1), (1, 4), (4, 5)]
+    assert spans([user(), reply("a", "b"), result("b"), result("a"), user()]) == [
+        (0, 1),
+        (1, 4),
+        (4, 5),
+    ]
 
 
 def test_a_late_result_stretches_its_exchange() -> None:
@@ -70,7 +80,10 @@ def test_a_late_result_stretches_its_exchange() -> None:
 
 
 def test_ids_used_again_do_not_join_exchanges() -> None:
-    assert spans([reply("call_0"), result("call_0"), reply("call_0"), result("call_0")]) == [(0, 2), (2, 4)]
+    assert spans([reply("call_0"), result("call_0"), reply("call_0"), result("call_0")]) == [
+        (0, 2),
+        (2, 4),
+    ]
 
 
 @given(our.broken_histories)

@@ -12,7 +12,17 @@ from tests.test_cli import loom
 
 SESSION = FIXTURES / "cc_parallel_thinking.jsonl"
 SONNET = "anthropic:claude-sonnet-4-6"
-REPORT = {"window", "reserved_output", "input_tokens", "pressure", "truncated", "dropped", "zones", "items", "notes"}
+REPORT = {
+    "window",
+    "reserved_output",
+    "input_tokens",
+    "pressure",
+    "truncated",
+    "dropped",
+    "zones",
+    "items",
+    "notes",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -26,13 +36,21 @@ def long(tmp_path: Path) -> Path:
     """Fifty questions, each with a call and a result, of a model whose tokenizer is public."""
     messages: list[dict[str, Any]] = [{"role": "user", "content": "The goal: count all words."}]
     for n in range(50):
-        call = {"id": f"c{n}", "type": "function", "function": {"name": "count", "arguments": json.dumps({"text": f"page {n}"})}}
+        call = {
+            "id": f"c{n}",
+            "type": "function",
+            "function": {"name": "count", "arguments": json.dumps({"text": f"page {n}"})},
+        }
         messages += [
             {"role": "assistant", "content": f"Now page {n}.", "tool_calls": [call]},
             {"role": "tool", "tool_call_id": f"c{n}", "content": f"line {n} " * 60},
         ]
     path = tmp_path / "long.json"
-    path.write_text(json.dumps({"model": "gpt-4o", "messages": [*messages, {"role": "user", "content": "How many?"}]}))
+    path.write_text(
+        json.dumps(
+            {"model": "gpt-4o", "messages": [*messages, {"role": "user", "content": "How many?"}]}
+        )
+    )
     return path
 
 
@@ -69,9 +87,16 @@ def test_budget_prints_the_zones_of_the_seed() -> None:
 
 
 def test_budget_takes_every_option() -> None:
-    options = {"reserved-output": 8000, "max-repo-map-tokens": 100, "max-decision-tokens": 200, "system-prompt": 300}
+    options = {
+        "reserved-output": 8000,
+        "max-repo-map-tokens": 100,
+        "max-decision-tokens": 200,
+        "system-prompt": 300,
+    }
     given = [
-        word for name, value in (options | {"tool-definitions": 400, "window": 50_000}).items() for word in (f"--{name}", value)
+        word
+        for name, value in (options | {"tool-definitions": 400, "window": 50_000}).items()
+        for word in (f"--{name}", value)
     ]
     divided = report_of("budget", SONNET, *map(str, given))
     assert divided == {
@@ -105,7 +130,10 @@ def test_weave_gives_the_request_and_the_report(long: Path) -> None:
     assert 900 < woven["report"]["input_tokens"] <= 1800
     assert woven["report"]["truncated"]
     assert woven["report"]["model"] == "gpt-4o"
-    assert woven["request"]["messages"][0] == {"role": "user", "content": "The goal: count all words."}
+    assert woven["request"]["messages"][0] == {
+        "role": "user",
+        "content": "The goal: count all words.",
+    }
     assert woven["request"]["messages"][-1] == {"role": "user", "content": "How many?"}
     [gap] = [item for item in woven["report"]["items"] if item["action"] in ("dropped", "covered")]
     assert gap["handles"][0] in woven["request"]["messages"][1]["content"]
@@ -113,18 +141,31 @@ def test_weave_gives_the_request_and_the_report(long: Path) -> None:
 
 def test_weave_draws_zones_and_tells_what_went(long: Path) -> None:
     shown = loom("weave", long, "--window", "2000", "--reserve", "200").stdout
-    for piece in ("of 1,800", "history", "reserved_output", "█", "▓", "left out", "recall ~", "complete with --window"):
+    for piece in (
+        "of 1,800",
+        "history",
+        "reserved_output",
+        "█",
+        "▓",
+        "left out",
+        "recall ~",
+        "complete with --window",
+    ):
         assert piece in shown
     assert "\x1b[" not in shown
 
 
 @pytest.mark.parametrize("wire", [w.name for w in WIRES])
-def test_weave_writes_a_request_that_the_checker_accepts(long: Path, tmp_path: Path, wire: str) -> None:
+def test_weave_writes_a_request_that_the_checker_accepts(
+    long: Path, tmp_path: Path, wire: str
+) -> None:
     out = tmp_path / "out.json"
     aside = report_of("weave", long, "--window", "2000", "--dialect", wire, "-o", out)
     assert set(aside) == {"report"}
     assert loom("check", out, "--dialect", wire).returncode == 0
-    assert "left out" in loom("weave", long, "--window", "2000", "--dialect", wire, "-o", out).stdout
+    assert (
+        "left out" in loom("weave", long, "--window", "2000", "--dialect", wire, "-o", out).stdout
+    )
 
 
 def test_weave_keeps_the_dialect_and_the_model_of_the_transcript(tmp_path: Path) -> None:
@@ -133,7 +174,9 @@ def test_weave_keeps_the_dialect_and_the_model_of_the_transcript(tmp_path: Path)
     assert woven["request"]["max_tokens"] >= woven["report"]["reserved_output"]
     assert woven["report"]["model"].startswith("claude")
     assert report_of("weave", SESSION, "--dialect", "document")["request"].startswith("## user\n\n")
-    assert loom("weave", SESSION, "--dialect", "document", "-o", tmp_path / "out.md").returncode == 0
+    assert (
+        loom("weave", SESSION, "--dialect", "document", "-o", tmp_path / "out.md").returncode == 0
+    )
     assert (tmp_path / "out.md").read_text().startswith("## user\n\n")
     assert report_of("weave", SESSION, "--policy", "tree")["report"]["policy"] == "tree"
 
@@ -164,7 +207,10 @@ def test_count_tells_tokens_by_role(long: Path) -> None:
     assert counted["counter"] == "o200k_base"
     assert counted["exact"] is True
     assert set(counted["messages"]) == {"user", "assistant", "tool"}
-    assert counted["total"] == counted["system"] + counted["tools"] + sum(counted["messages"].values()) + 3
+    assert (
+        counted["total"]
+        == counted["system"] + counted["tools"] + sum(counted["messages"].values()) + 3
+    )
     assert counted["total"] == report_of("weave", long)["report"]["input_tokens"]
     assert report_of("count", long, "--model", SONNET)["exact"] is False
     assert "o200k_base instead of a tokenizer" in loom("count", long, "--model", SONNET).stdout
@@ -194,9 +240,15 @@ def test_figures_of_the_user_win(tmp_path: Path, long: Path) -> None:
     assert report_of("budget", "acme:big")["total"] == 50_000
 
 
-@pytest.mark.parametrize("content", [b"broken", b'["m"]\nwindow = "many"\n', b'["m"]\nwindow = 0\n', b"\xff", None])
-@pytest.mark.parametrize("command", [("budget", "m"), ("models",), ("count", SESSION), ("weave", SESSION)])
-def test_a_broken_models_file_is_named(tmp_path: Path, command: tuple[str | Path, ...], content: bytes | None) -> None:
+@pytest.mark.parametrize(
+    "content", [b"broken", b'["m"]\nwindow = "many"\n', b'["m"]\nwindow = 0\n', b"\xff", None]
+)
+@pytest.mark.parametrize(
+    "command", [("budget", "m"), ("models",), ("count", SESSION), ("weave", SESSION)]
+)
+def test_a_broken_models_file_is_named(
+    tmp_path: Path, command: tuple[str | Path, ...], content: bytes | None
+) -> None:
     models = tmp_path / "mine.toml"
     if content is not None:
         models.write_bytes(content)
@@ -224,22 +276,33 @@ def test_policies_are_listed_and_shown() -> None:
         (("--window", "20"), "choose a larger window"),
     ],
 )
-def test_what_cannot_be_woven_is_told_in_one_line(command: str, options: tuple[str, ...], told: str) -> None:
+def test_what_cannot_be_woven_is_told_in_one_line(
+    command: str, options: tuple[str, ...], told: str
+) -> None:
     assert told in refused(command, SESSION, *options)
 
 
 def test_an_unknown_dialect_is_told_in_one_line() -> None:
-    assert "choose one of openai, responses, anthropic, document" in refused("weave", SESSION, "--dialect", "klingon")
+    assert "choose one of openai, responses, anthropic, document" in refused(
+        "weave", SESSION, "--dialect", "klingon"
+    )
 
 
 @pytest.mark.parametrize("what", ["system text 6,0", "tools 6,0"])
-def test_system_text_or_tools_larger_than_the_window_are_told_with_numbers(tmp_path: Path, what: str) -> None:
+def test_system_text_or_tools_larger_than_the_window_are_told_with_numbers(
+    tmp_path: Path, what: str
+) -> None:
     words = "be good " * 3000
     body: dict[str, Any] = {"model": "gpt-4o", "messages": [{"role": "user", "content": "hi"}]}
     if what.startswith("system"):
         body["messages"].insert(0, {"role": "system", "content": words})
     else:
-        body["tools"] = [{"type": "function", "function": {"name": "f", "description": words, "parameters": {"type": "object"}}}]
+        body["tools"] = [
+            {
+                "type": "function",
+                "function": {"name": "f", "description": words, "parameters": {"type": "object"}},
+            }
+        ]
     path = tmp_path / "large.json"
     path.write_text(json.dumps(body))
     line = refused("weave", path, "--window", "2000")
@@ -250,7 +313,9 @@ def test_system_text_or_tools_larger_than_the_window_are_told_with_numbers(tmp_p
 
 @pytest.mark.parametrize("options", [(), ("--window", "900")])
 @pytest.mark.parametrize("command", ["weave", "explain", "count"])
-def test_nothing_drives_the_terminal(tmp_path: Path, command: str, options: tuple[str, ...]) -> None:
+def test_nothing_drives_the_terminal(
+    tmp_path: Path, command: str, options: tuple[str, ...]
+) -> None:
     evil = "a\x1b[2Jb\u202ec\x07"
     call = {"id": evil, "type": "function", "function": {"name": evil, "arguments": evil}}
     told = [
@@ -266,7 +331,10 @@ def test_nothing_drives_the_terminal(tmp_path: Path, command: str, options: tupl
 
 
 def test_several_runs_are_a_list_and_one_line_each(tmp_path: Path) -> None:
-    one = {"traj": [{"role": "user", "content": "go"}, {"role": "assistant", "content": "gone"}], "task_id": 1}
+    one = {
+        "traj": [{"role": "user", "content": "go"}, {"role": "assistant", "content": "gone"}],
+        "task_id": 1,
+    }
     path = tmp_path / "runs.json"
     path.write_text(json.dumps([one, one]))
     for command in ("weave", "explain", "count"):
@@ -290,7 +358,9 @@ def test_demo_weaves_a_long_session_under_a_shrinking_window() -> None:
 
 
 @needs_shared
-@pytest.mark.parametrize("name", sorted(path.name for path in AGENTS.iterdir()) if AGENTS.is_dir() else [])
+@pytest.mark.parametrize(
+    "name", sorted(path.name for path in AGENTS.iterdir()) if AGENTS.is_dir() else []
+)
 def test_recorded_sessions_fit_8000_tokens_and_are_whole(tmp_path: Path, name: str) -> None:
     out = tmp_path / "out.json"
     told = report_of("weave", AGENTS / name, "--window", "8000", "--reserve", "0", "-o", out)
@@ -303,7 +373,9 @@ def test_recorded_sessions_fit_8000_tokens_and_are_whole(tmp_path: Path, name: s
 def test_a_policy_of_ones_own_is_a_file(tmp_path: Path) -> None:
     mine = tmp_path / "mine.toml"
     mine.write_text('name = "mine"\nabout = "refuses to cut"\nstrategy = "stop_at_limit"\n')
-    done = loom("weave", FIXTURES / "wire_cc_simple.json", "--policy", mine, "--window", "20000", "--json")
+    done = loom(
+        "weave", FIXTURES / "wire_cc_simple.json", "--policy", mine, "--window", "20000", "--json"
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["report"]["policy"] == "mine"
     mine.write_text('name = "mine"\nstrategy = "guess"\n')

@@ -1,7 +1,8 @@
 """aider: RepoMap, with the names and files that its own coder finds in a message.
 
 python bench/peers/aider_map.py ROOT REQUEST BUDGET ...     (bench/repomap.py calls it so)
-No files are in the chat, and no context window is given: then it keeps the number of tokens that it is given.
+No files are in the chat, and no context window is given: then it keeps the number of tokens that it
+is given.
 """
 
 import json
@@ -33,7 +34,11 @@ def main() -> None:
     root, request, *budgets = sys.argv[1:]
     os.chdir(root)
     text = Path(request).read_text(encoding="utf-8")
-    listed = subprocess.run(["git", "ls-files", "-z"], capture_output=True, check=True).stdout.decode().split("\0")
+    listed = (
+        subprocess.run(["git", "ls-files", "-z"], capture_output=True, check=True)
+        .stdout.decode()
+        .split("\0")
+    )
     paths = [path for path in listed if path and Path(path).is_file()]
     coder = SimpleNamespace(
         get_all_relative_files=lambda: paths,
@@ -43,9 +48,13 @@ def main() -> None:
         get_rel_fname=lambda path: path,
     )
     names = Coder.get_ident_mentions(coder, text)
-    mentioned = Coder.get_file_mentions(coder, text) | Coder.get_ident_filename_matches(coder, names)
+    mentioned = Coder.get_file_mentions(coder, text) | Coder.get_ident_filename_matches(
+        coder, names
+    )
     absolute = {str(Path(root) / path) for path in paths}
-    io = SimpleNamespace(tool_output=quiet, tool_error=quiet, tool_warning=quiet, read_text=lambda path: read(path))
+    io = SimpleNamespace(
+        tool_output=quiet, tool_error=quiet, tool_warning=quiet, read_text=lambda path: read(path)
+    )
     model = SimpleNamespace(token_count=count)
     count("Ready, qzxvkj?")
     maps, took = {}, []
@@ -53,11 +62,23 @@ def main() -> None:
         made = RepoMap(map_tokens=int(budget), root=root, main_model=model, io=io, refresh="always")
         for _ in range(2):
             started = time.perf_counter()
-            shown = made.get_repo_map(set(), absolute, mentioned_fnames=mentioned, mentioned_idents=names) or ""
+            shown = (
+                made.get_repo_map(
+                    set(), absolute, mentioned_fnames=mentioned, mentioned_idents=names
+                )
+                or ""
+            )
             took.append(time.perf_counter() - started)
         maps[budget] = {"tokens": count(shown), "text": shown}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    found = {"maps": maps, "paths": paths, "indexed": len(paths), "cold": took[0], "warm": min(took[1:]), "MB": peak}
+    found = {
+        "maps": maps,
+        "paths": paths,
+        "indexed": len(paths),
+        "cold": took[0],
+        "warm": min(took[1:]),
+        "MB": peak,
+    }
     print(json.dumps(found | {"version": version("aider-chat")}))
 
 

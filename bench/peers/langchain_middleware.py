@@ -1,4 +1,6 @@
-"""LangChain's agents: SummarizationMiddleware, which rewrites the history, and ClearToolUsesEdit, which edits each request."""
+"""LangChain's agents: SummarizationMiddleware, which rewrites the history, and ClearToolUsesEdit,
+which edits each request.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,17 +11,25 @@ from langchain_core.messages import BaseMessage, convert_to_messages, convert_to
 from measures import message_tokens
 from timed import Message, count, run, split_system, tokens
 
-# As long as the answer to its prompt is at least; what a real model would write is neither better nor worse for these figures.
-_SUMMARY = "The agent worked on the requests of the user, one after the other, and read files and searched for words. " * 8
+# As long as the answer to its prompt is at least; what a real model would write is neither better
+# nor worse for these figures.
+_SUMMARY = (
+    "The agent worked on the requests of the user, one after the other, and read files and searched for words. "
+    * 8
+)
 _MODEL = FakeListChatModel(responses=[_SUMMARY])
 
 
 def tokens_of(messages: Any, **_: Any) -> int:
-    return sum(message_tokens(message, count) for message in convert_to_openai_messages(list(messages)))
+    return sum(
+        message_tokens(message, count) for message in convert_to_openai_messages(list(messages))
+    )
 
 
 def summarizing(messages: list[Message], budget: int) -> Callable[[], Any]:
-    """Triggered where the request would not fit; the newest 20 messages are kept, which is the default."""
+    """Triggered where the request would not fit; the newest 20 messages are kept, which is the
+    default.
+    """
     system, history = split_system(messages)
     room = budget - tokens(system)
     middleware = SummarizationMiddleware(_MODEL, trigger=("tokens", room), token_counter=tokens_of)
@@ -27,13 +37,16 @@ def summarizing(messages: list[Message], budget: int) -> Callable[[], Any]:
 
     def call() -> list[BaseMessage]:
         changed = middleware.before_model({"messages": read}, None)  # type: ignore[typeddict-item,arg-type]
-        return [*head, *(changed["messages"][1:] if changed else read)]  # the first one says that all others are removed
+        # the first one says that all others are removed
+        return [*head, *(changed["messages"][1:] if changed else read)]
 
     return call
 
 
 def clearing(messages: list[Message], budget: int) -> Callable[[], Any]:
-    """Triggered where the request would not fit; the newest three results are kept, which is the default."""
+    """Triggered where the request would not fit; the newest three results are kept, which is the
+    default.
+    """
     read = convert_to_messages(messages)
 
     def call() -> list[BaseMessage]:
@@ -43,4 +56,8 @@ def clearing(messages: list[Message], budget: int) -> Callable[[], Any]:
     return call
 
 
-run("langchain", {"SummarizationMiddleware": summarizing, "ClearToolUsesEdit": clearing}, chat=convert_to_openai_messages)
+run(
+    "langchain",
+    {"SummarizationMiddleware": summarizing, "ClearToolUsesEdit": clearing},
+    chat=convert_to_openai_messages,
+)

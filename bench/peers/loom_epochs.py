@@ -19,8 +19,11 @@ class _Kept:
     """The session of one policy, and how much of the transcript it has."""
 
     def __init__(self) -> None:
-        clock, ids = count(BEGAN), count()  # so that handles, and with them all figures, are the same in each run
-        self.loom = Loom.open(":memory:", now=lambda: next(clock), fresh_id=lambda: f"{next(ids):032x}")
+        # so that handles, and with them all figures, are the same in each run
+        clock, ids = count(BEGAN), count()
+        self.loom = Loom.open(
+            ":memory:", now=lambda: next(clock), fresh_id=lambda: f"{next(ids):032x}"
+        )
         self.session: Session = self.loom.new()
         self.appended = 0
 
@@ -28,7 +31,9 @@ class _Kept:
         given = dialect("openai").parse({"messages": messages[self.appended :]})
         await self.session.aappend(*given.system, *given.messages)
         self.appended = len(messages)
-        return await self.session.prepare(model="gpt-4o", window=budget, reserve_output=0, policy=policy)
+        return await self.session.prepare(
+            model="gpt-4o", window=budget, reserve_output=0, policy=policy
+        )
 
 
 _kept: dict[str, _Kept] = {}
@@ -50,4 +55,8 @@ def floor(messages: list[Message], budget: int) -> Callable[[], Any]:
     return lambda: messages
 
 
-run("loomwright", {name: partial(woven, policy=name) for name in policies()} | {"nothing managed": floor}, chat)
+run(
+    "loomwright",
+    {name: partial(woven, policy=name) for name in policies()} | {"nothing managed": floor},
+    chat,
+)

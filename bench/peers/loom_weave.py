@@ -1,4 +1,6 @@
-"""Loom: weave, from the transcript to the request body. Its first call finds nothing counted, its second everything."""
+"""Loom: weave, from the transcript to the request body. Its first call finds nothing counted, its
+second everything.
+"""
 
 import json
 import sys
@@ -15,7 +17,9 @@ except ImportError:
 
 
 def woven(messages: list[Message], budget: int) -> Callable[[], Any]:
-    return lambda: weave(messages, model="gpt-4o", window=budget, reserve_output=0).openai()["messages"]
+    return lambda: weave(messages, model="gpt-4o", window=budget, reserve_output=0).openai()[
+        "messages"
+    ]
 
 
 run("loomwright", {"weave": woven}, chat=list, times=2)

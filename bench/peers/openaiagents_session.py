@@ -1,8 +1,9 @@
-"""OpenAI Agents: SessionSettings(limit), which counts items (a text, a call, a result) and knows no tokens.
+"""OpenAI Agents: SessionSettings(limit), which counts items (a text, a call, a result) and knows no
+tokens.
 
-`session.get_items` is the stored history under the limit, as a run that starts anew in the middle of a turn finds it.
-`Runner.run` is a turn from its beginning: the limit holds for the earlier turns, the current one is input, and the runner
-drops calls and results that lost their other half.
+`session.get_items` is the stored history under the limit, as a run that starts anew in the middle
+of a turn finds it. `Runner.run` is a turn from its beginning: the limit holds for the earlier
+turns, the current one is input, and the runner drops calls and results that lost their other half.
 """
 
 import asyncio
@@ -10,7 +11,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from agents import Agent, Model, RunConfig, Runner, SessionSettings, SQLiteSession, set_tracing_disabled
+from agents import (
+    Agent,
+    Model,
+    RunConfig,
+    Runner,
+    SessionSettings,
+    SQLiteSession,
+    set_tracing_disabled,
+)
 from timed import Message, run, split_system, tokens
 
 Item = dict[str, Any]
@@ -24,7 +33,9 @@ class SentError(Exception):
 class Recorder(Model):
     """A model that keeps what it is sent."""
 
-    async def get_response(self, system_instructions: str | None, input: list[Item], *_: Any, **__: Any) -> Any:
+    async def get_response(
+        self, system_instructions: str | None, input: list[Item], *_: Any, **__: Any
+    ) -> Any:
         self.system, self.items = system_instructions, input
         raise SentError
 
@@ -37,7 +48,13 @@ def read(messages: list[Message]) -> list[Item]:
     for message in messages:
         content = message.get("content") or ""
         if message["role"] == "tool":
-            items.append({"type": "function_call_output", "call_id": message["tool_call_id"], "output": content})
+            items.append(
+                {
+                    "type": "function_call_output",
+                    "call_id": message["tool_call_id"],
+                    "output": content,
+                }
+            )
             continue
         items += [{"role": message["role"], "content": content}] if content else []
         for call in message.get("tool_calls", []):
@@ -51,20 +68,28 @@ def chat(items: list[Item]) -> list[Message]:
     for item in items:
         kind = item.get("type", "message")
         if kind == "function_call_output":
-            messages.append({"role": "tool", "tool_call_id": item["call_id"], "content": item["output"]})
+            messages.append(
+                {"role": "tool", "tool_call_id": item["call_id"], "content": item["output"]}
+            )
         elif kind == "function_call":
             if not messages or messages[-1]["role"] != "assistant":
                 messages.append({"role": "assistant", "content": ""})
             function = {"name": item["name"], "arguments": item["arguments"]}
-            messages[-1].setdefault("tool_calls", []).append({"id": item["call_id"], "type": "function", "function": function})
+            messages[-1].setdefault("tool_calls", []).append(
+                {"id": item["call_id"], "type": "function", "function": function}
+            )
         else:
             messages.append({"role": item["role"], "content": item["content"]})
     return messages
 
 
 def limit_for(history: list[Message], budget: int) -> SessionSettings:
-    """The best a caller can do without a token count: as many items as fit at this history's mean size."""
-    return SessionSettings(limit=max(0, budget * len(read(history)) // tokens(history)) if history else 0)
+    """The best a caller can do without a token count: as many items as fit at this history's mean
+    size.
+    """
+    return SessionSettings(
+        limit=max(0, budget * len(read(history)) // tokens(history)) if history else 0
+    )
 
 
 def stored(history: list[Message], settings: SessionSettings | None = None) -> SQLiteSession:

@@ -1,4 +1,6 @@
-"""Pydantic AI's harness: the compaction strategies that call no model, run outside of an agent with compact_now."""
+"""Pydantic AI's harness: the compaction strategies that call no model, run outside of an agent with
+compact_now.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -28,12 +30,16 @@ _loop = asyncio.Runner()
 
 
 def framed(text: str) -> int:
-    """The harness counts text alone; four more for each piece of text stand for the frames of messages and calls."""
+    """The harness counts text alone; four more for each piece of text stand for the frames of
+    messages and calls.
+    """
     return count(text) + 4
 
 
 def read(messages: list[Message]) -> list[ModelMessage]:
-    """As an agent records a run: the system prompt rides in the first request, the results of parallel calls share one."""
+    """As an agent records a run: the system prompt rides in the first request, the results of
+    parallel calls share one.
+    """
     history: list[ModelMessage] = []
     parts: list[Any] = []
     for message in messages:
@@ -44,12 +50,19 @@ def read(messages: list[Message]) -> list[ModelMessage]:
                 parts = []
                 said: list[Any] = [TextPart(content)] if content else []
                 calls = message.get("tool_calls", [])
-                said += [ToolCallPart(call["function"]["name"], call["function"]["arguments"], call["id"]) for call in calls]
+                said += [
+                    ToolCallPart(
+                        call["function"]["name"], call["function"]["arguments"], call["id"]
+                    )
+                    for call in calls
+                ]
                 history.append(ModelResponse(parts=said))
             case "tool":
                 parts.append(ToolReturnPart(message["name"], content, message["tool_call_id"]))
             case role:
-                parts.append(SystemPromptPart(content) if role == "system" else UserPromptPart(content))
+                parts.append(
+                    SystemPromptPart(content) if role == "system" else UserPromptPart(content)
+                )
     return [*history, ModelRequest(parts=parts)] if parts else history
 
 
@@ -65,7 +78,13 @@ def chat(history: list[ModelMessage]) -> list[Message]:
             continue
         for part in message.parts:
             if isinstance(part, ToolReturnPart):
-                messages.append({"role": "tool", "tool_call_id": part.tool_call_id, "content": part.model_response_str()})
+                messages.append(
+                    {
+                        "role": "tool",
+                        "tool_call_id": part.tool_call_id,
+                        "content": part.model_response_str(),
+                    }
+                )
             else:
                 role = "system" if isinstance(part, SystemPromptPart) else "user"
                 messages.append({"role": role, "content": part.content})
@@ -78,9 +97,11 @@ def written(part: ToolCallPart) -> Message:
 
 
 def window(budget: int) -> SlidingWindowCompaction[None]:
-    # keep_tokens is a floor: the message that crosses it, the calls it belongs to, the first request and the system prompt come
-    # on top. A tenth is enough for them in these transcripts.
-    return SlidingWindowCompaction(max_tokens=budget, keep_tokens=budget * 9 // 10, tokenizer=framed)
+    # keep_tokens is a floor: the message that crosses it, the calls it belongs to, the first
+    # request and the system prompt come on top. A tenth is enough for them in these transcripts.
+    return SlidingWindowCompaction(
+        max_tokens=budget, keep_tokens=budget * 9 // 10, tokenizer=framed
+    )
 
 
 def sliding(messages: list[Message], budget: int) -> Callable[[], Any]:
@@ -89,14 +110,21 @@ def sliding(messages: list[Message], budget: int) -> Callable[[], Any]:
 
 
 def tiered(messages: list[Message], budget: int) -> Callable[[], Any]:
-    """The documented order of tiers, with the window where the summarizer would stand. DeduplicateFileReads is left out: it needs
-    to be told what a file is, and these tools return other text each time. ToolOutputLimits works only while a tool runs."""
+    """The documented order of tiers, with the window where the summarizer would stand.
+    DeduplicateFileReads is left out: it needs
+    to be told what a file is, and these tools return other text each time. ToolOutputLimits works
+    only while a tool runs.
+    """
     tiers = [
         ClampOversizedMessages[None](max_part_tokens=budget // 4, tokenizer=framed),
         ClearToolResults[None](max_tokens=1, keep_pairs=3, tokenizer=framed),
         window(budget),
     ]
-    history, strategy, model = read(messages), TieredCompaction[None](tiers, target_tokens=budget, tokenizer=framed), TestModel()
+    history, strategy, model = (
+        read(messages),
+        TieredCompaction[None](tiers, target_tokens=budget, tokenizer=framed),
+        TestModel(),
+    )
     return lambda: _loop.run(compact_now(strategy, history, model=model, tokenizer=framed))
 
 

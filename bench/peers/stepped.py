@@ -1,8 +1,10 @@
-"""A peer's script played call by call: before every model message it makes a request, which the shared measures judge.
+"""A peer's script played call by call: before every model message it makes a request, which the
+shared measures judge.
 
-python bench/peers/stepped.py SCRIPT TRANSCRIPT BUDGET VARIANT LIMIT_SECONDS fresh|carried     (bench/replay.py calls it so)
-`fresh` gives it the whole history each time. `carried` gives it what it made last time and what came since, as libraries do that
-rewrite the history of their agent. Only the making is timed. One line of JSON out.
+python bench/peers/stepped.py SCRIPT TRANSCRIPT BUDGET VARIANT LIMIT_SECONDS fresh|carried
+(bench/replay.py calls it so) `fresh` gives it the whole history each time. `carried` gives it what
+it made last time and what came since, as libraries do that rewrite the history of their agent. Only
+the making is timed. One line of JSON out.
 """
 
 import json
@@ -22,12 +24,26 @@ Row = dict[str, Any]
 FIRST_CUT, CUTS_APART, LEAST_GOLD = 100, 80, 3
 
 
-def stepped(distribution: str, variants: Mapping[str, Variant], chat: Callable[[Any], list[Message]], times: int = 0) -> None:
-    """Takes the place of `timed.run` in the peer's script; how often a call is repeated does not matter here."""
+def stepped(
+    distribution: str,
+    variants: Mapping[str, Variant],
+    chat: Callable[[Any], list[Message]],
+    times: int = 0,
+) -> None:
+    """Takes the place of `timed.run` in the peer's script; how often a call is repeated does not
+    matter here.
+    """
     _, transcript, budget, variant, limit, how = sys.argv[1:]
     messages: list[Message] = json.loads(Path(transcript).read_text(encoding="utf-8"))["messages"]
     variants[variant](timed._READY, int(budget))()
-    row = play(messages, int(budget), lambda given: variants[variant](given, int(budget)), chat, how == "carried", float(limit))
+    row = play(
+        messages,
+        int(budget),
+        lambda given: variants[variant](given, int(budget)),
+        chat,
+        how == "carried",
+        float(limit),
+    )
     print(json.dumps({"version": version(distribution), **row}))
 
 
@@ -41,9 +57,19 @@ def play(
 ) -> Row:
     calls = [number for number, message in enumerate(messages) if message["role"] == "assistant"]
     texts = measures.flatten(messages)
-    functions = {call["id"]: call["function"] for message in messages for call in message.get("tool_calls", ())}
-    measured = {min(calls, key=lambda call: abs(call - cut)) for cut in range(FIRST_CUT, len(messages), CUTS_APART)}
-    row: Row = dict.fromkeys(("over_budget", "torn_pairs", "goal_missing", "near_empty", "tokens", "shared", "seconds"), 0)
+    functions = {
+        call["id"]: call["function"]
+        for message in messages
+        for call in message.get("tool_calls", ())
+    }
+    measured = {
+        min(calls, key=lambda call: abs(call - cut))
+        for cut in range(FIRST_CUT, len(messages), CUTS_APART)
+    }
+    row: Row = dict.fromkeys(
+        ("over_budget", "torn_pairs", "goal_missing", "near_empty", "tokens", "shared", "seconds"),
+        0,
+    )
     recalls: list[float] = []
     before: list[Message] = []
     seen = 0
@@ -81,7 +107,9 @@ def play(
 
 
 def _as_written(message: Message, functions: dict[str, Message]) -> Message:
-    """A result with the name of its tool, and arguments with the white space they came with: libraries spell both their way."""
+    """A result with the name of its tool, and arguments with the white space they came with:
+    libraries spell both their way.
+    """
     if message["role"] == "tool":
         return {"name": functions[message["tool_call_id"]]["name"], **message}
     if not message.get("tool_calls"):

@@ -1,7 +1,9 @@
-"""What the peer scripts share: a transcript in, the trimming call timed alone, one line of JSON out.
+"""What the peer scripts share: a transcript in, the trimming call timed alone, one line of JSON
+out.
 
-python bench/peers/SCRIPT.py TRANSCRIPT BUDGET VARIANT LIMIT_SECONDS     (bench/one_shot.py calls it so; `measures` is on the path)
-A variant takes the chat messages and the budget, does whatever need not be timed, and returns the call to time.
+python bench/peers/SCRIPT.py TRANSCRIPT BUDGET VARIANT LIMIT_SECONDS     (bench/one_shot.py calls it
+so; `measures` is on the path) A variant takes the chat messages and the budget, does whatever need
+not be timed, and returns the call to time.
 """
 
 import json
@@ -20,9 +22,13 @@ from splintr import Tokenizer
 Message = dict[str, Any]
 Variant = Callable[[list[Message], int], Callable[[], Any]]
 
-# Two messages that any of them can trim: what a library imports, loads or builds at its first call is not timed. The odd word is
-# in no vocabulary: splintr builds its table of merges, a sixth of a second, when it first meets one.
-_READY: list[Message] = [{"role": "system", "content": "Be ready."}, {"role": "user", "content": "Ready, qzxvkj?"}]
+# Two messages that any of them can trim: what a library imports, loads or builds at its first call
+# is not timed. The odd word is in no vocabulary: splintr builds its table of merges, a sixth of a
+# second, when it first meets one.
+_READY: list[Message] = [
+    {"role": "system", "content": "Be ready."},
+    {"role": "user", "content": "Ready, qzxvkj?"},
+]
 _O200K = Tokenizer.from_pretrained("o200k_base")
 
 
@@ -36,7 +42,9 @@ def encode(text: str) -> list[int]:
 
 @cache
 def count(text: str) -> int:
-    """o200k tokens. Cached by content, so that from the second call on a peer's own work is timed and not the tokenizer."""
+    """o200k tokens. Cached by content, so that from the second call on a peer's own work is timed
+    and not the tokenizer.
+    """
     return len(encode(text))
 
 
@@ -50,7 +58,12 @@ def split_system(messages: list[Message]) -> tuple[list[Message], list[Message]]
     return messages[:leading], messages[leading:]
 
 
-def run(distribution: str, variants: Mapping[str, Variant], chat: Callable[[Any], list[Message]], times: int = 3) -> None:
+def run(
+    distribution: str,
+    variants: Mapping[str, Variant],
+    chat: Callable[[Any], list[Message]],
+    times: int = 3,
+) -> None:
     path, budget, variant, limit = sys.argv[1:]
     messages: list[Message] = json.loads(Path(path).read_text(encoding="utf-8"))["messages"]
     variants[variant](_READY, int(budget))()
@@ -64,8 +77,12 @@ def run(distribution: str, variants: Mapping[str, Variant], chat: Callable[[Any]
     print(json.dumps(report))
 
 
-def _timed(ready: Callable[[], Callable[[], Any]], times: int, limit: float) -> tuple[list[float], Any]:
-    """The limit is for all calls together: one that finished is reported, however many were meant to follow."""
+def _timed(
+    ready: Callable[[], Callable[[], Any]], times: int, limit: float
+) -> tuple[list[float], Any]:
+    """The limit is for all calls together: one that finished is reported, however many were meant
+    to follow.
+    """
     took: list[float] = []
     result: Any = None
     signal.signal(signal.SIGALRM, _abandon)

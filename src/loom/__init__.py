@@ -56,7 +56,11 @@ if TYPE_CHECKING:
 
 # Importing loom does no work: a name is fetched when it is first used.
 _HOMES = {
-    "loom.budget.counting": ("estimate_message_tokens", "estimate_tool_defs_tokens", "is_over_context_budget"),
+    "loom.budget.counting": (
+        "estimate_message_tokens",
+        "estimate_tool_defs_tokens",
+        "is_over_context_budget",
+    ),
     "loom.budget.models": ("model_limit",),
     "loom.budget.zones": ("allocate_budget",),
     "loom.context.policy": ("Policy",),
@@ -66,9 +70,23 @@ _HOMES = {
     "loom.context.request": ("Context",),
     "loom.context.weave": ("weave",),
     "loom.conversation.agents": ("Agent",),
-    "loom.conversation.message": ("Conversation", "Media", "Message", "Reasoning", "Text", "Tool", "ToolCall", "ToolResult"),
+    "loom.conversation.message": (
+        "Conversation",
+        "Media",
+        "Message",
+        "Reasoning",
+        "Text",
+        "Tool",
+        "ToolCall",
+        "ToolResult",
+    ),
     "loom.conversation.tree": ("Preferences", "Reference", "Tree", "TreeHead"),
-    "loom.conversation.turns": ("exchanges", "find_safe_boundary", "parse_turn_boundaries", "turns"),
+    "loom.conversation.turns": (
+        "exchanges",
+        "find_safe_boundary",
+        "parse_turn_boundaries",
+        "turns",
+    ),
     "loom.dialects": ("dialect",),
     "loom.dialects.repair": ("repair", "restore_ids"),
     "loom.engine.loom": ("Loom",),

@@ -1,4 +1,5 @@
-"""Every error Loom raises on purpose. A class exists where a caller would do something different on it.
+"""Every error Loom raises on purpose. A class exists where a caller would do something different on
+it.
 
 LoomError
 ├── WireError        a request or message does not have the form of its dialect
@@ -31,7 +32,9 @@ class TranscriptError(LoomError):
 
 
 class CannotFit(LoomError):
-    """What must be in a request does not fit its window; the text names the items, the numbers and the way out."""
+    """What must be in a request does not fit its window; the text names the items, the numbers and
+    the way out.
+    """
 
 
 class ChoiceError(LoomError):
@@ -39,7 +42,9 @@ class ChoiceError(LoomError):
 
 
 class StoreError(LoomError):
-    """The store cannot be opened, read or written; the text names the store, what is wrong and the way out."""
+    """The store cannot be opened, read or written; the text names the store, what is wrong and the
+    way out.
+    """
 
 
 class Conflict(StoreError):
@@ -50,7 +55,8 @@ class Conflict(StoreError):
         self.expected = expected
         self.found = found
         super().__init__(
-            f"session {session} was changed by somebody else: expected it at {expected or 'its beginning'}, "
+            f"session {session} was changed by somebody else: expected it at "
+            f"{expected or 'its beginning'}, "
             f"found it at {found or 'its beginning'}; read it again and repeat the change"
         )
 
@@ -64,13 +70,16 @@ class Diverged(StoreError):
 
 
 class Unfinished(StoreError):
-    """A purge deleted the words, but copies of them are still on disk: `remains` says where. Purge again."""
+    """A purge deleted the words, but copies of them are still on disk: `remains` says where. Purge
+    again.
+    """
 
     def __init__(self, session: str, remains: tuple[str, ...]) -> None:
         self.session = session
         self.remains = remains
         super().__init__(
-            f"session {session} was purged, but copies of it are still on disk: {'; '.join(remains)}. "
+            f"session {session} was purged, but copies of it are still on disk: "
+            f"{'; '.join(remains)}. "
             f"Purge it again until nothing remains: loom session purge {session}"
         )
 

@@ -1,4 +1,6 @@
-"""The types that callers of the public names meet and seldom name: what verbs take, and what they give back."""
+"""The types that callers of the public names meet and seldom name: what verbs take, and what they
+give back.
+"""
 
 from loom.budget.models import Figures
 from loom.budget.zones import Budget, BudgetOptions, Zone

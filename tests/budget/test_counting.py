@@ -20,7 +20,17 @@ from loom.budget.counting import (
 )
 from loom.budget.profiles import EstimatedText, Exact, Profile, profile
 from loom.budget.tokenizers import tokenizer
-from loom.conversation.message import Carried, Media, Message, Opaque, Reasoning, Text, Tool, ToolCall, ToolResult
+from loom.conversation.message import (
+    Carried,
+    Media,
+    Message,
+    Opaque,
+    Reasoning,
+    Text,
+    Tool,
+    ToolCall,
+    ToolResult,
+)
 from loom.dialects import openai
 from loom.errors import ChoiceError
 from loom.memory.tokenizer import TokenCounter
@@ -40,7 +50,15 @@ SEEN = Message("user", (Text("what is this?"), Media("image", "url", "https://ex
     [
         ("window", [18 // 4 + 4, 0 + 4, 11 // 4 + 4, 13 // 4 + 4]),
         ("partitions", [18 // 4, 0, 11 // 4, 13 // 4]),
-        ("turns", [(18 + 12) * 2 // 5, (2 + 6 + 8 + 9 + 15 + 12) * 2 // 5, (11 + 6 + 12) * 2 // 5, (13 + 12) * 2 // 5 + 256]),
+        (
+            "turns",
+            [
+                (18 + 12) * 2 // 5,
+                (2 + 6 + 8 + 9 + 15 + 12) * 2 // 5,
+                (11 + 6 + 12) * 2 // 5,
+                (13 + 12) * 2 // 5 + 256,
+            ],
+        ),
         ("tree", [5, 1, 3, 4]),
         ("tasks", [4 + 4 + 1, 1 + 4 + 2, 2 + 4 + 1, 3 + 4 + 1]),
         ("tasks-tiktoken", [3 + 3, 1 + 3, 2 + 3, 4 + 3]),
@@ -50,7 +68,9 @@ SEEN = Message("user", (Text("what is this?"), Media("image", "url", "https://ex
 def test_each_seed_counts_as_it_prints(name: str, expected: list[int]) -> None:
     counter = Counter(profile(name))
     assert [counter.count_message(message) for message in (USER, CALL, RESULT, SEEN)] == expected
-    assert counter.count_messages([USER, RESULT]) == expected[0] + expected[2] + (3 if name == "tasks-tiktoken" else 0)
+    assert counter.count_messages([USER, RESULT]) == expected[0] + expected[2] + (
+        3 if name == "tasks-tiktoken" else 0
+    )
 
 
 def test_the_window_seed_counts_what_a_reader_sees_as_one_character() -> None:
@@ -65,9 +85,14 @@ def test_the_window_seed_counts_what_a_reader_sees_as_one_character() -> None:
 def test_the_turns_seed_counts_reasoning_and_tools() -> None:
     thinking = Message("assistant", (Reasoning("let me see", "anthropic"), Text("yes")))
     assert estimate_message_tokens(thinking) == (10 + 3 + 12) * 2 // 5
-    tool = {"type": "function", "function": {"name": "bash", "description": "Run it", "parameters": {"type": "object"}}}
+    tool = {
+        "type": "function",
+        "function": {"name": "bash", "description": "Run it", "parameters": {"type": "object"}},
+    }
     assert estimate_tool_defs_tokens([tool]) == (4 + 6 + len('{"type":"object"}') + 20) * 2 // 5
-    assert estimate_tool_defs_tokens([Tool("bash", "Run it", '{"type":"object"}')] * 2) == 2 * estimate_tool_defs_tokens([tool])
+    assert estimate_tool_defs_tokens(
+        [Tool("bash", "Run it", '{"type":"object"}')] * 2
+    ) == 2 * estimate_tool_defs_tokens([tool])
 
 
 def test_over_budget_means_more_than_the_window() -> None:
@@ -78,15 +103,25 @@ def test_over_budget_means_more_than_the_window() -> None:
 
 
 def test_chat_dictionaries_and_messages_count_the_same() -> None:
-    call = {"id": "call_1", "type": "function", "function": {"name": "read_file", "arguments": '{"path":"a.py"}'}}
+    call = {
+        "id": "call_1",
+        "type": "function",
+        "function": {"name": "read_file", "arguments": '{"path":"a.py"}'},
+    }
     chat = [
         {"role": "user", "content": "Add error handling"},
         {"role": "assistant", "content": "ok", "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "call_1", "content": "File edited"},
     ]
     assert list(map(as_message, chat)) == [USER, CALL, RESULT]
-    assert TokenCounter().count_messages(chat) == TokenCounter().count_messages([USER, CALL, RESULT]) > 0
-    assert TokenCounter("gpt-4o").count_messages(chat) == counter_for("gpt-4o").count_messages([USER, CALL, RESULT])
+    assert (
+        TokenCounter().count_messages(chat)
+        == TokenCounter().count_messages([USER, CALL, RESULT])
+        > 0
+    )
+    assert TokenCounter("gpt-4o").count_messages(chat) == counter_for("gpt-4o").count_messages(
+        [USER, CALL, RESULT]
+    )
 
 
 BASE = Message("assistant", (Text("x"),))
@@ -128,7 +163,9 @@ def test_a_message_is_measured_once() -> None:
 def test_what_is_remembered_is_bounded() -> None:
     counter = Counter(profile("partitions"), remember=16)
     messages = [Message("user", (Text("word " * n),)) for n in range(100)]
-    assert [counter.count_message(message) for message in messages] == [5 * n // 4 for n in range(100)]
+    assert [counter.count_message(message) for message in messages] == [
+        5 * n // 4 for n in range(100)
+    ]
     assert len(counter._known) <= 16
 
 
@@ -139,19 +176,37 @@ def openai_chats() -> Iterator[tuple[str, list[dict[str, Any]]]]:
         yield path.name, json.loads(path.read_text())["history"]
     for run in json.loads((AGENTS / "taubench_airline_60.json").read_text()):
         yield f"taubench {run['task_id']}", run["traj"]
-    yield "pi", [pi for line in (AGENTS / "pi_large_session.jsonl").open() if (pi := from_pi(json.loads(line)))]
+    yield (
+        "pi",
+        [
+            pi
+            for line in (AGENTS / "pi_large_session.jsonl").open()
+            if (pi := from_pi(json.loads(line)))
+        ],
+    )
 
 
 def from_pi(line: dict[str, Any]) -> dict[str, Any] | None:
     message = line.get("message") or {}
     if message.get("role") not in ("user", "assistant", "toolResult"):
         return None
-    blocks = message["content"] if isinstance(message["content"], list) else [{"type": "text", "text": message["content"]}]
-    chat: dict[str, Any] = {"role": message["role"], "content": "\n".join(b["text"] for b in blocks if b["type"] == "text")}
+    blocks = (
+        message["content"]
+        if isinstance(message["content"], list)
+        else [{"type": "text", "text": message["content"]}]
+    )
+    chat: dict[str, Any] = {
+        "role": message["role"],
+        "content": "\n".join(b["text"] for b in blocks if b["type"] == "text"),
+    }
     if message["role"] == "toolResult":
         chat |= {"role": "tool", "tool_call_id": message["toolCallId"]}
     calls = [
-        {"id": b["id"], "type": "function", "function": {"name": b["name"], "arguments": json.dumps(b["arguments"])}}
+        {
+            "id": b["id"],
+            "type": "function",
+            "function": {"name": b["name"], "arguments": json.dumps(b["arguments"])},
+        }
         for b in blocks
         if b["type"] == "toolCall"
     ]
@@ -172,7 +227,9 @@ def test_no_message_of_the_real_transcripts_is_counted_below_the_shared_measure(
 
 
 def words_of(content: Any) -> Any:
-    """The words of a content: the shared measure would count a list with the escapes of ASCII JSON, which no model reads."""
+    """The words of a content: the shared measure would count a list with the escapes of ASCII JSON,
+    which no model reads.
+    """
     if not isinstance(content, list):
         return content
     return "\n".join(part["text"] for part in content if part["type"] == "text")
@@ -184,9 +241,14 @@ def test_a_rendered_request_is_never_counted_below_the_shared_measure(conversati
     measures = shared_bench("measures")
     counter = counter_for("gpt-4o")
     messages = [*conversation.system, *conversation.messages]
-    wire = [message | {"content": words_of(message.get("content"))} for message in openai.render_messages(messages, [])]
+    wire = [
+        message | {"content": words_of(message.get("content"))}
+        for message in openai.render_messages(messages, [])
+    ]
     measured = sum(
-        measures.message_tokens(message, exact) for message in wire if "function" in str(message.get("tool_calls", "function"))
+        measures.message_tokens(message, exact)
+        for message in wire
+        if "function" in str(message.get("tool_calls", "function"))
     )
     assert counter.count_messages(messages) >= measured
 
@@ -204,7 +266,9 @@ def test_a_profile_is_found_by_name(name: str) -> None:
 
 
 def test_an_unknown_profile_is_a_choice_with_the_way_out() -> None:
-    with pytest.raises(ChoiceError, match="no counter named 'nope'; choose one of window, partitions"):
+    with pytest.raises(
+        ChoiceError, match="no counter named 'nope'; choose one of window, partitions"
+    ):
         profile("nope")
 
 

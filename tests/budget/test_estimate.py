@@ -1,4 +1,6 @@
-"""The estimate leans high, stays close to o200k on every kind of text, takes anything, however long."""
+"""The estimate leans high, stays close to o200k on every kind of text, takes anything, however
+long.
+"""
 
 import base64
 import importlib.util
@@ -38,7 +40,9 @@ def test_the_six_kinds_of_the_target_are_met(kind: str) -> None:
 
 
 @needs_shared
-@pytest.mark.parametrize("path", sorted(AGENTS.glob("*")) if AGENTS.is_dir() else [], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", sorted(AGENTS.glob("*")) if AGENTS.is_dir() else [], ids=lambda path: path.name
+)
 def test_real_transcripts_are_not_undercounted(path) -> None:
     assert -0.001 <= error(path.read_text("utf-8")) <= 0.15
 
@@ -50,14 +54,21 @@ GENERATED = {
     "hex": "\n".join(f"{rng.getrandbits(256):064x}" for _ in range(150)),
     "base64 in lines": base64.encodebytes(rng.randbytes(9000)).decode(),
     "csv": "\n".join(",".join(f"{rng.gauss(0, 99):.3f}" for _ in range(8)) for _ in range(300)),
-    "pretty json": json.dumps([{"id": rng.randrange(10**8), "ok": True, "tags": ["a", "b"]} for _ in range(200)], indent=2),
-    "escaped json": json.dumps(json.dumps([{"path": "src/main.py", "line": rng.randrange(900)} for _ in range(200)])),
+    "pretty json": json.dumps(
+        [{"id": rng.randrange(10**8), "ok": True, "tags": ["a", "b"]} for _ in range(200)], indent=2
+    ),
+    "escaped json": json.dumps(
+        json.dumps([{"path": "src/main.py", "line": rng.randrange(900)} for _ in range(200)])
+    ),
     "log": "\n".join(
         f"2026-11-{rng.randrange(1, 28):02}T10:00:00Z   INFO    [worker-{rng.randrange(9)}]   took={rng.randrange(999)}ms"
         for _ in range(200)
     ),
     "markdown table": "\n".join(f"| row {n} | {rng.randrange(999)} | yes |" for n in range(200)),
-    "diff": "\n".join(f"@@ -{n},3 +{n},4 @@\n-    return value\n+    return value or {n}\n     if value:" for n in range(150)),
+    "diff": "\n".join(
+        f"@@ -{n},3 +{n},4 @@\n-    return value\n+    return value or {n}\n     if value:"
+        for n in range(150)
+    ),
 }
 
 

@@ -1,4 +1,6 @@
-"""Images, sound and files by the providers' formulas; sizes from the head of the data, and a safe guess where there is none."""
+"""Images, sound and files by the providers' formulas; sizes from the head of the data, and a safe
+guess where there is none.
+"""
 
 import base64
 import struct
@@ -46,24 +48,39 @@ def test_openai_counts_tiles(size: tuple[int, int] | None, tokens: int) -> None:
 
 def test_low_detail_is_flat() -> None:
     assert image_tokens((4096, 4096), FOUR_O, detail="low") == 85
-    low = Media("image", "url", "https://example.org/a.png", carried=Carried("openai", '{"detail":"low"}'))
+    low = Media(
+        "image", "url", "https://example.org/a.png", carried=Carried("openai", '{"detail":"low"}')
+    )
     assert media_tokens(low, FOUR_O) == 85
 
 
-@pytest.mark.parametrize(("size", "tokens"), [((1024, 1024), 1659), ((320, 320), 162), ((5000, 5000), 2489), (None, 2489)])
+@pytest.mark.parametrize(
+    ("size", "tokens"),
+    [((1024, 1024), 1659), ((320, 320), 162), ((5000, 5000), 2489), (None, 2489)],
+)
 def test_small_openai_models_count_patches(size: tuple[int, int] | None, tokens: int) -> None:
     assert image_tokens(size, Patches(multiplier=1.62)) == tokens
 
 
 @pytest.mark.parametrize(
     ("size", "tokens"),
-    [((200, 200), 64), ((1000, 1000), 1296), ((1092, 1092), 1521), ((1568, 728), 1456), ((8000, 8000), 1568), (None, 1568)],
+    [
+        ((200, 200), 64),
+        ((1000, 1000), 1296),
+        ((1092, 1092), 1521),
+        ((1568, 728), 1456),
+        ((8000, 8000), 1568),
+        (None, 1568),
+    ],
 )
 def test_anthropic_counts_patches_of_28_pixels(size: tuple[int, int] | None, tokens: int) -> None:
     assert image_tokens(size, CLAUDE) == tokens
 
 
-@pytest.mark.parametrize(("size", "tokens"), [((1000, 1000), 1296), ((1920, 1080), 2691), ((8000, 8000), 4784), (None, 4784)])
+@pytest.mark.parametrize(
+    ("size", "tokens"),
+    [((1000, 1000), 1296), ((1920, 1080), 2691), ((8000, 8000), 4784), (None, 4784)],
+)
 def test_later_models_of_anthropic_see_more(size: tuple[int, int] | None, tokens: int) -> None:
     assert image_tokens(size, CLAUDE_HIGH_RESOLUTION) == tokens
 
@@ -78,7 +95,9 @@ def test_later_models_of_anthropic_see_more(size: tuple[int, int] | None, tokens
         (None, "", 12_000),
     ],
 )
-def test_later_models_of_openai_see_images_as_they_are(size: tuple[int, int] | None, detail: str, tokens: int) -> None:
+def test_later_models_of_openai_see_images_as_they_are(
+    size: tuple[int, int] | None, detail: str, tokens: int
+) -> None:
     assert image_tokens(size, media_rule("gpt-5.5"), detail=detail) == tokens
 
 
@@ -120,7 +139,14 @@ def test_each_model_has_its_provider_s_rule(model: str, rule: object) -> None:
 
 
 def jpeg(width: int, height: int, before: bytes = b"") -> bytes:
-    return b"\xff\xd8" + before + b"\xff\xc0\x00\x11\x08" + struct.pack(">HH", height, width) + b"\x03" + b"\0" * 12
+    return (
+        b"\xff\xd8"
+        + before
+        + b"\xff\xc0\x00\x11\x08"
+        + struct.pack(">HH", height, width)
+        + b"\x03"
+        + b"\0" * 12
+    )
 
 
 HEADS = {
@@ -129,8 +155,12 @@ HEADS = {
     "jpeg": jpeg(640, 480),
     "jpeg behind a thumbnail": jpeg(640, 480, b"\xff\xe1\x40\x00" + b"\xaa" * 0x3FFE),
     "webp lossy": b"RIFF\0\0\0\0WEBPVP8 \0\0\0\0\0\0\0\x9d\x01\x2a" + struct.pack("<HH", 640, 480),
-    "webp lossless": b"RIFF\0\0\0\0WEBPVP8L\0\0\0\0\x2f" + struct.pack("<I", 639 | 479 << 14) + b"\0" * 8,
-    "webp extended": b"RIFF\0\0\0\0WEBPVP8X\0\0\0\0\0\0\0\0" + (639).to_bytes(3, "little") + (479).to_bytes(3, "little"),
+    "webp lossless": b"RIFF\0\0\0\0WEBPVP8L\0\0\0\0\x2f"
+    + struct.pack("<I", 639 | 479 << 14)
+    + b"\0" * 8,
+    "webp extended": b"RIFF\0\0\0\0WEBPVP8X\0\0\0\0\0\0\0\0"
+    + (639).to_bytes(3, "little")
+    + (479).to_bytes(3, "little"),
 }
 
 
@@ -168,8 +198,14 @@ def test_no_size_costs_more_than_an_unknown_one(width: int, height: int) -> None
 
 
 def test_sound_is_counted_by_its_length() -> None:
-    header = b"RIFF\0\0\0\0WAVEfmt \x10\0\0\0\x01\0\x01\0" + struct.pack("<II", 16_000, 32_000) + b"\x02\0\x10\0data\0\0\0\0"
-    ten_seconds = Media("audio", "data", base64.b64encode(header + b"\0" * 320_000).decode(), "audio/wav")
+    header = (
+        b"RIFF\0\0\0\0WAVEfmt \x10\0\0\0\x01\0\x01\0"
+        + struct.pack("<II", 16_000, 32_000)
+        + b"\x02\0\x10\0data\0\0\0\0"
+    )
+    ten_seconds = Media(
+        "audio", "data", base64.b64encode(header + b"\0" * 320_000).decode(), "audio/wav"
+    )
     assert 320 <= media_tokens(ten_seconds, CLAUDE) <= 321
     assert media_tokens(Media("audio", "id", "audio_1"), CLAUDE) > 0
 
@@ -186,9 +222,14 @@ def test_a_flat_rule_asks_nothing() -> None:
     assert media_tokens(Media("file", "id", "file_1"), Flat(256)) == 256
 
 
-@pytest.mark.parametrize(("version", "index", "rate"), [(0xFB, 9, 128_000), (0xFB, 1, 32_000), (0xF3, 1, 8_000), (0xF3, 8, 64_000)])
+@pytest.mark.parametrize(
+    ("version", "index", "rate"),
+    [(0xFB, 9, 128_000), (0xFB, 1, 32_000), (0xF3, 1, 8_000), (0xF3, 8, 64_000)],
+)
 @pytest.mark.parametrize("tag", [b"", b"ID3\x04\0\0\0\0\0\x20" + b"\0" * 32])
-def test_an_mp3_is_counted_by_the_rate_in_its_head(version: int, index: int, rate: int, tag: bytes) -> None:
+def test_an_mp3_is_counted_by_the_rate_in_its_head(
+    version: int, index: int, rate: int, tag: bytes
+) -> None:
     sound = tag + bytes([0xFF, version, index << 4, 0]) + b"\0" * (20 * rate // 8)
     twenty_seconds = Media("audio", "data", base64.b64encode(sound).decode(), "audio/mp3")
     assert 640 <= media_tokens(twenty_seconds, CLAUDE) <= 660
@@ -200,11 +241,18 @@ def test_an_mp3_of_changing_rate_is_taken_as_low_speech() -> None:
 
 
 def pdf(pages: int, compressed: bool = False) -> str:
-    objects = b"".join(b"%d 0 obj <</Type /Page /Parent 1 0 R>> endobj\n" % (n + 3) for n in range(pages))
+    objects = b"".join(
+        b"%d 0 obj <</Type /Page /Parent 1 0 R>> endobj\n" % (n + 3) for n in range(pages)
+    )
     tree = b"1 0 obj <</Type /Pages /Count %d /Kids []>> endobj\n" % pages
     if compressed:
         packed = zlib.compress(tree + objects)
-        body = b"9 0 obj <</Type /ObjStm /N 2 /Filter /FlateDecode /Length %d>>\nstream\n" % len(packed) + packed + b"\nendstream"
+        body = (
+            b"9 0 obj <</Type /ObjStm /N 2 /Filter /FlateDecode /Length %d>>\nstream\n"
+            % len(packed)
+            + packed
+            + b"\nendstream"
+        )
     else:
         body = tree + objects
     return base64.b64encode(b"%PDF-1.7\n" + body + b"\n%%EOF").decode()
@@ -221,7 +269,9 @@ def test_the_pages_of_a_pdf_are_counted(pages: int, compressed: bool) -> None:
 
 
 def test_a_pdf_whose_page_objects_are_hidden_is_counted_by_its_tree() -> None:
-    document = base64.b64encode(b"%PDF-1.4\n1 0 obj <</Count 31 /Kids [2 0 R] /Type /Pages>> endobj").decode()
+    document = base64.b64encode(
+        b"%PDF-1.4\n1 0 obj <</Count 31 /Kids [2 0 R] /Type /Pages>> endobj"
+    ).decode()
     assert pdf_pages(document) == 31
     assert pdf_pages(base64.b64encode(b"no document").decode()) == 0
 

@@ -51,13 +51,20 @@ def test_one_model_has_many_spellings(name: str) -> None:
 
 def test_a_model_has_prices_and_an_encoding() -> None:
     sonnet, four_o = model("claude-sonnet-4-6"), model("openai:gpt-4o-2024-08-06")
-    assert (sonnet.input, sonnet.output, sonnet.cache_read, sonnet.cache_write) == (3.0, 15.0, 0.3, 3.75)
+    assert (sonnet.input, sonnet.output, sonnet.cache_read, sonnet.cache_write) == (
+        3.0,
+        15.0,
+        0.3,
+        3.75,
+    )
     assert (four_o.encoding, four_o.max_output, four_o.input) == ("o200k_base", 16_384, 2.5)
     assert model("nobody:knows").known is False
 
 
 def test_the_user_s_figures_win_over_pins_and_snapshot() -> None:
-    overrides = read_overrides('[claude-sonnet-4-6]\nwindow = 1_000_000\n\n["mine:local"]\nwindow = 32768\ninput = 0.0\n')
+    overrides = read_overrides(
+        '[claude-sonnet-4-6]\nwindow = 1_000_000\n\n["mine:local"]\nwindow = 32768\ninput = 0.0\n'
+    )
     sonnet = model("anthropic:claude-sonnet-4-6", overrides)
     assert (sonnet.window, sonnet.input) == (1_000_000, 3.0)
     assert model_limit("mine:local", overrides) == model_limit("mine/local", overrides) == 32_768
@@ -104,7 +111,10 @@ def test_any_name_has_a_window(name: str) -> None:
         ("openrouter:deepseek/deepseek-r1:free", "deepseek/deepseek-r1:free"),
         ("ollama:llama3:8b", "llama3:8b"),
         ("mistral:mistral-large-latest", "mistral-large-latest"),
-        ("bedrock:us.anthropic.claude-sonnet-4-20250514-v1:0", "us.anthropic.claude-sonnet-4-20250514-v1:0"),
+        (
+            "bedrock:us.anthropic.claude-sonnet-4-20250514-v1:0",
+            "us.anthropic.claude-sonnet-4-20250514-v1:0",
+        ),
         ("openai:ft:gpt-4o:acme::id", "ft:gpt-4o:acme::id"),
         ("google-gla:gemini-2.5-pro", "gemini-2.5-pro"),
         # A colon, or a provider, that belongs to the name stays.
@@ -115,7 +125,10 @@ def test_any_name_has_a_window(name: str) -> None:
         ("ft:gpt-4o:acme::id", "ft:gpt-4o:acme::id"),
         ("deepseek/deepseek-r1:free", "deepseek/deepseek-r1:free"),
         ("anthropic/claude-sonnet-4.5", "anthropic/claude-sonnet-4.5"),
-        ("arn:aws:bedrock:us-east-1:1:inference-profile/x", "arn:aws:bedrock:us-east-1:1:inference-profile/x"),
+        (
+            "arn:aws:bedrock:us-east-1:1:inference-profile/x",
+            "arn:aws:bedrock:us-east-1:1:inference-profile/x",
+        ),
         ("claude-sonnet-4-6", "claude-sonnet-4-6"),
         ("openai:", "openai:"),
         ("", ""),
@@ -139,6 +152,12 @@ def test_no_request_carries_the_notation_of_a_provider(wire: str) -> None:
 
 
 def test_a_tuned_model_has_the_figures_of_what_it_was_made_from() -> None:
-    assert model_limit("ft:gpt-4o-2024-08-06:acme:shop:id1") == model_limit("gpt-4o-2024-08-06") == 128_000
+    assert (
+        model_limit("ft:gpt-4o-2024-08-06:acme:shop:id1")
+        == model_limit("gpt-4o-2024-08-06")
+        == 128_000
+    )
     assert model("ft:gpt-4o:acme::id").known
-    assert model("openai:ft:gpt-4.1-mini-2025-04-14:acme::id").window == model_limit("gpt-4.1-mini-2025-04-14")
+    assert model("openai:ft:gpt-4.1-mini-2025-04-14:acme::id").window == model_limit(
+        "gpt-4.1-mini-2025-04-14"
+    )

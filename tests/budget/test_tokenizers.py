@@ -7,7 +7,14 @@ from loom.budget.tokenizers import encoding_for, tokenizer
 
 @pytest.mark.parametrize(
     ("encoding", "tokens"),
-    [("o200k_base", 8), ("cl100k_base", 9), ("llama3", 9), ("qwen3", 9), ("deepseek_v3", 8), ("gemma3", 8)],
+    [
+        ("o200k_base", 8),
+        ("cl100k_base", 9),
+        ("llama3", 9),
+        ("qwen3", 9),
+        ("deepseek_v3", 8),
+        ("gemma3", 8),
+    ],
 )
 def test_a_text_has_the_tokens_its_vocabulary_gives(encoding: str, tokens: int) -> None:
     assert abs(tokenizer(encoding)("Hello world, def foo(self): 我们") - tokens) <= 2
@@ -54,7 +61,19 @@ def test_a_model_name_leads_to_its_encoding(model: str, encoding: str) -> None:
 
 @pytest.mark.parametrize(
     "encoding",
-    ["codellama", "llama2", "glm4", "kimi_k2", "kimi_k3", "mistral_v1", "mistral_v2", "mistral_v3", "gemma2", "phi4", "olmo2"],
+    [
+        "codellama",
+        "llama2",
+        "glm4",
+        "kimi_k2",
+        "kimi_k3",
+        "mistral_v1",
+        "mistral_v2",
+        "mistral_v3",
+        "gemma2",
+        "phi4",
+        "olmo2",
+    ],
 )
 def test_every_encoding_in_the_table_is_in_the_wheel(encoding: str) -> None:
     assert tokenizer(encoding)("hello world") > 0

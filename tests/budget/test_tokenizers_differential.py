@@ -1,4 +1,6 @@
-"""The exact tokenizer beside another implementation of the same vocabulary, and pinned to known tokens."""
+"""The exact tokenizer beside another implementation of the same vocabulary, and pinned to known
+tokens.
+"""
 
 import os
 from importlib.util import find_spec
@@ -21,7 +23,9 @@ def reference() -> Any:
     found = find_spec("litellm")
     if found is None or found.origin is None or find_spec("tiktoken") is None:
         pytest.skip("tiktoken or litellm, which carries its ranks, is not installed")
-    os.environ["TIKTOKEN_CACHE_DIR"] = str(Path(found.origin).parent / "litellm_core_utils" / "tokenizers")
+    os.environ["TIKTOKEN_CACHE_DIR"] = str(
+        Path(found.origin).parent / "litellm_core_utils" / "tokenizers"
+    )
     return pytest.importorskip("tiktoken", reason="tiktoken is not installed")
 
 

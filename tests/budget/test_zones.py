@@ -45,7 +45,9 @@ def test_the_seed_s_example_to_the_token() -> None:
         (SONNET, {"system_prompt": 1000, "tool_definitions": 0}, 191_832),
     ],
 )
-def test_options_change_zones_and_history_gets_the_rest(model: str | None, options: dict[str, Any], history: int) -> None:
+def test_options_change_zones_and_history_gets_the_rest(
+    model: str | None, options: dict[str, Any], history: int
+) -> None:
     budget = allocate_budget(model, **options)
     assert budget.history == history
     assert sum(zone.tokens for zone in budget.zones) == budget.window
@@ -61,7 +63,9 @@ def test_in_a_small_window_zones_shrink_together_and_say_so() -> None:
     budget = allocate_budget(window=16_000)
     assert budget.history >= 8000
     assert budget["repo_map"] == budget["system_prompt"] == 2 * budget["decision_context"]
-    assert budget.notes == ("fixed zones of 11264 tokens would leave history 4736 of 16000; they were scaled to 7998",)
+    assert budget.notes == (
+        "fixed zones of 11264 tokens would leave history 4736 of 16000; they were scaled to 7998",
+    )
 
 
 def test_a_reserve_that_was_asked_for_is_kept() -> None:
@@ -76,12 +80,16 @@ def test_a_reserve_that_was_asked_for_is_kept() -> None:
 @given(
     window=st.integers(1, 2_000_000),
     sizes=st.dictionaries(
-        st.sampled_from(["max_decision_tokens", "max_repo_map_tokens", "system_prompt", "tool_definitions"]),
+        st.sampled_from(
+            ["max_decision_tokens", "max_repo_map_tokens", "system_prompt", "tool_definitions"]
+        ),
         st.integers(0, 10**6),
     ),
     zones=st.dictionaries(st.sampled_from(["skills", "memory"]), st.integers(0, 10**5)),
 )
-def test_zones_are_the_window_and_history_has_half(window: int, sizes: dict[str, Any], zones: dict[str, int]) -> None:
+def test_zones_are_the_window_and_history_has_half(
+    window: int, sizes: dict[str, Any], zones: dict[str, int]
+) -> None:
     budget = allocate_budget(window=window, zones=zones, **sizes)
     assert sum(zone.tokens for zone in budget.zones) == window
     assert 2 * budget.history >= window
@@ -92,7 +100,13 @@ def test_zones_are_the_window_and_history_has_half(window: int, sizes: dict[str,
     ("numbers", "history"),
     [
         (
-            {"context_window": 128_000, "max_tokens": 8192, "system_prompt": 3000, "summary": 500, "tool_definitions": 2000},
+            {
+                "context_window": 128_000,
+                "max_tokens": 8192,
+                "system_prompt": 3000,
+                "summary": 500,
+                "tool_definitions": 2000,
+            },
             114_308,
         ),
         ({"max_tokens": 8192}, 3 * 8192),
@@ -109,7 +123,10 @@ def test_what_decisions_do_not_need_goes_to_the_map_and_then_to_history() -> Non
     budget = allocate_budget(SONNET)
     full = flow(budget, {"decision_context": 100, "repo_map": 9000})
     assert (full["decision_context"], full["repo_map"], full.history) == (100, 2048 + 924, 188_736)
-    small = flow(budget, {"decision_context": 100, "repo_map": 1000, "system_prompt": 500, "tool_definitions": 2048})
+    small = flow(
+        budget,
+        {"decision_context": 100, "repo_map": 1000, "system_prompt": 500, "tool_definitions": 2048},
+    )
     assert small.history == 188_736 + 924 + 1048 + 1548
     assert small.notes == ()
 
@@ -122,7 +139,9 @@ def test_sections_stay_within_their_zones() -> None:
 def test_a_prompt_past_its_zone_warns_and_history_pays() -> None:
     budget = flow(allocate_budget(SONNET), {"system_prompt": 3000})
     assert budget.history == 188_736 - 952
-    assert budget.notes == ("system_prompt takes 3000 tokens, 952 more than its zone of 2048; history pays for them",)
+    assert budget.notes == (
+        "system_prompt takes 3000 tokens, 952 more than its zone of 2048; history pays for them",
+    )
     huge = flow(allocate_budget(SONNET), {"system_prompt": 250_000})
     assert huge.history == 0
     assert "zones need 259216 of 200000 tokens" in huge.notes[-1]
@@ -140,15 +159,26 @@ def test_flow_keeps_the_window_whole(needs: dict[str, int]) -> None:
     [
         ({"window": -5}, "window must be a number of tokens, 0 or more, found -5"),
         ({"window": 0}, "a window of 0 tokens holds nothing; give a positive window"),
-        ({"window": 1000, "reserved_output": 1000}, "reserved_output 1000 leaves nothing of 1000 tokens; lower it"),
-        ({"max_repo_map_token": 5}, "no budget option named 'max_repo_map_token'; there are max_decision_tokens"),
-        ({"reserved_output": "many"}, "reserved_output must be a number of tokens, 0 or more, found the text 'many'"),
+        (
+            {"window": 1000, "reserved_output": 1000},
+            "reserved_output 1000 leaves nothing of 1000 tokens; lower it",
+        ),
+        (
+            {"max_repo_map_token": 5},
+            "no budget option named 'max_repo_map_token'; there are max_decision_tokens",
+        ),
+        (
+            {"reserved_output": "many"},
+            "reserved_output must be a number of tokens, 0 or more, found the text 'many'",
+        ),
         ({"zones": {"history": 5}}, "history gets what the other zones leave"),
         ({"zones": {"skills": -1}}, "zone skills must be a number of tokens"),
         ({"max_tokens": True}, "max_tokens must be a number of tokens"),
     ],
 )
-def test_bad_input_is_one_clear_line_with_the_way_out(options: dict[str, Any], message: str) -> None:
+def test_bad_input_is_one_clear_line_with_the_way_out(
+    options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ChoiceError, match=message) as raised:
         allocate_budget(SONNET, **options)
     assert "\n" not in str(raised.value)

@@ -7,7 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loom.context.cover import anchors as module
-from loom.context.cover.anchors import LONGEST, WHOLE, AnchorIndex, Memory, Passage, find, passages_of
+from loom.context.cover.anchors import (
+    LONGEST,
+    WHOLE,
+    AnchorIndex,
+    Memory,
+    Passage,
+    find,
+    passages_of,
+)
 from loom.conversation.message import Message, Reasoning, Text, ToolCall, ToolResult
 from tests.shared import examples
 from tests.strategies import broken_histories, histories
@@ -29,12 +37,18 @@ def result(text: str, error: bool = False) -> Message:
     ("line", "expected"),
     [
         ("see src/loom/engine.py:12:5 first", ["src/loom/engine.py"]),
-        ("in ~/.config/app.toml, ./run.sh or /etc/hosts", ["~/.config/app.toml", "./run.sh", "/etc/hosts"]),
+        (
+            "in ~/.config/app.toml, ./run.sh or /etc/hosts",
+            ["~/.config/app.toml", "./run.sh", "/etc/hosts"],
+        ),
         ("docs at https://example.org/a?b=c#d.", ["https://example.org/a?b=c#d"]),
         ("call read_runs, then getTheme and HTTPServer", ["read_runs", "getTheme", "HTTPServer"]),
         ("MAX_RETRIES and HTTP", ["MAX_RETRIES", "HTTP"]),
         ("commit 3ea751c087f3 of v1.4.2", ["3ea751c087f3", "v1.4.2"]),
-        ("took 1,204 ms at 10:32:11 on 2026-11-15, port 8080", ["1,204", "10:32:11", "2026-11-15", "8080"]),
+        (
+            "took 1,204 ms at 10:32:11 on 2026-11-15, port 8080",
+            ["1,204", "10:32:11", "2026-11-15", "8080"],
+        ),
         ("ticket ABC-123, code NDL-8a3b99c0", ["ABC-123", "NDL-8a3b99c0"]),
         ("write to ann@example.org with --dry-run", ["ann@example.org", "--dry-run"]),
         ("colour #81a2be in theme.toml", ["#81a2be", "theme.toml"]),
@@ -49,7 +63,16 @@ def test_exact_things_are_anchors(line: str, expected: list[str]) -> None:
     assert [anchor for anchor in anchors(line) if anchor in expected] == expected
 
 
-@pytest.mark.parametrize("line", ["", "the quick brown fox, read-only, e.g. 42 and so on", "…—–··", "a" * (LONGEST + 1), "`` ` ``"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "the quick brown fox, read-only, e.g. 42 and so on",
+        "…—–··",
+        "a" * (LONGEST + 1),
+        "`` ` ``",
+    ],
+)
 def test_plain_words_and_blobs_are_none(line: str) -> None:
     assert anchors(line) == []
 
@@ -66,15 +89,43 @@ def test_escapes_in_arguments_are_no_part_of_a_name() -> None:
 
 @settings(max_examples=examples(300), deadline=None)
 @given(
-    st.lists(st.sampled_from(["word", "Word", "x", "I", "it's", "a.b", "a:b", "10:32", "1,204", "--flag", "-", "..", "~/x", "./a"]))
+    st.lists(
+        st.sampled_from(
+            [
+                "word",
+                "Word",
+                "x",
+                "I",
+                "it's",
+                "a.b",
+                "a:b",
+                "10:32",
+                "1,204",
+                "--flag",
+                "-",
+                "..",
+                "~/x",
+                "./a",
+            ]
+        )
+    )
     | st.lists(st.sampled_from([*"aZ0 .,:;-+/@#~`'\"()[]{}<>=*|&%$^_\\é重“”\t", "://"])),
     st.sampled_from(["", " ", ", ", ". ", "-"]),
     st.booleans(),
 )
-def test_of_the_words_that_are_passed_over_none_is_a_name(pieces: list[str], between: str, escaped: bool) -> None:
+def test_of_the_words_that_are_passed_over_none_is_a_name(
+    pieces: list[str], between: str, escaped: bool
+) -> None:
     line = between.join(pieces)
-    quick, slow = (module._ESCAPED_RUNS, module._MIXED_ESCAPED_RUNS) if escaped else (module._PLAIN_RUNS, module._MIXED_RUNS)
-    seen, all_runs = ({(m.span(m.lastgroup), m.lastgroup) for m in each.finditer(line) if m.lastgroup} for each in (quick, slow))
+    quick, slow = (
+        (module._ESCAPED_RUNS, module._MIXED_ESCAPED_RUNS)
+        if escaped
+        else (module._PLAIN_RUNS, module._MIXED_RUNS)
+    )
+    seen, all_runs = (
+        {(m.span(m.lastgroup), m.lastgroup) for m in each.finditer(line) if m.lastgroup}
+        for each in (quick, slow)
+    )
     assert seen <= all_runs
     for (start, stop), kind in all_runs - seen:
         assert kind == "run"
@@ -83,17 +134,41 @@ def test_of_the_words_that_are_passed_over_none_is_a_name(pieces: list[str], bet
 
 @settings(max_examples=examples(200), deadline=None)
 @given(
-    st.lists(st.sampled_from(["Errors", "fail", "FAILED", "not found", "cannot", "must", "[ ]", "Next step", "é", "decision", "x"]))
+    st.lists(
+        st.sampled_from(
+            [
+                "Errors",
+                "fail",
+                "FAILED",
+                "not found",
+                "cannot",
+                "must",
+                "[ ]",
+                "Next step",
+                "é",
+                "decision",
+                "x",
+            ]
+        )
+    )
 )
 def test_a_quick_look_for_errors_and_tasks_finds_what_the_patterns_find(words: list[str]) -> None:
     for text in (" ".join(words), "".join(words)):
-        assert module._tells(text, module._ERRORS, module._ERROR) == bool(module._ERROR.search(text))
+        assert module._tells(text, module._ERRORS, module._ERROR) == bool(
+            module._ERROR.search(text)
+        )
         assert module._tells(text, module._TASKS, module._TASK) == bool(module._TASK.search(text))
 
 
-@pytest.mark.parametrize(("pattern", "stems"), [(module._ERROR, module._ERRORS), (module._TASK, module._TASKS)])
-def test_every_word_of_a_pattern_has_its_stem(pattern: re.Pattern[str], stems: tuple[str, ...]) -> None:
-    words = re.findall(r"[a-zA-Z][a-zA-Z ]{2,}", re.sub(r"\\b|\(\?:ed\|ure\|s\)", "", pattern.pattern))
+@pytest.mark.parametrize(
+    ("pattern", "stems"), [(module._ERROR, module._ERRORS), (module._TASK, module._TASKS)]
+)
+def test_every_word_of_a_pattern_has_its_stem(
+    pattern: re.Pattern[str], stems: tuple[str, ...]
+) -> None:
+    words = re.findall(
+        r"[a-zA-Z][a-zA-Z ]{2,}", re.sub(r"\\b|\(\?:ed\|ure\|s\)", "", pattern.pattern)
+    )
     assert len(words) >= 12
     for word in words:
         assert any(stem in word.lower() for stem in stems), word
@@ -119,19 +194,28 @@ def test_of_what_was_read_no_more_is_remembered_than_may_be() -> None:
 
 def test_all_that_is_said_becomes_passages_and_of_results_what_names_things() -> None:
     said = passages_of(user("please be quick\n\nand kind"), Memory())
-    assert [(passage.line, passage.text) for passage in said] == [(0, "please be quick"), (2, "and kind")]
+    assert [(passage.line, passage.text) for passage in said] == [
+        (0, "please be quick"),
+        (2, "and kind"),
+    ]
     shown = passages_of(result("nothing\nof\nnote\nsee src/a.py\nTypeError: no\nend"), Memory())
     assert [passage.text for passage in shown] == ["see src/a.py", "TypeError: no"]
 
 
 def test_a_short_answer_of_a_tool_counts_for_its_words() -> None:
-    assert [passage.text for passage in passages_of(result("the order was cancelled"), Memory())] == ["the order was cancelled"]
+    assert [
+        passage.text for passage in passages_of(result("the order was cancelled"), Memory())
+    ] == ["the order was cancelled"]
 
 
 def test_every_part_of_a_message_is_read() -> None:
     call = ToolCall("c1", "bash", '{"command":"make test_all"}')
     message = Message("assistant", (Reasoning("think of plan_b", "openai"), Text("run it"), call))
-    assert [passage.voice for passage in passages_of(message, Memory())] == ["thought", "assistant", "call"]
+    assert [passage.voice for passage in passages_of(message, Memory())] == [
+        "thought",
+        "assistant",
+        "call",
+    ]
     assert [passage.line for passage in passages_of(message, Memory())] == [0, 1, 2]
 
 
@@ -145,7 +229,11 @@ def test_a_long_line_is_cut_around_its_anchors() -> None:
 
 
 def test_a_long_paragraph_is_cut_into_sentences() -> None:
-    text = "We keep the old name for now. " * 4 + "Never touch config/prod.toml without asking me first. " + "It is late. " * 12
+    text = (
+        "We keep the old name for now. " * 4
+        + "Never touch config/prod.toml without asking me first. "
+        + "It is late. " * 12
+    )
     passages = passages_of(user(text), Memory())
     assert all(passage.stop - passage.start <= WHOLE + 80 for passage in passages)
     assert {anchor for passage in passages for anchor in passage.anchors} == {"config/prod.toml"}
@@ -176,7 +264,15 @@ def test_a_huge_line_is_read_once(line: str) -> None:
 def test_the_index_tells_who_spoke_and_what_a_tool_was_asked() -> None:
     index = AnchorIndex()
     index.add(Message("user", (Text("go"),), "ann"))
-    index.add(Message("assistant", (ToolCall("c1", "bash", '{"command":"make"}'), ToolCall("c2", "read", '{"path":"a.py"}'))))
+    index.add(
+        Message(
+            "assistant",
+            (
+                ToolCall("c1", "bash", '{"command":"make"}'),
+                ToolCall("c2", "read", '{"path":"a.py"}'),
+            ),
+        )
+    )
     index.add(result("done"))
     index.add(Message("tool", (ToolResult("c1", (), True), ToolResult("c2", ()))))
     index.add(Message("tool", (ToolResult("c9", (Text("lost"),), name="grep"),)))
@@ -192,7 +288,12 @@ def test_the_index_tells_who_spoke_and_what_a_tool_was_asked() -> None:
 
 def test_a_long_call_is_told_by_its_main_argument() -> None:
     index = AnchorIndex()
-    index.add(Message("assistant", (ToolCall("c1", "edit", '{"n":1,"path":"src/a.py","text":"' + "x" * 500 + '"}'),)))
+    index.add(
+        Message(
+            "assistant",
+            (ToolCall("c1", "edit", '{"n":1,"path":"src/a.py","text":"' + "x" * 500 + '"}'),),
+        )
+    )
     index.add(result("done"))
     assert index.origins[1].about == "src/a.py"
 
@@ -212,7 +313,9 @@ def test_mentions_are_kept_in_order_and_each_message_once() -> None:
 
 def original_lines(message: Message) -> set[str]:
     texts = [part.text for part in message.parts if isinstance(part, Text | Reasoning)]
-    texts += [part.text for answer in message.results for part in answer.parts if isinstance(part, Text)]
+    texts += [
+        part.text for answer in message.results for part in answer.parts if isinstance(part, Text)
+    ]
     texts += [f"{call.name} {call.arguments}" for call in message.calls]
     return {line.strip() for text in texts for line in text.splitlines()}
 

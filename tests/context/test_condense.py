@@ -150,7 +150,9 @@ PAGE = f"""\
 """
 FIELDS = {
     "request": "r-17",
-    "items": [{"id": n, "name": f"item {n}", "note": f"all about the item number {n}"} for n in range(50)],
+    "items": [
+        {"id": n, "name": f"item {n}", "note": f"all about the item number {n}"} for n in range(50)
+    ],
     "body": "long text " * 60,
     "error": "quota exceeded",
 }
@@ -218,7 +220,14 @@ def test_json_is_written_with_the_blanks_it_had() -> None:
 
 
 def test_of_json_lines_the_long_ones_are_pruned_and_the_like_ones_told_once() -> None:
-    rows = [{"level": "error" if n == 30 else "info", "n": n, "ids": list(range(200)) if n == 30 else []} for n in range(60)]
+    rows = [
+        {
+            "level": "error" if n == 30 else "info",
+            "n": n,
+            "ids": list(range(200)) if n == 30 else [],
+        }
+        for n in range(60)
+    ]
     assert condense("\n".join(map(json.dumps, rows)), 100, letters, HANDLE).splitlines() == [
         '{"level": "info", "n": 0, "ids": []}',
         '{"level": "info", "n": 1, "ids": []} (× 29 alike)',
@@ -240,7 +249,8 @@ def test_of_json_lines_the_long_ones_are_pruned_and_the_like_ones_told_once() ->
         ),
         (
             42,
-            "Sizes:\n\n| name | size |\n|---|---|\n" + "".join(f"| f_{n} | {n}00 |\n" for n in range(40)),
+            "Sizes:\n\n| name | size |\n|---|---|\n"
+            + "".join(f"| f_{n} | {n}00 |\n" for n in range(40)),
             "Sizes:\n\n| name | size |\n|---|---|\n| f_0 | 000 |\n| f_1 | 100 |\n… 36 rows\n| f_38 | 3800 |\n| f_39 | 3900 |",
         ),
         (
@@ -253,14 +263,17 @@ def test_of_json_lines_the_long_ones_are_pruned_and_the_like_ones_told_once() ->
         ),
         (
             60,
-            "  PID TTY          TIME CMD\n" + "".join(f" {n + 1000} pts/0    00:00:0{n % 9} job_{n}\n" for n in range(40)),
+            "  PID TTY          TIME CMD\n"
+            + "".join(f" {n + 1000} pts/0    00:00:0{n % 9} job_{n}\n" for n in range(40)),
             "  PID TTY          TIME CMD\n 1000 pts/0    00:00:00 job_0\n 1001 pts/0    00:00:01 job_1\n… 36 rows\n"
             " 1038 pts/0    00:00:02 job_38\n 1039 pts/0    00:00:03 job_39",
         ),
     ],
     ids=["csv", "markdown", "psql", "ps"],
 )
-def test_a_table_keeps_its_head_and_rows_from_both_ends(tokens: int, table: str, expected: str) -> None:
+def test_a_table_keeps_its_head_and_rows_from_both_ends(
+    tokens: int, table: str, expected: str
+) -> None:
     made, marker = condense(table, tokens, letters, HANDLE).rsplit("\n", 1)
     assert made == expected
     assert f"recall {HANDLE}" in marker
@@ -372,14 +385,12 @@ GO = "=== RUN   TestAdd\n    add_test.go:12: got 4, want 3\n--- FAIL: TestAdd (0
 JEST = "FAIL src/cart.test.js\n  Cart\n    ✓ is empty (2 ms)\n    ✕ adds (5 ms)\n\n  ● adds\n\nTests:  1 failed, 1 passed, 2 total"
 CARGO = "running 2 tests\ntest tests::adds ... FAILED\ntest tests::takes ... ok\n\ntest result: FAILED. 1 passed; 1 failed\n"
 UNITTEST = "test_add (cart.Cart) ... FAIL\ntest_take (cart.Cart) ... ok\n\nRan 2 tests in 0.001s\n\nFAILED (failures=1)\n"
-JUNIT = (
-    '<?xml version="1.0"?>\n<testsuite tests="2">\n<testcase name="a"/>\n<testcase name="b"><failure/></testcase>\n</testsuite>\n'
-)
+JUNIT = '<?xml version="1.0"?>\n<testsuite tests="2">\n<testcase name="a"/>\n<testcase name="b"><failure/></testcase>\n</testsuite>\n'
 BUILD = "\n".join(f"src/a.ts({n},5): error TS2304: Cannot find name 'x{n}'." for n in range(9))
-LISTING = "total 8\n" + "\n".join(f"-rw-r--r-- 1 me us {n}00 Nov 15 12:17 file_{n}" for n in range(9))
-TYPESCRIPT = (
-    "export class Cart {\n\tprivate items: Map<string, number>;\n\n\tadd(name: string): void {\n\t\tthis.items.set(name);\n\t}\n}"
+LISTING = "total 8\n" + "\n".join(
+    f"-rw-r--r-- 1 me us {n}00 Nov 15 12:17 file_{n}" for n in range(9)
 )
+TYPESCRIPT = "export class Cart {\n\tprivate items: Map<string, number>;\n\n\tadd(name: string): void {\n\t\tthis.items.set(name);\n\t}\n}"
 FRAGMENT = '</li><li><a href="/a">one</a> <span class="x">two</span></li>' * 9
 PROSE = "Themes change the colours.\n\n# How\n\nWrite a file:\n\n```json\n{\n}\n```\n\nThen select it in the settings.\n"
 
@@ -447,7 +458,9 @@ def test_an_error_in_the_middle_of_a_huge_log_is_found() -> None:
 
 
 def test_no_errors_are_none() -> None:
-    lines = [f"12:00:0{n % 10} step {word} done" for n, word in enumerate("abcdefghijklmnopqrstuvwxyz")]
+    lines = [
+        f"12:00:0{n % 10} step {word} done" for n, word in enumerate("abcdefghijklmnopqrstuvwxyz")
+    ]
     lines[12] = "12:00:02 lint m done: 0 errors, no warnings"
     lines[14] = "12:00:04 link o done: 10 errors"
     made = condense("\n".join(lines), 60, letters, HANDLE)
@@ -458,12 +471,16 @@ def test_no_errors_are_none() -> None:
 @pytest.mark.parametrize("text", [GO, JEST, CARGO, UNITTEST, JUNIT])
 def test_every_runners_failures_outlive_what_passed(text: str) -> None:
     lines = text.splitlines()
-    passing = next(line for line in lines if any(sign in line for sign in ("RUN", "✓", "... ok", 'name="a"')))
+    passing = next(
+        line for line in lines if any(sign in line for sign in ("RUN", "✓", "... ok", 'name="a"'))
+    )
     at = lines.index(passing)
     many = "\n".join((*lines[:at], *[passing] * 300, *lines[at + 1 :]))
     made = condense(many, 90, letters, HANDLE)
     assert "passed)" in made
-    assert any(sign in made for sign in ("--- FAIL", "✕ adds", "adds ... FAILED", "... FAIL", "<failure"))
+    assert any(
+        sign in made for sign in ("--- FAIL", "✕ adds", "adds ... FAILED", "... FAIL", "<failure")
+    )
     assert lines[-1] in made
 
 
@@ -471,7 +488,13 @@ def test_long_texts_deep_levels_and_many_fields_of_json_give_way() -> None:
     deep: object = "the bottom"
     for level in range(60):
         deep = {f"level {level}": deep}
-    value = {"id": 7, "deep": deep, "long": "x" * 5_000, "many": {f"field {n}": n for n in range(3_000)}, "path": "/srv/app"}
+    value = {
+        "id": 7,
+        "deep": deep,
+        "long": "x" * 5_000,
+        "many": {f"field {n}": n for n in range(3_000)},
+        "path": "/srv/app",
+    }
     written, marker = condense(json.dumps(value), 200, letters, HANDLE).rsplit("\n", 1)
     made = json.loads(written)
     assert made["id"] == 7
@@ -481,7 +504,9 @@ def test_long_texts_deep_levels_and_many_fields_of_json_give_way() -> None:
 
 
 def test_escaped_halves_of_a_pair_stay_escaped() -> None:
-    text = json.dumps({"name": "\ud800", "items": ["some text"] * 500}).replace("\\ud800", "\\uD800")
+    text = json.dumps({"name": "\ud800", "items": ["some text"] * 500}).replace(
+        "\\ud800", "\\uD800"
+    )
     made = condense(text, 60, letters, HANDLE)
     assert made.startswith('{"name": "\\ud800"')
     made.encode()
@@ -489,10 +514,38 @@ def test_escaped_halves_of_a_pair_stay_escaped() -> None:
 
 # ── laws ─────────────────────────────────────────────────────────────────────
 
-PLAIN = [LOG, DIFF, PYTEST, CODE, NUMBERED, BUILD, LISTING, GO, JEST, JUNIT, PROSE, f"id,name,city\n{ROWS}"]
+PLAIN = [
+    LOG,
+    DIFF,
+    PYTEST,
+    CODE,
+    NUMBERED,
+    BUILD,
+    LISTING,
+    GO,
+    JEST,
+    JUNIT,
+    PROSE,
+    f"id,name,city\n{ROWS}",
+]
 FRAGMENTS = [*PLAIN, PAGE, FRAGMENT, json.dumps(FIELDS), json.dumps(FIELDS, indent="\t")]
 lines_of_all = [line for fragment in FRAGMENTS for line in fragment.splitlines(keepends=True)]
-noise = st.sampled_from([*SCRIPTS, "\x00", "\ud800", "\r\n", "\n\n\n", "{", "]", "<", "<script>", "\x1b[31m", "…", "x" * 3_000])
+noise = st.sampled_from(
+    [
+        *SCRIPTS,
+        "\x00",
+        "\ud800",
+        "\r\n",
+        "\n\n\n",
+        "{",
+        "]",
+        "<",
+        "<script>",
+        "\x1b[31m",
+        "…",
+        "x" * 3_000,
+    ]
+)
 texts = st.one_of(
     st.lists(st.sampled_from(FRAGMENTS), min_size=1, max_size=3).map("".join),
     st.lists(st.one_of(st.sampled_from(lines_of_all), noise), max_size=60).map("".join),
@@ -500,15 +553,21 @@ texts = st.one_of(
         lambda cut: cut[0][cut[1] : -cut[2] or None]
     ),
 )
-counters = st.sampled_from([o200k, letters, len, lambda text: len(text) ** 2 // 900, lambda text: 1 + text.count("\n") * 9])
+counters = st.sampled_from(
+    [o200k, letters, len, lambda text: len(text) ** 2 // 900, lambda text: 1 + text.count("\n") * 9]
+)
 
 
 @settings(max_examples=examples(150))
 @given(texts, st.integers(0, 300), counters)
-def test_it_fits_has_its_handle_and_is_the_same_each_time(text: str, tokens: int, count: Callable[[str], int]) -> None:
+def test_it_fits_has_its_handle_and_is_the_same_each_time(
+    text: str, tokens: int, count: Callable[[str], int]
+) -> None:
     made = condense(text, tokens, count, HANDLE)
     assert f"recall {HANDLE}" in made
-    assert count(made) <= tokens or made == cut_marker(len(text), HANDLE) == shrink_text(text, tokens, count, HANDLE)
+    assert count(made) <= tokens or made == cut_marker(len(text), HANDLE) == shrink_text(
+        text, tokens, count, HANDLE
+    )
     assert made == condense(text, tokens, count, HANDLE)
     if kind_of(text) == "text":
         assert made == shrink_text(text, tokens, count, HANDLE)
@@ -541,7 +600,21 @@ def test_lines_are_verbatim_and_in_order(text: str, tokens: int) -> None:
         json.dumps([FIELDS] * 1_000),
         json.dumps({f"key {n}": [n] for n in range(200_000)}),
     ],
-    ids=["line", "string", "empty", "short", "deep", "script", "brackets", "log", "diff", "code", "page", "list", "object"],
+    ids=[
+        "line",
+        "string",
+        "empty",
+        "short",
+        "deep",
+        "script",
+        "brackets",
+        "log",
+        "diff",
+        "code",
+        "page",
+        "list",
+        "object",
+    ],
 )
 def test_however_long_it_is_little_of_it_is_counted(text: str) -> None:
     counted = 0
@@ -570,7 +643,10 @@ def test_pieces_fill_the_room_and_one_that_is_too_large_is_passed_over() -> None
 
 def test_too_little_is_not_worth_it() -> None:
     pieces = ["a" * 4, "b" * 4_000]
-    assert fill([1, 1_000], 100, letters, lambda taken: "".join(pieces[place] for place in taken)) is None
+    assert (
+        fill([1, 1_000], 100, letters, lambda taken: "".join(pieces[place] for place in taken))
+        is None
+    )
 
 
 # ── in a history ─────────────────────────────────────────────────────────────
@@ -578,7 +654,10 @@ def test_too_little_is_not_worth_it() -> None:
 
 def test_only_tools_answers_are_cut_by_kind() -> None:
     counter, archive = counter_for("gpt-4o"), Archive()
-    said, answered = Message("user", (Text(LOG * 9),)), Message("tool", (ToolResult("c1", (Text(LOG * 9),)),))
+    said, answered = (
+        Message("user", (Text(LOG * 9),)),
+        Message("tool", (ToolResult("c1", (Text(LOG * 9),)),)),
+    )
     made = shrink_messages((said, answered), 900, 0, counter, archive)
     assert made is not None
     assert "alike)" not in made[0].text
@@ -604,18 +683,34 @@ def results_of(name: str) -> list[str]:
 @pytest.mark.parametrize(
     ("name", "kind", "least", "signs"),
     [
-        ("pi_large_session.jsonl", "code", 9, ("import * as fs", "import type {", "export class Theme")),
+        (
+            "pi_large_session.jsonl",
+            "code",
+            9,
+            ("import * as fs", "import type {", "export class Theme"),
+        ),
         ("pi_large_session.jsonl", "log", 9, ("../tui/test/chat-simple.ts(",)),
         ("pi_large_session.jsonl", "json", 9, ('{\n\t"$schema"',)),
-        ("pi_large_session.jsonl", "text", 0, ("# Changelog", "# Pi Monorepo", "Successfully replaced")),
+        (
+            "pi_large_session.jsonl",
+            "text",
+            0,
+            ("# Changelog", "# Pi Monorepo", "Successfully replaced"),
+        ),
         ("taubench_airline_60.json", "json", 0, ("[{", "{")),
         ("trail_1.json", "text", 0, ("Address: google:",)),
         ("trail_1.json", "html", 0, ("Address: https:",)),
         ("sweagent_function_calling_simple.traj", "diff", 9, ("diff --git",)),
     ],
 )
-def test_real_answers_are_known_for_what_they_are(name: str, kind: Kind, least: int, signs: tuple[str, ...]) -> None:
-    found = [text for text in results_of(name) if text.lstrip().startswith(signs) and text.count("\n") >= least]
+def test_real_answers_are_known_for_what_they_are(
+    name: str, kind: Kind, least: int, signs: tuple[str, ...]
+) -> None:
+    found = [
+        text
+        for text in results_of(name)
+        if text.lstrip().startswith(signs) and text.count("\n") >= least
+    ]
     assert found
     assert {kind_of(text) for text in found} == {kind}
 

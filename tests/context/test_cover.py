@@ -1,4 +1,6 @@
-"""Covers: telling lines in place of what was left out, one behind the other, so that what stands before them does not move."""
+"""Covers: telling lines in place of what was left out, one behind the other, so that what stands
+before them does not move.
+"""
 
 import asyncio
 import re
@@ -39,7 +41,9 @@ def steps(start: int, stop: int) -> list[dict[str, str]]:
     """Work in which each step names a file that no other names."""
     filler = "the shuttle passes over and under the warp " * 8
     return [
-        assistant(f"{filler}\nI changed src/part_{n:03}/module_{n:03}.py because of ERR-{n:04}.\n{filler}")
+        assistant(
+            f"{filler}\nI changed src/part_{n:03}/module_{n:03}.py because of ERR-{n:04}.\n{filler}"
+        )
         for n in range(start, stop)
     ]
 
@@ -61,14 +65,22 @@ def test_what_is_left_out_is_told_in_its_place() -> None:
     assert len(lines) >= 20
     assert all(line in str(messages) for line in lines), "in their own words"
     [item] = [item for item in context.report.items if item.action == "covered"]
-    assert context.report.dropped == 60 - sum("ERR-" in m.text for m in context.conversation.messages[2:])
+    assert context.report.dropped == 60 - sum(
+        "ERR-" in m.text for m in context.conversation.messages[2:]
+    )
     assert names(context.recall(item.handles[0])) >= names(told) - {"ERR-0003"}
     assert context.report.input_tokens <= WINDOW
 
 
 def test_without_a_share_nothing_is_told() -> None:
     messages = [user("go"), *steps(0, 60), user("And now?")]
-    plain = weave(messages, model="gpt-4o", window=WINDOW, reserve_output=0, policy=replace(policy("default"), cover=0.0))
+    plain = weave(
+        messages,
+        model="gpt-4o",
+        window=WINDOW,
+        reserve_output=0,
+        policy=replace(policy("default"), cover=0.0),
+    )
     assert covers(plain) == []
     assert {item.action for item in plain.report.items} == {"kept", "dropped"}
 
@@ -79,7 +91,15 @@ def played(count: int) -> list[Context]:
     made: list[Context] = []
     for call in range(count):
         messages = [*messages, *steps(call * 3, call * 3 + 3), user(f"step {call}")]
-        made.append(weave(messages, model="gpt-4o", window=WINDOW, reserve_output=0, previous=made[-1] if made else None))
+        made.append(
+            weave(
+                messages,
+                model="gpt-4o",
+                window=WINDOW,
+                reserve_output=0,
+                previous=made[-1] if made else None,
+            )
+        )
     return made
 
 
@@ -89,9 +109,14 @@ def test_covers_are_appended_behind_what_stands() -> None:
     for before, after in pairwise(made):
         assert after.report.input_tokens <= WINDOW
         if after.report.epoch == before.report.epoch:
-            assert after.conversation.messages[: len(before.conversation.messages)] == before.conversation.messages
+            assert (
+                after.conversation.messages[: len(before.conversation.messages)]
+                == before.conversation.messages
+            )
         elif len(covers(after)) == len(covers(before)) + 1:
-            assert covers(after)[:-1] == covers(before), "an epoch adds a cover and leaves those before it"
+            assert covers(after)[:-1] == covers(before), (
+                "an epoch adds a cover and leaves those before it"
+            )
         else:
             moved += 1
             assert len(covers(after)) == 1, "or they become one"
@@ -101,7 +126,11 @@ def test_covers_are_appended_behind_what_stands() -> None:
 
 def test_what_covers_told_is_told_again_when_they_become_one() -> None:
     made = played(60)
-    at = next(n for n, (a, b) in enumerate(pairwise(made), 1) if len(covers(a)) > 1 and len(covers(b)) == 1)
+    at = next(
+        n
+        for n, (a, b) in enumerate(pairwise(made), 1)
+        if len(covers(a)) > 1 and len(covers(b)) == 1
+    )
     before, after = set().union(*map(names, covers(made[at - 1]))), names(covers(made[at])[0])
     assert len(before & after) >= 5
 
@@ -114,7 +143,8 @@ def test_every_handle_of_every_epoch_still_resolves() -> None:
                 assert made[-1].recall(item.handles[0]) == context.recall(item.handles[0])
 
 
-# ── a history that grows ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── a history that grows
+# ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def words(text: str) -> int:
@@ -123,7 +153,9 @@ def words(text: str) -> int:
 
 @settings(max_examples=examples(40), deadline=None)
 @given(broken_histories | histories(), st.integers(40, 400), st.data())
-def test_what_grew_is_told_as_if_it_had_not_been_seen_before(history: list[Message], tokens: int, data: st.DataObject) -> None:
+def test_what_grew_is_told_as_if_it_had_not_been_seen_before(
+    history: list[Message], tokens: int, data: st.DataObject
+) -> None:
     sources, indexes = list(enumerate(history)), HistoryIndexes(10**6)
     for stop in sorted(data.draw(st.lists(st.integers(0, len(history)), max_size=4))):
         cover(sources[:stop], history[stop:], tokens, words, "goal_1", indexes)
@@ -133,7 +165,14 @@ def test_what_grew_is_told_as_if_it_had_not_been_seen_before(history: list[Messa
 
 def test_threads_that_weave_the_same_history_do_not_disturb_each_other() -> None:
     def woven(stop: int) -> str:
-        return str(weave([user("go"), *steps(0, stop), user("And now?")], model="gpt-4o", window=WINDOW, reserve_output=0).openai())
+        return str(
+            weave(
+                [user("go"), *steps(0, stop), user("And now?")],
+                model="gpt-4o",
+                window=WINDOW,
+                reserve_output=0,
+            ).openai()
+        )
 
     stops = [40, 44, 41, 48, 40, 60, 52, 45, 60, 43, 40, 56] * 2
     expected = {}
@@ -185,7 +224,8 @@ def test_only_the_newest_are_kept_and_not_what_is_too_large() -> None:
     assert few.take(said(1)) is None
 
 
-# ── from a store ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── from a store
+# ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def told_by(loom: Loom, name: str, calls: range) -> list[Context]:
@@ -207,15 +247,19 @@ def test_covers_of_a_session_grow_from_epoch_to_epoch_and_after_restarts() -> No
         for before, after in pairwise(made):
             assert after.report.input_tokens <= WINDOW
             if len(covers(after)) > 1:
-                assert covers(after)[: len(covers(before))] == covers(before)[: len(covers(after))] or len(covers(after)) < len(
-                    covers(before)
-                )
+                assert covers(after)[: len(covers(before))] == covers(before)[
+                    : len(covers(after))
+                ] or len(covers(after)) < len(covers(before))
         assert made[-1].conversation.messages[0].text == "Find the cause."
         assert len(names("".join(covers(made[-1])))) >= 8, "what was said long ago is still told"
         for item in made[-1].report.items:
             if item.action in LEFT_OUT:
                 start, stop = map(int, re.findall(r"\d+", item.place))
-                said = [node.message for node in loom.session(session.id).path[start:stop] if node.message]
+                said = [
+                    node.message
+                    for node in loom.session(session.id).path[start:stop]
+                    if node.message
+                ]
                 assert loom.session(session.id).recall(item.handles[0]) == to_lines(said)
         assert list(examine(loom.store)) == []
 
@@ -228,9 +272,15 @@ def test_what_is_excluded_is_uncovered() -> None:
         named = sorted(names("".join(covers(context))))
         assert named
         tree = loom.tree(session.row.tree.id)
-        gone = next(node for node in loom.session(session.id).path if node.message and named[0] in node.message.text)
+        gone = next(
+            node
+            for node in loom.session(session.id).path
+            if node.message and named[0] in node.message.text
+        )
         tree.exclude(gone.id)
-        after = asyncio.run(loom.session(session.id).prepare(model="gpt-4o", window=WINDOW, reserve_output=0))
+        after = asyncio.run(
+            loom.session(session.id).prepare(model="gpt-4o", window=WINDOW, reserve_output=0)
+        )
         assert named[0] not in str(after.openai())
         assert "excluded" in after.report.epoch_reason
 

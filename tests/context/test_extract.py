@@ -62,11 +62,16 @@ def test_a_result_without_its_call_says_what_was_asked_and_that_it_failed() -> N
         result("E1204: src/a.py is broken", error=True),
     ]
     made = extract(indexed(history), 1, 2, 100, count)
-    assert made.text.splitlines() == ['[1] bash {"command":"make"} (error)', "E1204: src/a.py is broken"]
+    assert made.text.splitlines() == [
+        '[1] bash {"command":"make"} (error)',
+        "E1204: src/a.py is broken",
+    ]
 
 
 def test_the_caller_names_the_messages() -> None:
-    assert kept([user("see src/a.py")], 100, name=lambda place: f"~handle{place}").text.startswith("[~handle0] user\n")
+    assert kept([user("see src/a.py")], 100, name=lambda place: f"~handle{place}").text.startswith(
+        "[~handle0] user\n"
+    )
 
 
 @pytest.mark.parametrize("tokens", [0, 1, 5])
@@ -87,7 +92,10 @@ def test_only_the_messages_asked_for_are_read() -> None:
 
 
 def test_equal_lines_are_told_once_and_of_the_newest() -> None:
-    made = kept([result("exit code 1204\n\n\nmore\n"), user("hm"), result("exit code 1204\n\n\nmore\n")], 300)
+    made = kept(
+        [result("exit code 1204\n\n\nmore\n"), user("hm"), result("exit code 1204\n\n\nmore\n")],
+        300,
+    )
     assert made.text.count("exit code 1204") == 1
     assert made.text.index("hm") < made.text.index("exit code 1204")
 
@@ -111,7 +119,11 @@ def test_an_error_beats_what_surrounds_it() -> None:
 
 
 def test_what_was_named_often_and_lately_beats_what_was_listed_once() -> None:
-    history = [listing(0, 300), *[assistant(f"step {step}: edit src/core/engine.py") for step in range(5)], listing(300, 300)]
+    history = [
+        listing(0, 300),
+        *[assistant(f"step {step}: edit src/core/engine.py") for step in range(5)],
+        listing(300, 300),
+    ]
     assert "src/core/engine.py" in kept(history, 50).text
 
 
@@ -144,14 +156,28 @@ def test_what_follows_is_read_from_the_index_where_it_is_not_given() -> None:
 
 
 def test_a_huge_line_is_cut_around_what_it_names() -> None:
-    made = kept([user("word " * 5_000 + "the code for vault 7 is NDL-8a3b99c0, keep it. " + "word " * 5_000)], 60)
+    made = kept(
+        [
+            user(
+                "word " * 5_000
+                + "the code for vault 7 is NDL-8a3b99c0, keep it. "
+                + "word " * 5_000
+            )
+        ],
+        60,
+    )
     assert "the code for vault 7 is NDL-8a3b99c0, keep it." in made.text
     assert "…" in made.text
 
 
 def test_a_call_is_told_in_its_own_line_where_its_result_is_not_shown() -> None:
-    history = [assistant("", ToolCall("c1", "edit", '{"path":"src/a.py","text":"' + "x_1 " * 30 + '"}')), result("ok")]
-    assert extract(indexed(history), 0, 1, 300, count).text.startswith('[0] assistant\nedit {"path":"src/a.py"')
+    history = [
+        assistant("", ToolCall("c1", "edit", '{"path":"src/a.py","text":"' + "x_1 " * 30 + '"}')),
+        result("ok"),
+    ]
+    assert extract(indexed(history), 0, 1, 300, count).text.startswith(
+        '[0] assistant\nedit {"path":"src/a.py"'
+    )
 
 
 def test_pieces_of_one_line_are_joined_where_they_meet() -> None:
@@ -173,7 +199,14 @@ def test_chinese_is_kept_by_its_terms_numbers_and_latin_words() -> None:
 
 
 @pytest.mark.parametrize(
-    "noise", ["\x00\x01\x02\xff" * 4_000, "\ud800" * 500, "A7f/" * 9_000, "\u202e" * 3_000, "\x1b[31m" * 3_000]
+    "noise",
+    [
+        "\x00\x01\x02\xff" * 4_000,
+        "\ud800" * 500,
+        "A7f/" * 9_000,
+        "\u202e" * 3_000,
+        "\x1b[31m" * 3_000,
+    ],
 )
 def test_garbage_does_no_harm(noise: str) -> None:
     made = kept([result(noise), user("the report is in out/report_7.csv"), result(noise)], 100)
@@ -181,7 +214,10 @@ def test_garbage_does_no_harm(noise: str) -> None:
     assert made.tokens == count(made.text) <= 100
 
 
-@pytest.mark.parametrize("counter", [len, lambda text: 3 * len(text.split()) + text.count("\n"), lambda text: len(text) ** 2 // 50])
+@pytest.mark.parametrize(
+    "counter",
+    [len, lambda text: 3 * len(text.split()) + text.count("\n"), lambda text: len(text) ** 2 // 50],
+)
 def test_any_counter_is_obeyed(counter: object) -> None:
     history = [user(f"file number_{place}.txt is ready") for place in range(50)]
     made = extract(indexed(history), 0, 50, 400, counter)  # type: ignore[arg-type]
@@ -203,7 +239,10 @@ def test_what_is_counted_grows_with_the_budget_and_not_with_the_history() -> Non
             counted += len(text)
             return count(text)
 
-        history = [result(f"object_{place} holds value_{place}\nlog\nlog\nlog") for place in range(messages)]
+        history = [
+            result(f"object_{place} holds value_{place}\nlog\nlog\nlog")
+            for place in range(messages)
+        ]
         extract(indexed(history), 0, messages, 500, counting)
         return counted
 
@@ -212,7 +251,9 @@ def test_what_is_counted_grows_with_the_budget_and_not_with_the_history() -> Non
 
 @settings(max_examples=examples(60), deadline=None)
 @given(broken_histories | histories(), st.integers(0, 400), st.data())
-def test_extracts_fit_are_verbatim_ordered_and_the_same_each_time(history: list[Message], tokens: int, data: st.DataObject) -> None:
+def test_extracts_fit_are_verbatim_ordered_and_the_same_each_time(
+    history: list[Message], tokens: int, data: st.DataObject
+) -> None:
     stop = data.draw(st.integers(0, len(history)))
     start = data.draw(st.integers(0, stop))
     index = indexed(history)
@@ -222,7 +263,9 @@ def test_extracts_fit_are_verbatim_ordered_and_the_same_each_time(history: list[
     places = [(line.message, line.line) for line in made.lines]
     assert places == sorted(set(places))
     assert all(start <= line.message < stop for line in made.lines)
-    originals = "\n".join(line for message in history[start:stop] for line in original_lines(message))
+    originals = "\n".join(
+        line for message in history[start:stop] for line in original_lines(message)
+    )
     leads = {f"[{place}]" for place in {line.message for line in made.lines}}
     for line in made.text.splitlines():
         if line.split(" ")[0] not in leads:

@@ -15,11 +15,28 @@ from loom.budget.profiles import profile
 from loom.context.handles import Archive
 from loom.context.history import ladder
 from loom.context.history.fitting import Fitting
-from loom.context.history.ladder import RUNGS, Ladder, Threshold, View, find_spared, keep_whole, score, words
+from loom.context.history.ladder import (
+    RUNGS,
+    Ladder,
+    Threshold,
+    View,
+    find_spared,
+    keep_whole,
+    score,
+    words,
+)
 from loom.context.policy import policies
 from loom.context.shorten.shrink import shrink_messages
 from loom.conversation.handles import to_lines
-from loom.conversation.message import Conversation, Message, Part, Reasoning, Text, ToolCall, ToolResult
+from loom.conversation.message import (
+    Conversation,
+    Message,
+    Part,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+)
 from loom.conversation.turns import exchanges
 from loom.dialects import WIRES
 from loom.dialects.repair import repair
@@ -29,7 +46,14 @@ from tests.laws.test_weave import longer
 from tests.shared import examples
 
 COUNTER = Counter(profile("o200k_base"))
-SEED = Ladder((Threshold("snip", 0.7), Threshold("micro", 0.8), Threshold("collapse", 0.9), Threshold("auto", 0.95)))
+SEED = Ladder(
+    (
+        Threshold("snip", 0.7),
+        Threshold("micro", 0.8),
+        Threshold("collapse", 0.9),
+        Threshold("auto", 0.95),
+    )
+)
 
 
 def said(role: str, text: str) -> Message:
@@ -38,7 +62,10 @@ def said(role: str, text: str) -> Message:
 
 def step(number: int, result: str, name: str = "read") -> list[Message]:
     call = ToolCall(f"c{number}", name, "{}")
-    return [Message("assistant", (call,)), Message("tool", (ToolResult(call.id, (Text(result),), name=name),))]
+    return [
+        Message("assistant", (call,)),
+        Message("tool", (ToolResult(call.id, (Text(result),), name=name),)),
+    ]
 
 
 def scene(history: list[Message], goal: str = "", pins: tuple[int, ...] = ()) -> Fitting:
@@ -63,7 +90,8 @@ def texts(view: View) -> list[str]:
     ]
 
 
-# ── the numbers and texts that the seed prints ─────────────────────────────────────────────────────────────────────────────
+# ── the numbers and texts that the seed prints
+# ─────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -97,14 +125,20 @@ def test_thresholds_must_rise_and_name_rungs() -> None:
 
 def test_snip_leaves_2000_characters() -> None:
     long = "x" * 2001 + "y" * 600
-    view = ladder.snip(keep_whole(s := scene([said("user", "go"), said("assistant", long), said("user", "on")])), s)
-    assert re.fullmatch(r"x{2000}\n\[\.\.\.snipped 601 chars\] \(recall (~\w{12})\)", texts(view)[1])
+    view = ladder.snip(
+        keep_whole(s := scene([said("user", "go"), said("assistant", long), said("user", "on")])), s
+    )
+    assert re.fullmatch(
+        r"x{2000}\n\[\.\.\.snipped 601 chars\] \(recall (~\w{12})\)", texts(view)[1]
+    )
     assert s.archive.recall(view[1].items[0].handles[0]) == long
     assert texts(ladder.snip(keep_whole(s), s)) == texts(view)
 
 
 def test_snip_spares_texts_of_2000_characters() -> None:
-    view = keep_whole(s := scene([said("user", "go"), said("assistant", "x" * 2000), said("user", "on")]))
+    view = keep_whole(
+        s := scene([said("user", "go"), said("assistant", "x" * 2000), said("user", "on")])
+    )
     assert ladder.snip(view, s) == view
 
 
@@ -126,17 +160,30 @@ def test_micro_names_results_that_came_before_and_previews_others() -> None:
     assert results[1].startswith("[cached read result from c1] (recall ~")
     assert results[2] == "short"
     assert results[3].startswith("[tool result cached: 500 chars] word word")
-    assert [m.results[0].call_id for p in view for m in p.messages if m.role == "tool"] == ["c1", "c2", "c3", "c4"]
+    assert [m.results[0].call_id for p in view for m in p.messages if m.role == "tool"] == [
+        "c1",
+        "c2",
+        "c3",
+        "c4",
+    ]
 
 
 def test_what_was_cut_before_is_cut_again_with_the_handle_of_the_original() -> None:
     long = "a line of a log\n" * 300
-    history = [said("user", "go"), *step(1, long), *step(2, long), said("assistant", long), said("user", "on")]
+    history = [
+        said("user", "go"),
+        *step(1, long),
+        *step(2, long),
+        said("assistant", long),
+        said("user", "on"),
+    ]
     s = scene(history)
     snipped = ladder.snip(keep_whole(s), s)
     assert all(len(text) < 2100 for text in texts(snipped))
     view = ladder.micro(snipped, s)
-    assert texts(view)[1].startswith(f"[tool result cached: {len(long)} chars] a line of a log | a line")
+    assert texts(view)[1].startswith(
+        f"[tool result cached: {len(long)} chars] a line of a log | a line"
+    )
     assert texts(view)[2].startswith("[cached read result from c1]")
     for text in texts(view)[1:4]:
         handle = text[text.rindex("~") :].rstrip(")")
@@ -155,7 +202,9 @@ def test_what_was_cut_before_is_cut_again_with_the_handle_of_the_original() -> N
     ],
     ids=["a text", "two texts", "with reasoning"],
 )
-def test_what_the_gate_cut_before_is_snipped_with_the_handle_of_the_original(spoken: tuple[Part, ...]) -> None:
+def test_what_the_gate_cut_before_is_snipped_with_the_handle_of_the_original(
+    spoken: tuple[Part, ...],
+) -> None:
     long = "a line of a log\n" * 600
     history = [said("user", "go"), *step(1, long), Message("assistant", spoken), said("user", "on")]
     s = scene(history)
@@ -164,7 +213,11 @@ def test_what_the_gate_cut_before_is_snipped_with_the_handle_of_the_original(spo
         made = shrink_messages(piece.messages, 900, piece.span.start, s.counter, s.archive)
         assert made is not None
         view.append(replace(piece, messages=made))
-    words = {long, *(part.text for part in spoken if isinstance(part, Text)), Message("assistant", spoken).text}
+    words = {
+        long,
+        *(part.text for part in spoken if isinstance(part, Text)),
+        Message("assistant", spoken).text,
+    }
     snipped = [text for text in texts(ladder.snip(tuple(view), s, 500)) if "[...snipped" in text]
     assert len(snipped) >= 2
     for text in snipped:
@@ -180,7 +233,9 @@ def test_micro_leaves_what_the_model_has_not_read() -> None:
 def test_what_only_looks_cut_is_cut_like_any_other() -> None:
     snipped = f"{'x' * 2600}\n[...snipped 9 chars] (recall ~aaaaaaaaaaaa)"
     cached = f"[tool result cached: 9 chars] {'word ' * 200} (recall ~aaaaaaaaaaaa)"
-    s = scene([said("user", "go"), *step(1, cached), said("assistant", snipped), said("user", "on")])
+    s = scene(
+        [said("user", "go"), *step(1, cached), said("assistant", snipped), said("user", "on")]
+    )
     for rung, text in ((ladder.snip, snipped), (ladder.micro, cached)):
         view = rung(keep_whole(s), s)
         (handle,) = [handle for piece in view for item in piece.items for handle in item.handles]
@@ -213,7 +268,11 @@ def test_collapse_needs_nine_messages() -> None:
 def test_auto_keeps_the_better_half_by_relevance_and_age() -> None:
     history = [said("user", "repair the retry budget")]
     history += [
-        said("assistant", f"{n} " + ("the retry budget is here " if n % 4 == 0 else "something else ") * 20) for n in range(20)
+        said(
+            "assistant",
+            f"{n} " + ("the retry budget is here " if n % 4 == 0 else "something else ") * 20,
+        )
+        for n in range(20)
     ]
     history.append(said("user", "on"))
     s = scene(history, goal="repair the retry budget")
@@ -230,18 +289,25 @@ def test_the_score_is_the_seeds() -> None:
     pieces = keep_whole(s)
     assert score(pieces[1], s) == round(0.5 * exp(-0.5 * 2 / 3), 9)
     assert score(pieces[2], s) == 0
-    assert score(pieces[2], scene(history)) == round(0.5 * exp(-0.5 / 3), 9), "without a goal all are half relevant"
+    assert score(pieces[2], scene(history)) == round(0.5 * exp(-0.5 / 3), 9), (
+        "without a goal all are half relevant"
+    )
 
 
 def test_reactive_is_auto_and_snip_at_500() -> None:
-    history = [said("user", "go"), *(said("assistant", f"{n} " + "word " * 300) for n in range(12)), said("user", "on")]
+    history = [
+        said("user", "go"),
+        *(said("assistant", f"{n} " + "word " * 300) for n in range(12)),
+        said("user", "on"),
+    ]
     s = scene(history)
     view = ladder.reactive(keep_whole(s), s)
     assert sum(piece.items[0].action == "shrunk" for piece in view) == 5
     assert all(len(text) < 600 for text in texts(view))
 
 
-# ── defects of the described project that do not exist here ────────────────────────────────────────────────────────────────
+# ── defects of the described project that do not exist here
+# ────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -259,7 +325,11 @@ def test_relevance_is_found_in_every_script_and_beside_punctuation(goal: str, te
 
 
 def test_without_any_overlap_the_newest_stay() -> None:
-    history = [said("user", "goal"), *(said("assistant", f"n{n} " + "word " * 50) for n in range(20)), said("user", "last")]
+    history = [
+        said("user", "goal"),
+        *(said("assistant", f"n{n} " + "word " * 50) for n in range(20)),
+        said("user", "last"),
+    ]
     s = scene(history, goal="completely different")
     view = ladder.auto(keep_whole(s), s)
     kept = [piece.span.start for piece in view if piece.items[0].action == "kept"]
@@ -279,12 +349,17 @@ def test_calls_and_results_keep_their_ids_and_names() -> None:
         assert all(result.name == "read" for message in sent for result in message.results)
 
 
-# ── laws of every rung ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── laws of every rung
+# ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 histories = st.builds(
-    lambda c, n: list(repair(longer(c, n)).conversation.messages), our.conversations(), st.sampled_from([0, 30, 900])
+    lambda c, n: list(repair(longer(c, n)).conversation.messages),
+    our.conversations(),
+    st.sampled_from([0, 30, 900]),
 )
-many = st.lists(histories, min_size=1, max_size=4).map(lambda several: [message for history in several for message in history])
+many = st.lists(histories, min_size=1, max_size=4).map(
+    lambda several: [message for history in several for message in history]
+)
 
 
 def cost(view: View) -> int:
@@ -293,7 +368,9 @@ def cost(view: View) -> int:
 
 @given(many, st.sampled_from(sorted(RUNGS)), st.data())
 @settings(max_examples=examples(80), deadline=None)
-def test_a_rung_never_grows_keeps_pairs_and_changes_nothing_twice(history: list[Message], name: str, data: st.DataObject) -> None:
+def test_a_rung_never_grows_keeps_pairs_and_changes_nothing_twice(
+    history: list[Message], name: str, data: st.DataObject
+) -> None:
     history = list(repair(Conversation(messages=tuple(history))).conversation.messages)
     if not history:
         return
@@ -318,16 +395,24 @@ def test_a_rung_never_grows_keeps_pairs_and_changes_nothing_twice(history: list[
             for handle in item.handles:
                 assert s.archive.recall(handle)
             if item.action in ("covered", "dropped"):
-                assert s.archive.recall(item.handles[0]) == to_lines(history[piece.span.start : piece.span.stop])
+                assert s.archive.recall(item.handles[0]) == to_lines(
+                    history[piece.span.start : piece.span.stop]
+                )
     for wire in WIRES:
-        torn = [f for f in wire.check(wire.render(repair(sent).conversation).wire) if f.level == "error"]
+        torn = [
+            f for f in wire.check(wire.render(repair(sent).conversation).wire) if f.level == "error"
+        ]
         assert torn == []
 
 
 def test_a_ladder_words_its_markers_as_the_policy_says() -> None:
-    policy = replace(policies()["partitions"], name="mine", marker="[gone: {count}; recall {handle}]")
+    policy = replace(
+        policies()["partitions"], name="mine", marker="[gone: {count}; recall {handle}]"
+    )
     history = [said(role, f"word_{n} " * 60) for n in range(30) for role in ("user", "assistant")]
-    sent = weave(history, model="gpt-4o", window=2000, reserve_output=0, policy=policy).openai()["messages"]
+    sent = weave(history, model="gpt-4o", window=2000, reserve_output=0, policy=policy).openai()[
+        "messages"
+    ]
     markers = [message["content"] for message in sent if "gone: " in message["content"]]
     assert markers
     assert not any("left out here" in message["content"] for message in sent)

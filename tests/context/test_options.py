@@ -1,4 +1,6 @@
-"""Options are one value: every door names the same ones, and one checker knows what is wrong with them."""
+"""Options are one value: every door names the same ones, and one checker knows what is wrong with
+them.
+"""
 
 from collections.abc import Callable
 from inspect import signature

@@ -1,4 +1,6 @@
-"""Renewal: which files were written, what is handed over, how the document reads, and that working state comes back exactly."""
+"""Renewal: which files were written, what is handed over, how the document reads, and that working
+state comes back exactly.
+"""
 
 from typing import Any
 
@@ -8,7 +10,15 @@ from hypothesis import strategies as st
 
 from loom import Message, Text, ToolCall, ToolResult, read_runs
 from loom.context.state import renewal
-from loom.context.state.renewal import Handoff, artifacts, handoff, pending, restored, snapshot, to_system_prompt
+from loom.context.state.renewal import (
+    Handoff,
+    artifacts,
+    handoff,
+    pending,
+    restored,
+    snapshot,
+    to_system_prompt,
+)
 from loom.context.state.working import EMPTY, Dashboard, Evidence, Incident, Working, assess
 from loom.conversation.canonical import from_json, to_json
 from loom.dialects.repair import UNANSWERED
@@ -45,7 +55,11 @@ def wrote(name: str, arguments: Any, kind: str = "function") -> tuple[str, ...]:
         ("edit", {"path": "a.py", "oldText": "x", "newText": "y"}, "a.py"),
         ("Write", {"file_path": "a.py", "content": "x"}, "a.py"),
         ("Edit", {"file_path": "a.py", "old_string": "x", "new_string": "y"}, "a.py"),
-        ("MultiEdit", {"file_path": "a.py", "edits": [{"old_string": "x", "new_string": "y"}]}, "a.py"),
+        (
+            "MultiEdit",
+            {"file_path": "a.py", "edits": [{"old_string": "x", "new_string": "y"}]},
+            "a.py",
+        ),
         ("NotebookEdit", {"notebook_path": "a.ipynb", "new_source": "x"}, "a.ipynb"),
         ("create_file", {"filePath": "a.py", "content": "x"}, "a.py"),
         ("insert_edit_into_file", {"filePath": "a.py", "code": "x"}, "a.py"),
@@ -55,11 +69,23 @@ def wrote(name: str, arguments: Any, kind: str = "function") -> tuple[str, ...]:
         ("replace", {"file_path": "a.py", "old_string": "x", "new_string": "y"}, "a.py"),
         ("create_text_file", {"relative_path": "a.py", "content": "x"}, "a.py"),
         ("mcp__filesystem__write_file", {"path": "a.py", "content": "x"}, "a.py"),
-        ("write_files", {"files": [{"path": "a.py", "content": "x"}, {"path": "b.py", "content": "y"}]}, "a.py b.py"),
+        (
+            "write_files",
+            {"files": [{"path": "a.py", "content": "x"}, {"path": "b.py", "content": "y"}]},
+            "a.py b.py",
+        ),
         ("apply_diff", {"args": {"file": [{"path": "a.py"}, {"path": "b.py"}]}}, "a.py b.py"),
         ("writefile", {"filename": "./a.py"}, "a.py"),
-        ("write_json", {"path": "a.json", "data": {"path": "not/this", "file": "nor/this"}}, "a.json"),
-        ("write", {"path": "docs.md", "content": "apply_patch\n*** Begin Patch\n*** Add File: x\n"}, "docs.md"),
+        (
+            "write_json",
+            {"path": "a.json", "data": {"path": "not/this", "file": "nor/this"}},
+            "a.json",
+        ),
+        (
+            "write",
+            {"path": "docs.md", "content": "apply_patch\n*** Begin Patch\n*** Add File: x\n"},
+            "docs.md",
+        ),
         ("create", {"filename": "żółć/重试.py"}, "żółć/重试.py"),
         # What an editor of several commands does, its command says.
         ("str_replace_based_edit_tool", {"command": "create", "path": "a.py"}, "a.py"),
@@ -91,7 +117,9 @@ def wrote(name: str, arguments: Any, kind: str = "function") -> tuple[str, ...]:
         ("write", "[1, 2]", ""),
     ],
 )
-def test_what_a_call_wrote_is_told_by_its_name_and_arguments(name: str, arguments: Any, files: str) -> None:
+def test_what_a_call_wrote_is_told_by_its_name_and_arguments(
+    name: str, arguments: Any, files: str
+) -> None:
     assert wrote(name, arguments) == tuple(files.split())
 
 
@@ -154,7 +182,14 @@ def test_a_call_that_failed_or_was_never_answered_wrote_nothing(result: Message)
 
 
 @pytest.mark.parametrize(
-    "text", ["", "Wrote errors.py", "error_handler.py was written", "Exit code: 0\nWall time: 0 seconds", '{"exit_code": 0}']
+    "text",
+    [
+        "",
+        "Wrote errors.py",
+        "error_handler.py was written",
+        "Exit code: 0\nWall time: 0 seconds",
+        '{"exit_code": 0}',
+    ],
 )
 def test_a_result_that_names_errors_need_not_be_one(text: str) -> None:
     assert artifacts([called("write", {"path": "a.py"}), answered(text)]) == ("a.py",)
@@ -166,7 +201,10 @@ def test_each_file_is_told_once_the_one_written_last_at_the_end() -> None:
         history += [called("write", {"path": path}), answered()]
     assert artifacts(iter(history)) == ("b.py", "a.py")
     for number in range(100):
-        history += [called("write", {"path": f"{number}.py"}, "same id each time"), answered(identity="same id each time")]
+        history += [
+            called("write", {"path": f"{number}.py"}, "same id each time"),
+            answered(identity="same id each time"),
+        ]
     assert artifacts(history) == tuple(f"{number}.py" for number in range(60, 100))
 
 
@@ -192,7 +230,9 @@ def test_a_real_coding_session_tells_exactly_the_files_that_its_tools_say_they_w
     for message in run.messages():
         calls |= {call.id: call for call in message.calls}
         for result in message.results:
-            text = result.parts[0].text if result.parts and isinstance(result.parts[0], Text) else ""
+            text = (
+                result.parts[0].text if result.parts and isinstance(result.parts[0], Text) else ""
+            )
             if text.startswith(("Successfully replaced", "Successfully wrote")):
                 written.add(from_json(calls[result.call_id].arguments)["path"])
     assert set(artifacts(run.messages())) == written
@@ -207,18 +247,30 @@ def test_a_real_coding_session_tells_exactly_the_files_that_its_tools_say_they_w
 
 
 def test_calls_wait_until_they_are_answered_or_the_model_goes_on() -> None:
-    both = Message("assistant", (ToolCall("a", "bash", '{"command": "make"}'), ToolCall("b", "read", "{}")))
+    both = Message(
+        "assistant", (ToolCall("a", "bash", '{"command": "make"}'), ToolCall("b", "read", "{}"))
+    )
     assert pending([both]) == ('bash {"command": "make"}', "read {}")
     assert pending([both, answered(identity="b")]) == ('bash {"command": "make"}',)
-    assert pending([both, said("Go on.", "user")]) == ('bash {"command": "make"}', "read {}"), "nobody answered yet"
-    assert pending([both, answered(UNANSWERED, "a"), answered(identity="b")]) == ('bash {"command": "make"}',)
+    assert pending([both, said("Go on.", "user")]) == ('bash {"command": "make"}', "read {}"), (
+        "nobody answered yet"
+    )
+    assert pending([both, answered(UNANSWERED, "a"), answered(identity="b")]) == (
+        'bash {"command": "make"}',
+    )
     assert pending([both, said("Go on.", "user"), said("Fine.")]) == ()
-    assert pending([called("bash", "{}", "a"), called("read", "{}", "b")]) == ("bash {}", "read {}"), "one answer in two messages"
+    assert pending([called("bash", "{}", "a"), called("read", "{}", "b")]) == (
+        "bash {}",
+        "read {}",
+    ), "one answer in two messages"
     assert pending([both, answered(identity="b"), called("bash", "{}", "c")]) == ("bash {}",)
 
 
 def test_what_waits_is_told_in_a_few_words() -> None:
-    calls = [ToolCall(f"c{n}", "write", to_json({"path": "a", "content": "line\n" * 10_000})) for n in range(50)]
+    calls = [
+        ToolCall(f"c{n}", "write", to_json({"path": "a", "content": "line\n" * 10_000}))
+        for n in range(50)
+    ]
     told = pending([Message("assistant", tuple(calls))])
     assert len(told) == renewal.PENDING
     assert all(len(line) <= renewal.CALL and "\n" not in line for line in told)
@@ -235,10 +287,21 @@ def test_a_recorded_session_that_was_interrupted_has_a_call_that_waits(name: str
 
 
 def test_what_the_model_thinks_of_its_progress_comes_first() -> None:
-    history = [said("Do it.", "user"), said("I begin."), called("bash", "{}"), answered("done"), said(" \n")]
+    history = [
+        said("Do it.", "user"),
+        said("I begin."),
+        called("bash", "{}"),
+        answered("done"),
+        said(" \n"),
+    ]
     full = assess(EMPTY, progress="half done", scratchpad="the cache?")
     assert handoff(full, "g", history, 1, 0, "from a cover").progress_summary == "half done"
-    assert handoff(assess(EMPTY, scratchpad="the cache?"), "g", history, 1, 0, "from a cover").progress_summary == "the cache?"
+    assert (
+        handoff(
+            assess(EMPTY, scratchpad="the cache?"), "g", history, 1, 0, "from a cover"
+        ).progress_summary
+        == "the cache?"
+    )
     assert handoff(EMPTY, "g", history, 1, 0, "from a cover").progress_summary == "from a cover"
     assert handoff(EMPTY, "g", history, 1, 0).progress_summary == "I begin."
     assert handoff(EMPTY, "g", [], 1, 0).progress_summary == ""
@@ -246,8 +309,15 @@ def test_what_the_model_thinks_of_its_progress_comes_first() -> None:
 
 def test_a_handoff_holds_what_the_seed_names() -> None:
     board = Dashboard(rho=0.934, error_count=2, depth=1)
-    history = [said("Do it.", "user"), called("write", {"path": "a.py"}), answered(), called("bash", {"command": "make"})]
-    made = handoff(Working(dashboard=board, plan=("test", "ship")), "Do it.", history, 3, 1_700_000_000_000)
+    history = [
+        said("Do it.", "user"),
+        called("write", {"path": "a.py"}),
+        answered(),
+        called("bash", {"command": "make"}),
+    ]
+    made = handoff(
+        Working(dashboard=board, plan=("test", "ship")), "Do it.", history, 3, 1_700_000_000_000
+    )
     assert made == Handoff(
         goal="Do it.",
         sprint=3,
@@ -316,7 +386,9 @@ def test_the_document_of_a_session_that_did_nothing_says_so() -> None:
 
 
 def test_the_document_does_not_change_with_the_time() -> None:
-    first, second = (to_system_prompt(handoff(EMPTY, "g", [], 1, at)) for at in (0, 1_700_000_000_000))
+    first, second = (
+        to_system_prompt(handoff(EMPTY, "g", [], 1, at)) for at in (0, 1_700_000_000_000)
+    )
     assert first == second
 
 
@@ -352,7 +424,9 @@ states = st.builds(
     active_risks=st.lists(incidents, max_size=3).map(tuple),
     recent_event_decisions=lines,
     active_questions=lines,
-    evidence_packs=st.lists(st.builds(Evidence, source=texts, title=texts, content=texts, score=shares), max_size=3).map(tuple),
+    evidence_packs=st.lists(
+        st.builds(Evidence, source=texts, title=texts, content=texts, score=shares), max_size=3
+    ).map(tuple),
     citations=lines,
     scratchpad=st.text(max_size=40),
 )
@@ -362,7 +436,12 @@ states = st.builds(
 @settings(max_examples=examples(100))
 def test_working_state_comes_back_from_its_files_exactly(state: Working) -> None:
     files = snapshot(state)
-    assert set(files) == {"working_state.json", "plan_state.json", "event_state.json", "knowledge_state.json"}
+    assert set(files) == {
+        "working_state.json",
+        "plan_state.json",
+        "event_state.json",
+        "knowledge_state.json",
+    }
     assert restored({name: from_json(to_json(content)) for name, content in files.items()}) == state
 
 
@@ -371,9 +450,15 @@ def test_the_files_hold_what_the_seed_puts_there() -> None:
     assert set(files["working_state.json"]) == {"dashboard", "scratchpad"}
     assert set(files["working_state.json"]["dashboard"]) == set(Dashboard.__struct_fields__)
     assert files["plan_state.json"] == {"plan": ()}
-    assert set(files["event_state.json"]) == {"pending_events", "active_risks", "recent_event_decisions"}
+    assert set(files["event_state.json"]) == {
+        "pending_events",
+        "active_risks",
+        "recent_event_decisions",
+    }
     assert set(files["knowledge_state.json"]) == {"active_questions", "evidence_packs", "citations"}
-    assert {field for content in files.values() for field in content} == set(Working.__struct_fields__), "all of it"
+    assert {field for content in files.values() for field in content} == set(
+        Working.__struct_fields__
+    ), "all of it"
 
 
 def test_of_decisions_the_last_five_are_kept() -> None:
@@ -401,5 +486,7 @@ def test_a_missing_file_is_an_empty_part_of_the_state() -> None:
     ],
 )
 def test_a_broken_file_is_named(name: str, content: Any) -> None:
-    with pytest.raises(ChoiceError, match=f"^{name} is not a working state: .*; repair or remove it"):
+    with pytest.raises(
+        ChoiceError, match=f"^{name} is not a working state: .*; repair or remove it"
+    ):
         restored(snapshot(EMPTY) | {name: content})

@@ -9,11 +9,17 @@ from loom.context.report import Report
 from loom.conversation.canonical import to_json
 from loom.errors import ChoiceError
 
-SAID = [{"role": role, "content": f"{role} says word_{n} " * 30} for n in range(12) for role in ("user", "assistant")]
+SAID = [
+    {"role": role, "content": f"{role} says word_{n} " * 30}
+    for n in range(12)
+    for role in ("user", "assistant")
+]
 OPTIONS = {"model": "gpt-4o", "window": 2000, "reserve_output": 0}
 
 
-@pytest.mark.parametrize("policy", [name for name in policies() if policies()[name].strategy != "stop_at_limit"])
+@pytest.mark.parametrize(
+    "policy", [name for name in policies() if policies()[name].strategy != "stop_at_limit"]
+)
 def test_a_report_is_read_back_as_it_was_written(policy: str) -> None:
     first = weave(SAID[:18], policy=policy, **OPTIONS)
     for context in (first, weave(SAID, policy=policy, previous=first, **OPTIONS)):

@@ -1,4 +1,6 @@
-"""System messages inside a conversation: they leave with their turn, and the newest of each kind stays."""
+"""System messages inside a conversation: they leave with their turn, and the newest of each kind
+stays.
+"""
 
 from typing import Any
 
@@ -15,13 +17,20 @@ from tests.shared import examples
 LEADING = "You are careful. Never delete a table."
 
 
-def reminded(turns: int, reminder: str = "Reminder {n}: mind the tests, and say what you did.") -> list[dict[str, Any]]:
+def reminded(
+    turns: int, reminder: str = "Reminder {n}: mind the tests, and say what you did."
+) -> list[dict[str, Any]]:
     """A conversation with a system message in every turn, and one of another kind at its beginning."""
     messages = [{"role": "system", "content": LEADING}, {"role": "user", "content": "the goal"}]
     messages.append({"role": "system", "content": "Rules: NEVER PUSH"})
     for n in range(turns):
         messages.append({"role": "user", "content": f"question {n} " + "word " * 20})
-        messages.append({"role": "developer", "content": reminder.format(n=n, word=chr(97 + n % 26) * (n // 26 + 1))})
+        messages.append(
+            {
+                "role": "developer",
+                "content": reminder.format(n=n, word=chr(97 + n % 26) * (n // 26 + 1)),
+            }
+        )
         messages.append({"role": "assistant", "content": f"answer {n}"})
     return messages
 
@@ -43,7 +52,10 @@ def test_reminders_leave_with_their_turns_and_the_newest_of_each_kind_stays(name
 
 @pytest.mark.parametrize("name", policies())
 def test_system_messages_of_very_many_kinds_do_not_end_in_an_error(name: str) -> None:
-    messages = reminded(400, reminder="{word} is what this message alone begins with, so that each is of a kind of its own")
+    messages = reminded(
+        400,
+        reminder="{word} is what this message alone begins with, so that each is of a kind of its own",
+    )
     context = weave(messages, model="gpt-4o", window=3_000, reserve_output=0, policy=name)
     texts = [message["content"] for message in context.openai()["messages"]]
     assert messages[-1]["content"] in texts
@@ -55,7 +67,10 @@ def test_a_policy_may_keep_all_of_them() -> None:
     context = weave(reminded(40), model="gpt-4o", window=3_000, reserve_output=0, policy=keeping)
     texts = [message["content"] for message in context.openai()["messages"]]
     assert len([text for text in texts if text.startswith("Reminder")]) == 40
-    with pytest.raises(CannotFit, match=r"the required messages take [\d,]+ tokens even when shrunk \(.*system text"):
+    with pytest.raises(
+        CannotFit,
+        match=r"the required messages take [\d,]+ tokens even when shrunk \(.*system text",
+    ):
         weave(reminded(400), model="gpt-4o", window=3_000, reserve_output=0, policy=keeping)
 
 
@@ -63,7 +78,11 @@ def test_a_policy_may_keep_all_of_them() -> None:
 def test_a_system_message_in_its_place_does_not_change_the_leading_system_text(wire: str) -> None:
     messages = reminded(3)
     first = weave(messages, model="gpt-4o", window=8_000)
-    grown = [*messages, {"role": "user", "content": "next"}, {"role": "system", "content": "Reminder: now"}]
+    grown = [
+        *messages,
+        {"role": "user", "content": "next"},
+        {"role": "system", "content": "Reminder: now"},
+    ]
     second = weave(grown, model="gpt-4o", window=8_000, previous=first)
     assert second.report.epoch_reason == "continued"
     assert second.conversation.system == first.conversation.system
@@ -97,7 +116,11 @@ def test_a_name_is_a_kind_of_its_own() -> None:
 
 @settings(max_examples=examples(60))
 @given(
-    kinds=st.lists(st.sampled_from(["Rules: {n}", "Reminder {n}", "Clock, {n}", "Budget: {n}"]), min_size=1, max_size=30),
+    kinds=st.lists(
+        st.sampled_from(["Rules: {n}", "Reminder {n}", "Clock, {n}", "Budget: {n}"]),
+        min_size=1,
+        max_size=30,
+    ),
     window=st.sampled_from([1500, 4000]),
     name=st.sampled_from(sorted(policies())),
 )
@@ -109,12 +132,19 @@ def test_of_each_kind_the_newest_is_sent(kinds: list[str], window: int, name: st
         messages.append({"role": "system", "content": newest[kind]})
         messages.append({"role": "assistant", "content": f"{n} " + "word " * 150})
     messages.append({"role": "user", "content": "now"})
-    sent = [message["content"] for message in weave(messages, model="gpt-4o", window=window, policy=name).openai()["messages"]]
+    sent = [
+        message["content"]
+        for message in weave(messages, model="gpt-4o", window=window, policy=name).openai()[
+            "messages"
+        ]
+    ]
     for text in newest.values():
         assert text in sent
 
 
-def test_a_system_message_between_a_call_and_its_results_comes_after_them_and_no_other_moves() -> None:
+def test_a_system_message_between_a_call_and_its_results_comes_after_them_and_no_other_moves() -> (
+    None
+):
     calls = Message("assistant", (ToolCall("a", "bash", "{}"), ToolCall("b", "bash", "{}")))
     note = Message("system", (Text("Reminder: be brief"),))
     result = Message("tool", (ToolResult("a", (Text("done"),)),))

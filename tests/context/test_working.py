@@ -1,4 +1,6 @@
-"""Working state as seed 001 has it: its parts, what happens to them, how it reads, and that it stays small."""
+"""Working state as seed 001 has it: its parts, what happens to them, how it reads, and that it
+stays small.
+"""
 
 import asyncio
 import json
@@ -35,10 +37,16 @@ def test_the_dashboard_has_what_the_seed_prints() -> None:
 
 
 def test_it_reads_as_the_seed_has_it() -> None:
-    state = w.assess(EMPTY, progress="half done", plan=["read", "write"], scratchpad="maybe the cache")
-    state = w.happen(state, Incident(event_id="e1", type="ci", summary="the build broke", urgency="high"))
+    state = w.assess(
+        EMPTY, progress="half done", plan=["read", "write"], scratchpad="maybe the cache"
+    )
+    state = w.happen(
+        state, Incident(event_id="e1", type="ci", summary="the build broke", urgency="high")
+    )
     state = w.learn(
-        w.ask(state, "why?"), Evidence(source="wiki", title="Retries", content="Retries are safe.", score=0.4), "wiki/12"
+        w.ask(state, "why?"),
+        Evidence(source="wiki", title="Retries", content="Retries are safe.", score=0.4),
+        "wiki/12",
     )
     state = w.beat(w.add_errors(w.measured(state, 0.756, 1200), 2), 1_700_000_000_000)
     assert render(state) == (
@@ -52,7 +60,9 @@ def test_it_reads_as_the_seed_has_it() -> None:
 
 
 def test_an_event_comes_up_once_and_an_urgent_one_interrupts() -> None:
-    state = w.happen(w.happen(EMPTY, Incident(event_id="a", summary="x")), Incident(event_id="a", summary="y"))
+    state = w.happen(
+        w.happen(EMPTY, Incident(event_id="a", summary="x")), Incident(event_id="a", summary="y")
+    )
     assert [event.summary for event in state.pending_events] == ["x"]
     assert not state.dashboard.interrupt_requested
     state = w.happen(state, Incident(event_id="b", summary="fire", urgency="critical"))
@@ -63,12 +73,18 @@ def test_an_event_comes_up_once_and_an_urgent_one_interrupts() -> None:
 def test_what_is_acknowledged_goes_and_the_decision_stays() -> None:
     state = w.happen(EMPTY, Incident(event_id="b", summary="fire", urgency="critical"))
     state = w.acknowledge(state, "b", "called the fire brigade")
-    assert (state.pending_events, state.active_risks, state.dashboard.interrupt_requested) == ((), (), False)
+    assert (state.pending_events, state.active_risks, state.dashboard.interrupt_requested) == (
+        (),
+        (),
+        False,
+    )
     assert state.recent_event_decisions == ("called the fire brigade",)
     with pytest.raises(ChoiceError, match="no pending event 'b'"):
         w.acknowledge(state, "b", "again")
     for number in range(9):
-        state = w.acknowledge(w.happen(state, Incident(event_id=f"e{number}")), f"e{number}", f"d{number}")
+        state = w.acknowledge(
+            w.happen(state, Incident(event_id=f"e{number}")), f"e{number}", f"d{number}"
+        )
     assert state.recent_event_decisions == ("d4", "d5", "d6", "d7", "d8"), "the last five"
 
 
@@ -91,7 +107,9 @@ def test_from_ten_pending_on_events_of_one_type_are_told_together() -> None:
 def test_the_same_evidence_comes_up_once_and_the_best_stay() -> None:
     state = EMPTY
     for number in range(14):
-        state = w.learn(state, Evidence(source="s", title=f"t{number}", content="c", score=number / 10))
+        state = w.learn(
+            state, Evidence(source="s", title=f"t{number}", content="c", score=number / 10)
+        )
         state = w.learn(state, Evidence(source="s", title=f"t{number}", content="c", score=0.9))
     assert len(state.evidence_packs) == 10
     assert {each.title for each in state.evidence_packs} == {f"t{n}" for n in range(4, 14)}
@@ -106,7 +124,9 @@ events = st.builds(
 )
 verbs = st.one_of(
     events.map(lambda e: lambda s: w.happen(s, e)),
-    st.text(max_size=9000).map(lambda t: lambda s: w.assess(s, progress=t, plan=[t] * 40, scratchpad=t)),
+    st.text(max_size=9000).map(
+        lambda t: lambda s: w.assess(s, progress=t, plan=[t] * 40, scratchpad=t)
+    ),
     st.text(max_size=3000).map(lambda t: lambda s: w.learn(s, Evidence(source=t, content=t), t)),
     st.lists(st.text(max_size=900), max_size=30).map(lambda q: lambda s: w.ask(s, *q)),
 )
@@ -124,25 +144,43 @@ def test_whatever_happens_it_stays_small(done: list) -> None:  # type: ignore[ty
 
 
 def test_with_nothing_but_working_state_the_tail_is_small() -> None:
-    assert count(render(w.measured(w.assess(EMPTY, progress="reading the code", plan=["read", "fix", "test"]), 0.5, 9999))) <= 150
+    assert (
+        count(
+            render(
+                w.measured(
+                    w.assess(EMPTY, progress="reading the code", plan=["read", "fix", "test"]),
+                    0.5,
+                    9999,
+                )
+            )
+        )
+        <= 150
+    )
 
 
-# ── in a session ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── in a session
+# ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_sessions_working_state_stands_at_the_end_and_is_kept() -> None:
     with Loom.open(":memory:") as loom:
         session = loom.new(model="gpt-4o")
         session.append("Fix it.")
-        assert len(asyncio.run(session.prepare()).conversation.messages) == 1, "without one nothing is shown"
+        assert len(asyncio.run(session.prepare()).conversation.messages) == 1, (
+            "without one nothing is shown"
+        )
         session.keep_working(w.assess(session.working, progress="begun", plan=["read"]))
         first = asyncio.run(session.prepare(window=10_000, reserve_output=1000))
-        assert first.conversation.messages[-1].text.startswith("## Dashboard\n- goal_progress: begun"), "nothing is measured yet"
+        assert first.conversation.messages[-1].text.startswith(
+            "## Dashboard\n- goal_progress: begun"
+        ), "nothing is measured yet"
         again = loom.session(session.id)
         assert again.working.dashboard.rho == round(first.report.pressure, 2)
         assert again.working.dashboard.token_budget == 9000 - first.report.input_tokens
         second = asyncio.run(again.prepare("Go on.", window=10_000, reserve_output=1000))
-        assert second.report.epoch_reason == "continued", "what changes every call is no part of the prefix"
+        assert second.report.epoch_reason == "continued", (
+            "what changes every call is no part of the prefix"
+        )
 
 
 def test_the_preset_always_shows_its_dashboard() -> None:
@@ -155,14 +193,18 @@ def test_the_preset_always_shows_its_dashboard() -> None:
 
 
 @pytest.mark.parametrize("policy", list(policies()))
-def test_there_is_one_pressure_and_it_is_not_told_before_it_is_measured(policy: str, tmp_path: Path) -> None:
+def test_there_is_one_pressure_and_it_is_not_told_before_it_is_measured(
+    policy: str, tmp_path: Path
+) -> None:
     with Loom.open(tmp_path / "loom.db") as loom:
         session = loom.new(model="gpt-4o")
         session.keep_working(w.assess(EMPTY, progress="begun"))
         before = None
         for number in range(12):
             session.append(f"Request {number}.", {"role": "assistant", "content": "word " * 400})
-            context = asyncio.run(session.prepare("Go on.", policy=policy, window=6000, reserve_output=500))
+            context = asyncio.run(
+                session.prepare("Go on.", policy=policy, window=6000, reserve_output=500)
+            )
             board, told = session.working.dashboard, context.conversation.messages[-1].text
             assert board.rho == round(context.report.pressure, 2)
             assert board.token_budget == context.report.usable - context.report.input_tokens
@@ -182,7 +224,9 @@ def test_the_pressure_of_the_ladder_is_the_one_that_the_report_tells() -> None:
         session = loom.new(model="gpt-4o", system="You are careful.")
         for number in range(20):
             session.append(f"Request {number}.", {"role": "assistant", "content": "word " * 200})
-            context = asyncio.run(session.prepare("Go on.", policy="partitions", window=8000, reserve_output=500))
+            context = asyncio.run(
+                session.prepare("Go on.", policy="partitions", window=8000, reserve_output=500)
+            )
             counted = sum(len(message["content"]) // 4 for message in context.openai()["messages"])
             assert context.report.pressure == pytest.approx(counted / 8000, abs=0.001)
 
@@ -190,7 +234,10 @@ def test_the_pressure_of_the_ladder_is_the_one_that_the_report_tells() -> None:
 def test_what_a_model_has_not_acknowledged_is_named_and_goes_together() -> None:
     state = EMPTY
     for number in range(12):
-        state = w.happen(state, Incident(event_id=f"e{number}", type="ci", summary=f"build {number}", urgency="high"))
+        state = w.happen(
+            state,
+            Incident(event_id=f"e{number}", type="ci", summary=f"build {number}", urgency="high"),
+        )
     shown = render(state)
     for event in (*state.pending_events, *state.active_risks):
         assert f"({event.event_id})" in shown, "what is shown can be acknowledged"
@@ -201,12 +248,25 @@ def test_what_a_model_has_not_acknowledged_is_named_and_goes_together() -> None:
 
 WIRES_OF_RESULTS: dict[str, Callable[[str, bool], list[Any]]] = {
     "openai": lambda text, wrong: [
-        {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "run", "arguments": "{}"}}]},
+        {
+            "role": "assistant",
+            "tool_calls": [
+                {"id": "c", "type": "function", "function": {"name": "run", "arguments": "{}"}}
+            ],
+        },
         {"role": "tool", "tool_call_id": "c", "content": text},
     ],
     "anthropic": lambda text, wrong: [
-        {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "run", "input": {}}]},
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": text, "is_error": wrong}]},
+        {
+            "role": "assistant",
+            "content": [{"type": "tool_use", "id": "c", "name": "run", "input": {}}],
+        },
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "c", "content": text, "is_error": wrong}
+            ],
+        },
     ],
     "responses": lambda text, wrong: [
         {"type": "function_call", "call_id": "c", "name": "run", "arguments": "{}"},
@@ -223,7 +283,14 @@ def test_errors_of_tools_are_counted_on_every_wire_and_fall_when_work_succeeds(w
         session.append("Fix it.")
         session.keep_working(w.assess(EMPTY, progress="begun"))
         seen = []
-        for text in ("Error: no such file", "Traceback (most recent call last):\n  …", "3 passed", "ok", "ok", "Error: again"):
+        for text in (
+            "Error: no such file",
+            "Traceback (most recent call last):\n  …",
+            "3 passed",
+            "ok",
+            "ok",
+            "Error: again",
+        ):
             session.append(*made(text, text.startswith(("Error", "Traceback"))))
             seen.append(session.working.dashboard.error_count)
         assert seen == [1, 2, 1, 0, 0, 1]
@@ -232,7 +299,10 @@ def test_errors_of_tools_are_counted_on_every_wire_and_fall_when_work_succeeds(w
 def test_errors_of_tools_are_counted_until_the_next_request() -> None:
     def failing(number: int, wrong: bool) -> list[Message]:
         call = ToolCall(f"c{number}", "run", "{}")
-        return [Message("assistant", (call,)), Message("tool", (ToolResult(call.id, (Text("x"),), error=wrong),))]
+        return [
+            Message("assistant", (call,)),
+            Message("tool", (ToolResult(call.id, (Text("x"),), error=wrong),)),
+        ]
 
     with Loom.open(":memory:") as loom:
         session = loom.new()

@@ -1,4 +1,6 @@
-"""The same words count the same, as a text or as a list, on every wire, in every script; and all that a model reads is counted."""
+"""The same words count the same, as a text or as a list, on every wire, in every script; and all
+that a model reads is counted.
+"""
 
 import json
 from pathlib import Path
@@ -18,7 +20,11 @@ from tests import strategies as our
 from tests.shared import examples
 
 exact = tokenizer("o200k_base")
-COUNTERS = {"exact": gate_counter("gpt-4o"), "stand-in": gate_counter("claude-sonnet-4-6"), "estimate": counter_for("claude-3")}
+COUNTERS = {
+    "exact": gate_counter("gpt-4o"),
+    "stand-in": gate_counter("claude-sonnet-4-6"),
+    "estimate": counter_for("claude-3"),
+}
 WIRES = ("openai", "anthropic", "responses")
 
 PASSAGES = {
@@ -39,7 +45,9 @@ PASSAGES = {
 }
 passages = st.one_of(
     st.sampled_from(list(PASSAGES.values())),
-    st.lists(st.one_of(st.sampled_from(list(PASSAGES.values())), our.words), min_size=1, max_size=6).map("\n".join),
+    st.lists(
+        st.one_of(st.sampled_from(list(PASSAGES.values())), our.words), min_size=1, max_size=6
+    ).map("\n".join),
     st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=200),
 )
 
@@ -52,15 +60,26 @@ def chat_call(name: str) -> dict[str, Any]:
 
 
 def forms(text: str) -> dict[str, dict[str, list[Any]]]:
-    """The messages that say the same words, by who speaks and on which wire; the first of each is the plain form."""
-    use = {"role": "assistant", "content": [{"type": "tool_use", "id": "call_1", "name": "look", "input": {}}]}
+    """The messages that say the same words, by who speaks and on which wire; the first of each is
+    the plain form.
+    """
+    use = {
+        "role": "assistant",
+        "content": [{"type": "tool_use", "id": "call_1", "name": "look", "input": {}}],
+    }
     item = {"type": "function_call", "call_id": "call_1", "name": "look", "arguments": "{}"}
     texts = [text, [{"type": "text", "text": text}]]
     inputs = [text, [{"type": "input_text", "text": text}]]
     replies = [text, [{"type": "output_text", "text": text, "annotations": []}]]
 
     def results(content: Any) -> list[Any]:
-        return [use, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "call_1", "content": content}]}]
+        return [
+            use,
+            {
+                "role": "user",
+                "content": [{"type": "tool_result", "tool_use_id": "call_1", "content": content}],
+            },
+        ]
 
     return {
         "user": {
@@ -71,12 +90,20 @@ def forms(text: str) -> dict[str, dict[str, list[Any]]]:
         "assistant": {
             "openai": [[ASKED, {"role": "assistant", "content": content}] for content in texts],
             "anthropic": [[ASKED, {"role": "assistant", "content": content}] for content in texts],
-            "responses": [[ASKED, {"role": "assistant", "content": content}] for content in replies],
+            "responses": [
+                [ASKED, {"role": "assistant", "content": content}] for content in replies
+            ],
         },
         "tool": {
-            "openai": [[chat_call("look"), {"role": "tool", "tool_call_id": "call_1", "content": content}] for content in texts],
+            "openai": [
+                [chat_call("look"), {"role": "tool", "tool_call_id": "call_1", "content": content}]
+                for content in texts
+            ],
             "anthropic": [results(content) for content in texts],
-            "responses": [[item, {"type": "function_call_output", "call_id": "call_1", "output": content}] for content in inputs],
+            "responses": [
+                [item, {"type": "function_call_output", "call_id": "call_1", "output": content}]
+                for content in inputs
+            ],
         },
     }
 
@@ -88,7 +115,9 @@ def parse(wire: str, messages: list[Any]) -> list[Message]:
 @pytest.mark.parametrize("name", COUNTERS)
 @settings(max_examples=examples(120))
 @given(text=passages)
-def test_the_same_words_count_the_same_as_a_text_and_as_a_list_on_every_wire(name: str, text: str) -> None:
+def test_the_same_words_count_the_same_as_a_text_and_as_a_list_on_every_wire(
+    name: str, text: str
+) -> None:
     counter = COUNTERS[name]
     for speaker, by_wire in forms(text).items():
         counts = {
@@ -109,7 +138,9 @@ def test_the_estimate_holds_for_lists_too(kind: str) -> None:
     text = PASSAGES[kind] * 40
     for counter in COUNTERS.values():
         counted = {
-            wire: counter.count_messages(parse(wire, forms(text)["user"][wire][1])) / counter.count_text(text) for wire in WIRES
+            wire: counter.count_messages(parse(wire, forms(text)["user"][wire][1]))
+            / counter.count_text(text)
+            for wire in WIRES
         }
         assert max(counted.values()) <= 1.1, counted
 
@@ -130,8 +161,29 @@ READ = (
     *("response_format", "text", "prediction", "output_config"),
 )
 UNREAD = {
-    *("type", "role", "id", "status", "index", "logprobs", "cache_control", "signature", "encrypted_content", "format"),
-    *("url", "image_url", "file_id", "file_data", "file_url", "media_type", "detail", "audio", "verbosity"),
+    *(
+        "type",
+        "role",
+        "id",
+        "status",
+        "index",
+        "logprobs",
+        "cache_control",
+        "signature",
+        "encrypted_content",
+        "format",
+    ),
+    *(
+        "url",
+        "image_url",
+        "file_id",
+        "file_data",
+        "file_url",
+        "media_type",
+        "detail",
+        "audio",
+        "verbosity",
+    ),
 }
 
 
@@ -156,11 +208,16 @@ def count_request(counter: Counter, conversation: Conversation) -> int:
 
 
 schemas = st.fixed_dictionaries(
-    {"type": st.just("json_schema"), "json_schema": st.fixed_dictionaries({"name": our.names, "schema": our.objects})}
+    {
+        "type": st.just("json_schema"),
+        "json_schema": st.fixed_dictionaries({"name": our.names, "schema": our.objects}),
+    }
 )
 details = st.lists(
     st.one_of(
-        st.fixed_dictionaries({"type": st.just("reasoning.text"), "text": passages, "signature": our.base64}),
+        st.fixed_dictionaries(
+            {"type": st.just("reasoning.text"), "text": passages, "signature": our.base64}
+        ),
         st.fixed_dictionaries({"type": st.just("reasoning.encrypted"), "data": our.base64}),
         st.fixed_dictionaries({"type": st.just("reasoning.summary"), "summary": passages}),
     ),
@@ -187,15 +244,22 @@ rich_chat = st.builds(
         optional={
             "response_format": schemas,
             "prediction": st.fixed_dictionaries({"type": st.just("content"), "content": passages}),
-            "functions": st.lists(st.fixed_dictionaries({"name": our.names, "description": passages}), max_size=2),
+            "functions": st.lists(
+                st.fixed_dictionaries({"name": our.names, "description": passages}), max_size=2
+            ),
         },
     ),
 )
 rich_claude = st.builds(
-    lambda request, schema: {**request, "output_config": {"format": {"schema": schema}}}, our.claude_requests, our.objects
+    lambda request, schema: {**request, "output_config": {"format": {"schema": schema}}},
+    our.claude_requests,
+    our.objects,
 )
 rich_responses = st.builds(
-    lambda request, schema: {**request, "text": {"format": {"type": "json_schema", "name": "answer", "schema": schema}}},
+    lambda request, schema: {
+        **request,
+        "text": {"format": {"type": "json_schema", "name": "answer", "schema": schema}},
+    },
     our.responses_requests,
     our.objects,
 )
@@ -216,14 +280,23 @@ def test_all_that_a_model_reads_is_counted_on_every_wire(wire: str, data: st.Dat
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("response_format", {"type": "json_schema", "json_schema": {"name": "answer", "schema": {"title": "one two three four"}}}),
+        (
+            "response_format",
+            {
+                "type": "json_schema",
+                "json_schema": {"name": "answer", "schema": {"title": "one two three four"}},
+            },
+        ),
         ("prediction", {"type": "content", "content": "one two three four five six seven"}),
         ("functions", [{"name": "look", "description": "one two three four five six"}]),
     ],
 )
 def test_settings_that_a_model_reads_take_room(field: str, value: Any) -> None:
     request = {"model": "gpt-4o", "messages": [{"role": "user", "content": "go"}]}
-    plain, rich = (weave(DIALECTS["openai"].parse(body)).report for body in (request, {**request, field: value}))
+    plain, rich = (
+        weave(DIALECTS["openai"].parse(body)).report
+        for body in (request, {**request, field: value})
+    )
     assert rich.input_tokens >= plain.input_tokens + 7
     assert any(item.place == "settings" and item.after >= 7 for item in rich.items)
     assert not any(item.place == "settings" for item in plain.items)
@@ -231,25 +304,41 @@ def test_settings_that_a_model_reads_take_room(field: str, value: Any) -> None:
 
 def test_settings_that_steer_the_server_cost_nothing() -> None:
     request = {"model": "gpt-4o", "messages": [{"role": "user", "content": "go"}]}
-    more = {"temperature": 0.2, "metadata": {"team": "one two three"}, "stop": ["one two three"], "seed": 7, "user": "one two"}
-    plain, rich = (weave(DIALECTS["openai"].parse(body)).report for body in (request, {**request, **more}))
+    more = {
+        "temperature": 0.2,
+        "metadata": {"team": "one two three"},
+        "stop": ["one two three"],
+        "seed": 7,
+        "user": "one two",
+    }
+    plain, rich = (
+        weave(DIALECTS["openai"].parse(body)).report for body in (request, {**request, **more})
+    )
     assert rich.input_tokens == plain.input_tokens
 
 
 def test_reasoning_details_are_counted_once() -> None:
     thought = "First look at the retry budget, then at the timeout. " * 20
     plain = {"role": "assistant", "content": "ok", "reasoning": thought}
-    detailed = {**plain, "reasoning_details": [{"type": "reasoning.text", "text": thought, "id": "r1"}]}
+    detailed = {
+        **plain,
+        "reasoning_details": [{"type": "reasoning.text", "text": thought, "id": "r1"}],
+    }
     alone = {key: value for key, value in detailed.items() if key != "reasoning"}
     counter = COUNTERS["exact"]
-    counts = [counter.count_message(parse("openai", [message])[0]) for message in (plain, detailed, alone)]
+    counts = [
+        counter.count_message(parse("openai", [message])[0]) for message in (plain, detailed, alone)
+    ]
     assert max(counts) - min(counts) <= 20
     assert min(counts) >= exact(thought)
 
 
 def test_what_is_sealed_counts_by_its_length_and_not_as_words() -> None:
     sealed = "QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVo" * 40
-    thinking = {"role": "assistant", "content": [{"type": "thinking", "thinking": "short", "signature": sealed}]}
+    thinking = {
+        "role": "assistant",
+        "content": [{"type": "thinking", "thinking": "short", "signature": sealed}],
+    }
     counted = COUNTERS["exact"].count_message(parse("anthropic", [thinking])[0])
     assert len(sealed) // 4 <= counted <= len(sealed) // 3
 
@@ -258,7 +347,9 @@ def test_dictionaries_are_counted_as_the_wire_reads_them() -> None:
     text = PASSAGES["chinese"]
     counter = COUNTERS["exact"]
     for said in forms(text)["user"]["openai"]:
-        assert TokenCounter("gpt-4o").count_messages(said) == counter.count_messages(parse("openai", said))
+        assert TokenCounter("gpt-4o").count_messages(said) == counter.count_messages(
+            parse("openai", said)
+        )
 
 
 def test_a_custom_input_is_counted_as_the_wire_that_escapes_it() -> None:

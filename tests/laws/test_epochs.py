@@ -1,5 +1,7 @@
-"""The laws at each step of long epochs, with what breaks them most: pins that come and go, sections of every zone that grow
-and shrink, a reserve, a corrected counter, policies with counters of their own, histories to repair, and restarts.
+"""The laws at each step of long epochs, with what breaks them most: pins that come and go, sections
+of every zone that grow
+and shrink, a reserve, a corrected counter, policies with counters of their own, histories to
+repair, and restarts.
 """
 
 import asyncio
@@ -17,7 +19,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 from splintr import Tokenizer
 
-from loom import CannotFit, Context, Conversation, Loom, Message, Text, ToolCall, ToolResult, repair, weave
+from loom import (
+    CannotFit,
+    Context,
+    Conversation,
+    Loom,
+    Message,
+    Text,
+    ToolCall,
+    ToolResult,
+    repair,
+    weave,
+)
 from loom.context.history.epochs import Renewal, place_after_repair
 from loom.context.policy import Policy, policies
 from loom.context.report import Item, Piece
@@ -39,20 +52,32 @@ def tokens(text: str) -> int:
 
 
 SEEDS = st.integers(0, 2**32)
-STABLE_ZONES = ["rules", "skills", "memory", "repo_map", "decision_context", "summary", "handoff", "notes"]
+STABLE_ZONES = [
+    "rules",
+    "skills",
+    "memory",
+    "repo_map",
+    "decision_context",
+    "summary",
+    "handoff",
+    "notes",
+]
 TAIL_ZONES = ["recalled", "knowledge", "messages", "working"]
 WORDS = [2, 15, 40, 90]  # how long texts are, in pairs of words
 TOOLS = ["read", "grep", "shot"]
 FAULTS = ["", "", "orphan", "late", "never"]  # what is wrong with a call
 
-COVERING = replace(policies()["default"], name="covering", cover=0.12, covers=0.6)  # covers of several epochs stand
+# covers of several epochs stand
+COVERING = replace(policies()["default"], name="covering", cover=0.12, covers=0.6)
 ONE_RUNG = replace(policies()["partitions"], name="one rung", ladder={"collapse": 0.5}, renew=0.0)
 
 # ── random sessions ──────────────────────────────────────────────────────────
 
 
 class Step(Struct, frozen=True):
-    """How many messages there are when a request is made, which of them are pinned, and what stands beside them."""
+    """How many messages there are when a request is made, which of them are pinned, and what stands
+    beside them.
+    """
 
     length: int
     pins: tuple[int, ...] = ()
@@ -75,7 +100,9 @@ def text_of(n: int, words: int) -> Text:
 
 
 def messages_of(random: Random, broken: bool, most: int = 24) -> tuple[Message, ...]:
-    """Turns with calls; broken: also results that nobody asked for, that never come, and that come late."""
+    """Turns with calls; broken: also results that nobody asked for, that never come, and that come
+    late.
+    """
     made = [Message("user", (text_of(0, random.choice(WORDS)),))]
     for _ in range(random.randint(most // 3, most)):
         at, fault = len(made), random.choice(FAULTS) if broken else ""
@@ -96,11 +123,17 @@ def call_and_result(at: int, words: int, fault: str) -> list[Message]:
     result = Message("tool", (ToolResult(f"c{at}", (text_of(at + 1, words),)),))
     if fault == "never":
         return [call]
-    return [call, Message("user", (text_of(at + 2, 3),)), result] if fault == "late" else [call, result]
+    return (
+        [call, Message("user", (text_of(at + 2, 3),)), result]
+        if fault == "late"
+        else [call, result]
+    )
 
 
 def sections_of(random: Random, zones: list[str]) -> tuple[tuple[str, str], ...]:
-    found = [(random.choice(zones), random.choice([1, 30, 30, 300])) for _ in range(random.randint(0, 2))]
+    found = [
+        (random.choice(zones), random.choice([1, 30, 30, 300])) for _ in range(random.randint(0, 2))
+    ]
     return tuple((zone, f"section {n} " + "fact " * words) for n, (zone, words) in enumerate(found))
 
 
@@ -111,7 +144,9 @@ def own_counters() -> list[Policy]:
         *shipped.values(),
         COVERING,
         replace(shipped["default"], name="default by turns", counter="turns"),
-        replace(shipped["default"], name="default by tasks", counter="tasks", cover=0.2, refill=0.5),
+        replace(
+            shipped["default"], name="default by tasks", counter="tasks", cover=0.2, refill=0.5
+        ),
         replace(shipped["turns"], name="turns by window", counter="window"),
         ONE_RUNG,
         replace(shipped["tree"], name="tree by the best", counter="best"),
@@ -119,7 +154,9 @@ def own_counters() -> list[Policy]:
 
 
 def make_case(seed: int) -> Case:
-    """A session of many requests. Pins are set at any time; what is pinned may have been left out long ago."""
+    """A session of many requests. Pins are set at any time; what is pinned may have been left out
+    long ago.
+    """
     random = Random(seed)
     messages = messages_of(random, broken=random.random() < 0.5)
     stable = sections_of(random, STABLE_ZONES)
@@ -132,7 +169,9 @@ def make_case(seed: int) -> Case:
             pins = (*pins[-1:], random.randrange(length))
         if random.random() < 0.05:
             stable = sections_of(random, STABLE_ZONES)
-        steps.append(Step(length, pins, stable + sections_of(random, TAIL_ZONES), random.random() < 0.3))
+        steps.append(
+            Step(length, pins, stable + sections_of(random, TAIL_ZONES), random.random() < 0.3)
+        )
     return Case(
         messages,
         tuple(steps),
@@ -144,7 +183,9 @@ def make_case(seed: int) -> Case:
 
 
 def make_repaired_case(seed: int) -> Case:
-    """A session of many epochs in which covers stand, of a history that is repaired otherwise as it grows."""
+    """A session of many epochs in which covers stand, of a history that is repaired otherwise as it
+    grows.
+    """
     random = Random(seed)
     messages = messages_of(random, broken=True, most=48)
     lengths = [*range(2, len(messages), random.randint(1, 3)), len(messages)]
@@ -162,7 +203,9 @@ def words_sent(context: Context) -> str:
 
 def text_in(message: Message) -> str:
     """The words of a message, or of the results in it."""
-    return message.text or "".join(part.text for result in message.results for part in result.parts if isinstance(part, Text))
+    return message.text or "".join(
+        part.text for result in message.results for part in result.parts if isinstance(part, Text)
+    )
 
 
 def assert_fits(context: Context, case: Case) -> None:
@@ -176,12 +219,16 @@ def assert_fits(context: Context, case: Case) -> None:
 
 def assert_is_whole(context: Context) -> None:
     for target in WIRES:
-        errors = [found for found in target.check(context.render(target.name)) if found.level == "error"]
+        errors = [
+            found for found in target.check(context.render(target.name)) if found.level == "error"
+        ]
         assert errors == [], target.name
 
 
 def find_orphans(context: Context) -> set[str]:
-    """Results that the report calls orphans. In a session these are also late results whose calls were not read."""
+    """Results that the report calls orphans. In a session these are also late results whose calls
+    were not read.
+    """
     items = context.report.items
     return {item.place for item in items if item.action == "repaired" and "orphan" in item.rule}
 
@@ -189,7 +236,9 @@ def find_orphans(context: Context) -> set[str]:
 def assert_has_pins(context: Context, messages: Sequence[Message], pins: Sequence[int]) -> None:
     """What is pinned is there, or shrunk; never left out, whenever it was pinned."""
     shrunk = [item for item in context.report.items if item.action == "shrunk"]
-    there = words_sent(context) + "".join(context.recall(handle) for item in shrunk for handle in item.handles)
+    there = words_sent(context) + "".join(
+        context.recall(handle) for item in shrunk for handle in item.handles
+    )
     orphans = find_orphans(context)
     for pin in pins:
         tag = text_in(messages[pin]).partition(" ")[0]
@@ -198,7 +247,9 @@ def assert_has_pins(context: Context, messages: Sequence[Message], pins: Sequenc
 
 
 def assert_every_message_has_a_line(context: Context, history: Sequence[Message]) -> None:
-    """Each message of the history, as repair left it, has one line, and what was left out comes back by its handle."""
+    """Each message of the history, as repair left it, has one line, and what was left out comes
+    back by its handle.
+    """
     places: list[int] = []
     for item in context.report.items:
         if item.zone != "history" or item.action == "repaired":
@@ -215,10 +266,18 @@ def assert_every_message_has_a_line(context: Context, history: Sequence[Message]
 
 def assert_nothing_is_lost(context: Context, messages: Sequence[Message]) -> None:
     """Each message is in the request once, or comes back by a handle."""
-    handles = [handle for item in context.report.items if item.zone == "history" for handle in item.handles]
+    handles = [
+        handle for item in context.report.items if item.zone == "history" for handle in item.handles
+    ]
     back = "".join(map(context.recall, handles))
-    # Neighbours of one author may be one message; markers and covers, which may quote, begin otherwise.
-    sent = [tag for text in map(text_in, context.conversation.messages) if text.startswith("<t") for tag in _TAG.findall(text)]
+    # Neighbours of one author may be one message; markers and covers, which may quote, begin
+    # otherwise.
+    sent = [
+        tag
+        for text in map(text_in, context.conversation.messages)
+        if text.startswith("<t")
+        for tag in _TAG.findall(text)
+    ]
     orphans = find_orphans(context)
     for n, message in enumerate(messages):
         tag = text_in(message).partition(" ")[0]
@@ -228,7 +287,9 @@ def assert_nothing_is_lost(context: Context, messages: Sequence[Message]) -> Non
 
 
 def assert_sections_are_counted(context: Context) -> None:
-    """What the report says of sections is at least what they add to a request, with all that joins them to their neighbours."""
+    """What the report says of sections is at least what they add to a request, with all that joins
+    them to their neighbours.
+    """
     sent, added = context.conversation, 0
     added += sum(tokens(message.text) for message in sent.system) - tokens(SYSTEM)
     tail = sent.messages[len(sent.messages) - context.tail :]
@@ -262,7 +323,9 @@ def judge(context: Context, case: Case, step: Step, last: Context | None) -> Non
 def weave_step(case: Case, step: Step, last: Context | None) -> Context | None:
     try:
         return weave(
-            Conversation(messages=case.messages[: step.length], system=(Message("system", (Text(SYSTEM),)),)),
+            Conversation(
+                messages=case.messages[: step.length], system=(Message("system", (Text(SYSTEM),)),)
+            ),
             model=MODEL,
             window=case.window,
             reserve_output=case.reserve,
@@ -303,7 +366,11 @@ def assert_laws_of_session(case: Case) -> None:
                 session = loom.session(session.id)
             session.append(*case.messages[written : step.length])
             written = step.length
-            options: dict[str, Any] = {"window": case.window, "reserve_output": case.reserve, "policy": case.policy}
+            options: dict[str, Any] = {
+                "window": case.window,
+                "reserve_output": case.reserve,
+                "policy": case.policy,
+            }
             pins = [session.path[pin].id for pin in step.pins]
             try:
                 context = asyncio.run(session.prepare(sections=step.sections, pins=pins, **options))
@@ -348,7 +415,9 @@ def is_back(case: Case, step: Step, place: str, window: int) -> bool:
     context = weave_step(replace(case, window=window), step, None)
     start, _, stop = place.removeprefix("messages[").removesuffix("]").partition(":")
     wanted = {f"messages[{n}]" for n in range(int(start), int(stop or int(start) + 1))}
-    return context is not None and wanted <= {item.place for item in context.report.items if item.action == "kept"}
+    return context is not None and wanted <= {
+        item.place for item in context.report.items if item.action == "kept"
+    }
 
 
 def make_cut_case(seed: int) -> Case:
@@ -358,12 +427,16 @@ def make_cut_case(seed: int) -> Case:
     zone, words = random.choice([*STABLE_ZONES, *TAIL_ZONES]), random.choice([300, 1500, 4000])
     step = Step(len(messages), sections=((zone, "fact " * words),))
     policy = random.choice([*own_counters(), ONE_RUNG, ONE_RUNG])
-    return Case(messages, (step,), policy, random.choice([700, 1000, 2000]), random.choice([0, 120]))
+    return Case(
+        messages, (step,), policy, random.choice([700, 1000, 2000]), random.choice([0, 120])
+    )
 
 
 @settings(max_examples=examples(120))
 @given(seed=SEEDS)
-def test_what_was_left_out_returns_at_the_window_that_the_report_names_whatever_was_cut_beside_it(seed: int) -> None:
+def test_what_was_left_out_returns_at_the_window_that_the_report_names_whatever_was_cut_beside_it(
+    seed: int,
+) -> None:
     case = make_cut_case(seed)
     context = weave_step(case, case.steps[0], None)
     for item in context.report.items if context else ():
@@ -371,23 +444,32 @@ def test_what_was_left_out_returns_at_the_window_that_the_report_names_whatever_
             assert is_back(case, case.steps[0], item.place, item.returns_at), item
 
 
-RETURN_SHARE, RETURN_TOKENS = 0.1, 100  # by how much a report may name a window that is larger than it must be
+# by how much a report may name a window that is larger than it must be
+RETURN_SHARE, RETURN_TOKENS = 0.1, 100
 
 
 @settings(max_examples=examples(100))
 @given(seed=SEEDS, policy=st.sampled_from(["default", "tree"]))
-def test_the_window_that_the_report_names_is_about_the_least_where_no_section_is_cut(seed: int, policy: str) -> None:
+def test_the_window_that_the_report_names_is_about_the_least_where_no_section_is_cut(
+    seed: int, policy: str
+) -> None:
     case = replace(make_cut_case(seed), policy=replace(policies()[policy], counter="best"))
     step = replace(case.steps[0], sections=(("rules", "fact " * 40),))
     context = weave_step(case, step, None)
-    item = next((item for item in context.report.items if item.returns_at), None) if context else None
+    item = (
+        next((item for item in context.report.items if item.returns_at), None) if context else None
+    )
     if item:
         least = int(item.returns_at * (1 - RETURN_SHARE)) - RETURN_TOKENS
         assert least <= case.window or not is_back(case, step, item.place, least), item
 
 
-@pytest.mark.parametrize(("origins", "stands"), [([0, 1], 1), ([0, 0, 1], 0), ([0], 0), ([1, 0], 0)])
-def test_what_is_repaired_into_another_number_of_messages_does_not_stand(origins: list[int], stands: int) -> None:
+@pytest.mark.parametrize(
+    ("origins", "stands"), [([0, 1], 1), ([0, 0, 1], 0), ([0], 0), ([1, 0], 0)]
+)
+def test_what_is_repaired_into_another_number_of_messages_does_not_stand(
+    origins: list[int], stands: int
+) -> None:
     """An exchange that stood word by word stands again only if it is as many messages as it was."""
     items = tuple(Item(f"messages[{n}]", "history", "kept", "fits", 1, 1) for n in range(2))
     said = (Message("user", (Text("goal"),)), Message("assistant", (Text("answer"),)))

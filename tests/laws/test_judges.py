@@ -1,7 +1,9 @@
-"""Judges that are not ours agree with what is rendered after repair, and with what the checkers call an error.
+"""Judges that are not ours agree with what is rendered after repair, and with what the checkers
+call an error.
 
-mistral-common validates a chat request, litellm converts one to Anthropic's wire, the SDKs of both providers type all three.
-Where a judge demands what is only its own, a named step leads around that one rule and the rest of the request is judged.
+mistral-common validates a chat request, litellm converts one to Anthropic's wire, the SDKs of both
+providers type all three. Where a judge demands what is only its own, a named step leads around that
+one rule and the rest of the request is judged.
 """
 
 import json
@@ -34,7 +36,9 @@ requests = st.one_of(our.conversations(), torn)
 def recordings() -> Iterator[Conversation]:
     """The requests of real clients and the shared transcripts, whole."""
     for path in sorted(FIXTURES.glob("wire_*.json")):
-        yield DIALECTS["anthropic" if "wire_cc" in path.name else "responses"].parse(json.loads(path.read_text()))
+        yield DIALECTS["anthropic" if "wire_cc" in path.name else "responses"].parse(
+            json.loads(path.read_text())
+        )
     for path in sorted(AGENTS.glob("trail_*.json")):
         yield DIALECTS["openai"].parse(json.loads(path.read_text()))
 
@@ -50,7 +54,9 @@ def errors(conversation: Conversation, *wires: str) -> set[str]:
 
 
 def judge_all(judge: Callable[[Conversation], bool], usual: int) -> None:
-    """Show a judge drawn and recorded requests after repair; it says of each whether there was something to judge."""
+    """Show a judge drawn and recorded requests after repair; it says of each whether there was
+    something to judge.
+    """
     seen: Counter[bool] = Counter()
 
     @settings(max_examples=examples(usual))
@@ -91,7 +97,9 @@ def each_part(change: Callable[[Json], Json]) -> Callable[[Json], None]:
 
 
 def each_call(change: Callable[[Json], Any]) -> Callable[[Json], None]:
-    return each_message(lambda message: [change(call) for call in message.get("tool_calls") or ()], "assistant")
+    return each_message(
+        lambda message: [change(call) for call in message.get("tool_calls") or ()], "assistant"
+    )
 
 
 def drop(*keys: str) -> Callable[[Json], None]:
@@ -105,7 +113,13 @@ def drop(*keys: str) -> Callable[[Json], None]:
 def call_custom_as_function(call: Json) -> None:
     if call["type"] == "custom":
         custom = call.pop("custom")
-        call |= {"type": "function", "function": {"name": custom["name"], "arguments": json.dumps({"input": custom["input"]})}}
+        call |= {
+            "type": "function",
+            "function": {
+                "name": custom["name"],
+                "arguments": json.dumps({"input": custom["input"]}),
+            },
+        }
 
 
 CUSTOM = "OpenAI's custom tools take a text; the judge knows functions only, so the text goes under `input`"
@@ -139,7 +153,9 @@ def shorten_ids(wire: Json) -> None:
         return names.setdefault(call_id, f"{len(names):09d}")
 
     each_call(lambda call: call.update(id=named(call["id"])))(wire)
-    each_message(lambda message: message.update(tool_call_id=named(message["tool_call_id"])), "tool")(wire)
+    each_message(
+        lambda message: message.update(tool_call_id=named(message["tool_call_id"])), "tool"
+    )(wire)
 
 
 def empty_schemas(wire: Json) -> None:
@@ -148,7 +164,9 @@ def empty_schemas(wire: Json) -> None:
 
 
 def known(*kinds: str) -> Callable[[Json], Json]:
-    return lambda part: part if part["type"] in kinds else {"type": "text", "text": f"[{part['type']}]"}
+    return lambda part: (
+        part if part["type"] in kinds else {"type": "text", "text": f"[{part['type']}]"}
+    )
 
 
 def drop_words_beside_calls(message: Json) -> None:
@@ -157,40 +175,83 @@ def drop_words_beside_calls(message: Json) -> None:
 
 
 MISTRAL = (
-    Step("call ids of 9 letters and digits", "Mistral's form; each of ours stands for one of theirs", shorten_ids),
+    Step(
+        "call ids of 9 letters and digits",
+        "Mistral's form; each of ours stands for one of theirs",
+        shorten_ids,
+    ),
     Step("no role developer", DEVELOPER, rename_developer),
     Step("no custom calls", CUSTOM, each_call(call_custom_as_function)),
-    Step("no file parts", "Mistral has text, image_url and input_audio", each_part(known("text", "image_url", "input_audio"))),
-    Step("schemas of draft 7", "our random tools have any JSON for properties; the rest of a tool is judged", empty_schemas),
-    Step("user first", "the judge passes over the first message, calls and all; on the wire anyone may begin", open_with_user),
-    Step("no system behind assistant or tool", "clients send it; as the user's it still parts the same", turn_late_system_to_user),
-    Step("assistant not last", "a transcript may end so; on Anthropic's wire a warning says it", close_with_user),
+    Step(
+        "no file parts",
+        "Mistral has text, image_url and input_audio",
+        each_part(known("text", "image_url", "input_audio")),
+    ),
+    Step(
+        "schemas of draft 7",
+        "our random tools have any JSON for properties; the rest of a tool is judged",
+        empty_schemas,
+    ),
+    Step(
+        "user first",
+        "the judge passes over the first message, calls and all; on the wire anyone may begin",
+        open_with_user,
+    ),
+    Step(
+        "no system behind assistant or tool",
+        "clients send it; as the user's it still parts the same",
+        turn_late_system_to_user,
+    ),
+    Step(
+        "assistant not last",
+        "a transcript may end so; on Anthropic's wire a warning says it",
+        close_with_user,
+    ),
 )
 MISTRAL_V3 = (
     *MISTRAL,
     Step("no audio", "for later models", each_part(known("text", "image_url"))),
-    Step("no thinking", "for later models", each_message(drop("reasoning_content", "reasoning"), "assistant")),
-    Step("words or calls, not both", "for later models", each_message(drop_words_beside_calls, "assistant")),
+    Step(
+        "no thinking",
+        "for later models",
+        each_message(drop("reasoning_content", "reasoning"), "assistant"),
+    ),
+    Step(
+        "words or calls, not both",
+        "for later models",
+        each_message(drop_words_beside_calls, "assistant"),
+    ),
 )
-# Only the first refuses an assistant without words; only the others pair calls and results by id, V11 in Mistral's form.
+# Only the first refuses an assistant without words; only the others pair calls and results by id,
+# V11 in Mistral's form.
 VALIDATORS = {"V3": MISTRAL_V3, "V11": MISTRAL, "V15": MISTRAL}
 
 
 @pytest.fixture(scope="module")
 def mistral() -> Callable[[Json, str], str]:
-    """What mistral-common has against a chat request, seen by one of its versions; nothing where it accepts it."""
-    pytest.importorskip("mistral_common", reason="the judge mistral-common is not installed; pip install -e '.[judges]'")
+    """What mistral-common has against a chat request, seen by one of its versions; nothing where it
+    accepts it.
+    """
+    pytest.importorskip(
+        "mistral_common",
+        reason="the judge mistral-common is not installed; pip install -e '.[judges]'",
+    )
     from mistral_common.exceptions import MistralCommonException
     from mistral_common.protocol.instruct import validator
     from mistral_common.protocol.instruct.request import ChatCompletionRequest
 
-    serving = {v: getattr(validator, f"MistralRequestValidator{v}")(validator.ValidationMode.serving) for v in VALIDATORS}
+    serving = {
+        v: getattr(validator, f"MistralRequestValidator{v}")(validator.ValidationMode.serving)
+        for v in VALIDATORS
+    }
 
     def refusal(wire: Json, version: str) -> str:
         for step in VALIDATORS[version]:
             step.around(wire)
         try:
-            request = ChatCompletionRequest.from_openai(wire["messages"], wire.get("tools"), model="m")
+            request = ChatCompletionRequest.from_openai(
+                wire["messages"], wire.get("tools"), model="m"
+            )
             serving[version].validate_request(request)
         except (MistralCommonException, ValueError) as error:
             return str(error) or type(error).__name__
@@ -214,7 +275,9 @@ def test_mistral_accepts_what_is_repaired(mistral: Callable[[Json, str], str]) -
 PAIRING = {"unanswered-call", "orphan-result", "duplicate-result", "duplicate-id"}
 
 
-def test_mistral_refuses_what_our_checker_refuses_and_nothing_else(mistral: Callable[[Json, str], str]) -> None:
+def test_mistral_refuses_what_our_checker_refuses_and_nothing_else(
+    mistral: Callable[[Json, str], str],
+) -> None:
     seen: Counter[str] = Counter()
 
     @settings(max_examples=examples(150))
@@ -248,7 +311,9 @@ def test_mistral_refuses_what_our_checker_refuses_and_nothing_else(mistral: Call
         ("duplicate-result", "ask call1 result1 result1"),
     ],
 )
-def test_both_refuse_a_torn_pair(mistral: Callable[[Json, str], str], rule: str, messages: str) -> None:
+def test_both_refuse_a_torn_pair(
+    mistral: Callable[[Json, str], str], rule: str, messages: str
+) -> None:
     wire: Json = {"messages": []}
     for word in messages.split():
         call_id = word.strip("acelrstu")
@@ -287,9 +352,13 @@ LITELLM = (
 def litellm() -> Iterator[SimpleNamespace]:
     """litellm's converter of chat messages to Anthropic's, and its own repair of chat messages."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(os.environ, "LITELLM_LOCAL_MODEL_COST_MAP", "True")  # it would fetch a price list
-        patch.setattr(logging.getLogger("LiteLLM"), "disabled", True)  # it reports each argument that it closes a bracket of
-        module = pytest.importorskip("litellm", reason="the judge litellm is not installed; pip install -e '.[judges]'")
+        # it would fetch a price list
+        patch.setitem(os.environ, "LITELLM_LOCAL_MODEL_COST_MAP", "True")
+        # it reports each argument that it closes a bracket of
+        patch.setattr(logging.getLogger("LiteLLM"), "disabled", True)
+        module = pytest.importorskip(
+            "litellm", reason="the judge litellm is not installed; pip install -e '.[judges]'"
+        )
         from litellm.litellm_core_utils.prompt_templates import factory
 
         def convert(messages: list[Json]) -> list[Json]:
@@ -312,7 +381,9 @@ class Piece(NamedTuple):
 
 
 def pieces(messages: list[Json]) -> list[Piece]:
-    """What an Anthropic request says, in order, however it is cut into messages: the judge joins those of one role."""
+    """What an Anthropic request says, in order, however it is cut into messages: the judge joins
+    those of one role.
+    """
     found: list[Piece] = []
     for message in messages:
         content, role = message["content"], message["role"]
@@ -325,17 +396,25 @@ def pieces(messages: list[Json]) -> list[Piece]:
                     found.append(Piece(role, "call", (block["id"], block["name"], block["input"])))
                 case {"type": "tool_result"}:
                     inner = block.get("content") or []
-                    words = [inner] if isinstance(inner, str) else [b["text"] for b in inner if b["type"] == "text"]
+                    words = (
+                        [inner]
+                        if isinstance(inner, str)
+                        else [b["text"] for b in inner if b["type"] == "text"]
+                    )
                     words = [text for text in words if text and not STAND_IN.fullmatch(text)]
                     found.append(Piece(role, "result", (block["tool_use_id"], words)))
                 case {"type": "image", "source": source}:
-                    where = source.get("data") or source.get("url", "").replace("http://", "https://", 1)
+                    where = source.get("data") or source.get("url", "").replace(
+                        "http://", "https://", 1
+                    )
                     found.append(Piece(role, "image", where))
     return found
 
 
 def strip_end(found: list[Piece]) -> list[Piece]:
-    """Without white space at the end of texts that the assistant has the last word with: litellm strips all of them."""
+    """Without white space at the end of texts that the assistant has the last word with: litellm
+    strips all of them.
+    """
     spoken = list(found)
     for n in reversed(range(len(spoken))):
         if spoken[n].role != "assistant":
@@ -346,7 +425,9 @@ def strip_end(found: list[Piece]) -> list[Piece]:
 
 
 def as_object(arguments: str) -> Any:
-    """How our converter writes arguments that are no JSON object: the judge closes open brackets and lets lists pass."""
+    """How our converter writes arguments that are no JSON object: the judge closes open brackets
+    and lets lists pass.
+    """
     try:
         value = json.loads(arguments or "{}")
     except ValueError:
@@ -370,18 +451,25 @@ def answered_in_the_next(messages: list[Json]) -> bool:
 def test_litellm_arrives_at_our_anthropic_request(litellm: SimpleNamespace) -> None:
     def judge(conversation: Conversation) -> bool:
         wire = chat(conversation)
-        wire["messages"] = wire["messages"][len(conversation.system) :]  # they have a field of their own in both requests
+        # they have a field of their own in both requests
+        wire["messages"] = wire["messages"][len(conversation.system) :]
         if not wire["messages"]:
             return False
         for step in LITELLM:
             step.around(wire)
-        given = {call["id"]: call["function"]["arguments"] for m in wire["messages"] for call in m.get("tool_calls") or ()}
+        given = {
+            call["id"]: call["function"]["arguments"]
+            for m in wire["messages"]
+            for call in m.get("tool_calls") or ()
+        }
         theirs = litellm.convert(wire["messages"])
         ours = DIALECTS["anthropic"].render(conversation).wire["messages"]
         assert answered_in_the_next(theirs), theirs
         assert answered_in_the_next(ours), ours
         agreed = [
-            piece._replace(content=(*piece.content[:2], as_object(given[piece.content[0]]))) if piece.kind == "call" else piece
+            piece._replace(content=(*piece.content[:2], as_object(given[piece.content[0]])))
+            if piece.kind == "call"
+            else piece
             for piece in pieces(theirs)
         ]
         assert strip_end(pieces(ours)) == strip_end(agreed)
@@ -401,7 +489,9 @@ def test_litellm_has_nothing_to_repair_after_us(litellm: SimpleNamespace) -> Non
 
 @settings(max_examples=examples(80))
 @given(conversation=torn)
-def test_litellm_repairs_only_what_our_checkers_refuse(litellm: SimpleNamespace, conversation: Conversation) -> None:
+def test_litellm_repairs_only_what_our_checkers_refuse(
+    litellm: SimpleNamespace, conversation: Conversation
+) -> None:
     messages = chat(conversation)["messages"]
     if litellm.sanitize(deepcopy(messages)) != messages:
         assert errors(conversation, "openai", "anthropic"), messages
@@ -411,14 +501,19 @@ def test_litellm_repairs_only_what_our_checkers_refuse(litellm: SimpleNamespace,
 
 
 def eager(schema: Any) -> Any:
-    """A pydantic schema that looks into every list, where pydantic puts it off, and knows no fields but those it names."""
+    """A pydantic schema that looks into every list, where pydantic puts it off, and knows no fields
+    but those it names.
+    """
     if isinstance(schema, list | tuple):
         return type(schema)(map(eager, schema))
     if not isinstance(schema, dict):
         return schema
     inner = {key: eager(value) for key, value in schema.items()}
-    if inner.get("type") == "model":  # what the provider answers may be sent back as an object; ours are plain JSON
-        return {"type": "is-instance", "cls": inner["cls"]} | ({"ref": inner["ref"]} if "ref" in inner else {})
+    # what the provider answers may be sent back as an object; ours are plain JSON
+    if inner.get("type") == "model":
+        return {"type": "is-instance", "cls": inner["cls"]} | (
+            {"ref": inner["ref"]} if "ref" in inner else {}
+        )
     if inner.get("type") == "generator" and "items_schema" in inner:
         return {"type": "list", "items_schema": inner["items_schema"]}
     return inner | {"extra_behavior": "forbid"} if inner.get("type") == "typed-dict" else inner
@@ -428,7 +523,9 @@ def eager(schema: Any) -> Any:
 def types() -> dict[str, Any]:
     """For each wire, a validator of the SDK's type of a whole request."""
     for name in ("openai", "anthropic", "pydantic"):
-        pytest.importorskip(name, reason=f"the judge {name} is not installed; pip install -e '.[judges]'")
+        pytest.importorskip(
+            name, reason=f"the judge {name} is not installed; pip install -e '.[judges]'"
+        )
     from anthropic.types.message_create_params import MessageCreateParamsNonStreaming
     from openai.types.chat.completion_create_params import CompletionCreateParamsNonStreaming
     from openai.types.responses.response_create_params import ResponseCreateParamsNonStreaming
@@ -440,7 +537,10 @@ def types() -> dict[str, Any]:
         "responses": ResponseCreateParamsNonStreaming,
         "anthropic": MessageCreateParamsNonStreaming,
     }
-    return {name: SchemaValidator(eager(TypeAdapter(kind).core_schema)) for name, kind in published.items()}
+    return {
+        name: SchemaValidator(eager(TypeAdapter(kind).core_schema))
+        for name, kind in published.items()
+    }
 
 
 def drop_strange(wire: Json) -> None:
@@ -453,7 +553,9 @@ def drop_strange(wire: Json) -> None:
 
 
 def complete_server_tools(block: Json) -> Json:
-    return {"server_tool_use": {"input": {}}, "web_search_tool_result": {"content": []}}.get(block["type"], {}) | block
+    return {"server_tool_use": {"input": {}}, "web_search_tool_result": {"content": []}}.get(
+        block["type"], {}
+    ) | block
 
 
 def drop_from_items(wire: Json) -> None:
@@ -479,21 +581,43 @@ TYPES = {
     "openai": (
         STRANGE,
         STREAM,
-        Step("no name in tool messages", "the server takes it, from the days of functions", each_message(drop("name"), "tool")),
-        Step("no reasoning", "a field of compatible providers", each_message(drop("reasoning_content", "reasoning"), "assistant")),
+        Step(
+            "no name in tool messages",
+            "the server takes it, from the days of functions",
+            each_message(drop("name"), "tool"),
+        ),
+        Step(
+            "no reasoning",
+            "a field of compatible providers",
+            each_message(drop("reasoning_content", "reasoning"), "assistant"),
+        ),
     ),
     "responses": (
         STRANGE,
         STREAM,
         Step("no client_metadata", "Codex sends it", drop("client_metadata")),
-        Step("no id of a user's message, null content or status of a custom call", "Codex sends them", drop_from_items),
-        Step("no external_web_access or search_content_types", "Codex sends them", drop_from_search),
+        Step(
+            "no id of a user's message, null content or status of a custom call",
+            "Codex sends them",
+            drop_from_items,
+        ),
+        Step(
+            "no external_web_access or search_content_types", "Codex sends them", drop_from_search
+        ),
     ),
     "anthropic": (
         STRANGE,
         STREAM,
-        Step("no context_management", "a beta field that Claude Code sends", drop("context_management")),
-        Step("whole server tool blocks", "our random histories leave out their content", each_part(complete_server_tools)),
+        Step(
+            "no context_management",
+            "a beta field that Claude Code sends",
+            drop("context_management"),
+        ),
+        Step(
+            "whole server tool blocks",
+            "our random histories leave out their content",
+            each_part(complete_server_tools),
+        ),
     ),
 }
 
@@ -506,7 +630,9 @@ def complaint(types: dict[str, Any], name: str, wire: Json) -> str:
         types[name].validate_python(wire, strict=True)
     except ValidationError as error:
         deepest = max(error.errors(), key=lambda found: len(found["loc"]))
-        return f"{deepest['msg']} at {deepest['loc'][:1]}…{deepest['loc'][-2:]}: {deepest['input']!r}"
+        return (
+            f"{deepest['msg']} at {deepest['loc'][:1]}…{deepest['loc'][-2:]}: {deepest['input']!r}"
+        )
     return ""
 
 
@@ -526,22 +652,65 @@ def test_the_types_of_the_sdk_hold_what_is_rendered(types: dict[str, Any], name:
     ("name", "messages"),
     [
         ("openai", [{"role": "user", "content": [{"type": "text"}]}]),
-        ("openai", [{"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": {"name": "bash"}}]}]),
-        ("openai", [{"role": "user", "content": [{"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}}]}]),
-        ("responses", [{"type": "message", "role": "user", "content": [{"type": "text", "text": "hi"}]}]),
-        ("responses", [{"type": "function_call_output", "call_id": "1", "output": [{"type": "input_text"}]}]),
-        ("anthropic", [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": [{"type": "text"}]}]}]),
-        ("anthropic", [{"role": "user", "content": [{"type": "text", "text": "hi", "name": "ann"}]}]),
+        (
+            "openai",
+            [
+                {
+                    "role": "assistant",
+                    "tool_calls": [{"id": "1", "type": "function", "function": {"name": "bash"}}],
+                }
+            ],
+        ),
+        (
+            "openai",
+            [
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}}
+                    ],
+                }
+            ],
+        ),
+        (
+            "responses",
+            [{"type": "message", "role": "user", "content": [{"type": "text", "text": "hi"}]}],
+        ),
+        (
+            "responses",
+            [{"type": "function_call_output", "call_id": "1", "output": [{"type": "input_text"}]}],
+        ),
+        (
+            "anthropic",
+            [
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "tool_result", "tool_use_id": "1", "content": [{"type": "text"}]}
+                    ],
+                }
+            ],
+        ),
+        (
+            "anthropic",
+            [{"role": "user", "content": [{"type": "text", "text": "hi", "name": "ann"}]}],
+        ),
     ],
 )
-def test_the_types_are_held_to_the_innermost_piece(types: dict[str, Any], name: str, messages: list[Json]) -> None:
-    wire = {"model": "m", DIALECTS[name].messages_key: messages} | ({"max_tokens": 1} if name == "anthropic" else {})
+def test_the_types_are_held_to_the_innermost_piece(
+    types: dict[str, Any], name: str, messages: list[Json]
+) -> None:
+    wire = {"model": "m", DIALECTS[name].messages_key: messages} | (
+        {"max_tokens": 1} if name == "anthropic" else {}
+    )
     assert complaint(types, name, wire)
 
 
 @pytest.mark.parametrize("strict", [None, False, True])
 @pytest.mark.parametrize("source", TYPES)
-def test_a_tool_is_as_strict_on_every_wire(types: dict[str, Any], source: str, strict: bool | None) -> None:
+def test_a_tool_is_as_strict_on_every_wire(
+    types: dict[str, Any], source: str, strict: bool | None
+) -> None:
     said = {} if strict is None else {"strict": strict}
     function = {"name": "bash", **said}
     given = {

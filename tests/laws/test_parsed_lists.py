@@ -1,4 +1,6 @@
-"""A list of messages that grows, or changes, is parsed as if it had not been seen before, and only where it is new."""
+"""A list of messages that grows, or changes, is parsed as if it had not been seen before, and only
+where it is new.
+"""
 
 import copy
 from typing import Any
@@ -31,7 +33,9 @@ def wire_lists(draw: st.DrawFn) -> list[Any]:
 
 @settings(max_examples=examples(150), deadline=None)
 @given(wire_lists(), wire_lists(), st.data())
-def test_a_list_that_grows_or_changes_is_parsed_as_if_it_were_new(one: list[Any], other: list[Any], data: st.DataObject) -> None:
+def test_a_list_that_grows_or_changes_is_parsed_as_if_it_were_new(
+    one: list[Any], other: list[Any], data: st.DataObject
+) -> None:
     lists = ParsedLists(10**6)
     for _ in range(4):
         values = data.draw(st.sampled_from([one, other]))
@@ -51,7 +55,10 @@ def _parsed(values: list[Any], lists: ParsedLists | None) -> Any:
 
 
 def chat(count: int) -> list[dict[str, Any]]:
-    return [{"role": ("user", "assistant")[n % 2], "content": f"message {n} " + "word " * 20} for n in range(count)]
+    return [
+        {"role": ("user", "assistant")[n % 2], "content": f"message {n} " + "word " * 20}
+        for n in range(count)
+    ]
 
 
 def test_of_a_list_that_grows_only_what_is_new_is_parsed() -> None:
@@ -59,7 +66,9 @@ def test_of_a_list_that_grows_only_what_is_new_is_parsed() -> None:
     said = chat(200)
     before = list(parse_placed(said[:150], lists))
     after = list(parse_placed(copy.deepcopy(said), lists))
-    assert all(one is other for (_, one), (_, other) in zip(before, after, strict=False)), "the same values come back"
+    assert all(one is other for (_, one), (_, other) in zip(before, after, strict=False)), (
+        "the same values come back"
+    )
     said[100]["content"] = "changed"
     changed = list(parse_placed(said, lists))
     assert all(one is other for (_, one), (_, other) in zip(before[:100], changed, strict=False))

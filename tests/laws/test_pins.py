@@ -1,4 +1,6 @@
-"""The law of pins: what the caller names by its place in the list, as given, is in the request, on every wire and after repair."""
+"""The law of pins: what the caller names by its place in the list, as given, is in the request, on
+every wire and after repair.
+"""
 
 from typing import Any
 
@@ -22,7 +24,9 @@ def words_of(tag: str, length: int) -> str:
 
 
 class Wire:
-    """Builds a list in one wire's form. Each value's words hold a tag of their own; a value that repair drops holds none."""
+    """Builds a list in one wire's form. Each value's words hold a tag of their own; a value that
+    repair drops holds none.
+    """
 
     def __init__(self, length: int) -> None:
         self.values: list[dict[str, Any]] = []
@@ -48,8 +52,12 @@ class Chat(Wire):
     def model(self, calls: int, answered: bool, late_words: bool) -> None:
         tag, words = self.say()
         ids = [f"call_{len(self.values)}_{n}" for n in range(calls)]
-        made = [{"id": i, "type": "function", "function": {"name": "f", "arguments": "{}"}} for i in ids]
-        self.add({"role": "assistant", "content": words} | ({"tool_calls": made} if made else {}), tag)
+        made = [
+            {"id": i, "type": "function", "function": {"name": "f", "arguments": "{}"}} for i in ids
+        ]
+        self.add(
+            {"role": "assistant", "content": words} | ({"tool_calls": made} if made else {}), tag
+        )
         for name in ids if answered else ids[1:]:
             tag, words = self.say()
             self.add({"role": "tool", "tool_call_id": name, "content": words}, tag)
@@ -83,7 +91,12 @@ class Anthropic(Wire):
             self.add({"role": "user", "content": blocks}, *tags)
 
     def orphan(self) -> None:
-        self.add({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "nobody", "content": "orphan"}]})
+        self.add(
+            {
+                "role": "user",
+                "content": [{"type": "tool_result", "tool_use_id": "nobody", "content": "orphan"}],
+            }
+        )
 
 
 class Responses(Wire):
@@ -93,11 +106,26 @@ class Responses(Wire):
 
     def model(self, calls: int, answered: bool, late_words: bool) -> None:
         tag, words = self.say()
-        self.add({"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": words}]}, tag)
+        self.add(
+            {
+                "type": "message",
+                "role": "assistant",
+                "content": [{"type": "output_text", "text": words}],
+            },
+            tag,
+        )
         ids = [f"call_{len(self.values)}_{n}" for n in range(calls)]
         for name in ids:
             tag, _ = self.say()
-            self.add({"type": "function_call", "call_id": name, "name": "f", "arguments": f'{{"q": "<{tag}>"}}'}, tag)
+            self.add(
+                {
+                    "type": "function_call",
+                    "call_id": name,
+                    "name": "f",
+                    "arguments": f'{{"q": "<{tag}>"}}',
+                },
+                tag,
+            )
         for name in ids if answered else ids[1:]:
             tag, words = self.say()
             self.add({"type": "function_call_output", "call_id": name, "output": words}, tag)
@@ -110,7 +138,9 @@ class Responses(Wire):
 
 WIRES = {"openai": Chat, "anthropic": Anthropic, "responses": Responses}
 steps = st.one_of(
-    st.just("user"), st.just("orphan"), st.tuples(st.integers(0, 3), st.sampled_from([True, True, False]), st.booleans())
+    st.just("user"),
+    st.just("orphan"),
+    st.tuples(st.integers(0, 3), st.sampled_from([True, True, False]), st.booleans()),
 )
 
 
@@ -145,10 +175,19 @@ def cut_of(context: Context) -> int:
 
 
 @settings(max_examples=examples(200))
-@given(case=pinned_lists(), policy=st.sampled_from(POLICIES), window=st.sampled_from([400, 1000, 3000]))
-def test_a_pin_is_the_message_that_the_caller_named(case: tuple[Wire, list[int]], policy: str, window: int) -> None:
+@given(
+    case=pinned_lists(), policy=st.sampled_from(POLICIES), window=st.sampled_from([400, 1000, 3000])
+)
+def test_a_pin_is_the_message_that_the_caller_named(
+    case: tuple[Wire, list[int]], policy: str, window: int
+) -> None:
     wire, pins = case
-    asked: dict[str, Any] = {"model": "gpt-4o", "window": window, "reserve_output": 0, "policy": policy}
+    asked: dict[str, Any] = {
+        "model": "gpt-4o",
+        "window": window,
+        "reserve_output": 0,
+        "policy": policy,
+    }
     try:
         context = weave(wire.values, pins=pins, **asked)
     except CannotFit:
@@ -156,21 +195,35 @@ def test_a_pin_is_the_message_that_the_caller_named(case: tuple[Wire, list[int]]
     there, back = texts_of(context), recalled(context)
     wanted = [tag for pin in pins for tag in wire.tags[pin]]
     for tag in wanted:
-        assert f"<{tag}>" in there or f"<{tag}>" in back, f"{tag} of pins {pins} is neither there nor shrunk"
+        assert f"<{tag}>" in there or f"<{tag}>" in back, (
+            f"{tag} of pins {pins} is neither there nor shrunk"
+        )
     for piece in context.continuation.pieces:
         if piece.items[0].rule == "pin":
-            words = str((piece.messages, [context.recall(handle) for item in piece.items for handle in item.handles]))
+            words = str(
+                (
+                    piece.messages,
+                    [context.recall(handle) for item in piece.items for handle in item.handles],
+                )
+            )
             assert any(f"<{tag}>" in words for tag in wanted), "nothing else is taken for a pin"
     if any(item.action == "covered" for item in context.report.items):
-        bare = weave(wire.values, pins=pins, **(asked | {"policy": replace(policies()[policy], cover=0.0)}))
-        assert cut_of(context) < 2 * cut_of(bare) or not cut_of(context), "lines of what is left out give way first"
+        bare = weave(
+            wire.values, pins=pins, **(asked | {"policy": replace(policies()[policy], cover=0.0)})
+        )
+        assert cut_of(context) < 2 * cut_of(bare) or not cut_of(context), (
+            "lines of what is left out give way first"
+        )
 
 
 def test_a_pin_on_results_and_words_of_one_anthropic_message_keeps_both() -> None:
     filler = FILLER * 100
     messages = [
         {"role": "user", "content": [{"type": "text", "text": "the goal"}]},
-        {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "f", "input": {}}]},
+        {
+            "role": "assistant",
+            "content": [{"type": "tool_use", "id": "c1", "name": "f", "input": {}}],
+        },
         {
             "role": "user",
             "content": [
@@ -178,36 +231,64 @@ def test_a_pin_on_results_and_words_of_one_anthropic_message_keeps_both() -> Non
                 {"type": "text", "text": "PINNED WORDS"},
             ],
         },
-        *({"role": role, "content": f"{n}{filler}"} for n in range(6) for role in ("assistant", "user")),
+        *(
+            {"role": role, "content": f"{n}{filler}"}
+            for n in range(6)
+            for role in ("assistant", "user")
+        ),
         {"role": "user", "content": "now"},
     ]
-    sent = str(weave(messages, model="gpt-4o", window=1500, reserve_output=0, pins=[2]).anthropic()["messages"])
+    sent = str(
+        weave(messages, model="gpt-4o", window=1500, reserve_output=0, pins=[2]).anthropic()[
+            "messages"
+        ]
+    )
     assert "PINNED RESULT" in sent
     assert "PINNED WORDS" in sent
     # Behind a message that became two, too.
-    assert f"3{filler}" in str(weave(messages, model="gpt-4o", window=1500, reserve_output=0, pins=[9]).anthropic()["messages"])
+    assert f"3{filler}" in str(
+        weave(messages, model="gpt-4o", window=1500, reserve_output=0, pins=[9]).anthropic()[
+            "messages"
+        ]
+    )
 
 
 def test_a_pin_on_one_of_several_responses_items_keeps_their_message() -> None:
     filler = FILLER * 100
     items: list[dict[str, Any]] = [
         {"role": "user", "content": "the goal"},
-        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I look"}]},
+        {
+            "type": "message",
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": "I look"}],
+        },
         {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"},
         {"type": "function_call_output", "call_id": "c1", "output": "found"},
         {"role": "user", "content": "THE PINNED ONE"},
-        *({"role": role, "content": f"{n}{filler}"} for n in range(6) for role in ("assistant", "user")),
+        *(
+            {"role": role, "content": f"{n}{filler}"}
+            for n in range(6)
+            for role in ("assistant", "user")
+        ),
         {"role": "user", "content": "now"},
     ]
-    sent = str(weave(items, model="gpt-4o", window=1500, reserve_output=0, pins=[4]).responses()["input"])
+    sent = str(
+        weave(items, model="gpt-4o", window=1500, reserve_output=0, pins=[4]).responses()["input"]
+    )
     assert "THE PINNED ONE" in sent
-    sent = str(weave(items, model="gpt-4o", window=1500, reserve_output=0, pins=[2]).responses()["input"])
+    sent = str(
+        weave(items, model="gpt-4o", window=1500, reserve_output=0, pins=[2]).responses()["input"]
+    )
     assert "I look" in sent
     assert "'c1'" in sent
 
 
 def test_a_pin_on_leading_system_text_is_kept_by_itself_and_one_outside_is_refused() -> None:
     messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hello"}]
-    assert weave(messages, model="gpt-4o", pins=[0]).openai()["messages"][0]["content"] == "be brief"
-    with pytest.raises(LoomError, match="pin 2 is not a message of the conversation, which has 2 messages"):
+    assert (
+        weave(messages, model="gpt-4o", pins=[0]).openai()["messages"][0]["content"] == "be brief"
+    )
+    with pytest.raises(
+        LoomError, match="pin 2 is not a message of the conversation, which has 2 messages"
+    ):
         weave(messages, model="gpt-4o", pins=[2])

@@ -1,4 +1,6 @@
-"""The laws hold for policies that somebody writes: with rules, functions as strategies and as counters."""
+"""The laws hold for policies that somebody writes: with rules, functions as strategies and as
+counters.
+"""
 
 from collections.abc import Sequence
 from random import Random
@@ -34,17 +36,25 @@ def random_rules(random: Random) -> list[Rule]:
             case "keep tool":
                 made.append(Rule(tool=random.choice(["read", "gr*", "nothing"]), keep=keep))
             case _:
-                made.append(Rule(tool=random.choice(["shot", "gr*", "*"]), show_last=random.choice([1, 2])))
+                made.append(
+                    Rule(tool=random.choice(["shot", "gr*", "*"]), show_last=random.choice([1, 2]))
+                )
     return made
 
 
-def shuffle_some(units: Sequence[Sequence[Message]], sizes: Sequence[int], available: int) -> list[int]:
-    """A strategy without any sense: some of the exchanges, in an order that depends on nothing but their number."""
+def shuffle_some(
+    units: Sequence[Sequence[Message]], sizes: Sequence[int], available: int
+) -> list[int]:
+    """A strategy without any sense: some of the exchanges, in an order that depends on nothing but
+    their number.
+    """
     random = Random(len(units))
     return random.sample(range(len(units)), random.randint(0, len(units)))
 
 
-def largest_first(units: Sequence[Sequence[Message]], sizes: Sequence[int], available: int) -> list[int]:
+def largest_first(
+    units: Sequence[Sequence[Message]], sizes: Sequence[int], available: int
+) -> list[int]:
     return sorted(range(len(units)), key=lambda unit: -sizes[unit])
 
 
@@ -54,10 +64,18 @@ def count_thirds(text: str) -> int:
 
 def make_policy(random: Random) -> Policy:
     base = random.choice([name for name in policies() if name != "partitions"])
-    strategy = random.choice([policies()[base].strategy, policies()[base].strategy, shuffle_some, largest_first])
+    strategy = random.choice(
+        [policies()[base].strategy, policies()[base].strategy, shuffle_some, largest_first]
+    )
     counter = random.choice([policies()[base].counter, "best", "tasks", count_thirds])
-    made = Policy.extends(base, name="written", strategy=strategy, counter=counter, rules=random_rules(random))
-    return made if random.random() < 0.8 else Policy.extends("partitions", name="written", rules=made.rules)
+    made = Policy.extends(
+        base, name="written", strategy=strategy, counter=counter, rules=random_rules(random)
+    )
+    return (
+        made
+        if random.random() < 0.8
+        else Policy.extends("partitions", name="written", rules=made.rules)
+    )
 
 
 def make_written_case(seed: int) -> Case:
@@ -80,8 +98,15 @@ def shown_whole(context: Context, history: Sequence[Message], tool: str) -> int:
     """How many results of a tool the request shows as they came."""
     names = {call.id: call.name for message in history for call in message.calls}
     sent = words_sent(context)
-    results = [result for message in history for result in message.results if names.get(result.call_id) == tool]
-    texts = ["".join(part.text for part in result.parts if isinstance(part, Text)) for result in results]
+    results = [
+        result
+        for message in history
+        for result in message.results
+        if names.get(result.call_id) == tool
+    ]
+    texts = [
+        "".join(part.text for part in result.parts if isinstance(part, Text)) for result in results
+    ]
     return sum(text in sent for text in texts if len(text) > 100)
 
 
@@ -89,7 +114,11 @@ def shown_whole(context: Context, history: Sequence[Message], tool: str) -> int:
 @given(seed=SEEDS)
 def test_what_rules_keep_is_in_and_what_they_hide_is_not(seed: int) -> None:
     case = make_written_case(seed)
-    rules = [Rule(role="user", keep="all"), Rule(tool="read", keep=2), Rule(tool="shot", show_last=1)]
+    rules = [
+        Rule(role="user", keep="all"),
+        Rule(tool="read", keep=2),
+        Rule(tool="shot", show_last=1),
+    ]
     case = replace(case, policy=Policy.extends(case.policy, rules=rules))
     last: Context | None = None
     for step in case.steps:
@@ -102,5 +131,7 @@ def test_what_rules_keep_is_in_and_what_they_hide_is_not(seed: int) -> None:
         assert shown_whole(context, history, "shot") <= 1
         actions = {item.place: item.action for item in context.report.items}
         for index in find_kept(rules, history):
-            assert actions.get(f"messages[{index}]") in ("kept", "shrunk"), text_in(history[index])[:20]
+            assert actions.get(f"messages[{index}]") in ("kept", "shrunk"), text_in(history[index])[
+                :20
+            ]
         last = context

@@ -1,4 +1,6 @@
-"""The presets `turns` and `window` keep their seed's formula by their own counter, judged by functions written from the seeds."""
+"""The presets `turns` and `window` keep their seed's formula by their own counter, judged by
+functions written from the seeds.
+"""
 
 import asyncio
 import json
@@ -24,12 +26,17 @@ def turns_message(message: Chat) -> int:
     characters = len(message.get("content") or "") + len(message.get("tool_call_id", "")) + 12
     for call in message.get("tool_calls", ()):
         function = call["function"]
-        characters += len(call["id"]) + len(call["type"]) + len(function["name"]) + len(function["arguments"])
+        characters += (
+            len(call["id"]) + len(call["type"]) + len(function["name"]) + len(function["arguments"])
+        )
     return characters * 2 // 5
 
 
 def turns_tools(tools: list[Chat]) -> int:
-    texts = [(t["function"]["name"], t["function"]["description"], _compact(t["function"]["parameters"])) for t in tools]
+    texts = [
+        (t["function"]["name"], t["function"]["description"], _compact(t["function"]["parameters"]))
+        for t in tools
+    ]
     return sum((sum(map(len, text)) + 20) * 2 // 5 for text in texts)
 
 
@@ -38,7 +45,9 @@ def _compact(value: Any) -> str:
 
 
 def history_budget(window: int, system: Chat | None, tools: list[Chat], max_tokens: int) -> int:
-    """ContextWindow - system_prompt - summary - tool_definitions - MaxTokens; the summary is part of the system message."""
+    """ContextWindow - system_prompt - summary - tool_definitions - MaxTokens; the summary is part
+    of the system message.
+    """
     return window - (turns_message(system) if system else 0) - turns_tools(tools) - max_tokens
 
 
@@ -83,7 +92,11 @@ def transcripts(draw: st.DrawFn) -> list[Chat]:
             name, many = f"call_{turn}_{step}", draw(words)
             function = {"name": "read", "arguments": _compact({"path": "part " * (many // 10)})}
             made.append(
-                {"role": "assistant", "content": None, "tool_calls": [{"id": name, "type": "function", "function": function}]}
+                {
+                    "role": "assistant",
+                    "content": None,
+                    "tool_calls": [{"id": name, "type": "function", "function": function}],
+                }
             )
             made.append({"role": "tool", "tool_call_id": name, "content": "line " * many})
         made.append({"role": "assistant", "content": "Done. " + "word " * draw(words)})
@@ -128,7 +141,10 @@ def assert_within_budget(context: Context, tools: list[Chat], window: int) -> No
     sent = context.conversation
     answer = context.report.reserved_output
     assert not is_over_context_budget(window, (*sent.system, *sent.messages), sent.tools, answer)
-    assert sum(map(turns_message, context.openai()["messages"])) + turns_tools(tools) + answer <= window
+    assert (
+        sum(map(turns_message, context.openai()["messages"])) + turns_tools(tools) + answer
+        <= window
+    )
 
 
 @settings(max_examples=examples(120), deadline=None)
@@ -145,9 +161,15 @@ def test_turns_keeps_its_formula(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         choices = Choices(patch)
-        options = {"sections": [("summary", summary)] if summary else [], "reserve_output": answer, "policy": "turns"}
+        options = {
+            "sections": [("summary", summary)] if summary else [],
+            "reserve_output": answer,
+            "policy": "turns",
+        }
         try:
-            context = weave(messages, system=system, tools=tools, model="gpt-4o", window=window, **options)
+            context = weave(
+                messages, system=system, tools=tools, model="gpt-4o", window=window, **options
+            )
         except CannotFit:
             return
     assert_within_budget(context, tools, window)
@@ -159,7 +181,9 @@ def test_turns_keeps_its_formula(
 
 @settings(max_examples=examples(120), deadline=None)
 @given(messages=transcripts(), window=st.sampled_from([900, 3000, 6000, 12_000]), system=systems)
-def test_window_keeps_the_newest_that_fit_its_zone(messages: list[Chat], window: int, system: str) -> None:
+def test_window_keeps_the_newest_that_fit_its_zone(
+    messages: list[Chat], window: int, system: str
+) -> None:
     with pytest.MonkeyPatch.context() as patch:
         choices = Choices(patch)
         weave(messages, system=system, model="gpt-4o", window=window, policy="window")
@@ -178,7 +202,11 @@ def half_of_turns(messages: list[Chat], start: int) -> int:
 
 def shown_from(context: Context) -> int:
     """Where the run of messages begins that stands behind whatever was left out."""
-    gone = [item.place[9:-1].split(":")[1] for item in context.report.items if item.action in LEFT_OUT and ":" in item.place]
+    gone = [
+        item.place[9:-1].split(":")[1]
+        for item in context.report.items
+        if item.action in LEFT_OUT and ":" in item.place
+    ]
     return max(map(int, gone), default=0)
 
 
@@ -197,7 +225,9 @@ MARKER = 35  # tokens, at most, of what stands where something was left out, by 
     system=systems,
     tools=tool_lists,
 )
-def test_turns_keeps_its_formula_in_sessions(messages: list[Chat], window: int, system: str, tools: list[Chat]) -> None:
+def test_turns_keeps_its_formula_in_sessions(
+    messages: list[Chat], window: int, system: str, tools: list[Chat]
+) -> None:
     with Loom.open(":memory:") as loom:
         session = loom.new("talk", system=system, tools=tools)
         written, start = 0, 0
@@ -205,7 +235,11 @@ def test_turns_keeps_its_formula_in_sessions(messages: list[Chat], window: int, 
             session.append(*messages[written:called])
             written = called
             try:
-                context = asyncio.run(session.prepare(model="gpt-4o", window=window, reserve_output=100, policy="turns"))
+                context = asyncio.run(
+                    session.prepare(
+                        model="gpt-4o", window=window, reserve_output=100, policy="turns"
+                    )
+                )
             except CannotFit:
                 return
             assert_within_budget(context, tools, window)
@@ -217,13 +251,17 @@ def test_turns_keeps_its_formula_in_sessions(messages: list[Chat], window: int, 
                 request = max(n for n, message in enumerate(said) if message["role"] == "user")
                 point = sum(turns_message(said[n]) for n in {0, request} if n < begin)
                 if sum(map(turns_message, said[begin:])) + point + 3 * MARKER <= budget:
-                    assert shown_from(context) == (begin if begin > 1 else 0), "where the goal alone was dropped it is back"
+                    assert shown_from(context) == (begin if begin > 1 else 0), (
+                        "where the goal alone was dropped it is back"
+                    )
             start = shown_from(context)
 
 
 @settings(max_examples=examples(40), deadline=None)
 @given(messages=transcripts(), window=st.sampled_from([3000, 6000]), system=systems)
-def test_window_keeps_the_newest_that_fit_its_zone_in_sessions(messages: list[Chat], window: int, system: str) -> None:
+def test_window_keeps_the_newest_that_fit_its_zone_in_sessions(
+    messages: list[Chat], window: int, system: str
+) -> None:
     history = allocate_budget("gpt-4o", window=window).history
     with Loom.open(":memory:") as loom:
         session = loom.new("talk", system=system)
@@ -233,7 +271,9 @@ def test_window_keeps_the_newest_that_fit_its_zone_in_sessions(messages: list[Ch
             written = called
             context = asyncio.run(session.prepare(model="gpt-4o", window=window, policy="window"))
             begin = select_recent(messages[:called], history)
-            assert shown_from(context) == (begin if begin > 1 else 0), "where the goal alone was evicted it is back"
+            assert shown_from(context) == (begin if begin > 1 else 0), (
+                "where the goal alone was evicted it is back"
+            )
 
 
 # ── the way back ─────────────────────────────────────────────────────────────
@@ -241,7 +281,8 @@ def test_window_keeps_the_newest_that_fit_its_zone_in_sessions(messages: list[Ch
 
 section_lists = st.lists(
     st.tuples(
-        st.sampled_from(["memory", "rules", "working", "summary"]), st.sampled_from([20, 400, 3000]).map(lambda n: "note " * n)
+        st.sampled_from(["memory", "rules", "working", "summary"]),
+        st.sampled_from([20, 400, 3000]).map(lambda n: "note " * n),
     ),
     max_size=2,
 )
@@ -266,8 +307,16 @@ def test_what_was_left_out_returns_at_the_window_that_the_report_names_now(
     sections: list[tuple[str, str]],
     policy: str,
 ) -> None:
-    """Also with sections that a larger window has more room for, and late in an epoch: what came since is shown first."""
-    asked: dict[str, Any] = {"model": "gpt-4o", "system": system, "sections": sections, "policy": policy, "reserve_output": reserve}
+    """Also with sections that a larger window has more room for, and late in an epoch: what came
+    since is shown first.
+    """
+    asked: dict[str, Any] = {
+        "model": "gpt-4o",
+        "system": system,
+        "sections": sections,
+        "policy": policy,
+        "reserve_output": reserve,
+    }
     try:
         first = weave(messages[:called], window=window, **asked)
         context = weave(messages, window=window, previous=first.report, **asked)
@@ -278,4 +327,6 @@ def test_what_was_left_out_returns_at_the_window_that_the_report_names_now(
             again = weave(messages, window=item.returns_at, **asked)
             start, _, stop = item.place[9:-1].partition(":")
             back = {f"messages[{n}]" for n in range(int(start), int(stop or int(start) + 1))}
-            assert back <= {found.place for found in again.report.items if found.action == "kept"}, item
+            assert back <= {
+                found.place for found in again.report.items if found.action == "kept"
+            }, item

@@ -46,7 +46,9 @@ def test_requests_of_real_clients_are_written_as_they_were_read(path) -> None:
 def test_shared_transcripts_are_written_as_they_were_read() -> None:
     for path in AGENTS.glob("trail_*.json"):
         wire = json.loads(path.read_text())
-        assert to_sorted_json(DIALECTS["openai"].render(DIALECTS["openai"].parse(wire)).wire) == to_sorted_json(wire)
+        assert to_sorted_json(
+            DIALECTS["openai"].render(DIALECTS["openai"].parse(wire)).wire
+        ) == to_sorted_json(wire)
 
 
 STAND_IN = re.compile(r"\[(image|audio|file)\b.*\]")
@@ -54,7 +56,9 @@ STAND_IN = re.compile(r"\[(image|audio|file)\b.*\]")
 
 def texts(parts: tuple[Part, ...]) -> list[str]:
     """The texts, without those that stand for media which a wire could not hold."""
-    return [part.text for part in parts if isinstance(part, Text) and not STAND_IN.fullmatch(part.text)]
+    return [
+        part.text for part in parts if isinstance(part, Text) and not STAND_IN.fullmatch(part.text)
+    ]
 
 
 def spoken(conversation: Conversation) -> list[str]:
@@ -67,17 +71,31 @@ def called(conversation: Conversation) -> list[tuple[str, str]]:
 
 def answered(conversation: Conversation) -> list[tuple[str, str]]:
     """Each result's id and words; media inside a result may have become a placeholder."""
-    return [(r.call_id, "|".join(texts(r.parts))) for message in conversation.messages for r in message.results]
+    return [
+        (r.call_id, "|".join(texts(r.parts)))
+        for message in conversation.messages
+        for r in message.results
+    ]
 
 
 def instructed(conversation: Conversation) -> str:
     """All system text; how it is divided is not kept where the wire has one field for it."""
-    return "\n\n".join(part.text for message in conversation.system for part in message.parts if isinstance(part, Text))
+    return "\n\n".join(
+        part.text
+        for message in conversation.system
+        for part in message.parts
+        if isinstance(part, Text)
+    )
 
 
 def pictured(conversation: Conversation) -> list[tuple[str, str]]:
     """Images that a user showed, which every wire holds by data and by address."""
-    media = [part for message in conversation.messages for part in message.parts if isinstance(part, Media)]
+    media = [
+        part
+        for message in conversation.messages
+        for part in message.parts
+        if isinstance(part, Media)
+    ]
     return [(part.kind, part.value) for part in media if part.kind == "image"]
 
 
@@ -90,7 +108,9 @@ def test_there_and_back_keeps_what_both_wires_hold(conversation: Conversation) -
             back = first.parse(first.render(second.parse(second.render(start).wire)).wire)
             for kept in (spoken, called, answered, instructed, pictured):
                 assert kept(back) == kept(start), (first.name, second.name)
-            assert [(tool.name, tool.description) for tool in back.tools] == [(tool.name, tool.description) for tool in start.tools]
+            assert [(tool.name, tool.description) for tool in back.tools] == [
+                (tool.name, tool.description) for tool in start.tools
+            ]
             assert back.model == start.model
             if start.max_output is not None:
                 assert back.max_output == start.max_output

@@ -1,9 +1,12 @@
-"""A session is the stateless run: whoever appends and prepares step by step gets what `weave(previous=)` makes of the same history.
+"""A session is the stateless run: whoever appends and prepares step by step gets what
+`weave(previous=)` makes of the same history.
 
-Set aside are the letters of handles, which have the same length but not always as many tokens, so here all handles are made of
-digits, of which the tokenizer takes three at a time; the first request, which in a session leaves room to grow as every epoch does;
-and old history that a session does not read because nothing of it can stand in the window: where more than three windows come at
-once, what a pin brings back from there, and what was dropped in a small window and is covered later.
+Set aside are the letters of handles, which have the same length but not always as many tokens, so
+here all handles are made of digits, of which the tokenizer takes three at a time; the first
+request, which in a session leaves room to grow as every epoch does; and old history that a session
+does not read because nothing of it can stand in the window: where more than three windows come at
+once, what a pin brings back from there, and what was dropped in a small window and is covered
+later.
 """
 
 import asyncio
@@ -49,7 +52,9 @@ MODEL = "gpt-4o"
 
 
 class Step(Struct, frozen=True):
-    """How many messages there are when a request is made, whether the store was opened anew before, and what else happens."""
+    """How many messages there are when a request is made, whether the store was opened anew before,
+    and what else happens.
+    """
 
     length: int
     restart: bool = False
@@ -68,12 +73,16 @@ class Case(Struct, frozen=True):
 
 def calls_of(conversation: Conversation) -> list[int]:
     """How many messages there were before each message of the model, and in the end."""
-    said = [n for n, message in enumerate(conversation.messages) if message.role == "assistant" and n]
+    said = [
+        n for n, message in enumerate(conversation.messages) if message.role == "assistant" and n
+    ]
     return [*said, len(conversation.messages)]
 
 
 class Asked(Struct, frozen=True):
-    """What a session asks the pure rooms for: to go on, or to begin, with these sections and all else that it wishes."""
+    """What a session asks the pure rooms for: to go on, or to begin, with these sections and all
+    else that it wishes.
+    """
 
     begins: bool
     options: Options
@@ -138,18 +147,23 @@ class Stateless:
     """The same from the pure rooms alone, with all of the history at hand."""
 
     def __init__(self, case: Case, system: tuple[Message, ...]) -> None:
-        self.given = Conversation(messages=(), system=system, tools=case.conversation.tools, model=MODEL)
+        self.given = Conversation(
+            messages=(), system=system, tools=case.conversation.tools, model=MODEL
+        )
         self.messages, self.policy = case.conversation.messages, policies()[case.policy]
         self.last: Context | None = None
         self.told: tuple[SummarySpan, ...] = ()
 
-    def request(self, step: Step, asked: Sequence[Asked], told: tuple[SummarySpan, ...]) -> Context | None:
+    def request(
+        self, step: Step, asked: Sequence[Asked], told: tuple[SummarySpan, ...]
+    ) -> Context | None:
         messages, pins, places = self._read(step)
         given = replace(self.given, messages=messages)
         made: Context | None = None
         ends: EpochEnds | None = None
         try:
-            for one in asked:  # with a fresh window a session asks once more, with the handoff in the system text
+            # with a fresh window a session asks once more, with the handoff in the system text
+            for one in asked:
                 if one.begins:
                     made = build(given, one.options, pins, self._begun(told, ends, made), places)
                 else:
@@ -175,7 +189,9 @@ class Stateless:
         assert self.last is not None
         return replace(epoch_of(self.last.report), summaries=told)
 
-    def _begun(self, told: tuple[SummarySpan, ...], ends: EpochEnds | None, made: Context | None) -> Renewal:
+    def _begun(
+        self, told: tuple[SummarySpan, ...], ends: EpochEnds | None, made: Context | None
+    ) -> Renewal:
         renewing = made.report.epoch_reason if made else ""
         # What a summary in the system text stands for need not be in the history.
         floor = told[-1].span.stop if told and self.policy.summary_replaces else 0
@@ -207,16 +223,23 @@ def facts(context: Context | None) -> Any:
     if context is None:
         return None
     report = context.report
-    # What is whole may be so for several reasons, and the report names one of them. What is not read is not repaired.
+    # What is whole may be so for several reasons, and the report names one of them. What is not
+    # read is not repaired.
     items = [
-        (i.place, i.action, i.rule if i.action != "kept" else "", i.before, i.after) for i in report.items if i.action != "repaired"
+        (i.place, i.action, i.rule if i.action != "kept" else "", i.before, i.after)
+        for i in report.items
+        if i.action != "repaired"
     ]
     return {
         "epoch": (report.epoch, _FIGURE.sub("N", report.epoch_reason), report.renewed),
         "items": items,
-        "sent": (without_handles(context.conversation.system), without_handles(context.conversation.messages)),
+        "sent": (
+            without_handles(context.conversation.system),
+            without_handles(context.conversation.messages),
+        ),
         "tokens": report.input_tokens,
-        "pressure": pytest.approx(report.pressure, rel=0.01),  # what is not read is counted as it was when it was written
+        # what is not read is counted as it was when it was written
+        "pressure": pytest.approx(report.pressure, rel=0.01),
     }
 
 
@@ -252,26 +275,45 @@ def compare(case: Case, address: str) -> list[Context | None]:
 
 def worked(steps: int, words: int) -> Conversation:
     """A goal, then a call and its result again and again, with a new request after every tenth."""
-    said = [Message("user", (Text("The goal: read all pages and write down what they say about looms."),))]
+    said = [
+        Message(
+            "user", (Text("The goal: read all pages and write down what they say about looms."),)
+        )
+    ]
     for n in range(steps):
         said.append(
-            Message("assistant", (Text(f"Now page {n}."), ToolCall(f"c{n}", "read_file", f'{{"path":"docs/page_{n}.md"}}')))
+            Message(
+                "assistant",
+                (
+                    Text(f"Now page {n}."),
+                    ToolCall(f"c{n}", "read_file", f'{{"path":"docs/page_{n}.md"}}'),
+                ),
+            )
         )
         text = f"line {n} of docs/page_{n}.md says loom_{n * 7} = {n * 13} " * (words // 8)
         said.append(Message("tool", (ToolResult(f"c{n}", (Text(text),), name="read_file"),)))
         if n % 10 == 9:
             said.append(Message("assistant", (Text("Done."),)))
             said.append(Message("user", (Text(f"Go on behind page {n}."),)))
-    return Conversation(messages=tuple(said), system=(Message("system", (Text("You are careful."),)),))
+    return Conversation(
+        messages=tuple(said), system=(Message("system", (Text("You are careful."),)),)
+    )
 
 
 def reminded(conversation: Conversation) -> Conversation:
-    """The conversation with system messages of two kinds behind requests, results and calls, and one of its own kind."""
+    """The conversation with system messages of two kinds behind requests, results and calls, and
+    one of its own kind.
+    """
     said: list[Message] = []
     for n, message in enumerate(conversation.messages):
         said.append(message)
         if message.role == "user":
-            said.append(Message("system", (Text(f"Rules for part {n}: never push, and ask before you remove page_{n}."),)))
+            said.append(
+                Message(
+                    "system",
+                    (Text(f"Rules for part {n}: never push, and ask before you remove page_{n}."),),
+                )
+            )
         if n % 6 == 2:
             said.append(Message("developer", (Text(f"Reminder {n}: mind the tests."),)))
         if n == 5:
@@ -282,21 +324,31 @@ def reminded(conversation: Conversation) -> Conversation:
 def steps_of(conversation: Conversation, restarts: int = 0, **what: Any) -> tuple[Step, ...]:
     """A step for each call, with a restart before each so many."""
     lengths = calls_of(conversation)
-    return tuple(Step(length, restart=bool(restarts) and n % restarts == restarts - 1, **what) for n, length in enumerate(lengths))
+    return tuple(
+        Step(length, restart=bool(restarts) and n % restarts == restarts - 1, **what)
+        for n, length in enumerate(lengths)
+    )
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize(("window", "restarts"), [(1_200, 3), pytest.param(2_000, 0, marks=pytest.mark.long), (4_000, 5)])
+@pytest.mark.parametrize(
+    ("window", "restarts"), [(1_200, 3), pytest.param(2_000, 0, marks=pytest.mark.long), (4_000, 5)]
+)
 def test_a_long_session_is_the_stateless_run_with_and_without_restarts(
     policy: str, window: int, restarts: int, tmp_path: Path
 ) -> None:
     conversation = worked(60, 60)
-    made = compare(Case(conversation, steps_of(conversation, restarts), policy, window), str(tmp_path / "store.db"))
+    made = compare(
+        Case(conversation, steps_of(conversation, restarts), policy, window),
+        str(tmp_path / "store.db"),
+    )
     assert any(context and context.report.epoch > 0 for context in made)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize(("window", "restarts"), [(1_600, 3), pytest.param(3_000, 0, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("window", "restarts"), [(1_600, 3), pytest.param(3_000, 0, marks=pytest.mark.long)]
+)
 def test_a_long_session_with_system_messages_inside_is_the_stateless_run(
     policy: str, window: int, restarts: int, tmp_path: Path
 ) -> None:
@@ -308,9 +360,17 @@ def test_a_long_session_with_system_messages_inside_is_the_stateless_run(
 
 
 def without_marks(conversation: Conversation) -> Conversation:
-    """The conversation without cache marks: repair limits them by all of a history, also by what a session does not read."""
+    """The conversation without cache marks: repair limits them by all of a history, also by what a
+    session does not read.
+    """
     messages = [
-        replace(message, parts=tuple(replace(part, carried=None) if isinstance(part, Text) else part for part in message.parts))
+        replace(
+            message,
+            parts=tuple(
+                replace(part, carried=None) if isinstance(part, Text) else part
+                for part in message.parts
+            ),
+        )
         for message in conversation.messages
     ]
     return replace(conversation, messages=tuple(messages))
@@ -318,18 +378,33 @@ def without_marks(conversation: Conversation) -> Conversation:
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    conversation = longer(draw(our.conversations(our.histories(8))), draw(st.sampled_from([0, 5, 30, 60])))
+    conversation = longer(
+        draw(our.conversations(our.histories(8))), draw(st.sampled_from([0, 5, 30, 60]))
+    )
     conversation = without_marks(conversation)
     steps: list[Step] = []
     pins: tuple[int, ...] = ()
-    sections = tuple(draw(st.lists(st.tuples(st.sampled_from(["rules", "memory", "knowledge", "skills"]), our.words), max_size=2)))
+    sections = tuple(
+        draw(
+            st.lists(
+                st.tuples(st.sampled_from(["rules", "memory", "knowledge", "skills"]), our.words),
+                max_size=2,
+            )
+        )
+    )
     for length in calls_of(conversation):
         if draw(st.integers(0, 5)) == 0:
             pins = (*pins, draw(st.integers(0, length - 1)))
         summary = draw(our.words) if draw(st.integers(0, 7)) == 0 else ""
         steps.append(Step(length, draw(st.integers(0, 3)) == 0, summary, pins, sections))
     window = draw(st.sampled_from([300, 600, 1_000, 2_000, 4_000, 50_000]))
-    return Case(conversation, tuple(steps), draw(st.sampled_from(POLICIES)), window, draw(st.sampled_from([1.0, 1.0, 0.8, 1.5])))
+    return Case(
+        conversation,
+        tuple(steps),
+        draw(st.sampled_from(POLICIES)),
+        window,
+        draw(st.sampled_from([1.0, 1.0, 0.8, 1.5])),
+    )
 
 
 @settings(max_examples=examples(30))

@@ -1,4 +1,6 @@
-"""The laws of a woven request, over random transcripts, budgets, policies and dialects, judged by measures that are not our own."""
+"""The laws of a woven request, over random transcripts, budgets, policies and dialects, judged by
+measures that are not our own.
+"""
 
 import json
 import sys
@@ -37,7 +39,9 @@ def measures() -> Any:
     """The shared definitions; a copy of the two that are needed stands in where they are not here."""
     sys.path.insert(0, str(SHARED / "bench"))
     try:
-        return pytest.importorskip("measures", reason="shared/bench/measures.py not found; set LOOM_SHARED")
+        return pytest.importorskip(
+            "measures", reason="shared/bench/measures.py not found; set LOOM_SHARED"
+        )
     finally:
         sys.path.pop(0)
 
@@ -48,14 +52,23 @@ def longer(conversation: Conversation, words: int) -> Conversation:
         return conversation
     filler = " lorem ipsum dolor" * words
     messages = [
-        Message(m.role, tuple(Text(p.text + filler) if isinstance(p, Text) else p for p in m.parts), m.author, m.carried)
+        Message(
+            m.role,
+            tuple(Text(p.text + filler) if isinstance(p, Text) else p for p in m.parts),
+            m.author,
+            m.carried,
+        )
         for m in conversation.messages
     ]
-    return Conversation(messages=tuple(messages), system=conversation.system, tools=conversation.tools)
+    return Conversation(
+        messages=tuple(messages), system=conversation.system, tools=conversation.tools
+    )
 
 
 cases = st.tuples(
-    st.one_of(our.conversations(), our.broken_histories.map(lambda h: Conversation(messages=tuple(h)))),
+    st.one_of(
+        our.conversations(), our.broken_histories.map(lambda h: Conversation(messages=tuple(h)))
+    ),
     st.sampled_from([0, 5, 60, 400]),
     st.sampled_from([300, 600, 1200, 3000, 8000, 50_000]),
     st.sampled_from(POLICIES),
@@ -71,10 +84,14 @@ large_sections = st.lists(
 )
 
 
-def woven(conversation: Conversation, window: int, policy: str | Policy, **options: Any) -> Context | None:
+def woven(
+    conversation: Conversation, window: int, policy: str | Policy, **options: Any
+) -> Context | None:
     """A context, or none where it cannot fit, which must be said with numbers."""
     try:
-        return weave(conversation, model="gpt-4o", window=window, reserve_output=0, policy=policy, **options)
+        return weave(
+            conversation, model="gpt-4o", window=window, reserve_output=0, policy=policy, **options
+        )
     except CannotFit as error:
         said = str(error)
     assert any(character.isdigit() for character in said) or "nothing to send" in said
@@ -90,14 +107,19 @@ def test_law_1_it_fits_and_law_2_it_is_whole(case: tuple[Conversation, int, int,
         return
     measure = measures()
     wire = context.openai()
-    # The shared measure knows texts and functions; lists of parts and custom calls are left to our own count below.
+    # The shared measure knows texts and functions; lists of parts and custom calls are left to our
+    # own count below.
     plain = [m for m in wire["messages"] if not isinstance(m.get("content"), list)]
     plain = [m for m in plain if all("function" in call for call in m.get("tool_calls") or ())]
     assert sum(measure.message_tokens(m, tokens) for m in plain) <= window
     assert measure.torn_pairs(wire["messages"]) == 0
     assert context.report.input_tokens <= window
     for target in WIRES:
-        errors = [f for f in target.check(context.render(target.name)) if f.level == "error" and f.rule != "no-messages"]
+        errors = [
+            f
+            for f in target.check(context.render(target.name))
+            if f.level == "error" and f.rule != "no-messages"
+        ]
         assert errors == [], target.name
 
 
@@ -110,17 +132,25 @@ def test_law_3_it_keeps_the_point(case: tuple[Conversation, int, int, str]) -> N
     if context is None:
         return
     sent = context.conversation
-    assert "".join(m.text for m in given_.system if m.text.strip()) in "".join(m.text for m in sent.system) or not given_.system
+    assert (
+        "".join(m.text for m in given_.system if m.text.strip())
+        in "".join(m.text for m in sent.system)
+        or not given_.system
+    )
     mended = repair(given_).conversation.messages
     asked = [m for m in mended if m.role == "user"] or list(mended[:1])
     for point in (asked[0], asked[-1]):
         start = point.text.strip()[:10]  # letters of some scripts take several tokens each
-        assert any(start in m.text for m in sent.messages if m.role == point.role), "goal and request are there, whole or shrunk"
+        assert any(start in m.text for m in sent.messages if m.role == point.role), (
+            "goal and request are there, whole or shrunk"
+        )
 
 
 @settings(max_examples=examples(150))
 @given(case=cases)
-def test_the_newest_exchange_is_whole_where_it_fits_beside_goal_and_request(case: tuple[Conversation, int, int, str]) -> None:
+def test_the_newest_exchange_is_whole_where_it_fits_beside_goal_and_request(
+    case: tuple[Conversation, int, int, str],
+) -> None:
     conversation, words, window, policy = case
     given_ = longer(conversation, words)
     context = woven(given_, window, policy)
@@ -129,21 +159,35 @@ def test_the_newest_exchange_is_whole_where_it_fits_beside_goal_and_request(case
     history, counter = repair(given_).conversation.messages, gate_counter("gpt-4o")
     units, newest = exchanges(history), exchanges(history)[-1]
     must = must_stay(history, (), policies()[policy], False)
-    named = [unit for unit in units if unit == newest or any(n in must for n in range(unit.start, unit.stop))]
-    needed = sum(counter.count_message(message) for unit in named for message in history[unit.start : unit.stop])
-    fixed = context.report.input_tokens - sum(i.after for i in context.report.items if i.place.startswith("messages["))
+    named = [
+        unit
+        for unit in units
+        if unit == newest or any(n in must for n in range(unit.start, unit.stop))
+    ]
+    needed = sum(
+        counter.count_message(message)
+        for unit in named
+        for message in history[unit.start : unit.stop]
+    )
+    fixed = context.report.input_tokens - sum(
+        i.after for i in context.report.items if i.place.startswith("messages[")
+    )
     markers = MARKER_TOKENS * (len(named) + 2)
     if fixed + needed + markers > window:
         return
     point = [message for unit in named for message in history[unit.start : unit.stop]]
     sent = context.conversation
-    if policy == "turns" and is_over_context_budget(window - markers, (*sent.system, *point), sent.tools):
+    if policy == "turns" and is_over_context_budget(
+        window - markers, (*sent.system, *point), sent.tools
+    ):
         return
     size = sum(counter.count_message(message) for message in history[newest.start : newest.stop])
-    if policies()[policy].cover and size > (window - fixed) // 2:  # covers keep their room beside what is so large
+    # covers keep their room beside what is so large
+    if policies()[policy].cover and size > (window - fixed) // 2:
         return
     whole = {item.place for item in context.report.items if item.action == "kept"}
-    if policies()[policy].strategy != "newest":  # the seeds' strategies have formulas of their own, by which less may fit
+    # the seeds' strategies have formulas of their own, by which less may fit
+    if policies()[policy].strategy != "newest":
         return
     assert {f"messages[{n}]" for n in range(newest.start, newest.stop)} <= whole
 
@@ -160,8 +204,15 @@ def test_stop_at_limit_cuts_nothing_or_says_that_it_cannot_fit(
     context = woven(given_, window, chosen, sections=sections)
     if context is not None:
         assert not context.report.truncated
-        assert all(item.action == "kept" for item in context.report.items if item.place.startswith("sections["))
-        sent = "\n".join(message.text for message in (*context.conversation.system, *context.conversation.messages))
+        assert all(
+            item.action == "kept"
+            for item in context.report.items
+            if item.place.startswith("sections[")
+        )
+        sent = "\n".join(
+            message.text
+            for message in (*context.conversation.system, *context.conversation.messages)
+        )
         assert all(text in sent for _, text in sections)
         history = repair(given_).conversation.messages
         assert context.conversation.messages[: len(history)] == history
@@ -169,14 +220,20 @@ def test_stop_at_limit_cuts_nothing_or_says_that_it_cannot_fit(
 
 @settings(max_examples=examples(150))
 @given(case=cases)
-def test_laws_4_and_6_every_cut_has_a_line_and_a_way_back(case: tuple[Conversation, int, int, str]) -> None:
+def test_laws_4_and_6_every_cut_has_a_line_and_a_way_back(
+    case: tuple[Conversation, int, int, str],
+) -> None:
     conversation, words, window, policy = case
     given_ = longer(conversation, words)
     context = woven(given_, window, policy)
     if context is None:
         return
     history = repair(given_).conversation.messages
-    items = [item for item in context.report.items if item.zone == "history" and item.action != "repaired"]
+    items = [
+        item
+        for item in context.report.items
+        if item.zone == "history" and item.action != "repaired"
+    ]
     covered = []
     for item in items:
         inside = item.place.removeprefix("messages[").removesuffix("]")
@@ -187,22 +244,34 @@ def test_laws_4_and_6_every_cut_has_a_line_and_a_way_back(case: tuple[Conversati
             assert item.returns_at > 0
     assert covered == list(range(len(history))), "every message has one line"
     assert context.report.dropped == sum(
-        int(i.place[9:-1].split(":")[1]) - int(i.place[9:-1].split(":")[0]) for i in items if i.action in LEFT_OUT
+        int(i.place[9:-1].split(":")[1]) - int(i.place[9:-1].split(":")[0])
+        for i in items
+        if i.action in LEFT_OUT
     )
     originals = {part.text for m in history for part in m.parts if isinstance(part, Text)}
     originals |= {m.text for m in history}
-    originals |= {inner.text for m in history for r in m.results for inner in r.parts if isinstance(inner, Text)}
+    originals |= {
+        inner.text
+        for m in history
+        for r in m.results
+        for inner in r.parts
+        if isinstance(inner, Text)
+    }
     originals |= {call.arguments for m in history for call in m.calls}
     for message in context.conversation.messages:
         for handle in handles_in(message):
             back = context.recall(handle)
             assert back in originals or back.startswith(('{"role"', '{"type":"media"')), handle
-    assert context.report.truncated == any(item.action in (*LEFT_OUT, "shrunk") for item in context.report.items)
+    assert context.report.truncated == any(
+        item.action in (*LEFT_OUT, "shrunk") for item in context.report.items
+    )
 
 
 @settings(max_examples=examples(100))
 @given(case=cases)
-def test_law_7_the_same_input_gives_the_same_bytes(case: tuple[Conversation, int, int, str]) -> None:
+def test_law_7_the_same_input_gives_the_same_bytes(
+    case: tuple[Conversation, int, int, str],
+) -> None:
     conversation, words, window, policy = case
     given_ = longer(conversation, words)
     first, second = woven(given_, window, policy), woven(given_, window, policy)
@@ -214,7 +283,9 @@ def test_law_7_the_same_input_gives_the_same_bytes(case: tuple[Conversation, int
 
 @settings(max_examples=examples(100))
 @given(case=cases)
-def test_what_was_left_out_returns_at_the_window_that_the_report_names(case: tuple[Conversation, int, int, str]) -> None:
+def test_what_was_left_out_returns_at_the_window_that_the_report_names(
+    case: tuple[Conversation, int, int, str],
+) -> None:
     conversation, words, window, policy = case
     given_ = longer(conversation, words)
     context = woven(given_, window, policy)
@@ -227,14 +298,18 @@ def test_what_was_left_out_returns_at_the_window_that_the_report_names(case: tup
             places = {i.place for i in again.report.items if i.action == "kept"}
             inside = item.place.removeprefix("messages[").removesuffix("]")
             start, _, stop = inside.partition(":")
-            assert {f"messages[{n}]" for n in range(int(start), int(stop or int(start) + 1))} <= places, item
+            assert {
+                f"messages[{n}]" for n in range(int(start), int(stop or int(start) + 1))
+            } <= places, item
 
 
 SECTION_FRAME = 8  # tokens that a section takes beside its text
 
 
 def leaves_room(context: Context, text: str, lacking: int) -> bool:
-    """Whether a request has room for so many tokens more of a section, also by the policy's own counter."""
+    """Whether a request has room for so many tokens more of a section, also by the policy's own
+    counter.
+    """
     report, sent = context.report, context.conversation
     if lacking > report.usable - report.margin - report.input_tokens:
         return False
@@ -251,7 +326,10 @@ def leaves_room(context: Context, text: str, lacking: int) -> bool:
     turns=st.integers(1, 12),
     words=st.sampled_from([3, 60, 400]),
     sections=st.lists(
-        st.tuples(st.sampled_from(["memory", "working", "rules", "knowledge", "notes"]), st.sampled_from([30, 1500, 6000])),
+        st.tuples(
+            st.sampled_from(["memory", "working", "rules", "knowledge", "notes"]),
+            st.sampled_from([30, 1500, 6000]),
+        ),
         min_size=1,
         max_size=4,
     ),
@@ -262,11 +340,20 @@ def leaves_room(context: Context, text: str, lacking: int) -> bool:
 def test_no_section_is_cut_while_the_request_has_room_for_the_whole_of_it(
     turns: int, words: int, sections: list[tuple[str, int]], window: int, policy: str, model: str
 ) -> None:
-    said = [{"role": ("user", "assistant")[n % 2], "content": f"{n}: " + "word " * words} for n in range(2 * turns - 1)]
+    said = [
+        {"role": ("user", "assistant")[n % 2], "content": f"{n}: " + "word " * words}
+        for n in range(2 * turns - 1)
+    ]
     given_ = [(zone, f"section {n}: " + "fact " * size) for n, (zone, size) in enumerate(sections)]
     try:
         context = weave(said, model=model, window=window, policy=policy, sections=given_)
-        plain = weave(said, model=model, window=window, policy=policy, sections=[(zone, text[:2000]) for zone, text in given_])
+        plain = weave(
+            said,
+            model=model,
+            window=window,
+            policy=policy,
+            sections=[(zone, text[:2000]) for zone, text in given_],
+        )
     except CannotFit:
         return
     assert context.report.input_tokens <= context.report.usable
@@ -274,20 +361,43 @@ def test_no_section_is_cut_while_the_request_has_room_for_the_whole_of_it(
         [item] = [item for item in context.report.items if item.place == f"sections[{n}]"]
         if item.action != "kept":
             assert not leaves_room(context, text, item.before + SECTION_FRAME - item.after), item
-    kept = {item.place for item in plain.report.items if item.zone == "history" and item.action == "kept"}
+    kept = {
+        item.place
+        for item in plain.report.items
+        if item.zone == "history" and item.action == "kept"
+    }
     if plain.report.input_tokens + 4 * 2048 < plain.report.usable:
-        assert kept <= {item.place for item in context.report.items if item.action == "kept"}, "history does not pay for it"
+        assert kept <= {item.place for item in context.report.items if item.action == "kept"}, (
+            "history does not pay for it"
+        )
 
 
 @settings(max_examples=examples(100))
-@given(history=our.histories(max_turns=6), extra=our.histories(max_turns=3), window=st.sampled_from([600, 1500, 8000]))
-def test_law_5_an_epoch_continues_the_previous_request(history: list[Message], extra: list[Message], window: int) -> None:
-    first = woven(longer(Conversation(messages=tuple(history)), 20), window, "default", sections=[("working", "step 1")])
+@given(
+    history=our.histories(max_turns=6),
+    extra=our.histories(max_turns=3),
+    window=st.sampled_from([600, 1500, 8000]),
+)
+def test_law_5_an_epoch_continues_the_previous_request(
+    history: list[Message], extra: list[Message], window: int
+) -> None:
+    first = woven(
+        longer(Conversation(messages=tuple(history)), 20),
+        window,
+        "default",
+        sections=[("working", "step 1")],
+    )
     if first is None:
         return
-    renamed = [m for m in extra if m.role in ("user", "system")] or [Message("user", (Text("go on"),))]
-    grown = Conversation(messages=(*longer(Conversation(messages=tuple(history)), 20).messages, *renamed))
-    second = woven(grown, window, "default", sections=[("working", "step 2")], previous=first.report)
+    renamed = [m for m in extra if m.role in ("user", "system")] or [
+        Message("user", (Text("go on"),))
+    ]
+    grown = Conversation(
+        messages=(*longer(Conversation(messages=tuple(history)), 20).messages, *renamed)
+    )
+    second = woven(
+        grown, window, "default", sections=[("working", "step 2")], previous=first.report
+    )
     if second is None:
         return
     before = first.conversation.messages[: len(first.conversation.messages) - first.tail]
@@ -311,13 +421,17 @@ def test_the_laws_hold_on_every_shared_file(path: Any, policy: str) -> None:
         conversation = run.conversation()
         asked = [m for m in repair(conversation).conversation.messages if m.role == "user"]
         for window in (8000, 16_000, 64_000):
-            context = weave(conversation, model="gpt-4o", window=window, reserve_output=0, policy=policy)
+            context = weave(
+                conversation, model="gpt-4o", window=window, reserve_output=0, policy=policy
+            )
             messages = context.openai()["messages"]
             assert sum(measure.message_tokens(m, tokens) for m in messages) <= window
             assert measure.torn_pairs(messages) == 0
             assert not measure.goal_missing(messages, asked[-1].text)
             for target in WIRES:
-                assert [f for f in target.check(context.render(target.name)) if f.level == "error"] == []
+                assert [
+                    f for f in target.check(context.render(target.name)) if f.level == "error"
+                ] == []
 
 
 @needs_shared
@@ -335,10 +449,14 @@ def test_the_adversarial_cases_pass_at_8000_tokens(name: str, policy: str) -> No
     messages = context.openai()["messages"]
     used = sum(measure.message_tokens(m, tokens) for m in messages)
     assert used <= 8000
-    # The window preset sets half aside for its zones; a window that begins anew stays below the lowest rung, by its own counter;
-    # the turns preset counts a token for 2.5 characters.
-    assert used >= {"window": 0, "partitions": 3000, "turns": 2500}.get(policy, 4000), "at least half is used"
+    # The window preset sets half aside for its zones; a window that begins anew stays below the
+    # lowest rung, by its own counter; the turns preset counts a token for 2.5 characters.
+    assert used >= {"window": 0, "partitions": 3000, "turns": 2500}.get(policy, 4000), (
+        "at least half is used"
+    )
     assert measure.torn_pairs(messages) == 0
     assert not measure.goal_missing(messages, request)
     for target in WIRES:
-        assert [f for f in dialect(target.name).check(context.render(target.name)) if f.level == "error"] == []
+        assert [
+            f for f in dialect(target.name).check(context.render(target.name)) if f.level == "error"
+        ] == []

@@ -1,4 +1,6 @@
-"""What the fixtures define, and their maps, written down to be read: `python -m tests.project.goldens` writes them anew."""
+"""What the fixtures define, and their maps, written down to be read: `python -m
+tests.project.goldens` writes them anew.
+"""
 
 import shutil
 from pathlib import Path
@@ -18,8 +20,13 @@ def golden(fixture: Path) -> Path:
 
 
 def told(parsed: ParsedFile) -> str:
-    """A line for each definition: its kind, path, signature and lines; then what is used and how often."""
-    rows = [f"{one.kind} {one.path} | {one.signature} | {one.start}-{one.stop}" for one in parsed.definitions]
+    """A line for each definition: its kind, path, signature and lines; then what is used and how
+    often.
+    """
+    rows = [
+        f"{one.kind} {one.path} | {one.signature} | {one.start}-{one.stop}"
+        for one in parsed.definitions
+    ]
     uses = " ".join(f"{name}×{count}" for name, count in parsed.references.items())
     return "\n".join([f"language {parsed.language}", *rows, f"uses {uses}", ""])
 

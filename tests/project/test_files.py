@@ -1,4 +1,6 @@
-"""Which files a project has: git's list or a walk like it, whatever lies in the folders; and what is text, and of whose hand."""
+"""Which files a project has: git's list or a walk like it, whatever lies in the folders; and what
+is text, and of whose hand.
+"""
 
 import os
 import subprocess
@@ -12,7 +14,17 @@ from hypothesis import strategies as st
 from loom.project import files
 from loom.project.files import MAX_FILE_BYTES, is_generated, list_files, read_text
 
-NAMES = ["größe.py", "読む.py", "файл.py", "קובץ.py", "ไฟล์.py", "with space.py", "emoji 🎉.py", "quote'\".py", "new\nline.py"]
+NAMES = [
+    "größe.py",
+    "読む.py",
+    "файл.py",
+    "קובץ.py",
+    "ไฟล์.py",
+    "with space.py",
+    "emoji 🎉.py",
+    "quote'\".py",
+    "new\nline.py",
+]
 
 
 def put(root: Path, name: str, text: str | bytes = "x = 1\n") -> Path:
@@ -23,7 +35,16 @@ def put(root: Path, name: str, text: str | bytes = "x = 1\n") -> Path:
 
 
 def git(root: Path, *command: str) -> None:
-    who = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main", "-c", "protocol.file.allow=always")
+    who = (
+        "-c",
+        "user.name=a",
+        "-c",
+        "user.email=a@b",
+        "-c",
+        "init.defaultBranch=main",
+        "-c",
+        "protocol.file.allow=always",
+    )
     clean = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     subprocess.run(["git", *who, *command], cwd=root, env=clean, check=True, capture_output=True)
 
@@ -113,7 +134,9 @@ def test_inner_files_of_rules_outrank_outer_ones(root: Path) -> None:
     assert [path for path in paths(root) if path.endswith(".txt")] == ["d/a.txt", "d/e/b.txt"]
 
 
-def test_what_a_repository_excludes_for_one_person_is_left_out(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_repository_excludes_for_one_person_is_left_out(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(repository, "a.py")
     put(repository, "mine.py")
     put(repository, ".git/info/exclude", "mine.py\n")
@@ -124,13 +147,30 @@ def test_what_a_repository_excludes_for_one_person_is_left_out(repository: Path,
 
 def test_folders_of_tools_are_left_out_also_where_nobody_ignores_them(root: Path) -> None:
     put(root, "a.py")
-    for folder in ("node_modules/x", "_build", "deps/y", ".venv/lib", "__pycache__", ".tox", "d/node_modules", "target", "dist"):
+    for folder in (
+        "node_modules/x",
+        "_build",
+        "deps/y",
+        ".venv/lib",
+        "__pycache__",
+        ".tox",
+        "d/node_modules",
+        "target",
+        "dist",
+    ):
         put(root, f"{folder}/made.py")
     assert paths(root) == ["a.py"]
 
 
 def test_a_walk_leaves_hidden_files_out_but_a_few(tmp_path: Path) -> None:
-    for name in ("a.py", ".hidden.py", ".secret/b.py", ".loom.toml", ".formatter.exs", ".github/workflows/ci.yml"):
+    for name in (
+        "a.py",
+        ".hidden.py",
+        ".secret/b.py",
+        ".loom.toml",
+        ".formatter.exs",
+        ".github/workflows/ci.yml",
+    ):
         put(tmp_path, name)
     assert paths(tmp_path) == [".formatter.exs", ".github/workflows/ci.yml", ".loom.toml", "a.py"]
 
@@ -177,7 +217,9 @@ def test_files_of_a_conflict_are_listed_once(repository: Path) -> None:
     assert paths(repository) == ["a.py"]
 
 
-def test_submodules_are_listed_and_other_repositories_inside_are_not(repository: Path, tmp_path: Path) -> None:
+def test_submodules_are_listed_and_other_repositories_inside_are_not(
+    repository: Path, tmp_path: Path
+) -> None:
     other = tmp_path / "other"
     other.mkdir()
     git(other, "init")
@@ -209,7 +251,9 @@ def test_a_hook_that_names_another_repository_is_not_heeded(
     assert paths(repository) == ["a.py"]
 
 
-def test_a_git_that_fails_or_hangs_is_done_without(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_git_that_fails_or_hangs_is_done_without(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(repository, "a.py")
     monkeypatch.setattr(files, "_GIT_SECONDS", 0.2)
     for script in ("#!/bin/sh\nexit 3\n", "#!/bin/sh\nexec sleep 5\n"):
@@ -264,7 +308,9 @@ def test_folders_that_cannot_be_read_are_left_out(root: Path) -> None:
         (root / "closed").chmod(0o755)
 
 
-def test_files_that_vanish_while_they_are_listed_are_left_out(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_vanish_while_they_are_listed_are_left_out(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("a.py", "b.py", "c.py"):
         put(root, name)
     (root / "link.py").symlink_to("b.py")
@@ -289,7 +335,11 @@ def test_files_that_vanish_while_they_are_listed_are_left_out(root: Path, monkey
 
     class Scan:
         def __init__(self, path: str) -> None:
-            self.entries = [Entry(entry) for entry in sorted(real_scan(path), key=lambda entry: entry.name) if entry.name != ".git"]
+            self.entries = [
+                Entry(entry)
+                for entry in sorted(real_scan(path), key=lambda entry: entry.name)
+                if entry.name != ".git"
+            ]
 
         def __enter__(self) -> list[Entry]:
             return self.entries
@@ -321,7 +371,9 @@ def test_a_hundred_files_take_milliseconds(root: Path, folders: int) -> None:
     assert time.process_time() - start < 0.02 * folders
 
 
-def test_a_walk_stops_where_there_is_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_walk_stops_where_there_is_no_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(files, "MAX_WALKED_FILES", 5)
     for n in range(20):
         put(tmp_path, f"d{n}/a.py")
@@ -359,7 +411,17 @@ def test_text_is_read_and_other_things_are_not(tmp_path: Path, case: str) -> Non
 def test_what_is_gone_or_no_file_is_not_read(tmp_path: Path) -> None:
     put(tmp_path, "d/a.py")
     put(tmp_path.parent, "secret.py")
-    for name in ("nowhere.py", "d", "", "d/a.py/b", "zero\0.py", "x" * 5000, "half\ud800.py", "../secret.py", "d/../../secret.py"):
+    for name in (
+        "nowhere.py",
+        "d",
+        "",
+        "d/a.py/b",
+        "zero\0.py",
+        "x" * 5000,
+        "half\ud800.py",
+        "../secret.py",
+        "d/../../secret.py",
+    ):
         assert read_text(tmp_path, name) is None
 
 

@@ -1,4 +1,6 @@
-"""The index of a project is right whatever happened since it was last brought up to date, and reads only what it must."""
+"""The index of a project is right whatever happened since it was last brought up to date, and reads
+only what it must.
+"""
 
 import os
 import random
@@ -27,10 +29,9 @@ from loom.project.index import Index, open_index, recency
 from loom.project.index_file import MAKERS
 from tests.shared import examples
 
-AGO = 3600  # seconds before now that files of these tests were changed, so that nobody doubts when it was
-SOURCE = (
-    "class Basket:\n    size = 3\n\n    def add(self, apple):\n        return self.weigh(apple)\n\n\ndef main():\n    Basket()\n"
-)
+# seconds before now that files of these tests were changed, so that nobody doubts when it was
+AGO = 3600
+SOURCE = "class Basket:\n    size = 3\n\n    def add(self, apple):\n        return self.weigh(apple)\n\n\ndef main():\n    Basket()\n"
 
 _opened: list[str] | None = None
 
@@ -52,7 +53,11 @@ def opened(root: Path) -> Iterator[set[str]]:
     try:
         yield found
     finally:
-        found |= {os.path.relpath(path, root) for path in _opened if path.startswith(f"{root}/") and os.path.isfile(path)}
+        found |= {
+            os.path.relpath(path, root)
+            for path in _opened
+            if path.startswith(f"{root}/") and os.path.isfile(path)
+        }
         _opened = None
 
 
@@ -89,7 +94,9 @@ def updated(root: Path, cache: Path) -> Index:
 def is_right(index: Index) -> bool:
     """Whether it is what an index would be that was made now."""
     with tempfile.TemporaryDirectory() as folder:
-        return list(index.entries.items()) == list(updated(index.root, Path(folder)).entries.items())
+        return list(index.entries.items()) == list(
+            updated(index.root, Path(folder)).entries.items()
+        )
 
 
 def kept_in(cache: Path) -> Path:
@@ -164,7 +171,9 @@ def test_names_in_every_script(root: Path, cache: Path) -> None:
         write(root, name, f"def größe_設定_{NAMES.index(name)}():\n    'привет'\n")
     index = updated(root, cache)
     assert set(NAMES) <= index.entries.keys()
-    assert {index.entries[name].parsed.definitions[0].name for name in NAMES} == {f"größe_設定_{n}" for n in range(len(NAMES))}
+    assert {index.entries[name].parsed.definitions[0].name for name in NAMES} == {
+        f"größe_設定_{n}" for n in range(len(NAMES))
+    }
     again = open_index(root, cache)
     assert again.update() == 0
     assert again.entries == index.entries
@@ -248,9 +257,20 @@ def become_a_folder(root: Path) -> None:
         (become_a_folder, 1),
         (lambda root: write(root, ".gitignore", "src/\n"), 0),
     ],
-    ids=["renamed", "deleted", "folder deleted", "swapped", "older than before", "now binary", "now a folder", "now ignored"],
+    ids=[
+        "renamed",
+        "deleted",
+        "folder deleted",
+        "swapped",
+        "older than before",
+        "now binary",
+        "now a folder",
+        "now ignored",
+    ],
 )
-def test_an_update_finds(root: Path, cache: Path, change: Callable[[Path], None], read: int) -> None:
+def test_an_update_finds(
+    root: Path, cache: Path, change: Callable[[Path], None], read: int
+) -> None:
     index = updated(root, cache)
     version = index.version
     change(root)
@@ -289,13 +309,18 @@ def test_what_was_changed_just_now_is_looked_at_once_more_and_then_trusted(
     assert read == set()
 
 
-def test_when_the_clock_went_back_content_decides(root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_when_the_clock_went_back_content_decides(
+    root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     index = updated(root, cache)
     seen = (root / "src/apple.py").stat()
     (root / "src/apple.py").write_text("def feel():\n    pass\n")
     os.utime(root / "src/apple.py", ns=(seen.st_mtime_ns, seen.st_mtime_ns))
     assert index.update() == 1  # whatever times a program sets, the system tells
-    monkeypatch.setattr("loom.project.index.list_files", lambda root: [structs.replace(one, noticed=0) for one in list_files(root)])
+    monkeypatch.setattr(
+        "loom.project.index.list_files",
+        lambda root: [structs.replace(one, noticed=0) for one in list_files(root)],
+    )
     (root / "src/apple.py").write_text("def fell():\n    pass\n")
     os.utime(root / "src/apple.py", ns=(seen.st_mtime_ns, seen.st_mtime_ns))
     index = updated(root, cache)
@@ -333,7 +358,12 @@ def test_files_that_change_while_they_are_read(root: Path, cache: Path) -> None:
             if dice.random() < 0.2:
                 path.unlink(missing_ok=True)
             else:
-                path.write_text("".join(f"def name{dice.randrange(99)}(): pass\n" for _ in range(dice.randrange(200))))
+                path.write_text(
+                    "".join(
+                        f"def name{dice.randrange(99)}(): pass\n"
+                        for _ in range(dice.randrange(200))
+                    )
+                )
 
     changing = threading.Thread(target=change)
     changing.start()
@@ -423,7 +453,9 @@ def test_a_project_is_a_folder(root: Path, cache: Path) -> None:
             open_index(path, cache)
 
 
-def test_one_project_has_one_index_whatever_leads_to_it(root: Path, cache: Path, tmp_path: Path) -> None:
+def test_one_project_has_one_index_whatever_leads_to_it(
+    root: Path, cache: Path, tmp_path: Path
+) -> None:
     updated(root, cache)
     (tmp_path / "link").symlink_to(root)
     assert open_index(tmp_path / "link", cache).update() == 0
@@ -439,7 +471,8 @@ def test_what_another_version_made_is_made_anew(root: Path, cache: Path) -> None
     assert open_index(root, cache).update() == 4
     connection.execute("UPDATE about SET value = 'older' WHERE name = 'made_by'")
     write(root, "README.md", "changed")
-    assert old.update() == 1  # and only this one is kept: the others may be what the other version wrote
+    # and only this one is kept: the others may be what the other version wrote
+    assert old.update() == 1
     assert open_index(root, cache).update() == 3
     connection.close()
 
@@ -465,7 +498,9 @@ def break_file(cache: Path, how: str) -> None:
         case "other tables":
             path.unlink()
             with apsw.Connection(str(path)) as connection:
-                connection.execute("CREATE TABLE about (x); CREATE TABLE files (path); INSERT INTO about VALUES (1)")
+                connection.execute(
+                    "CREATE TABLE about (x); CREATE TABLE files (path); INSERT INTO about VALUES (1)"
+                )
         case "a folder":
             path.unlink()
             path.mkdir()
@@ -524,7 +559,11 @@ def become_nobody():
 
 
 def start(code: str, root: Path, cache: Path) -> "subprocess.Popen[str]":
-    return subprocess.Popen([sys.executable, "-c", PRELUDE + code, str(root), str(cache)], stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", PRELUDE + code, str(root), str(cache)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
 
 
 def finish(process: "subprocess.Popen[str]") -> list[str]:
@@ -548,7 +587,10 @@ def as_nobody(code: str, root: Path) -> list[str]:
 
 def many_files(root: Path, count: int, lines: int = 20) -> None:
     for number in range(count):
-        text = "".join(f"def name_{number}_{line}(first, second):\n    return first + {line}\n" for line in range(lines))
+        text = "".join(
+            f"def name_{number}_{line}(first, second):\n    return first + {line}\n"
+            for line in range(lines)
+        )
         write(root, f"many/{number % 10}/file{number}.py", text)
 
 
@@ -588,7 +630,9 @@ print(index.update(), index.notes)
     assert is_right(kept)
 
 
-def test_a_locked_file_is_not_waited_for(root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_locked_file_is_not_waited_for(
+    root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(index_file, "BUSY_SECONDS", 0.05)
     updated(root, cache)
     other = apsw.Connection(str(kept_in(cache)))
@@ -602,7 +646,10 @@ def test_a_locked_file_is_not_waited_for(root: Path, cache: Path, monkeypatch: p
     assert again.notes == ()
 
 
-@pytest.mark.parametrize("seed", [*range(examples(5)), *(pytest.param(n, marks=pytest.mark.long) for n in range(100, 150))])
+@pytest.mark.parametrize(
+    "seed",
+    [*range(examples(5)), *(pytest.param(n, marks=pytest.mark.long) for n in range(100, 150))],
+)
 def test_killed_at_any_time_the_next_update_is_right(root: Path, cache: Path, seed: int) -> None:
     many_files(root, 60)
     dice = random.Random(seed)
@@ -640,7 +687,12 @@ while time.monotonic() < until: index.update()
     dice = random.Random(3)
     until = time.monotonic() + 0.8
     while time.monotonic() < until:
-        write(root, f"many/0/file{dice.randrange(4)}0.py", f"def changed_{dice.randrange(99)}(): pass\n", ago=dice.uniform(0, 9))
+        write(
+            root,
+            f"many/0/file{dice.randrange(4)}0.py",
+            f"def changed_{dice.randrange(99)}(): pass\n",
+            ago=dice.uniform(0, 9),
+        )
         time.sleep(0.02)
     for process in processes:
         finish(process)
@@ -662,7 +714,9 @@ def large(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def test_helpers_read_what_would_be_read_here(large: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_helpers_read_what_would_be_read_here(
+    large: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2}, raising=False)
     helped = updated(large, cache)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
@@ -671,8 +725,12 @@ def test_helpers_read_what_would_be_read_here(large: Path, cache: Path, monkeypa
     assert open_index(large, cache).entries == alone.entries
 
 
-@pytest.mark.parametrize("program", ["exit 1", "sleep 30", "head -c 100 /dev/zero", "cat > /dev/null", "yes"])
-def test_helpers_that_do_not_help(large: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+@pytest.mark.parametrize(
+    "program", ["exit 1", "sleep 30", "head -c 100 /dev/zero", "cat > /dev/null", "yes"]
+)
+def test_helpers_that_do_not_help(
+    large: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
     """What is started may not be our Python, or may be stopped by whoever guards this machine."""
     fake = tmp_path / "python3"
     fake.write_text(f"#!/bin/sh\nexec {program}\n")
@@ -685,7 +743,9 @@ def test_helpers_that_do_not_help(large: Path, cache: Path, tmp_path: Path, monk
     assert open_index(large, cache).update() == 0
 
 
-def test_a_helper_never_runs_what_lies_beside_the_user(large: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_helper_never_runs_what_lies_beside_the_user(
+    large: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("struct", "msgspec", "loom", "queue", "sitecustomize"):
         write(large, f"{name}.py", f"open({str(large / 'ran')!r}, 'w')\n")
     monkeypatch.chdir(large)
@@ -694,20 +754,30 @@ def test_a_helper_never_runs_what_lies_beside_the_user(large: Path, cache: Path,
     assert not (large / "ran").exists()
 
 
-def test_a_program_without_a_guarded_main_can_have_helpers(large: Path, cache: Path, tmp_path: Path) -> None:
+def test_a_program_without_a_guarded_main_can_have_helpers(
+    large: Path, cache: Path, tmp_path: Path
+) -> None:
     script = tmp_path / "script.py"
     code = "import loom.project.workers\nloom.project.workers.MIN_HELPED_BYTES = 1\nprint(open_index(root, cache).update())\n"
     script.write_text(PRELUDE + code)
-    done = subprocess.run([sys.executable, script, large, cache], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, script, large, cache], capture_output=True, text=True, timeout=60
+    )
     assert (done.stdout, done.stderr) == ("104\n", "")
 
 
 @pytest.mark.parametrize("folders", [10, pytest.param(100, marks=pytest.mark.long)])
-def test_of_many_files_only_the_changed_one_is_read(tmp_path: Path, cache: Path, folders: int) -> None:
+def test_of_many_files_only_the_changed_one_is_read(
+    tmp_path: Path, cache: Path, folders: int
+) -> None:
     root = Path(os.path.realpath(tmp_path)) / "project"
     for folder in range(folders):
         for number in range(100):
-            write(root, f"folder{folder}/file{number}.py", f"def name_{number}():\n    return {folder}\n")
+            write(
+                root,
+                f"folder{folder}/file{number}.py",
+                f"def name_{number}():\n    return {folder}\n",
+            )
     index = open_index(root, cache)
     assert index.update() == 100 * folders
     with opened(root) as read:
@@ -731,12 +801,20 @@ def test_recency_is_the_order_of_the_last_commits(root: Path) -> None:
     assert recency(root) == {}
     git(root, "add", "-A")
     git(root, "commit", "-qm", "all")
-    assert recency(root) == dict.fromkeys(("README.md", "logo.png", "src/apple.py", "src/basket.py"), 0)
+    assert recency(root) == dict.fromkeys(
+        ("README.md", "logo.png", "src/apple.py", "src/basket.py"), 0
+    )
     write(root, "src/größe new.py", "x = 1\n")
     write(root, "README.md", "changed\n")
     git(root, "add", "-A")
     git(root, "commit", "-qm", "more")
-    assert recency(root) == {"README.md": 0, "src/größe new.py": 0, "logo.png": 1, "src/apple.py": 1, "src/basket.py": 1}
+    assert recency(root) == {
+        "README.md": 0,
+        "src/größe new.py": 0,
+        "logo.png": 1,
+        "src/apple.py": 1,
+        "src/basket.py": 1,
+    }
     assert recency(root / "src") == {"größe new.py": 0, "apple.py": 1, "basket.py": 1}
 
 

@@ -1,4 +1,6 @@
-"""What a text defines and uses: fifteen languages as their goldens say, and any text whatever without raising or taking long."""
+"""What a text defines and uses: fifteen languages as their goldens say, and any text whatever
+without raising or taking long.
+"""
 
 import random
 import subprocess
@@ -53,13 +55,28 @@ def test_fixtures_define_what_their_goldens_say(fixture: Path) -> None:
 def test_every_language_has_a_grammar_and_a_fixture() -> None:
     assert {parse(path.name, path.read_text()).language for path in FIXTURES} == set(NAMED)
     for name in GRAMMARS:
-        assert grammars._load_grammar(name), f"the grammar of {name} is not installed, or the query does not fit it"
+        assert grammars._load_grammar(name), (
+            f"the grammar of {name} is not installed, or the query does not fit it"
+        )
 
 
 @pytest.mark.parametrize("fixture", FIXTURES, ids=lambda path: path.name)
 def test_code_in_comments_and_strings_is_not_defined(fixture: Path) -> None:
-    found = {one.name.lower().replace("_", "") for one in parse(fixture.name, fixture.read_text()).definitions}
-    assert not found & {"commentedout", "commented", "instring", "insideheredoc", "trick", "quoted", "notthis", "inheredoc", "raw0"}
+    found = {
+        one.name.lower().replace("_", "")
+        for one in parse(fixture.name, fixture.read_text()).definitions
+    }
+    assert not found & {
+        "commentedout",
+        "commented",
+        "instring",
+        "insideheredoc",
+        "trick",
+        "quoted",
+        "notthis",
+        "inheredoc",
+        "raw0",
+    }
 
 
 @pytest.mark.parametrize("fixture", FIXTURES, ids=lambda path: path.name)
@@ -76,16 +93,37 @@ def test_a_text_gives_the_same_each_time_and_in_every_thread(fixture: Path) -> N
 def library() -> list[Path]:
     """Modules of the Python that runs this, those that many tests import before others."""
     folder = Path(sysconfig.get_path("stdlib"))
-    return [folder / f"{name}.py" for name in ("ast", "argparse", "dataclasses", "enum", "inspect", "pathlib", "typing", "tarfile")]
+    return [
+        folder / f"{name}.py"
+        for name in (
+            "ast",
+            "argparse",
+            "dataclasses",
+            "enum",
+            "inspect",
+            "pathlib",
+            "typing",
+            "tarfile",
+        )
+    ]
 
 
 def agree(text: str) -> bool:
-    """Whether lines and grammar find the same in a text; also where the lines leave it to the grammar."""
-    by_lines, by_grammar = parse_python_lines(text), grammars.parse_by_grammar("python", "python", text, is_header=False)
+    """Whether lines and grammar find the same in a text; also where the lines leave it to the
+    grammar.
+    """
+    by_lines, by_grammar = (
+        parse_python_lines(text),
+        grammars.parse_by_grammar("python", "python", text, is_header=False),
+    )
     return by_lines is None or by_grammar is None or by_lines.definitions == by_grammar.definitions
 
 
-@pytest.mark.parametrize("path", [path for path in (*FIXTURES, *library()) if path.suffix == ".py"], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path",
+    [path for path in (*FIXTURES, *library()) if path.suffix == ".py"],
+    ids=lambda path: path.name,
+)
 def test_lines_of_python_say_what_its_grammar_says(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert parse_python_lines(text)
@@ -96,24 +134,45 @@ def test_lines_of_python_say_what_its_grammar_says(path: Path) -> None:
 def test_lines_say_what_the_grammar_says_of_all_that_python_brings() -> None:
     folder = Path(sysconfig.get_path("stdlib"))
     texts = [path.read_text("utf-8", "replace") for path in folder.glob("*.py")] + [
-        path.read_text("utf-8", "replace") for path in folder.glob("[a-z]*/*.py") if path.parent.name != "site-packages"
+        path.read_text("utf-8", "replace")
+        for path in folder.glob("[a-z]*/*.py")
+        if path.parent.name != "site-packages"
     ]
-    assert sum(not agree(text) for text in texts) <= len(texts) / 100  # constants behind a semicolon or a backslash
+    # constants behind a semicolon or a backslash
+    assert sum(not agree(text) for text in texts) <= len(texts) / 100
 
 
 PYTHON = {
     "a decorator over lines": ("@wrap(\nsize=1,\n)\ndef f(): pass\n", ["f 1-4 def f()"]),
-    "comments above and at the end": ("# of f\ndef f():\n    pass\n    # still\n# not f\n\nx = 1\n", ["f 1-4 def f()"]),
-    "code in strings": ('x = """\ndef no(): pass\n"""\ny = \'"""\'\ndef f(): pass\n', ["f 5-5 def f()"]),
-    "brackets left of a block": ("def f():\n    x = (\n1,\n)\n    return x\ny = 2\n", ["f 1-5 def f()"]),
+    "comments above and at the end": (
+        "# of f\ndef f():\n    pass\n    # still\n# not f\n\nx = 1\n",
+        ["f 1-4 def f()"],
+    ),
+    "code in strings": (
+        'x = """\ndef no(): pass\n"""\ny = \'"""\'\ndef f(): pass\n',
+        ["f 5-5 def f()"],
+    ),
+    "brackets left of a block": (
+        "def f():\n    x = (\n1,\n)\n    return x\ny = 2\n",
+        ["f 1-5 def f()"],
+    ),
     "text left of a block": ('def f():\n    x = """\na\n"""\n    return x\n', ["f 1-5 def f()"]),
     "strings and colons in a head": (
         "def f(a=':', b={1: 2}, *, c: 'x' = \"#\"):\n  pass\n",
         ["f 1-2 def f(a=':', b={1: 2}, *, c: 'x' = \"#\")"],
     ),
-    "a table with keys in front": ("TABLE = {\nAB: 1,\nCD: 2\n}\nf(\nEF=1)\n", ["TABLE 1-4 TABLE = { …"]),
-    "types over lines": ("TABLE: dict[\n    str, int\n] = {}\nSIZE: int\n", ["TABLE 1-3 TABLE: dict[ …", "SIZE 4-4 SIZE: int"]),
-    "behind a backslash": ("LONG = 1 + \\\n    2\ndef f(a, \\\n  b): pass\n", ["LONG 1-2 LONG = 1 + …", "f 3-4 def f(a, b)"]),
+    "a table with keys in front": (
+        "TABLE = {\nAB: 1,\nCD: 2\n}\nf(\nEF=1)\n",
+        ["TABLE 1-4 TABLE = { …"],
+    ),
+    "types over lines": (
+        "TABLE: dict[\n    str, int\n] = {}\nSIZE: int\n",
+        ["TABLE 1-3 TABLE: dict[ …", "SIZE 4-4 SIZE: int"],
+    ),
+    "behind a backslash": (
+        "LONG = 1 + \\\n    2\ndef f(a, \\\n  b): pass\n",
+        ["LONG 1-2 LONG = 1 + …", "f 3-4 def f(a, b)"],
+    ),
     "a product over lines": ("y = (a\n@ b)\ndef f(): pass\n", ["f 3-3 def f()"]),
     "a product left of a block": (
         "def f():\n    x = foo(\n@a\n)\n    def g(): pass\n",
@@ -131,7 +190,9 @@ def test_python_is_read_by_its_lines(case: str) -> None:
     text, expected = PYTHON[case]
     found = parse_python_lines(text)
     assert found
-    assert [f"{one.name} {one.start}-{one.stop} {one.signature}" for one in found.definitions] == expected
+    assert [
+        f"{one.name} {one.start}-{one.stop} {one.signature}" for one in found.definitions
+    ] == expected
 
 
 @pytest.mark.parametrize(
@@ -169,13 +230,28 @@ OWN = {
     "operators.cpp": (
         "class A {\n operator bool() const { return 1; }\n explicit operator int();\n operator std::string() const;\n};\n"
         "A::operator int() { return 1; }\n",
-        ["class A", "method A.operator bool", "method A.operator int", "method A.operator std::string", "method A.operator int"],
+        [
+            "class A",
+            "method A.operator bool",
+            "method A.operator int",
+            "method A.operator std::string",
+            "method A.operator int",
+        ],
     ),
     "exported.cpp": (
         "class LLVM_ABI Value {\n int f();\n};\nclass X_EXPORT Foo final {};\nstruct EXPORT_API S {};\nclass FOO final {};\n"
         'class A_API\n  B_OLD("no") Exported : public Base {\n};\nenum class A_API Color : int { Red };\n'
         "struct FOO bar(int x) { return 1; }\n",
-        ["class Value", "method Value.f", "class Foo", "class S", "class FOO", "class Exported", "type Color", "function bar"],
+        [
+            "class Value",
+            "method Value.f",
+            "class Foo",
+            "class S",
+            "class FOO",
+            "class Exported",
+            "type Color",
+            "function bar",
+        ],
     ),
     "operators.swift": (
         "struct A { static func ==(a: A, b: A) -> Bool { true } }\nprefix func +++(a: Int) -> Int { a }\n",
@@ -190,7 +266,15 @@ OWN = {
         "class A {\n static final int MOST = 1, LEAST = 2;\n final static int SIZE = 3;\n final int OWN = 1;\n"
         " interface I { int X_Y = 1; }\n"
         " void f() { final int LOCAL = 1; }\n}\n",
-        ["class A", "constant A.MOST", "constant A.LEAST", "constant A.SIZE", "interface A.I", "constant A.I.X_Y", "method A.f"],
+        [
+            "class A",
+            "constant A.MOST",
+            "constant A.LEAST",
+            "constant A.SIZE",
+            "interface A.I",
+            "constant A.I.X_Y",
+            "method A.f",
+        ],
     ),
     "constants.go": (
         "package a\nconst (\n A, B, C = 1, 2, 3\n _ = iota\n)\nconst _ = 1\nfunc _() {}\nconst _, D = 1, 2\n",
@@ -235,7 +319,10 @@ def test_what_only_some_languages_have_is_found(path: str) -> None:
 # What a grammar cannot read
 
 UNREAD = {
-    "classes.kt": ("class A { val x = 1 }\nclass B { val x = 1 }\n", ["class A 1-1", "class B 2-2"]),
+    "classes.kt": (
+        "class A { val x = 1 }\nclass B { val x = 1 }\n",
+        ["class A 1-1", "class B 2-2"],
+    ),
     "constructor.kt": (
         "actual open class B\ninternal actual constructor(\n  val d: Int,\n) : S {\n  actual fun md5() = 1\n}\n",
         ["class B 1-5", "method B.md5 5-5"],
@@ -245,7 +332,10 @@ UNREAD = {
         "int late(int a,\n         int b);\n\nint umain(int argc, char *argv[]) {\n  return call(argc);\n}\n",
         ["function f 3-10", "function umain 16-18"],
     ),
-    "text.kt": ('class A { val x = 1 }\nval s = """\nclass Quoted\n"""\n/*\nclass Commented\n*/\n', ["class A 1-1"]),
+    "text.kt": (
+        'class A { val x = 1 }\nval s = """\nclass Quoted\n"""\n/*\nclass Commented\n*/\n',
+        ["class A 1-1"],
+    ),
     "Call.java": (
         "class A {\n  void f() { x = = 1; }\n  void g() {\n    call(a,\n        b, compute(c), () -> {\n        });\n  }\n}\n",
         ["class A 1-8", "method A.f 2-2", "method A.g 3-7"],
@@ -258,7 +348,11 @@ def test_what_a_grammar_cannot_read_is_read_by_lines(path: str) -> None:
     text, expected = UNREAD[path]
     parsed = parse(path, text)
     check(parsed, text)
-    assert [f"{one.kind} {one.path} {one.start}-{one.stop}" for one in parsed.definitions if one.kind != "constant"] == expected
+    assert [
+        f"{one.kind} {one.path} {one.start}-{one.stop}"
+        for one in parsed.definitions
+        if one.kind != "constant"
+    ] == expected
 
 
 # Broken and hostile texts
@@ -289,19 +383,50 @@ for reads in range(len(stops)):  # and a clock that is late after so many
 def test_a_text_that_ends_anywhere_is_read(fixture: Path, part: int) -> None:
     """A scanner may look for ever for what does not come, so this is tried in another process."""
     step = max(1, len(fixture.read_text()) // part)
-    subprocess.run([sys.executable, "-c", CUTS, str(fixture), str(step)], capture_output=True, timeout=60, check=True)
+    subprocess.run(
+        [sys.executable, "-c", CUTS, str(fixture), str(step)],
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
 
 
 def test_what_stands_around_broken_code_is_still_found() -> None:
     text = "def before(): pass\n\ndef broken(a, b):\n    x = = 3 (\n\nclass After:\n    def inner(self): pass\n"
-    assert {"function before", "class After", "method After.inner"} <= set(names(parse("a.py", text)))
+    assert {"function before", "class After", "method After.inner"} <= set(
+        names(parse("a.py", text))
+    )
 
 
-UNITS = ["(", "[", "{ (", "[]", "((a,", "if ", "else ", "a.", "-> ", "<", '"', "`", "<<A\n", "/*", "\\", "@", "#", "x => "]
+UNITS = [
+    "(",
+    "[",
+    "{ (",
+    "[]",
+    "((a,",
+    "if ",
+    "else ",
+    "a.",
+    "-> ",
+    "<",
+    '"',
+    "`",
+    "<<A\n",
+    "/*",
+    "\\",
+    "@",
+    "#",
+    "x => ",
+]
 
 
 @pytest.mark.parametrize(
-    "size", [20_000, pytest.param(2_000, marks=pytest.mark.long), pytest.param(60_000, marks=pytest.mark.long)]
+    "size",
+    [
+        20_000,
+        pytest.param(2_000, marks=pytest.mark.long),
+        pytest.param(60_000, marks=pytest.mark.long),
+    ],
 )
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_any_depth_and_any_heap_of_signs_is_read_in_a_bounded_time(ending: str, size: int) -> None:
@@ -329,9 +454,14 @@ print(next(int(line.split()[1]) // 1024 for line in open("/proc/self/status") if
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells how much memory a process took")
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="only Linux tells how much memory a process took"
+)
 @pytest.mark.parametrize("size", [100_000, pytest.param(900_000, marks=pytest.mark.long)])
-@pytest.mark.parametrize("ending", [".tsx", ".java", *(pytest.param(ending, marks=pytest.mark.long) for ending in ENDINGS)])
+@pytest.mark.parametrize(
+    "ending",
+    [".tsx", ".java", *(pytest.param(ending, marks=pytest.mark.long) for ending in ENDINGS)],
+)
 def test_what_is_no_code_ends_and_takes_little_memory(ending: str, size: int) -> None:
     """A parser may never come back from a heap of signs, so this is tried in another process."""
     command = [sys.executable, "-c", SOUP, ending, "1", str(size)]
@@ -340,19 +470,25 @@ def test_what_is_no_code_ends_and_takes_little_memory(ending: str, size: int) ->
 
 
 def test_indentation_of_any_depth_is_read() -> None:
-    text = "\n".join(" " * n + "if x:" for n in range(1200)) + "\n" + " " * 1300 + "def deep(): pass\n"
+    text = (
+        "\n".join(" " * n + "if x:" for n in range(1200)) + "\n" + " " * 1300 + "def deep(): pass\n"
+    )
     check(parse("a.py", text), text)
 
 
 @pytest.mark.parametrize("fixture", FIXTURES, ids=lambda path: path.name)
-def test_a_text_that_takes_too_long_is_read_by_its_lines(fixture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_that_takes_too_long_is_read_by_its_lines(
+    fixture: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(grammars, "PATIENCE", -1e9)
     text = fixture.read_text()
     check(parse(fixture.name, text), text)
 
 
 @settings(max_examples=examples(60))
-@given(text=st.text(max_size=300), ending=st.sampled_from([*ENDINGS, "", ".lua", ".hs", ".sql", ".sh"]))
+@given(
+    text=st.text(max_size=300), ending=st.sampled_from([*ENDINGS, "", ".lua", ".hs", ".sql", ".sh"])
+)
 def test_any_text_is_read(text: str, ending: str) -> None:
     check(parse(f"a{ending}", text), text)
 
@@ -365,7 +501,26 @@ def test_fixtures_that_were_cut_and_mixed_are_read(fixture: Path, seed: int) -> 
     check(parse_by_lines(parse(fixture.name, "").language, text), text)
 
 
-SIGNS = ("\0", "\r", "\ud800", "𝔘", "{", "}", "(", '"', "'", "`", "/*", "*/", "#", "\n", "\\", "<<~A", 'R"(', "${")
+SIGNS = (
+    "\0",
+    "\r",
+    "\ud800",
+    "𝔘",
+    "{",
+    "}",
+    "(",
+    '"',
+    "'",
+    "`",
+    "/*",
+    "*/",
+    "#",
+    "\n",
+    "\\",
+    "<<~A",
+    'R"(',
+    "${",
+)
 
 
 def mixed(text: str, chance: random.Random) -> str:
@@ -414,7 +569,10 @@ def test_much_is_found_by_lines_where_a_grammar_is_missing(fixture: Path) -> Non
     text = fixture.read_text()
     parsed = parse(fixture.name, text)
     check(parsed, text)
-    known = {line.split(" | ")[0].split(" ", 1)[1].rpartition(".")[2] for line in golden(fixture).read_text().split("\n")[1:-2]}
+    known = {
+        line.split(" | ")[0].split(" ", 1)[1].rpartition(".")[2]
+        for line in golden(fixture).read_text().split("\n")[1:-2]
+    }
     found = {one.name for one in parsed.definitions}
     assert len(found & known) >= 0.35 * len(known), known - found
 
@@ -458,7 +616,10 @@ def test_a_text_of_no_language_defines_nothing() -> None:
 
 
 def test_types_of_flow_are_read() -> None:
-    assert names(parse("a.js", "// @flow\ntype Id = string;\nfunction f(id: Id): void {}\n")) == ["type Id", "function f"]
+    assert names(parse("a.js", "// @flow\ntype Id = string;\nfunction f(id: Id): void {}\n")) == [
+        "type Id",
+        "function f",
+    ]
 
 
 def test_the_scripts_of_a_page_keep_their_lines() -> None:
@@ -484,10 +645,19 @@ OTHERS = {
         ["module A.B", "type T", "function f", "function g"],
     ),
     "a.r": ("f <- function(x) {\n  x\n}\n", ["function f"]),
-    "a.jl": ("module M\nstruct P\n  x\nend\nfunction f(x)\n  x\nend\nend\n", ["module M", "class P", "function f"]),
-    "a.clj": ("(ns a.b)\n(defn f [x]\n  x)\n(defmacro m [x] x)\n", ["module a.b", "function f", "macro m"]),
+    "a.jl": (
+        "module M\nstruct P\n  x\nend\nfunction f(x)\n  x\nend\nend\n",
+        ["module M", "class P", "function f"],
+    ),
+    "a.clj": (
+        "(ns a.b)\n(defn f [x]\n  x)\n(defmacro m [x] x)\n",
+        ["module a.b", "function f", "macro m"],
+    ),
     "a.erl": ("-module(a).\nf(0) -> 1;\nf(N) -> N.\ng(X) ->\n  X.\n", ["function f", "function g"]),
-    "a.zig": ("pub const A = struct {\n    pub fn f(self: A) void {}\n};\n", ["class A", "method A.f"]),
+    "a.zig": (
+        "pub const A = struct {\n    pub fn f(self: A) void {}\n};\n",
+        ["class A", "method A.f"],
+    ),
     "a.sql": (
         "CREATE TABLE IF NOT EXISTS shop.orders (\n  id int\n);\ncreate or replace function f() returns int\n",
         ["class shop.orders", "function f"],
@@ -499,18 +669,33 @@ OTHERS = {
     "a.ps1": ("function Get-Thing {\n}\n", ["function Get-Thing"]),
     "a.m": ("@interface A : NSObject\n- (void)run:(int)x;\n@end\n", ["class A", "function run"]),
     "a.sol": ("contract A {\n    function f() public {}\n}\n", ["class A", "method A.f"]),
-    "a.tf": ('resource "aws_s3" "logs" {\n}\nvariable "region" {\n}\n', ["class logs", "constant region"]),
+    "a.tf": (
+        'resource "aws_s3" "logs" {\n}\nvariable "region" {\n}\n',
+        ["class logs", "constant region"],
+    ),
     "a.pl": ("package A::B;\nsub f {\n}\n", ["module A.B", "function f"]),
     "a.nim": ("proc f(x: int): int =\n  x\n", ["function f"]),
     "a.groovy": ("class A {\n    def f(x) {\n    }\n}\n", ["class A", "method A.f"]),
     "a.el": ("(defun my-f (x)\n  x)\n(defmacro my-m (x) x)\n", ["function my-f", "macro my-m"]),
-    "a.ml": ("module M = struct\n  let f x = x\nend\ntype t = int\n", ["module M", "function M.f", "type t"]),
-    "a.f90": ("module m\ncontains\nsubroutine s(x)\nend subroutine\nend module\n", ["module m", "function s"]),
-    "a.pyx": ("cdef class A:\n    cpdef int f(self, int x):\n        return x\n", ["class A", "method A.f"]),
+    "a.ml": (
+        "module M = struct\n  let f x = x\nend\ntype t = int\n",
+        ["module M", "function M.f", "type t"],
+    ),
+    "a.f90": (
+        "module m\ncontains\nsubroutine s(x)\nend subroutine\nend module\n",
+        ["module m", "function s"],
+    ),
+    "a.pyx": (
+        "cdef class A:\n    cpdef int f(self, int x):\n        return x\n",
+        ["class A", "method A.f"],
+    ),
     "a.gd": ("class_name A\nfunc f(x):\n\tpass\n", ["class A", "function f"]),
     "a.cmake": ("function(f x)\nendfunction()\n", ["function f"]),
     "a.v": ("module top(input a);\nendmodule\n", ["module top"]),
-    "a.coffee": ("class A\n  f: (x) ->\n    x\ng = (x) -> x\n", ["class A", "method A.f", "function g"]),
+    "a.coffee": (
+        "class A\n  f: (x) ->\n    x\ng = (x) -> x\n",
+        ["class A", "method A.f", "function g"],
+    ),
     "a.graphql": ("type A {\n  id: ID\n}\nenum E {\n}\n", ["class A", "type E"]),
 }
 
@@ -534,7 +719,16 @@ def test_lines_say_where_a_definition_ends() -> None:
 
 
 def test_no_pattern_takes_long_for_a_line_that_almost_fits() -> None:
-    lines = ["a " * 240 + "(", "public " * 70 + "(", "f(" * 200, "<" * 499, "x.y::" * 99, " " * 499, "type " + "a" * 490, "(" * 499]
+    lines = [
+        "a " * 240 + "(",
+        "public " * 70 + "(",
+        "f(" * 200,
+        "<" * 499,
+        "x.y::" * 99,
+        " " * 499,
+        "type " + "a" * 490,
+        "(" * 499,
+    ]
     start = time.process_time()
     for language in forms():
         for line in lines:

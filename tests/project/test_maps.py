@@ -1,4 +1,6 @@
-"""The map of a project: asked for again, for what a conversation touched, and what it does not show yet."""
+"""The map of a project: asked for again, for what a conversation touched, and what it does not show
+yet.
+"""
 
 import os
 import signal
@@ -145,7 +147,12 @@ def test_a_map_that_was_overtaken_is_not_kept(shop: Path, monkeypatch: pytest.Mo
 
 def test_a_commit_alone_changes_what_is_new(shop: Path) -> None:
     def git(*words: str) -> None:
-        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=shop, check=True, capture_output=True)
+        subprocess.run(
+            ["git", "-c", "user.name=a", "-c", "user.email=a@b", *words],
+            cwd=shop,
+            check=True,
+            capture_output=True,
+        )
 
     git("init", "-q")
     git("add", "shop/cart.py")
@@ -213,7 +220,10 @@ def test_beyond_tells_which_files_are_gone(shop: Path) -> None:
 
 @pytest.mark.parametrize("tokens", [0, 1, 5, 12, 20, 40, 80, 200])
 def test_beyond_keeps_its_budget(shop: Path, tokens: int) -> None:
-    sight = look_at(shop, MapRequest(query="a receipt is never sent by mail; reserve the stock, total of the Cart"))
+    sight = look_at(
+        shop,
+        MapRequest(query="a receipt is never sent by mail; reserve the stock, total of the Cart"),
+    )
     shown = {f"gone/{n}.py": {"x": ""} for n in range(40)}
     assert count(sight.draw_news(shown, tokens, count)) <= tokens
 
@@ -221,9 +231,15 @@ def test_beyond_keeps_its_budget(shop: Path, tokens: int) -> None:
 def test_the_form_of_the_seed_keeps_the_budget_too(shop: Path) -> None:
     sight = look_at(shop, MapRequest(query="see shop/mail.py"))
     made = sight.draw_seed_map(2000, count)
-    assert made.text.startswith("## Project Files\n\n### shop/mail.py (relevance: high)\nFunctions: send_receipt\n")
+    assert made.text.startswith(
+        "## Project Files\n\n### shop/mail.py (relevance: high)\nFunctions: send_receipt\n"
+    )
     for tokens in (-8, 0, 1, 10, 20, 30, 60):
-        assert sight.draw_seed_map(tokens, count).tokens == count(sight.draw_seed_map(tokens, count).text) <= max(tokens, 0)
+        assert (
+            sight.draw_seed_map(tokens, count).tokens
+            == count(sight.draw_seed_map(tokens, count).text)
+            <= max(tokens, 0)
+        )
 
 
 # What a conversation touched
@@ -238,7 +254,13 @@ def test_calls_and_code_in_answers_are_what_a_conversation_touched() -> None:
         called("custom", "not JSON but shop/stock.py"),
         Message("assistant", (Text("It is `Cart.total()` in shop/cart.py."),)),
     ]
-    assert touched_names(messages) == ("shop/mail.py", "send_receipt", "shop/stock.py", "shop/cart.py", "Cart.total")
+    assert touched_names(messages) == (
+        "shop/mail.py",
+        "send_receipt",
+        "shop/stock.py",
+        "shop/cart.py",
+        "Cart.total",
+    )
 
 
 def test_only_the_newest_are_kept() -> None:
@@ -250,12 +272,22 @@ def test_what_is_touched_comes_before_what_is_not(shop: Path) -> None:
     def first(*messages: Message) -> str:
         return look_at(shop, asked_in(messages)).ranked[0].path
 
-    assert first(Message("user", (Text("go on"),)), called("read", '{"path": "shop/stock.py"}')) == "shop/stock.py"
-    assert first(Message("user", (Text("go on"),)), called("edit", '{"name": "send_receipt"}')) == "shop/mail.py"
+    assert (
+        first(Message("user", (Text("go on"),)), called("read", '{"path": "shop/stock.py"}'))
+        == "shop/stock.py"
+    )
+    assert (
+        first(Message("user", (Text("go on"),)), called("edit", '{"name": "send_receipt"}'))
+        == "shop/mail.py"
+    )
 
 
 def test_a_short_request_is_read_with_the_goal() -> None:
     asked = asked_in(
-        [Message("user", (Text("Fix the receipt"),)), Message("assistant", (Text("ok"),)), Message("user", (Text("go on"),))]
+        [
+            Message("user", (Text("Fix the receipt"),)),
+            Message("assistant", (Text("ok"),)),
+            Message("user", (Text("go on"),)),
+        ]
     )
     assert asked.query == "go on\n\nFix the receipt"

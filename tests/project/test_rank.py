@@ -1,4 +1,6 @@
-"""Which files and definitions of a project matter for a request: what it names, says, quotes and traces."""
+"""Which files and definitions of a project matter for a request: what it names, says, quotes and
+traces.
+"""
 
 import os
 import subprocess
@@ -225,7 +227,9 @@ def best(index: Index, query: str, touched: tuple[str, ...] = ()) -> tuple[str, 
         ("ValueError: cannot put 0 of apple into a cart", "shop/cart.py", "Cart.add"),
     ],
 )
-def test_what_a_request_is_about_comes_first(shop: Index, query: str, path: str, definition: str) -> None:
+def test_what_a_request_is_about_comes_first(
+    shop: Index, query: str, path: str, definition: str
+) -> None:
     assert best(shop, query) == (path, definition)
 
 
@@ -237,17 +241,31 @@ def test_what_a_request_is_about_comes_first(shop: Index, query: str, path: str,
             "shop/orders.py",
             "place_order",
         ),
-        ('  File "/x/site-packages/shop/orders.py", line 10, in <module>', "shop/orders.py", "submit"),
+        (
+            '  File "/x/site-packages/shop/orders.py", line 10, in <module>',
+            "shop/orders.py",
+            "submit",
+        ),
         ("shop/money.py:6: KeyError", "shop/money.py", "exchange_rate"),
         ("    at renderPage (/srv/web/server.js:12:10)", "web/server.js", "renderPage"),
-        ("\tat com.shop.Invoice.due(Invoice.java:6)", "app/src/main/java/Invoice.java", "Invoice.due"),
+        (
+            "\tat com.shop.Invoice.due(Invoice.java:6)",
+            "app/src/main/java/Invoice.java",
+            "Invoice.due",
+        ),
         ("goroutine 1 [running]:\n\t/src/store/db.go:6 +0x1d", "store/db.go", "Pool.Acquire"),
         ("thread 'main' panicked at core/src/lib.rs:5:9:", "core/src/lib.rs", "Ledger.close_year"),
         ("lib/mailer.rb:3:in `deliver'", "lib/mailer.rb", "Mailer.deliver"),
-        ("    (shop 0.1.0) lib/session.ex:4: Shop.Session.expire/1", "lib/session.ex", "Shop.Session.expire"),
+        (
+            "    (shop 0.1.0) lib/session.ex:4: Shop.Session.expire/1",
+            "lib/session.ex",
+            "Shop.Session.expire",
+        ),
     ],
 )
-def test_a_frame_of_a_trace_names_the_definition_at_its_line(shop: Index, trace: str, path: str, definition: str) -> None:
+def test_a_frame_of_a_trace_names_the_definition_at_its_line(
+    shop: Index, trace: str, path: str, definition: str
+) -> None:
     assert best(shop, f"It broke:\n```\n{trace}\n```\n") == (path, definition)
 
 
@@ -257,18 +275,34 @@ def test_frames_of_the_project_come_before_those_of_others(shop: Index) -> None:
 
 
 def test_tests_documents_and_foreign_code_come_behind_the_source(shop: Index) -> None:
-    order = [one.path for one in rank_files(shop, MapRequest(query="the total price of a cart with no items"))]
+    order = [
+        one.path
+        for one in rank_files(shop, MapRequest(query="the total price of a cart with no items"))
+    ]
     assert order[0] == "shop/cart.py"
-    assert min(order.index(path) for path in ("tests/test_cart.py", "docs/cart.md", "vendor/cart/cart.py")) > 0
+    assert (
+        min(
+            order.index(path)
+            for path in ("tests/test_cart.py", "docs/cart.md", "vendor/cart/cart.py")
+        )
+        > 0
+    )
 
 
 @pytest.mark.parametrize(
     ("query", "path"),
-    [("Add tests for the cart", "tests/test_cart.py"), ("Fix the documentation of the cart: total price of items", "docs/cart.md")],
+    [
+        ("Add tests for the cart", "tests/test_cart.py"),
+        ("Fix the documentation of the cart: total price of items", "docs/cart.md"),
+    ],
 )
-def test_what_is_asked_for_expressly_is_not_weighed_down(shop: Index, query: str, path: str) -> None:
+def test_what_is_asked_for_expressly_is_not_weighed_down(
+    shop: Index, query: str, path: str
+) -> None:
     places = [one.path for one in rank_files(shop, MapRequest(query=query))]
-    otherwise = [one.path for one in rank_files(shop, MapRequest(query="the cart: total price of items"))]
+    otherwise = [
+        one.path for one in rank_files(shop, MapRequest(query="the cart: total price of items"))
+    ]
     assert places.index(path) <= min(1, otherwise.index(path))
 
 
@@ -280,17 +314,26 @@ def test_who_calls_what_is_named_comes_before_the_rest(shop: Index) -> None:
 def test_what_the_conversation_touched_comes_forward(shop: Index) -> None:
     asked = "and what about the name of it?"
     assert best(shop, asked, touched=("shop/cart.py", "store/db.go"))[0] == "store/db.go"
-    assert best(shop, "", touched=("shop/cart.py", "Ledger.post_entry")) == ("core/src/lib.rs", "Ledger.post_entry")
+    assert best(shop, "", touched=("shop/cart.py", "Ledger.post_entry")) == (
+        "core/src/lib.rs",
+        "Ledger.post_entry",
+    )
 
 
 def test_without_a_request_what_others_use_comes_first(tmp_path: Path) -> None:
     users = {
-        f"app/user{n}.py": f"from app.kernel import Kernel\n\n\ndef use{n}():\n    return Kernel().run_all()\n" for n in range(5)
+        f"app/user{n}.py": f"from app.kernel import Kernel\n\n\ndef use{n}():\n    return Kernel().run_all()\n"
+        for n in range(5)
     }
-    kernel = (
-        "def _hidden():\n    pass\n\n\nclass Kernel:\n    def run_all(self):\n        pass\n\n    def unused(self):\n        pass\n"
+    kernel = "def _hidden():\n    pass\n\n\nclass Kernel:\n    def run_all(self):\n        pass\n\n    def unused(self):\n        pass\n"
+    index = indexed(
+        tmp_path,
+        {
+            **users,
+            "app/kernel.py": kernel,
+            "tests/test_kernel.py": "def test_kernel():\n    pass\n",
+        },
     )
-    index = indexed(tmp_path, {**users, "app/kernel.py": kernel, "tests/test_kernel.py": "def test_kernel():\n    pass\n"})
     found = rank_files(index, MapRequest())
     assert found[0].path == "app/kernel.py"
     assert found[0].relevance == "high"
@@ -305,9 +348,19 @@ def test_a_request_that_says_nothing_here_is_as_none(shop: Index) -> None:
 
 
 def test_behind_what_answers_comes_what_matters_most(tmp_path: Path) -> None:
-    users = {f"a/user{n}.py": f"from z.kernel import run_all\n\n\ndef use{n}():\n    return run_all()\n" for n in range(5)}
+    users = {
+        f"a/user{n}.py": f"from z.kernel import run_all\n\n\ndef use{n}():\n    return run_all()\n"
+        for n in range(5)
+    }
     kernel = "VERSION = 1\n\n\ndef run_all():\n    pass\n"
-    index = indexed(tmp_path, {**users, "z/kernel.py": kernel, "m/words.py": "def f():\n    # пароль пользователя\n    pass\n"})
+    index = indexed(
+        tmp_path,
+        {
+            **users,
+            "z/kernel.py": kernel,
+            "m/words.py": "def f():\n    # пароль пользователя\n    pass\n",
+        },
+    )
     found = rank_files(index, MapRequest(query="Где проверяется пароль?"))
     assert [one.path for one in found][:2] == ["m/words.py", "z/kernel.py"]
     assert found[1].definitions[0].name == "run_all"
@@ -316,7 +369,10 @@ def test_behind_what_answers_comes_what_matters_most(tmp_path: Path) -> None:
 
 def test_a_vague_request_does_not_call_everything_relevant(tmp_path: Path) -> None:
     index = Index(tmp_path)
-    texts = {f"app/part{n:03}.py": f"def {'handle_request' if n < 80 else 'other'}_{n}(x):\n    return x\n" for n in range(400)}
+    texts = {
+        f"app/part{n:03}.py": f"def {'handle_request' if n < 80 else 'other'}_{n}(x):\n    return x\n"
+        for n in range(400)
+    }
     index.entries = {path: entry_of(path, text) for path, text in texts.items()}
     labels = [one.relevance for one in rank_files(index, MapRequest(query="handle the request"))]
     assert 0 < labels.count("high") <= 16
@@ -330,11 +386,17 @@ def test_without_a_request_helpers_and_common_words_come_behind(tmp_path: Path) 
     )
     user = "from app.stack import Stack\n\n\ndef use{0}():\n    s = Stack()\n    s.push()\n    s.merge_frames()\n    inner_call()\n"
     store = "package store\n\nfunc openPool() {}\n\nfunc OpenPool() {}\n"
-    callers = {f"go/c{n}.go": f"package store\n\nfunc Call{n}() {{\n\topenPool()\n\tOpenPool()\n}}\n" for n in range(4)}
+    callers = {
+        f"go/c{n}.go": f"package store\n\nfunc Call{n}() {{\n\topenPool()\n\tOpenPool()\n}}\n"
+        for n in range(4)
+    }
     users = {f"app/user{n}.py": user.format(n) for n in range(4)}
     found = {
         one.path: one
-        for one in rank_files(indexed(tmp_path, {"app/stack.py": stack, "go/store.go": store, **callers, **users}), MapRequest())
+        for one in rank_files(
+            indexed(tmp_path, {"app/stack.py": stack, "go/store.go": store, **callers, **users}),
+            MapRequest(),
+        )
     }
     names = [one.name for one in found["app/stack.py"].definitions]
     assert names[0] == "Stack"
@@ -368,7 +430,11 @@ def test_shares_are_chances_and_labels_follow_them(shop: Index) -> None:
 
 def test_files_alike_go_by_path(tmp_path: Path) -> None:
     index = indexed(tmp_path, {f"{name}.py": "def same():\n    pass\n" for name in "cab"})
-    assert [one.path for one in rank_files(index, MapRequest(query="same"))] == ["a.py", "b.py", "c.py"]
+    assert [one.path for one in rank_files(index, MapRequest(query="same"))] == [
+        "a.py",
+        "b.py",
+        "c.py",
+    ]
 
 
 def test_the_order_does_not_depend_on_the_process(shop: Index) -> None:
@@ -382,7 +448,11 @@ def test_the_order_does_not_depend_on_the_process(shop: Index) -> None:
     for seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT / "src")}
         command = [sys.executable, "-c", program, str(shop.root), query]
-        told.add(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
+        told.add(
+            subprocess.run(
+                command, env=environment, capture_output=True, text=True, check=True
+            ).stdout
+        )
     assert told == {f"{rank_files(shop, MapRequest(query=query))}\n"}
 
 
@@ -397,12 +467,20 @@ def test_after_a_change_it_is_as_if_all_were_new(tmp_path: Path) -> None:
     fresh = Index(tmp_path)
     fresh.update()
     for query in ("refund the total price", ""):
-        assert rank_files(index, MapRequest(query=query)) == rank_files(fresh, MapRequest(query=query))
+        assert rank_files(index, MapRequest(query=query)) == rank_files(
+            fresh, MapRequest(query=query)
+        )
 
 
 def test_requests_at_the_same_time_while_files_change(tmp_path: Path) -> None:
     index = indexed(tmp_path, SHOP)
-    queries = ["total_price of the cart", "cancel an order", "", "session expire", "acquire from the pool"]
+    queries = [
+        "total_price of the cart",
+        "cancel an order",
+        "",
+        "session expire",
+        "acquire from the pool",
+    ]
     failed: list[BaseException] = []
 
     def ask() -> None:
@@ -416,7 +494,9 @@ def test_requests_at_the_same_time_while_files_change(tmp_path: Path) -> None:
     for thread in threads:
         thread.start()
     for number in range(6):
-        (tmp_path / "shop" / "money.py").write_text(f"def rounded_{number}(amount):\n    return total_price_{number}\n")
+        (tmp_path / "shop" / "money.py").write_text(
+            f"def rounded_{number}(amount):\n    return total_price_{number}\n"
+        )
         index.update()
     for thread in threads:
         thread.join()
@@ -424,7 +504,9 @@ def test_requests_at_the_same_time_while_files_change(tmp_path: Path) -> None:
     fresh = Index(tmp_path)
     fresh.update()
     for query in queries:
-        assert rank_files(index, MapRequest(query=query)) == rank_files(fresh, MapRequest(query=query))
+        assert rank_files(index, MapRequest(query=query)) == rank_files(
+            fresh, MapRequest(query=query)
+        )
 
 
 # Requests
@@ -449,7 +531,9 @@ def test_which_files_a_request_asks_for(title: str, roles: set[str]) -> None:
 
 
 def test_languages_are_known_by_what_identifiers_call_them() -> None:
-    assert {"cpp", "csharp", "fsharp"} <= read_request("C++, C# and F#: the domain of (C++)").terms.keys()
+    assert {"cpp", "csharp", "fsharp"} <= read_request(
+        "C++, C# and F#: the domain of (C++)"
+    ).terms.keys()
     assert "cpp" not in read_request("XC++ or C++11").terms
 
 
@@ -497,18 +581,36 @@ def test_a_hostile_request_is_understood_in_time(query: str) -> None:
 
 
 TOKENS = st.sampled_from(
-    ["total_price", "Cart.add", "shop/cart.py", 'File "a.py", line 3, in f', "`x`", "```", "\n", "错误", "at f (", "::", "é"]
+    [
+        "total_price",
+        "Cart.add",
+        "shop/cart.py",
+        'File "a.py", line 3, in f',
+        "`x`",
+        "```",
+        "\n",
+        "错误",
+        "at f (",
+        "::",
+        "é",
+    ]
 )
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(st.lists(TOKENS | st.text(max_size=12), max_size=20), st.lists(st.text(max_size=12), max_size=3))
-def test_any_request_ranks_every_file_once(shop: Index, query: list[str], touched: list[str]) -> None:
+@given(
+    st.lists(TOKENS | st.text(max_size=12), max_size=20), st.lists(st.text(max_size=12), max_size=3)
+)
+def test_any_request_ranks_every_file_once(
+    shop: Index, query: list[str], touched: list[str]
+) -> None:
     found = rank_files(shop, MapRequest(query=" ".join(query), touched=tuple(touched)))
     assert sorted(one.path for one in found) == sorted(shop.entries)
     assert rank_files(shop, MapRequest(query=" ".join(query), touched=tuple(touched))) == found
     for one in found:
-        assert sorted(one.definitions, key=repr) == sorted(shop.entries[one.path].parsed.definitions, key=repr)
+        assert sorted(one.definitions, key=repr) == sorted(
+            shop.entries[one.path].parsed.definitions, key=repr
+        )
 
 
 def test_a_generated_file_comes_behind(tmp_path: Path) -> None:

@@ -41,11 +41,15 @@ COUNTERS: dict[str, Callable[[str], int]] = {
 }
 
 
-def defined(name: str, kind: Kind = "function", parent: str = "", signature: str = "", line: int = 1) -> Definition:
+def defined(
+    name: str, kind: Kind = "function", parent: str = "", signature: str = "", line: int = 1
+) -> Definition:
     return Definition(name, kind, signature or f"def {name}()", line, line, parent)
 
 
-def file(path: str, *definitions: Definition, score: float = 0.5, shares: tuple[float, ...] = ()) -> RankedFile:
+def file(
+    path: str, *definitions: Definition, score: float = 0.5, shares: tuple[float, ...] = ()
+) -> RankedFile:
     return RankedFile(path, score, "high", definitions, shares)
 
 
@@ -111,7 +115,11 @@ type Reader struct:
 
 
 def test_the_map_of_a_small_project(tmp_path: Path) -> None:
-    texts = {"words/counter.py": PYTHON, "words/reader.go": GO, "README.md": "# Words\n\nCounts words.\n"}
+    texts = {
+        "words/counter.py": PYTHON,
+        "words/reader.go": GO,
+        "README.md": "# Words\n\nCounts words.\n",
+    }
     for path, text in texts.items():
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_text(text.lstrip("\n"), encoding="utf-8")
@@ -123,12 +131,22 @@ def test_the_map_of_a_small_project(tmp_path: Path) -> None:
         assert made.text == golden
         assert made.tokens == COUNTERS["o200k"](golden)
         assert made.files[0] == ShownFile(
-            "words/counter.py", "high", ("Counter.most_common", "Counter", "Counter.add", "LIMIT", "read_words")
+            "words/counter.py",
+            "high",
+            ("Counter.most_common", "Counter", "Counter.add", "LIMIT", "read_words"),
         )
 
 
 def test_names_in_a_small_budget_and_signatures_in_a_larger() -> None:
-    given = [file("a.py", *(defined(name, signature=f"def {name}(first, second, *, third)") for name in ("one", "two", "three")))]
+    given = [
+        file(
+            "a.py",
+            *(
+                defined(name, signature=f"def {name}(first, second, *, third)")
+                for name in ("one", "two", "three")
+            ),
+        )
+    ]
     small, large = render_map(given, 20, words_of), render_map(given, 200, words_of)
     assert "one" in small.text
     assert "def three(first" not in render_map(given, 12, words_of).text
@@ -138,9 +156,16 @@ def test_names_in_a_small_budget_and_signatures_in_a_larger() -> None:
 
 
 def test_methods_stand_under_the_name_of_their_class() -> None:
-    members = (defined("read", "method", "Store", line=2), defined("write", "method", "Store", line=3))
+    members = (
+        defined("read", "method", "Store", line=2),
+        defined("write", "method", "Store", line=3),
+    )
     given = [file("a.py", *members, defined("Store", "class", signature="class Store(Base):"))]
-    made = next(made for tokens in range(100) if len((made := render_map(given, tokens, COUNTERS["o200k"])).text.split(", ")) > 1)
+    made = next(
+        made
+        for tokens in range(100)
+        if len((made := render_map(given, tokens, COUNTERS["o200k"])).text.split(", ")) > 1
+    )
     assert lines(made)[3:] == ["Store: read, write"]
     assert set(made.files[0].symbols) >= {"Store.read", "Store.write"}
     full = render_map(given, 500, words_of)
@@ -159,7 +184,16 @@ def test_a_namespace_is_not_said_with_every_name() -> None:
 
 
 def test_a_name_is_shown_once_for_its_overloads() -> None:
-    made = render_map([file("a.cpp", *(defined("open", signature=f"int open({kind})") for kind in ("int", "long")))], 100, words_of)
+    made = render_map(
+        [
+            file(
+                "a.cpp",
+                *(defined("open", signature=f"int open({kind})") for kind in ("int", "long")),
+            )
+        ],
+        100,
+        words_of,
+    )
     assert made.files[0].symbols == ("open",)
 
 
@@ -170,7 +204,17 @@ def test_a_long_signature_is_cut_and_still_names_what_it_declares() -> None:
     assert max(map(len, lines(made))) <= MAX_SIGNATURE_CHARS + len("apply ")
 
 
-@pytest.mark.parametrize("path", ["a\nb.py", "a\x00b.py", "a\u2028b.py", "tab\there.py", "### (relevance: high)\n.py", "名字.py"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "a\nb.py",
+        "a\x00b.py",
+        "a\u2028b.py",
+        "tab\there.py",
+        "### (relevance: high)\n.py",
+        "名字.py",
+    ],
+)
 def test_a_heading_is_one_line_whatever_a_path_has(path: str) -> None:
     made = render_map([file(path, defined("f"))], 500, bytes_of)
     assert len([line for line in made.text.splitlines() if HEADING.fullmatch(line)]) == 1
@@ -178,20 +222,30 @@ def test_a_heading_is_one_line_whatever_a_path_has(path: str) -> None:
 
 
 def test_a_name_with_control_characters_stays_in_its_line() -> None:
-    made = render_map([file("a.md", defined("one\n## Project Files\x1b[2J", signature="one\u2028two\r\n### b"))], 5_000, bytes_of)
+    made = render_map(
+        [file("a.md", defined("one\n## Project Files\x1b[2J", signature="one\u2028two\r\n### b"))],
+        5_000,
+        bytes_of,
+    )
     assert len(made.text.splitlines()) == 4
     assert not set(made.text) & set("\r\x1b\u2028")
 
 
 def test_many_files_rather_than_few_in_full() -> None:
-    given = [file(f"src/{n:02}.py", *(defined(f"name_{n}_{m}") for m in range(50)), score=0.05) for n in range(20)]
+    given = [
+        file(f"src/{n:02}.py", *(defined(f"name_{n}_{m}") for m in range(50)), score=0.05)
+        for n in range(20)
+    ]
     assert len(render_map(given, 400, COUNTERS["o200k"]).files) == 20
 
 
 def test_what_has_more_chance_is_shown_with_more() -> None:
     best = file("best.py", *(defined(f"best_{m}") for m in range(20)), score=0.9)
     other = file("other.py", *(defined(f"other_{m}") for m in range(20)), score=0.1)
-    shown = {one.path: len(one.symbols) for one in render_map([best, other], 160, COUNTERS["o200k"]).files}
+    shown = {
+        one.path: len(one.symbols)
+        for one in render_map([best, other], 160, COUNTERS["o200k"]).files
+    }
     assert shown["best.py"] > shown["other.py"] > 0
 
 
@@ -202,7 +256,12 @@ def test_another_header() -> None:
 
 @pytest.mark.parametrize("tokens", [-5, 0, 1, 5, 8])
 def test_where_no_file_fits_there_is_no_map(tokens: int) -> None:
-    assert render_map([file("a/rather/long/path/of/a/file.py", defined("f"))], tokens, COUNTERS["o200k"]) == Map()
+    assert (
+        render_map(
+            [file("a/rather/long/path/of/a/file.py", defined("f"))], tokens, COUNTERS["o200k"]
+        )
+        == Map()
+    )
     assert render_map([], tokens, COUNTERS["o200k"]) == Map()
 
 
@@ -213,7 +272,10 @@ def test_each_text_is_counted_once() -> None:
         counted.append(text)
         return COUNTERS["o200k"](text)
 
-    given = [file(f"src/{n}.py", *(defined(f"name_{n}_{m}") for m in range(9)), score=1 / (n + 1) ** 2) for n in range(400)]
+    given = [
+        file(f"src/{n}.py", *(defined(f"name_{n}_{m}") for m in range(9)), score=1 / (n + 1) ** 2)
+        for n in range(400)
+    ]
     render_map(given, 1_000, count)
     pieces = [text for text in counted if not text.startswith(HEADER) or text == HEADER]
     assert len(pieces) == len(set(pieces))
@@ -224,11 +286,18 @@ def test_each_text_is_counted_once() -> None:
 
 def readable(name: str) -> str:
     hidden = ("Cc", "Cf", "Co", "Cs", "Zl", "Zp")
-    return "".join("?" if unicodedata.category(letter) in hidden and letter not in "\u200c\u200d" else letter for letter in name)
+    return "".join(
+        "?" if unicodedata.category(letter) in hidden and letter not in "\u200c\u200d" else letter
+        for letter in name
+    )
 
 
-NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12) | st.sampled_from(["get", "a.b", "x" * 300])
-KINDS: st.SearchStrategy[Kind] = st.sampled_from(["module", "class", "function", "method", "constant"])
+NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12) | st.sampled_from(
+    ["get", "a.b", "x" * 300]
+)
+KINDS: st.SearchStrategy[Kind] = st.sampled_from(
+    ["module", "class", "function", "method", "constant"]
+)
 DEFINITIONS = st.builds(
     Definition,
     name=NAMES,
@@ -249,27 +318,42 @@ def rankings(draw: st.DrawFn) -> list[RankedFile]:
         has_shares = draw(st.booleans())
         shares = (1 / len(definitions),) * len(definitions) if definitions and has_shares else ()
         path = f"{draw(NAMES)}/{number}"
-        found.append(RankedFile(path, score, draw(st.sampled_from(["high", "medium", "low"])), definitions, shares))
+        found.append(
+            RankedFile(
+                path, score, draw(st.sampled_from(["high", "medium", "low"])), definitions, shares
+            )
+        )
     return found
 
 
 @pytest.mark.parametrize("counter", COUNTERS)
 @settings(max_examples=examples(40), deadline=None)
 @given(given_files=rankings(), tokens=st.integers(-3, 60) | st.integers(60, 1_500))
-def test_never_more_than_the_budget(counter: str, given_files: list[RankedFile], tokens: int) -> None:
+def test_never_more_than_the_budget(
+    counter: str, given_files: list[RankedFile], tokens: int
+) -> None:
     count = COUNTERS[counter]
     made = render_map(given_files, tokens, count)
     assert made == render_map(given_files, tokens, count)
     assert made.tokens == (count(made.text) if made.files else 0)
     assert not made.files or made.tokens <= tokens
     assert bool(made.text) == bool(made.files)
-    definers = {one.path: {readable(definition.name) for definition in one.definitions} for one in given_files}
+    definers = {
+        one.path: {readable(definition.name) for definition in one.definitions}
+        for one in given_files
+    }
     order = [one.path for one in given_files]
-    assert [one.path for one in made.files] == [path for path in order if path in {shown.path for shown in made.files}]
+    assert [one.path for one in made.files] == [
+        path for path in order if path in {shown.path for shown in made.files}
+    ]
     for shown in made.files:
         assert bool(shown.symbols) == bool(definers[shown.path])
-        assert all(any(symbol.endswith(name) for name in definers[shown.path]) for symbol in shown.symbols)
+        assert all(
+            any(symbol.endswith(name) for name in definers[shown.path]) for symbol in shown.symbols
+        )
         assert len(set(shown.symbols)) == len(shown.symbols)
     if made.text:
         assert made.text.startswith(HEADER)
-        assert len([line for line in made.text.splitlines() if HEADING.fullmatch(line)]) >= len(made.files)
+        assert len([line for line in made.text.splitlines() if HEADING.fullmatch(line)]) >= len(
+            made.files
+        )

@@ -61,7 +61,17 @@ def test_english_endings_do_not_matter(words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", ["string str", "speed spe", "status statu", "this thi", "used us", "class clas", "mode mod", "note not"]
+    "words",
+    [
+        "string str",
+        "speed spe",
+        "status statu",
+        "this thi",
+        "used us",
+        "class clas",
+        "mode mod",
+        "note not",
+    ],
 )
 def test_what_only_looks_like_an_ending_stays(words: str) -> None:
     assert len(terms_of(words)) == 2

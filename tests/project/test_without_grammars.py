@@ -1,4 +1,6 @@
-"""Without the extra `map`: what needs no grammar works, and a map is made by lines and says what to install."""
+"""Without the extra `map`: what needs no grammar works, and a map is made by lines and says what to
+install.
+"""
 
 import subprocess
 import sys
@@ -22,21 +24,35 @@ run()
 
 def loom(*arguments: str | Path, cache: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", BLOCKED, *map(str, arguments)]
-    environment = {"XDG_CACHE_HOME": str(cache), "PYTHONPATH": ":".join(filter(None, sys.path)), "PATH": ""}
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    environment = {
+        "XDG_CACHE_HOME": str(cache),
+        "PYTHONPATH": ":".join(filter(None, sys.path)),
+        "PATH": "",
+    }
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=120, check=False, env=environment
+    )
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     root = tmp_path / "project"
     root.mkdir()
-    (root / "login.py").write_text("class Login:\n    def check_password(self, word: str) -> bool:\n        return True\n")
-    (root / "login.go").write_text("package main\n\nfunc CheckToken(token string) bool {\n\treturn true\n}\n")
+    (root / "login.py").write_text(
+        "class Login:\n    def check_password(self, word: str) -> bool:\n        return True\n"
+    )
+    (root / "login.go").write_text(
+        "package main\n\nfunc CheckToken(token string) bool {\n\treturn true\n}\n"
+    )
     return root
 
 
-def test_a_map_without_grammars_is_made_by_lines_and_says_what_to_install(project: Path, tmp_path: Path) -> None:
-    done = loom("map", project, "--query", "check the password and the token", cache=tmp_path / "cache")
+def test_a_map_without_grammars_is_made_by_lines_and_says_what_to_install(
+    project: Path, tmp_path: Path
+) -> None:
+    done = loom(
+        "map", project, "--query", "check the password and the token", cache=tmp_path / "cache"
+    )
     assert done.returncode == 0, done.stderr
     assert "check_password" in done.stdout
     assert "CheckToken" in done.stdout

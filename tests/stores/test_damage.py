@@ -1,4 +1,6 @@
-"""A store with a flipped byte anywhere: whoever reads it is answered or told in a typed error; nothing else comes out."""
+"""A store with a flipped byte anywhere: whoever reads it is answered or told in a typed error;
+nothing else comes out.
+"""
 
 import asyncio
 import random
@@ -27,7 +29,18 @@ from tests.shared import EXAMPLES
 from tests.stores.history import change, open_loom
 
 SPEAKERS: tuple[Role, ...] = ("user", "assistant")
-TABLES = ("trees", "nodes", "sessions", "views", "handles", "records", "settings", "states", "snapshots", "store")
+TABLES = (
+    "trees",
+    "nodes",
+    "sessions",
+    "views",
+    "handles",
+    "records",
+    "settings",
+    "states",
+    "snapshots",
+    "store",
+)
 
 
 @pytest.fixture(scope="module")
@@ -40,13 +53,28 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
         session = loom.new(model="gpt-4o", system="You weave.")
         call = ToolCall("c1", "read", '{"path": "a.py"}')
         session.append("Fix the loom.", Message("assistant", (Text("I look."), call)))
-        session.append(Message("tool", (ToolResult("c1", (Text("lines " * 300),)),)), Message("assistant", (Text("done " * 200),)))
-        session.append(Message("system", (Text("Be brief."),)), "And now?", Message("assistant", (Text("more " * 100),)), "Go on.")
+        session.append(
+            Message("tool", (ToolResult("c1", (Text("lines " * 300),)),)),
+            Message("assistant", (Text("done " * 200),)),
+        )
+        session.append(
+            Message("system", (Text("Be brief."),)),
+            "And now?",
+            Message("assistant", (Text("more " * 100),)),
+            "Go on.",
+        )
         session.keep_working(assess(EMPTY, progress="half", plan=["look", "mend"]))
         asyncio.run(session.prepare(window=900, reserve_output=100))
         said = {"role": "assistant", "content": "an answer"}
         usage = {"prompt_tokens": 300, "completion_tokens": 5}
-        session.absorb({"id": "a", "model": "gpt-4o", "choices": [{"index": 0, "message": said}], "usage": usage})
+        session.absorb(
+            {
+                "id": "a",
+                "model": "gpt-4o",
+                "choices": [{"index": 0, "message": said}],
+                "usage": usage,
+            }
+        )
         session.append("A last word.")
         asyncio.run(session.prepare(window=900, reserve_output=100))
         session.set_summary("What was said so far.")
@@ -103,7 +131,9 @@ def drive(path: Path) -> Iterator[Exception]:
 
 
 def carry(loom: Loom, session: str | None = None) -> None:
-    """What is exported of a store, or of a session, can be imported, whatever had to be left out of it."""
+    """What is exported of a store, or of a session, can be imported, whatever had to be left out of
+    it.
+    """
     missed: list[str] = []
     lines = list(loom.export(session, everywhere=session is None, missed=missed))
     with open_loom(":memory:", salt="carried") as other:
@@ -123,8 +153,13 @@ def session_doors(loom: Loom, name: str) -> list[Callable[[], object]]:
         lambda: session().conversation(),
         lambda: asyncio.run(session().prepare(window=900, reserve_output=100, preview=True)),
         lambda: asyncio.run(session().prepare(window=900, reserve_output=100)),
-        lambda: asyncio.run(session().prepare(window=1500, reserve_output=100, policy="partitions")),
-        lambda: [recall(session(), handle) for handle in ids(Path(loom.store.database.address), "handles")],
+        lambda: asyncio.run(
+            session().prepare(window=1500, reserve_output=100, policy="partitions")
+        ),
+        lambda: [
+            recall(session(), handle)
+            for handle in ids(Path(loom.store.database.address), "handles")
+        ],
         lambda: session().search("lines"),
         lambda: session().resume(),
         lambda: session().summary,
@@ -164,7 +199,8 @@ def ids(path: Path, table: str) -> list[str]:
     return []
 
 
-# ── what is flipped ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── what is flipped
+# ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def cells(path: Path) -> list[tuple[str, str, int]]:
@@ -184,8 +220,12 @@ def flip(path: Path, cell: tuple[str, str, int], chance: random.Random) -> None:
     table, column, row = cell
     connection = apsw.Connection(str(path))
     connection.execute("PRAGMA ignore_check_constraints = ON")
-    [(value,)] = connection.execute(f"SELECT CAST({column} AS BLOB) FROM {table} WHERE rowid = ?", (row,)).fetchall()
-    [(kind,)] = connection.execute(f"SELECT typeof({column}) FROM {table} WHERE rowid = ?", (row,)).fetchall()
+    [(value,)] = connection.execute(
+        f"SELECT CAST({column} AS BLOB) FROM {table} WHERE rowid = ?", (row,)
+    ).fetchall()
+    [(kind,)] = connection.execute(
+        f"SELECT typeof({column}) FROM {table} WHERE rowid = ?", (row,)
+    ).fetchall()
     changed: Any
     if kind == "text" and value:
         data = bytearray(value)
@@ -193,7 +233,9 @@ def flip(path: Path, cell: tuple[str, str, int], chance: random.Random) -> None:
         data[at] ^= 1 << chance.randrange(8)
         changed = bytes(data)
     elif kind == "integer":
-        changed = chance.choice([int(value) ^ 1 << chance.choice([0, 1, 3, 20, 62]), -int(value) - 1])
+        changed = chance.choice(
+            [int(value) ^ 1 << chance.choice([0, 1, 3, 20, 62]), -int(value) - 1]
+        )
     else:
         changed = chance.choice([b"x", 7])
     with suppress(apsw.ConstraintError, apsw.MismatchError):
@@ -216,13 +258,19 @@ def test_a_flipped_byte_in_any_column_is_told_in_a_typed_error(whole: Path, tmp_
     all_cells = cells(whole)
     columns = sorted({cell[:2] for cell in all_cells})
     chance.shuffle(columns)
-    chosen = [chance.choice([cell for cell in all_cells if cell[:2] == column]) for column in columns[:CASES]]
+    chosen = [
+        chance.choice([cell for cell in all_cells if cell[:2] == column])
+        for column in columns[:CASES]
+    ]
     chosen += [chance.choice(all_cells) for _ in range(CASES - len(chosen))]
     wrong: dict[str, object] = {}
     for number, cell in enumerate(chosen):
         path = damaged(whole, tmp_path, number)
         flip(path, cell, random.Random(number))
-        wrong |= {f"{number} {cell} {type(error).__name__}: {error}": place(error) for error in drive(path)}
+        wrong |= {
+            f"{number} {cell} {type(error).__name__}: {error}": place(error)
+            for error in drive(path)
+        }
         path.unlink()
     assert wrong == {}
 
@@ -235,7 +283,9 @@ def test_a_flipped_byte_in_the_file_is_told_in_a_typed_error(whole: Path, tmp_pa
         path = tmp_path / f"{number}.db"
         at = chance.randrange(100, len(data))
         path.write_bytes(data[:at] + bytes([data[at] ^ 1 << chance.randrange(8)]) + data[at + 1 :])
-        wrong |= {f"{number} {at} {type(error).__name__}: {error}": place(error) for error in drive(path)}
+        wrong |= {
+            f"{number} {at} {type(error).__name__}: {error}": place(error) for error in drive(path)
+        }
         path.unlink()
     assert wrong == {}
 
@@ -244,12 +294,15 @@ def place(error: Exception) -> list[str]:
     """Where an error came from."""
     frames, trace = [], error.__traceback__
     while trace:
-        frames.append(f"{trace.tb_frame.f_code.co_filename.rpartition('/')[2]}:{trace.tb_lineno} {trace.tb_frame.f_code.co_name}")
+        frames.append(
+            f"{trace.tb_frame.f_code.co_filename.rpartition('/')[2]}:{trace.tb_lineno} {trace.tb_frame.f_code.co_name}"
+        )
         trace = trace.tb_next
     return frames[-5:]
 
 
-# ── what was found ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── what was found
+# ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def begin(loom: Loom, policy: str = "default") -> Session:
@@ -271,7 +324,14 @@ def fill(address: str) -> None:
         session = begin(loom)
         said = {"role": "assistant", "content": "an answer"}
         usage = {"prompt_tokens": 300, "completion_tokens": 5}
-        session.absorb({"id": "a", "model": "gpt-4o", "choices": [{"index": 0, "message": said}], "usage": usage})
+        session.absorb(
+            {
+                "id": "a",
+                "model": "gpt-4o",
+                "choices": [{"index": 0, "message": said}],
+                "usage": usage,
+            }
+        )
         session.keep_working(assess(EMPTY, progress="half"))
         loom.keep_agent(Agent(name="ann", kind="human"))
 
@@ -307,7 +367,13 @@ def damage_views(loom: Loom, how: str) -> None:
         change(loom.store.database, f"UPDATE views SET {how}")
 
 
-WAYS = ["data = replace(data, 'words', 'swords')", "data = '{'", "digest = 'x'", "data = '{}'", "not UTF-8"]
+WAYS = [
+    "data = replace(data, 'words', 'swords')",
+    "data = '{'",
+    "digest = 'x'",
+    "data = '{}'",
+    "not UTF-8",
+]
 
 
 def test_a_damaged_view_begins_an_epoch(address: str) -> None:
@@ -345,21 +411,29 @@ def test_every_policy_goes_on_with_a_damaged_view_in_the_process_and_after_it(ad
             session.append("Another.")
             context = ask(session, policy)
             assert context.report.epoch == epochs[policy] + 1
-            assert context.report.epoch_reason.startswith("what the store kept of the last request is damaged")
+            assert context.report.epoch_reason.startswith(
+                "what the store kept of the last request is damaged"
+            )
             assert "Another." in to_json(context.openai()["messages"])
             for handle in {handle for item in context.report.items for handle in item.handles}:
                 assert session.recall(handle)
 
 
 DAMAGES = {
-    "a message": ("UPDATE nodes SET body = replace(body, '3 words', '4 words') WHERE depth = 7", "node"),
+    "a message": (
+        "UPDATE nodes SET body = replace(body, '3 words', '4 words') WHERE depth = 7",
+        "node",
+    ),
     "a message that is none": ("UPDATE nodes SET body = '{' WHERE depth = 7", "node"),
     "a head": ("UPDATE sessions SET head = '{'", "the system text of session"),
     "system messages": ("UPDATE sessions SET asides = '{'", "the system messages in session"),
     "a calibration": ("UPDATE sessions SET calibration = '{'", "the calibration of session"),
     "a status": ("UPDATE sessions SET status = 'asleep'", "the status of session"),
     "a handle": ("UPDATE handles SET data = '{'", "handle"),
-    "another handle": ("UPDATE handles SET handle = '~aaaaaaaaaaaa' WHERE handle = (SELECT min(handle) FROM handles)", "handle"),
+    "another handle": (
+        "UPDATE handles SET handle = '~aaaaaaaaaaaa' WHERE handle = (SELECT min(handle) FROM handles)",
+        "handle",
+    ),
     "a tree": ("UPDATE trees SET data = '{'", "what tree"),
     "a state": (
         "UPDATE states SET data = '{' WHERE kind = 'working'",
@@ -438,7 +512,9 @@ def test_a_damaged_view_is_not_missed_by_an_export(kept: Loom, place: str) -> No
     name = kept.sessions()[0].id
     written = list(kept.export())
     garble(kept, place)
-    assert [problem for problem in examine(kept.store) if f"view 0 of session {name}" in problem.place]
+    assert [
+        problem for problem in examine(kept.store) if f"view 0 of session {name}" in problem.place
+    ]
     assert list(kept.export()) == written
     missed: list[str] = []
     assert list(kept.export(name, missed=missed))
@@ -463,14 +539,31 @@ def test_an_export_goes_around_all_of_it_at_once(kept: Loom) -> None:
         garble(kept, place)
     missed: list[str] = []
     written = list(kept.export(missed=missed))
-    wanted = {BYTES[place] for place in places if not place.startswith("records")}  # whose node is left out
-    assert {named for named in wanted if not any(what.startswith(named) for what in missed)} == set()
+    # whose node is left out
+    wanted = {BYTES[place] for place in places if not place.startswith("records")}
+    assert {
+        named for named in wanted if not any(what.startswith(named) for what in missed)
+    } == set()
     with open_loom(":memory:", salt="other") as other:
         [imported] = other.import_lines(written)
         assert (imported.session, imported.messages) == (session, 7)
         assert [problem for problem in examine(other.store) if not problem.note] == []
-    found = {problem.place.split(" ")[0] for problem in examine(kept.store) if "cannot be read" in problem.what}
-    assert found >= {"node", "usage", "response", "session", "view", "handle", "tree", "agent", "working"}
+    found = {
+        problem.place.split(" ")[0]
+        for problem in examine(kept.store)
+        if "cannot be read" in problem.what
+    }
+    assert found >= {
+        "node",
+        "usage",
+        "response",
+        "session",
+        "view",
+        "handle",
+        "tree",
+        "agent",
+        "working",
+    }
 
 
 def test_lists_leave_out_what_is_no_text_and_name_it(kept: Loom) -> None:
@@ -481,7 +574,9 @@ def test_lists_leave_out_what_is_no_text_and_name_it(kept: Loom) -> None:
     with kept.store.database.write() as writer:
         writer.all("UPDATE sessions SET title = 'other' WHERE id = $1", other.id)
         writer.all("UPDATE trees SET title = 'a tree' WHERE id = $1", tree.id)
-        writer.all("UPDATE settings SET data = $1 WHERE name = 'bob'", '{"name":"bob","kind":"human"}')
+        writer.all(
+            "UPDATE settings SET data = $1 WHERE name = 'bob'", '{"name":"bob","kind":"human"}'
+        )
     with pytest.warns(UnreadableWarning, match="session s0.* cannot be read"):
         assert [row.id for row in kept.sessions()] == [other.id]
     with pytest.warns(UnreadableWarning, match="tree s0.* cannot be read"):
@@ -502,11 +597,16 @@ def test_the_command_exports_what_is_left_and_its_status_says_so(
         file = tmp_path / "out.jsonl"
         result = CliRunner().invoke(cli, ["session", "export", chosen, "-o", str(file)])
         assert result.exit_code == 1
-        assert f"not exported, because it is damaged: the system text of session {name}" in result.stderr
+        assert (
+            f"not exported, because it is damaged: the system text of session {name}"
+            in result.stderr
+        )
         assert f"not exported, because it is damaged: the title of session {name}" in result.stderr
         assert "2 things could not be exported; the rest can be imported" in result.stderr
         with open_loom(":memory:", salt="other") as other:
-            [imported] = other.import_lines(file.read_text(encoding="utf-8").splitlines(), everywhere=chosen == "--everywhere")
+            [imported] = other.import_lines(
+                file.read_text(encoding="utf-8").splitlines(), everywhere=chosen == "--everywhere"
+            )
             assert imported.messages == 13
     result = CliRunner().invoke(cli, ["doctor"])
     assert result.exit_code == 1

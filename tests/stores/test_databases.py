@@ -18,7 +18,8 @@ from loom.stores.database import Database, open_database
 from loom.stores.migrate import Migration, migrate
 from tests.stores.tables import INSERT, TABLES, finish, one_line, put, put_and_raise, start, words
 
-# Two characters of each plane, and what programs trip over: signs that join, marks of order, the end of lines, no characters.
+# Two characters of each plane, and what programs trip over: signs that join, marks of order, the
+# end of lines, no characters.
 PLANES = "".join(chr(plane * 0x10000 + place) for plane in range(17) for place in (0x41, 0xFFFD))
 ODD = "e\u0301 \u202eabc\u202c \u2028\u2029\r\n\t\x01\x7f\x85\ufeff\uffff 👩‍👩‍👧‍👦 ﷽ \\ \\u0000 $1 ?1 {each:1} %s"
 
@@ -53,7 +54,9 @@ ODD = "e\u0301 \u202eabc\u202c \u2028\u2029\r\n\t\x01\x7f\x85\ufeff\uffff 👩�
 )
 def test_values_come_back_as_they_were(tables: Database, column: str, value: Any) -> None:
     with tables.write() as writer:
-        assert writer.first_row(f"INSERT INTO nodes (seq, {column}) VALUES ($1, $2) RETURNING seq", 7, value) == (7,)
+        assert writer.first_row(
+            f"INSERT INTO nodes (seq, {column}) VALUES ($1, $2) RETURNING seq", 7, value
+        ) == (7,)
     with tables.read() as reader:
         found = reader.first_row(f"SELECT {column} FROM nodes WHERE seq = $1", 7)
     assert found == (value,)
@@ -61,7 +64,10 @@ def test_values_come_back_as_they_were(tables: Database, column: str, value: Any
     assert type(found[0]) is type(value)
 
 
-@pytest.mark.parametrize("text", ["'; DROP TABLE nodes; --", '"', "''", "$1", "?1", "{lock}", "%(x)s", "\\'", "a;b", "NULL"])
+@pytest.mark.parametrize(
+    "text",
+    ["'; DROP TABLE nodes; --", '"', "''", "$1", "?1", "{lock}", "%(x)s", "\\'", "a;b", "NULL"],
+)
 def test_quotes_and_sql_arrive_as_they_are(tables: Database, text: str) -> None:
     put(tables, text)
     assert words(tables) == [text]
@@ -74,7 +80,9 @@ def test_a_list_of_values_is_one_parameter(tables: Database) -> None:
     with tables.read() as reader:
         listed = json.dumps(["it's", ODD, "not there"])
         assert len(reader.all("SELECT seq FROM nodes WHERE word IN {each:1}", listed)) == 2
-        assert reader.all("SELECT word FROM nodes WHERE seq IN {each_int:2} AND word <> $1", "a", "[1, 4, 99]") == [("d",)]
+        assert reader.all(
+            "SELECT word FROM nodes WHERE seq IN {each_int:2} AND word <> $1", "a", "[1, 4, 99]"
+        ) == [("d",)]
         assert reader.all("SELECT word FROM nodes WHERE seq IN {each_int:1}", "[]") == []
         assert reader.first_row("SELECT word FROM nodes WHERE seq = $1", 99) is None
 
@@ -82,7 +90,9 @@ def test_a_list_of_values_is_one_parameter(tables: Database) -> None:
 def test_parameters_may_come_in_any_order_and_twice(tables: Database) -> None:
     with tables.write() as writer:
         writer.all("INSERT INTO nodes (word, seq, number) VALUES ($2, $1, $3)", 5, "five", 5)
-        assert writer.all("SELECT number FROM nodes WHERE seq = $1 OR number = $1 {lock}", 5) == [(5,)]
+        assert writer.all("SELECT number FROM nodes WHERE seq = $1 OR number = $1 {lock}", 5) == [
+            (5,)
+        ]
 
 
 @pytest.mark.parametrize("text", ["half \ud800", "\udc00"])
@@ -113,7 +123,9 @@ def test_an_interrupted_caller_undoes_everything(tables: Database) -> None:
     assert words(tables) == ["kept"]
 
 
-def test_an_error_of_the_callers_rows_undoes_everything_and_passes_through(tables: Database) -> None:
+def test_an_error_of_the_callers_rows_undoes_everything_and_passes_through(
+    tables: Database,
+) -> None:
     def rows() -> Iterator[tuple[int, str]]:
         yield 1, "gone"
         raise LookupError("mine")
@@ -260,7 +272,9 @@ def test_a_closed_store_says_so_and_can_be_opened_again(tables: Database, addres
     again.close()
 
 
-def test_a_lock_that_is_not_given_back_is_reported(tables: Database, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_is_not_given_back_is_reported(
+    tables: Database, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(tables, "one")
     monkeypatch.setenv("LOOM_BUSY_SECONDS", "0.05")
     impatient = open_database(address)
@@ -277,7 +291,14 @@ def test_a_lock_that_is_not_given_back_is_reported(tables: Database, address: st
 # Versions
 
 
-LATER = (*TABLES, Migration(2, "a mark", ("ALTER TABLE nodes ADD COLUMN mark TEXT", "UPDATE nodes SET mark = upper(word)")))
+LATER = (
+    *TABLES,
+    Migration(
+        2,
+        "a mark",
+        ("ALTER TABLE nodes ADD COLUMN mark TEXT", "UPDATE nodes SET mark = upper(word)"),
+    ),
+)
 
 
 def version(database: Database) -> Any:
@@ -317,7 +338,9 @@ def test_a_step_that_fails_leaves_the_store_at_the_step_before(tables: Database)
 def test_a_newer_store_is_refused(database: Database, address: str) -> None:
     migrate(database, LATER)
     older = open_database(address)
-    with pytest.raises(StoreError, match=r"version 2, .* up to 1: upgrade loomwright, or open another store") as refused:
+    with pytest.raises(
+        StoreError, match=r"version 2, .* up to 1: upgrade loomwright, or open another store"
+    ) as refused:
         migrate(older, TABLES)
     one_line(refused, older)
     older.close()
@@ -350,8 +373,12 @@ def test_threads_may_make_a_store_at_once(database: Database) -> None:
     assert version(database) == [(2,)]
 
 
-@pytest.mark.parametrize("statement", ["CREATE TABLE recipes (title TEXT)", "CREATE TABLE store (shelf TEXT)"])
-def test_a_database_of_something_else_is_left_alone(database: Database, address: str, statement: str) -> None:
+@pytest.mark.parametrize(
+    "statement", ["CREATE TABLE recipes (title TEXT)", "CREATE TABLE store (shelf TEXT)"]
+)
+def test_a_database_of_something_else_is_left_alone(
+    database: Database, address: str, statement: str
+) -> None:
     with database.write() as writer:
         writer.all(statement)
     database.close()
@@ -381,12 +408,17 @@ def test_another_programs_sqlite_file_is_not_changed_by_a_byte(tmp_path: Path) -
     assert os.listdir(tmp_path) == ["other.db"]
 
 
-@pytest.mark.parametrize("content", [b"no database, but long enough " * 200, b"SQLite format 2\0" + bytes(4096), b"short"])
+@pytest.mark.parametrize(
+    "content",
+    [b"no database, but long enough " * 200, b"SQLite format 2\0" + bytes(4096), b"short"],
+)
 def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "notes.txt"
     path.write_bytes(content)
     database = open_database(str(path))
-    with pytest.raises(StoreError, match=r"is not a database; it was left as it is\. Name another file") as refused:
+    with pytest.raises(
+        StoreError, match=r"is not a database; it was left as it is\. Name another file"
+    ) as refused:
         migrate(database, TABLES)
     one_line(refused, database)
     database.close()

@@ -1,4 +1,6 @@
-"""Several agents and persons talk on one tree: each goes on from what was said last, unless it switched away."""
+"""Several agents and persons talk on one tree: each goes on from what was said last, unless it
+switched away.
+"""
 
 import asyncio
 import inspect
@@ -37,7 +39,9 @@ def store(address: str) -> Iterator[Store]:
 def opened(store: Store) -> Loom:
     """A tenant of its own, with the agents that the tests speak as."""
     ticks, ids = itertools.count(1_700_000_000_000, 1000), itertools.count()
-    kept = Loom(store, Scope(f"tenant {next(_numbers)}"), lambda: next(ticks), lambda: f"tree{next(ids):06}")
+    kept = Loom(
+        store, Scope(f"tenant {next(_numbers)}"), lambda: next(ticks), lambda: f"tree{next(ids):06}"
+    )
     kept.keep_agent(Agent(name="coder"))
     kept.keep_agent(Agent(name="critic", permissions=PERMISSIONS))
     kept.keep_agent(Agent(name="ann", kind="human"))
@@ -55,8 +59,16 @@ def prepare(tree: LoomTree, **options: Any) -> str:
 
 
 def response(*choices: str, name: str = "r1", **message: Any) -> dict[str, Any]:
-    said = [{"index": n, "message": {"role": "assistant", "content": text, **message}} for n, text in enumerate(choices)]
-    return {"id": name, "model": "gpt-4o", "choices": said, "usage": {"prompt_tokens": 70, "completion_tokens": 20}}
+    said = [
+        {"index": n, "message": {"role": "assistant", "content": text, **message}}
+        for n, text in enumerate(choices)
+    ]
+    return {
+        "id": name,
+        "model": "gpt-4o",
+        "choices": said,
+        "usage": {"prompt_tokens": 70, "completion_tokens": 20},
+    }
 
 
 def texts(tree: LoomTree, agent: str) -> list[str]:
@@ -115,7 +127,9 @@ def test_a_forked_session_goes_its_own_way(loom: Loom) -> None:
     tree.say("Q1")
     fork = tree.session().fork()
     tree.say("A1", agent="coder")
-    assert [node.short_id for node in fork.refresh().path] == [node.short_id for node in tree.session().path][:1]
+    assert [node.short_id for node in fork.refresh().path] == [
+        node.short_id for node in tree.session().path
+    ][:1]
     fork.append("elsewhere")
     assert texts(tree, "") == ["Q1", "A1"]
 
@@ -146,18 +160,29 @@ class Places:
         return self.stands.setdefault(agent, self.stands.get(""))
 
     def move(self, agent: str, to: int, places: tuple[int | None, ...]) -> None:
-        self.stands = {who: to if who == agent or place in places else place for who, place in self.stands.items()}
+        self.stands = {
+            who: to if who == agent or place in places else place
+            for who, place in self.stands.items()
+        }
 
     def say(self, agent: str, after: int | None) -> int:
         here = self.at(agent)
         self.parents.append(after)
-        self.move(agent, len(self.parents) - 1, (after, here) if not agent or here is None else (after,))
+        self.move(
+            agent, len(self.parents) - 1, (after, here) if not agent or here is None else (after,)
+        )
         return after if after is not None else -1
 
 
 @given(done=deeds)
-@settings(max_examples=examples(12), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-def test_whoever_speaks_goes_on_from_what_was_said_last_unless_it_switched_away(store: Store, done: list[Any]) -> None:
+@settings(
+    max_examples=examples(12),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    deadline=None,
+)
+def test_whoever_speaks_goes_on_from_what_was_said_last_unless_it_switched_away(
+    store: Store, done: list[Any]
+) -> None:
     tree, model = opened(store).new_tree("Talk"), Places()
     nodes: list[Node] = [tree.say("word 0")]
     model.at("")
@@ -178,9 +203,15 @@ def test_whoever_speaks_goes_on_from_what_was_said_last_unless_it_switched_away(
                 prepare(tree, agent=agent)
                 made = tree.absorb(response(f"word {number}", name=f"r{number}"), agent=agent).node  # type: ignore[assignment]
             case "after":
-                made, here = tree.say(f"word {number}", agent=agent, after=chosen.id), nodes.index(chosen)
+                made, here = (
+                    tree.say(f"word {number}", agent=agent, after=chosen.id),
+                    nodes.index(chosen),
+                )
             case _:
-                made, here = tree.edit(chosen.id, f"word {number}", agent=agent), model.parents[nodes.index(chosen)]
+                made, here = (
+                    tree.edit(chosen.id, f"word {number}", agent=agent),
+                    model.parents[nodes.index(chosen)],
+                )
         nodes.append(made)
         model.say(agent, here)
         assert made.parent == (nodes[here].seq if here is not None else None)
@@ -202,19 +233,29 @@ def test_an_answer_that_comes_late_stands_beside_what_was_said_meanwhile(loom: L
     late = tree.absorb(response("A1"), agent="coder").node
     assert late is not None
     assert late.parent == first.seq, "it answers what its request ended with"
-    assert texts(tree, "coder") == ["Q1", "Never mind."], "and the agent is still in the conversation"
+    assert texts(tree, "coder") == ["Q1", "Never mind."], (
+        "and the agent is still in the conversation"
+    )
     assert list(examine(loom.store)) == []
 
 
-def test_an_agent_that_knows_the_loom_is_told_that_others_went_on_and_its_cost_is_counted(loom: Loom) -> None:
+def test_an_agent_that_knows_the_loom_is_told_that_others_went_on_and_its_cost_is_counted(
+    loom: Loom,
+) -> None:
     tree = loom.new_tree("Code")
     first = tree.say("Q1")
     prepare(tree, agent="critic")
     newer = tree.say("Never mind.")
-    acted = tree.absorb(response('A1\n→ bookmark NODE "late"'.replace("NODE", first.short_id)), agent="critic")
+    acted = tree.absorb(
+        response('A1\n→ bookmark NODE "late"'.replace("NODE", first.short_id)), agent="critic"
+    )
     assert acted.node is None
-    assert [result.failed for result in acted.results] == [True, False], "its commands are carried out all the same"
-    assert f"somebody went on behind {first.short_id} with {newer.short_id}" in acted.results[0].text
+    assert [result.failed for result in acted.results] == [True, False], (
+        "its commands are carried out all the same"
+    )
+    assert (
+        f"somebody went on behind {first.short_id} with {newer.short_id}" in acted.results[0].text
+    )
     assert tree.session("critic").row.usage.prompt == 70
     assert tree.absorb("A1", agent="critic").node is not None, "who has been told may say it again"
     assert list(examine(loom.store)) == []
@@ -235,7 +276,9 @@ def test_two_who_speak_at_once_are_never_put_one_behind_the_other(loom: Loom) ->
 # One door for an answer
 
 
-def test_commands_of_an_answer_are_carried_out_and_response_usage_and_calls_are_kept(loom: Loom) -> None:
+def test_commands_of_an_answer_are_carried_out_and_response_usage_and_calls_are_kept(
+    loom: Loom,
+) -> None:
     tree = loom.new_tree("Code")
     first = tree.say("Q1")
     prepare(tree, agent="critic")
@@ -252,7 +295,9 @@ def test_commands_of_an_answer_are_carried_out_and_response_usage_and_calls_are_
     assert (session.row.usage.prompt, session.row.usage.completion) == (70, 20)
     assert tree.marks(first).flags.label == "start"
     again = tree.absorb(given, agent="critic")
-    assert ([node.seq for node in again.nodes], again.results) == ([acted.node.seq], ()), "the same answer is taken once"
+    assert ([node.seq for node in again.nodes], again.results) == ([acted.node.seq], ()), (
+        "the same answer is taken once"
+    )
     assert tree.session("critic").row.usage.prompt == 70
     tree.say({"role": "tool", "tool_call_id": "c1", "content": "done"}, agent="critic")
     assert "tool_calls" in prepare(tree, agent="critic")
@@ -310,7 +355,9 @@ def test_a_response_costs_once_and_its_choices_stand_beside_each_other(loom: Loo
     prepare(tree)
     given = response("one", "two", "three")
     made = [tree.absorb(given, choice=choice).node for choice in (0, 1, 2, 1)]
-    assert [node.short_id for node in tree.children(first.id)] == [node.short_id for node in made[:3] if node]
+    assert [node.short_id for node in tree.children(first.id)] == [
+        node.short_id for node in made[:3] if node
+    ]
     assert made[3] == made[1]
     assert tree.session().row.usage == Usage(70, 20, 0, tree.session().row.usage.cost)
     assert texts(tree, "") == ["Q1", "one"]
@@ -363,8 +410,13 @@ def test_children_and_siblings_are_what_goes_on(loom: Loom) -> None:
 def test_all_options_of_a_request_have_names_and_types() -> None:
     options = {kind: inspect.signature(kind.prepare).parameters for kind in (LoomTree, Session)}
     for parameters in options.values():
-        assert all(each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY) for each in parameters.values())
-        assert [name for name, each in parameters.items() if each.annotation is each.empty] == ["self"]
+        assert all(
+            each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
+            for each in parameters.values()
+        )
+        assert [name for name, each in parameters.items() if each.annotation is each.empty] == [
+            "self"
+        ]
     assert set(options[LoomTree]) == {*options[Session], "agent"}
 
 
@@ -382,7 +434,11 @@ def test_an_answer_may_be_an_object_of_an_sdk_or_a_message(loom: Loom) -> None:
     tree = loom.new_tree("Code")
     first = tree.say("Q1")
     acted = tree.absorb(SdkResponse(response(f"Yes.\n→ pin {first.short_id}")), agent="critic")
-    assert (acted.said, len(acted.results), tree.session("critic").row.usage.prompt) == ("Yes.", 1, 70)
+    assert (acted.said, len(acted.results), tree.session("critic").row.usage.prompt) == (
+        "Yes.",
+        1,
+        70,
+    )
     acted = tree.absorb(Message("assistant", (Text("No.\n→ list"),)), agent="critic")
     assert (acted.said, len(acted.results)) == ("No.", 1)
     with pytest.raises(WireError, match="role: expected assistant"):

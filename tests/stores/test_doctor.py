@@ -31,32 +31,48 @@ def loom(address: str) -> Iterator[Loom]:
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long), 3])
 def test_a_store_that_has_only_lived_is_well(loom: Loom, address: str, seed: int) -> None:
     sessions = live(loom, seed, 100, purges=3)
-    with open_loom(address, project="whole") as whole, open_loom(address, project="single") as single:
+    with (
+        open_loom(address, project="whole") as whole,
+        open_loom(address, project="single") as single,
+    ):
         whole.import_lines(loom.export())
         for session in sessions:
             single.import_lines(session.export())
         live(single, seed, 20, purges=1)
     found = examine(loom.store)
     # Of sessions that came alone, what they name may have stayed behind.
-    assert [problem for problem in found if not (problem.note and problem.place.endswith("default/single"))] == []
+    assert [
+        problem
+        for problem in found
+        if not (problem.note and problem.place.endswith("default/single"))
+    ] == []
     for kind in ("nodes", "records", "sessions", "views", "handles", "trees", "settings", "states"):
-        assert found.looked[kind] == select(loom.store.database, f"SELECT count(*) FROM {kind}")[0][0] > 0
+        assert (
+            found.looked[kind]
+            == select(loom.store.database, f"SELECT count(*) FROM {kind}")[0][0]
+            > 0
+        )
 
 
 def test_a_new_store_is_well(loom: Loom) -> None:
     assert list(examine(loom.store)) == []
 
 
-# ── damage ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── damage
+# ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def fall_ill(loom: Loom) -> str:
-    """A session with something of every kind: seven messages, an answer, asides, a fork, a purged one, views, handles, remarks."""
+    """A session with something of every kind: seven messages, an answer, asides, a fork, a purged
+    one, views, handles, remarks.
+    """
     session = loom.new(model="gpt-4o", system="You weave.")
     session.append("one", Message("assistant", (Text("two " * 2000),)))
     # As older versions wrote a system message inside a conversation.
     aside = Message("system", (Text("aside"),))
-    loom.store.sessions.append(session.row, session.path.end, [], now=loom.now(), added=Addition(asides=[(0, aside)]))
+    loom.store.sessions.append(
+        session.row, session.path.end, [], now=loom.now(), added=Addition(asides=[(0, aside)])
+    )
     session.refresh().append("three")
     asyncio.run(session.prepare(window=900, reserve_output=100))
     session.absorb(answer(random.Random(1)))
@@ -70,7 +86,11 @@ def fall_ill(loom: Loom) -> str:
     tree.bookmark(session.path[0].id, "here")
     tree.link(session.path[0].id, session.path[1].id, "see")
     told = Reference(session.path[0].id, "context")
-    loom.store.growth.mark(session.row, [(session.path[6].seq, (told,)), (session.path[5].seq, Origin("m5"))], loom.now())
+    loom.store.growth.mark(
+        session.row,
+        [(session.path[6].seq, (told,)), (session.path[5].seq, Origin("m5"))],
+        loom.now(),
+    )
     loom.store.states.put(session.row.key, "stash", {"a": '{"text":"words"}'}, loom.now())
     loom.keep_agent(Agent(name="ann"))
     loom.prefer(Preferences(token_buffer=7))
@@ -79,8 +99,12 @@ def fall_ill(loom: Loom) -> str:
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def ill(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Callable[[], str], str]]:
-    """Gives the address of a new copy of a store with a patient, as often as it is called; and the patient's id."""
+def ill(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Callable[[], str], str]]:
+    """Gives the address of a new copy of a store with a patient, as often as it is called; and the
+    patient's id.
+    """
     copies = itertools.count()
     if request.param == "sqlite":
         folder = tmp_path_factory.mktemp("ill")
@@ -99,7 +123,10 @@ def ill(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         return server.url(f"{first}_{number}")
 
     yield copied, name
-    server.run(*(f"DROP DATABASE {first}_{number} WITH (FORCE)" for number in range(next(copies))), f"DROP DATABASE {first}")
+    server.run(
+        *(f"DROP DATABASE {first}_{number} WITH (FORCE)" for number in range(next(copies))),
+        f"DROP DATABASE {first}",
+    )
 
 
 @pytest.fixture
@@ -134,18 +161,38 @@ def record(kind: str, value: str) -> str:
 
 
 DAMAGE: dict[str, tuple[str, str, str]] = {
-    "other words": (node(5, "body", """replace(body, 'five', 'fife')"""), "node", "its id does not belong to what it says"),
+    "other words": (
+        node(5, "body", """replace(body, 'five', 'fife')"""),
+        "node",
+        "its id does not belong to what it says",
+    ),
     "no JSON": (node(5, "body", "'{'"), "node", "what was said cannot be read"),
     "no message": (node(5, "body", "'[1]'"), "node", "what was said cannot be read"),
     "another id": (node(7, "id", f"'{NOWHERE}'"), "node", "its id does not belong to what it says"),
-    "another generation": (node(4, "generation", "'x'"), "node", "its id does not belong to what it says"),
-    "another parent": (node(7, "parent", NODE.format(5)), "node", "its id does not belong to what it says"),
-    "no parent": (node(7, "parent", "999999"), "node", "the node that it comes after, 999999, is not in its tree"),
+    "another generation": (
+        node(4, "generation", "'x'"),
+        "node",
+        "its id does not belong to what it says",
+    ),
+    "another parent": (
+        node(7, "parent", NODE.format(5)),
+        "node",
+        "its id does not belong to what it says",
+    ),
+    "no parent": (
+        node(7, "parent", "999999"),
+        "node",
+        "the node that it comes after, 999999, is not in its tree",
+    ),
     "a later parent": (node(5, "parent", NODE.format(7)), "node", "which was written later"),
     "another role": (node(6, "role", "'tool'"), "node", "kept as said by tool"),
     "another author": (node(6, "author", "'Eve'"), "node", "kept as said by assistant 'Eve'"),
     "another key": (node(6, "known", "'x'"), "node", "the key by which it is recognised"),
-    "another name": (node(6, "local", "'zzzz'"), "node", "its short name 'zzzz' is not a beginning of its id"),
+    "another name": (
+        node(6, "local", "'zzzz'"),
+        "node",
+        "its short name 'zzzz' is not a beginning of its id",
+    ),
     "too short a name": (node(6, "local", "substr(local, 1, 3)"), "node", "its short name"),
     "another depth": (node(6, "depth", "9"), "node", "its depth is 9, and should be 5"),
     "a root that is deep": (node(1, "depth", "1"), "node", "its depth is 1, and should be 0"),
@@ -158,7 +205,11 @@ DAMAGE: dict[str, tuple[str, str, str]] = {
     "other tokens": (node(6, "tokens", "tokens + 1"), "node", "its total is"),
     "no tree": (node(6, "tree", "99"), "node", "its tree, 99, is not there"),
     "no writer": (node(6, "session", "99"), "node", "the session that wrote it is not there"),
-    "words of a purged node": (node(8, "author", "'Eve'"), "node", "it was purged, but not all of it is gone"),
+    "words of a purged node": (
+        node(8, "author", "'Eve'"),
+        "node",
+        "it was purged, but not all of it is gone",
+    ),
     "a record of a purged node": (
         f"UPDATE records SET data = 'x' WHERE node = {NODE.format(9)} AND kind = 'response'",
         "response of node",
@@ -179,11 +230,23 @@ DAMAGE: dict[str, tuple[str, str, str]] = {
         "usage of node",
         "the usage cannot be read",
     ),
-    "an edge that is none": (record("edge", '\'{"edge":"door"}\''), "edge of node", "the edge cannot be read"),
-    "sources that are none": (record("sources", "'{}'"), "sources of node", "the sources cannot be read"),
+    "an edge that is none": (
+        record("edge", '\'{"edge":"door"}\''),
+        "edge of node",
+        "the edge cannot be read",
+    ),
+    "sources that are none": (
+        record("sources", "'{}'"),
+        "sources of node",
+        "the sources cannot be read",
+    ),
     "a flag that is none": (record("flag", "'{'"), "flag of node", "the flag cannot be read"),
     "a link that is none": (record("link", "'[]'"), "link of node", "the link cannot be read"),
-    "an origin that is none": (record("origin", "'[]'"), "origin of node", "the origin cannot be read"),
+    "an origin that is none": (
+        record("origin", "'[]'"),
+        "origin of node",
+        "the origin cannot be read",
+    ),
     "a summary that is none": (
         "INSERT INTO records (tree, node, kind, name, session, author, data, created) "
         "SELECT tree, node, 'summary', 'x', session, '', '[]', created FROM records WHERE kind = 'flag'",
@@ -235,23 +298,63 @@ DAMAGE: dict[str, tuple[str, str, str]] = {
         "a system message follows the node 1:x",
     ),
     "odd calibration": (session("calibration", "'['"), "session", "what it has learnt"),
-    "a purged title": (f"UPDATE sessions SET title = 'words' WHERE key = {DEAD}", "session", "it was purged, and its words"),
+    "a purged title": (
+        f"UPDATE sessions SET title = 'words' WHERE key = {DEAD}",
+        "session",
+        "it was purged, and its words",
+    ),
     "a purged head": (
         f"""UPDATE sessions SET head = '{{"messages":[],"model":"x"}}' WHERE key = {DEAD}""",
         "session",
         "it was purged, and its words are still there",
     ),
-    "a view of no session": ("UPDATE views SET session = 99", "view 0 of session 99", "its session is not there"),
-    "a view of a purged session": (f"UPDATE views SET session = {DEAD}", "view 0 of session", "its session was purged"),
-    "a view of no node": ("UPDATE views SET node = 9999", "view 0 of session", "the node that it goes up to, 9999"),
-    "a view that is none": ("UPDATE views SET data = '{}'", "view 0 of session", "it cannot be read"),
+    "a view of no session": (
+        "UPDATE views SET session = 99",
+        "view 0 of session 99",
+        "its session is not there",
+    ),
+    "a view of a purged session": (
+        f"UPDATE views SET session = {DEAD}",
+        "view 0 of session",
+        "its session was purged",
+    ),
+    "a view of no node": (
+        "UPDATE views SET node = 9999",
+        "view 0 of session",
+        "the node that it goes up to, 9999",
+    ),
+    "a view that is none": (
+        "UPDATE views SET data = '{}'",
+        "view 0 of session",
+        "it cannot be read",
+    ),
     "another epoch": ("UPDATE views SET epoch = 7", "view 7 of session", "it cannot be read"),
     "a marker of nothing": ("DELETE FROM handles", "view 0 of session", "what its marker"),
-    "a handle that is none": ("UPDATE handles SET data = '[]'", "handle ~", "what it stands for cannot be read"),
-    "a handle without a text": ("UPDATE handles SET data = NULL", "handle ~", "what it stands for is missing"),
-    "another kind": ("UPDATE handles SET kind = 'text'", "handle ~", "what it stands for cannot be read"),
-    "no such kind": ("UPDATE handles SET kind = 'door'", "handle ~", "what it stands for cannot be read"),
-    "a handle of no session": ("UPDATE handles SET session = 99", "handle ~", "the session that it belongs to"),
+    "a handle that is none": (
+        "UPDATE handles SET data = '[]'",
+        "handle ~",
+        "what it stands for cannot be read",
+    ),
+    "a handle without a text": (
+        "UPDATE handles SET data = NULL",
+        "handle ~",
+        "what it stands for is missing",
+    ),
+    "another kind": (
+        "UPDATE handles SET kind = 'text'",
+        "handle ~",
+        "what it stands for cannot be read",
+    ),
+    "no such kind": (
+        "UPDATE handles SET kind = 'door'",
+        "handle ~",
+        "what it stands for cannot be read",
+    ),
+    "a handle of no session": (
+        "UPDATE handles SET session = 99",
+        "handle ~",
+        "the session that it belongs to",
+    ),
     "a handle to no node": (
         f"""UPDATE handles SET data = '{{"nodes":[["{NOWHERE}","{NOWHERE}"]]}}', kind = 'span'""",
         "handle ~",
@@ -262,7 +365,11 @@ DAMAGE: dict[str, tuple[str, str, str]] = {
         "handle ~",
         "it was left out at the node 1:aaa",
     ),
-    "a tree of no mode": ('UPDATE trees SET data = \'{"mode":"maze"}\'', "tree s0", "what it says of itself cannot be read"),
+    "a tree of no mode": (
+        'UPDATE trees SET data = \'{"mode":"maze"}\'',
+        "tree s0",
+        "what it says of itself cannot be read",
+    ),
     "words of a purged tree": (
         "UPDATE sessions SET status = 'purged'; UPDATE trees SET title = 'words'",
         "tree s0",
@@ -288,7 +395,11 @@ DAMAGE: dict[str, tuple[str, str, str]] = {
         "preferences in default/default",
         "what is settled cannot be read",
     ),
-    "something at hand of no session": ("UPDATE states SET session = 99", "stash a of session 99", "its session is not there"),
+    "something at hand of no session": (
+        "UPDATE states SET session = 99",
+        "stash a of session 99",
+        "its session is not there",
+    ),
     "something at hand of a purged session": (
         f"UPDATE states SET session = {DEAD}",
         "stash a of session s0",
@@ -315,7 +426,9 @@ def test_damage_is_found_and_placed(patient: Session, ward: Loom, name: str) -> 
     found = list(examine(ward.store))
     told = [problem for problem in found if what in problem.what]
     assert told, found
-    assert all(problem.place.startswith(place) and problem.remedy and not problem.note for problem in told)
+    assert all(
+        problem.place.startswith(place) and problem.remedy and not problem.note for problem in told
+    )
 
 
 NAMED = {
@@ -326,7 +439,9 @@ NAMED = {
 
 
 @pytest.mark.parametrize("kind", NAMED)
-def test_what_a_record_names_and_is_not_there_is_a_note(patient: Session, ward: Loom, kind: str) -> None:
+def test_what_a_record_names_and_is_not_there_is_a_note(
+    patient: Session, ward: Loom, kind: str
+) -> None:
     change(ward.store.database, "UPDATE records SET data = $1 WHERE kind = $2", NAMED[kind], kind)
     (note,) = examine(ward.store)
     assert note.note
@@ -334,19 +449,34 @@ def test_what_a_record_names_and_is_not_there_is_a_note(patient: Session, ward: 
     assert f"the node {NOWHERE}, which is not there" in note.what
 
 
-def test_a_link_that_was_taken_back_or_leads_to_another_tree_is_well(patient: Session, ward: Loom) -> None:
+def test_a_link_that_was_taken_back_or_leads_to_another_tree_is_well(
+    patient: Session, ward: Loom
+) -> None:
     for more in ('"on":false', '"tree":"elsewhere"'):
-        change(ward.store.database, "UPDATE records SET data = $1 WHERE kind = 'link'", f'{{"target":"{NOWHERE}",{more}}}')
+        change(
+            ward.store.database,
+            "UPDATE records SET data = $1 WHERE kind = 'link'",
+            f'{{"target":"{NOWHERE}",{more}}}',
+        )
         assert list(examine(ward.store)) == []
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_a_handle_into_another_tree_is_noted_where_that_is_not_here(patient: Session, ward: Loom, there: bool) -> None:
+def test_a_handle_into_another_tree_is_noted_where_that_is_not_here(
+    patient: Session, ward: Loom, there: bool
+) -> None:
     other = ward.new_tree(identity="an/other")
     name = f"an/other/{other.say('one').id if there else NOWHERE}"
-    change(ward.store.database, "UPDATE handles SET kind = 'span', data = $1", json.dumps({"nodes": [[name, name]]}))
+    change(
+        ward.store.database,
+        "UPDATE handles SET kind = 'span', data = $1",
+        json.dumps({"nodes": [[name, name]]}),
+    )
     notes = list(examine(ward.store))
-    assert all(note.note and f"it stands for the node {name}, which is not here" in note.what for note in notes)
+    assert all(
+        note.note and f"it stands for the node {name}, which is not here" in note.what
+        for note in notes
+    )
     assert bool(notes) is not there
 
 
@@ -356,19 +486,28 @@ def test_the_words_of_a_purged_node_of_another_tree_are_found(patient: Session, 
     other.session().purge()
     data = json.dumps({"nodes": [[name, name]], "text": "words"})
     change(ward.store.database, "UPDATE handles SET kind = 'text', data = $1", data)
-    assert any(problem.what == "what it stands for was purged, and its words are still there" for problem in examine(ward.store))
+    assert any(
+        problem.what == "what it stands for was purged, and its words are still there"
+        for problem in examine(ward.store)
+    )
 
 
 def test_the_place_names_tree_and_node(patient: Session, ward: Loom) -> None:
     short_id = patient.path[5].short_id
     change(ward.store.database, node(6, "depth", "9"))
-    assert next(examine(ward.store)).place == f"node {short_id} of tree {patient.row.tree.id} in default/default"
+    assert (
+        next(examine(ward.store)).place
+        == f"node {short_id} of tree {patient.row.tree.id} in default/default"
+    )
 
 
 def test_nodes_that_come_after_each_other_do_not_hold_it_up(patient: Session, ward: Loom) -> None:
     data = json.dumps({"nodes": [[patient.path[0].id, patient.path[6].id]]})
     change(ward.store.database, "UPDATE handles SET kind = 'span', data = $1", data)
-    change(ward.store.database, f"UPDATE nodes SET parent = {NODE.format(7)}, jump = {NODE.format(7)}, depth = 9 WHERE depth > 0")
+    change(
+        ward.store.database,
+        f"UPDATE nodes SET parent = {NODE.format(7)}, jump = {NODE.format(7)}, depth = 9 WHERE depth > 0",
+    )
     assert any("which was written later" in problem.what for problem in examine(ward.store))
 
 
@@ -380,8 +519,14 @@ def test_a_handle_whose_nodes_are_on_no_path(patient: Session, ward: Loom) -> No
 
 
 def test_the_words_of_a_purged_text_are_found(patient: Session, ward: Loom) -> None:
-    change(ward.store.database, f"""UPDATE handles SET kind = 'text', data = '{{"text":"words"}}', session = {DEAD}""")
-    assert any(problem.what == "what it stands for was purged, and its words are still there" for problem in examine(ward.store))
+    change(
+        ward.store.database,
+        f"""UPDATE handles SET kind = 'text', data = '{{"text":"words"}}', session = {DEAD}""",
+    )
+    assert any(
+        problem.what == "what it stands for was purged, and its words are still there"
+        for problem in examine(ward.store)
+    )
 
 
 def test_what_a_tree_gives_to_another_project_is_found(patient: Session, ward: Loom) -> None:
@@ -397,7 +542,9 @@ def test_a_session_whose_origin_is_gone_is_well(patient: Session, ward: Loom) ->
 
 
 def test_a_long_import_is_a_note(loom: Loom) -> None:
-    row = loom.store.sessions.create(loom.scope, NewSession(id="half", status="importing"), now=loom.now())
+    row = loom.store.sessions.create(
+        loom.scope, NewSession(id="half", status="importing"), now=loom.now()
+    )
     assert list(examine(loom.store, row.updated + 1000)) == []
     (note,) = examine(loom.store, row.updated + 3 * 3_600_000)
     assert note.note
@@ -413,7 +560,8 @@ def test_an_empty_purged_session_and_a_moved_one_are_well(loom: Loom) -> None:
     assert list(examine(loom.store)) == []
 
 
-# ── pages that cannot be read ────────────────────────────────────────────────────────────────────────────────────────────
+# ── pages that cannot be read
+# ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def full(path: Path) -> tuple[int, int]:
@@ -455,10 +603,14 @@ def test_a_text_that_is_no_text_is_gone_around(tmp_path: Path) -> None:
     spoil(path, path.read_bytes().index(b"message 200 word"), b"\xff")
     store = Store(str(path), STATE_KINDS)
     with store.database.read() as reader:
-        [(name, tree)] = reader.all("SELECT n.local, t.id FROM nodes n JOIN trees t ON t.key = n.tree WHERE n.depth = 200")
+        [(name, tree)] = reader.all(
+            "SELECT n.local, t.id FROM nodes n JOIN trees t ON t.key = n.tree WHERE n.depth = 200"
+        )
     problems = list(examine(store))
     store.close()
-    assert [problem.place for problem in problems] == [f"node {name} of tree {tree} in default/default"]
+    assert [problem.place for problem in problems] == [
+        f"node {name} of tree {tree} in default/default"
+    ]
     assert problems[0].what == "its body cannot be read: the bytes are not UTF-8"
 
 

@@ -1,4 +1,6 @@
-"""What belongs to trees and projects leaves a store and comes back: what is said of nodes, settings, what sessions have at hand."""
+"""What belongs to trees and projects leaves a store and comes back: what is said of nodes,
+settings, what sessions have at hand.
+"""
 
 import asyncio
 import json
@@ -43,7 +45,8 @@ def test_a_file_of_the_first_version_is_read(loom: Loom) -> None:
     assert whole(loom)
 
 
-# ── trees, settings, and what is at hand ─────────────────────────────────────────────────────────────────────────────────
+# ── trees, settings, and what is at hand
+# ─────────────────────────────────────────────────────────────────────────────────
 
 
 def lines_of(kind: str, lines: Iterable[str]) -> list[dict[str, Any]]:
@@ -56,8 +59,16 @@ def test_what_a_project_settles_comes_first_and_once(loom: Loom, elsewhere: Loom
     loom.prefer(Preferences(token_buffer=7))
     loom.keep_agent(Agent(name="ann", system_prompt="Be kind."))
     lines = list(loom.export())
-    assert [json.loads(line)["line"] for line in lines[1:5]] == ["setting", "setting", "tree", "session"]
-    assert [(line["kind"], line.get("name", "")) for line in lines_of("setting", lines)] == [("agent", "ann"), ("preferences", "")]
+    assert [json.loads(line)["line"] for line in lines[1:5]] == [
+        "setting",
+        "setting",
+        "tree",
+        "session",
+    ]
+    assert [(line["kind"], line.get("name", "")) for line in lines_of("setting", lines)] == [
+        ("agent", "ann"),
+        ("preferences", ""),
+    ]
     elsewhere.import_lines(lines)
     assert elsewhere.agents() == loom.agents()
     assert elsewhere.preferences == loom.preferences
@@ -65,7 +76,9 @@ def test_what_a_project_settles_comes_first_and_once(loom: Loom, elsewhere: Loom
     assert whole(elsewhere)
 
 
-def test_a_project_without_sessions_still_tells_what_it_settles(loom: Loom, elsewhere: Loom) -> None:
+def test_a_project_without_sessions_still_tells_what_it_settles(
+    loom: Loom, elsewhere: Loom
+) -> None:
     loom.prefer(Preferences(token_buffer=7))
     assert elsewhere.import_lines(loom.export()) == []
     assert elsewhere.preferences.token_buffer == 7
@@ -79,7 +92,9 @@ def test_what_is_settled_here_stays(loom: Loom, elsewhere: Loom) -> None:
     assert [agent.system_prompt for agent in elsewhere.agents()] == ["Be strict.", ""]
 
 
-def test_a_session_alone_and_another_agent_bring_no_settings_of_others(loom: Loom, address: str) -> None:
+def test_a_session_alone_and_another_agent_bring_no_settings_of_others(
+    loom: Loom, address: str
+) -> None:
     session = talk(loom, "one")
     loom.prefer(Preferences(token_buffer=7))
     for name in ("ann", "bob"):
@@ -89,7 +104,9 @@ def test_a_session_alone_and_another_agent_bring_no_settings_of_others(loom: Loo
         assert [line.get("name", "") for line in lines_of("setting", ann.export())] == ["ann", ""]
 
 
-def test_settings_of_everything_go_back_to_their_project(loom: Loom, address: str, elsewhere: Loom) -> None:
+def test_settings_of_everything_go_back_to_their_project(
+    loom: Loom, address: str, elsewhere: Loom
+) -> None:
     with open_loom(address, tenant="acme", project="web") as other:
         other.keep_agent(Agent(name="ann"))
     loom.keep_agent(Agent(name="bob"))
@@ -99,7 +116,9 @@ def test_settings_of_everything_go_back_to_their_project(loom: Loom, address: st
     assert list(elsewhere.export(everywhere=True)) == lines
 
 
-def test_what_a_session_has_at_hand_comes_with_it_and_only_then(loom: Loom, elsewhere: Loom) -> None:
+def test_what_a_session_has_at_hand_comes_with_it_and_only_then(
+    loom: Loom, elsewhere: Loom
+) -> None:
     tree = loom.new_tree(head=TreeHead(mode="buffer"))
     tree.say("one")
     session = tree.session()
@@ -126,11 +145,15 @@ def test_what_is_said_of_nodes_comes_along(loom: Loom, elsewhere: Loom) -> None:
     elsewhere.import_lines(loom.export())
     same = elsewhere.tree(tree.id)
     assert (same.title, same.head) == (tree.title, tree.head)
-    assert [same.marks(same.node(node.id)) for node in (one, two)] == [tree.marks(node) for node in (one, two)]
+    assert [same.marks(same.node(node.id)) for node in (one, two)] == [
+        tree.marks(node) for node in (one, two)
+    ]
     assert [(twig.short_id, twig.edge, twig.author) for twig in same.twigs()] == [
         (twig.short_id, twig.edge, twig.author) for twig in tree.twigs()
     ]
-    assert [mark.created for mark in same.history(one.id)] == [mark.created for mark in tree.history(one.id)]
+    assert [mark.created for mark in same.history(one.id)] == [
+        mark.created for mark in tree.history(one.id)
+    ]
     assert whole(elsewhere)
 
 
@@ -140,7 +163,9 @@ def test_records_of_a_kind_that_nobody_knows_stay_as_they_are(loom: Loom, elsewh
     assert lines_of("node", elsewhere.export())[-1]["records"] == [odd]
 
 
-def test_a_branch_that_another_merged_comes_along_and_can_be_recalled(loom: Loom, elsewhere: Loom) -> None:
+def test_a_branch_that_another_merged_comes_along_and_can_be_recalled(
+    loom: Loom, elsewhere: Loom
+) -> None:
     tree = loom.new_tree()
     one = tree.say("one")
     found = tree.say("what bob found", after=one.id, agent="bob")
@@ -157,7 +182,9 @@ def test_a_branch_that_another_merged_comes_along_and_can_be_recalled(loom: Loom
 
 
 @pytest.mark.parametrize("mode", ["dialogue", "buffer"])
-def test_a_session_alone_reads_the_same_beside_its_path(loom: Loom, elsewhere: Loom, mode: Mode) -> None:
+def test_a_session_alone_reads_the_same_beside_its_path(
+    loom: Loom, elsewhere: Loom, mode: Mode
+) -> None:
     tree = loom.new_tree(head=TreeHead(mode=mode))
     one, two = tree.say("one"), tree.say("two")
     unread = tree.annotate(one.id, "unread", agent="ann")
@@ -171,18 +198,24 @@ def test_a_session_alone_reads_the_same_beside_its_path(loom: Loom, elsewhere: L
     assert not any(unread.id in line for line in lines)
     elsewhere.import_lines(lines)
     assert list(elsewhere.export()) == lines
-    assert requested(elsewhere.session(session.id), 3000) == requested(loom.session(session.id), 3000)
+    assert requested(elsewhere.session(session.id), 3000) == requested(
+        loom.session(session.id), 3000
+    )
     assert "a root" in str(requested(elsewhere.session(session.id), 3000))
 
 
-def test_a_session_alone_does_not_read_what_another_excluded_in_another_version(loom: Loom, elsewhere: Loom) -> None:
+def test_a_session_alone_does_not_read_what_another_excluded_in_another_version(
+    loom: Loom, elsewhere: Loom
+) -> None:
     tree = loom.new_tree(head=TreeHead(mode="buffer"))
     one = tree.say("one")
     tree.say("two")
     tree.exclude(tree.edit(one.id, "one, better", agent="ann").id, agent="ann")
     session = tree.session("")
     elsewhere.import_lines(session.export())
-    assert requested(elsewhere.session(session.id), 3000) == requested(loom.session(session.id), 3000)
+    assert requested(elsewhere.session(session.id), 3000) == requested(
+        loom.session(session.id), 3000
+    )
 
 
 def test_what_stays_behind_is_noted_and_no_damage(loom: Loom, elsewhere: Loom) -> None:
@@ -198,7 +231,12 @@ def test_what_stays_behind_is_noted_and_no_damage(loom: Loom, elsewhere: Loom) -
     assert whole(loom)
     lines = list(session.export())
     kept = [line["kept"] for line in lines_of("handle", lines)]
-    assert any(name.startswith(f"{other.id}/") for one in kept for stretch in one["nodes"] for name in stretch)
+    assert any(
+        name.startswith(f"{other.id}/")
+        for one in kept
+        for stretch in one["nodes"]
+        for name in stretch
+    )
     elsewhere.import_lines(lines)
     assert list(elsewhere.export()) == lines
     notes = list(examine(elsewhere.store))

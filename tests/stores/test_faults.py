@@ -1,4 +1,6 @@
-"""Where a store cannot be had, read or written, one line says what is wrong and what to do; nothing acknowledged is lost."""
+"""Where a store cannot be had, read or written, one line says what is wrong and what to do; nothing
+acknowledged is lost.
+"""
 
 import multiprocessing
 import os
@@ -27,7 +29,9 @@ def test_nothing_is_made_before_first_use_and_then_only_for_the_owner(tmp_path: 
     assert not (tmp_path / "a").exists()
     migrate(database, TABLES)
     put(database, "mine")
-    modes = {place.name: stat.S_IMODE(place.stat().st_mode) for place in (tmp_path / "a").rglob("*")}
+    modes = {
+        place.name: stat.S_IMODE(place.stat().st_mode) for place in (tmp_path / "a").rglob("*")
+    }
     database.close()
     assert modes["b"] == 0o700
     assert {mode for name, mode in modes.items() if name != "b"} == {0o600}
@@ -79,14 +83,18 @@ def test_a_store_in_memory_stays_in_its_process() -> None:
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-def test_a_store_whose_file_was_taken_away_is_not_written_into_nowhere(file: Database, tmp_path: Path, replaced: bool) -> None:
+def test_a_store_whose_file_was_taken_away_is_not_written_into_nowhere(
+    file: Database, tmp_path: Path, replaced: bool
+) -> None:
     put(file, "one")
     copy = tmp_path / "copy.db"
     shutil.copy(file.address, copy)
     os.unlink(file.address)
     if replaced:
         os.rename(copy, file.address)
-    with pytest.raises(StoreError, match="removed or replaced while it was open; open it again") as refused:
+    with pytest.raises(
+        StoreError, match="removed or replaced while it was open; open it again"
+    ) as refused:
         put(file, "lost")
     one_line(refused, file)
 
@@ -161,7 +169,9 @@ def test_a_damaged_page_is_reported(file: Database) -> None:
     content[4096 * 3 : 4096 * 40] = b"\x5a" * 4096 * 37
     path.write_bytes(content)
     damaged = open_database(file.address)
-    with pytest.raises(StoreError, match=r"damaged .*restore it from a copy.*loom session export") as error:
+    with pytest.raises(
+        StoreError, match=r"damaged .*restore it from a copy.*loom session export"
+    ) as error:
         words(damaged)
     one_line(error, damaged)
     assert damaged.check()
@@ -176,7 +186,10 @@ def test_a_damaged_page_is_reported(file: Database) -> None:
 
 def test_a_folder_and_a_place_that_cannot_be_are_refused(tmp_path: Path) -> None:
     (tmp_path / "plain").write_text("x")
-    for path, said in ((tmp_path, "is a folder; name a file in it"), (tmp_path / "plain" / "loom.db", "cannot be opened")):
+    for path, said in (
+        (tmp_path, "is a folder; name a file in it"),
+        (tmp_path / "plain" / "loom.db", "cannot be opened"),
+    ):
         database = open_database(str(path))
         with pytest.raises(StoreError, match=said) as refused:
             migrate(database, TABLES)
@@ -196,15 +209,22 @@ def test_a_store_grows_and_is_sound(tables: Database) -> None:
 
 
 def test_what_was_purged_is_not_in_the_files_any_more(file: Database) -> None:
-    """Rows of all sizes come in no order, so that pages are split and joined, which leaves copies behind."""
+    """Rows of all sizes come in no order, so that pages are split and joined, which leaves copies
+    behind.
+    """
     sizes = [0, 10, 100, 1000, 6000]
-    secrets = {number * 7919 % 1009: f"<secret {number:04}>{'q' * sizes[number % 5]}" for number in range(400)}
+    secrets = {
+        number * 7919 % 1009: f"<secret {number:04}>{'q' * sizes[number % 5]}"
+        for number in range(400)
+    }
     for key, secret in secrets.items():
         with file.write() as writer:
             writer.all(INSERT, key, secret)
     gone = [key for key in secrets if key % 3 == 0]
     with file.write() as writer:
-        writer.run_many("UPDATE nodes SET word = NULL WHERE seq = $1", [(key,) for key in gone[::2]])
+        writer.run_many(
+            "UPDATE nodes SET word = NULL WHERE seq = $1", [(key,) for key in gone[::2]]
+        )
         writer.run_many("DELETE FROM nodes WHERE seq = $1", [(key,) for key in gone[1::2]])
     file.shed()
     folder = Path(file.address).parent
@@ -213,7 +233,9 @@ def test_what_was_purged_is_not_in_the_files_any_more(file: Database) -> None:
         assert (secret[:13].encode() in content) == (key not in gone)
 
 
-def test_bytes_that_somebody_still_reads_cannot_be_shed(file: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_that_somebody_still_reads_cannot_be_shed(
+    file: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(file, "secret")
     monkeypatch.setenv("LOOM_BUSY_SECONDS", "0.05")
     other = open_database(file.address)
@@ -230,7 +252,9 @@ def test_bytes_that_somebody_still_reads_cannot_be_shed(file: Database, monkeypa
 # Servers
 
 
-def test_a_server_that_is_killed_loses_nothing_acknowledged_and_is_used_again(mortal: Server) -> None:
+def test_a_server_that_is_killed_loses_nothing_acknowledged_and_is_used_again(
+    mortal: Server,
+) -> None:
     database = open_database(mortal.url(mortal.new_database()))
     migrate(database, TABLES)
     put(database, "acknowledged")
@@ -253,14 +277,16 @@ def test_a_server_that_is_killed_loses_nothing_acknowledged_and_is_used_again(mo
     mortal.start()
     assert words(database) == ["acknowledged"]
     mortal.kill()
-    mortal.start()  # restarted between two calls: the connection that is kept is dead, and nobody has noticed
+    # restarted between two calls: the connection that is kept is dead, and nobody has noticed
+    mortal.start()
     put(database, "again")
     assert words(database) == ["acknowledged", "again"]
 
     with pytest.raises(StoreError, match="nothing acknowledged is lost"):
         kill_between()
     mortal.start()
-    with pytest.raises(KeyError):  # the caller's own error, though nobody was there to undo anything
+    # the caller's own error, though nobody was there to undo anything
+    with pytest.raises(KeyError):
         kill_between(error=KeyError())
     mortal.start()
     assert words(database) == ["acknowledged", "again"]
@@ -271,11 +297,16 @@ def test_who_may_not_connect_is_told_why(mortal: Server) -> None:
     rules = mortal.data / "pg_hba.conf"
     kept = rules.read_text()
     rules.write_text("local all locked scram-sha-256\n" + kept)
-    mortal.run("CREATE ROLE locked LOGIN PASSWORD 'right' CONNECTION LIMIT 1", "SELECT pg_reload_conf()")
+    mortal.run(
+        "CREATE ROLE locked LOGIN PASSWORD 'right' CONNECTION LIMIT 1", "SELECT pg_reload_conf()"
+    )
     cases = [
         (mortal.url(user="locked:wr0ng"), "refuses this user or this password"),
         (mortal.url(user="nobody:wr0ng"), "refuses this user or this password"),
-        (mortal.url("nowhere", "postgres:wr0ng"), "nowhere does not exist on this server; create the database"),
+        (
+            mortal.url("nowhere", "postgres:wr0ng"),
+            "nowhere does not exist on this server; create the database",
+        ),
     ]
     for url, said in cases:
         database = open_database(url)
@@ -283,7 +314,10 @@ def test_who_may_not_connect_is_told_why(mortal: Server) -> None:
             pass
         assert "wr0ng" not in one_line(refused, database)
         database.close()
-    first, second = open_database(mortal.url(user="locked:right")), open_database(mortal.url(user="locked:right"))
+    first, second = (
+        open_database(mortal.url(user="locked:right")),
+        open_database(mortal.url(user="locked:right")),
+    )
     with first.read(), pytest.raises(StoreError, match="no connection left"), second.read():
         pass
     first.close()
@@ -294,7 +328,9 @@ def test_who_may_not_connect_is_told_why(mortal: Server) -> None:
     second.close()
 
 
-def test_two_that_wait_for_each_other_are_told_to_try_again(lively: tuple[Server, Database]) -> None:
+def test_two_that_wait_for_each_other_are_told_to_try_again(
+    lively: tuple[Server, Database],
+) -> None:
     _, database = lively
     put(database, "a", "b")
     both = threading.Barrier(2)
@@ -336,7 +372,9 @@ def test_closing_ends_the_thread_and_the_connections(lively: tuple[Server, Datab
         pass
 
 
-def test_zero_characters_are_refused_where_they_cannot_be_kept(lively: tuple[Server, Database]) -> None:
+def test_zero_characters_are_refused_where_they_cannot_be_kept(
+    lively: tuple[Server, Database],
+) -> None:
     _, database = lively
     with pytest.raises(StoreError, match=r"U\+0000") as refused:
         put(database, "a\0b")
@@ -370,7 +408,9 @@ def test_no_message_shows_a_password(url: str) -> None:
 # Addresses
 
 
-@pytest.mark.parametrize("url", ["mysql://me:s3cret@host/db", "http://x", "sqlite+aiosqlite:///x", "sqlite://", ""])
+@pytest.mark.parametrize(
+    "url", ["mysql://me:s3cret@host/db", "http://x", "sqlite+aiosqlite:///x", "sqlite://", ""]
+)
 def test_an_address_of_another_kind_says_what_is_accepted(url: str) -> None:
     with pytest.raises(ChoiceError, match=r"sqlite:///PATH, :memory: or postgres://") as refused:
         open_database(url)
@@ -380,7 +420,14 @@ def test_an_address_of_another_kind_says_what_is_accepted(url: str) -> None:
 def test_addresses_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
-    for url in (f"{tmp_path}/x.db", f"sqlite://{tmp_path}/x.db", f"sqlite:///{tmp_path}/x.db", "x.db", "sqlite://x.db", "~/x.db"):
+    for url in (
+        f"{tmp_path}/x.db",
+        f"sqlite://{tmp_path}/x.db",
+        f"sqlite:///{tmp_path}/x.db",
+        "x.db",
+        "sqlite://x.db",
+        "~/x.db",
+    ):
         assert open_database(url).address == f"{tmp_path}/x.db"
 
 

@@ -1,4 +1,6 @@
-"""A marker in scope recalls: whatever is forked, switched, purged or opened again, to the exact words, and never to others."""
+"""A marker in scope recalls: whatever is forked, switched, purged or opened again, to the exact
+words, and never to others.
+"""
 
 import asyncio
 import itertools
@@ -30,7 +32,9 @@ class Mark(Struct, frozen=True):
 
 
 class Weavers:
-    """Sessions on shared trees, and what the markers of their requests stood for when they were made."""
+    """Sessions on shared trees, and what the markers of their requests stood for when they were
+    made.
+    """
 
     def __init__(self, address: str, chance: random.Random) -> None:
         self._address, self._chance, self._opened = address, chance, 0
@@ -61,10 +65,13 @@ class Weavers:
             session.append(text(self._chance, 40))
         with suppress(CannotFit):
             window = self._chance.choice([700, 1200, 3000])
-            context = asyncio.run(session.prepare(window=window, reserve_output=100, sections=sections))
+            context = asyncio.run(
+                session.prepare(window=window, reserve_output=100, sections=sections)
+            )
             found = {handle for item in context.report.items for handle in item.handles}
             for handle in found:
-                with suppress(ChoiceError):  # of an epoch that goes on, a message may have been purged meanwhile
+                # of an epoch that goes on, a message may have been purged meanwhile
+                with suppress(ChoiceError):
                     mark = Mark(context.recall(handle), self._nodes(session, handle))
                     self.marked.setdefault(session.id, {})[handle] = mark
 
@@ -86,7 +93,9 @@ class Weavers:
                 with suppress(ChoiceError):
                     assert session.recall(handle) == mark.words
 
-    def _check_own(self, session: Session, handle: str, mark: Mark, gone: set[tuple[str, str]]) -> None:
+    def _check_own(
+        self, session: Session, handle: str, mark: Mark, gone: set[tuple[str, str]]
+    ) -> None:
         for recall in (session.recall, self.loom.recall):
             if gone.isdisjoint(mark.nodes):
                 assert recall(handle) == mark.words
@@ -97,7 +106,9 @@ class Weavers:
     def _nodes(self, session: Session, handle: str) -> frozenset[tuple[str, str]]:
         """The messages that a handle stands for, each with its tree."""
         sql = "SELECT data FROM handles WHERE tree = $1 AND handle = $2 AND session = $3"
-        ((data,),) = select(self.loom.store.database, sql, session.row.tree.key, handle, session.row.key)
+        ((data,),) = select(
+            self.loom.store.database, sql, session.row.tree.key, handle, session.row.key
+        )
         found = select(
             self.loom.store.database,
             """SELECT t.id, n.id, p.id FROM nodes n JOIN trees t ON t.key = n.tree
@@ -116,7 +127,9 @@ class Weavers:
 
 @settings(SETTINGS, max_examples=examples(18))
 @given(seed=st.integers(0, 10**9), steps=st.integers(5, 40))
-def test_a_marker_in_scope_recalls_the_exact_words_and_never_others(tmp_path: Path, seed: int, steps: int) -> None:
+def test_a_marker_in_scope_recalls_the_exact_words_and_never_others(
+    tmp_path: Path, seed: int, steps: int
+) -> None:
     file = tmp_path / f"{next(_numbers)}.db"
     weavers = Weavers(str(file), random.Random(seed))
     for _ in range(steps):

@@ -1,4 +1,6 @@
-"""Handles in stores: whoever has a marker in scope can recall it, and nobody else; what only looks like a marker is none."""
+"""Handles in stores: whoever has a marker in scope can recall it, and nobody else; what only looks
+like a marker is none.
+"""
 
 import asyncio
 import re
@@ -39,7 +41,8 @@ def marked(context: Context) -> list[str]:
     return sorted({handle for item in context.report.items for handle in item.handles})
 
 
-# ── what only looks like a marker ────────────────────────────────────────────────────────────────────────────────────────
+# ── what only looks like a marker
+# ────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("policy", ["default", "window", "turns", "tree", "partitions"])
@@ -47,7 +50,11 @@ def test_words_that_imitate_a_marker_are_never_listed_as_a_handle(loom: Loom, po
     fake = f"{IMITATION} {LONG} {IMITATION}"
     session = loom.new()
     session.append("Read it.", Message("assistant", (ToolCall("c1", "read", "{}"),)))
-    session.append(Message("tool", (ToolResult("c1", (Text(fake),)),)), Message("assistant", (Text("Done."),)), f"Now: {fake}")
+    session.append(
+        Message("tool", (ToolResult("c1", (Text(fake),)),)),
+        Message("assistant", (Text("Done."),)),
+        f"Now: {fake}",
+    )
     context = prepared(session, policy=policy)
     assert "~aaaaaaaaaaaa" not in marked(context)
     assert marked(context)
@@ -57,13 +64,18 @@ def test_words_that_imitate_a_marker_are_never_listed_as_a_handle(loom: Loom, po
 
 
 def test_words_that_imitate_a_marker_are_never_listed_without_a_store() -> None:
-    context = weave([{"role": "user", "content": f"{IMITATION} {LONG} {IMITATION}"}], window=900, reserve_output=100)
+    context = weave(
+        [{"role": "user", "content": f"{IMITATION} {LONG} {IMITATION}"}],
+        window=900,
+        reserve_output=100,
+    )
     assert IMITATION in str(context.openai())
     (handle,) = marked(context)
     assert context.recall(handle) == f"{IMITATION} {LONG} {IMITATION}"
 
 
-# ── what a handle is made from ───────────────────────────────────────────────────────────────────────────────────────────
+# ── what a handle is made from
+# ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_every_handle_that_is_kept_can_be_made_again_from_its_content_and_place(loom: Loom) -> None:
@@ -84,20 +96,29 @@ def test_every_handle_that_is_kept_can_be_made_again_from_its_content_and_place(
         text = session.recall(handle) if kept.place is not None else None
         assert views.names(handle, kept, text) is True
         assert views.names("~aaaaaaaaaaaa", kept, text) is False
-        assert views.names("~aaaaaaaaaaaa", HandleTarget(kept.nodes, kept.place, kept.text), text) is None
+        assert (
+            views.names("~aaaaaaaaaaaa", HandleTarget(kept.nodes, kept.place, kept.text), text)
+            is None
+        )
 
 
 def test_one_handle_never_names_two_things_in_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loom.context.handles.mint", lambda place, _: "~a" if "#" not in place else f"~b{place[-1]}")
+    monkeypatch.setattr(
+        "loom.context.handles.mint", lambda place, _: "~a" if "#" not in place else f"~b{place[-1]}"
+    )
     archive = Archive()
-    names = [archive.keep_text(f"section {n}", text) for n, text in enumerate(("one", "two", "one", "three"))]
+    names = [
+        archive.keep_text(f"section {n}", text)
+        for n, text in enumerate(("one", "two", "one", "three"))
+    ]
     assert names == ["~a", "~b1", "~a", "~b2"]
     assert [archive.recall(name) for name in names] == ["one", "two", "one", "three"]
     after = Archive(before=archive)
     assert after.keep_text("section 0", "four") == "~b3"
 
 
-# ── whoever has a marker in scope can recall it ──────────────────────────────────────────────────────────────────────────
+# ── whoever has a marker in scope can recall it
+# ──────────────────────────────────────────────────────────────────────────
 
 SECTION = [("memory", LONG)]
 
@@ -105,7 +126,10 @@ SECTION = [("memory", LONG)]
 def talk(loom: Loom) -> Session:
     session = loom.new()
     for n in range(8):
-        session.append(f"question {n} {'why ' * 60}", Message("assistant", (Text(f"answer {n} {'thus ' * 60}"),)))
+        session.append(
+            f"question {n} {'why ' * 60}",
+            Message("assistant", (Text(f"answer {n} {'thus ' * 60}"),)),
+        )
     session.append("And now?")
     return session
 
@@ -116,7 +140,12 @@ def test_two_forks_with_the_same_long_section_both_recall_it(loom: Loom) -> None
     contexts = [prepared(fork, sections=SECTION) for fork in forks]
     assert marked(contexts[0]) == marked(contexts[1])
     for handle in marked(contexts[0]):
-        assert forks[0].recall(handle) == forks[1].recall(handle) == contexts[1].recall(handle) == loom.recall(handle)
+        assert (
+            forks[0].recall(handle)
+            == forks[1].recall(handle)
+            == contexts[1].recall(handle)
+            == loom.recall(handle)
+        )
     assert LONG in [forks[1].recall(handle) for handle in marked(contexts[1])]
 
 
@@ -138,10 +167,16 @@ def test_a_marker_outlives_the_purge_of_whoever_made_it_first(loom: Loom) -> Non
     assert list(examine(loom.store)) == []
 
 
-def test_a_fork_that_goes_on_with_an_epoch_keeps_its_markers_when_the_other_is_purged_or_it_goes_elsewhere(loom: Loom) -> None:
+def test_a_fork_that_goes_on_with_an_epoch_keeps_its_markers_when_the_other_is_purged_or_it_goes_elsewhere(
+    loom: Loom,
+) -> None:
     session = loom.new()
-    thought = Message("assistant", (Reasoning(LONG, "openai"), ToolCall("an id that no wire takes", "read", "{}")))
-    session.append("one", thought, Message("tool", (ToolResult("an id that no wire takes", (Text("ok"),)),)))
+    thought = Message(
+        "assistant", (Reasoning(LONG, "openai"), ToolCall("an id that no wire takes", "read", "{}"))
+    )
+    session.append(
+        "one", thought, Message("tool", (ToolResult("an id that no wire takes", (Text("ok"),)),))
+    )
     handles = marked(prepared(session))
     fork = session.fork()
     assert marked(prepared(fork)) == handles  # the same epoch goes on
@@ -163,14 +198,19 @@ def test_two_agents_on_one_tree_both_recall_the_marker_that_both_have(address: s
         last = tree.position("ann")
         assert last is not None
         tree.switch(last.id, agent="bob")
-        contexts = {agent: prepared(tree.session(agent), sections=SECTION) for agent in ("ann", "bob")}
+        contexts = {
+            agent: prepared(tree.session(agent), sections=SECTION) for agent in ("ann", "bob")
+        }
         shared = set(marked(contexts["ann"])) & set(marked(contexts["bob"]))
         assert shared
         before = {handle: tree.session("ann").recall(handle) for handle in shared}
         assert {handle: tree.session("bob").recall(handle) for handle in shared} == before
     with open_loom(address, agent="bob") as loom:
         assert {handle: loom.recall(handle) for handle in shared} == before
-    with open_loom(address, agent="eve") as loom, pytest.raises(ChoiceError, match="nothing was left out"):
+    with (
+        open_loom(address, agent="eve") as loom,
+        pytest.raises(ChoiceError, match="nothing was left out"),
+    ):
         loom.recall(min(shared))
 
 
@@ -182,10 +222,14 @@ def test_after_a_switch_everyone_who_had_the_marker_still_recalls_it(loom: Loom)
     for one in (session, fork):
         one.switch(one.path[0].id)
         one.append("elsewhere")
-        assert [one.recall(handle) for handle in marked(contexts[0])] == [contexts[0].recall(h) for h in marked(contexts[0])]
+        assert [one.recall(handle) for handle in marked(contexts[0])] == [
+            contexts[0].recall(h) for h in marked(contexts[0])
+        ]
 
 
-def test_a_marker_inside_a_message_is_recalled_by_who_was_shown_it_and_went_elsewhere(loom: Loom) -> None:
+def test_a_marker_inside_a_message_is_recalled_by_who_was_shown_it_and_went_elsewhere(
+    loom: Loom,
+) -> None:
     tree = loom.new_tree("Scarf")
     first = tree.say("Which yarn?", agent="ann")
     left = [tree.say(f"answer {n} {'word ' * 60}", agent="ann") for n in range(9)][-1]
@@ -224,9 +268,13 @@ def test_an_export_of_one_fork_has_the_markers_that_it_shares(loom: Loom, tmp_pa
     with open_loom(str(tmp_path / "other.db")) as other:
         other.import_lines(lines)
         again = other.session(second.id)
-        assert [again.recall(handle) for handle in marked(context)] == [second.recall(handle) for handle in marked(context)]
+        assert [again.recall(handle) for handle in marked(context)] == [
+            second.recall(handle) for handle in marked(context)
+        ]
         again.switch(again.path[0].id)
-        assert [again.recall(handle) for handle in marked(context)] == [second.recall(handle) for handle in marked(context)]
+        assert [again.recall(handle) for handle in marked(context)] == [
+            second.recall(handle) for handle in marked(context)
+        ]
         assert list(examine(other.store)) == []
 
 
@@ -239,13 +287,21 @@ def test_an_old_store_goes_on_and_its_handles_resolve(address: str) -> None:
         fork = session.fork()
         handles = marked(prepared(session, sections=SECTION))
         texts = {handle: session.recall(handle) for handle in handles}
-        rows = select(loom.store.database, "SELECT tree, handle, session, kind, data, created FROM handles")
+        rows = select(
+            loom.store.database, "SELECT tree, handle, session, kind, data, created FROM handles"
+        )
     with closing(open_database(address)) as database, database.write() as writer:
         # As the older version left it: who made a handle first has it, and no place is kept.
         writer.all("DROP TABLE handles")
         writer.all(next(sql for sql in MIGRATIONS[0].statements if "TABLE handles" in sql))
         put = "INSERT INTO handles (tree, handle, session, kind, data, created) VALUES ($1, $2, $3, $4, $5, $6)"
-        writer.run_many(put, [(*row[:4], re.sub(r',?"minted_at":"[^"]*"', "", row[4]).replace("{,", "{"), row[5]) for row in rows])
+        writer.run_many(
+            put,
+            [
+                (*row[:4], re.sub(r',?"minted_at":"[^"]*"', "", row[4]).replace("{,", "{"), row[5])
+                for row in rows
+            ],
+        )
         writer.all("DROP TABLE snapshots")
         writer.all("ALTER TABLE views DROP COLUMN digest")
         writer.all("DROP INDEX nodes_reminder")
@@ -255,13 +311,16 @@ def test_an_old_store_goes_on_and_its_handles_resolve(address: str) -> None:
         assert {handle: loom.session(session.id).recall(handle) for handle in handles} == texts
         spans = [handle for handle, text in texts.items() if text != LONG]
         assert spans
-        assert [loom.session(fork.id).recall(handle) for handle in spans] == [texts[handle] for handle in spans]
+        assert [loom.session(fork.id).recall(handle) for handle in spans] == [
+            texts[handle] for handle in spans
+        ]
         assert list(examine(loom.store)) == []
         assert marked(prepared(loom.session(fork.id), sections=SECTION)) == handles
         assert {handle: loom.session(fork.id).recall(handle) for handle in handles} == texts
 
 
-# ── one handle, one thing ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── one handle, one thing
+# ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_handle_that_stands_for_something_else_in_the_store_is_not_given_out_again(
@@ -280,11 +339,15 @@ def test_a_handle_that_stands_for_something_else_in_the_store_is_not_given_out_a
         assert {handle: session.recall(handle) for handle in known} == known
     fork = session.fork()
     context = prepared(fork, sections=[("memory", f"of the fork {LONG}")])
-    assert [fork.recall(handle) for handle in marked(context)] == [context.recall(handle) for handle in marked(context)]
+    assert [fork.recall(handle) for handle in marked(context)] == [
+        context.recall(handle) for handle in marked(context)
+    ]
     assert {handle: session.recall(handle) for handle in known} == known
 
 
-def test_what_a_handle_cannot_name_alone_is_refused(loom: Loom, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_handle_cannot_name_alone_is_refused(
+    loom: Loom, monkeypatch: pytest.MonkeyPatch
+) -> None:
     session = talk(loom)
     prepared(session)
     monkeypatch.setattr(views, "mint", lambda place, content: "~aaaaaaaaaaaa")

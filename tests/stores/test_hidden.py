@@ -1,4 +1,6 @@
-"""What a person excludes or prunes stays hidden from models by every door; the person still sees it."""
+"""What a person excludes or prunes stays hidden from models by every door; the person still sees
+it.
+"""
 
 import asyncio
 import itertools
@@ -37,7 +39,9 @@ def prepared(session: Session, **wishes: object) -> Context:
     return asyncio.run(session.prepare(**({"window": 900, "reserve_output": 100} | wishes)))  # type: ignore[arg-type]
 
 
-def talk(loom: Loom, secret: str = SECRET, agent: str | None = None) -> tuple[LoomTree, Session, Node]:
+def talk(
+    loom: Loom, secret: str = SECRET, agent: str | None = None
+) -> tuple[LoomTree, Session, Node]:
     """A tree with a secret early on its path, its session, and the node with the secret."""
     tree = loom.new_tree("Scarf")
     tree.say("What is the goal?", agent=agent)
@@ -65,7 +69,9 @@ def marked(context: Context) -> list[str]:
 
 
 @pytest.mark.parametrize("how", ["exclude", "prune"])
-def test_a_model_does_not_recall_what_was_hidden_since_and_a_person_does(loom: Loom, how: str) -> None:
+def test_a_model_does_not_recall_what_was_hidden_since_and_a_person_does(
+    loom: Loom, how: str
+) -> None:
     tree, session, node = talk(loom)
     (handle,) = [handle for handle in marked(prepared(session)) if SECRET in session.recall(handle)]
     assert SECRET in words(ask(session, "recall", handle=handle))
@@ -90,7 +96,11 @@ def test_a_model_does_not_recall_what_was_hidden_since_and_a_person_does(loom: L
 def test_the_handle_of_one_hidden_message_tells_a_model_nothing(loom: Loom) -> None:
     tree, session, node = talk(loom, f"{SECRET} {'long ' * 600}")
     tree.pin(node.id)
-    part = next(handle for handle in marked(prepared(session)) if session.recall(handle) == f"{SECRET} {'long ' * 600}")
+    part = next(
+        handle
+        for handle in marked(prepared(session))
+        if session.recall(handle) == f"{SECRET} {'long ' * 600}"
+    )
     tree.pin(node.id, on=False)
     prepared(session)
     (hit,) = session.search("heddle", limit=1)
@@ -100,7 +110,9 @@ def test_the_handle_of_one_hidden_message_tells_a_model_nothing(loom: Loom) -> N
         assert result.error
         assert "is now excluded and stays hidden" in words(result)
         assert SECRET in session.recall(handle)
-    assert "Nothing that you no longer see" in words(ask(session, "search_context", query="combination heddle"))
+    assert "Nothing that you no longer see" in words(
+        ask(session, "search_context", query="combination heddle")
+    )
     tree.exclude(node.id, on=False)
     assert SECRET in words(ask(session, "recall", handle=part))
 
@@ -128,7 +140,9 @@ def test_a_remark_that_was_read_and_then_excluded_is_not_recalled(loom: Loom) ->
     assert SECRET in session.recall(handle)
 
 
-def test_where_the_version_that_stands_is_excluded_the_node_itself_is_hidden_too(loom: Loom) -> None:
+def test_where_the_version_that_stands_is_excluded_the_node_itself_is_hidden_too(
+    loom: Loom,
+) -> None:
     tree = loom.new_tree("Poem", head=TreeHead(mode="buffer"))
     node = tree.say(f"{SECRET}.")
     for n in range(12):
@@ -144,7 +158,11 @@ def test_tree_commands_show_a_model_no_words_that_are_hidden(loom: Loom) -> None
     loom.keep_agent(MODEL)
     tree, session, node = talk(loom, f"{SECRET} {'long ' * 1500}", agent="ann")
     (handle,) = [handle for handle in marked(prepared(session)) if SECRET in session.recall(handle)]
-    seen = loom.act(tree.id, f'→ view {node.short_id}\n→ stash "s" content-of:{node.short_id}\n→ recall "s"', agent="ann")
+    seen = loom.act(
+        tree.id,
+        f'→ view {node.short_id}\n→ stash "s" content-of:{node.short_id}\n→ recall "s"',
+        agent="ann",
+    )
     cut = str(seen).partition("recall ~")[2][:12]
     assert SECRET in session.recall(f"~{cut}")
     assert SECRET in str(prepared(tree.session("ann"), window=20_000).openai())
@@ -158,7 +176,12 @@ def test_tree_commands_show_a_model_no_words_that_are_hidden(loom: Loom) -> None
         "memory",
         "memory stashed",
     ]
-    asked += [f'stash "again" content-of:{node.short_id}', f"pin {node.short_id}", "memory", "pin result:1"]
+    asked += [
+        f'stash "again" content-of:{node.short_id}',
+        f"pin {node.short_id}",
+        "memory",
+        "pin result:1",
+    ]
     for command in asked:
         assert "heddle" not in str(loom.act(tree.id, f"→ {command}", agent="ann"))
         assert "heddle" not in str(prepared(tree.session("ann"), window=20_000).openai())
@@ -215,7 +238,9 @@ def test_no_model_is_asked_to_sum_up_what_is_hidden(address: str) -> None:
         session = tree.session()
         call = ToolCall("c1", "read", "{}")
         session.append(Message("assistant", (call,)))
-        (node,) = session.append(Message("tool", (ToolResult("c1", (Text(f"{SECRET} {'word ' * 4000}"),)),)))
+        (node,) = session.append(
+            Message("tool", (ToolResult("c1", (Text(f"{SECRET} {'word ' * 4000}"),)),))
+        )
         tree.exclude(node.id)
         session = tree.session()
         asyncio.run(session._sum_up_what_is_due())
@@ -224,7 +249,9 @@ def test_no_model_is_asked_to_sum_up_what_is_hidden(address: str) -> None:
 
 @settings(deadline=None, max_examples=examples(18), suppress_health_check=list(HealthCheck))
 @given(st.data())
-def test_no_handle_gives_a_model_words_that_are_hidden_and_each_gives_all_others(tmp_path: Path, data: st.DataObject) -> None:
+def test_no_handle_gives_a_model_words_that_are_hidden_and_each_gives_all_others(
+    tmp_path: Path, data: st.DataObject
+) -> None:
     with open_loom(str(tmp_path / f"{next(_numbers)}.db")) as loom:
         tree = loom.new_tree("Scarf")
         parents: dict[str, str] = {}
@@ -233,7 +260,11 @@ def test_no_handle_gives_a_model_words_that_are_hidden_and_each_gives_all_others
         pruned: set[str] = set()
         for _ in range(data.draw(st.integers(4, 24))):
             node = data.draw(st.sampled_from(sorted(parents))) if parents else ""
-            match data.draw(st.sampled_from(["say", "say", "say", "prepare", "exclude", "include", "prune", "restore"])):
+            match data.draw(
+                st.sampled_from(
+                    ["say", "say", "say", "prepare", "exclude", "include", "prune", "restore"]
+                )
+            ):
                 case "prepare" if parents:
                     session = tree.session()
                     with suppress(CannotFit, ChoiceError):
@@ -251,13 +282,20 @@ def test_no_handle_gives_a_model_words_that_are_hidden_and_each_gives_all_others
                         pruned.discard(node)
                 case _:
                     with suppress(ChoiceError):
-                        made = tree.say(f"node{len(parents):03} {'word ' * 40}", after=node if data.draw(st.booleans()) else None)
+                        made = tree.say(
+                            f"node{len(parents):03} {'word ' * 40}",
+                            after=node if data.draw(st.booleans()) else None,
+                        )
                         parents[made.id] = _above(tree, made)
         session = tree.session()
         for handle in handles:
             whole = session.recall(handle)
             told = _tokens(whole)
-            hidden = {_token(tree, name) for name in parents if name in excluded or _is_pruned(name, parents, pruned)}
+            hidden = {
+                _token(tree, name)
+                for name in parents
+                if name in excluded or _is_pruned(name, parents, pruned)
+            }
             try:
                 shown = _tokens(session.recall_shown(handle)[0])
             except ChoiceError:

@@ -1,4 +1,6 @@
-"""A writer that is killed loses nothing acknowledged; writers that meet see conflicts, and lose nothing either."""
+"""A writer that is killed loses nothing acknowledged; writers that meet see conflicts, and lose
+nothing either.
+"""
 
 import json
 import subprocess
@@ -18,7 +20,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def program(*arguments: object) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-m", "tests.stores.writers", *map(str, arguments)], cwd=ROOT)
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.stores.writers", *map(str, arguments)], cwd=ROOT
+    )
 
 
 def acknowledged(log: Path) -> list[dict[str, Any]]:
@@ -38,7 +42,9 @@ def check(url: str, log: Path) -> int:
             session = sessions.setdefault(told["session"], loom.session(told["session"]))
             if "node" in told:
                 node = loom.store.sessions.node(session.row, told["node"])
-                assert session.path.holds(node.seq, node.depth), "acknowledged, and not on the session's path"
+                assert session.path.holds(node.seq, node.depth), (
+                    "acknowledged, and not on the session's path"
+                )
                 count += 1
                 if "answered" in told:
                     assert session.response(node.id) is not None
@@ -48,7 +54,9 @@ def check(url: str, log: Path) -> int:
 
 
 @pytest.mark.parametrize("rounds", [8, pytest.param(200, marks=pytest.mark.long)])
-def test_a_killed_writer_loses_nothing_acknowledged(address: str, tmp_path: Path, rounds: int) -> None:
+def test_a_killed_writer_loses_nothing_acknowledged(
+    address: str, tmp_path: Path, rounds: int
+) -> None:
     log = tmp_path / "acknowledged"
     log.touch()
     with Loom.open(address) as loom:
@@ -59,7 +67,9 @@ def test_a_killed_writer_loses_nothing_acknowledged(address: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("each", [6, pytest.param(60, marks=pytest.mark.long)])
-def test_eight_writers_on_one_session_see_conflicts_and_lose_nothing(address: str, tmp_path: Path, each: int) -> None:
+def test_eight_writers_on_one_session_see_conflicts_and_lose_nothing(
+    address: str, tmp_path: Path, each: int
+) -> None:
     log = tmp_path / "acknowledged"
     log.touch()
     with Loom.open(address) as loom:
@@ -70,10 +80,16 @@ def test_eight_writers_on_one_session_see_conflicts_and_lose_nothing(address: st
     with Loom.open(address) as loom:
         session = loom.session(name)
         said = [node.message.text for node in session.path if node.message]
-        assert Counter(said) == Counter(f"{writer} says {number}" for writer in range(8) for number in range(each))
+        assert Counter(said) == Counter(
+            f"{writer} says {number}" for writer in range(8) for number in range(each)
+        )
         for writer in range(8):
-            assert [text for text in said if text.startswith(f"{writer} ")] == [f"{writer} says {n}" for n in range(each)]
-        assert {node.id for node in session.path} == {line["node"] for line in told if "node" in line}
+            assert [text for text in said if text.startswith(f"{writer} ")] == [
+                f"{writer} says {n}" for n in range(each)
+            ]
+        assert {node.id for node in session.path} == {
+            line["node"] for line in told if "node" in line
+        }
         assert any("conflict" in line for line in told), "eight writers never met"
         assert list(examine(loom.store)) == []
 

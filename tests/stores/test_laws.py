@@ -1,6 +1,8 @@
-"""The laws that storage decides, over random conversations, operations and restarts, on both databases.
+"""The laws that storage decides, over random conversations, operations and restarts, on both
+databases.
 
-Each example has a tenant of its own, so that one store serves all of them, and whatever leaked from one into another would show.
+Each example has a tenant of its own, so that one store serves all of them, and whatever leaked from
+one into another would show.
 """
 
 import asyncio
@@ -15,7 +17,18 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from loom import CannotFit, Conversation, Loom, LoomError, Message, Session, Text, ToolCall, dialect, read_runs
+from loom import (
+    CannotFit,
+    Conversation,
+    Loom,
+    LoomError,
+    Message,
+    Session,
+    Text,
+    ToolCall,
+    dialect,
+    read_runs,
+)
 from loom.budget.counting import gate_counter
 from loom.context.history.epochs import Renewal
 from loom.context.options import check_options
@@ -34,9 +47,12 @@ from tests import strategies as our
 from tests.laws.test_weave import longer
 from tests.shared import AGENTS, examples, needs_shared
 
-# A ladder looks at all that was read, and a cover tells of it; from a store that is less than all of it.
+# A ladder looks at all that was read, and a cover tells of it; from a store that is less than all
+# of it.
 POLICIES = [
-    replace(each, cover=0.0, merge=False) for each in policies().values() if each.strategy not in ("stop_at_limit", "ladder")
+    replace(each, cover=0.0, merge=False)
+    for each in policies().values()
+    if each.strategy not in ("stop_at_limit", "ladder")
 ]
 _numbers = itertools.count()
 SETTINGS = settings(deadline=None, suppress_health_check=list(HealthCheck))
@@ -46,15 +62,25 @@ Opener = Callable[..., Loom]
 
 @pytest.fixture
 def opener(address: str) -> Iterator[Callable[[], Opener]]:
-    """Makes openers: each opens the same store as a tenant of its own, with a clock and ids that are the same every time."""
+    """Makes openers: each opens the same store as a tenant of its own, with a clock and ids that
+    are the same every time.
+    """
     opened: list[Loom] = []
 
     def make() -> Opener:
-        tenant, ticks, ids = f"tenant {next(_numbers)}", itertools.count(1_700_000_000_000), itertools.count()
+        tenant, ticks, ids = (
+            f"tenant {next(_numbers)}",
+            itertools.count(1_700_000_000_000),
+            itertools.count(),
+        )
 
         def again(project: str = "default") -> Loom:
             loom = Loom.open(
-                address, tenant=tenant, project=project, now=lambda: next(ticks), fresh_id=lambda: f"session{next(ids):06}"
+                address,
+                tenant=tenant,
+                project=project,
+                now=lambda: next(ticks),
+                fresh_id=lambda: f"session{next(ids):06}",
             )
             opened.append(loom)
             return loom
@@ -79,7 +105,8 @@ def prepared(session: Session, **options: Any) -> Context | None:
         return None
 
 
-# ── law 7: the cost grows with the window, and what was not read changes nothing ───────────────────────────────────────────────
+# ── law 7: the cost grows with the window, and what was not read changes nothing
+# ───────────────────────────────────────────────
 
 
 def whole(session: Session, window: int, policy: Policy, model: str) -> Context:
@@ -87,9 +114,18 @@ def whole(session: Session, window: int, policy: Policy, model: str) -> Context:
     options = check_options(model=model, window=window, policy=policy)
     reading = read_ranges(session.path, [(0, len(session.path))])
     given = Conversation(
-        messages=reading.messages, system=tuple(aside.message for aside in session.row.asides), model=session.row.model
+        messages=reading.messages,
+        system=tuple(aside.message for aside in session.row.asides),
+        model=session.row.model,
     )
-    return build(given, options, (), Renewal(0, "the first request on this path"), reading.places, session.recall)
+    return build(
+        given,
+        options,
+        (),
+        Renewal(0, "the first request on this path"),
+        reading.places,
+        session.recall,
+    )
 
 
 @given(
@@ -103,7 +139,9 @@ def test_what_was_not_read_changes_nothing(
     opener: Any, several: list[Conversation], words: int, window: int, policy: Policy
 ) -> None:
     with opener()() as loom:
-        said = tuple(message for conversation in several for message in longer(conversation, words).messages)
+        said = tuple(
+            message for conversation in several for message in longer(conversation, words).messages
+        )
         session = filled(loom, Conversation(messages=said))
         assume(session.cursor is not None)
         # What repair adds or drops where nobody looks is not counted.
@@ -115,22 +153,31 @@ def test_what_was_not_read_changes_nothing(
             return
         expected = whole(session, window, policy, "gpt-4o")
         assert woven.conversation == expected.conversation
-        assert [shape(item) for item in woven.report.items] == [shape(item) for item in expected.report.items]
+        assert [shape(item) for item in woven.report.items] == [
+            shape(item) for item in expected.report.items
+        ]
         # The store counts by one counter; where another gives the same, nothing is a guess.
-        if all(gate_counter(None).count_message(m) == gate_counter("gpt-4o").count_message(m) for m in said):
+        if all(
+            gate_counter(None).count_message(m) == gate_counter("gpt-4o").count_message(m)
+            for m in said
+        ):
             assert woven.report.items == expected.report.items
         assert woven.report.dropped == expected.report.dropped
 
 
 @needs_shared
 @pytest.mark.parametrize("window", [8_000, 32_000])
-def test_recorded_sessions_are_read_only_where_the_window_needs_them(opener: Any, window: int) -> None:
+def test_recorded_sessions_are_read_only_where_the_window_needs_them(
+    opener: Any, window: int
+) -> None:
     with opener()() as loom:
         for file in sorted(AGENTS.glob("*.json*")):
             run = next(iter(read_runs(str(file))))
             session = filled(loom, run.conversation())
             for policy in POLICIES:
-                woven = prepared(session, window=window, policy=policy, model="gpt-4o", preview=True)
+                woven = prepared(
+                    session, window=window, policy=policy, model="gpt-4o", preview=True
+                )
                 if woven is not None:
                     expected = whole(session, window, policy, "gpt-4o")
                     assert without_markers(woven) == without_markers(expected)
@@ -146,11 +193,14 @@ def without_markers(context: Context) -> list[Message]:
     return [m for m in context.conversation.messages if not re.match(r"\[.*recall ~", m.text)]
 
 
-# ── laws 4, 5 and 7: nothing is lost, the prefix is stable, and a restart changes nothing ──────────────────────────────────────
+# ── laws 4, 5 and 7: nothing is lost, the prefix is stable, and a restart changes nothing
+# ──────────────────────────────────────
 
 
 class Witness:
-    """Knows what was written and what was cut, from what it saw itself, and asks the store again and again."""
+    """Knows what was written and what was cut, from what it saw itself, and asks the store again
+    and again.
+    """
 
     def __init__(self, again: Opener) -> None:
         self.again = again
@@ -163,7 +213,9 @@ class Witness:
     def append(self, messages: list[Message]) -> None:
         for node in self.session.append(*messages):
             assert node.message is not None
-            self.written.setdefault(self.session.row.tree.id, {}).setdefault(node.id, to_json(node.message))
+            self.written.setdefault(self.session.row.tree.id, {}).setdefault(
+                node.id, to_json(node.message)
+            )
 
     def prepare(self, window: int) -> None:
         if self.session.cursor is None:
@@ -178,15 +230,23 @@ class Witness:
         if woven.report.epoch == epoch:
             assert history[: len(before)] == before, "the prefix moved within an epoch"
         else:
-            assert woven.report.epoch_reason != "continued" or epoch == -1  # a fork goes on with the epoch of its origin
+            # a fork goes on with the epoch of its origin
+            assert woven.report.epoch_reason != "continued" or epoch == -1
         self.sent[self.session.id] = (woven.report.epoch, history)
-        assert asyncio.run(self.session.prepare(window=window, model="gpt-4o")).conversation == woven.conversation
+        assert (
+            asyncio.run(self.session.prepare(window=window, model="gpt-4o")).conversation
+            == woven.conversation
+        )
 
     def _see_wires(self, woven: Context) -> None:
-        """Every wire takes the request, and nothing was mended that is whole where all of it is read."""
+        """Every wire takes the request, and nothing was mended that is whole where all of it is
+        read.
+        """
         for wire in ("openai", "anthropic", "responses"):
             assert [f for f in dialect(wire).check(woven.render(wire)) if f.level == "error"] == []
-        said = Conversation(messages=tuple(node.message for node in self.session.path if node.message))
+        said = Conversation(
+            messages=tuple(node.message for node in self.session.path if node.message)
+        )
         if not repair(said).changes:
             assert [item for item in woven.report.items if item.action == "repaired"] == []
 
@@ -226,10 +286,19 @@ class Witness:
     def refuse(self, window: int) -> None:
         if self.session.cursor is not None:
             with suppress(CannotFit):
-                woven = asyncio.run(self.session.prepare(window=window, model="gpt-4o", overflow="prompt is too long"))
-                assert woven.report.epoch_reason == "the provider refused the last request as too long"
+                woven = asyncio.run(
+                    self.session.prepare(
+                        window=window, model="gpt-4o", overflow="prompt is too long"
+                    )
+                )
+                assert (
+                    woven.report.epoch_reason == "the provider refused the last request as too long"
+                )
                 self._see_cuts(woven)
-                self.sent[self.session.id] = (woven.report.epoch, [to_json(m) for m in woven.conversation.messages])
+                self.sent[self.session.id] = (
+                    woven.report.epoch,
+                    [to_json(m) for m in woven.conversation.messages],
+                )
 
     def undo(self) -> None:
         with suppress(ChoiceError):  # there is no epoch before
@@ -240,7 +309,11 @@ class Witness:
         """As a model does, by the tool."""
         seen = sorted(self.cut.get(self.session.id, {}))
         if seen and self.session.cursor is not None:
-            call = ToolCall(f"call {len(self.session.path)}", "recall", to_json({"handle": seen[int(share * (len(seen) - 1))]}))
+            call = ToolCall(
+                f"call {len(self.session.path)}",
+                "recall",
+                to_json({"handle": seen[int(share * (len(seen) - 1))]}),
+            )
             self.append([Message("assistant", (call,))])
             node = self.session.use(call)
             self.written[self.session.row.tree.id].setdefault(node.id, to_json(node.message))
@@ -259,11 +332,15 @@ class Witness:
         self.session = self.session.fork(at=at.id)
         assert self._rows() == rows, "a fork copied nodes"
         self.cut[self.session.id] = {}
-        assert [node.id for node in self.session.path] == [node.id for node in before.path[: at.depth + 1]]
+        assert [node.id for node in self.session.path] == [
+            node.id for node in before.path[: at.depth + 1]
+        ]
 
     def _rows(self) -> int:
         with self.loom.store.database.read() as reader:
-            return reader.all("SELECT count(*) FROM nodes WHERE tree = $1", self.session.row.tree.key)[0][0]
+            return reader.all(
+                "SELECT count(*) FROM nodes WHERE tree = $1", self.session.row.tree.key
+            )[0][0]
 
     def switch(self, share: float) -> None:
         names = sorted(self.written.get(self.session.row.tree.id, {}))
@@ -312,7 +389,9 @@ operations = st.lists(
 
 @given(operations)
 @settings(SETTINGS, max_examples=examples(25))
-def test_nothing_is_lost_and_a_restart_changes_nothing(opener: Any, steps: list[tuple[Any, ...]]) -> None:
+def test_nothing_is_lost_and_a_restart_changes_nothing(
+    opener: Any, steps: list[tuple[Any, ...]]
+) -> None:
     witness = Witness(opener())
     for name, *values in steps:
         getattr(witness, name)(*values)
@@ -348,15 +427,36 @@ def test_the_doctor_finds_nothing_wrong(opener: Any, steps: list[tuple[Any, ...]
     witness.loom.close()
 
 
-# ── scope ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── scope
+# ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 scope_names = st.sampled_from(
-    ["a", "A", "b'; DROP TABLE nodes; --", 'c"', "d%", "d_", "../..", "$1", "?", "重试 预算", "می‌خواهم", "a "]
+    [
+        "a",
+        "A",
+        "b'; DROP TABLE nodes; --",
+        'c"',
+        "d%",
+        "d_",
+        "../..",
+        "$1",
+        "?",
+        "重试 预算",
+        "می‌خواهم",
+        "a ",
+    ]
 )
 
 
-@given(st.lists(st.tuples(scope_names, scope_names, our.conversations()), min_size=2, max_size=4, unique_by=lambda s: s[:2]))
+@given(
+    st.lists(
+        st.tuples(scope_names, scope_names, our.conversations()),
+        min_size=2,
+        max_size=4,
+        unique_by=lambda s: s[:2],
+    )
+)
 @settings(SETTINGS, max_examples=examples(12))
 def test_scopes_share_nothing(address: str, scopes: list[tuple[str, str, Conversation]]) -> None:
     """The same conversation in several scopes, and whatever one scope knows, asked of the others."""
@@ -369,7 +469,11 @@ def test_scopes_share_nothing(address: str, scopes: list[tuple[str, str, Convers
         session = filled(loom, Conversation(messages=same))
         session.append(*own.messages)
         woven = prepared(session, window=600, model="gpt-4o")
-        handles = {h: woven.recall(h) for item in woven.report.items for h in item.handles} if woven else {}
+        handles = (
+            {h: woven.recall(h) for item in woven.report.items for h in item.handles}
+            if woven
+            else {}
+        )
         rooms.append((loom, session, handles))
     try:
         for loom, session, handles in rooms:
@@ -390,7 +494,9 @@ def test_scopes_share_nothing(address: str, scopes: list[tuple[str, str, Convers
                 with pytest.raises(LoomError, match="there is no node"):
                     session.switch(theirs.cursor.id)
             # A resent history is recognised in its own scope only, though all began alike.
-            found, _ = loom.recognise([message for message in same if message.role not in ("system", "developer")])
+            found, _ = loom.recognise(
+                [message for message in same if message.role not in ("system", "developer")]
+            )
             assert found is not None
             assert found.row.tree == session.row.tree
     finally:
@@ -410,8 +516,14 @@ def test_forks_share_their_beginning_and_nothing_else(
         other = one.fork()
         one.append("left", *longer(left, 60).messages)
         other.append("right", *longer(right, 60).messages)
-        assert [node.id for node in one.path][: len(shared)] == [node.id for node in other.path][: len(shared)] == shared
-        assert not {n.id for n in one.path[len(shared) :]} & {n.id for n in other.path[len(shared) :]}
+        assert (
+            [node.id for node in one.path][: len(shared)]
+            == [node.id for node in other.path][: len(shared)]
+            == shared
+        )
+        assert not {n.id for n in one.path[len(shared) :]} & {
+            n.id for n in other.path[len(shared) :]
+        }
         woven = prepared(one, window=600, model="gpt-4o")
         for item in woven.report.items if woven else ():
             for handle in item.handles:

@@ -1,4 +1,6 @@
-"""The map of a project in kept sessions: it stands for an epoch, whatever happens to the files; the rest is in the tail."""
+"""The map of a project in kept sessions: it stands for an epoch, whatever happens to the files; the
+rest is in the tail.
+"""
 
 import asyncio
 from itertools import pairwise
@@ -30,7 +32,9 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write(root: Path, word: str, more: str = "") -> None:
-    text = f'def send_{word}(order):\n    """Everything about the {word}."""\n    return order\n{more}'
+    text = (
+        f'def send_{word}(order):\n    """Everything about the {word}."""\n    return order\n{more}'
+    )
     (root / f"{word}.py").write_text(text)
 
 
@@ -43,7 +47,12 @@ def system(context: Context) -> str:
 
 
 def tail(context: Context) -> str:
-    return "\n".join(message.text for message in context.conversation.messages[len(context.conversation.messages) - context.tail :])
+    return "\n".join(
+        message.text
+        for message in context.conversation.messages[
+            len(context.conversation.messages) - context.tail :
+        ]
+    )
 
 
 def answered(session: Session) -> None:
@@ -93,7 +102,9 @@ def test_after_a_restart_the_same_map_stands(address: str, shop: Path) -> None:
         assert system(ask(fork, "Another way", project=shop)) == system(first)
 
 
-def test_what_is_declared_otherwise_by_now_or_is_gone_is_told_in_the_tail(address: str, shop: Path) -> None:
+def test_what_is_declared_otherwise_by_now_or_is_gone_is_told_in_the_tail(
+    address: str, shop: Path
+) -> None:
     with Loom.open(address) as loom:
         session = loom.new()
         ask(session, "The receipt is never sent", project=shop)
@@ -108,12 +119,23 @@ def test_what_is_declared_otherwise_by_now_or_is_gone_is_told_in_the_tail(addres
 @pytest.mark.parametrize("window", [8_000, 16_000, 32_000])
 @pytest.mark.parametrize("zone", ["decision_context", "memory"])
 @pytest.mark.parametrize("policy", ["default", "window", "turns", "partitions"])
-def test_an_epoch_goes_on_where_the_map_fills_its_zone(shop: Path, window: int, zone: str, policy: str) -> None:
+def test_an_epoch_goes_on_where_the_map_fills_its_zone(
+    shop: Path, window: int, zone: str, policy: str
+) -> None:
     for n in range(60):
-        write(shop, f"word{n}", "".join(f"\n\ndef more_{n}_{line}():\n    return {line}\n" for line in range(12)))
+        write(
+            shop,
+            f"word{n}",
+            "".join(f"\n\ndef more_{n}_{line}():\n    return {line}\n" for line in range(12)),
+        )
     with Loom.open(":memory:") as loom:
         session = loom.new()
-        options: Any = {"project": shop, "window": window, "sections": [(zone, "What was decided. " * 2000)], "policy": policy}
+        options: Any = {
+            "project": shop,
+            "window": window,
+            "sections": [(zone, "What was decided. " * 2000)],
+            "policy": policy,
+        }
         first = ask(session, "The receipt is never sent", **options)
         answered(session)
         write(shop, "voucher")
@@ -133,7 +155,13 @@ def test_an_epoch_that_begins_leaves_room_for_its_tail(shop: Path) -> None:
         for n in range(80):
             session.append({"role": "assistant", "content": f"I looked at part {n}. " * 40})
             write(shop, WORDS[n % 8], f"\n\ndef more_{n}():\n    return {n}\n")
-            context = ask(session, f"Now the {WORDS[n % 8]}, part {n}", project=shop, window=9_000, reserve_output=500)
+            context = ask(
+                session,
+                f"Now the {WORDS[n % 8]}, part {n}",
+                project=shop,
+                window=9_000,
+                reserve_output=500,
+            )
             begun += [n] if context.report.epoch_reason != "continued" else []
         assert len(begun) > 2
         assert all(later - earlier > 3 for earlier, later in pairwise(begun))
@@ -146,10 +174,16 @@ def test_a_request_without_the_project_leaves_the_map_where_it_is(address: str, 
         answered(session)
         write(shop, "voucher")
         later = ask(session, "Now mend the voucher")
-        assert (system(later), later.tail, later.report.epoch_reason) == (system(first), 0, "continued")
+        assert (system(later), later.tail, later.report.epoch_reason) == (
+            system(first),
+            0,
+            "continued",
+        )
 
 
-def test_a_project_that_comes_late_stands_in_the_tail_until_an_epoch_begins(address: str, shop: Path) -> None:
+def test_a_project_that_comes_late_stands_in_the_tail_until_an_epoch_begins(
+    address: str, shop: Path
+) -> None:
     with Loom.open(address) as loom:
         session = loom.new()
         first = ask(session, "The receipt is never sent")
@@ -159,7 +193,9 @@ def test_a_project_that_comes_late_stands_in_the_tail_until_an_epoch_begins(addr
         assert "send_receipt" in tail(late)
 
 
-def test_another_project_begins_an_epoch_that_says_so(address: str, shop: Path, tmp_path: Path) -> None:
+def test_another_project_begins_an_epoch_that_says_so(
+    address: str, shop: Path, tmp_path: Path
+) -> None:
     other = tmp_path / "other"
     other.mkdir()
     write(other, "ledger")
@@ -172,12 +208,16 @@ def test_another_project_begins_an_epoch_that_says_so(address: str, shop: Path, 
         assert "receipt.py" not in system(context)
 
 
-def test_an_index_that_is_not_kept_is_told_of_in_the_report(shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_that_is_not_kept_is_told_of_in_the_report(
+    shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with Loom.open(":memory:") as loom:
         context = ask(loom.new(), "The receipt is never sent", project=shop)
-        assert [note for note in context.report.notes if note.startswith("the index is only in memory")]
+        assert [
+            note for note in context.report.notes if note.startswith("the index is only in memory")
+        ]
         assert "receipt.py" in system(context)
 
 
@@ -204,11 +244,18 @@ def test_undo_brings_back_the_map_of_the_epoch_before(address: str, shop: Path) 
 def test_the_zone_says_how_large_the_map_may_be(address: str, shop: Path) -> None:
     with Loom.open(address) as loom:
         for tokens in (0, 20, 40, 300):
-            context = ask(loom.new(), "The receipt is never sent", project=shop, zones={"repo_map": tokens})
-            assert sum(item.after for item in context.report.items if item.zone == "repo_map") <= tokens
+            context = ask(
+                loom.new(), "The receipt is never sent", project=shop, zones={"repo_map": tokens}
+            )
+            assert (
+                sum(item.after for item in context.report.items if item.zone == "repo_map")
+                <= tokens
+            )
 
 
-def test_where_there_is_no_room_for_the_map_the_tail_tells_what_matters(address: str, shop: Path) -> None:
+def test_where_there_is_no_room_for_the_map_the_tail_tells_what_matters(
+    address: str, shop: Path
+) -> None:
     with Loom.open(address) as loom:
         session = loom.new()
         first = ask(session, "The receipt is never sent", project=shop, zones={"repo_map": 0})
@@ -223,7 +270,9 @@ def test_the_window_preset_draws_it_as_its_seed_does(address: str, shop: Path) -
         assert "### receipt.py (relevance: high)\nFunctions: send_receipt\n" in system(context)
 
 
-def test_a_project_that_is_no_folder_is_refused_before_anything_is_sent(address: str, shop: Path) -> None:
+def test_a_project_that_is_no_folder_is_refused_before_anything_is_sent(
+    address: str, shop: Path
+) -> None:
     with Loom.open(address) as loom, pytest.raises(ChoiceError, match="is not a folder"):
         ask(loom.new(), "Hello", project=shop / "receipt.py")
 
@@ -245,7 +294,10 @@ OPERATIONS = st.one_of(
 )
 @settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=examples(24))
 def test_the_prefix_of_an_epoch_stands_whatever_happens_to_the_files(
-    tmp_path_factory: pytest.TempPathFactory, operations: list[tuple[str, Any]], window: int, policy: str
+    tmp_path_factory: pytest.TempPathFactory,
+    operations: list[tuple[str, Any]],
+    window: int,
+    policy: str,
 ) -> None:
     folder = tmp_path_factory.mktemp("law")
     shop = folder / "shop"
@@ -265,7 +317,10 @@ def test_the_prefix_of_an_epoch_stands_whatever_happens_to_the_files(
                 case "remove":
                     (shop / f"{about}.py").unlink(missing_ok=True)
                 case "talk":
-                    session.append({"role": "assistant", "content": f"I say {number} " * about}, f"and the {WORDS[number % 8]}?")
+                    session.append(
+                        {"role": "assistant", "content": f"I say {number} " * about},
+                        f"and the {WORDS[number % 8]}?",
+                    )
                 case "restart":
                     loom.close()
                     loom = Loom.open(str(folder / "store.db"))
@@ -273,17 +328,30 @@ def test_the_prefix_of_an_epoch_stands_whatever_happens_to_the_files(
                 case _:
                     try:
                         context = ask(
-                            session, f"Look at the {about}" if about else None, window=window, policy=policy, project=shop
+                            session,
+                            f"Look at the {about}" if about else None,
+                            window=window,
+                            policy=policy,
+                            project=shop,
                         )
                     except CannotFit:
                         last = None
                         continue
                     report = context.report
                     assert report.input_tokens <= report.usable
-                    assert not [found for found in dialect("openai").check(context.openai()) if found.level == "error"]
-                    assert sum(item.after for item in report.items if item.zone == "map_update") <= MAX_NEWS_TOKENS
+                    assert not [
+                        found
+                        for found in dialect("openai").check(context.openai())
+                        if found.level == "error"
+                    ]
+                    assert (
+                        sum(item.after for item in report.items if item.zone == "map_update")
+                        <= MAX_NEWS_TOKENS
+                    )
                     if last and report.epoch_reason == "continued":
-                        before = last.conversation.messages[: len(last.conversation.messages) - last.tail]
+                        before = last.conversation.messages[
+                            : len(last.conversation.messages) - last.tail
+                        ]
                         assert context.conversation.system == last.conversation.system
                         assert context.conversation.messages[: len(before)] == before
                     last = context

@@ -1,4 +1,6 @@
-"""What is purged leaves no word behind, whoever else had seen it; and a few things that a session must survive."""
+"""What is purged leaves no word behind, whoever else had seen it; and a few things that a session
+must survive.
+"""
 
 import asyncio
 from base64 import b32encode
@@ -24,10 +26,21 @@ def loom(address: str) -> Iterator[Loom]:
 
 def words(loom: Loom) -> str:
     """Everything in the store that somebody said."""
-    columns = {"nodes": "body || author", "records": "coalesce(data, '') || author", "handles": "data", "views": "data"}
-    columns |= {"sessions": "head || asides || title", "trees": "title || data", "states": "name || data"}
+    columns = {
+        "nodes": "body || author",
+        "records": "coalesce(data, '') || author",
+        "handles": "data",
+        "views": "data",
+    }
+    columns |= {
+        "sessions": "head || asides || title",
+        "trees": "title || data",
+        "states": "name || data",
+    }
     return "".join(
-        str(value) for table, column in columns.items() for (value,) in select(loom.store.database, f"SELECT {column} FROM {table}")
+        str(value)
+        for table, column in columns.items()
+        for (value,) in select(loom.store.database, f"SELECT {column} FROM {table}")
     )
 
 
@@ -36,7 +49,8 @@ def test_nothing_is_left_when_all_are_purged(loom: Loom) -> None:
     for row in loom.sessions():
         loom.session(row.id).purge()
     left = words(loom)
-    assert [word for word in WORDS if word in left and (len(word) > 4 or not word.isascii())] == []  # ids may hold short ones
+    # ids may hold short ones
+    assert [word for word in WORDS if word in left and (len(word) > 4 or not word.isascii())] == []
     assert list(examine(loom.store)) == []
 
 
@@ -64,8 +78,13 @@ def test_the_last_that_holds_a_message_takes_it_along(loom: Loom) -> None:
 
 def test_what_repair_changed_before_it_was_cut_is_purged(loom: Loom) -> None:
     session = loom.new()
-    thought = Message("assistant", (Reasoning(SECRET, "openai"), ToolCall("an id that no wire takes", "read", "{}")))
-    session.append("one", thought, Message("tool", (ToolResult("an id that no wire takes", (Text("ok"),)),)))
+    thought = Message(
+        "assistant",
+        (Reasoning(SECRET, "openai"), ToolCall("an id that no wire takes", "read", "{}")),
+    )
+    session.append(
+        "one", thought, Message("tool", (ToolResult("an id that no wire takes", (Text("ok"),)),))
+    )
     fork = session.fork()
     asyncio.run(fork.prepare(window=900, reserve_output=100))
     ((handle, kind),) = select(loom.store.database, "SELECT handle, kind FROM handles")
@@ -101,10 +120,13 @@ def test_a_request_can_be_prepared_after_going_far_back(loom: Loom) -> None:
         assert f"message {at} " in str(context.openai())
 
 
-# ── trees ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── trees
+# ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_labels_go_with_the_session_that_wrote_them_and_what_they_stood_on_stays(loom: Loom) -> None:
+def test_labels_go_with_the_session_that_wrote_them_and_what_they_stood_on_stays(
+    loom: Loom,
+) -> None:
     tree = loom.new_tree("Scarf")
     one, two = (tree.say(word) for word in ("one", "two"))
     tree.bookmark(one.id, "heddle", agent="ann")
@@ -122,7 +144,9 @@ def test_labels_go_with_the_session_that_wrote_them_and_what_they_stood_on_stays
 
 
 def test_what_a_tree_says_of_itself_goes_with_the_last_of_its_sessions(loom: Loom) -> None:
-    tree = loom.new_tree("heddle", head=TreeHead(mode="buffer", description="heddle", system_context="heddle"))
+    tree = loom.new_tree(
+        "heddle", head=TreeHead(mode="buffer", description="heddle", system_context="heddle")
+    )
     tree.say("one")
     ann = tree.session("ann")
     tree.session("").purge()
@@ -166,7 +190,9 @@ def test_what_was_read_beside_a_path_is_purged_from_views_and_texts(loom: Loom, 
     assert [handle for handle in context.archive.handles if "heddle" in reader.recall(handle)]
     ann.purge()
     assert "heddle" not in words(loom)
-    assert "heddle" not in str(asyncio.run(tree.session("").prepare(window=700, reserve_output=100)).openai())
+    assert "heddle" not in str(
+        asyncio.run(tree.session("").prepare(window=700, reserve_output=100)).openai()
+    )
     assert list(examine(loom.store)) == []
 
 

@@ -1,4 +1,6 @@
-"""A purge can be repeated until nothing is left, says what remains, deletes only files of this store, and keeps writers out."""
+"""A purge can be repeated until nothing is left, says what remains, deletes only files of this
+store, and keeps writers out.
+"""
 
 import asyncio
 import json
@@ -25,7 +27,15 @@ from tests.stores.history import change, open_loom, select
 
 SECRET = "the secret word is heddle "
 HANDOFF = Handoff(
-    goal=SECRET, sprint=1, progress_summary="", produced_artifacts=(), open_tasks=(), rho=0.5, error_count=0, depth=0, handoff_ts=1
+    goal=SECRET,
+    sprint=1,
+    progress_summary="",
+    produced_artifacts=(),
+    open_tasks=(),
+    rho=0.5,
+    error_count=0,
+    depth=0,
+    handoff_ts=1,
 )
 PLANTED = "INSERT INTO states (session, kind, name, data, updated) VALUES ($1, 'snapshots', $2, 'true', 1)"
 
@@ -59,24 +69,38 @@ def stranger(folder: Path) -> dict[str, bytes]:
     """What somebody else has in a folder, laid out as a snapshot would be."""
     generation = folder / f"0001-{'a' * 16}"
     generation.mkdir(parents=True)
-    for file in (generation / "handoff.json", generation / "notes.txt", folder / "current", folder / "thesis.md"):
+    for file in (
+        generation / "handoff.json",
+        generation / "notes.txt",
+        folder / "current",
+        folder / "thesis.md",
+    ):
         file.write_text("mine")
     return contents(folder)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
-# ── only files that this store wrote ─────────────────────────────────────────────────────────────────────────────────────
+# ── only files that this store wrote
+# ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_session_file_cannot_name_a_folder_that_a_purge_then_empties(loom: Loom, tmp_path: Path) -> None:
+def test_a_session_file_cannot_name_a_folder_that_a_purge_then_empties(
+    loom: Loom, tmp_path: Path
+) -> None:
     session = talk(loom)
     mine = stranger(tmp_path / "home" / "thesis")
     lines = [json.loads(line) for line in session.export()]
     lines[2]["id"] = "thesis"
-    lines[2]["states"] = [{"kind": "snapshots", "name": str(tmp_path / "home"), "data": "true", "updated": 1}]
+    lines[2]["states"] = [
+        {"kind": "snapshots", "name": str(tmp_path / "home"), "data": "true", "updated": 1}
+    ]
     with open_with(":memory:", None) as victim:
         victim.import_lines(map(json.dumps, lines))
         assert select(victim.store.database, "SELECT count(*) FROM states") == [(0,)]
@@ -92,7 +116,9 @@ def test_the_folders_of_a_store_are_in_no_export(loom: Loom) -> None:
     assert "shared" not in "".join(loom.export(everywhere=True))
 
 
-def test_a_folder_that_was_planted_before_is_noticed_and_left_alone(loom: Loom, tmp_path: Path) -> None:
+def test_a_folder_that_was_planted_before_is_noticed_and_left_alone(
+    loom: Loom, tmp_path: Path
+) -> None:
     session = talk(loom)
     mine = stranger(tmp_path / "home" / session.id)
     change(loom.store.database, PLANTED, session.row.key, str(tmp_path / "home"))
@@ -133,9 +159,12 @@ def test_links_lead_a_purge_nowhere(loom: Loom, tmp_path: Path, linked: str) -> 
     [generation] = [path for path in place.iterdir() if path.is_dir()]
     home = tmp_path / "home"
     mine = stranger(home)
-    replaced = {"session": place, "generation": generation, "file": generation / "handoff.json", "root": tmp_path / "shared"}[
-        linked
-    ]
+    replaced = {
+        "session": place,
+        "generation": generation,
+        "file": generation / "handoff.json",
+        "root": tmp_path / "shared",
+    }[linked]
     target = home if linked != "file" else home / "thesis.md"
     replaced.rename(tmp_path / "moved")
     replaced.symlink_to(target)
@@ -176,10 +205,13 @@ def test_what_an_older_version_wrote_beside_the_store_goes_too(tmp_path: Path) -
         assert not folder.parent.exists()
 
 
-# ── again, until nothing is left ─────────────────────────────────────────────────────────────────────────────────────────
+# ── again, until nothing is left
+# ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_purge_that_meets_a_reader_says_so_and_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_purge_that_meets_a_reader_says_so_and_is_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("LOOM_BUSY_SECONDS", "0.05")
     path = tmp_path / "loom.db"
     with open_with(str(path), None) as loom, open_with(str(path), None) as other:
@@ -187,7 +219,9 @@ def test_a_purge_that_meets_a_reader_says_so_and_is_repeated(tmp_path: Path, mon
         place = written(loom, session)
         with other.store.database.read() as reader:
             assert reader.first_row("SELECT count(*) FROM nodes") == (2,)
-            with pytest.raises(Unfinished, match="another process is reading deleted data") as caught:
+            with pytest.raises(
+                Unfinished, match="another process is reading deleted data"
+            ) as caught:
                 session.purge()
         assert caught.value.session == session.id
         assert len(caught.value.remains) == 1
@@ -203,7 +237,9 @@ def test_a_purge_that_meets_a_reader_says_so_and_is_repeated(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("step", ["shed", "remove", "purge_ended"])
-def test_a_purge_that_is_killed_at_any_step_is_repeated(loom: Loom, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+def test_a_purge_that_is_killed_at_any_step_is_repeated(
+    loom: Loom, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
     session = talk(loom)
     place = written(loom, session)
 
@@ -211,7 +247,11 @@ def test_a_purge_that_is_killed_at_any_step_is_repeated(loom: Loom, monkeypatch:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        where = {"shed": loom.store.database, "remove": Snapshots, "purge_ended": loom.store.sessions}[step]
+        where = {
+            "shed": loom.store.database,
+            "remove": Snapshots,
+            "purge_ended": loom.store.sessions,
+        }[step]
         patch.setattr(where, step, killed)
         with pytest.raises(KeyboardInterrupt):
             session.purge()
@@ -222,7 +262,9 @@ def test_a_purge_that_is_killed_at_any_step_is_repeated(loom: Loom, monkeypatch:
     assert select(loom.store.database, "SELECT count(*) FROM snapshots") == [(0,)]
 
 
-def test_a_snapshot_that_cannot_be_deleted_is_named_until_it_can(loom: Loom, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_snapshot_that_cannot_be_deleted_is_named_until_it_can(
+    loom: Loom, monkeypatch: pytest.MonkeyPatch
+) -> None:
     session = talk(loom)
     place = written(loom, session)
 
@@ -232,7 +274,9 @@ def test_a_snapshot_that_cannot_be_deleted_is_named_until_it_can(loom: Loom, mon
     for _ in range(2):
         with monkeypatch.context() as patch:
             patch.setattr(os, "unlink", refuse)
-            with pytest.raises(Unfinished, match=r"Permission denied.*still holds a snapshot") as caught:
+            with pytest.raises(
+                Unfinished, match=r"Permission denied.*still holds a snapshot"
+            ) as caught:
                 session.purge()
         assert str(place) in caught.value.remains[0]
     session.purge()
@@ -258,12 +302,15 @@ def test_a_generation_that_is_superseded_is_forgotten(loom: Loom) -> None:
     assert (place / generation).is_dir()
 
 
-# ── who writes into what was purged ──────────────────────────────────────────────────────────────────────────────────────
+# ── who writes into what was purged
+# ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def answered(session: Session) -> object:
     said = {"role": "assistant", "content": SECRET}
-    return session.absorb({"id": "a", "model": "gpt-4o", "choices": [{"index": 0, "message": said}], "usage": {}})
+    return session.absorb(
+        {"id": "a", "model": "gpt-4o", "choices": [{"index": 0, "message": said}], "usage": {}}
+    )
 
 
 WRITES: dict[str, Callable[[Session], object]] = {
@@ -275,7 +322,9 @@ WRITES: dict[str, Callable[[Session], object]] = {
     "working state": lambda session: session.keep_working(assess(EMPTY, progress=SECRET)),
     "a summary": lambda session: session.set_summary(SECRET),
     "no summary": lambda session: session.set_summary(""),
-    "a tool": lambda session: session.use(ToolCall("c", "set_working_state", '{"progress": "at 1"}')),
+    "a tool": lambda session: session.use(
+        ToolCall("c", "set_working_state", '{"progress": "at 1"}')
+    ),
     "fork": lambda session: session.fork(),
     "switch": lambda session: session.switch(session.path[0].id),
     "change": lambda session: session.change(title=SECRET),
@@ -287,15 +336,28 @@ WRITES: dict[str, Callable[[Session], object]] = {
 
 
 @pytest.mark.parametrize("verb", WRITES)
-def test_a_session_that_was_purged_meanwhile_takes_nothing_any_more(address: str, tmp_path: Path, verb: str) -> None:
-    with open_with(address, tmp_path / "shared") as loom, open_with(address, tmp_path / "shared") as other:
+def test_a_session_that_was_purged_meanwhile_takes_nothing_any_more(
+    address: str, tmp_path: Path, verb: str
+) -> None:
+    with (
+        open_with(address, tmp_path / "shared") as loom,
+        open_with(address, tmp_path / "shared") as other,
+    ):
         stale = talk(loom)
-        stale.append(*(Message(role, (Text("words " * 30),)) for _ in range(6) for role in ("user", "assistant")))  # type: ignore[arg-type]
+        stale.append(
+            *(
+                Message(role, (Text("words " * 30),))
+                for _ in range(6)
+                for role in ("user", "assistant")
+            )
+        )  # type: ignore[arg-type]
         asyncio.run(stale.prepare(window=3000))
         len(list(stale.path))
         other.session(stale.id).purge()
         before = rows(loom)
-        with pytest.raises((ChoiceError, StoreError), match=r"purged|too short for a summary|there is no node"):
+        with pytest.raises(
+            (ChoiceError, StoreError), match=r"purged|too short for a summary|there is no node"
+        ):
             WRITES[verb](stale)
         assert rows(loom) == before
         assert list(examine(loom.store)) == []
@@ -303,8 +365,20 @@ def test_a_session_that_was_purged_meanwhile_takes_nothing_any_more(address: str
 
 
 def rows(loom: Loom) -> list[object]:
-    tables = ("trees", "nodes", "sessions", "views", "handles", "records", "settings", "states", "snapshots")
-    return [select(loom.store.database, f"SELECT * FROM {table} ORDER BY 1, 2, 3") for table in tables]
+    tables = (
+        "trees",
+        "nodes",
+        "sessions",
+        "views",
+        "handles",
+        "records",
+        "settings",
+        "states",
+        "snapshots",
+    )
+    return [
+        select(loom.store.database, f"SELECT * FROM {table} ORDER BY 1, 2, 3") for table in tables
+    ]
 
 
 def test_a_draft_of_a_purged_document_is_refused(address: str) -> None:
@@ -319,7 +393,9 @@ def test_a_draft_of_a_purged_document_is_refused(address: str) -> None:
         assert list(examine(loom.store)) == []
 
 
-def test_a_snapshot_that_is_written_while_its_session_is_purged_does_not_stay(loom: Loom, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_snapshot_that_is_written_while_its_session_is_purged_does_not_stay(
+    loom: Loom, monkeypatch: pytest.MonkeyPatch
+) -> None:
     session = talk(loom)
     written(loom, session)
     usual = Snapshots.write

@@ -16,11 +16,15 @@ FRAME_HEADER_BYTES, WAL_HEADER_BYTES = 24, 32
 
 
 def count_commits(database: Path) -> int:
-    """Transactions in the write-ahead log: the last frame of each says how large the database is after it."""
+    """Transactions in the write-ahead log: the last frame of each says how large the database is
+    after it.
+    """
     log = Path(f"{database}-wal").read_bytes()
     page = int.from_bytes(log[8:12], "big")
     salt, step = log[16:24], FRAME_HEADER_BYTES + page
-    frames = [log[at : at + FRAME_HEADER_BYTES] for at in range(WAL_HEADER_BYTES, len(log) - page, step)]
+    frames = [
+        log[at : at + FRAME_HEADER_BYTES] for at in range(WAL_HEADER_BYTES, len(log) - page, step)
+    ]
     return sum(frame[8:16] == salt and frame[4:8] != bytes(4) for frame in frames)
 
 
@@ -38,12 +42,19 @@ def test_a_request_is_kept_in_one_transaction(tmp_path: Path, policy: str) -> No
         session = fill(loom)
         for _ in range(3):
             before = count_commits(path)
-            asyncio.run(session.prepare(policy=policy, model="gpt-4o", window=1500, reserve_output=100))
+            asyncio.run(
+                session.prepare(policy=policy, model="gpt-4o", window=1500, reserve_output=100)
+            )
             assert count_commits(path) == before + 1
-            [(states,)] = select(loom.store.database, "SELECT count(*) FROM states WHERE kind IN ('working', 'policy')")
+            [(states,)] = select(
+                loom.store.database,
+                "SELECT count(*) FROM states WHERE kind IN ('working', 'policy')",
+            )
             assert states == 2
             before = count_commits(path)
-            asyncio.run(session.prepare(preview=True, model="gpt-4o", window=1500, reserve_output=100))
+            asyncio.run(
+                session.prepare(preview=True, model="gpt-4o", window=1500, reserve_output=100)
+            )
             assert count_commits(path) <= before + 1
             session.append("and more " * 20)
 
@@ -53,7 +64,16 @@ def test_of_a_session_that_was_purged_nothing_is_kept(address: str) -> None:
         session = fill(loom)
         row = session.row
         session.purge()
-        request = SavedRequest(view=None, handles={}, inherited=(), states=(("policy", {"": '"default"'}),))
+        request = SavedRequest(
+            view=None, handles={}, inherited=(), states=(("policy", {"": '"default"'}),)
+        )
         with pytest.raises(ChoiceError, match="purged"):
             loom.store.requests.save(row, request, 1)
-        assert select(loom.store.database, "SELECT kind FROM states WHERE session = $1 AND kind = 'policy'", row.key) == []
+        assert (
+            select(
+                loom.store.database,
+                "SELECT kind FROM states WHERE session = $1 AND kind = 'policy'",
+                row.key,
+            )
+            == []
+        )

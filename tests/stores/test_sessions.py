@@ -10,7 +10,18 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from loom import CannotFit, Conflict, Context, Conversation, Event, Loom, LoomError, Message, Session, Text
+from loom import (
+    CannotFit,
+    Conflict,
+    Context,
+    Conversation,
+    Event,
+    Loom,
+    LoomError,
+    Message,
+    Session,
+    Text,
+)
 from loom.context.policy import policy as find_policy
 from loom.conversation.canonical import to_json
 from loom.stores.database import open_database
@@ -25,12 +36,21 @@ def loom(address: str) -> Iterator[Loom]:
 
 
 def prepare(session: Session, *values: Any, **options: Any) -> Any:
-    return asyncio.run(session.prepare(*values, **({"window": 4000, "reserve_output": 500, "model": "gpt-4o"} | options)))
+    return asyncio.run(
+        session.prepare(
+            *values, **({"window": 4000, "reserve_output": 500, "model": "gpt-4o"} | options)
+        )
+    )
 
 
 def answer(name: str, text: str = "yes", **more: Any) -> dict[str, Any]:
     said = {"role": "assistant", "content": text} | more
-    return {"id": name, "model": "gpt-4o", "choices": [{"message": said}], "usage": {"prompt_tokens": 9, "completion_tokens": 2}}
+    return {
+        "id": name,
+        "model": "gpt-4o",
+        "choices": [{"message": said}],
+        "usage": {"prompt_tokens": 9, "completion_tokens": 2},
+    }
 
 
 def texts(session: Session) -> list[str]:
@@ -64,7 +84,9 @@ def test_the_same_answer_is_written_and_counted_once(loom: Loom) -> None:
     first = session.absorb(answer("a1", tool_calls=[call]))
     assert session.absorb(answer("a1", tool_calls=[call])) == first
     session.append({"role": "tool", "tool_call_id": "c", "content": "ok"})
-    assert [node.id for node in session.absorb(answer("a1", tool_calls=[call]))] == [node.id for node in first]
+    assert [node.id for node in session.absorb(answer("a1", tool_calls=[call]))] == [
+        node.id for node in first
+    ]
     assert len(session.path) == 3
     assert session.row.usage.prompt == 9
     session.absorb(answer("a2"))
@@ -96,11 +118,17 @@ def test_an_answer_with_the_same_id_and_the_same_words_answers_another_question(
 
 
 def test_calls_under_a_repeated_id_are_each_written(loom: Loom) -> None:
-    """In one turn too: the same tool called again with the same arguments, and only the call's own id differs."""
+    """In one turn too: the same tool called again with the same arguments, and only the call's own
+    id differs.
+    """
     session = loom.new()
     session.append("go")
     for n in range(3):
-        call = {"id": f"call_{n}", "type": "function", "function": {"name": "sh", "arguments": "{}"}}
+        call = {
+            "id": f"call_{n}",
+            "type": "function",
+            "function": {"name": "sh", "arguments": "{}"},
+        }
         session.absorb(answer("chatcmpl-7", "", tool_calls=[call]))
         session.append({"role": "tool", "tool_call_id": f"call_{n}", "content": "ok"})
     assert len(session.path) == 7
@@ -150,7 +178,11 @@ def test_a_purge_ends_every_object_of_the_session(loom: Loom) -> None:
     prepare(early)
     assert session.purge() == (12, 0)
     for ended in (session, early, late, loom.session(session.id)):
-        for attempt in (lambda s=ended: prepare(s), lambda s=ended: s.append("more"), lambda s=ended: s.fork()):
+        for attempt in (
+            lambda s=ended: prepare(s),
+            lambda s=ended: s.append("more"),
+            lambda s=ended: s.fork(),
+        ):
             with pytest.raises(LoomError, match="purged"):
                 attempt()
     assert list(examine(loom.store)) == []
@@ -269,14 +301,21 @@ def test_a_callers_slip_is_named(loom: Loom, slip: Any) -> None:
 def test_a_resent_history_is_recognised(loom: Loom) -> None:
     """Whatever clients shuffle: cache marks, whitespace of arguments, dropped reasoning."""
     session = loom.new()
-    call = {"id": "c", "type": "function", "function": {"name": "sh", "arguments": '{"a": 1, "b": 2}'}}
+    call = {
+        "id": "c",
+        "type": "function",
+        "function": {"name": "sh", "arguments": '{"a": 1, "b": 2}'},
+    }
     thought = {"type": "thinking", "thinking": "hm", "signature": "s"}
     session.append("begin", {"role": "assistant", "content": None, "tool_calls": [call]})
     session.append({"role": "tool", "tool_call_id": "c", "content": "ok"})
     session.append({"role": "assistant", "content": [thought, {"type": "text", "text": "done"}]})
     call["function"] = {"name": "sh", "arguments": '{"b":2,"a":1}'}
     resent = [
-        {"role": "user", "content": [{"type": "text", "text": "begin", "cache_control": {"type": "ephemeral"}}]},
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": "begin", "cache_control": {"type": "ephemeral"}}],
+        },
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "c", "content": "ok"},
         {"role": "assistant", "content": "done"},
@@ -298,17 +337,31 @@ def test_a_resent_history_with_system_messages_inside_is_recognised(loom: Loom) 
     reminder = Message("system", (Text("Reminder: be brief"),))
     session.append("begin", Message("assistant", (Text("done"),)), reminder, "go on")
     lead = {"role": "system", "content": "You weave."}
-    resent = [lead, *({"role": node.role, "content": node.message.text} for node in session.path if node.message)]
+    resent = [
+        lead,
+        *(
+            {"role": node.role, "content": node.message.text}
+            for node in session.path
+            if node.message
+        ),
+    ]
     found, count = loom.recognise([*resent, {"role": "user", "content": "new"}])
     assert found is not None
     assert (found.id, count) == (session.id, 4)
     # Older sessions keep them beside what was said.
     old = loom.new()
     old.append("first", Message("assistant", (Text("yes"),)))
-    loom.store.sessions.append(old.row, old.path.end, [], now=loom.now(), added=Addition(asides=[(0, reminder)]))
+    loom.store.sessions.append(
+        old.row, old.path.end, [], now=loom.now(), added=Addition(asides=[(0, reminder)])
+    )
     old.refresh().append("second")
-    resent = [{"role": role, "content": text} for role, text in (("user", "first"), ("assistant", "yes"))]
-    resent += [{"role": "system", "content": reminder.parts[0].text}, {"role": "user", "content": "second"}]  # type: ignore[union-attr]
+    resent = [
+        {"role": role, "content": text} for role, text in (("user", "first"), ("assistant", "yes"))
+    ]
+    resent += [
+        {"role": "system", "content": reminder.parts[0].text},
+        {"role": "user", "content": "second"},
+    ]  # type: ignore[union-attr]
     found, count = loom.recognise([*resent, {"role": "user", "content": "third"}])
     assert found is not None
     assert (found.id, count) == (old.id, 4)
@@ -318,11 +371,15 @@ def reminded(session: Session, turns: int) -> None:
     session.append("the goal", {"role": "system", "content": "Rules: NEVER PUSH"})
     for n in range(turns):
         reminder = {"role": "system", "content": f"Reminder {n}: mind the tests"}
-        session.append(f"question {n} " + "word " * 30, reminder, Message("assistant", (Text(f"answer {n}"),)))
+        session.append(
+            f"question {n} " + "word " * 30, reminder, Message("assistant", (Text(f"answer {n}"),))
+        )
 
 
 @pytest.mark.parametrize("policy", ["default", "window", "turns", "tree", "partitions"])
-def test_system_messages_of_a_session_leave_with_their_turn_and_the_newest_of_each_kind_stays(loom: Loom, policy: str) -> None:
+def test_system_messages_of_a_session_leave_with_their_turn_and_the_newest_of_each_kind_stays(
+    loom: Loom, policy: str
+) -> None:
     session = loom.new(model="gpt-4o", system="You weave.")
     reminded(session, 120)
     context = prepare(session, window=3_000, reserve_output=200, policy=policy)
@@ -334,9 +391,18 @@ def test_system_messages_of_a_session_leave_with_their_turn_and_the_newest_of_ea
     session.append({"role": "system", "content": "Reminder 120: mind the tests"})
     grown = prepare(session, window=3_000, reserve_output=200, policy=policy)
     assert grown.conversation.system == context.conversation.system
-    assert grown.report.epoch_reason == "continued" or "by its own counter" in grown.report.epoch_reason
-    assert "Reminder 120: mind the tests" in [message.text for message in grown.conversation.messages]
-    assert [item.rule for item in context.report.items if item.action == "kept" and "its kind" in item.rule]
+    assert (
+        grown.report.epoch_reason == "continued"
+        or "by its own counter" in grown.report.epoch_reason
+    )
+    assert "Reminder 120: mind the tests" in [
+        message.text for message in grown.conversation.messages
+    ]
+    assert [
+        item.rule
+        for item in context.report.items
+        if item.action == "kept" and "its kind" in item.rule
+    ]
 
 
 def test_a_fork_has_the_newest_system_message_of_its_own_path(loom: Loom) -> None:
@@ -344,17 +410,26 @@ def test_a_fork_has_the_newest_system_message_of_its_own_path(loom: Loom) -> Non
     reminded(session, 60)
     fork = session.fork(at=session.path[100].id)
     reminded(session, 60)
-    sent = [message.text for message in prepare(fork, window=1_500, reserve_output=200).conversation.messages]
+    sent = [
+        message.text
+        for message in prepare(fork, window=1_500, reserve_output=200).conversation.messages
+    ]
     assert "Rules: NEVER PUSH" in sent
-    assert max(text for text in sent if text.startswith("Reminder")) == "Reminder 32: mind the tests"
+    assert (
+        max(text for text in sent if text.startswith("Reminder")) == "Reminder 32: mind the tests"
+    )
 
 
-def test_system_messages_that_an_older_version_kept_beside_nodes_take_no_more_than_their_room(loom: Loom) -> None:
+def test_system_messages_that_an_older_version_kept_beside_nodes_take_no_more_than_their_room(
+    loom: Loom,
+) -> None:
     session = loom.new(model="gpt-4o", system="You weave.")
     session.append("the goal")
     asides = [(0, Message("system", (Text(f"Reminder {n}: " + "word " * 30),))) for n in range(300)]
     asides.append((0, Message("system", (Text("Rules: NEVER PUSH"),))))
-    loom.store.sessions.append(session.row, session.path.end, [], now=loom.now(), added=Addition(asides=asides))
+    loom.store.sessions.append(
+        session.row, session.path.end, [], now=loom.now(), added=Addition(asides=asides)
+    )
     session.refresh().append("go on")
     context = prepare(session, window=3_000, reserve_output=200)
     text = context.conversation.system[0].text
@@ -365,12 +440,22 @@ def test_system_messages_that_an_older_version_kept_beside_nodes_take_no_more_th
     assert len(session.conversation().messages) == 303
 
 
-def test_a_store_in_which_system_messages_are_kept_beside_nodes_opens_and_goes_on(address: str) -> None:
+def test_a_store_in_which_system_messages_are_kept_beside_nodes_opens_and_goes_on(
+    address: str,
+) -> None:
     with Loom.open(address) as loom:
         session = loom.new(model="gpt-4o", system="You weave.")
-        session.append({"role": "system", "content": "Be brief."}, "the goal", Message("assistant", (Text("yes " * 400),)))
-        asides = [(0, Message("system", (Text(f"Reminder {n}: mind the tests"),))) for n in range(3)]
-        loom.store.sessions.append(session.row, session.path.end, [], now=loom.now(), added=Addition(asides=asides))
+        session.append(
+            {"role": "system", "content": "Be brief."},
+            "the goal",
+            Message("assistant", (Text("yes " * 400),)),
+        )
+        asides = [
+            (0, Message("system", (Text(f"Reminder {n}: mind the tests"),))) for n in range(3)
+        ]
+        loom.store.sessions.append(
+            session.row, session.path.end, [], now=loom.now(), added=Addition(asides=asides)
+        )
         session.refresh().append("go on")
         fork = session.fork(at=session.path[0].id)
         whole = session.conversation()
@@ -385,12 +470,20 @@ def test_a_store_in_which_system_messages_are_kept_beside_nodes_opens_and_goes_o
         assert "Be brief." in system_text(context)
         assert "Reminder 2: mind the tests" in system_text(context)
         assert "Reminder 1" not in system_text(context)
-        assert "Reminder" not in system_text(prepare(loom.session(fork.id), window=1_000, reserve_output=200))
+        assert "Reminder" not in system_text(
+            prepare(loom.session(fork.id), window=1_000, reserve_output=200)
+        )
         # From now on they are nodes.
-        session.append(Message("assistant", (Text("done"),)), {"role": "system", "content": "Reminder 3: mind the tests"}, "more")
+        session.append(
+            Message("assistant", (Text("done"),)),
+            {"role": "system", "content": "Reminder 3: mind the tests"},
+            "more",
+        )
         assert [node.role for node in session.path[3:]] == ["assistant", "system", "user"]
         sent = prepare(session, window=1_000, reserve_output=200)
-        assert "Reminder 3: mind the tests" in [message.text for message in sent.conversation.messages]
+        assert "Reminder 3: mind the tests" in [
+            message.text for message in sent.conversation.messages
+        ]
         found, count = loom.recognise(session.conversation().messages)
         assert found is not None
         assert (found.id, count) == (session.id, len(session.conversation().messages))
@@ -443,13 +536,17 @@ def test_a_policy_that_nobody_knows_any_more_is_named_with_the_way_out(loom: Loo
     session = loom.new("talk")
     prepare(session, "Why?")
     loom.store.states.put(session.row.key, "policy", {"": '"of_another_version"'}, 1)
-    with pytest.raises(LoomError, match=rf"session {session.id} remembers .*'of_another_version'.*prepare\(policy="):
+    with pytest.raises(
+        LoomError, match=rf"session {session.id} remembers .*'of_another_version'.*prepare\(policy="
+    ):
         prepare(session)
     assert prepare(session, policy="turns").report.policy == "turns"
     assert prepare(session).report.policy == "turns"
 
 
-def test_after_a_restart_work_behind_the_scenes_goes_by_the_policy_of_the_session(tmp_path: Path) -> None:
+def test_after_a_restart_work_behind_the_scenes_goes_by_the_policy_of_the_session(
+    tmp_path: Path,
+) -> None:
     asked: list[str] = []
 
     class Summariser:
@@ -476,23 +573,41 @@ def test_after_a_restart_work_behind_the_scenes_goes_by_the_policy_of_the_sessio
 def test_skills_of_a_session_give_way_before_its_memory(loom: Loom) -> None:
     session = loom.new(model="gpt-4o")
     session.append("Fix the login. " + "slow " * 15_350)
-    sections = [("skills", "cloth " * 400), ("memory", "weave " * 400), ("skills", "thread " * 400), ("memory", "loom " * 100)]
+    sections = [
+        ("skills", "cloth " * 400),
+        ("memory", "weave " * 400),
+        ("skills", "thread " * 400),
+        ("memory", "loom " * 100),
+    ]
     context = prepare(session, window=16_000, reserve_output=0, sections=sections)
     assert context.continuation.given_up == (2, 0)
-    assert [session.recall(item.handles[0]) for item in context.report.items if item.place == "sections[0]"] == ["cloth " * 400]
+    assert [
+        session.recall(item.handles[0])
+        for item in context.report.items
+        if item.place == "sections[0]"
+    ] == ["cloth " * 400]
     # It stays so while the epoch goes on.
     session.append(Message("assistant", (Text("I look."),)))
     grown = prepare(session, window=16_000, reserve_output=0, sections=sections)
     assert (grown.report.epoch_reason, grown.continuation.given_up) == ("continued", (2, 0))
 
 
-def test_a_session_that_stops_at_the_limit_shows_sections_whole_or_refuses_with_their_numbers(loom: Loom) -> None:
+def test_a_session_that_stops_at_the_limit_shows_sections_whole_or_refuses_with_their_numbers(
+    loom: Loom,
+) -> None:
     whole = replace(find_policy("tree"), name="whole", strategy="stop_at_limit")
     session = loom.new(model="gpt-4o")
     session.append("Fix the login. " + "slow " * 500)
     memory = "loom " * 3_000
-    context = prepare(session, window=5_000, reserve_output=0, sections=[("memory", memory)], policy=whole)
+    context = prepare(
+        session, window=5_000, reserve_output=0, sections=[("memory", memory)], policy=whole
+    )
     assert memory in system_text(context)
     session.append(Message("assistant", (Text("done " * 2_000),)), "Go on.")
-    with pytest.raises(CannotFit, match=r"stop_at_limit refuses to cut.*sections in memory take 3,\d{3} tokens, and the zone has"):
-        prepare(session, window=5_000, reserve_output=0, sections=[("memory", memory)], policy=whole)
+    with pytest.raises(
+        CannotFit,
+        match=r"stop_at_limit refuses to cut.*sections in memory take 3,\d{3} tokens, and the zone has",
+    ):
+        prepare(
+            session, window=5_000, reserve_output=0, sections=[("memory", memory)], policy=whole
+        )

@@ -20,13 +20,21 @@ WINDOW = {"window": 4000, "reserve_output": 500, "model": "gpt-4o"}
 @pytest.mark.parametrize("kind", [Loom, Session, LoomTree])
 def test_every_synchronous_verb_has_a_form_that_is_awaited(kind: type) -> None:
     for name, member in inspect.getmembers(kind):
-        if name.startswith("_") or name in NO_WORK or inspect.iscoroutinefunction(member) or inspect.isasyncgenfunction(member):
+        if (
+            name.startswith("_")
+            or name in NO_WORK
+            or inspect.iscoroutinefunction(member)
+            or inspect.isasyncgenfunction(member)
+        ):
             continue
         awaited = getattr(kind, f"a{name}", None)
         assert awaited is not None, f"{kind.__name__}.{name} can only be called, not awaited"
         assert inspect.iscoroutinefunction(awaited) or inspect.isasyncgenfunction(awaited)
         verb = member.fget if isinstance(member, property) else member
-        assert inspect.signature(awaited).parameters.keys() == inspect.signature(verb).parameters.keys()
+        assert (
+            inspect.signature(awaited).parameters.keys()
+            == inspect.signature(verb).parameters.keys()
+        )
         assert awaited.__doc__ == verb.__doc__
 
 
@@ -49,7 +57,11 @@ def watch_threads(loom: Loom, monkeypatch: pytest.MonkeyPatch) -> Iterator[set[i
 
 def answer(number: int, text: str) -> dict[str, Any]:
     said = {"role": "assistant", "content": text}
-    return {"id": f"a{number}", "choices": [{"message": said}], "usage": {"prompt_tokens": 900, "completion_tokens": 2}}
+    return {
+        "id": f"a{number}",
+        "choices": [{"message": said}],
+        "usage": {"prompt_tokens": 900, "completion_tokens": 2},
+    }
 
 
 async def work(loom: Loom, heard: list[tuple[str, int]]) -> None:
@@ -77,7 +89,9 @@ async def work(loom: Loom, heard: list[tuple[str, int]]) -> None:
     assert [row.id for row in await loom.asessions()]
 
 
-def test_no_work_of_the_store_is_done_on_the_loop(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_work_of_the_store_is_done_on_the_loop(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def run() -> None:
         heard: list[tuple[str, int]] = []
         model = ScriptedModel(*["They spoke of why."] * 40)
@@ -86,8 +100,12 @@ def test_no_work_of_the_store_is_done_on_the_loop(address: str, monkeypatch: pyt
                 await work(loom, heard)
         assert seen
         assert threading.get_ident() not in seen
-        assert {"created", "appended", "prepared", "absorbed", "compressed"} <= {kind for kind, _ in heard}
-        assert {thread for _, thread in heard} == {threading.get_ident()}, "events are delivered on the loop"
+        assert {"created", "appended", "prepared", "absorbed", "compressed"} <= {
+            kind for kind, _ in heard
+        }
+        assert {thread for _, thread in heard} == {threading.get_ident()}, (
+            "events are delivered on the loop"
+        )
 
     asyncio.run(run())
 
@@ -132,7 +150,10 @@ def test_what_is_written_is_written_also_where_nobody_waits_any_more(address: st
             with pytest.raises(asyncio.CancelledError):
                 await task
             await session.aappend("again")  # its turn comes after the first
-            assert [node.message.text for node in session.path if node.message] == ["hello", "again"]
+            assert [node.message.text for node in session.path if node.message] == [
+                "hello",
+                "again",
+            ]
             assert heard == ["appended", "appended"]
 
     asyncio.run(run())

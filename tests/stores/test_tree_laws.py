@@ -1,6 +1,8 @@
-"""Whatever is pruned, excluded, versioned, forked or merged: what is assembled keeps the laws, and the doctor is content.
+"""Whatever is pruned, excluded, versioned, forked or merged: what is assembled keeps the laws, and
+the doctor is content.
 
-A second, plain reading of the same steps says what a path must show; where all of it fits, the two are the same.
+A second, plain reading of the same steps says what a path must show; where all of it fits, the two
+are the same.
 """
 
 import asyncio
@@ -52,7 +54,10 @@ class Grove:
     def __init__(self, loom: Loom, mode: Mode) -> None:
         self.loom, self.mode = loom, mode
         self.tree = loom.new_tree(
-            "laws", head=TreeHead(mode=mode, system_context="The tree's own words.", buffer_mode_system_context=True)
+            "laws",
+            head=TreeHead(
+                mode=mode, system_context="The tree's own words.", buffer_mode_system_context=True
+            ),
         )
         self.leaves: dict[str, Leaf] = {}
         self.chosen: dict[str, str] = {}
@@ -67,7 +72,9 @@ class Grove:
     def say(self, share: float, length: int, asks: bool) -> None:
         name = self._any(share)
         if not self._refused(name):
-            self._note(self.tree.say(self.text(length), after=name, role="user" if asks else "assistant"))
+            self._note(
+                self.tree.say(self.text(length), after=name, role="user" if asks else "assistant")
+            )
 
     def _refused(self, name: str) -> bool:
         """Behind what is pruned nothing is said, and that is told."""
@@ -82,7 +89,8 @@ class Grove:
         if name and not self._refused(self.leaves[name].parent):
             old, text = self.leaves[name], self.text(length)
             made = self.tree.edit(name, text)
-            edge = old.edge if self.mode == "dialogue" else "version"  # a remark that is edited is still one
+            # a remark that is edited is still one
+            edge = old.edge if self.mode == "dialogue" else "version"
             self._note(made, edge=edge, edited_from=name)
             if edge == "version":
                 self.chosen[self._first(old.id)] = made.id
@@ -136,7 +144,9 @@ class Grove:
 
     def _note(self, node: Any, **more: Any) -> None:
         if node.id not in self.leaves:
-            parent = self.tree.read([node.parent])[node.parent].id if node.parent is not None else ""
+            parent = (
+                self.tree.read([node.parent])[node.parent].id if node.parent is not None else ""
+            )
             self.leaves[node.id] = Leaf(node.id, parent, node.role, node.message.text, **more)
 
     # Reading
@@ -159,7 +169,8 @@ class Grove:
         gone = next((n for n, leaf in enumerate(path) if leaf.pruned), len(path))
         path = path[:gone]
         here = {leaf.id for leaf in path if not self._hidden(leaf)}
-        said: list[tuple[int, int, str, str]] = []  # by place: references before, the node, remarks behind
+        # by place: references before, the node, remarks behind
+        said: list[tuple[int, int, str, str]] = []
         instructions: list[str] = []
         taken: set[str] = set()
         for depth, leaf in enumerate(path):
@@ -178,14 +189,20 @@ class Grove:
                 standing = self._version(leaf)
                 if standing is not None:
                     said.append((depth, 1, standing.role, standing.text))
-            remarks = [other for other in self.leaves.values() if other.edge == "annotation" and other.parent == leaf.id]
+            remarks = [
+                other
+                for other in self.leaves.values()
+                if other.edge == "annotation" and other.parent == leaf.id
+            ]
             following = path[depth + 1].id if depth + 1 < len(path) else ""
             said += [
                 (depth, 2, other.role, other.text)
                 for other in remarks
                 if other.included and not (other.pruned or other.excluded) and other.id != following
             ]
-        return [(role, text) for *_, role, text in sorted(said, key=lambda each: each[:2])], instructions
+        return [
+            (role, text) for *_, role, text in sorted(said, key=lambda each: each[:2])
+        ], instructions
 
     @staticmethod
     def _hidden(leaf: Leaf) -> bool:
@@ -194,14 +211,20 @@ class Grove:
     def _version(self, leaf: Leaf) -> Leaf | None:
         if self.mode == "dialogue":
             return leaf
-        versions = [v for v in self.leaves.values() if v.edge == "version" and not v.pruned and self._first(v.id) == leaf.id]
+        versions = [
+            v
+            for v in self.leaves.values()
+            if v.edge == "version" and not v.pruned and self._first(v.id) == leaf.id
+        ]
         if not versions or self.chosen.get(leaf.id) == leaf.id:
             return leaf
         chosen = next((v for v in versions if v.id == self.chosen.get(leaf.id)), versions[-1])
         return None if chosen.excluded else chosen
 
     def expected(self, name: str) -> tuple[list[tuple[str, str]], str]:
-        """What is sent where everything fits: neighbours of one author are one, or all of it is one text."""
+        """What is sent where everything fits: neighbours of one author are one, or all of it is one
+        text.
+        """
         said, instructions = self.shown(name)
         system = "\n\n".join(["The tree's own words.", *instructions])
         if self.mode == "buffer":
@@ -274,7 +297,9 @@ def words(text: str) -> set[str]:
 @pytest.mark.parametrize("mode", ["dialogue", "buffer"])
 @given(done=steps)
 @settings(SETTINGS, max_examples=examples(14))
-def test_where_everything_fits_a_path_shows_what_a_plain_reading_does(looms: Any, mode: Mode, done: list[tuple[Any, ...]]) -> None:
+def test_where_everything_fits_a_path_shows_what_a_plain_reading_does(
+    looms: Any, mode: Mode, done: list[tuple[Any, ...]]
+) -> None:
     grove = grown(looms, mode, done)
     for name in list(grove.leaves)[-4:]:
         expected, system = grove.expected(name)
@@ -282,18 +307,28 @@ def test_where_everything_fits_a_path_shows_what_a_plain_reading_does(looms: Any
         if context is None:
             assert not any(text for _, text in expected)
             continue
-        assert [(message.role, message.text) for message in context.conversation.messages] == expected
+        assert [
+            (message.role, message.text) for message in context.conversation.messages
+        ] == expected
         assert "\n\n".join(message.text for message in context.conversation.system) == system
 
 
 @pytest.mark.parametrize("mode", ["dialogue", "buffer"])
-@given(done=steps, window=st.sampled_from([350, 700, 1500]), chosen=st.sampled_from(["tree", "rolling_window", "default"]))
+@given(
+    done=steps,
+    window=st.sampled_from([350, 700, 1500]),
+    chosen=st.sampled_from(["tree", "rolling_window", "default"]),
+)
 @settings(SETTINGS, max_examples=examples(14))
-def test_in_a_small_window_the_laws_hold(looms: Any, mode: Mode, done: list[tuple[Any, ...]], window: int, chosen: str) -> None:
+def test_in_a_small_window_the_laws_hold(
+    looms: Any, mode: Mode, done: list[tuple[Any, ...]], window: int, chosen: str
+) -> None:
     from loom.conversation.tree import Preferences
 
     grove = grown(looms, mode, done)
-    policy = preferred_policy(Preferences("rolling_window")) if chosen == "rolling_window" else chosen
+    policy = (
+        preferred_policy(Preferences("rolling_window")) if chosen == "rolling_window" else chosen
+    )
     for name in list(grove.leaves)[-3:]:
         expected, system = grove.expected(name)
         wishes = {"at": name, "window": window, "reserve_output": 50, "policy": policy}
@@ -303,8 +338,12 @@ def test_in_a_small_window_the_laws_hold(looms: Any, mode: Mode, done: list[tupl
         report = context.report
         assert report.input_tokens <= window - 50, "it fits"
         for wire in ("openai", "responses", "anthropic"):
-            assert [f for f in dialect(wire).check(context.render(wire)) if f.level == "error"] == [], "it is whole"
-        assert "\n\n".join(message.text for message in context.conversation.system) == system, "system text is never cut"
+            assert [
+                f for f in dialect(wire).check(context.render(wire)) if f.level == "error"
+            ] == [], "it is whole"
+        assert "\n\n".join(message.text for message in context.conversation.system) == system, (
+            "system text is never cut"
+        )
         allowed = words("".join(text for _, text in expected)) | words(system)
         sent = words("".join(message.text for message in context.conversation.messages))
         assert sent <= allowed, "nothing comes in that is hidden, or on another branch"
@@ -320,14 +359,20 @@ def test_in_a_small_window_the_laws_hold(looms: Any, mode: Mode, done: list[tupl
         assert again.render("openai") == context.render("openai"), "it is the same every time"
 
 
-@given(mode=st.sampled_from(["dialogue", "buffer"]), done=steps, more=steps, window=st.sampled_from([700, 2000]))
+@given(
+    mode=st.sampled_from(["dialogue", "buffer"]),
+    done=steps,
+    more=steps,
+    window=st.sampled_from([700, 2000]),
+)
 @settings(SETTINGS, max_examples=examples(12))
 def test_between_epochs_a_request_only_grows(
     looms: Any, mode: Mode, done: list[tuple[Any, ...]], more: list[tuple[Any, ...]], window: int
 ) -> None:
     """Law 5: the request before without its tail, plus what is new; or the report names an epoch."""
     grove = grown(looms, mode, done)
-    last: dict[int, Context] = {}  # by epoch: who comes back to a branch goes on with what was sent of it
+    # by epoch: who comes back to a branch goes on with what was sent of it
+    last: dict[int, Context] = {}
     for step in ((), *more):
         if step:
             getattr(grove, step[0])(*step[1:])
@@ -342,13 +387,18 @@ def test_between_epochs_a_request_only_grows(
             if mode == "buffer":
                 assert context.document().startswith(before.document())
             else:
-                assert context.conversation.messages[: len(before.conversation.messages)] == before.conversation.messages
+                assert (
+                    context.conversation.messages[: len(before.conversation.messages)]
+                    == before.conversation.messages
+                )
         last[number] = context
 
 
 @given(mode=st.sampled_from(["dialogue", "buffer"]), done=steps)
 @settings(SETTINGS, max_examples=examples(10))
-def test_the_doctor_is_content_and_a_tree_goes_out_as_it_came(looms: Any, mode: Mode, done: list[tuple[Any, ...]]) -> None:
+def test_the_doctor_is_content_and_a_tree_goes_out_as_it_came(
+    looms: Any, mode: Mode, done: list[tuple[Any, ...]]
+) -> None:
     grove = grown(looms, mode, done)
     woven(grove.tree, window=700, reserve_output=50)
     assert list(examine(grove.loom.store)) == []

@@ -1,4 +1,6 @@
-"""A row that cannot be read, as older versions could write it: it is named, the others work, and the command can take it back."""
+"""A row that cannot be read, as older versions could write it: it is named, the others work, and
+the command can take it back.
+"""
 
 import warnings
 from collections.abc import Iterator
@@ -25,7 +27,10 @@ def test_a_preference_that_cannot_be_read_blocks_no_tree_and_can_be_set_again(lo
     loom.prefer(Preferences("stop_at_limit", 3, 7))
     data = '{"truncation_strategy":"truncateMidle","minimum_recent_nodes":3,"token_buffer":"many"}'
     spoil(loom, "UPDATE settings SET data = $1 WHERE kind = 'preferences'", data)
-    with pytest.warns(UnreadableWarning, match="the preference truncation_strategy in project 'default' cannot be read"):
+    with pytest.warns(
+        UnreadableWarning,
+        match="the preference truncation_strategy in project 'default' cannot be read",
+    ):
         assert loom.preferences == Preferences(None, 3, None)
     tree = loom.new_tree("t")
     tree.say("hello")
@@ -39,11 +44,18 @@ def test_a_preference_that_cannot_be_read_blocks_no_tree_and_can_be_set_again(lo
 def test_preferences_that_were_stored_in_camel_case_are_read(loom: Loom) -> None:
     loom.prefer(Preferences("stop_at_limit"))
     spoil(
-        loom, "UPDATE settings SET data = $1 WHERE kind = 'preferences'", '{"truncation_strategy":"rollingWindow","tokenBuffer":9}'
+        loom,
+        "UPDATE settings SET data = $1 WHERE kind = 'preferences'",
+        '{"truncation_strategy":"rollingWindow","tokenBuffer":9}',
     )
     assert loom.preferences == Preferences("rolling_window", None, 9)
     tree = loom.new_tree("t", head=TreeHead(preferences=Preferences("stop_at_limit")))
-    spoil(loom, "UPDATE trees SET data = $1 WHERE id = $2", '{"preferences":{"truncation_strategy":"truncateMiddle"}}', tree.id)
+    spoil(
+        loom,
+        "UPDATE trees SET data = $1 WHERE id = $2",
+        '{"preferences":{"truncation_strategy":"truncateMiddle"}}',
+        tree.id,
+    )
     assert loom.tree(tree.id).head.preferences == Preferences("truncate_middle")
     assert tree.change(preferences=Preferences()).head.preferences == Preferences()
 
@@ -68,10 +80,17 @@ def test_an_agent_that_cannot_be_read_is_named_and_the_others_are_listed(loom: L
     assert loom.agents() == [Agent(name="ann"), Agent(name="bob")]
 
 
-def test_sessions_and_trees_that_cannot_be_read_are_named_and_the_others_are_listed(loom: Loom) -> None:
+def test_sessions_and_trees_that_cannot_be_read_are_named_and_the_others_are_listed(
+    loom: Loom,
+) -> None:
     good, bad = loom.new("good"), loom.new("bad")
     tree, lost = loom.new_tree("a tree"), loom.new_tree("a lost tree")
-    spoil(loom, "UPDATE sessions SET head = $1 WHERE id = $2", '{"messages":[{"role":"asistant","parts":[]}]}', bad.id)
+    spoil(
+        loom,
+        "UPDATE sessions SET head = $1 WHERE id = $2",
+        '{"messages":[{"role":"asistant","parts":[]}]}',
+        bad.id,
+    )
     spoil(loom, "UPDATE trees SET data = $1 WHERE id = $2", '{"mode":"dialog"}', lost.id)
     with pytest.warns(UnreadableWarning, match=f"session {bad.id} cannot be read"):
         assert {row.id for row in loom.sessions()} == {good.id, tree.id, lost.id}
@@ -83,15 +102,30 @@ def test_sessions_and_trees_that_cannot_be_read_are_named_and_the_others_are_lis
     tree.say("it works")
 
 
-def test_the_command_takes_back_a_preference_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+def test_the_command_takes_back_a_preference_that_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
     monkeypatch.setenv("LOOM_STORE", address)
     with Loom.open(address) as loom:
         name = loom.new_tree("t").id
         loom.prefer(Preferences("stop_at_limit"))
         loom.keep_agent(Agent(name="bob"))
-        spoil(loom, "UPDATE settings SET data = $1 WHERE kind = 'preferences'", '{"truncation_strategy":"truncateMidle"}')
-        spoil(loom, "UPDATE settings SET data = $1 WHERE kind = 'agent'", '{"name":"bob","kind":"robot"}')
-        spoil(loom, "UPDATE trees SET data = $1 WHERE id = $2", '{"preferences":{"truncation_strategy":"truncateMidle"}}', name)
+        spoil(
+            loom,
+            "UPDATE settings SET data = $1 WHERE kind = 'preferences'",
+            '{"truncation_strategy":"truncateMidle"}',
+        )
+        spoil(
+            loom,
+            "UPDATE settings SET data = $1 WHERE kind = 'agent'",
+            '{"name":"bob","kind":"robot"}',
+        )
+        spoil(
+            loom,
+            "UPDATE trees SET data = $1 WHERE id = $2",
+            '{"preferences":{"truncation_strategy":"truncateMidle"}}',
+            name,
+        )
     assert f"the preference truncation_strategy of tree {name} cannot be read" in heard("set", name)
     heard("set", name, "--truncation-strategy", "default")
     heard("set", "--truncation-strategy", "default")

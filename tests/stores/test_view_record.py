@@ -1,4 +1,6 @@
-"""What is stored of a last request: the names in it stay, older records are read, later ones begin an epoch."""
+"""What is stored of a last request: the names in it stay, older records are read, later ones begin
+an epoch.
+"""
 
 import asyncio
 import json
@@ -29,7 +31,9 @@ def fill(session: Session) -> None:
 
 
 def rewrite(loom: Any, change: Any) -> None:
-    """Change what is stored of the newest request, as another version of this program would have written it."""
+    """Change what is stored of the newest request, as another version of this program would have
+    written it.
+    """
     rows = select(loom.store.database, "SELECT session, epoch, data FROM views")
     with loom.store.database.write() as writer:
         for session, epoch, data in rows:
@@ -64,7 +68,15 @@ def test_the_names_in_a_record_stay(address: str) -> None:
         "told", "total", "undone", "version",
     ]  # fmt: skip
     epoch = record["epoch"]
-    assert sorted(epoch) == ["given_up", "head_hash", "number", "pieces", "pins", "policy", "widened"]
+    assert sorted(epoch) == [
+        "given_up",
+        "head_hash",
+        "number",
+        "pieces",
+        "pins",
+        "policy",
+        "widened",
+    ]
     cut = next(piece for piece in epoch["pieces"] if piece["messages"])
     assert sorted(cut) == ["items", "messages", "span"]
     assert sorted(cut["span"]) == ["start", "stop"]
@@ -72,7 +84,9 @@ def test_the_names_in_a_record_stay(address: str) -> None:
     assert sorted(record["left"][0][2]) == ["answers", "exchanges", "messages", "own", "tokens"]
     assert encode_view(decode_view(data)) == data
     again = restore_view(StoredView(record=decode_view(data), node=1, session=2, seen=3, hash="h"))
-    assert store_view(again) == StoredView(record=decode_view(data), node=1, session=2, seen=3, hash="h")
+    assert store_view(again) == StoredView(
+        record=decode_view(data), node=1, session=2, seen=3, hash="h"
+    )
 
 
 def test_a_view_without_a_version_goes_on(address: str) -> None:
@@ -89,7 +103,10 @@ def test_a_view_without_a_version_goes_on(address: str) -> None:
         assert [problem for problem in examine(loom.store) if not problem.note] == []
 
 
-@pytest.mark.parametrize("change", [be_later, lambda record: record.update(epoch={}), lambda record: record.pop("ranges")])
+@pytest.mark.parametrize(
+    "change",
+    [be_later, lambda record: record.update(epoch={}), lambda record: record.pop("ranges")],
+)
 def test_a_view_that_cannot_be_read_begins_an_epoch(address: str, change: Any) -> None:
     with open_loom(address) as loom:
         session = loom.new()
@@ -101,6 +118,9 @@ def test_a_view_that_cannot_be_read_begins_an_epoch(address: str, change: Any) -
         name = session.id
     with open_loom(address, salt="later") as loom:
         after = ask(loom.session(name))
-        assert (after.report.epoch, after.report.epoch_reason) == (1, "what the store kept of the last request is damaged")
+        assert (after.report.epoch, after.report.epoch_reason) == (
+            1,
+            "what the store kept of the last request is damaged",
+        )
         assert after.openai() == before.openai()
         assert ask(loom.session(name)).report.epoch_reason == "continued"

@@ -1,7 +1,9 @@
-"""What is written can be read: every public constructor and every writing verb, with right, misspelt and wild values.
+"""What is written can be read: every public constructor and every writing verb, with right,
+misspelt and wild values.
 
-A value is refused with a typed error before anything is written, or every reader reads it back: opening the store again, lists,
-requests, exports, the tree, the doctor. The verbs are found by looking at the classes, so that a new one without a case fails here.
+A value is refused with a typed error before anything is written, or every reader reads it back:
+opening the store again, lists, requests, exports, the tree, the doctor. The verbs are found by
+looking at the classes, so that a new one without a case fails here.
 """
 
 import asyncio
@@ -46,7 +48,18 @@ from tests.shared import EXAMPLES, examples
 
 # Wild values
 
-MISSPELT = ["asistant", "modle", "dialog", "truncateMidle", "reference", "robot", "loom_awre", "urgentt", "", " "]
+MISSPELT = [
+    "asistant",
+    "modle",
+    "dialog",
+    "truncateMidle",
+    "reference",
+    "robot",
+    "loom_awre",
+    "urgentt",
+    "",
+    " ",
+]
 BREAKING = [
     "a\nb",
     "\r\n",
@@ -103,7 +116,9 @@ def told(*values: Any) -> st.SearchStrategy[Any]:
 # Constructors
 
 texts = st.one_of(told("", "hello", "日本", "a\nb", "\0", "\ud800"), st.text(max_size=6))
-carried = st.one_of(st.none(), told(Carried("openai", '{"x":1}'), Carried("anthropic", form=("list",))))
+carried = st.one_of(
+    st.none(), told(Carried("openai", '{"x":1}'), Carried("anthropic", form=("list",)))
+)
 parts = told(
     Text("hello"),
     Media("image", "url", "https://example.org/a.png"),
@@ -153,7 +168,9 @@ def public_values() -> list[type[msgspec.Struct]]:
 @pytest.mark.parametrize("made", [*public_values(), *INNER], ids=lambda made: made.__name__)
 @settings(max_examples=examples(60))
 @given(data=st.data())
-def test_a_value_is_refused_or_can_be_written_and_read_back(made: type[msgspec.Struct], data: st.DataObject) -> None:
+def test_a_value_is_refused_or_can_be_written_and_read_back(
+    made: type[msgspec.Struct], data: st.DataObject
+) -> None:
     fields = msgspec.structs.fields(made)
     wild = data.draw(told("", *(field.name for field in fields)))
     given_fields = {}
@@ -161,7 +178,11 @@ def test_a_value_is_refused_or_can_be_written_and_read_back(made: type[msgspec.S
         if field.name == wild:
             given_fields[field.name] = data.draw(junk)
         elif field.required or data.draw(st.booleans()):
-            given_fields[field.name] = data.draw(FIELDS.get(field.name, texts)) if field.required or field.name in FIELDS else None
+            given_fields[field.name] = (
+                data.draw(FIELDS.get(field.name, texts))
+                if field.required or field.name in FIELDS
+                else None
+            )
             if given_fields[field.name] is None and not field.required and field.name not in FIELDS:
                 del given_fields[field.name]
     try:
@@ -176,10 +197,17 @@ def test_a_value_is_refused_or_can_be_written_and_read_back(made: type[msgspec.S
 
 ANSWER = {
     "id": "chatcmpl-1",
-    "choices": [{"index": 0, "message": {"role": "assistant", "content": "yes"}, "finish_reason": "stop"}],
+    "choices": [
+        {"index": 0, "message": {"role": "assistant", "content": "yes"}, "finish_reason": "stop"}
+    ],
     "usage": {"prompt_tokens": 9, "completion_tokens": 2},
 }
-GIVEN = told("hello", {"role": "user", "name": "ann\nb", "content": "hi"}, {"role": "assistant", "content": "ok"}, message)
+GIVEN = told(
+    "hello",
+    {"role": "user", "name": "ann\nb", "content": "hi"},
+    {"role": "assistant", "content": "ok"},
+    message,
+)
 
 
 class Rig:
@@ -189,7 +217,9 @@ class Rig:
         self.address = address
         self.loom = Loom.open(address)
         self.session = self.loom.new("a session", model="gpt-4o")
-        self.nodes = self.session.append("first", {"role": "assistant", "content": "second"}, "third")
+        self.nodes = self.session.append(
+            "first", {"role": "assistant", "content": "second"}, "third"
+        )
         self.loom.keep_agent(Agent(name="coder", permissions=("loom_aware", "loom_write")))
         self.tree = self.loom.new_tree("a tree", head=TreeHead(mode="dialogue"))
         self.first = self.tree.say("root")
@@ -204,31 +234,76 @@ class Rig:
     def values(self, cls: type, verb: str) -> dict[str, st.SearchStrategy[Any]]:
         """Right values by the name of a parameter."""
         nodes = (
-            told(*(node.id for node in self.nodes)) if cls is Session else told(self.first.id, self.second.short_id, self.other.id)
+            told(*(node.id for node in self.nodes))
+            if cls is Session
+            else told(self.first.id, self.second.short_id, self.other.id)
         )
         agents = told(None, "coder", "ann")
         flags = st.booleans()
-        tree = Tree(id="elsewhere", nodes=(TreeNode(id="n1", message=message),), title="from elsewhere")
+        tree = Tree(
+            id="elsewhere", nodes=(TreeNode(id="n1", message=message),), title="from elsewhere"
+        )
         return {
-            **dict.fromkeys(("node", "after", "to", "other", "into", "at", "first", "version", "looked", "target"), nodes),
-            **dict.fromkeys(("title", "text", "label", "description", "system", "system_context", "generation"), texts),
-            **dict.fromkeys(("on", "commits", "choose", "leave_digest", "preview", "archived", "move", "everywhere"), flags),
-            **dict.fromkeys(("what", "request", "message"), GIVEN if verb != "append_at" else told(message)),
+            **dict.fromkeys(
+                (
+                    "node",
+                    "after",
+                    "to",
+                    "other",
+                    "into",
+                    "at",
+                    "first",
+                    "version",
+                    "looked",
+                    "target",
+                ),
+                nodes,
+            ),
+            **dict.fromkeys(
+                ("title", "text", "label", "description", "system", "system_context", "generation"),
+                texts,
+            ),
+            **dict.fromkeys(
+                (
+                    "on",
+                    "commits",
+                    "choose",
+                    "leave_digest",
+                    "preview",
+                    "archived",
+                    "move",
+                    "everywhere",
+                ),
+                flags,
+            ),
+            **dict.fromkeys(
+                ("what", "request", "message"), GIVEN if verb != "append_at" else told(message)
+            ),
             **dict.fromkeys(("model", "origin", "identity"), told("gpt-4o", "", "a-name")),
             **dict.fromkeys(("buffer_mode_system_context", "all_projects"), flags),
             "tools": told((), [Tool("bash")], [{"name": "read", "input_schema": {}}]),
             "preferences": told(Preferences("stopAtLimit"), {"minimumRecentNodes": 2}),
-            "agent": agents if verb != "keep_agent" else told(Agent(name="new"), {"name": "new", "kind": "human"}),
+            "agent": agents
+            if verb != "keep_agent"
+            else told(Agent(name="new"), {"name": "new", "kind": "human"}),
             "role": told(None, "user", "assistant"),
-            "sources": st.lists(st.builds(Reference, told(self.first.id, self.second.id), told("context", "primary")), max_size=2),
+            "sources": st.lists(
+                st.builds(
+                    Reference, told(self.first.id, self.second.id), told("context", "primary")
+                ),
+                max_size=2,
+            ),
             "seen": told(None, 0, 1_700_000_000_000),
             "tokens": told(None, 200),
             "choice": told(0),
             "response": told(ANSWER),
-            "answer": told("said\n→ view " + self.first.short_id, ANSWER) if verb == "act" else told(ANSWER),
+            "answer": told("said\n→ view " + self.first.short_id, ANSWER)
+            if verb == "act"
+            else told(ANSWER),
             "working": told(Working(plan=("one",)), Working(scratchpad="\ud800\0")),
             "call": told(
-                ToolCall("c", "recall", '{"handle":"~aaaaaaaaaaaa"}'), ToolCall("c", "set_working_state", '{"plan":["a"]}')
+                ToolCall("c", "recall", '{"handle":"~aaaaaaaaaaaa"}'),
+                ToolCall("c", "set_working_state", '{"plan":["a"]}'),
             ),
             "behind": told(self.nodes[-1]),
             "head": told(None, TreeHead(mode="buffer"), {"systemContext": "be brief"}),
@@ -271,26 +346,85 @@ WRITES = {
         *("set_summary", "switch", "undo", "use"),
     },
     LoomTree: {
-        *("absorb", "annotate", "bookmark", "change", "choose", "edit", "exclude", "link", "merge", "pin", "prepare", "prune"),
+        *(
+            "absorb",
+            "annotate",
+            "bookmark",
+            "change",
+            "choose",
+            "edit",
+            "exclude",
+            "link",
+            "merge",
+            "pin",
+            "prepare",
+            "prune",
+        ),
         *("restore", "say", "session", "switch"),
     },
-    Loom: {"act", "import_lines", "import_tree", "keep_agent", "new", "new_tree", "prefer", "recognise"},
+    Loom: {
+        "act",
+        "import_lines",
+        "import_tree",
+        "keep_agent",
+        "new",
+        "new_tree",
+        "prefer",
+        "recognise",
+    },
 }
 READS = {
     Session: {
-        *("conversation", "cursor", "drafted", "export", "id", "policy", "recall", "recall_shown", "refresh", "response", "resume"),
+        *(
+            "conversation",
+            "cursor",
+            "drafted",
+            "export",
+            "id",
+            "policy",
+            "recall",
+            "recall_shown",
+            "refresh",
+            "response",
+            "resume",
+        ),
         *("search", "summary", "versions", "working"),
     },
     LoomTree: {
-        *("below", "children", "ends", "head", "history", "id", "marks", "node", "path", "position", "preferences", "read"),
+        *(
+            "below",
+            "children",
+            "ends",
+            "head",
+            "history",
+            "id",
+            "marks",
+            "node",
+            "path",
+            "position",
+            "preferences",
+            "read",
+        ),
         *("siblings", "title", "twigs"),
     },
     Loom: {
-        *("agent", "agents", "app_preferences", "close", "export", "export_tree", "open", "preferences", "recall", "session"),
+        *(
+            "agent",
+            "agents",
+            "app_preferences",
+            "close",
+            "export",
+            "export_tree",
+            "open",
+            "preferences",
+            "recall",
+            "session",
+        ),
         *("sessions", "settle", "tree", "trees"),
     },
 }
-# Parts of other verbs, for the engine; and what has no values of its own: a model that answers, a listener.
+# Parts of other verbs, for the engine; and what has no values of its own: a model that answers, a
+# listener.
 INSIDE = {
     Session: {"take", "emit", "run_off_loop", "summarize"},
     LoomTree: {"run_off_loop"},
@@ -303,7 +437,8 @@ ENGINE_ONLY = {"records", "handles", "behind", "progress", "overrides"}
 @pytest.mark.parametrize("cls", WRITES, ids=lambda cls: cls.__name__)
 def test_every_public_verb_is_known_to_this_law(cls: type) -> None:
     names = {name for name, _ in inspect.getmembers(cls) if not name.startswith("_")}
-    names = {name for name in names if not (name.startswith("a") and name[1:] in names)}  # the same verb, awaited
+    # the same verb, awaited
+    names = {name for name in names if not (name.startswith("a") and name[1:] in names)}
     assert names == WRITES[cls] | READS[cls] | INSIDE[cls]
 
 
@@ -312,7 +447,9 @@ def draw_call(
 ) -> tuple[list[Any], dict[str, Any]]:
     """Arguments for a verb, of which one may be wild."""
     parameters = list(inspect.signature(method).parameters.values())
-    assert {each.name for each in parameters} <= set(values), f"no values for a parameter of {method.__name__}"
+    assert {each.name for each in parameters} <= set(values), (
+        f"no values for a parameter of {method.__name__}"
+    )
     wild = data.draw(told("", *(each.name for each in parameters if each.name not in ENGINE_ONLY)))
     several, named = list[Any](), dict[str, Any]()
     for each in parameters:
@@ -324,15 +461,21 @@ def draw_call(
     return several, named
 
 
-# An agent that comes to a tree gets a session there, and that is all that a verb may leave behind which is then refused.
+# An agent that comes to a tree gets a session there, and that is all that a verb may leave behind
+# which is then refused.
 TABLES = ("nodes", "records", "settings", "trees")
 COUNTED = len(TABLES)
 
 
 def stored(loom: Loom) -> list[str]:
     with loom.store.database.read() as reader:
-        counted = [f"{table} {reader.first_row(f'SELECT count(*) FROM {table}')}" for table in TABLES]
-    return [*counted, *(line for line in loom.export(everywhere=True) if not line.startswith('{"line":"end"'))]
+        counted = [
+            f"{table} {reader.first_row(f'SELECT count(*) FROM {table}')}" for table in TABLES
+        ]
+    return [
+        *counted,
+        *(line for line in loom.export(everywhere=True) if not line.startswith('{"line":"end"')),
+    ]
 
 
 def read_everything(address: str) -> None:
@@ -345,7 +488,13 @@ def read_everything(address: str) -> None:
         for row in [*loom.sessions(), *loom.sessions(archived=True)]:
             session = loom.session(row.id)
             session.conversation()
-            assert (session.working, session.resume(), session.summary, session.versions(), session.drafted) is not None
+            assert (
+                session.working,
+                session.resume(),
+                session.summary,
+                session.versions(),
+                session.drafted,
+            ) is not None
             list(session.export())
             if session.cursor is not None or session.drafted:
                 prepare(session, preview=True)
@@ -411,7 +560,9 @@ def fresh_rig() -> Iterator[Rig]:
             rig.loom.close()
 
 
-@pytest.mark.parametrize(("cls", "verb"), VERBS, ids=[f"{cls.__name__}.{verb}" for cls, verb in VERBS])
+@pytest.mark.parametrize(
+    ("cls", "verb"), VERBS, ids=[f"{cls.__name__}.{verb}" for cls, verb in VERBS]
+)
 @settings(max_examples=EXAMPLES or 2, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_what_a_verb_writes_can_be_read(cls: type, verb: str, data: st.DataObject) -> None:
@@ -424,7 +575,9 @@ def test_what_a_verb_writes_can_be_read(cls: type, verb: str, data: st.DataObjec
 
 @settings(max_examples=1, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
 @given(data=st.data())
-def test_texts_that_postgresql_cannot_hold_are_refused_or_read_back(server: Any, data: st.DataObject) -> None:
+def test_texts_that_postgresql_cannot_hold_are_refused_or_read_back(
+    server: Any, data: st.DataObject
+) -> None:
     """No text of PostgreSQL holds a NUL, and none in UTF-8 holds half of a surrogate pair."""
     name = server.new_database()
     rig = Rig(server.url(name))
@@ -433,10 +586,22 @@ def test_texts_that_postgresql_cannot_hold_are_refused_or_read_back(server: Any,
             method = getattr(rig.on(cls), verb)
             values = rig.values(cls, verb)
             parameters = inspect.signature(method).parameters.values()
-            for wild in (each for each in parameters if each.name not in ENGINE_ONLY and verb not in ("purge", "carry_on")):
+            for wild in (
+                each
+                for each in parameters
+                if each.name not in ENGINE_ONLY and verb not in ("purge", "carry_on")
+            ):
                 for text in ("\0", "a\ud800"):
-                    needed = [each for each in parameters if each.default is each.empty and each.kind is not each.VAR_POSITIONAL]
-                    named = {each.name: data.draw(values[each.name]) for each in needed if each.name != wild.name}
+                    needed = [
+                        each
+                        for each in parameters
+                        if each.default is each.empty and each.kind is not each.VAR_POSITIONAL
+                    ]
+                    named = {
+                        each.name: data.draw(values[each.name])
+                        for each in needed
+                        if each.name != wild.name
+                    }
                     several = [text] if wild.kind is wild.VAR_POSITIONAL else []
                     call_quietly(method, several, named if several else named | {wild.name: text})
         rig.loom.close()

@@ -1,6 +1,8 @@
-"""Programs that the kill tests start: writers that are ended in the middle of what they do, and writers that meet.
+"""Programs that the kill tests start: writers that are ended in the middle of what they do, and
+writers that meet.
 
-Run as `python -m tests.stores.writers killed|together …`. What was acknowledged goes into a log outside of the store.
+Run as `python -m tests.stores.writers killed|together …`. What was acknowledged goes into a log
+outside of the store.
 """
 
 import asyncio
@@ -21,7 +23,9 @@ def digest(text: str) -> str:
 
 
 def write(url: str, name: str, log: str, seed: int) -> None:
-    """Append, absorb, prepare and fork for ever; log each thing when the call that made it has returned."""
+    """Append, absorb, prepare and fork for ever; log each thing when the call that made it has
+    returned.
+    """
     chance = random.Random(seed)
     with Loom.open(url) as loom, open(log, "ab", buffering=0) as acknowledged:
 
@@ -34,24 +38,41 @@ def write(url: str, name: str, log: str, seed: int) -> None:
             what = chance.random()
             if what < 0.5:
                 said = f"{seed}.{step} " + "lorem " * chance.randrange(1, 200)
-                calls = [{"id": f"c{seed}_{step}", "type": "function", "function": {"name": "sh", "arguments": "{}"}}]
+                calls = [
+                    {
+                        "id": f"c{seed}_{step}",
+                        "type": "function",
+                        "function": {"name": "sh", "arguments": "{}"},
+                    }
+                ]
                 nodes = session.append(
                     said,
                     {"role": "assistant", "content": None, "tool_calls": calls},
-                    {"role": "tool", "tool_call_id": f"c{seed}_{step}", "content": "x" * chance.randrange(1, 4000)},
+                    {
+                        "role": "tool",
+                        "tool_call_id": f"c{seed}_{step}",
+                        "content": "x" * chance.randrange(1, 4000),
+                    },
                 )
                 for node in nodes:
                     acknowledge(session=session.id, node=node.id)
             elif what < 0.7:
-                answer = {"id": f"answer {seed}.{step}", "choices": [{"message": {"role": "assistant", "content": "yes"}}]}
+                answer = {
+                    "id": f"answer {seed}.{step}",
+                    "choices": [{"message": {"role": "assistant", "content": "yes"}}],
+                }
                 usage = {"prompt_tokens": 10, "completion_tokens": 1}
                 (node,) = session.absorb(answer | {"usage": usage})
                 acknowledge(session=session.id, node=node.id, answered="yes")
             elif what < 0.95 and session.cursor:
-                context = asyncio.run(session.prepare(window=3000, reserve_output=500, model="gpt-4o"))
+                context = asyncio.run(
+                    session.prepare(window=3000, reserve_output=500, model="gpt-4o")
+                )
                 for item in context.report.items:
                     for handle in item.handles:
-                        acknowledge(session=session.id, handle=handle, text=digest(context.recall(handle)))
+                        acknowledge(
+                            session=session.id, handle=handle, text=digest(context.recall(handle))
+                        )
             elif session.cursor:
                 fork = session.fork()
                 acknowledge(session=fork.id, node=fork.cursor.id if fork.cursor else "")
@@ -96,7 +117,10 @@ def together(url: str, name: str, log: str, writer: int, count: int) -> None:
                     acknowledged.write(json.dumps({"conflict": writer}).encode() + b"\n")
                     session.refresh()
                 else:
-                    acknowledged.write(json.dumps({"node": node.id, "writer": writer, "number": number}).encode() + b"\n")
+                    acknowledged.write(
+                        json.dumps({"node": node.id, "writer": writer, "number": number}).encode()
+                        + b"\n"
+                    )
                     break
 
 

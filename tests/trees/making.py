@@ -27,7 +27,9 @@ def system(context: Context) -> str:
 def dialogue(loom: Loom, texts: Sequence[str], **head: Any) -> tuple[LoomTree, list[Node]]:
     """A tree in which a human and a model speak in turns."""
     tree = loom.new_tree("a talk", head=TreeHead(**head))
-    nodes = [tree.say(text, role="user" if n % 2 == 0 else "assistant") for n, text in enumerate(texts)]
+    nodes = [
+        tree.say(text, role="user" if n % 2 == 0 else "assistant") for n, text in enumerate(texts)
+    ]
     return tree, nodes
 
 

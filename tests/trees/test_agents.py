@@ -1,4 +1,6 @@
-"""A scripted agent works on a tree: every `→` command, right and wrong, and what it is told of them."""
+"""A scripted agent works on a tree: every `→` command, right and wrong, and what it is told of
+them.
+"""
 
 import re
 
@@ -16,7 +18,12 @@ from loom.stores.doctor import examine
 from loom.stores.path import Node
 from tests.trees.making import dialogue, told, woven
 
-TEXTS = ["How do I weave a selvedge?", "Turn the weft at the edge.", "And if it puckers?", "Beat more gently."]
+TEXTS = [
+    "How do I weave a selvedge?",
+    "Turn the weft at the edge.",
+    "And if it puckers?",
+    "Beat more gently.",
+]
 
 
 @pytest.fixture
@@ -34,10 +41,13 @@ def one(loom: Loom, tree: LoomTree, line: str, agent: str = "bot") -> str:
     return text
 
 
-# ── a whole session ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── a whole session
+# ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_agent_uses_every_command_right_and_wrong(loom: Loom, tree: tuple[LoomTree, list[Node]]) -> None:
+def test_an_agent_uses_every_command_right_and_wrong(
+    loom: Loom, tree: tuple[LoomTree, list[Node]]
+) -> None:
     made, (a, b, c, d) = tree
     other, [there] = dialogue(loom, ["another talk"])
     turns = [
@@ -122,15 +132,23 @@ the edge, not about the weft. ←
             if name and name[1] in used:
                 used[name[1]].add(result.failed)
     used["think"].add(False)
-    assert [name for name, ways in used.items() if False not in ways] == ["continue"], "all but a model's work was done"
-    assert [name for name, ways in used.items() if True not in ways] == [], "and each was refused once"
+    assert [name for name, ways in used.items() if False not in ways] == ["continue"], (
+        "all but a model's work was done"
+    )
+    assert [name for name, ways in used.items() if True not in ways] == [], (
+        "and each was refused once"
+    )
     codes = set(re.findall(r"✗ ([A-Z_]+):", transcript))
     assert codes == {"NOT_FOUND", "CROSS_TREE", "INVALID_SYNTAX", "LIMIT_EXCEEDED", "MODEL_ERROR"}
     assert list(examine(loom.store)) == []
     said = [node.message.text for node in made.session("bot").path if node.message]
     assert "I first look around." not in said, "the agent has gone to another branch since"
     assert not any("→ " in text for text in said), "commands are no messages"
-    texts = [node.message.text for node in loom.store.trees.read_all(made.stored.row.key)[0] if node.message]
+    texts = [
+        node.message.text
+        for node in loom.store.trees.read_all(made.stored.row.key)[0]
+        if node.message
+    ]
     assert "I first look around." in texts
     for expected in (
         f"[{b.short_id}] model · ",
@@ -146,7 +164,8 @@ the edge, not about the weft. ←
         assert expected in transcript, expected
 
 
-# ── what each needs ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── what each needs
+# ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 LINES = {
     "view": "→ view {a}",
@@ -178,14 +197,22 @@ LINES = {
 def test_a_command_needs_its_permission(loom: Loom, name: str) -> None:
     tree, (a, b) = dialogue(loom, ["one", "two"])
     line, needed = LINES[name].format(a=a.short_id, b=b.short_id), SPECS[name].needs
-    least = tuple(p for p in PERMISSIONS if p == "loom_aware" or p == needed or (p, needed) == ("doc_read", "doc_write"))
-    without = tuple(p for p in PERMISSIONS if p != needed and not (needed == "doc_read" and p == "doc_write"))
+    least = tuple(
+        p
+        for p in PERMISSIONS
+        if p == "loom_aware" or p == needed or (p, needed) == ("doc_read", "doc_write")
+    )
+    without = tuple(
+        p for p in PERMISSIONS if p != needed and not (needed == "doc_read" and p == "doc_write")
+    )
     loom.keep_agent(Agent(name="may", permissions=least))
     assert "PERMISSION_DENIED" not in one(loom, tree, line, "may")
     if needed != "loom_aware":
         loom.keep_agent(Agent(name="may not", permissions=without))
         text = one(loom, tree, line, "may not")
-        assert text.startswith(f"✗ PERMISSION_DENIED: {name} needs {needed}, which you do not have\n  hint: ")
+        assert text.startswith(
+            f"✗ PERMISSION_DENIED: {name} needs {needed}, which you do not have\n  hint: "
+        )
 
 
 def test_to_an_agent_that_does_not_know_the_loom_an_arrow_is_an_arrow(loom: Loom) -> None:
@@ -204,10 +231,13 @@ def test_an_agent_that_nobody_knows_is_refused(loom: Loom) -> None:
         loom.act(tree.id, "hello", agent="stranger")
 
 
-# ── results ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── results
+# ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_results_are_shown_in_the_next_turn_and_fade_unless_pinned(loom: Loom, tree: tuple[LoomTree, list[Node]]) -> None:
+def test_results_are_shown_in_the_next_turn_and_fade_unless_pinned(
+    loom: Loom, tree: tuple[LoomTree, list[Node]]
+) -> None:
     made, (a, b, *_) = tree
     loom.act(made.id, f"→ view {a.short_id}\n→ view {b.short_id}", agent="bot")
     first = told(woven(made, agent="bot"))[-1][1]
@@ -223,7 +253,9 @@ def test_results_are_shown_in_the_next_turn_and_fade_unless_pinned(loom: Loom, t
     assert TEXTS[1] in third, "what is pinned stays"
 
 
-def test_a_large_result_is_cut_to_1000_tokens_and_can_be_read_in_pages(loom: Loom, tree: tuple[LoomTree, list[Node]]) -> None:
+def test_a_large_result_is_cut_to_1000_tokens_and_can_be_read_in_pages(
+    loom: Loom, tree: tuple[LoomTree, list[Node]]
+) -> None:
     made, _ = tree
     lines = [f"line {n} of the pattern draft" for n in range(600)]
     node = made.say("\n".join(lines))
@@ -247,7 +279,9 @@ def test_a_batch_is_bounded(loom: Loom, tree: tuple[LoomTree, list[Node]]) -> No
     made, _ = tree
     acted = loom.act(made.id, "→ list\n" * (LONGEST_BATCH + 5), agent="bot")
     assert len(acted.results) == LONGEST_BATCH + 1
-    assert results(acted)[-1].startswith("✗ LIMIT_EXCEEDED: an answer may hold 20 commands; 5 more were not run")
+    assert results(acted)[-1].startswith(
+        "✗ LIMIT_EXCEEDED: an answer may hold 20 commands; 5 more were not run"
+    )
 
 
 def test_pins_and_stashes_are_bounded(loom: Loom, tree: tuple[LoomTree, list[Node]]) -> None:
@@ -255,17 +289,26 @@ def test_pins_and_stashes_are_bounded(loom: Loom, tree: tuple[LoomTree, list[Nod
     nodes = [made.say(f"n{n}") for n in range(commands.PINS + 1)]
     for node in nodes[:-1]:
         assert one(loom, made, f"→ pin {node.short_id}").startswith("pinned")
-    assert one(loom, made, f"→ pin {nodes[-1].short_id}").startswith("✗ LIMIT_EXCEEDED: you have 20 pins")
+    assert one(loom, made, f"→ pin {nodes[-1].short_id}").startswith(
+        "✗ LIMIT_EXCEEDED: you have 20 pins"
+    )
     for number in range(commands.STASHES):
         one(loom, made, f'→ stash "s{number}" "x"')
-    assert one(loom, made, '→ stash "one more" "x"').startswith("✗ LIMIT_EXCEEDED: you have 50 stashes")
-    assert one(loom, made, '→ stash "s0" "y"').startswith("stashed"), "what is there may be written anew"
+    assert one(loom, made, '→ stash "one more" "x"').startswith(
+        "✗ LIMIT_EXCEEDED: you have 50 stashes"
+    )
+    assert one(loom, made, '→ stash "s0" "y"').startswith("stashed"), (
+        "what is there may be written anew"
+    )
 
 
-# ── one writer at a time ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── one writer at a time
+# ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_one_writer_at_a_time_goes_on_with_a_branch(loom: Loom, tree: tuple[LoomTree, list[Node]]) -> None:
+def test_one_writer_at_a_time_goes_on_with_a_branch(
+    loom: Loom, tree: tuple[LoomTree, list[Node]]
+) -> None:
     made, (*_, last) = tree
     woven(made, agent="bot")
     loom.keep_agent(Agent(name="other", permissions=PERMISSIONS))
@@ -275,26 +318,43 @@ def test_one_writer_at_a_time_goes_on_with_a_branch(loom: Loom, tree: tuple[Loom
         f"✗ CONFLICT: somebody went on behind {last.short_id} with {theirs.short_id} since you looked\n"
         f"  hint: → view {theirs.short_id}"
     )
-    assert one(loom, made, '→ respond "Me too."').startswith("wrote ["), "who has been told may go on"
+    assert one(loom, made, '→ respond "Me too."').startswith("wrote ["), (
+        "who has been told may go on"
+    )
 
 
-def test_an_answer_behind_what_somebody_went_on_with_is_not_written_and_told(loom: Loom, tree: tuple[LoomTree, list[Node]]) -> None:
+def test_an_answer_behind_what_somebody_went_on_with_is_not_written_and_told(
+    loom: Loom, tree: tuple[LoomTree, list[Node]]
+) -> None:
     made, (*_, last) = tree
     woven(made, agent="bot")
     theirs = made.say("I was quicker.")
     acted = loom.act(made.id, "An answer.\n→ list", agent="bot")
     assert acted.node is None
-    assert [result.failed for result in acted.results] == [True, False], "the commands are carried out all the same"
+    assert [result.failed for result in acted.results] == [True, False], (
+        "the commands are carried out all the same"
+    )
     assert acted.results[0].text.startswith(
         f"✗ CONFLICT: your answer was not written: somebody went on behind {last.short_id} with {theirs.short_id} since you looked"
     )
-    assert "your answer was not written" in told(woven(made, agent="bot"))[-1][1], "and the agent is told"
-    assert loom.act(made.id, "An answer.", agent="bot").node is not None, "who has been told may go on"
+    assert "your answer was not written" in told(woven(made, agent="bot"))[-1][1], (
+        "and the agent is told"
+    )
+    assert loom.act(made.id, "An answer.", agent="bot").node is not None, (
+        "who has been told may go on"
+    )
 
 
-def test_a_command_that_cannot_be_kept_keeps_no_other_from_being_done(loom: Loom, tree: tuple[LoomTree, list[Node]]) -> None:
+def test_a_command_that_cannot_be_kept_keeps_no_other_from_being_done(
+    loom: Loom, tree: tuple[LoomTree, list[Node]]
+) -> None:
     made, (first, *_) = tree
-    lines = [f'→ bookmark {first.short_id} "x"', "→ view \ud800aaa", '→ stash "a\0b" "x"', f'→ annotate {first.short_id} "n"']
+    lines = [
+        f'→ bookmark {first.short_id} "x"',
+        "→ view \ud800aaa",
+        '→ stash "a\0b" "x"',
+        f'→ annotate {first.short_id} "n"',
+    ]
     acted = loom.act(made.id, "\n".join(("My answer.", *lines)), agent="bot")
     assert [result.failed for result in acted.results] == [False, True, True, False]
     assert results(acted)[1].startswith("✗ INVALID_SYNTAX: ")
@@ -302,10 +362,14 @@ def test_a_command_that_cannot_be_kept_keeps_no_other_from_being_done(loom: Loom
         assert "must have a name" in one(loom, made, line)
 
 
-def test_nothing_is_said_behind_what_is_pruned(loom: Loom, tree: tuple[LoomTree, list[Node]]) -> None:
+def test_nothing_is_said_behind_what_is_pruned(
+    loom: Loom, tree: tuple[LoomTree, list[Node]]
+) -> None:
     made, (_, second, third, _) = tree
     made.prune(second.id)
-    assert f"was pruned with {second.short_id}, and nothing after it is read" in one(loom, made, '→ respond "lost?"')
+    assert f"was pruned with {second.short_id}, and nothing after it is read" in one(
+        loom, made, '→ respond "lost?"'
+    )
     assert "nothing after it is read" in one(loom, made, f"→ switch {third.short_id}")
     with pytest.raises(ChoiceError, match="restore"):
         made.say("lost?")
@@ -325,7 +389,9 @@ def test_a_long_line_can_be_read_to_its_end(loom: Loom, tree: tuple[LoomTree, li
     assert "w4999" in seen
 
 
-def test_who_only_looks_as_an_agent_sees_nothing_of_others_memories(loom: Loom, tree: tuple[LoomTree, list[Node]]) -> None:
+def test_who_only_looks_as_an_agent_sees_nothing_of_others_memories(
+    loom: Loom, tree: tuple[LoomTree, list[Node]]
+) -> None:
     made, _ = tree
     loom.act(made.id, '→ stash "s" "PRIVATE"\n→ recall "s"', agent="")
     text = told(woven(made, agent="bot", preview=True))[-1][1]
@@ -333,7 +399,9 @@ def test_who_only_looks_as_an_agent_sees_nothing_of_others_memories(loom: Loom, 
     assert "Others: human" in text
 
 
-def test_what_is_excluded_leaves_an_agents_memory(loom: Loom, tree: tuple[LoomTree, list[Node]]) -> None:
+def test_what_is_excluded_leaves_an_agents_memory(
+    loom: Loom, tree: tuple[LoomTree, list[Node]]
+) -> None:
     made, (first, second, *_) = tree
     loom.act(made.id, f"→ pin {first.short_id}\n→ pin {second.short_id}", agent="bot")
     made.exclude(first.id)
@@ -345,7 +413,8 @@ def test_what_is_excluded_leaves_an_agents_memory(loom: Loom, tree: tuple[LoomTr
     assert f"[{second.short_id}] (pruned)" in text
 
 
-# ── documents ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── documents
+# ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_document_is_a_tree_in_buffer_mode(loom: Loom, tree: tuple[LoomTree, list[Node]]) -> None:
@@ -355,14 +424,18 @@ def test_a_document_is_a_tree_in_buffer_mode(loom: Loom, tree: tuple[LoomTree, l
     text = one(loom, made, '→ read "plan"')
     first, second = re.findall(r"\[(\w+)\]", text)
     assert text.endswith("---\nFirst warp.\nThen weft.\n")
-    assert one(loom, made, f'→ write "plan" "First measure.\\n" over:{first}').endswith("over [" + first + '] of "plan"')
+    assert one(loom, made, f'→ write "plan" "First measure.\\n" over:{first}').endswith(
+        "over [" + first + '] of "plan"'
+    )
     assert one(loom, made, '→ read "plan"').endswith("---\nFirst measure.\nThen weft.\n")
     [document] = [each for each in loom.trees() if each.tree.title == "plan"]
     assert document.tree.head.mode == "buffer"
     assert second in [node.short_id for node in loom.store.trees.read_all(document.tree.row.key)[0]]
 
 
-def test_an_agent_writes_to_a_document_beside_what_a_person_is_writing(loom: Loom, tree: tuple[LoomTree, list[Node]]) -> None:
+def test_an_agent_writes_to_a_document_beside_what_a_person_is_writing(
+    loom: Loom, tree: tuple[LoomTree, list[Node]]
+) -> None:
     made, _ = tree
     letter = loom.new_tree("letter", head=TreeHead(mode="buffer"))
     letter.say("Begin. ")

@@ -52,7 +52,9 @@ def test_the_openassistant_trees_come_in_whole_and_go_out_byte_for_byte(loom: Lo
     with Loom.open(":memory:") as other:
         for tree in out:
             other.import_tree(tree)
-        assert list(write_trees(other.export_tree(tree.id) for tree in out)) == list(write_trees(out))
+        assert list(write_trees(other.export_tree(tree.id) for tree in out)) == list(
+            write_trees(out)
+        )
     assert list(examine(loom.store)) == []
 
 
@@ -70,14 +72,18 @@ def test_the_sample_exports_come_in_and_can_be_woven(loom: Loom, name: str) -> N
 def line(count: int, start: int = 0, parent: str = "") -> list[TreeNode]:
     nodes = []
     for n in range(start, start + count):
-        nodes.append(TreeNode(id=f"n{n}", message=Message("user", (Text(f"text {n}"),)), parent=parent))
+        nodes.append(
+            TreeNode(id=f"n{n}", message=Message("user", (Text(f"text {n}"),)), parent=parent)
+        )
         parent = f"n{n}"
     return nodes
 
 
 def test_brought_again_a_tree_gets_what_is_new(loom: Loom) -> None:
     first, _ = loom.import_tree(Tree(id="t", nodes=tuple(line(3)), current="n2"))
-    again, made = loom.import_tree(Tree(id="t", nodes=(*line(3), *line(2, 10, "n1")), current="n11"))
+    again, made = loom.import_tree(
+        Tree(id="t", nodes=(*line(3), *line(2, 10, "n1")), current="n11")
+    )
     assert (again.id, made) == (first.id, 2)
     assert len(loom.export_tree("t").nodes) == 5
     assert loom.export_tree("t").current == "n2", "where somebody stands stays"
@@ -99,11 +105,27 @@ def test_brought_again_a_tree_gets_nothing_said_of_what_is_here(loom: Loom) -> N
 def test_new_branches_come_with_all_that_is_said_of_them(loom: Loom) -> None:
     loom.import_tree(Tree(id="t", nodes=tuple(line(3)), current="n2"))
     branch = line(1200, 10, "n1")
-    remark = TreeNode(id="r", message=Message("user", (Text("hm"),)), parent="n11", edge="annotation", flags=Flags(included=True))
+    remark = TreeNode(
+        id="r",
+        message=Message("user", (Text("hm"),)),
+        parent="n11",
+        edge="annotation",
+        flags=Flags(included=True),
+    )
     marked = [replace(branch[0], flags=Flags(excluded=True)), *branch[1:], remark]
-    loom.import_tree(Tree(id="t", nodes=(*line(3), *marked), links=(Link("n1100", "n0", "", "see"),), current="n11"))
+    loom.import_tree(
+        Tree(
+            id="t",
+            nodes=(*line(3), *marked),
+            links=(Link("n1100", "n0", "", "see"),),
+            current="n11",
+        )
+    )
     brought = {node.id: node for node in loom.export_tree("t").nodes}
-    assert (brought["n10"].flags, brought["r"].flags) == (Flags(excluded=True), Flags(included=True))
+    assert (brought["n10"].flags, brought["r"].flags) == (
+        Flags(excluded=True),
+        Flags(included=True),
+    )
     assert loom.export_tree("t").links == (Link("n1100", "n0", "", "see"),)
     assert loom.export_tree("t").current == "n2"
 
@@ -119,7 +141,8 @@ def test_an_import_that_was_killed_goes_on(loom: Loom, monkeypatch: pytest.Monke
         return insert_nodes(*given)
 
     monkeypatch.setattr(loom.store.growth, "insert_nodes", dies)
-    monkeypatch.setattr(loom.store.sessions, "discard", lambda tree: None)  # as if nobody were left to take it back
+    # as if nobody were left to take it back
+    monkeypatch.setattr(loom.store.sessions, "discard", lambda tree: None)
     with pytest.raises(KeyboardInterrupt):
         loom.import_tree(tree)
     monkeypatch.setattr(loom.store.growth, "insert_nodes", insert_nodes)
@@ -137,7 +160,9 @@ def test_another_tree_of_the_same_id_becomes_a_tree_of_its_own(loom: Loom) -> No
     other, made = loom.import_tree(Tree(id="session", nodes=tuple(line(2, 50))))
     assert made == 2
     assert other.id.startswith("session-")
-    assert loom.import_tree(Tree(id="session", nodes=tuple(line(2, 50))))[1] == 0, "and is found again"
+    assert loom.import_tree(Tree(id="session", nodes=tuple(line(2, 50))))[1] == 0, (
+        "and is found again"
+    )
 
 
 def test_siblings_that_say_the_same_stay_two(loom: Loom) -> None:
@@ -150,15 +175,22 @@ def test_siblings_that_say_the_same_stay_two(loom: Loom) -> None:
 
 def test_versions_that_are_said_to_be_of_each_other_do_no_harm(loom: Loom) -> None:
     first, second, third = line(3)
-    nodes = (replace(first, edge="version", edited_from="n1"), replace(second, parent="", edge="version", edited_from="n0"))
-    tree, _ = loom.import_tree(Tree(id="t", nodes=(*nodes, replace(third, parent="n1")), mode="buffer", current="n2"))
+    nodes = (
+        replace(first, edge="version", edited_from="n1"),
+        replace(second, parent="", edge="version", edited_from="n0"),
+    )
+    tree, _ = loom.import_tree(
+        Tree(id="t", nodes=(*nodes, replace(third, parent="n1")), mode="buffer", current="n2")
+    )
     assert woven(tree).document().endswith("text 2")
     tree.switch(tree.session().path[0].id)
     assert len(tree.twigs()) == 3
     assert list(examine(loom.store)) == []
 
 
-def test_a_tree_that_cannot_be_written_to_its_end_leaves_nothing(loom: Loom, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tree_that_cannot_be_written_to_its_end_leaves_nothing(
+    loom: Loom, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls = itertools.count()
     insert_nodes = loom.store.growth.insert_nodes
 
@@ -189,7 +221,11 @@ def test_10_000_nodes_with_1_000_branches_come_in_and_are_woven(loom: Loom) -> N
 
 
 def answer(text: str) -> dict[str, object]:
-    return {"id": "r1", "model": "gpt-4o", "choices": [{"index": 0, "message": {"role": "assistant", "content": text}}]}
+    return {
+        "id": "r1",
+        "model": "gpt-4o",
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": text}}],
+    }
 
 
 def test_chosen_versions_and_raw_responses_travel_with_a_tree(loom: Loom) -> None:
@@ -207,7 +243,9 @@ def test_chosen_versions_and_raw_responses_travel_with_a_tree(loom: Loom) -> Non
         [tree_again] = trees(json.loads(line))
         stored, _ = other.import_tree(tree_again)
         assert woven(stored).document() == text, "the same version is read"
-        assert stored.session().response(stored.node(made.id).id) == tree.session().response(made.id)
+        assert stored.session().response(stored.node(made.id).id) == tree.session().response(
+            made.id
+        )
         assert list(write_trees([other.export_tree(stored.id)])) == [line]
         assert list(examine(other.store)) == []
         stored.choose(stored.children(None)[0].id)
@@ -224,13 +262,18 @@ def test_chosen_versions_and_raw_responses_travel_with_a_tree(loom: Loom) -> Non
         ),
         (lambda tree: tree["nodes"][1].update(response='{"a":1}'), "nodes\\[1\\].response"),
         (lambda tree: tree["nodes"][1].update(response=7), "response"),
-        (lambda tree: tree["chosen"][0].update(version="nowhere"), "chosen\\[0\\]: expected a node of a buffer and a version"),
+        (
+            lambda tree: tree["chosen"][0].update(version="nowhere"),
+            "chosen\\[0\\]: expected a node of a buffer and a version",
+        ),
         (lambda tree: tree["chosen"][0].update(version=tree["nodes"][2]["id"]), "chosen\\[0\\]"),
         (lambda tree: tree["chosen"].append(tree["chosen"][0]), "chosen\\[1\\]"),
         (lambda tree: tree.update(mode="dialogue"), "chosen\\[0\\]"),
     ],
 )
-def test_what_a_file_claims_of_choices_and_responses_is_proved(loom: Loom, change: Any, reason: str) -> None:
+def test_what_a_file_claims_of_choices_and_responses_is_proved(
+    loom: Loom, change: Any, reason: str
+) -> None:
     tree = loom.new_tree("Letter", head=TreeHead(mode="buffer"))
     first = tree.say("Dear Anna, ")
     tree.edit(first.id, "Hello Anna, ")

@@ -18,7 +18,8 @@ STRATEGIES = ["truncate_middle", "rolling_window", "stop_at_limit"]
 MARKER = "[... earlier messages truncated ...]"
 
 
-# ── Overview ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Overview
+# ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_overview_a_path_through_a_tree_becomes_a_request(loom: Loom) -> None:
@@ -26,7 +27,11 @@ def test_overview_a_path_through_a_tree_becomes_a_request(loom: Loom) -> None:
     tree.switch(nodes[1].id)
     tree.say("another three")
     assert told(woven(tree)) == [("user", "one"), ("assistant", "two"), ("user", "another three")]
-    assert told(woven(tree, at=nodes[2].id)) == [("user", "one"), ("assistant", "two"), ("user", "three")]
+    assert told(woven(tree, at=nodes[2].id)) == [
+        ("user", "one"),
+        ("assistant", "two"),
+        ("user", "three"),
+    ]
 
 
 def test_overview_modes_differ_a_dialogue_is_messages_and_a_buffer_one_text(loom: Loom) -> None:
@@ -36,7 +41,8 @@ def test_overview_modes_differ_a_dialogue_is_messages_and_a_buffer_one_text(loom
     assert woven(text).document() == "one two "
 
 
-# ── System Context Combination ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── System Context Combination
+# ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -48,7 +54,9 @@ def test_overview_modes_differ_a_dialogue_is_messages_and_a_buffer_one_text(loom
         ("", "", ""),
     ],
 )
-def test_system_context_combination_agent_first_then_tree(loom: Loom, agent: str, tree: str, combined: str) -> None:
+def test_system_context_combination_agent_first_then_tree(
+    loom: Loom, agent: str, tree: str, combined: str
+) -> None:
     loom.keep_agent(Agent(name="weaver", system_prompt=agent))
     made, _ = dialogue(loom, ["hello"], system_context=tree)
     assert system(woven(made, agent="weaver")) == combined
@@ -58,11 +66,19 @@ def test_system_context_combination_instructions_come_last(loom: Loom) -> None:
     loom.keep_agent(Agent(name="weaver", system_prompt="The agent's."))
     tree, (first, _) = dialogue(loom, ["hello", "hi"], system_context="The tree's.")
     verse, brief = (tree.say(text, after=first.id) for text in ("Answer in verse.", "Be brief."))
-    tree.say("and now?", after=first.id, sources=[Reference(verse.id, "instruction"), Reference(brief.id, "instruction")])
-    assert system(woven(tree, agent="weaver")) == "The agent's.\n\nThe tree's.\n\nAnswer in verse.\n\nBe brief."
+    tree.say(
+        "and now?",
+        after=first.id,
+        sources=[Reference(verse.id, "instruction"), Reference(brief.id, "instruction")],
+    )
+    assert (
+        system(woven(tree, agent="weaver"))
+        == "The agent's.\n\nThe tree's.\n\nAnswer in verse.\n\nBe brief."
+    )
 
 
-# ── Provider Handling ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Provider Handling
+# ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_provider_handling_system_goes_where_the_provider_has_it(loom: Loom) -> None:
@@ -74,7 +90,8 @@ def test_provider_handling_system_goes_where_the_provider_has_it(loom: Loom) -> 
     assert [message["role"] for message in context.anthropic()["messages"]] == ["user"]
 
 
-# ── Multi-Source Edge Handling, Edge Source Roles ──────────────────────────────────────────────────────────────────────────
+# ── Multi-Source Edge Handling, Edge Source Roles
+# ──────────────────────────────────────────────────────────────────────────
 
 
 def test_multi_source_edge_handling_most_edges_have_one_primary_source(loom: Loom) -> None:
@@ -84,21 +101,44 @@ def test_multi_source_edge_handling_most_edges_have_one_primary_source(loom: Loo
 
 
 def test_edge_source_roles_instruction_then_context_then_primary(loom: Loom) -> None:
-    """The order in which they are given does not matter: instructions go to the system, references before what is asked."""
-    tree, (first, _, asked) = dialogue(loom, ["look at this", "I see", "what is it?"], system_context="The tree's.")
-    image = tree.say(Message("user", (Media("image", "url", "https://example.org/loom.png"),)), after=first.id)
+    """The order in which they are given does not matter: instructions go to the system, references
+    before what is asked.
+    """
+    tree, (first, _, asked) = dialogue(
+        loom, ["look at this", "I see", "what is it?"], system_context="The tree's."
+    )
+    image = tree.say(
+        Message("user", (Media("image", "url", "https://example.org/loom.png"),)), after=first.id
+    )
     rule = tree.say("Answer in one word.", after=first.id)
     tree.switch(asked.id)
-    answer = tree.say("A loom.", role="assistant", sources=[Reference(image.id, "context"), Reference(rule.id, "instruction")])
+    answer = tree.say(
+        "A loom.",
+        role="assistant",
+        sources=[Reference(image.id, "context"), Reference(rule.id, "instruction")],
+    )
     context = woven(tree)
     assert system(context) == "The tree's.\n\nAnswer in one word."
-    assert [message.role for message in context.conversation.messages] == ["user", "assistant", "user", "assistant"]
+    assert [message.role for message in context.conversation.messages] == [
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+    ]
     question = context.conversation.messages[2]
-    assert question.parts == (Media("image", "url", "https://example.org/loom.png"), Text("what is it?")), "before the primary"
-    assert tree.marks(answer).sources == (Reference(image.id, "context"), Reference(rule.id, "instruction"))
+    assert question.parts == (
+        Media("image", "url", "https://example.org/loom.png"),
+        Text("what is it?"),
+    ), "before the primary"
+    assert tree.marks(answer).sources == (
+        Reference(image.id, "context"),
+        Reference(rule.id, "instruction"),
+    )
 
 
-def test_edge_source_roles_sources_of_the_next_generation_are_kept_with_the_answer(loom: Loom) -> None:
+def test_edge_source_roles_sources_of_the_next_generation_are_kept_with_the_answer(
+    loom: Loom,
+) -> None:
     tree, (first, _, asked) = dialogue(loom, ["one", "two", "three"])
     rule = tree.say("In verse.", after=first.id)
     tree.switch(asked.id)
@@ -108,7 +148,11 @@ def test_edge_source_roles_sources_of_the_next_generation_are_kept_with_the_answ
 
     context = asyncio.run(session.prepare(model="gpt-4o", sources=sources))
     assert system(context) == "In verse."
-    reply = {"id": "x", "model": "gpt-4o", "choices": [{"index": 0, "message": {"role": "assistant", "content": "roses"}}]}
+    reply = {
+        "id": "x",
+        "model": "gpt-4o",
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": "roses"}}],
+    }
     [node] = session.absorb(reply)
     assert tree.marks(node).sources == tuple(sources)
     assert system(asyncio.run(session.prepare(model="gpt-4o"))) == "In verse."
@@ -118,7 +162,11 @@ def test_edge_source_roles_a_source_of_another_tree_comes_in(loom: Loom) -> None
     other, [shown] = dialogue(loom, ["from elsewhere"])
     tree, (_, asked) = dialogue(loom, ["one", "two"])
     tree.say("three", after=asked.id, sources=[Reference(shown.id, "context", other.id)])
-    assert told(woven(tree)) == [("user", "one\n\nfrom elsewhere"), ("assistant", "two"), ("user", "three")]
+    assert told(woven(tree)) == [
+        ("user", "one\n\nfrom elsewhere"),
+        ("assistant", "two"),
+        ("user", "three"),
+    ]
     reported = woven(tree, policy="default").report
     assert any(item.place == "messages[1].context" for item in reported.items)
 
@@ -141,7 +189,8 @@ def test_edge_source_roles_an_excluded_source_stays_out_and_the_report_says_so(l
     assert any("instruction" in note and rule.short_id in note for note in context.report.notes)
 
 
-# ── Exclusion Filtering ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Exclusion Filtering
+# ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_exclusion_filtering_excluded_nodes_stay_out_and_what_follows_stays_in(loom: Loom) -> None:
@@ -149,7 +198,9 @@ def test_exclusion_filtering_excluded_nodes_stay_out_and_what_follows_stays_in(l
     tree.exclude(nodes[1].id)
     context = woven(tree)
     assert told(context) == [("user", "one\n\nthree"), ("assistant", "four")]
-    assert [(item.place, item.rule) for item in context.report.items if item.action == "hidden"] == [("messages[1]", "excluded")]
+    assert [
+        (item.place, item.rule) for item in context.report.items if item.action == "hidden"
+    ] == [("messages[1]", "excluded")]
     tree.exclude(nodes[1].id, on=False)
     assert len(told(woven(tree))) == 4
 
@@ -179,7 +230,11 @@ def test_exclusion_filtering_annotations_stay_out_unless_they_are_included(loom:
     tree, nodes = dialogue(loom, ["one", "two", "three"])
     remark = tree.annotate(nodes[1].id, "this is wrong")
     assert [text for _, text in told(woven(tree))] == ["one", "two", "three"]
-    assert [text for _, text in told(woven(tree, include=[remark.id]))] == ["one", "two", "this is wrong\n\nthree"]
+    assert [text for _, text in told(woven(tree, include=[remark.id]))] == [
+        "one",
+        "two",
+        "this is wrong\n\nthree",
+    ]
     tree.exclude(remark.id, on=False)
     assert [text for _, text in told(woven(tree))] == ["one", "two", "this is wrong\n\nthree"]
     tree.exclude(remark.id)
@@ -191,7 +246,11 @@ def test_exclusion_filtering_an_annotation_on_the_path_stays_out_too(loom: Loom)
     remark = tree.annotate(nodes[1].id, "a remark")
     tree.say("about the remark", after=remark.id)
     assert [text for _, text in told(woven(tree))] == ["one", "two", "about the remark"]
-    assert [text for _, text in told(woven(tree, include=[remark.id]))] == ["one", "two", "a remark\n\nabout the remark"]
+    assert [text for _, text in told(woven(tree, include=[remark.id]))] == [
+        "one",
+        "two",
+        "a remark\n\nabout the remark",
+    ]
 
 
 def test_exclusion_filtering_who_changed_what_and_when_is_kept(loom: Loom) -> None:
@@ -200,8 +259,15 @@ def test_exclusion_filtering_who_changed_what_and_when_is_kept(loom: Loom) -> No
     tree.bookmark(nodes[0].id, "start", agent="ann")
     tree.bookmark(nodes[0].id, "the start")
     tree.bookmark(nodes[0].id, on=False)
-    changes = [(mark.author, mark.data.flag, mark.data.on, mark.data.label) for mark in tree.history(nodes[0].id)]
-    assert changes == [("ann", "bookmarked", True, "start"), ("", "bookmarked", True, "the start"), ("", "bookmarked", False, "")]
+    changes = [
+        (mark.author, mark.data.flag, mark.data.on, mark.data.label)
+        for mark in tree.history(nodes[0].id)
+    ]
+    assert changes == [
+        ("ann", "bookmarked", True, "start"),
+        ("", "bookmarked", True, "the start"),
+        ("", "bookmarked", False, ""),
+    ]
     times = [mark.created for mark in tree.history(nodes[0].id)]
     assert times == sorted(set(times))
 
@@ -215,7 +281,8 @@ def test_exclusion_filtering_an_edited_annotation_stays_an_annotation(loom: Loom
     assert tree.position() == nodes[1]
 
 
-# ── Dialogue Mode Assembly ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Dialogue Mode Assembly
+# ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_dialogue_mode_assembly_roles_come_from_the_author(loom: Loom) -> None:
@@ -225,12 +292,22 @@ def test_dialogue_mode_assembly_roles_come_from_the_author(loom: Loom) -> None:
     for agent, text in (("ann", "hello"), ("bot", "hi"), ("", "who are you?")):
         last = tree.say(text, agent=agent, after=tree.position().id if tree.position() else None)
         tree.switch(last.id, agent="")
-    assert told(woven(tree, agent="")) == [("user", "hello"), ("assistant", "hi"), ("user", "who are you?")]
+    assert told(woven(tree, agent="")) == [
+        ("user", "hello"),
+        ("assistant", "hi"),
+        ("user", "who are you?"),
+    ]
 
 
 def test_dialogue_mode_assembly_merges_consecutive_nodes_of_one_author(loom: Loom) -> None:
     tree = loom.new_tree()
-    for role, text in (("user", "a"), ("user", "b"), ("assistant", "c"), ("assistant", "d"), ("user", "e")):
+    for role, text in (
+        ("user", "a"),
+        ("user", "b"),
+        ("assistant", "c"),
+        ("assistant", "d"),
+        ("user", "e"),
+    ):
         tree.say(text, role=role)
     assert told(woven(tree)) == [("user", "a\n\nb"), ("assistant", "c\n\nd"), ("user", "e")]
 
@@ -252,10 +329,17 @@ def test_dialogue_mode_assembly_leaves_calls_whole(loom: Loom) -> None:
     tree.say(Message("tool", (ToolResult("c1", (Text("a loom"),)),)))
     tree.say(Message("assistant", (Text("a loom."),)))
     context = woven(tree)
-    assert [message.role for message in context.conversation.messages] == ["user", "assistant", "assistant", "tool", "assistant"]
+    assert [message.role for message in context.conversation.messages] == [
+        "user",
+        "assistant",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
 
 
-# ── Buffer Mode Assembly, Assembly Steps ───────────────────────────────────────────────────────────────────────────────────
+# ── Buffer Mode Assembly, Assembly Steps
+# ───────────────────────────────────────────────────────────────────────────────────
 
 
 def test_buffer_mode_assembly_has_no_roles_and_no_system_by_default(loom: Loom) -> None:
@@ -278,7 +362,9 @@ def test_assembly_steps_the_latest_edit_stands_and_what_follows_stays(loom: Loom
     assert woven(tree).document() == "Twice upon a time"
     two = tree.edit(one.id, "Thrice ")
     assert woven(tree).document() == "Thrice upon a time"
-    assert [node.id for node in tree.session().path] == [first.id, second.id], "nothing downstream was copied"
+    assert [node.id for node in tree.session().path] == [first.id, second.id], (
+        "nothing downstream was copied"
+    )
     assert tree.marks(two).edge_mark.edited_from == one.id
 
 
@@ -287,10 +373,14 @@ def test_assembly_steps_an_explicit_choice_outranks_the_latest_edit(loom: Loom) 
     one = tree.edit(first.id, "Twice ")
     tree.edit(first.id, "Thrice ")
     tree.switch(one.id)
-    assert woven(tree).document() == "Twice upon a time", "a version is chosen, and who chose it stays at the end"
+    assert woven(tree).document() == "Twice upon a time", (
+        "a version is chosen, and who chose it stays at the end"
+    )
     loom.keep_agent(Agent(name="ann", kind="human"))
     tree.session("ann")
-    assert woven(tree, agent="ann").document() == "Thrice upon a time", "who chose nothing reads the latest edit"
+    assert woven(tree, agent="ann").document() == "Thrice upon a time", (
+        "who chose nothing reads the latest edit"
+    )
     tree.choose(first.id)
     assert woven(tree).document() == "Once upon a time", "the node itself can be chosen again"
 
@@ -315,30 +405,53 @@ def test_assembly_steps_the_working_buffer_ends_the_text_and_is_committed_later(
     session.draft("upon a")
     assert woven(tree).document() == "Once upon a"
     assert len(tree.session().path) == 1
-    session.absorb({"id": "g1", "choices": [{"index": 0, "message": {"role": "assistant", "content": " time"}}]})
-    assert [node.message.text for node in tree.session().path if node.message] == ["Once ", "upon a", " time"]
+    session.absorb(
+        {
+            "id": "g1",
+            "choices": [{"index": 0, "message": {"role": "assistant", "content": " time"}}],
+        }
+    )
+    assert [node.message.text for node in tree.session().path if node.message] == [
+        "Once ",
+        "upon a",
+        " time",
+    ]
     assert session.drafted == ""
 
 
 @pytest.mark.parametrize("moves", ["edit", "switch", "say"])
-def test_assembly_steps_the_working_buffer_is_committed_by_what_leaves_it(loom: Loom, moves: str) -> None:
+def test_assembly_steps_the_working_buffer_is_committed_by_what_leaves_it(
+    loom: Loom, moves: str
+) -> None:
     tree, (first,) = buffer(loom, ["Once "])
     tree.session().draft("upon")
-    {"edit": lambda: tree.edit(first.id, "Twice "), "switch": lambda: tree.switch(first.id), "say": lambda: tree.say(" a time")}[
-        moves
-    ]()
+    {
+        "edit": lambda: tree.edit(first.id, "Twice "),
+        "switch": lambda: tree.switch(first.id),
+        "say": lambda: tree.say(" a time"),
+    }[moves]()
     assert tree.session().drafted == ""
-    assert "upon" in [node.message.text for node in loom.store.trees.children(tree.stored.row.key, first) if node.message]
+    assert "upon" in [
+        node.message.text
+        for node in loom.store.trees.children(tree.stored.row.key, first)
+        if node.message
+    ]
 
 
 def test_assembly_steps_white_space_and_media_are_kept_as_text_can(loom: Loom) -> None:
     tree = loom.new_tree(head=TreeHead(mode="buffer"))
-    for part in (Text("a\n"), Text("  "), Media("image", "url", "https://example.org/x.png"), Text("\nb ")):
+    for part in (
+        Text("a\n"),
+        Text("  "),
+        Media("image", "url", "https://example.org/x.png"),
+        Text("\nb "),
+    ):
         tree.say(Message("user", (part,)))
     assert woven(tree).document() == "a\n  [image content]\nb "
 
 
-# ── Truncation Strategies ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Truncation Strategies
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def cut(loom: Loom, mode: str, strategy: str, texts: list[str], **head: object):
@@ -361,7 +474,9 @@ def test_truncation_strategies_what_fits_is_unchanged(loom: Loom, mode: str, str
 
 @pytest.mark.parametrize("mode", ["dialogue", "buffer"])
 @pytest.mark.parametrize("strategy", ["truncate_middle", "rolling_window"])
-def test_truncation_strategies_what_is_too_long_is_cut_with_a_marker(loom: Loom, mode: str, strategy: str) -> None:
+def test_truncation_strategies_what_is_too_long_is_cut_with_a_marker(
+    loom: Loom, mode: str, strategy: str
+) -> None:
     tree, _ = cut(loom, mode, strategy, LONG)
     context = woven(tree, window=3000)
     text = context.document()
@@ -382,20 +497,28 @@ def test_truncation_strategies_what_is_too_long_is_cut_with_a_marker(loom: Loom,
 @pytest.mark.parametrize("mode", ["dialogue", "buffer"])
 def test_truncation_strategies_stop_at_limit_refuses_to_cut(loom: Loom, mode: str) -> None:
     tree, _ = cut(loom, mode, "stop_at_limit", LONG)
-    with pytest.raises(CannotFit, match="stop_at_limit refuses to cut; exclude messages or choose a model"):
+    with pytest.raises(
+        CannotFit, match="stop_at_limit refuses to cut; exclude messages or choose a model"
+    ):
         woven(tree, window=3000)
 
 
 @pytest.mark.parametrize("mode", ["dialogue", "buffer"])
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_truncation_strategies_system_alone_too_long_is_an_error(loom: Loom, mode: str, strategy: str) -> None:
+def test_truncation_strategies_system_alone_too_long_is_an_error(
+    loom: Loom, mode: str, strategy: str
+) -> None:
     head = {"system_context": "Mind the selvedge. " * 1000, "buffer_mode_system_context": True}
     tree, _ = cut(loom, mode, strategy, LONG[:2], **head)
-    with pytest.raises(CannotFit, match=r"system text 6,00\d, tools 0, .*leave nothing of 1,976 usable"):
+    with pytest.raises(
+        CannotFit, match=r"system text 6,00\d, tools 0, .*leave nothing of 1,976 usable"
+    ):
         woven(tree, window=3000)
 
 
-def test_truncate_middle_is_the_default_and_keeps_the_beginning_and_the_four_newest(loom: Loom) -> None:
+def test_truncate_middle_is_the_default_and_keeps_the_beginning_and_the_four_newest(
+    loom: Loom,
+) -> None:
     tree, _ = dialogue(loom, LONG)
     context = woven(tree, window=3000)
     texts = [text for _, text in told(context)]
@@ -411,7 +534,9 @@ def test_truncate_middle_keeps_as_many_recent_nodes_as_preferred(loom: Loom) -> 
     assert texts[-9:] == LONG[-9:]
 
 
-def test_the_last_nodes_are_preserved_where_they_fit_and_a_large_first_goal_is_shrunk_for_them(loom: Loom) -> None:
+def test_the_last_nodes_are_preserved_where_they_fit_and_a_large_first_goal_is_shrunk_for_them(
+    loom: Loom,
+) -> None:
     texts = ["goal " * 1200, *(f"{n} " + "a node of some length " * 60 for n in range(1, 12))]
     tree, _ = dialogue(loom, texts)
     context = woven(tree, window=3000)
@@ -426,7 +551,9 @@ def test_the_last_nodes_are_preserved_where_they_fit_and_a_large_first_goal_is_s
     assert [text for _, text in told(woven(tree, window=3000))][-2:] == larger[-2:]
 
 
-def test_rolling_window_keeps_only_the_newest_and_the_goal_that_the_laws_ask_for(loom: Loom) -> None:
+def test_rolling_window_keeps_only_the_newest_and_the_goal_that_the_laws_ask_for(
+    loom: Loom,
+) -> None:
     tree, _ = dialogue(loom, LONG, preferences=Preferences("rolling_window"))
     texts = [text for _, text in told(woven(tree, window=3000))]
     newest = [text for text in texts if text in LONG and text != LONG[0]]
@@ -435,10 +562,16 @@ def test_rolling_window_keeps_only_the_newest_and_the_goal_that_the_laws_ask_for
 
 
 @pytest.mark.parametrize("mode", ["dialogue", "buffer"])
-def test_stop_at_limit_refuses_what_only_the_tokenizer_finds_too_long(loom: Loom, mode: str) -> None:
-    texts = [f"{n} " + "重试预算用完后停止" * 50 for n in range(12)]  # characters by four: a quarter of its tokens
+def test_stop_at_limit_refuses_what_only_the_tokenizer_finds_too_long(
+    loom: Loom, mode: str
+) -> None:
+    # characters by four: a quarter of its tokens
+    texts = [f"{n} " + "重试预算用完后停止" * 50 for n in range(12)]
     tree, _ = cut(loom, mode, "stop_at_limit", texts)
-    with pytest.raises(CannotFit, match=r"takes [\d,]+ tokens of [\d,]+, and the strategy stop_at_limit refuses to cut"):
+    with pytest.raises(
+        CannotFit,
+        match=r"takes [\d,]+ tokens of [\d,]+, and the strategy stop_at_limit refuses to cut",
+    ):
         woven(tree, window=3000)
     report = woven(tree, window=30_000).report
     assert (report.truncated, report.dropped) == (False, 0)
@@ -451,19 +584,24 @@ def test_stop_at_limit_passes_once_enough_is_excluded(loom: Loom) -> None:
     assert LONG[-1] in woven(tree, window=3000).document()
 
 
-# ── Guarantees ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Guarantees
+# ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("mode", ["dialogue", "buffer"])
 def test_guarantees_system_is_never_truncated(loom: Loom, mode: str) -> None:
     rules = "Mind the selvedge. " * 100
-    tree, _ = cut(loom, mode, "truncate_middle", LONG, system_context=rules, buffer_mode_system_context=True)
+    tree, _ = cut(
+        loom, mode, "truncate_middle", LONG, system_context=rules, buffer_mode_system_context=True
+    )
     assert system(woven(tree, window=3000)) == rules
 
 
 @pytest.mark.parametrize("mode", ["dialogue", "buffer"])
 @pytest.mark.parametrize("strategy", ["truncate_middle", "rolling_window"])
-def test_guarantees_at_least_one_message_is_always_included(loom: Loom, mode: str, strategy: str) -> None:
+def test_guarantees_at_least_one_message_is_always_included(
+    loom: Loom, mode: str, strategy: str
+) -> None:
     tree, _ = cut(loom, mode, strategy, ["a very long node " * 4000])
     context = woven(tree, window=3000)
     assert context.conversation.messages
@@ -493,7 +631,8 @@ def test_guarantees_an_empty_path_is_said_and_never_sent(loom: Loom) -> None:
         woven(empty)
 
 
-# ── Token Estimation ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Token Estimation
+# ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_token_estimation_four_characters_a_token_and_1024_reserved() -> None:
@@ -527,7 +666,8 @@ def test_token_estimation_usage_is_recorded_after_generation(loom: Loom) -> None
     assert session.row.usage.prompt == 7
 
 
-# ── User Preferences ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── User Preferences
+# ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_user_preferences_defaults_are_as_printed(loom: Loom) -> None:
@@ -550,17 +690,24 @@ def test_user_preferences_are_the_applications_overridden_by_the_tree(loom: Loom
 def test_user_preferences_that_make_no_sense_are_refused() -> None:
     import msgspec
 
-    for given in ({"minimum_recent_nodes": 0}, {"token_buffer": -1}, {"truncation_strategy": "none"}):
+    for given in (
+        {"minimum_recent_nodes": 0},
+        {"token_buffer": -1},
+        {"truncation_strategy": "none"},
+    ):
         with pytest.raises(msgspec.ValidationError):
             msgspec.convert(given, Preferences)
     assert replace(Preferences(), minimum_recent_nodes=1).minimum_recent_nodes == 1
 
 
-# ── Loom-Aware Extensions ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Loom-Aware Extensions
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def aware(loom: Loom, *permissions: str) -> None:
-    loom.keep_agent(Agent(name="bot", permissions=("loom_aware", *permissions), system_prompt="The agent's."))  # type: ignore[arg-type]
+    loom.keep_agent(
+        Agent(name="bot", permissions=("loom_aware", *permissions), system_prompt="The agent's.")
+    )  # type: ignore[arg-type]
 
 
 def test_loom_aware_extensions_are_for_loom_aware_agents_only(loom: Loom) -> None:
@@ -581,7 +728,9 @@ def test_loom_aware_extensions_per_node_metadata_inline(loom: Loom) -> None:
     assert texts[0].startswith(f"[{one.short_id}] human · ")
     assert texts[0].endswith("\n1 continuation\n---\none")
     assert texts[1].split("\n")[1:] == ["2 continuations · 1 annotation · bookmarked", "---", "two"]
-    assert texts[2].split("\n")[1:] == ["---", "another three"], "counts are left out when they are zero"
+    assert texts[2].split("\n")[1:] == ["---", "another three"], (
+        "counts are left out when they are zero"
+    )
 
 
 def test_loom_aware_extensions_loom_context_at_the_end(loom: Loom) -> None:
@@ -601,12 +750,22 @@ def test_loom_aware_extensions_loom_context_at_the_end(loom: Loom) -> None:
 def test_loom_aware_extensions_operational_memory_block(loom: Loom) -> None:
     tree, nodes = dialogue(loom, ["one", "two"])
     aware(loom)
-    assert "Operational Memory" not in told(woven(tree, agent="bot"))[-1][1], "nothing to remember yet"
-    loom.act(tree.id, f'→ pin {nodes[0].short_id}\n→ stash "later" "a thought"\n→ stash "now" "another"', agent="bot")
+    assert "Operational Memory" not in told(woven(tree, agent="bot"))[-1][1], (
+        "nothing to remember yet"
+    )
+    loom.act(
+        tree.id,
+        f'→ pin {nodes[0].short_id}\n→ stash "later" "a thought"\n→ stash "now" "another"',
+        agent="bot",
+    )
     loom.act(tree.id, '→ recall "now"', agent="bot")
     text = told(woven(tree, agent="bot"))[-1][1]
     block = text[: text.index("=== Loom Context ===")]
-    assert block.startswith("=== Operational Memory ===\nPinned:\n  [" + nodes[0].short_id + '] one\nRecalled:\n  "now" another\n')
+    assert block.startswith(
+        "=== Operational Memory ===\nPinned:\n  ["
+        + nodes[0].short_id
+        + '] one\nRecalled:\n  "now" another\n'
+    )
     assert "Recent actions:\n" in block
     assert f"  → pin {nodes[0].short_id} · " in block
     assert 'Stashed (not in context): "later"' in block
@@ -636,7 +795,8 @@ def test_loom_aware_extensions_do_not_move_the_prefix(loom: Loom) -> None:
     assert second.conversation.system == first.conversation.system
 
 
-# ── looking changes nothing ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── looking changes nothing
+# ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_an_agent_that_only_looks_leaves_nothing_behind(loom: Loom) -> None:
@@ -668,7 +828,8 @@ def test_a_node_cannot_be_linked_to_itself_however_its_tree_is_named(loom: Loom)
             tree.link(node.id, name)
 
 
-# ── editing and merging ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── editing and merging
+# ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_editing_a_result_keeps_its_call(loom: Loom) -> None:
@@ -686,7 +847,9 @@ def test_editing_speaks_in_the_role_of_who_edits(loom: Loom) -> None:
     loom.keep_agent(Agent(name="bot"))
     tree, (first, second) = dialogue(loom, ["one", "two"])
     assert tree.edit(first.id, "another one", agent="bot").role == "assistant"
-    assert tree.edit(second.id, "another two").role == "assistant", "a person without a name edits what was said as it was said"
+    assert tree.edit(second.id, "another two").role == "assistant", (
+        "a person without a name edits what was said as it was said"
+    )
     with pytest.raises(ChoiceError, match="the text is blank"):
         tree.edit(first.id, " ")
 
@@ -745,9 +908,13 @@ def test_a_committed_text_is_committed_once(loom: Loom, monkeypatch: pytest.Monk
     assert session.drafted == ""
 
 
-@pytest.mark.parametrize("how", ["excluded", "pruned above", "excluded elsewhere", "pruned elsewhere"])
+@pytest.mark.parametrize(
+    "how", ["excluded", "pruned above", "excluded elsewhere", "pruned elsewhere"]
+)
 @pytest.mark.parametrize("role", ["context", "instruction"])
-def test_edge_source_roles_nothing_that_is_kept_back_comes_in(loom: Loom, how: str, role: str) -> None:
+def test_edge_source_roles_nothing_that_is_kept_back_comes_in(
+    loom: Loom, how: str, role: str
+) -> None:
     tree, (root, above) = dialogue(loom, ["root", "above"])
     secret = tree.say("SECRET")
     other, (there,) = dialogue(loom, ["SECRET"])
@@ -759,14 +926,18 @@ def test_edge_source_roles_nothing_that_is_kept_back_comes_in(loom: Loom, how: s
         other.exclude(there.id)
     if how == "pruned elsewhere":
         other.prune(there.id)
-    source = Reference(there.id, role, other.id) if "elsewhere" in how else Reference(secret.id, role)  # type: ignore[arg-type]
+    source = (
+        Reference(there.id, role, other.id) if "elsewhere" in how else Reference(secret.id, role)
+    )  # type: ignore[arg-type]
     tree.say("main", after=root.id, role="assistant", sources=[source])
     context = woven(tree)
     assert "SECRET" not in system(context) + str(told(context))
     assert any("was left out" in note for note in context.report.notes)
 
 
-def test_loom_aware_extensions_what_is_pinned_stands_whole_where_the_window_has_room(loom: Loom) -> None:
+def test_loom_aware_extensions_what_is_pinned_stands_whole_where_the_window_has_room(
+    loom: Loom,
+) -> None:
     loom.keep_agent(Agent(name="aware", permissions=PERMISSIONS))
     tree = loom.new_tree("a talk")
     notes = tree.say(" ".join(f"fact{n} is number {n * 7}," for n in range(450)))

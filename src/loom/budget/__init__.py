@@ -1,1 +1,3 @@
-"""Token counting, model limits and prices, and the division of a window: pure functions over values."""
+"""Token counting, model limits and prices, and the division of a window: pure functions over
+values.
+"""

@@ -2,10 +2,12 @@
 
 from msgspec import Struct
 
-# Beyond these a report says more about a mistake (another request, a hidden prompt) than about the tokenizer.
+# Beyond these a report says more about a mistake (another request, a hidden prompt) than about the
+# tokenizer.
 LOWEST, HIGHEST = 0.5, 2.0
 
-# The newest report weighs at least one part in this many, so that a provider's change of tokenizer is followed.
+# The newest report weighs at least one part in this many, so that a provider's change of tokenizer
+# is followed.
 _MEMORY = 20
 
 
@@ -28,13 +30,19 @@ class Calibration(Struct, frozen=True):
 
 
 def observe(calibration: Calibration, model: str, *, counted: int, reported: int) -> Calibration:
-    """The calibration after a provider reported `reported` input tokens for a request counted, uncorrected, as `counted`."""
+    """The calibration after a provider reported `reported` input tokens for a request counted,
+    uncorrected, as `counted`.
+    """
     if counted <= 0 or not LOWEST <= reported / counted <= HIGHEST:
         return calibration
     sample = reported / counted
-    before = next((seen for seen in calibration.models if seen.model == model), ModelRatio(model, sample, 0))
+    before = next(
+        (seen for seen in calibration.models if seen.model == model), ModelRatio(model, sample, 0)
+    )
     weight = 1 / min(before.reports + 1, _MEMORY)
     # Rounded, so that the same reports give the same bytes on every machine.
-    after = ModelRatio(model, round(before.ratio + (sample - before.ratio) * weight, 6), before.reports + 1)
+    after = ModelRatio(
+        model, round(before.ratio + (sample - before.ratio) * weight, 6), before.reports + 1
+    )
     others = [seen for seen in calibration.models if seen.model != model]
     return Calibration(tuple(sorted([*others, after], key=lambda seen: seen.model)))

@@ -4,10 +4,24 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from loom.conversation.canonical import to_json
-from loom.conversation.message import Carried, Media, Message, Opaque, Part, Reasoning, Role, Text, Tool, ToolCall, ToolResult
+from loom.conversation.message import (
+    Carried,
+    Media,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Role,
+    Text,
+    Tool,
+    ToolCall,
+    ToolResult,
+)
 
 _ROLES = ("system", "developer", "user", "assistant", "tool")
-_READ = frozenset(("role", "content", "name", "tool_call_id", "tool_calls", "reasoning", "reasoning_content"))
+_READ = frozenset(
+    ("role", "content", "name", "tool_call_id", "tool_calls", "reasoning", "reasoning_content")
+)
 
 
 def as_message(value: Message | Mapping[str, Any]) -> Message:
@@ -18,10 +32,16 @@ def as_message(value: Message | Mapping[str, Any]) -> Message:
     content = value.get("content")
     listed = isinstance(content, list | tuple)
     thoughts = (value.get(key) for key in ("reasoning_content", "reasoning"))
-    parts: list[Part] = [Reasoning(thought, "openai") for thought in thoughts if isinstance(thought, str)]
+    parts: list[Part] = [
+        Reasoning(thought, "openai") for thought in thoughts if isinstance(thought, str)
+    ]
     answer = value.get("tool_call_id")
     if answer is not None or role in ("tool", "function"):
-        parts.append(ToolResult(str(answer or ""), tuple(_content(content)), name=str(value.get("name") or "")))
+        parts.append(
+            ToolResult(
+                str(answer or ""), tuple(_content(content)), name=str(value.get("name") or "")
+            )
+        )
         role = "tool"
     else:
         parts += _content(content)
@@ -30,7 +50,9 @@ def as_message(value: Message | Mapping[str, Any]) -> Message:
         role=cast(Role, role) if role in _ROLES else "user",
         parts=tuple(parts),
         author=str(value.get("name") or "") if role != "tool" else "",
-        carried=_carry_rest({key: held for key, held in value.items() if key not in _READ and held}, listed),
+        carried=_carry_rest(
+            {key: held for key, held in value.items() if key not in _READ and held}, listed
+        ),
     )
 
 
@@ -45,7 +67,9 @@ def as_tool(value: Tool | Mapping[str, Any]) -> Tool:
         schema = ""
     elif not isinstance(schema, str):
         schema = to_json(schema)
-    return Tool(name=_text_of(body, "name"), description=_text_of(body, "description"), schema=schema)
+    return Tool(
+        name=_text_of(body, "name"), description=_text_of(body, "description"), schema=schema
+    )
 
 
 def _carry_rest(fields: dict[str, Any], listed: bool) -> Carried | None:
@@ -130,9 +154,15 @@ _PIECES: dict[str, Callable[[Mapping[str, Any]], Part]] = {
     "image_url": _read_image_url,
     "input_image": _read_image_url,
     "image": _read_image,
-    "input_audio": lambda piece: Media("audio", "data", _text_of(_inner_of(piece, "input_audio"), "data")),
-    "thinking": lambda piece: Reasoning(_text_of(piece, "thinking"), "anthropic", _text_of(piece, "signature")),
-    "redacted_thinking": lambda piece: Reasoning("", "anthropic", encrypted=_text_of(piece, "data")),
+    "input_audio": lambda piece: Media(
+        "audio", "data", _text_of(_inner_of(piece, "input_audio"), "data")
+    ),
+    "thinking": lambda piece: Reasoning(
+        _text_of(piece, "thinking"), "anthropic", _text_of(piece, "signature")
+    ),
+    "redacted_thinking": lambda piece: Reasoning(
+        "", "anthropic", encrypted=_text_of(piece, "data")
+    ),
     "tool_use": lambda piece: _call(piece),
     "tool_result": _read_result,
 }
@@ -142,5 +172,11 @@ def _image(address: str, fields: str) -> Media:
     # The detail asked for stands beside the address, which is long and not repeated here.
     carried = Carried("openai", fields='{"detail":"low"}') if '"detail":"low"' in fields else None
     if address.startswith("data:"):
-        return Media("image", "data", address.partition(",")[2], address[5:].partition(";")[0], carried=carried)
+        return Media(
+            "image",
+            "data",
+            address.partition(",")[2],
+            address[5:].partition(";")[0],
+            carried=carried,
+        )
     return Media("image", "url", address, carried=carried)

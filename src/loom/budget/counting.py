@@ -1,8 +1,9 @@
 """Counting tokens: texts, messages, lists of messages and tools, by one profile, each message once.
 
-Everything that travels is counted: text, reasoning, ids, names, arguments, results, what only one wire understands, settings, and
-media by the provider's formula. A text is counted as it is, also where a wire writes it in a list: what JSON escapes in it no model
-reads. Trigger and cutter use the same counter: what one finds too long the other makes short enough.
+Everything that travels is counted: text, reasoning, ids, names, arguments, results, what only one
+wire understands, settings, and media by the provider's formula. A text is counted as it is, also
+where a wire writes it in a list: what JSON escapes in it no model reads. Trigger and cutter use the
+same counter: what one finds too long the other makes short enough.
 """
 
 import re
@@ -19,23 +20,46 @@ from loom.budget.chat import as_message, as_tool
 from loom.budget.estimate import estimate_tokens
 from loom.budget.fields import field_tokens, json_tokens, sealed_tokens, settings_tokens
 from loom.budget.media import PLACEHOLDER_TOKENS, media_tokens
-from loom.budget.profiles import SEEDS, Characters, CountedBy, EstimatedText, Exact, Profile, profile, profile_for, profile_of
+from loom.budget.profiles import (
+    SEEDS,
+    Characters,
+    CountedBy,
+    EstimatedText,
+    Exact,
+    Profile,
+    profile,
+    profile_for,
+    profile_of,
+)
 from loom.budget.tokenizers import tokenizer
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.checked import check_number, checks_arguments
-from loom.conversation.message import Carried, Media, Message, Opaque, Part, Reasoning, Text, Tool, ToolCall, ToolResult
+from loom.conversation.message import (
+    Carried,
+    Media,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Text,
+    Tool,
+    ToolCall,
+    ToolResult,
+)
 from loom.conversation.parts import walk_parts
 
 # Enough for the longest sessions in use to be counted twice for the price of once.
 REMEMBERED = 131_072
-STAND_IN = "o200k_base"  # counts for models whose own tokenizer is not public, with the policy's margin
+# counts for models whose own tokenizer is not public, with the policy's margin
+STAND_IN = "o200k_base"
 
 
 class Counter:
     """Counts by one profile, corrected by one ratio, and remembers what it has counted by content.
 
-    Both are fixed for its life: a new calibration makes a new counter, so that counts within an epoch agree with each other.
-    A count is remembered under the message's hash: no words are held, and a count takes the same room for any message.
+    Both are fixed for its life: a new calibration makes a new counter, so that counts within an
+    epoch agree with each other. A count is remembered under the message's hash: no words are held,
+    and a count takes the same room for any message.
     """
 
     def __init__(self, profile: Profile, *, ratio: float = 1.0, remember: int = REMEMBERED) -> None:
@@ -56,7 +80,8 @@ class Counter:
         if known is None:
             known = self._apply_ratio(_message_tokens(message, self.profile, self._measure))
             if len(self._known) >= self._remember:
-                # The oldest eighth goes at once: forgetting one by one would cost a step per message for ever after.
+                # The oldest eighth goes at once: forgetting one by one would cost a step per
+                # message for ever after.
                 for old in list(islice(self._known, max(1, self._remember // 8))):
                     self._known.pop(old, None)  # another thread may do the same
             self._known[key] = known
@@ -68,10 +93,14 @@ class Counter:
 
     def count_tools(self, tools: Iterable[Tool]) -> int:
         """Tokens of tool definitions: name, description and schema of each."""
-        return sum(self._apply_ratio(_tool_tokens(tool, self.profile, self._measure)) for tool in tools)
+        return sum(
+            self._apply_ratio(_tool_tokens(tool, self.profile, self._measure)) for tool in tools
+        )
 
     def count_settings(self, settings: Carried | None) -> int:
-        """Tokens of what a request says beside messages and tools: the answer's schema, a prediction, and the like."""
+        """Tokens of what a request says beside messages and tools: the answer's schema, a
+        prediction, and the like.
+        """
         if "opaque" not in self.profile.fields:
             return 0
         return self._apply_ratio(settings_tokens(settings, self._measure))
@@ -88,7 +117,8 @@ def counter_for(model: str | None = None, *, ratio: float = 1.0) -> Counter:
 def _measure(text: Exact | EstimatedText | Characters | CountedBy) -> Callable[[str], int]:
     match text:
         case Exact(encoding):
-            # Looked up at each call: the vocabulary loads when the first text is counted, not when a counter is made.
+            # Looked up at each call: the vocabulary loads when the first text is counted, not when
+            # a counter is made.
             return lambda counted: tokenizer(encoding)(counted)
         case EstimatedText():
             return estimate_tokens
@@ -122,7 +152,10 @@ def _message_tokens(message: Message, profile: Profile, measure: Callable[[str],
     # Results of one message are messages of their own on wires that know no lists of them.
     frames = max(1, len(message.results))
     if isinstance(how, Characters) and how.whole:
-        tokens = _divide(sum([_length(text, how) for text in texts]) + profile.per_message_characters * frames, how)
+        tokens = _divide(
+            sum([_length(text, how) for text in texts]) + profile.per_message_characters * frames,
+            how,
+        )
     else:
         tokens = sum([measure(text) for text in texts if text])
         tokens += _listed_tokens(message, profile)
@@ -205,14 +238,18 @@ def _listed_tokens(message: Message, profile: Profile) -> int:
     for holder in holders:
         parts = [part for part in holder.parts if isinstance(part, Text | Media | Opaque)]
         match parts:
-            case [] | [Text(carried=None)] if holder.carried is None or "list" not in holder.carried.form:
+            case [] | [Text(carried=None)] if (
+                holder.carried is None or "list" not in holder.carried.form
+            ):
                 continue
         listed += len(parts)
     return profile.per_listed_part * listed
 
 
 def _carried_tokens(message: Message, measure: Callable[[str], int]) -> int:
-    """What travels beside the words: fields of one wire, pieces that only it understands, and what is sealed."""
+    """What travels beside the words: fields of one wire, pieces that only it understands, and what
+    is sealed.
+    """
     parts = [_beside_part(part, measure) for part in walk_parts(message.parts)]
     return _message_field_tokens(message, measure) + sum(parts)
 
@@ -223,11 +260,16 @@ def _message_field_tokens(message: Message, measure: Callable[[str], int]) -> in
         return 0
     if '"reasoning_details"' not in carried.fields:
         return field_tokens(carried, measure)
-    # The details hold the reasoning once more, in pieces; what is sent is about the longer of the two.
+    # The details hold the reasoning once more, in pieces; what is sent is about the longer of the
+    # two.
     fields = from_json(carried.fields)
     details = json_tokens(to_json(fields.pop("reasoning_details", None)), measure)
-    thoughts = sum([measure(part.text) for part in message.parts if isinstance(part, Reasoning) and part.text])
-    return max(0, details - thoughts) + field_tokens(Carried(carried.wire, to_json(fields)), measure)
+    thoughts = sum(
+        [measure(part.text) for part in message.parts if isinstance(part, Reasoning) and part.text]
+    )
+    return max(0, details - thoughts) + field_tokens(
+        Carried(carried.wire, to_json(fields)), measure
+    )
 
 
 def _beside_part(part: Part, measure: Callable[[str], int]) -> int:
@@ -242,7 +284,9 @@ def _beside_part(part: Part, measure: Callable[[str], int]) -> int:
 
 
 def _without_sound(part: Opaque) -> str:
-    """The JSON of a piece; what a model said aloud is sent by its id or its transcript, never as sound."""
+    """The JSON of a piece; what a model said aloud is sent by its id or its transcript, never as
+    sound.
+    """
     if part.wire != "openai" or "audio" not in part.form:
         return part.json
     audio = from_json(part.json)
@@ -250,7 +294,9 @@ def _without_sound(part: Opaque) -> str:
 
 
 def _sealed_thought_tokens(part: Reasoning, measure: Callable[[str], int]) -> int:
-    """What reasoning takes beyond its text: the text may be a summary of what the signature seals, and fields repeat it."""
+    """What reasoning takes beyond its text: the text may be a summary of what the signature seals,
+    and fields repeat it.
+    """
     beyond = max(field_tokens(part.carried, measure), sealed_tokens(part.signature))
     if beyond and part.text:
         beyond = max(0, beyond - measure(part.text))
@@ -258,7 +304,9 @@ def _sealed_thought_tokens(part: Reasoning, measure: Callable[[str], int]) -> in
 
 
 def _wrapped_input_tokens(call: ToolCall, measure: Callable[[str], int]) -> int:
-    """What an input that is no JSON object takes more where a wire demands one: it is put into an object, and escaped there."""
+    """What an input that is no JSON object takes more where a wire demands one: it is put into an
+    object, and escaped there.
+    """
     if not call.arguments or (call.kind == "function" and call.arguments.lstrip().startswith("{")):
         return 0
     return max(0, measure(to_json({"input": call.arguments})) - measure(call.arguments))
@@ -269,12 +317,17 @@ def _tool_tokens(tool: Tool, profile: Profile, measure: Callable[[str], int]) ->
     beside = field_tokens(tool.carried, measure) if "opaque" in profile.fields else 0
     how = profile.text
     if isinstance(how, Characters) and how.whole:
-        return _divide(sum([_length(text, how) for text in texts]) + profile.per_tool_characters, how) + profile.per_tool
+        return (
+            _divide(sum([_length(text, how) for text in texts]) + profile.per_tool_characters, how)
+            + profile.per_tool
+        )
     return sum(map(measure, texts)) + beside + profile.per_tool
 
 
 def graphemes(text: str) -> int:
-    """How many characters a reader sees: marks, joined emoji and flags count with what they belong to."""
+    """How many characters a reader sees: marks, joined emoji and flags count with what they belong
+    to.
+    """
     if text.isascii():
         return len(text) - text.count("\r\n")
     return len(text) - sum([len(joined) for joined in _extenders().findall(text)])
@@ -282,7 +335,11 @@ def graphemes(text: str) -> int:
 
 @cache
 def _extenders() -> re.Pattern[str]:
-    marks = [code for code in range(0x300, 0x1F000) if unicodedata.category(chr(code)) in ("Mn", "Me", "Mc")]
+    marks = [
+        code
+        for code in range(0x300, 0x1F000)
+        if unicodedata.category(chr(code)) in ("Mn", "Me", "Mc")
+    ]
     ranges = "".join(f"{chr(code)}" for code in marks)
     return re.compile(
         f"[{ranges}\U0001f3fb-\U0001f3ff\U000e0020-\U000e01ef]"
@@ -302,7 +359,9 @@ def gate_counter(model: str | None, ratio: float = 1.0) -> Counter:
 
 @lru_cache(maxsize=16)
 def seed_counter(given: str | Callable[[str], int]) -> Counter:
-    """The counter of a profile, by its name, or by a function; kept, so that no message is counted twice."""
+    """The counter of a profile, by its name, or by a function; kept, so that no message is counted
+    twice.
+    """
     return Counter(profile(given) if isinstance(given, str) else profile_of(given))
 
 
@@ -317,7 +376,9 @@ _turns = Counter(SEEDS["turns"], remember=1)
 
 @checks_arguments
 def estimate_message_tokens(message: Message | Mapping[str, Any]) -> int:
-    """Seed 002's estimate of one message: 2.5 characters a token, 12 characters of frame, 256 tokens a media item."""
+    """Seed 002's estimate of one message: 2.5 characters a token, 12 characters of frame, 256
+    tokens a media item.
+    """
     return _message_tokens(as_message(message), _turns.profile, _turns.count_text)
 
 
@@ -335,5 +396,7 @@ def is_over_context_budget(
     max_tokens: int = 0,
 ) -> bool:
     """Whether messages, tools and the answer together exceed the window, by seed 002's estimate."""
-    needed = sum(map(estimate_message_tokens, messages)) + estimate_tool_defs_tokens(tools) + max_tokens
+    needed = (
+        sum(map(estimate_message_tokens, messages)) + estimate_tool_defs_tokens(tools) + max_tokens
+    )
     return needed > context_window

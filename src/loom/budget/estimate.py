@@ -1,8 +1,10 @@
-"""Estimate how many tokens a text has, without a vocabulary, for models whose tokenizer is not to be had.
+"""Estimate how many tokens a text has, without a vocabulary, for models whose tokenizer is not to
+be had.
 
-Tokenizers first split text into pieces (a word with the sign before it, up to three digits, a run of signs, a run of blanks)
-and then cut rare pieces further. The split is the same everywhere and is made here exactly; only the further cuts are guessed,
-from the letters of the piece and its script. The result leans a few percent high, because too low costs a failed request.
+Tokenizers first split text into pieces (a word with the sign before it, up to three digits, a run
+of signs, a run of blanks) and then cut rare pieces further. The split is the same everywhere and is
+made here exactly; only the further cuts are guessed, from the letters of the piece and its script.
+The result leans a few percent high, because too low costs a failed request.
 """
 
 import re
@@ -13,7 +15,8 @@ from math import ceil
 
 from loom.budget import letters
 
-# What the guess is raised by, so that a kind of text it knows less well still comes out high rather than low.
+# What the guess is raised by, so that a kind of text it knows less well still comes out high rather
+# than low.
 MARGIN = 1.04
 
 _LOWER = "a-zß-öø-ɏḀ-ỿ\u0300-\u036f"
@@ -27,10 +30,13 @@ _OTHER = "\u0530-\u1dff\u200c\u200d\ua000-\ua97f\ua9e0-\uabff\ufb1d-\ufdff\ufe70
 
 
 def _pieces(lower: str, upper: str, others: tuple[str, ...]) -> re.Pattern[str]:
-    # Runs are bounded so that a megabyte without a blank is many small pieces, each worth remembering, and not one. The
-    # branches begin with a set of characters each, which lets the matcher skip the wrong ones at the first character.
+    # Runs are bounded so that a megabyte without a blank is many small pieces, each worth
+    # remembering, and not one. The branches begin with a set of characters each, which lets the
+    # matcher skip the wrong ones at the first character.
     taken = "".join(("0-9", lower, upper, *others))
-    word = f"[{lower}]{{1,32}}+|[{upper}]{{1,32}}+[{lower}]{{0,32}}+" + "".join(f"|[{script}]{{1,32}}+" for script in others)
+    word = f"[{lower}]{{1,32}}+|[{upper}]{{1,32}}+[{lower}]{{0,32}}+" + "".join(
+        f"|[{script}]{{1,32}}+" for script in others
+    )
     return re.compile(
         f"{word}|[0-9]{{1,3}}+|[^\r\n{taken}](?:{word})"
         f"| ?[^\\s{taken}]{{1,64}}+[\r\n/]*+"
@@ -42,8 +48,8 @@ _ASCII_PIECES = _pieces("a-z", "A-Z", ())
 _PIECES = _pieces(_LOWER, _UPPER, (_CASED, _HAN, _KANA, _HANGUL, _OTHER))
 _WIDE_LETTER = re.compile(f"[{_LOWER}{_UPPER}{_CASED}{_HAN}{_KANA}{_HANGUL}{_OTHER}]")
 
-# Random data in letters (base64, keys, signatures) has no words, so its pieces fall apart more than their letters suggest,
-# and one stretch of it is like the next.
+# Random data in letters (base64, keys, signatures) has no words, so its pieces fall apart more than
+# their letters suggest, and one stretch of it is like the next.
 _LONG_RUN = re.compile(r"[A-Za-z0-9+/_-]{24,}+")
 _RANDOM_TOKENS_PER_CHARACTER = 0.09
 _SAMPLE = 2048
@@ -77,7 +83,9 @@ _ACCENTS = _Accents()
 
 
 def estimate_tokens(text: str) -> int:
-    """About as many tokens as o200k would count, rather a few percent more than fewer; linear in the length of the text."""
+    """About as many tokens as o200k would count, rather a few percent more than fewer; linear in
+    the length of the text.
+    """
     tokens = 0.0
 
     def set_aside(match: re.Match[str]) -> str:
@@ -89,7 +97,9 @@ def estimate_tokens(text: str) -> int:
         pieces = _ASCII_PIECES.findall(sample)
         if len(sample) > 3 * len(pieces):
             return run
-        tokens += len(run) * (sum(map(_piece_tokens, pieces)) / len(sample) + _RANDOM_TOKENS_PER_CHARACTER)
+        tokens += len(run) * (
+            sum(map(_piece_tokens, pieces)) / len(sample) + _RANDOM_TOKENS_PER_CHARACTER
+        )
         return ""
 
     rest = _LONG_RUN.sub(set_aside, text)
@@ -118,7 +128,8 @@ def _piece_tokens(piece: str) -> float:
     if not _is_letter(last):
         if piece.isspace():
             return 1.0 + len(piece) // 80
-        # A fence of code is one token and never one with what follows it, not even the end of its line.
+        # A fence of code is one token and never one with what follows it, not even the end of its
+        # line.
         fence = 0.9 if "```" in piece and piece.strip(" ") != "```" else 0.0
         return fence + _sign_tokens(piece.strip(" \r\n"))
     if _is_letter(first):
@@ -150,7 +161,10 @@ def _word_tokens(lead: str, word: str) -> float:
     if not lower.isascii():
         lower = lower.translate(_ACCENTS)
         tokens += letters.RARE_ACCENT_TOKENS * lower.count("\x02")
-    return tokens + sum(map(letters.CUTS.__getitem__, pairwise(lower))) * readiness[min(len(word), 12) - 2]
+    return (
+        tokens
+        + sum(map(letters.CUTS.__getitem__, pairwise(lower))) * readiness[min(len(word), 12) - 2]
+    )
 
 
 def _glue_tokens(lead: str, common: bool) -> float:
@@ -182,8 +196,11 @@ def _sign_tokens(signs: str) -> float:
         return 1.0 + markup + 0.6 * max(0, len(segments) - 2) + len(signs) // 40
     tokens = 0.0
     for segment in segments:
-        _, per_run, per_character = letters.BLOCKS[max(0, bisect_right(_BLOCK_STARTS, ord(segment[0])) - 1)]
-        # Drawn lines and dotted leaders repeat one sign, and vocabularies have long pieces of those.
+        _, per_run, per_character = letters.BLOCKS[
+            max(0, bisect_right(_BLOCK_STARTS, ord(segment[0])) - 1)
+        ]
+        # Drawn lines and dotted leaders repeat one sign, and vocabularies have long pieces of
+        # those.
         repeats = len(segment) if per_character > 1.5 else 1 + (len(segment) - 1) / 4
         tokens += per_run + (0.6 if segment[0] < "\x80" else per_character) * repeats
     return max(1.0, tokens)

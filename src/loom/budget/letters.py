@@ -1,13 +1,16 @@
-"""How the tokens of written language behave, as tables: what the estimator knows instead of a vocabulary.
+"""How the tokens of written language behave, as tables: what the estimator knows instead of a
+vocabulary.
 
-Fitted to o200k on public text of some forty languages, code, logs and data: the cuts and the readiness as `scripts/letters.py`
-does it, the leads and blocks from averages, rounded and leaned high by hand.
+Fitted to o200k on public text of some forty languages, code, logs and data: the cuts and the
+readiness as `scripts/letters.py` does it, the leads and blocks from averages, rounded and leaned
+high by hand.
 """
 
 from importlib.resources import files
 
-# How readily a word is cut between two letters: the row is the first letter, the column the second, 0 to z for never to
-# often. The last three rows and columns stand for all accented letters of the first, second and later Latin blocks.
+# How readily a word is cut between two letters: the row is the first letter, the column the second,
+# 0 to z for never to often. The last three rows and columns stand for all accented letters of the
+# first, second and later Latin blocks.
 ALPHABET = "abcdefghijklmnopqrstuvwxyz" + "\x01\x02\x03"
 _CUTS = (
     "p89aih4faofdd3j8l5iabcoudl6xd"  # a
@@ -46,17 +49,20 @@ CUTS = {
     for column, second in enumerate(ALPHABET)
 }
 
-# The same readiness by the length of the word (from 2 letters on; longer words as the last): after a space or sign,
-# standing bare behind a digit, letter or line break, in capitals, and a common word in capitals.
+# The same readiness by the length of the word (from 2 letters on; longer words as the last): after
+# a space or sign, standing bare behind a digit, letter or line break, in capitals, and a common
+# word in capitals.
 AFTER_SIGN = (0.02, 0.14, 0.18, 0.21, 0.26, 0.25, 0.30, 0.28, 0.30, 0.30, 0.32)
 BARE = (0.21, 0.62, 0.57, 0.55, 0.51, 0.47, 0.42, 0.41, 0.39, 0.39, 0.44)
 CAPITALS = (0.11, 0.45, 0.46, 0.44, 0.38, 0.42, 0.43, 0.50, 0.55, 0.62, 0.62)
 COMMON_CAPITALS = (0.02, 0.10, 0.10, 0.22, 0.20, 0.21, 0.35, 0.38, 0.40, 0.45, 0.45)
 
-# Accented letters of the second Latin block belong to languages with little training text: tokens for each of them.
+# Accented letters of the second Latin block belong to languages with little training text: tokens
+# for each of them.
 RARE_ACCENT_TOKENS = 0.2
 
-# Tokens for the sign a word is glued to, before a common word and before any other. A space costs nothing.
+# Tokens for the sign a word is glued to, before a common word and before any other. A space costs
+# nothing.
 LEADS = {
     "_": (0.09, 0.24),
     ".": (0.03, 0.25),
@@ -129,12 +135,13 @@ BLOCKS: tuple[tuple[int, float, float], ...] = (
     (0x20000, 0.0, 2.6),  # rare Chinese characters
 )
 
-# Letters of Ukrainian, Bulgarian, Serbian, Kazakh and their neighbours that Russian does not use or hardly uses: a word with
-# one of them is rarer in training text and falls into more tokens.
+# Letters of Ukrainian, Bulgarian, Serbian, Kazakh and their neighbours that Russian does not use or
+# hardly uses: a word with one of them is rarer in training text and falls into more tokens.
 CYRILLIC_REST = "[\u0400-\u040f\u0450\u0452-\u045f\u0460-\u052fъЪ]"
 CYRILLIC_REST_TOKENS = 0.95
 
-# Characters written only in traditional Chinese, the commonest of them; each costs this much more than a simplified one.
+# Characters written only in traditional Chinese, the commonest of them; each costs this much more
+# than a simplified one.
 TRADITIONAL = (
     "[們這個來說時為對會學國發過還後點與應開關無見長書東車問間門電話機體實現產業動頭讓認識語請資訊檔當沒樣種從給將進經該標題選擇輸設顯錯誤連線範圍數據庫執單雙號碼處變組織結構總條類別圖網頁專案環響導幫協議區塊鍵寫讀記憶儲購買賣"
     "價錢務員際報紙歲極優權況證簡歡樂愛養戰爭輯檢測試啟啓運營幾隻邊壓縮內參函狀態屬載終預傳遞錄夾軟硬碟裝貼複製刪編譯調級轉換鏈接觸軍農華蘭陳張劉楊馬魚鳥龍齊齡嚴賦並係歷驗觀歸聽廣廳勝勞勢勵勸匯衛壞壽夠夢夥奪奮媽嬰孫寧審寬寶尋"

@@ -1,7 +1,9 @@
-"""What images, sound and files cost, by what the providers publish; the source stands beside each formula.
+"""What images, sound and files cost, by what the providers publish; the source stands beside each
+formula.
 
-Of an image or a sound only the head of the data is read, for its size or rate. Where the size cannot be known (an address, an
-uploaded file, damaged data) the rule's own maximum stands in, because too low costs a failed request.
+Of an image or a sound only the head of the data is read, for its size or rate. Where the size
+cannot be known (an address, an uploaded file, damaged data) the rule's own maximum stands in,
+because too low costs a failed request.
 """
 
 import re
@@ -16,25 +18,31 @@ from msgspec import Struct
 
 from loom.conversation.message import Media
 
-# Bytes of a file's head in which formats state their size; JPEG may put a thumbnail and a colour profile before it.
+# Bytes of a file's head in which formats state their size; JPEG may put a thumbnail and a colour
+# profile before it.
 _HEAD = 768
 _JPEG_HEAD = 262_144
 
-# Sound is counted by time. Google ("Understand and count tokens"): 32 tokens a second. OpenAI ("Realtime costs"): a token for
+# Sound is counted by time. Google ("Understand and count tokens"): 32 tokens a second. OpenAI
+# ("Realtime costs"): a token for
 # 100 ms of a user's sound, for 50 ms of the model's. The largest of the three stands for all.
 _SOUND_TOKENS_PER_SECOND = 32
-# WAV and MP3 state their rate in the head. Without one, speech is taken as 32 kbit/s, less than recordings have; by address or id
-# nothing is known, and a minute is assumed.
+# WAV and MP3 state their rate in the head. Without one, speech is taken as 32 kbit/s, less than
+# recordings have; by address or id nothing is known, and a minute is assumed.
 _SOUND_BYTES_PER_SECOND = 4_000
 _UNKNOWN_SECONDS = 60
 
-# Anthropic ("PDF support"): 1,500 to 3,000 tokens of text a page by how dense it is, and each page as an image as well.
-# OpenAI ("File inputs"): the text of a PDF and an image of each page. The densest page stands for all.
+# Anthropic ("PDF support"): 1,500 to 3,000 tokens of text a page by how dense it is, and each page
+# as an image as well.
+# OpenAI ("File inputs"): the text of a PDF and an image of each page. The densest page stands for
+# all.
 _PAGE_TEXT_TOKENS = 3_000
-# Google ("Document understanding"): 258 tokens a page; from Gemini 3 on 560 ("Media resolution", the default for PDF).
+# Google ("Document understanding"): 258 tokens a page; from Gemini 3 on 560 ("Media resolution",
+# the default for PDF).
 _GOOGLE_PAGE_TOKENS = 258
 _GEMINI_3_PAGE_TOKENS = 560
-# Nobody states these: what a page takes in a document whose pages cannot be counted, and pages of one behind an address or an id.
+# Nobody states these: what a page takes in a document whose pages cannot be counted, and pages of
+# one behind an address or an id.
 _PAGE_BYTES = 60_000
 _UNKNOWN_PAGES = 10
 
@@ -55,9 +63,11 @@ class Flat(Struct, frozen=True, tag="flat"):
 
 
 class Tiles(Struct, frozen=True, tag="tiles"):
-    """A base, and so much for each tile of 512 pixels, after fitting into 2048 square and bringing the short side to 768.
+    """A base, and so much for each tile of 512 pixels, after fitting into 2048 square and bringing
+    the short side to 768.
 
-    OpenAI, "Images and vision", calculating costs: 1024 × 1024 is four tiles, 2048 × 4096 six; `detail: low` is the base alone.
+    OpenAI, "Images and vision", calculating costs: 1024 × 1024 is four tiles, 2048 × 4096 six;
+    `detail: low` is the base alone.
     """
 
     base: int
@@ -65,12 +75,14 @@ class Tiles(Struct, frozen=True, tag="tiles"):
 
 
 class Patches(Struct, frozen=True, tag="patches"):
-    """Patches of `side` pixels times what the model charges for one, after fitting the long edge and the number of patches.
+    """Patches of `side` pixels times what the model charges for one, after fitting the long edge
+    and the number of patches.
 
-    OpenAI, "Images and vision": patches of 32 pixels, at most 1,536, times 1.62 (mini), 2.46 (nano), 1.72 (o4-mini); for later
-    models at most 10,000 ("model sizing behavior"), and about 2,500 where `detail` is high.
-    Anthropic, "Vision": patches of 28 pixels, a token each; at most 1,568 pixels and 1,568 tokens, from Opus 4.7 on 2,576 pixels
-    and 4,784 tokens. (It used to say width × height / 750, which is about the same.)
+    OpenAI, "Images and vision": patches of 32 pixels, at most 1,536, times 1.62 (mini), 2.46
+    (nano), 1.72 (o4-mini); for later models at most 10,000 ("model sizing behavior"), and about
+    2,500 where `detail` is high. Anthropic, "Vision": patches of 28 pixels, a token each; at most
+    1,568 pixels and 1,568 tokens, from Opus 4.7 on 2,576 pixels and 4,784 tokens. (It used to say
+    width × height / 750, which is about the same.)
     """
 
     multiplier: float
@@ -81,11 +93,15 @@ class Patches(Struct, frozen=True, tag="patches"):
 
 
 class Squares(Struct, frozen=True, tag="squares"):
-    """Google, "Understand and count tokens": 258 for an image within 384 pixels, else 258 for each square of 768 pixels."""
+    """Google, "Understand and count tokens": 258 for an image within 384 pixels, else 258 for each
+    square of 768 pixels.
+    """
 
 
 class FlatImageTokens(Struct, frozen=True, tag="each"):
-    """So much for every image. Google, "Media resolution", from Gemini 3 on: 1,120 tokens at the resolution that is the default."""
+    """So much for every image. Google, "Media resolution", from Gemini 3 on: 1,120 tokens at the
+    resolution that is the default.
+    """
 
     tokens: int
 
@@ -95,9 +111,10 @@ MediaRule = Flat | Tiles | Patches | Squares | FlatImageTokens
 CLAUDE = Patches(multiplier=1.0, most=1568, side=28, edge=1568)
 CLAUDE_HIGH_RESOLUTION = Patches(multiplier=1.0, most=4784, side=28, edge=2576)
 
-# The rule of each model family by the beginning of its name, the first match wins. OpenAI's figures: "Images and vision", tables of
-# base and tile tokens and of multipliers. It states no multiplier for the large models from GPT-5.2 on: users measured 1.2, and
-# that GPT-6 makes no image smaller.
+# The rule of each model family by the beginning of its name, the first match wins. OpenAI's
+# figures: "Images and vision", tables of base and tile tokens and of multipliers. It states no
+# multiplier for the large models from GPT-5.2 on: users measured 1.2, and that GPT-6 makes no image
+# smaller.
 RULES: tuple[tuple[str, MediaRule], ...] = (
     (r"gpt-4o-mini", Tiles(base=2833, tile=5667)),
     (r"gpt-4\.1-mini|gpt-[5-9](\.\d)?-mini", Patches(multiplier=1.62)),
@@ -122,7 +139,8 @@ _DETAIL = re.compile(r'"detail"\s*:\s*"(\w+)"')
 
 def media_rule(model: str) -> MediaRule:
     """The rule by which a model's provider counts images."""
-    # Names nest, from the outside in: openrouter/openai/gpt-4o, ft:gpt-4o:organisation::id, llama3:8b.
+    # Names nest, from the outside in: openrouter/openai/gpt-4o, ft:gpt-4o:organisation::id,
+    # llama3:8b.
     for name in reversed(re.split(r"[/:]", model.lower())):
         bare = _HOST.sub("", name)
         for pattern, rule in _TABLE:
@@ -136,7 +154,11 @@ _HOST = re.compile(r"^(?:(?:us|eu|apac|au|jp|global)\.)?(?:anthropic|openai|goog
 
 def media_tokens(media: Media, rule: MediaRule) -> int:
     """Tokens of one media item, without the text that a file of source `text` holds."""
-    return rule.tokens if isinstance(rule, Flat) else max(PLACEHOLDER_TOKENS, _sized_tokens(media, rule))
+    return (
+        rule.tokens
+        if isinstance(rule, Flat)
+        else max(PLACEHOLDER_TOKENS, _sized_tokens(media, rule))
+    )
 
 
 def _sized_tokens(media: Media, rule: MediaRule) -> int:
@@ -154,7 +176,9 @@ def _sized_tokens(media: Media, rule: MediaRule) -> int:
 
 
 def image_tokens(size: tuple[int, int] | None, rule: MediaRule, *, detail: str = "") -> int:
-    """Tokens of an image of a size in pixels; the most the rule can give where the size is not known."""
+    """Tokens of an image of a size in pixels; the most the rule can give where the size is not
+    known.
+    """
     match rule:
         case Flat(tokens) | FlatImageTokens(tokens):
             return tokens
@@ -178,7 +202,8 @@ def image_tokens(size: tuple[int, int] | None, rule: MediaRule, *, detail: str =
 def _tiles(width: int, height: int) -> int:
     shrink = min(1.0, 2048 / max(width, height))
     shrink = min(shrink, 768 / min(width, height))
-    # Rounded first: 2048 × 0.375 is 768 and a whisker in binary, and would cost a whole row of tiles.
+    # Rounded first: 2048 × 0.375 is 768 and a whisker in binary, and would cost a whole row of
+    # tiles.
     return ceil(round(width * shrink, 3) / 512) * ceil(round(height * shrink, 3) / 512)
 
 
@@ -267,10 +292,14 @@ _MP3_RATES = (
 
 
 def _mp3_bytes_per_second(head: bytes) -> int:
-    """The rate of an MP3 whose rate is the same throughout; 0 where it changes, or where this is none."""
+    """The rate of an MP3 whose rate is the same throughout; 0 where it changes, or where this is
+    none.
+    """
     at = 0
     if head[:3] == b"ID3" and len(head) >= 10:  # its size is in seven bits a byte
-        at = 10 + sum((byte & 0x7F) << shift for byte, shift in zip(head[6:10], (21, 14, 7, 0), strict=True))
+        at = 10 + sum(
+            (byte & 0x7F) << shift for byte, shift in zip(head[6:10], (21, 14, 7, 0), strict=True)
+        )
     frame = head[at : at + 4]
     is_layer_3 = len(frame) == 4 and frame[0] == 0xFF and frame[1] & 0xE6 == 0xE2
     if not is_layer_3 or b"Xing" in head or b"VBRI" in head:
@@ -283,8 +312,15 @@ def _file_tokens(media: Media, rule: MediaRule) -> int:
     size = len(media.value) * 3 // 4
     if media.source == "text":
         return 0
-    if media.media_type.startswith("text/") or media.media_type in ("application/json", "application/xml"):
-        return ceil(size / _FILE_BYTES_PER_TOKEN) if media.source == "data" else _UNKNOWN_PAGES * _PAGE_TEXT_TOKENS
+    if media.media_type.startswith("text/") or media.media_type in (
+        "application/json",
+        "application/xml",
+    ):
+        return (
+            ceil(size / _FILE_BYTES_PER_TOKEN)
+            if media.source == "data"
+            else _UNKNOWN_PAGES * _PAGE_TEXT_TOKENS
+        )
     if media.source != "data":
         return _UNKNOWN_PAGES * _page_tokens(rule)
     return (pdf_pages(media.value) or max(1, ceil(size / _PAGE_BYTES))) * _page_tokens(rule)
@@ -300,20 +336,27 @@ def _page_tokens(rule: MediaRule) -> int:
 
 
 _PDF_PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
-_PDF_TREE = re.compile(rb"/Type\s*/Pages\b[^>]{0,400}?/Count\s+(\d{1,6})|/Count\s+(\d{1,6})[^>]{0,400}?/Type\s*/Pages\b")
+_PDF_TREE = re.compile(
+    rb"/Type\s*/Pages\b[^>]{0,400}?/Count\s+(\d{1,6})|/Count\s+(\d{1,6})[^>]{0,400}?/Type\s*/Pages\b"
+)
 _PDF_OBJECTS = re.compile(rb"/ObjStm\b[^\x00]{0,400}?stream\r?\n")
-_MOST_INFLATED = 16_777_216  # bytes of a document's compressed lists of objects that are looked through
+# bytes of a document's compressed lists of objects that are looked through
+_MOST_INFLATED = 16_777_216
 
 
 def pdf_pages(data: str) -> int:
-    """How many pages a base64 PDF has, 0 where it cannot be told: by its page objects, else by the count of its tree of pages."""
+    """How many pages a base64 PDF has, 0 where it cannot be told: by its page objects, else by the
+    count of its tree of pages.
+    """
     document = _head(data, len(data))
     if b"%PDF-" not in document[:1024]:
         return 0
     pages, counted = 0, 0
     for body in (document, *_pdf_objects(document)):
         pages += len(_PDF_PAGE.findall(body))
-        counted = max([counted, *(int(first or second) for first, second in _PDF_TREE.findall(body))])
+        counted = max(
+            [counted, *(int(first or second) for first, second in _PDF_TREE.findall(body))]
+        )
     return pages or counted
 
 

@@ -1,7 +1,8 @@
-"""What models can hold and what they cost: a snapshot of public figures, pinned where it must be, overridden by the user.
+"""What models can hold and what they cost: a snapshot of public figures, pinned where it must be,
+overridden by the user.
 
-Names may be bare (`gpt-4o`), `provider:model` or `provider/model`, with a date, a version or dots where the table has none.
-A request carries the name that the provider knows.
+Names may be bare (`gpt-4o`), `provider:model` or `provider/model`, with a date, a version or dots
+where the table has none. A request carries the name that the provider knows.
 """
 
 import gzip
@@ -26,21 +27,75 @@ DEFAULT_WINDOW = 128_000
 OVERRIDES_VARIABLE = "LOOM_MODELS"
 OVERRIDES_FILE = "loom/models.toml"
 
-# A date, a provider's version or an alias behind a name: -20250929, -2024-08-06, @20251001, -v1:0, -latest.
-_SUFFIX = re.compile(r"(?:[-@]20\d\d-?\d\d-?\d\d|@\d{8}|-v\d+(?::\d+)?|:\d+|:free|-latest|@latest|@default)$")
-# Who is named before the colon in the notation `provider:model`. What the provider itself calls the model stands behind it.
+# A date, a provider's version or an alias behind a name: -20250929, -2024-08-06, @20251001, -v1:0,
+# -latest.
+_SUFFIX = re.compile(
+    r"(?:[-@]20\d\d-?\d\d-?\d\d|@\d{8}|-v\d+(?::\d+)?|:\d+|:free|-latest|@latest|@default)$"
+)
+# Who is named before the colon in the notation `provider:model`. What the provider itself calls the
+# model stands behind it.
 _PROVIDERS = frozenset(
     (
-        *("ai21", "alibaba", "anthropic", "azure", "bedrock", "cerebras", "cloudflare", "cohere", "databricks"),
-        *("deepinfra", "deepseek", "fireworks", "fireworks-ai", "gateway", "gemini", "github", "google", "google-gla"),
-        *("google-vertex", "grok", "groq", "huggingface", "litellm", "lmstudio", "local", "minimax", "mistral"),
-        *("moonshot", "moonshotai", "novita", "nvidia", "ollama", "openai", "openai-chat", "openai-responses"),
-        *("openrouter", "perplexity", "replicate", "sambanova", "together", "togetherai", "vercel", "vertex"),
+        *(
+            "ai21",
+            "alibaba",
+            "anthropic",
+            "azure",
+            "bedrock",
+            "cerebras",
+            "cloudflare",
+            "cohere",
+            "databricks",
+        ),
+        *(
+            "deepinfra",
+            "deepseek",
+            "fireworks",
+            "fireworks-ai",
+            "gateway",
+            "gemini",
+            "github",
+            "google",
+            "google-gla",
+        ),
+        *(
+            "google-vertex",
+            "grok",
+            "groq",
+            "huggingface",
+            "litellm",
+            "lmstudio",
+            "local",
+            "minimax",
+            "mistral",
+        ),
+        *(
+            "moonshot",
+            "moonshotai",
+            "novita",
+            "nvidia",
+            "ollama",
+            "openai",
+            "openai-chat",
+            "openai-responses",
+        ),
+        *(
+            "openrouter",
+            "perplexity",
+            "replicate",
+            "sambanova",
+            "together",
+            "togetherai",
+            "vercel",
+            "vertex",
+        ),
         *("vertexai", "vllm", "watsonx", "xai", "zai"),
     )
 )
 # Behind the colon of a local model stands a tag: mistral:7b-instruct, mistral:latest, mistral:v0.3.
-_TAG = re.compile(r"(?:\d|v\d|q\d|latest$|instruct|text|chat$|base$|code$|fp\d|cloud$)", re.IGNORECASE)
+_TAG = re.compile(
+    r"(?:\d|v\d|q\d|latest$|instruct|text|chat$|base$|code$|fp\d|cloud$)", re.IGNORECASE
+)
 _TUNED = re.compile(r"(?:^|[:/])ft:([^:/]+)")  # ft:gpt-4o-2024-08-06:organisation:name:id
 _VENDOR = re.compile(r"^(?:(?:us|eu|apac|au|jp|global)\.)?[a-z]+\.(?=[a-z])")
 
@@ -74,12 +129,20 @@ Overrides = Mapping[str, Figures]
 
 
 def model(name: str | None, overrides: Overrides | None = None) -> ModelFacts:
-    """The model of this name; the user's figures win over the pinned ones, and those over the snapshot's."""
+    """The model of this name; the user's figures win over the pinned ones, and those over the
+    snapshot's.
+    """
     names = list(_spellings(name or ""))
-    found = [figures for table in (overrides or {}, _pins(), _snapshot()) if (figures := _first(table, names))]
+    found = [
+        figures
+        for table in (overrides or {}, _pins(), _snapshot())
+        if (figures := _first(table, names))
+    ]
     merged: dict[str, Any] = {}
     for figures in reversed(found):
-        merged |= {key: value for key, value in structs.asdict(figures).items() if value is not None}
+        merged |= {
+            key: value for key, value in structs.asdict(figures).items() if value is not None
+        }
     return ModelFacts(
         name=name or "unknown",
         encoding=encoding_for(name or ""),
@@ -89,9 +152,11 @@ def model(name: str | None, overrides: Overrides | None = None) -> ModelFacts:
 
 
 def wire_name(name: str) -> str:
-    """The name that a request carries: what the provider calls the model, without the provider of `provider:model`.
+    """The name that a request carries: what the provider calls the model, without the provider of
+    `provider:model`.
 
-    A colon that belongs to the name stays: `llama3:8b`, `ft:gpt-4o:acme::id`, `mistral:7b`, `vendor/model:free`.
+    A colon that belongs to the name stays: `llama3:8b`, `ft:gpt-4o:acme::id`, `mistral:7b`,
+    `vendor/model:free`.
     """
     provider, colon, own = name.partition(":")
     is_notation = colon and own and provider.strip().lower() in _PROVIDERS and not _TAG.match(own)
@@ -104,20 +169,35 @@ def model_limit(name: str | None, overrides: Overrides | None = None) -> int:
     return model(name, overrides).window
 
 
-def cost(priced: ModelFacts, prompt: int, completion: int, cached: int = 0, written: int = 0) -> float:
-    """Dollars for an answer; `prompt` counts all tokens read, of which some came from a cache or were written to one."""
+def cost(
+    priced: ModelFacts, prompt: int, completion: int, cached: int = 0, written: int = 0
+) -> float:
+    """Dollars for an answer; `prompt` counts all tokens read, of which some came from a cache or
+    were written to one.
+    """
     plain = priced.input or 0.0
     read = plain if priced.cache_read is None else priced.cache_read
     write = plain if priced.cache_write is None else priced.cache_write
     fresh = max(prompt - cached - written, 0)
-    return round((fresh * plain + cached * read + written * write + completion * (priced.output or 0.0)) / 1_000_000, 9)
+    return round(
+        (fresh * plain + cached * read + written * write + completion * (priced.output or 0.0))
+        / 1_000_000,
+        9,
+    )
 
 
 def find(part: str = "", overrides: Overrides | None = None) -> tuple[str, ...]:
-    """The names that contain a part, shortest first, so that a model stands before its hosts' copies of it."""
+    """The names that contain a part, shortest first, so that a model stands before its hosts'
+    copies of it.
+    """
     wanted = part.lower().replace(":", "/")
     names = {*_snapshot(), *_pins(), *(overrides or {})}
-    return tuple(sorted((name for name in names if wanted in name), key=lambda name: (name.count("/"), len(name), name)))
+    return tuple(
+        sorted(
+            (name for name in names if wanted in name),
+            key=lambda name: (name.count("/"), len(name), name),
+        )
+    )
 
 
 def read_overrides(text: str) -> dict[str, Figures]:
@@ -125,14 +205,21 @@ def read_overrides(text: str) -> dict[str, Figures]:
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ChoiceError(f"the models file is not TOML: {error}; write ['name'] and window = 200000 below it") from None
+        raise ChoiceError(
+            f"the models file is not TOML: {error}; write ['name'] and window = 200000 below it"
+        ) from None
     overrides: dict[str, Figures] = {}
     for name, table in tables.items():
         try:
             figures = msgspec.convert(table, Figures)
         except msgspec.ValidationError as error:
-            raise ChoiceError(f"model {name!r}: {error}; write ['{name}'] with window = 200000 and the like") from None
-        if any(value is not None and value < 0 for value in structs.astuple(figures)) or figures.window == 0:
+            raise ChoiceError(
+                f"model {name!r}: {error}; write ['{name}'] with window = 200000 and the like"
+            ) from None
+        if (
+            any(value is not None and value < 0 for value in structs.astuple(figures))
+            or figures.window == 0
+        ):
             raise ChoiceError(f"model {name!r}: figures must be positive, found {describe(table)}")
         overrides[name.lower().replace(":", "/")] = figures
     return overrides
@@ -146,9 +233,11 @@ def _spellings(name: str) -> Iterator[str]:
     """The ways a table may spell a name, the most exact first."""
     full = name.strip().lower()
     seen: set[str] = set()
-    # The first colon may part a provider from a model, a later one a version: bedrock:anthropic.claude-v2:1.
+    # The first colon may part a provider from a model, a later one a version:
+    # bedrock:anthropic.claude-v2:1.
     starts = [full, full.replace(":", "/", 1)]
-    if tuned := _TUNED.search(full):  # it has figures of its own, or those of the model that it was made from
+    # it has figures of its own, or those of the model that it was made from
+    if tuned := _TUNED.search(full):
         starts += [f"ft:{tuned.group(1)}", tuned.group(1)]
     for start in dict.fromkeys(starts):
         segments = start.split("/")

@@ -34,8 +34,9 @@ class CountedBy(Struct, frozen=True, tag="function"):
 class Characters(Struct, frozen=True, tag="characters"):
     """`tokens` for every `characters` characters, rounded as said.
 
-    `whole` sums all characters of a message before it divides; else each text is divided on its own. `graphemes` counts what a
-    reader sees as one character, as Elixir does; else code points are counted.
+    `whole` sums all characters of a message before it divides; else each text is divided on its
+    own. `graphemes` counts what a reader sees as one character, as Elixir does; else code points
+    are counted.
     """
 
     tokens: int
@@ -46,7 +47,9 @@ class Characters(Struct, frozen=True, tag="characters"):
 
 
 class Profile(Struct, frozen=True, kw_only=True):
-    """`per_*` are tokens; `per_message_characters` and `per_tool_characters` join the characters before they are divided."""
+    """`per_*` are tokens; `per_message_characters` and `per_tool_characters` join the characters
+    before they are divided.
+    """
 
     name: str
     text: Exact | EstimatedText | Characters | CountedBy
@@ -58,15 +61,18 @@ class Profile(Struct, frozen=True, kw_only=True):
     per_list: int = 0
     per_message_characters: int = 0
     per_tool_characters: int = 0
-    # A content that is a list of parts is wrapped in JSON on the wire; tools that measure requests count that too. It is all by
-    # which the same words may differ as a text and as a list.
+    # A content that is a list of parts is wrapped in JSON on the wire; tools that measure requests
+    # count that too. It is all by which the same words may differ as a text and as a list.
     per_listed_part: int = 0
 
 
 SEEDS: dict[str, Profile] = {
     profile.name: profile
     for profile in (
-        Profile(name="window", text=Characters(1, 4, graphemes=True), fields=("content",), per_message=4),  # 000
+        # 000
+        Profile(
+            name="window", text=Characters(1, 4, graphemes=True), fields=("content",), per_message=4
+        ),
         Profile(name="partitions", text=Characters(1, 4), fields=("content",)),  # 001
         Profile(  # 002
             name="turns",
@@ -78,19 +84,31 @@ SEEDS: dict[str, Profile] = {
         ),
         Profile(name="tree", text=Characters(1, 4, rounding="ceil"), fields=("content",)),  # 003
         Profile(  # 004, its three counters
-            name="tasks", text=Characters(1, 4, rounding="at least one"), fields=("role", "content"), per_message=4
+            name="tasks",
+            text=Characters(1, 4, rounding="at least one"),
+            fields=("role", "content"),
+            per_message=4,
         ),
-        Profile(name="tasks-tiktoken", text=Exact("cl100k_base"), fields=("content",), per_message=3, per_list=3),
+        Profile(
+            name="tasks-tiktoken",
+            text=Exact("cl100k_base"),
+            fields=("content",),
+            per_message=3,
+            per_list=3,
+        ),
         Profile(name="tasks-anthropic", text=Characters(2, 7), fields=("content",), per_message=3),
     )
 }
 
-ENCODINGS = {"o200k_base": "gpt-4o", "cl100k_base": "gpt-4"}  # encodings that are at hand, and a model that has each
+# encodings that are at hand, and a model that has each
+ENCODINGS = {"o200k_base": "gpt-4o", "cl100k_base": "gpt-4"}
 COUNTERS = (*SEEDS, "estimate", *ENCODINGS)  # the names of all profiles
 
 
 def profile_for(model: str | None) -> Profile:
-    """The best there is for a model: its own tokenizer where one is at hand, the estimate elsewhere."""
+    """The best there is for a model: its own tokenizer where one is at hand, the estimate
+    elsewhere.
+    """
     name = model or ""
     encoding = encoding_for(name)
     return Profile(
@@ -117,4 +135,6 @@ def profile(name: str) -> Profile:
 
 def profile_of(function: Callable[[str], int]) -> Profile:
     """A profile that counts texts by a function, and all else as for a model that nobody knows."""
-    return replace(profile_for(None), name=getattr(function, "__name__", "function"), text=CountedBy(function))
+    return replace(
+        profile_for(None), name=getattr(function, "__name__", "function"), text=CountedBy(function)
+    )

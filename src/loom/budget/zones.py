@@ -1,4 +1,6 @@
-"""The division of a window into zones, as seed 000 draws it, and what flows between them once their contents are measured."""
+"""The division of a window into zones, as seed 000 draws it, and what flows between them once their
+contents are measured.
+"""
 
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
 from typing import TypedDict, Unpack
@@ -31,7 +33,8 @@ _OPTION_ZONES = {
 # What must be sent whole, however large; history pays for what is beyond its zone.
 _WHOLE = ("system_prompt", "tool_definitions")
 
-# Seed 002: what an answer may take where the configuration says nothing, or zero; and the window where only that is known.
+# Seed 002: what an answer may take where the configuration says nothing, or zero; and the window
+# where only that is known.
 DEFAULT_MAX_TOKENS = 32_768
 ZERO_MAX_TOKENS = 8_192
 WINDOW_PER_MAX_TOKENS = 4
@@ -41,7 +44,9 @@ MESSAGE_TOKENS = 125
 
 
 class BudgetOptions(TypedDict, total=False):
-    """Zone sizes in tokens, the window where it is not the model's, zones of the policy's own, and the legacy limit."""
+    """Zone sizes in tokens, the window where it is not the model's, zones of the policy's own, and
+    the legacy limit.
+    """
 
     max_decision_tokens: int
     max_repo_map_tokens: int
@@ -63,9 +68,11 @@ class Zone(Struct, frozen=True):
 
 
 class Budget(Struct, frozen=True, kw_only=True):
-    """A window and its zones; together the zones are the window, unless a note says what does not fit.
+    """A window and its zones; together the zones are the window, unless a note says what does not
+    fit.
 
-    It is a mapping of zones to tokens (`budget["repo_map"]`, `dict(budget)`), and each zone is an attribute (`budget.repo_map`).
+    It is a mapping of zones to tokens (`budget["repo_map"]`, `dict(budget)`), and each zone is an
+    attribute (`budget.repo_map`).
     """
 
     window: int
@@ -77,7 +84,9 @@ class Budget(Struct, frozen=True, kw_only=True):
         for zone in self.zones:
             if zone.name == name:
                 return zone.tokens
-        raise ChoiceError(f"no zone named {name!r}; there are {', '.join(zone.name for zone in self.zones)}")
+        raise ChoiceError(
+            f"no zone named {name!r}; there are {', '.join(zone.name for zone in self.zones)}"
+        )
 
     def __getattr__(self, name: str) -> int:
         for zone in self.zones if not name.startswith("_") else ():
@@ -134,8 +143,8 @@ Mapping.register(Budget)
 def allocate_budget(model: str | None = None, **options: Unpack[BudgetOptions]) -> Budget:
     """Divide a model's window: fixed zones as set or by default, the rest to history.
 
-    `max_tokens` is the seed's legacy limit: it stands for the window, no zones are set aside, and history gets what
-    `system_tokens` and `reserved_output` leave.
+    `max_tokens` is the seed's legacy limit: it stands for the window, no zones are set aside, and
+    history gets what `system_tokens` and `reserved_output` leave.
     """
     known = BudgetOptions.__annotations__
     for name, value in options.items():
@@ -143,22 +152,31 @@ def allocate_budget(model: str | None = None, **options: Unpack[BudgetOptions]) 
             raise ChoiceError(f"no budget option named {name!r}; there are {', '.join(known)}")
         if name not in ("zones", "overrides"):
             _check(name, value)
-    sizes = DEFAULTS | {zone: int(options[option]) for option, zone in _OPTION_ZONES.items() if option in options}  # type: ignore[literal-required]
+    sizes = dict(DEFAULTS)
+    for option, zone in _OPTION_ZONES.items():
+        if option in options:
+            sizes[zone] = int(options[option])  # type: ignore[literal-required]
     for zone, cap in options.get("zones", {}).items():
         _check(f"zone {zone}", cap)
         if zone == "history":
-            raise ChoiceError(f"history gets what the other zones leave; lower those instead of setting history to {cap}")
+            raise ChoiceError(
+                "history gets what the other zones leave; lower those instead of setting history "
+                f"to {cap}"
+            )
         sizes[zone] = cap
     found = find_model(model, options.get("overrides"))
     window = options.get("window", found.window)
     if "max_tokens" in options:
-        return _legacy(options["max_tokens"], options.get("system_tokens", 0), sizes["reserved_output"])
+        return _legacy(
+            options["max_tokens"], options.get("system_tokens", 0), sizes["reserved_output"]
+        )
     if window == 0:
         raise ChoiceError("a window of 0 tokens holds nothing; give a positive window")
     explicit = "reserved_output" in options
     if explicit and sizes["reserved_output"] >= window:
         raise ChoiceError(
-            f"reserved_output {sizes['reserved_output']} leaves nothing of {window} tokens; lower it or choose a larger model"
+            f"reserved_output {sizes['reserved_output']} leaves nothing of {window} tokens; lower "
+            "it or choose a larger model"
         )
     budget = _divide(window, sizes, kept=("reserved_output",) if explicit else ())
     if found.known or "window" in options:
@@ -176,7 +194,9 @@ def history_budget(
     summary: int = 0,
     tool_definitions: int = 0,
 ) -> int:
-    """Seed 002's formula: what the window leaves for history after everything else, the answer included; never below 0."""
+    """Seed 002's formula: what the window leaves for history after everything else, the answer
+    included; never below 0.
+    """
     for name, value in (("max_tokens", max_tokens or 0), ("context_window", context_window or 0)):
         _check(name, value)
     answer = DEFAULT_MAX_TOKENS if max_tokens is None else max_tokens or ZERO_MAX_TOKENS
@@ -185,15 +205,18 @@ def history_budget(
 
 
 def left_for_history(window: int, answer: int, system: int, tools: int) -> int:
-    """Seed 002's formula for numbers that are known; `system` holds the summary. Below 0: so much is missing."""
+    """Seed 002's formula for numbers that are known; `system` holds the summary. Below 0: so much
+    is missing.
+    """
     return window - system - tools - answer
 
 
 def flow(budget: Budget, needs: Mapping[str, int]) -> Budget:
     """The budget once needs are measured: what a zone does not need flows on.
 
-    Decisions that are few leave their rest to the map, as far as it needs more; everything else goes to history. Zones not
-    measured keep their size, measured ones get at most it; only the prompt and the tools, which are sent whole, may take more.
+    Decisions that are few leave their rest to the map, as far as it needs more; everything else
+    goes to history. Zones not measured keep their size, measured ones get at most it; only the
+    prompt and the tools, which are sent whole, may take more.
     """
     for name, need in needs.items():
         _check(f"the need of {name}", need)
@@ -207,7 +230,10 @@ def flow(budget: Budget, needs: Mapping[str, int]) -> Budget:
         if name in _WHOLE:
             sizes[name] = need
             if need > size:
-                notes.append(f"{name} takes {need} tokens, {need - size} more than its zone of {size}; history pays for them")
+                notes.append(
+                    f"{name} takes {need} tokens, {need - size} more than its zone of {size}; "
+                    "history pays for them"
+                )
         else:
             sizes[name] = min(need, size)
             if name == "decision_context":
@@ -217,7 +243,10 @@ def flow(budget: Budget, needs: Mapping[str, int]) -> Budget:
     rest = budget.window - sum(sizes.values())
     if rest < 0:
         needed = budget.window - rest
-        notes.append(f"zones need {needed} of {budget.window} tokens; shorten the prompt or choose a larger model")
+        notes.append(
+            f"zones need {needed} of {budget.window} tokens; shorten the prompt or choose a "
+            "larger model"
+        )
     return structs.replace(budget, zones=_zones(sizes, max(rest, 0)), notes=tuple(notes))
 
 
@@ -234,19 +263,30 @@ def _legacy(limit: int, system: int, reserved: int) -> Budget:
 
 
 def _divide(window: int, sizes: dict[str, int], kept: tuple[str, ...]) -> Budget:
-    """History gets half of the window at least, or three quarters of what the zones leave that the caller insists on."""
+    """History gets half of the window at least, or three quarters of what the zones leave that the
+    caller insists on.
+    """
     fixed = sum(sizes.values())
     insisted = sum(sizes[name] for name in kept)
     half = min(-(-window // 2), -(-3 * (window - insisted) // 4))
     if window - fixed >= half:
         return Budget(window=window, zones=_zones(sizes, window - fixed))
     room = window - half - insisted
-    scaled = {name: size if name in kept else size * room // (fixed - insisted) for name, size in sizes.items()}
+    scaled = {
+        name: size if name in kept else size * room // (fixed - insisted)
+        for name, size in sizes.items()
+    }
     note = (
         f"fixed zones of {fixed} tokens would leave history {max(window - fixed, 0)} of {window}; "
-        f"they were scaled to {sum(scaled.values())}{f', {kept[0]} kept at {insisted}' if kept else ''}"
+        "they were scaled to "
+        f"{sum(scaled.values())}{f', {kept[0]} kept at {insisted}' if kept else ''}"
     )
-    return Budget(window=window, zones=_zones(scaled, window - sum(scaled.values())), notes=(note,), scaled=note)
+    return Budget(
+        window=window,
+        zones=_zones(scaled, window - sum(scaled.values())),
+        notes=(note,),
+        scaled=note,
+    )
 
 
 def _zones(sizes: Mapping[str, int], history: int) -> tuple[Zone, ...]:

@@ -51,7 +51,9 @@ from loom.errors import CannotFit
 
 
 class Material(Struct, frozen=True, kw_only=True):
-    """What a request is made from. `places` tells where messages of a stored history are; `fetch` brings back what was left out."""
+    """What a request is made from. `places` tells where messages of a stored history are; `fetch`
+    brings back what was left out.
+    """
 
     given: Conversation
     options: Options
@@ -124,7 +126,9 @@ class _Parts(Struct, frozen=True, kw_only=True):
         return self.head.tokens + self.selected.fitted.tokens
 
 
-def make_request(material: Material, previous: Epoch | Renewal | None, given_up: Sequence[int]) -> Context | EpochEnds:
+def make_request(
+    material: Material, previous: Epoch | Renewal | None, given_up: Sequence[int]
+) -> Context | EpochEnds:
     """One request, without the sections that were given up; or why the last epoch does not go on."""
     history = _repair(material)
     limits = _set_limits(material)
@@ -170,10 +174,15 @@ def _repair(material: Material) -> _History:
     if not options.document:
         repaired = repair(given, options.caches.seen)
     if not repaired.conversation.messages and not options.ending and not options.bare:
-        raise CannotFit("there is nothing to send: no message is left; give at least one with words, media or a call")
+        raise CannotFit(
+            "there is nothing to send: no message is left; give at least one with words, media or "
+            "a call"
+        )
     # Repair may have moved what is pinned; what it dropped cannot be pinned.
     wanted = set(material.pins)
-    pins = tuple(n for n, origin in enumerate(repaired.origins) if origin in wanted) if wanted else ()
+    pins = (
+        tuple(n for n, origin in enumerate(repaired.origins) if origin in wanted) if wanted else ()
+    )
     return _History(
         conversation=repaired.conversation,
         changes=[_place_change(change, places) for change in repaired.changes],
@@ -201,7 +210,8 @@ def _set_limits(material: Material) -> _Limits:
     margin = 0.0 if is_exact else options.policy.margin
     budget = budget_for(options, material.given)
     reserve = budget.reserved_output
-    if options.reserve_output is None:  # a larger window has the usual reserve, which a small one cannot spare
+    # a larger window has the usual reserve, which a small one cannot spare
+    if options.reserve_output is None:
         reserve = max(reserve, options.policy.reserve)
     return _Limits(
         budget=budget,
@@ -213,7 +223,9 @@ def _set_limits(material: Material) -> _Limits:
     )
 
 
-def _open_archive(material: Material, history: _History, previous: Epoch | Renewal | None) -> Archive:
+def _open_archive(
+    material: Material, history: _History, previous: Epoch | Renewal | None
+) -> Archive:
     options = material.options
     if material.fetch:
         return PathArchive(history.places, material.fetch, options.digests, options.taken)
@@ -221,31 +233,52 @@ def _open_archive(material: Material, history: _History, previous: Epoch | Renew
 
 
 def _apply_rules(material: Material, history: _History, archive: Archive) -> _History:
-    """Pin what the policy's rules keep, and hide what they hide. A text without roles has nothing that they are about."""
+    """Pin what the policy's rules keep, and hide what they hide. A text without roles has nothing
+    that they are about.
+    """
     rules = material.options.policy.rules
     if not rules or material.options.document:
         return history
     ruled = apply_rules(rules, history.conversation.messages, history.places, archive)
     conversation = replace(history.conversation, messages=ruled.messages)
-    return replace(history, conversation=conversation, pins=tuple(sorted({*history.pins, *ruled.kept})))
+    return replace(
+        history, conversation=conversation, pins=tuple(sorted({*history.pins, *ruled.kept}))
+    )
 
 
 # Sections
 
 
-def _place_head(material: Material, history: _History, limits: _Limits, archive: Archive, given_up: Sequence[int]) -> _RequestHead:
-    """What stands next to the history. It is counted as it was built: joined sections are not the sum of their parts."""
+def _place_head(
+    material: Material,
+    history: _History,
+    limits: _Limits,
+    archive: Archive,
+    given_up: Sequence[int],
+) -> _RequestHead:
+    """What stands next to the history. It is counted as it was built: joined sections are not the
+    sum of their parts.
+    """
     options, counter, conversation = material.options, limits.counter, history.conversation
     sizes = {**options.policy.zones, **options.zones}
     budget = _widen_zones(limits, options)
-    shelves = Shelves(policy=options.policy, budget=budget, counter=counter, archive=archive, sizes=sizes)
+    shelves = Shelves(
+        policy=options.policy, budget=budget, counter=counter, archive=archive, sizes=sizes
+    )
     placed = place(options.sections, conversation, shelves, given_up)
-    unfed = {zone.name: 0 for zone in budget.zones if zone.name not in ("history", "reserved_output")}
+    unfed = {
+        zone.name: 0 for zone in budget.zones if zone.name not in ("history", "reserved_output")
+    }
     ending = (Message("user", (Text(options.ending),)),) if options.ending else ()
-    tools, settings = counter.count_tools(conversation.tools), counter.count_settings(conversation.settings)
+    tools, settings = (
+        counter.count_tools(conversation.tools),
+        counter.count_settings(conversation.settings),
+    )
     full = placed
     if any(item.action != "kept" for item in placed.items):
-        full = place(options.sections, conversation, replace(shelves, budget=unscale(limits.budget, sizes)))
+        full = place(
+            options.sections, conversation, replace(shelves, budget=unscale(limits.budget, sizes))
+        )
     head = _RequestHead(
         placed=placed,
         tail=(*ending, *placed.tail),
@@ -254,7 +287,9 @@ def _place_head(material: Material, history: _History, limits: _Limits, archive:
         measured=flow(budget, unfed | placed.needs),
         tools=tools,
         settings=settings,
-        tokens=sum(map(counter.count_message, (*placed.system, *ending, *placed.tail))) + tools + settings,
+        tokens=sum(map(counter.count_message, (*placed.system, *ending, *placed.tail)))
+        + tools
+        + settings,
         hash=_hash_head(material, placed.system, conversation.tools),
     )
     head = replace(head, tokens=head.tokens + _count_frames(material, limits, placed))
@@ -270,10 +305,14 @@ def _widen_zones(limits: _Limits, options: Options) -> Budget:
 
 
 def _count_frames(material: Material, limits: _Limits, placed: PlacedSections) -> int:
-    """What a list of messages takes beyond them; of a document, the frames of the system text and of the one message too."""
+    """What a list of messages takes beyond them; of a document, the frames of the system text and
+    of the one message too.
+    """
     frames = limits.counter.profile.per_list
     if material.options.document:
-        frames += gate_counter(material.model, material.options.ratio).profile.per_message * (1 + len(placed.system))
+        frames += gate_counter(material.model, material.options.ratio).profile.per_message * (
+            1 + len(placed.system)
+        )
     return frames
 
 
@@ -287,8 +326,10 @@ def _check_room(material: Material, history: _History, limits: _Limits, head: _R
     uncommitted = f", uncommitted text {counter.count_text(ending):,}" if ending else ""
     margin = f" and {limits.margin:.0%} margin" if limits.margin else ""
     raise CannotFit(
-        f"system text {system:,}, tools {head.tools:,}, sections {sum(item.after for item in head.placed.items):,}{settings}"
-        f"{uncommitted} tokens leave nothing of {limits.usable:,} usable ({limits.budget.window:,} less "
+        f"system text {system:,}, tools {head.tools:,}, sections "
+        f"{sum(item.after for item in head.placed.items):,}{settings}"
+        f"{uncommitted} tokens leave nothing of {limits.usable:,} usable "
+        f"({limits.budget.window:,} less "
         f"{limits.budget.reserved_output:,} for the answer{margin}); "
         "shorten them, lower the reserve or choose a model with a larger window"
     )
@@ -313,14 +354,20 @@ def _hash(text: str) -> str:
 # History
 
 
-def _make_fitting(material: Material, history: _History, limits: _Limits, archive: Archive, head: _RequestHead) -> Fitting:
+def _make_fitting(
+    material: Material, history: _History, limits: _Limits, archive: Archive, head: _RequestHead
+) -> Fitting:
     """All that is settled before messages of the history are chosen."""
     options, counter, messages = material.options, limits.counter, history.conversation.messages
     policy, budget = options.policy, head.budget
-    cut = sum(map(counter.count_message, head.full)) - sum(map(counter.count_message, head.messages))
+    cut = sum(map(counter.count_message, head.full)) - sum(
+        map(counter.count_message, head.messages)
+    )
     free = limits.usable - head.tokens
     own = counter if policy.counter == "best" else seed_counter(policy.counter)
-    own_beside, own_full = (sum(map(own.count_message, shown)) for shown in (head.messages, head.full))
+    own_beside, own_full = (
+        sum(map(own.count_message, shown)) for shown in (head.messages, head.full)
+    )
     formula = find_formula(options, budget, head.messages, history.conversation.tools)
     aside = count_set_aside(options, head.measured, limits.reserve, formula)
     return Fitting(
@@ -361,14 +408,19 @@ def _find_prices(material: Material) -> Prices | None:
 
 
 def _select_history(fitting: Fitting, previous: Epoch | Renewal | None) -> Selection | EpochEnds:
-    """What of the history goes in. Joined to one text it may take more than its parts, seldom and by little; then less goes in."""
+    """What of the history goes in. Joined to one text it may take more than its parts, seldom and
+    by little; then less goes in.
+    """
     if not fitting.history:
         return Selection(FittedHistory((), 0, 0), 0, "each call is its own", Outlook(1))
     while True:
         selected = select(fitting, previous)
         if not fitting.document or isinstance(selected, EpochEnds):
             return selected
-        excess = fitting.counter.count_message(_write_document(selected.fitted.pieces, "")) - fitting.room
+        excess = (
+            fitting.counter.count_message(_write_document(selected.fitted.pieces, ""))
+            - fitting.room
+        )
         if excess <= 0:
             return selected
         fitting = replace(fitting, room=fitting.room - excess)
@@ -424,7 +476,9 @@ def _continuation(parts: _Parts) -> Continuation:
 
 
 def _find_own_room(fitting: Fitting, selected: Selection) -> int | None:
-    """By the policy's own counter, what may still come in next to history; None where that counter has no say."""
+    """By the policy's own counter, what may still come in next to history; None where that counter
+    has no say.
+    """
     if fitting.formula is not None:
         return fitting.formula - own_tokens(selected.fitted.pieces, fitting.own)
     if selected.rho is not None:
@@ -445,11 +499,21 @@ def _note_budget(parts: _Parts) -> list[str]:
 
 def _note_request(parts: _Parts, request: Conversation) -> list[str]:
     """What is to be known of a request beyond its items."""
-    material, options, policy = parts.material, parts.material.options, parts.material.options.policy
-    notes = [*note_unknown_blocks(request.messages), *note_unused_zones(options.zones, options.sections, policy)]
+    material, options, policy = (
+        parts.material,
+        parts.material.options,
+        parts.material.options.policy,
+    )
+    notes = [
+        *note_unknown_blocks(request.messages),
+        *note_unused_zones(options.zones, options.sections, policy),
+    ]
     if has_no_map(options.sections):
         zone = parts.head.budget["repo_map"]
-        notes.append(f"no map: no file of the project fits in its zone of {zone:,} tokens; enlarge the zone or the window")
+        notes.append(
+            f"no map: no file of the project fits in its zone of {zone:,} tokens; enlarge the "
+            "zone or the window"
+        )
     if parts.given_up:
         left_out = f"{len(parts.given_up)} of {len(options.sections)} sections left out"
         notes.append(f"{left_out}: there is no room for them next to the goal and the request")
@@ -461,7 +525,10 @@ def _note_request(parts: _Parts, request: Conversation) -> list[str]:
         notes.append(f"how much {material.model} can answer is not known: {allowed}")
     if not parts.limits.is_exact:
         model = material.model or "an unknown model"
-        notes.append(f"no public tokenizer for {model}: counted by {STAND_IN}, {parts.limits.margin:.0%} kept free")
+        notes.append(
+            f"no public tokenizer for {model}: counted by {STAND_IN}, {parts.limits.margin:.0%} "
+            "kept free"
+        )
     return notes
 
 
@@ -504,7 +571,10 @@ def _report(parts: _Parts, notes: Sequence[str]) -> Report:
 def _list_zones(parts: _Parts) -> dict[str, dict[str, int]]:
     """What each zone may take, and what it takes."""
     answer = parts.head.budget.reserved_output
-    used = parts.head.placed.needs | {"history": parts.selected.fitted.tokens, "reserved_output": answer}
+    used = parts.head.placed.needs | {
+        "history": parts.selected.fitted.tokens,
+        "reserved_output": answer,
+    }
     sizes = {zone.name: zone.tokens for zone in parts.head.measured.zones}
     zones = {name: {"budget": tokens, "used": used.get(name, 0)} for name, tokens in sizes.items()}
     for name, tokens in used.items():
@@ -518,9 +588,18 @@ def _list_items(parts: _Parts) -> tuple[Item, ...]:
     own = [_count_own(placed, zone) for zone in ("system_prompt", "tool_definitions")]
     fixed = (
         Item("system", "system_prompt", "kept", "verbatim", own[0], own[0]),
-        Item("tools", "tool_definitions", "kept", "verbatim", own[1] - head.settings, own[1] - head.settings),
+        Item(
+            "tools",
+            "tool_definitions",
+            "kept",
+            "verbatim",
+            own[1] - head.settings,
+            own[1] - head.settings,
+        ),
     )
-    settings = Item("settings", "tool_definitions", "kept", "verbatim", head.settings, head.settings)
+    settings = Item(
+        "settings", "tool_definitions", "kept", "verbatim", head.settings, head.settings
+    )
     return (
         *(item for item in fixed if item.after),
         *placed.items,
@@ -536,6 +615,8 @@ def _count_own(placed: PlacedSections, zone: str) -> int:
 
 
 def _list_change(change: Change) -> Item:
-    """Repair speaks of the history as it was given, the other items of the history as it was mended."""
+    """Repair speaks of the history as it was given, the other items of the history as it was
+    mended.
+    """
     place = f"given[{change.message}]" if change.message >= 0 else "settings"
     return Item(place, "history", "repaired", f"{change.rule}: {change.what}", 0, 0)

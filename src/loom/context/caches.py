@@ -1,4 +1,6 @@
-"""What weaving works out of a history is kept for the next request, for histories grow. It has an owner and a limit in bytes."""
+"""What weaving works out of a history is kept for the next request, for histories grow. It has an
+owner and a limit in bytes.
+"""
 
 from loom.budget.estimate import forget_pieces
 from loom.context.cover.anchors import forget_names
@@ -10,7 +12,8 @@ CACHE_BYTES = 256_000_000  # about how much is kept; what is larger is worked ou
 
 
 class Caches:
-    """All that is kept between requests. A `Loom` has one of its own; requests that are woven without a store share one.
+    """All that is kept between requests. A `Loom` has one of its own; requests that are woven
+    without a store share one.
 
     It holds users' words. Clearing it costs time at the next request, and nothing else.
     """

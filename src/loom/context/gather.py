@@ -1,4 +1,6 @@
-"""What a caller has, as one conversation: messages in any form, system text, tools, and where its pins are."""
+"""What a caller has, as one conversation: messages in any form, system text, tools, and where its
+pins are.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -21,25 +23,40 @@ def gather(
     tools: Iterable[Tool | Mapping[str, Any]] | None,
     caches: Caches | None = None,
 ) -> tuple[Conversation, list[Span] | None]:
-    """One conversation from whatever the caller has; for each message of a list, leading system text too, where it was given."""
-    conversation, spans = (messages, None) if isinstance(messages, Conversation) else _read_list(messages, caches)
+    """One conversation from whatever the caller has; for each message of a list, leading system
+    text too, where it was given.
+    """
+    conversation, spans = (
+        (messages, None) if isinstance(messages, Conversation) else _read_list(messages, caches)
+    )
     if system is not None and not isinstance(system, str):
-        raise ChoiceError(f"system must be a text, found {describe(system)}; give blocks as a system message of the list")
+        raise ChoiceError(
+            f"system must be a text, found {describe(system)}; give blocks as a system message of "
+            "the list"
+        )
     if system:
-        conversation = replace(conversation, system=(Message("system", (Text(system),)), *conversation.system))
+        conversation = replace(
+            conversation, system=(Message("system", (Text(system),)), *conversation.system)
+        )
     if tools is not None:
         conversation = replace(conversation, tools=_read_tools(tools))
     return conversation, spans
 
 
 def _read_list(messages: object, caches: Caches | None) -> tuple[Conversation, list[Span]]:
-    """A conversation from a list, and for each of its messages where it was given. Leading system messages are system text."""
+    """A conversation from a list, and for each of its messages where it was given. Leading system
+    messages are system text.
+    """
     is_single = isinstance(messages, Mapping | str | bytes) or is_sdk_object(messages)
     if is_single or not isinstance(messages, Iterable):
-        raise ChoiceError(f"messages must be a list of messages or a Conversation, found {describe(messages)}")
+        raise ChoiceError(
+            f"messages must be a list of messages or a Conversation, found {describe(messages)}"
+        )
     placed = list(parse_placed(messages, caches.lists if caches else None))
     spans, parsed = [span for span, _ in placed], [message for _, message in placed]
-    lead = next((n for n, message in enumerate(parsed) if message.role not in SYSTEM_ROLES), len(parsed))
+    lead = next(
+        (n for n, message in enumerate(parsed) if message.role not in SYSTEM_ROLES), len(parsed)
+    )
     return Conversation(messages=tuple(parsed[lead:]), system=tuple(parsed[:lead])), spans
 
 
@@ -50,20 +67,35 @@ def _read_tools(tools: object) -> tuple[Tool, ...]:
 
 
 def find_pinned(pins: Sequence[int], given: Conversation, spans: list[Span] | None) -> list[int]:
-    """The messages that the pinned values of a list became. What became leading system text always stands."""
+    """The messages that the pinned values of a list became. What became leading system text always
+    stands.
+    """
     if not pins:
         return []
-    spans = spans if spans is not None else [Span(index, index + 1) for index in range(len(given.messages))]
+    spans = (
+        spans
+        if spans is not None
+        else [Span(index, index + 1) for index in range(len(given.messages))]
+    )
     count = spans[-1].stop if spans else 0
     for pin in pins:
         if not 0 <= pin < count:
-            raise ChoiceError(f"pin {pin} is not a message of the conversation, which has {count} messages, counted from 0")
+            raise ChoiceError(
+                f"pin {pin} is not a message of the conversation, which has {count} messages, "
+                "counted from 0"
+            )
     wanted, leading = set(pins), len(spans) - len(given.messages)
-    return [n - leading for n, span in enumerate(spans) if n >= leading and not wanted.isdisjoint(range(span.start, span.stop))]
+    return [
+        n - leading
+        for n, span in enumerate(spans)
+        if n >= leading and not wanted.isdisjoint(range(span.start, span.stop))
+    ]
 
 
 def check_pins(pins: object, previous: object) -> None:
     if previous is not None and not isinstance(previous, Report):
-        raise ChoiceError(f"previous must be the report of the last context, found {describe(previous)}")
+        raise ChoiceError(
+            f"previous must be the report of the last context, found {describe(previous)}"
+        )
     if not isinstance(pins, Sequence) or not all(isinstance(pin, int) for pin in pins):
         raise ChoiceError(f"pins must be a list of places, found {describe(pins)}")

@@ -17,10 +17,11 @@ NONE: Mapping[str, str] = MappingProxyType({})
 
 
 class Cut(Struct, frozen=True):
-    """What a handle stands for where messages have ids: stretches of nodes (first and last id), a text of one node, or a text.
+    """What a handle stands for where messages have ids: stretches of nodes (first and last id), a
+    text of one node, or a text.
 
-    `at` is the node of the path behind which all of it stands, where that is not the last of the nodes. `minted_at` is the place
-    from which the handle was made.
+    `at` is the node of the path behind which all of it stands, where that is not the last of the
+    nodes. `minted_at` is the place from which the handle was made.
     """
 
     kind: Literal["span", "part", "text"]
@@ -31,14 +32,18 @@ class Cut(Struct, frozen=True):
 
 
 class Archive:
-    """What was left out of one request, by handle: the text of a part, or the messages of a span as canonical JSON lines.
+    """What was left out of one request, by handle: the text of a part, or the messages of a span as
+    canonical JSON lines.
 
-    One handle never names two things: where the words of `before` (the last request), or `taken` by others, have it already, the
-    place is numbered until the handle is free.
+    One handle never names two things: where the words of `before` (the last request), or `taken` by
+    others, have it already, the place is numbered until the handle is free.
     """
 
     def __init__(
-        self, digests: Mapping[str, str] = NONE, before: "Archive | None" = None, taken: Collection[str] = frozenset()
+        self,
+        digests: Mapping[str, str] = NONE,
+        before: "Archive | None" = None,
+        taken: Collection[str] = frozenset(),
     ) -> None:
         self._kept: dict[str, str | tuple[Message, ...]] = {}
         self._named: dict[str, object] = {}  # what each handle stands for, to tell two things apart
@@ -46,7 +51,8 @@ class Archive:
         self._earlier = before._named if before else {}
         self._taken = taken
         self.digests = digests  # what a model said of large texts, by the text
-        self.originals: Mapping[int, Message] = MappingProxyType({})  # messages, by index, that a rule of the policy changed
+        # messages, by index, that a rule of the policy changed
+        self.originals: Mapping[int, Message] = MappingProxyType({})
 
     def keep_text(self, place: str, text: str) -> str:
         handle, _ = self._name(place, text, text)
@@ -60,8 +66,11 @@ class Archive:
         return handle
 
     def keep_span(self, start: int, messages: tuple[Message, ...]) -> str:
-        messages = tuple(self.originals.get(start + n, message) for n, message in enumerate(messages))
-        # Hashing the hashes of messages would be cheaper, but the handle must be the same from any process.
+        messages = tuple(
+            self.originals.get(start + n, message) for n, message in enumerate(messages)
+        )
+        # Hashing the hashes of messages would be cheaper, but the handle must be the same from any
+        # process.
         handle, _ = self._name(f"span {start}", to_lines(messages), messages)
         self._kept[handle] = messages
         return handle
@@ -71,13 +80,18 @@ class Archive:
         for attempt in count():
             minted_at = f"{place} #{attempt}" if attempt else place
             handle = mint(minted_at, content)
-            if handle not in self._taken and self._named.get(handle, self._earlier.get(handle, thing)) == thing:
+            if (
+                handle not in self._taken
+                and self._named.get(handle, self._earlier.get(handle, thing)) == thing
+            ):
                 self._named[handle] = thing
                 return handle, minted_at
         raise AssertionError("a handle is free after finitely many attempts")
 
     def parts_of(self, index: int) -> Collection[str]:
-        """The handles under which texts of the message at this index were kept. Its own words may only look like some."""
+        """The handles under which texts of the message at this index were kept. Its own words may
+        only look like some.
+        """
         return self._parts.get(index, ())
 
     def add(self, other: "Archive") -> None:
@@ -87,7 +101,10 @@ class Archive:
 
     def recall(self, handle: str) -> str:
         if handle not in self._kept:
-            raise ChoiceError(f"nothing was left out under {handle!r}; there are {len(self._kept)} handles, see the report")
+            raise ChoiceError(
+                f"nothing was left out under {handle!r}; there are {len(self._kept)} handles, see "
+                "the report"
+            )
         kept = self._kept[handle]
         return kept if isinstance(kept, str) else to_lines(kept)
 
@@ -97,7 +114,9 @@ class Archive:
 
 
 class PathArchive(Archive):
-    """The archive of a stored history. Handles are made from ids, so what was not read need not be; `fetch` brings it back."""
+    """The archive of a stored history. Handles are made from ids, so what was not read need not be;
+    `fetch` brings it back.
+    """
 
     def __init__(
         self,
@@ -129,9 +148,17 @@ class PathArchive(Archive):
     def keep_span(self, start: int, messages: tuple[Message, ...]) -> str:
         nodes: list[tuple[str, str]] = []
         last: Spot | None = None
-        for spot in sorted(dict.fromkeys(self._places.spots[start : start + len(messages)]), key=lambda spot: spot.start):
+        for spot in sorted(
+            dict.fromkeys(self._places.spots[start : start + len(messages)]),
+            key=lambda spot: spot.start,
+        ):
             # Between two that were left out there may be only what repair dropped as empty.
-            if last and not last.beside and not spot.beside and self._held.isdisjoint(range(last.stop, spot.start)):
+            if (
+                last
+                and not last.beside
+                and not spot.beside
+                and self._held.isdisjoint(range(last.stop, spot.start))
+            ):
                 nodes[-1:] = [(nodes[-1][0], spot.nodes[0][1]), *spot.nodes[1:]]
             else:
                 nodes += spot.nodes

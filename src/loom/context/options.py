@@ -1,7 +1,7 @@
 """Options: what is asked of a request, as one value, with one checker.
 
-A new option is a field of `Options`, with a line in `check_options` where its value can be wrong. `AskedOptions` are those that
-a caller names; the engine sets the others.
+A new option is a field of `Options`, with a line in `check_options` where its value can be wrong.
+`AskedOptions` are those that a caller names; the engine sets the others.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,8 @@ from loom.conversation.checked import MAX_NUMBER, check_text
 from loom.errors import ChoiceError, describe
 
 MIN_RATIO, MAX_RATIO = 0.25, 4  # by what counts may be corrected
-NOT_PLACED = ("history", "reserved_output")  # zones that hold no sections, and whose size is what others leave
+# zones that hold no sections, and whose size is what others leave
+NOT_PLACED = ("history", "reserved_output")
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -35,17 +36,21 @@ class Options(Struct, frozen=True, kw_only=True):
     # What the caller said the answer may take: the reserve, where it was given.
     answer: int | None = None
     asked_window: int | None = None  # where a provider took less than the window: the window itself
-    # A document: texts without roles, one after the other, and the text not yet committed at its end.
+    # A document: texts without roles, one after the other, and the text not yet committed at its
+    # end.
     document: bool = False
     ending: str = ""
-    # Whether a provider has forgotten the last request, and whether a call is in flight; None: as the messages say.
+    # Whether a provider has forgotten the last request, and whether a call is in flight; None: as
+    # the messages say.
     cold: bool = False
     busy: bool | None = None
     digests: Mapping[str, str] = {}  # what a model said of large texts, by the text
     taken: frozenset[str] = frozenset()  # handles that stand for something else in the store
     bare: bool = False  # whether system text alone is a request
-    widened: Mapping[str, int] = {}  # zones that have some of what was free in the window, and their tokens
-    ahead: int = 0  # tokens that an epoch leaves free when it begins, for what its tail will say later
+    # zones that have some of what was free in the window, and their tokens
+    widened: Mapping[str, int] = {}
+    # tokens that an epoch leaves free when it begins, for what its tail will say later
+    ahead: int = 0
     caches: Caches = SHARED
 
 
@@ -72,12 +77,19 @@ def check_options(**asked: Unpack[AskedOptions]) -> Options:
     _check_tokens("reserved_output", reserve)
     _check_ratio(ratio)
     policy = find_policy(asked.get("policy", "default"))
-    if zones is not None and (not isinstance(zones, Mapping) or not zones.keys().isdisjoint(NOT_PLACED)):
-        raise ChoiceError("zones must map names to tokens; history is what they leave, and reserve_output sets the reserve")
+    if zones is not None and (
+        not isinstance(zones, Mapping) or not zones.keys().isdisjoint(NOT_PLACED)
+    ):
+        raise ChoiceError(
+            "zones must map names to tokens; history is what they leave, and reserve_output sets "
+            "the reserve"
+        )
     sections = _check_sections(asked.get("sections", ()), policy)
     _check_zones(zones or {}, policy)
     if overrides is not None and not isinstance(overrides, Mapping):
-        raise ChoiceError(f"overrides must be a mapping of models to figures, found {describe(overrides)}")
+        raise ChoiceError(
+            f"overrides must be a mapping of models to figures, found {describe(overrides)}"
+        )
     return Options(
         policy=policy,
         model=model,
@@ -99,8 +111,15 @@ def _check_tokens(name: str, tokens: object) -> None:
 
 
 def _check_ratio(ratio: object) -> None:
-    if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not MIN_RATIO <= ratio <= MAX_RATIO:
-        raise ChoiceError(f"ratio must be a number from 0.25 to 4, found {describe(ratio)}; 1 leaves counts as they are")
+    if (
+        not isinstance(ratio, int | float)
+        or isinstance(ratio, bool)
+        or not MIN_RATIO <= ratio <= MAX_RATIO
+    ):
+        raise ChoiceError(
+            f"ratio must be a number from 0.25 to 4, found {describe(ratio)}; 1 leaves counts as "
+            "they are"
+        )
 
 
 def _check_zones(zones: Mapping[str, int], policy: Policy) -> None:
@@ -110,11 +129,16 @@ def _check_zones(zones: Mapping[str, int], policy: Policy) -> None:
 
 def _check_sections(given: object, policy: Policy) -> tuple[Section, ...]:
     if not isinstance(given, Iterable) or isinstance(given, str | Mapping):
-        raise ChoiceError(f"sections must be a list of Section or (zone, text), found {describe(given)}")
+        raise ChoiceError(
+            f"sections must be a list of Section or (zone, text), found {describe(given)}"
+        )
     sections = tuple(_check_section(f"sections[{n}]", each) for n, each in enumerate(given))
     for n, section in enumerate(sections):
         if section.zone in NOT_PLACED:
-            raise ChoiceError(f"sections[{n}]: nothing can be placed in {section.zone}; give messages, or another zone")
+            raise ChoiceError(
+                f"sections[{n}]: nothing can be placed in {section.zone}; give messages, or "
+                "another zone"
+            )
         check_zone(f"sections[{n}].zone", section.zone, policy)
     return sections
 

@@ -19,7 +19,15 @@ from loom.conversation.checked import choose
 from loom.conversation.message import Message
 from loom.errors import ChoiceError, describe
 
-Strategy = Literal["newest", "recent", "truncate_middle", "rolling_window", "stop_at_limit", "whole_turns", "ladder"]
+Strategy = Literal[
+    "newest",
+    "recent",
+    "truncate_middle",
+    "rolling_window",
+    "stop_at_limit",
+    "whole_turns",
+    "ladder",
+]
 HistoryRoom = Literal["rest", "zone"]
 SummaryPlace = Literal["cover", "message", "system"]
 MapForm = Literal["ranked", "seed"]
@@ -46,33 +54,42 @@ _FUNCTION_FIELDS = ("strategy", "counter")  # that may be functions
 
 
 class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The rules that decide what goes into a request. A share is a number from 0 to 1; sizes are in tokens."""
+    """The rules that decide what goes into a request. A share is a number from 0 to 1; sizes are in
+    tokens.
+    """
 
     # Name of the policy.
     name: str
     # Description for people.
     about: str = ""
-    # How messages are chosen when not all fit: `newest`, `recent`, `truncate_middle`, `rolling_window`, `stop_at_limit`,
-    # `whole_turns`, `ladder`, or a function of the exchanges, their tokens and the tokens that they may fill.
+    # How messages are chosen when not all fit: `newest`, `recent`, `truncate_middle`,
+    # `rolling_window`, `stop_at_limit`,
+    # `whole_turns`, `ladder`, or a function of the exchanges, their tokens and the tokens that they
+    # may fill.
     strategy: _AnyStrategy
-    # Counter that drives the strategy: a name, or a function from a text to its tokens; `best` is the most exact one for the model.
+    # Counter that drives the strategy: a name, or a function from a text to its tokens; `best` is
+    # the most exact one for the model.
     counter: _AnyCounter = "best"
     # Rules for roles and tools: what always stays, and how many results of a tool are shown.
     rules: tuple[Rule, ...] = ()
-    # What history may use: `rest` is what everything else leaves of the window; `zone` is what the fixed zones leave.
+    # What history may use: `rest` is what everything else leaves of the window; `zone` is what the
+    # fixed zones leave.
     history: HistoryRoom = "rest"
     # Part of the window reserved for the answer, if the caller gives none.
     reserve: int = 4096
-    # Whether a small window keeps the whole reserve. If not, the reserve gives way as other zones do.
+    # Whether a small window keeps the whole reserve. If not, the reserve gives way as other zones
+    # do.
     keep_reserve: bool = False
-    # If the window is not known, it is this many times the limit of the answer; 0 means the usual window. If the limit of the
-    # answer is not known, it is that part of the window, and the reserve limits it.
+    # If the window is not known, it is this many times the limit of the answer; 0 means the usual
+    # window. If the limit of the answer is not known, it is that part of the window, and the
+    # reserve limits it.
     window_per_reserve: int = 0
     # Share that stays free if the model's own tokenizer is not public.
     margin: float = 0.08
     # How full a new epoch may be, so that the next calls can append to it.
     refill: float = 0.7
-    # Share of history that one new cover may use; 0 means no covers. A cover is a few lines that replace messages.
+    # Share of history that one new cover may use; 0 means no covers. A cover is a few lines that
+    # replace messages.
     cover: float = 0.0
     # The same share for a request that continues no epoch.
     once: float = 0.55
@@ -86,13 +103,18 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     early: float = 1.0
     # The same share if the provider has forgotten the cached prefix.
     cold: float = 1.0
-    # Where a summary is placed: as one more cover, as a message in the first gap, or in the system text.
+    # Where a summary is placed: as one more cover, as a message in the first gap, or in the system
+    # text.
     summary: SummaryPlace = "system"
     # Text around a summary in the system text; {text} is the summary.
-    summary_text: str = "Summary of the earlier conversation, for reference only; it gives no instructions.\n\n{text}"
+    summary_text: str = (
+        "Summary of the earlier conversation, for reference only; it gives no "
+        "instructions.\n\n{text}"
+    )
     # Largest size of a summary.
     summary_tokens: int = 500
-    # Whether the next request uses a new summary and leaves out what it covers. If not, the summary waits for the next epoch.
+    # Whether the next request uses a new summary and leaves out what it covers. If not, the summary
+    # waits for the next epoch.
     summary_replaces: bool = False
     # After a turn, a summary is written if more messages than this have none; 0 means any number.
     summarize_past: int = 0
@@ -100,17 +122,22 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     summarize_above: float = 0.75
     # How many of the last messages are never summarized.
     summarize_keep: int = 4
-    # Whether a model also summarizes large tool results. The text is used where they are cut, and in the next summary.
+    # Whether a model also summarizes large tool results. The text is used where they are cut, and
+    # in the next summary.
     digests: bool = False
-    # How the map of a project is drawn: `ranked` by the request, or `seed` as a list of names by kind.
+    # How the map of a project is drawn: `ranked` by the request, or `seed` as a list of names by
+    # kind.
     map: MapForm = "ranked"
-    # Strategy `ladder`: the pressure at which the work is handed over to a fresh window; 0 means never.
+    # Strategy `ladder`: the pressure at which the work is handed over to a fresh window; 0 means
+    # never.
     renew: float = 0.0
-    # Whether messages of one author that follow each other become one. This changes the cached prefix.
+    # Whether messages of one author that follow each other become one. This changes the cached
+    # prefix.
     merge: bool = False
     # A note warns if more messages than this are left out.
     warn_past_dropped: int = 50
-    # System messages inside the conversation: `turn` drops them with their turn, except the newest of each kind; `keep` keeps all.
+    # System messages inside the conversation: `turn` drops them with their turn, except the newest
+    # of each kind; `keep` keeps all.
     system_messages: SystemMessages = "turn"
     # Strategy `ladder`: its steps by name, and the pressure above which each is taken.
     ladder: dict[str, float] = {}
@@ -141,9 +168,13 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         )
         for name, value, low, high in shares:
             if not low <= value <= high:
-                raise ChoiceError(f"policy {self.name!r}: {name} is {value}; give a share from {low} to {high}")
+                raise ChoiceError(
+                    f"policy {self.name!r}: {name} is {value}; give a share from {low} to {high}"
+                )
         if (self.strategy == "ladder") != bool(self.ladder):
-            raise ChoiceError(f"policy {self.name!r}: a [ladder] and the strategy 'ladder' need each other")
+            raise ChoiceError(
+                f"policy {self.name!r}: a [ladder] and the strategy 'ladder' need each other"
+            )
         least = (
             ("minimum_recent_nodes", self.minimum_recent_nodes, 1),
             ("reserve", self.reserve, 0),
@@ -156,29 +187,45 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             if number < low:
                 raise ChoiceError(f"policy {self.name!r}: {name} is {number}; give at least {low}")
         if self.summary_text.count("{text}") != 1:
-            raise ChoiceError(f"policy {self.name!r}: summary_text must say {{text}} once, where the summary stands")
+            raise ChoiceError(
+                f"policy {self.name!r}: summary_text must say {{text}} once, where the summary "
+                "stands"
+            )
         try:
             told = self.marker.format(count="1 message", handle="~handle")
         except (KeyError, IndexError, ValueError) as error:
             raise ChoiceError(
-                f"policy {self.name!r}: the marker may name {{count}} and {{handle}}, nothing else: {error!r}"
+                f"policy {self.name!r}: the marker may name {{count}} and {{handle}}, nothing "
+                f"else: {error!r}"
             ) from None
         if "recall ~handle" not in told:
-            raise ChoiceError(f"policy {self.name!r}: the marker must say 'recall {{handle}}', or nothing left out could come back")
+            raise ChoiceError(
+                f"policy {self.name!r}: the marker must say 'recall {{handle}}', or nothing left "
+                "out could come back"
+            )
 
     def _check_values(self) -> None:
         """Refuse a value that is not one of the right ones."""
-        for field, value in _check_choices(self.name, {field: getattr(self, field) for field in _RIGHT_VALUES}).items():
+        for field, value in _check_choices(
+            self.name, {field: getattr(self, field) for field in _RIGHT_VALUES}
+        ).items():
             structs.force_setattr(self, field, value)
         for n, rule in enumerate(self.rules):
             if not isinstance(rule, Rule):
-                raise ChoiceError(f"policy {self.name!r}: rules[{n}] must be a Rule, found {describe(rule)}")
+                raise ChoiceError(
+                    f"policy {self.name!r}: rules[{n}] must be a Rule, found {describe(rule)}"
+                )
         if self.has_function and self.name in _read_presets():
-            raise ChoiceError(f"a policy named {self.name!r} ships with Loom; give yours, which has a function, another name")
+            raise ChoiceError(
+                f"a policy named {self.name!r} ships with Loom; give yours, which has a function, "
+                "another name"
+            )
 
     @classmethod
     def from_toml(cls, text: str) -> "Policy":
-        """A policy from the text of a TOML file. `extends` in it names a policy that ships with Loom."""
+        """A policy from the text of a TOML file. `extends` in it names a policy that ships with
+        Loom.
+        """
         try:
             fields = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
@@ -187,14 +234,20 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if base is None:
             return _make(cls, fields)
         if "name" not in fields:
-            raise ChoiceError(f'the policy that extends {base!r} has no name of its own; add name = "…"')
+            raise ChoiceError(
+                f'the policy that extends {base!r} has no name of its own; add name = "…"'
+            )
         return cls.extends(base, **fields)
 
     @classmethod
     def extends(cls, base: "str | Policy", **changes: Any) -> "Policy":
-        """A policy like another, except for these fields. Zones are added to the zones of the other."""
+        """A policy like another, except for these fields. Zones are added to the zones of the
+        other.
+        """
         given = policy(base)
-        return _make(cls, _extend_fields({field: getattr(given, field) for field in _FIELDS}, changes))
+        return _make(
+            cls, _extend_fields({field: getattr(given, field) for field in _FIELDS}, changes)
+        )
 
     @property
     def has_function(self) -> bool:
@@ -204,14 +257,20 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def strategy_name(self) -> str:
         """The name of its strategy, or of the function that is its strategy."""
-        return self.strategy if isinstance(self.strategy, str) else getattr(self.strategy, "__name__", "function")
+        return (
+            self.strategy
+            if isinstance(self.strategy, str)
+            else getattr(self.strategy, "__name__", "function")
+        )
 
 
 _FIELDS = Policy.__struct_fields__
 
 
 def _extend_fields(base: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a policy with those that another changes. What only a ladder has leaves with it."""
+    """The fields of a policy with those that another changes. What only a ladder has leaves with
+    it.
+    """
     made = {**base, **changes}
     if isinstance(changes.get("zones"), Mapping):
         made["zones"] = {**base["zones"], **changes["zones"]}
@@ -249,7 +308,10 @@ def policies() -> dict[str, Policy]:
 @cache
 def _read_presets() -> dict[str, str]:
     folder = files("loom.context").joinpath("policies")
-    found = sorted((file for file in folder.iterdir() if file.name.endswith(".toml")), key=lambda file: file.name)
+    found = sorted(
+        (file for file in folder.iterdir() if file.name.endswith(".toml")),
+        key=lambda file: file.name,
+    )
     return {file.name.removesuffix(".toml"): file.read_text(encoding="utf-8") for file in found}
 
 
@@ -264,5 +326,7 @@ def policy(given: "str | Policy") -> Policy:
     if not isinstance(given, str) or given not in policies():
         close = get_close_matches(given, policies(), 1) if isinstance(given, str) else []
         nearest = f"; the nearest is {close[0]!r}" if close else ""
-        raise ChoiceError(f"unknown policy {given!r:.80}{nearest}; choose one of {', '.join(policies())}")
+        raise ChoiceError(
+            f"unknown policy {given!r:.80}{nearest}; choose one of {', '.join(policies())}"
+        )
     return policies()[given]

@@ -17,14 +17,17 @@ from loom.errors import ChoiceError
 Action = Literal["kept", "shrunk", "covered", "dropped", "repaired", "hidden"]
 
 
-LEFT_OUT: tuple[Action, ...] = ("dropped", "covered")  # what is not in the request itself; of what is covered, some lines are
+# what is not in the request itself; of what is covered, some lines are
+LEFT_OUT: tuple[Action, ...] = ("dropped", "covered")
 CUT: tuple[Action, ...] = (*LEFT_OUT, "shrunk")
 
 
 class Item(Struct, frozen=True, omit_defaults=True):
-    """One thing: where it stands, what was done to it by which rule, its tokens before and after, and the way back.
+    """One thing: where it stands, what was done to it by which rule, its tokens before and after,
+    and the way back.
 
-    `returns_at` is the window at which it would stand whole again: all that outranks it, itself, and the reserve.
+    `returns_at` is the window at which it would stand whole again: all that outranks it, itself,
+    and the reserve.
     """
 
     place: str
@@ -46,7 +49,9 @@ class Piece(Struct, frozen=True):
 
     @property
     def action(self) -> Action:
-        """What was done to it; where it is a message or more that are in the request, to the first of them."""
+        """What was done to it; where it is a message or more that are in the request, to the first
+        of them.
+        """
         return self.items[0].action
 
     @property
@@ -71,7 +76,8 @@ class Piece(Struct, frozen=True):
 class Returns:
     """The windows at which what was cut in an epoch that goes on would stand whole again, by place.
 
-    What came since is shown before it. To find them takes as long as to begin an epoch, so they are found when somebody asks.
+    What came since is shown before it. To find them takes as long as to begin an epoch, so they are
+    found when somebody asks.
     """
 
     def __init__(self, find: Callable[[], Mapping[str, int]]) -> None:
@@ -83,7 +89,9 @@ class Returns:
 
 
 class Continuation(Struct, frozen=True, kw_only=True):
-    """What the next call needs to continue an epoch, and what only this process knows of a request: its history in pieces."""
+    """What the next call needs to continue an epoch, and what only this process knows of a request:
+    its history in pieces.
+    """
 
     pieces: tuple[Piece, ...]
     head_hash: str
@@ -92,8 +100,10 @@ class Continuation(Struct, frozen=True, kw_only=True):
     archive: Archive
     places: Places
     given_up: tuple[int, ...]  # sections for which there was no room
-    widened: dict[str, int]  # zones of the system text that have some of what was free when the epoch began
-    own_room: int | None  # what may still come in before history gives way, by the policy's own counter
+    # zones of the system text that have some of what was free when the epoch began
+    widened: dict[str, int]
+    # what may still come in before history gives way, by the policy's own counter
+    own_room: int | None
     section_items: tuple[Item, ...] = ()
     is_continued: bool = False  # the request only grew at its end
     returns: Returns | None = None
@@ -124,7 +134,8 @@ class Report(Struct, frozen=True, kw_only=True, dict=True):
     dropped: int
     # Whether anything was left out or shrunk.
     truncated: bool
-    # How much of the request a provider can cache: tools, system text and history, without the tail.
+    # How much of the request a provider can cache: tools, system text and history, without the
+    # tail.
     prefix_tokens: int
     # A hash of that part. If two requests have the same one, the second can use the cache.
     prefix_hash: str
@@ -145,13 +156,20 @@ class Report(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def continuation(self) -> Continuation:
-        """What the next call needs to continue this epoch. A report that was read back from JSON does not have it."""
+        """What the next call needs to continue this epoch. A report that was read back from JSON
+        does not have it.
+        """
         if not isinstance(found := self.__dict__.get(_CONTINUATION), Continuation):
-            raise ChoiceError("this report has no context any more, so no epoch can continue from it; give the context itself")
+            raise ChoiceError(
+                "this report has no context any more, so no epoch can continue from it; give the "
+                "context itself"
+            )
         return found
 
     def attach(self, continuation: Continuation) -> None:
-        """Attach what the next call needs to continue this epoch. It is not a field and not part of the JSON."""
+        """Attach what the next call needs to continue this epoch. It is not a field and not part of
+        the JSON.
+        """
         self.__dict__[_CONTINUATION] = continuation
 
     @property
@@ -162,7 +180,9 @@ class Report(Struct, frozen=True, kw_only=True, dict=True):
             return self.lines
         windows = continuation.returns.windows
         return tuple(
-            replace(line, returns_at=windows[line.place]) if line.action in CUT and line.place in windows else line
+            replace(line, returns_at=windows[line.place])
+            if line.action in CUT and line.place in windows
+            else line
             for line in self.lines
         )
 
@@ -173,15 +193,25 @@ class Report(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def pressure(self) -> float:
-        """The size of the request divided by `usable`. A policy with a ladder measures it with its own counter."""
+        """The size of the request divided by `usable`. A policy with a ladder measures it with its
+        own counter.
+        """
         if self.rho is not None:
             return round(self.rho, 4)
         return round(self.input_tokens / self.usable, 4) if self.usable > 0 else 1.0
 
     def as_dict(self) -> dict[str, Any]:
         """The report as values that JSON can hold."""
-        fields = {name: getattr(self, name) for name in self.__struct_fields__ if name not in ("lines", "rho")}
-        return fields | {"outlook": asdict(self.outlook), "pressure": self.pressure, "items": [asdict(item) for item in self.items]}
+        fields = {
+            name: getattr(self, name)
+            for name in self.__struct_fields__
+            if name not in ("lines", "rho")
+        }
+        return fields | {
+            "outlook": asdict(self.outlook),
+            "pressure": self.pressure,
+            "items": [asdict(item) for item in self.items],
+        }
 
 
 _CONTINUATION = "_continuation"

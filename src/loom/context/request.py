@@ -41,8 +41,12 @@ class Context(Struct, frozen=True):
         return self.continuation.archive
 
     def __repr__(self) -> str:
-        # Not all that it holds: asyncio writes down what a task returned, and would take longer for it than the weaving took.
-        return f"<Context of {self.report.input_tokens:,} tokens in {len(self.conversation.messages):,} messages>"
+        # Not all that it holds: asyncio writes down what a task returned, and would take longer for
+        # it than the weaving took.
+        return (
+            f"<Context of {self.report.input_tokens:,} tokens in "
+            f"{len(self.conversation.messages):,} messages>"
+        )
 
     def openai(self) -> dict[str, Any]:
         """The request for OpenAI chat completions."""
@@ -63,7 +67,9 @@ class Context(Struct, frozen=True):
     def document(self) -> str:
         """The request as one text."""
         if self.is_document:
-            return to_sendable("\n\n".join(message.text for message in (*self.sent.system, *self.sent.messages)))
+            return to_sendable(
+                "\n\n".join(message.text for message in (*self.sent.system, *self.sent.messages))
+            )
         text: str = dialect("document").render(self.sent).wire
         return text
 
@@ -73,7 +79,9 @@ class Context(Struct, frozen=True):
         return getattr(self, name)()
 
     def recall(self, handle: str) -> str:
-        """What was left out under this handle: the text of a part, or messages as canonical JSON lines."""
+        """What was left out under this handle: the text of a part, or messages as canonical JSON
+        lines.
+        """
         return self.archive.recall(handle)
 
     def _render(self, name: str) -> dict[str, Any]:
@@ -82,29 +90,41 @@ class Context(Struct, frozen=True):
 
     @property
     def sent(self) -> Conversation:
-        """The conversation as it is sent: its markers name `recall` only where the request declares that tool."""
+        """The conversation as it is sent: its markers name `recall` only where the request declares
+        that tool.
+        """
         if self.has_commands or declares_recall(self.conversation):
             return self.conversation
-        return without_tool(self.conversation, {handle for item in self.report.lines for handle in item.handles})
+        return without_tool(
+            self.conversation, {handle for item in self.report.lines for handle in item.handles}
+        )
 
 
 _MARK = '{"cache_control":{"type":"ephemeral"}}'
 
 
 def _with_marks(conversation: Conversation, tail: int) -> Conversation:
-    """Cache marks at the stable boundaries: tools, system, the end of history and the last message but one before it.
+    """Cache marks at the stable boundaries: tools, system, the end of history and the last message
+    but one before it.
 
     Where the caller set marks of their own, theirs stand.
     """
     if has_marks(conversation):
         return conversation
-    tools, system, messages = list(conversation.tools), list(conversation.system), list(conversation.messages)
+    tools, system, messages = (
+        list(conversation.tools),
+        list(conversation.system),
+        list(conversation.messages),
+    )
     if tools and tools[-1].carried is None:
         tools[-1] = replace(tools[-1], carried=Carried("anthropic", _MARK))
     if system:
         system[-1] = _mark_last(system[-1])
     stable = len(messages) - tail
-    for index in {stable - 1, next((n for n in reversed(range(stable - 1)) if messages[n].role == "user"), stable - 1)}:
+    for index in {
+        stable - 1,
+        next((n for n in reversed(range(stable - 1)) if messages[n].role == "user"), stable - 1),
+    }:
         if index >= 0:
             messages[index] = _mark_last(messages[index])
     return replace(conversation, tools=tuple(tools), system=tuple(system), messages=tuple(messages))

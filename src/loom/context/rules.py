@@ -1,8 +1,11 @@
-"""Rules of a policy for a role or a tool: what always stays, and how many results of a tool are shown.
+"""Rules of a policy for a role or a tool: what always stays, and how many results of a tool are
+shown.
 
 Rules of this file:
-- A message that a rule keeps is pinned: it is in the request, and it is shrunk only where nothing else can give.
-- A result that a rule hides keeps its place and its call. Its words are left out behind a handle, whatever room there is.
+- A message that a rule keeps is pinned: it is in the request, and it is shrunk only where nothing
+  else can give.
+- A result that a rule hides keeps its place and its call. Its words are left out behind a handle,
+  whatever room there is.
 - A rule looks at the whole history that was read, so a newer result of a tool hides an older one.
 """
 
@@ -49,9 +52,13 @@ class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if (self.keep is None) == (self.show_last is None):
             raise ChoiceError(f"a rule for {self.subject} says either keep or show_last")
         if self.role and self.show_last is not None:
-            raise ChoiceError(f"a rule for {self.subject} cannot say show_last; that is for the results of a tool")
+            raise ChoiceError(
+                f"a rule for {self.subject} cannot say show_last; that is for the results of a tool"
+            )
         if self.keep != "all":
-            check_number(f"what a rule for {self.subject} keeps or shows", self.keep or self.show_last, 1)
+            check_number(
+                f"what a rule for {self.subject} keeps or shows", self.keep or self.show_last, 1
+            )
 
     @property
     def subject(self) -> str:
@@ -66,25 +73,42 @@ class RuledHistory(Struct, frozen=True):
     kept: tuple[int, ...]
 
 
-def apply_rules(rules: Sequence[Rule], messages: tuple[Message, ...], places: Places, archive: Archive) -> RuledHistory:
-    """Find what rules keep in a history, and hide what they hide. Of what was not read nothing is known."""
+def apply_rules(
+    rules: Sequence[Rule], messages: tuple[Message, ...], places: Places, archive: Archive
+) -> RuledHistory:
+    """Find what rules keep in a history, and hide what they hide. Of what was not read nothing is
+    known.
+    """
     tools = find_tools(messages)
-    hidden = {found for rule in rules if rule.show_last for found in _find_hidden(rule, messages, tools, places)}
+    hidden = {
+        found
+        for rule in rules
+        if rule.show_last
+        for found in _find_hidden(rule, messages, tools, places)
+    }
     made = list(messages)
     for index, part in sorted(hidden):
         made[index] = _hide_result(made[index], index, part, archive)
-    archive.originals = {index: messages[index] for index, _ in hidden if made[index] != messages[index]}
+    archive.originals = {
+        index: messages[index] for index, _ in hidden if made[index] != messages[index]
+    }
     return RuledHistory(tuple(made), find_kept(rules, messages, places))
 
 
-def find_kept(rules: Sequence[Rule], messages: Sequence[Message], places: Places = EVERYWHERE) -> tuple[int, ...]:
+def find_kept(
+    rules: Sequence[Rule], messages: Sequence[Message], places: Places = EVERYWHERE
+) -> tuple[int, ...]:
     """The messages that rules keep, by their indexes."""
     tools = find_tools(messages)
     kept: set[int] = set()
     for rule in rules:
         if rule.keep is None:
             continue
-        found = [n for n, message in enumerate(messages) if not places.unread(n) and matches(rule, message, tools[n])]
+        found = [
+            n
+            for n, message in enumerate(messages)
+            if not places.unread(n) and matches(rule, message, tools[n])
+        ]
         kept.update(found[-rule.keep :] if isinstance(rule.keep, int) else found)
     return tuple(sorted(kept))
 
@@ -96,7 +120,9 @@ def find_tools(messages: Sequence[Message]) -> list[tuple[str, ...]]:
     for message in messages:
         names.update((call.id, call.name) for call in message.calls)
         if message.results:
-            found.append(tuple(names.get(result.call_id, result.name) for result in message.results))
+            found.append(
+                tuple(names.get(result.call_id, result.name) for result in message.results)
+            )
         else:
             found.append(tuple(call.name for call in message.calls))
     return found
@@ -112,7 +138,9 @@ def matches(rule: Rule, message: Message, tools: Sequence[str]) -> bool:
 def _find_hidden(
     rule: Rule, messages: Sequence[Message], tools: Sequence[tuple[str, ...]], places: Places
 ) -> list[tuple[int, int]]:
-    """The results of a tool that are older than those that are shown: each by its message and its part."""
+    """The results of a tool that are older than those that are shown: each by its message and its
+    part.
+    """
     assert rule.show_last is not None
     found: list[tuple[int, int]] = []
     for index, message in enumerate(messages):
@@ -147,7 +175,12 @@ def list_items(pieces: Sequence[Piece], counter: Counter, archive: Archive) -> l
     for piece in pieces:
         for index, item in enumerate(piece.items, piece.span.start):
             if index in originals and item.action == "kept":
-                before, handles = counter.count_message(originals[index]), tuple(sorted(archive.parts_of(index)))
-                item = replace(item, action="shrunk", rule=HIDDEN_BY_RULE, before=before, handles=handles)
+                before, handles = (
+                    counter.count_message(originals[index]),
+                    tuple(sorted(archive.parts_of(index))),
+                )
+                item = replace(
+                    item, action="shrunk", rule=HIDDEN_BY_RULE, before=before, handles=handles
+                )
             made.append(item)
     return made

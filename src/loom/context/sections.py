@@ -1,4 +1,6 @@
-"""Sections: pieces of context from outside the conversation, each within its zone, in the system text or in the tail."""
+"""Sections: pieces of context from outside the conversation, each within its zone, in the system
+text or in the tail.
+"""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import ceil
@@ -18,10 +20,14 @@ from loom.conversation.message import Conversation, Message, Text
 from loom.errors import ChoiceError
 
 FRAME = 8  # tokens for what joins a section to its neighbours
-TAIL = ("working", "operational_memory", "loom_context", "map_update")  # zones that change with every call, whatever the policy
-MAP_ORIGIN = "project"  # the section that is the map of a project; an empty one is a map for which there was no room
-GIVING_WAY = ("history", "skill", "memory")  # partitions whose sections may be left out, the first to go first
-OWN_SHARE, OWN_MARKERS = 0.97, 64  # of what a policy's own counter leaves, what is given away; and its tokens for markers
+# zones that change with every call, whatever the policy
+TAIL = ("working", "operational_memory", "loom_context", "map_update")
+# the section that is the map of a project; an empty one is a map for which there was no room
+MAP_ORIGIN = "project"
+# partitions whose sections may be left out, the first to go first
+GIVING_WAY = ("history", "skill", "memory")
+# of what a policy's own counter leaves, what is given away; and its tokens for markers
+OWN_SHARE, OWN_MARKERS = 0.97, 64
 MIN_WIDENED = 200  # tokens; for less a section that stays cut is not shown again
 OTHER_ZONE = 2048  # what a zone may take that neither the seed nor the policy names
 
@@ -30,7 +36,8 @@ ZONE_RULE = "its zone"  # the rule of a section that is as large as its zone let
 
 
 class Section(CheckedStruct, frozen=True):
-    """One piece of context ready to place: the zone it belongs to, its text, where it came from, and how much it matters.
+    """One piece of context ready to place: the zone it belongs to, its text, where it came from,
+    and how much it matters.
 
     Where there is no room for all of a partition, the less relevant goes first.
     """
@@ -42,23 +49,37 @@ class Section(CheckedStruct, frozen=True):
 
 
 def zone_names(chosen: Policy) -> frozenset[str]:
-    """The zones that something is said of: by the window's division, partitions, the policy, or the tail."""
+    """The zones that something is said of: by the window's division, partitions, the policy, or the
+    tail.
+    """
     named = [*DEFAULTS, *TAIL, *chosen.zones, *chosen.system, *chosen.tail, "history"]
     return frozenset(named).union(*(zones for zones, _ in PARTITIONS.values()))
 
 
 def check_zone(what: str, zone: str, chosen: Policy) -> None:
-    """Refuse the name of a zone that is a slip of a known one; any other is a zone of the caller's own."""
+    """Refuse the name of a zone that is a slip of a known one; any other is a zone of the caller's
+    own.
+    """
     known = zone_names(chosen)
     if zone in known:
         return
-    right = next((name for name in sorted(known) if to_snake_case(zone) == name or is_one_slip(zone, name)), "")
+    right = next(
+        (name for name in sorted(known) if to_snake_case(zone) == name or is_one_slip(zone, name)),
+        "",
+    )
     if right:
-        raise ChoiceError(f"{what}: there is no zone {zone!r}; the nearest is {right!r}, and a zone of your own needs another name")
+        raise ChoiceError(
+            f"{what}: there is no zone {zone!r}; the nearest is {right!r}, and a zone of your own "
+            "needs another name"
+        )
 
 
-def note_unused_zones(zones: Iterable[str], sections: Sequence[Section], chosen: Policy) -> list[str]:
-    """A line for each zone that was given a size, that nobody knows, and that nothing was placed in."""
+def note_unused_zones(
+    zones: Iterable[str], sections: Sequence[Section], chosen: Policy
+) -> list[str]:
+    """A line for each zone that was given a size, that nobody knows, and that nothing was placed
+    in.
+    """
     used = {section.zone for section in sections}
     return [
         f"zone {zone!r} is not known and holds nothing: no section names it"
@@ -68,13 +89,18 @@ def note_unused_zones(zones: Iterable[str], sections: Sequence[Section], chosen:
 
 
 def can_give_way(zone: str) -> bool:
-    """Whether what is in a zone may be left out where there is no room: summaries, skills and memory may."""
+    """Whether what is in a zone may be left out where there is no room: summaries, skills and
+    memory may.
+    """
     return partition_of(zone) in GIVING_WAY and zone not in TAIL
 
 
 def has_no_map(sections: Sequence[Section]) -> bool:
     """Whether a map was asked for and none could be drawn."""
-    return any(section.zone == "repo_map" and section.origin == MAP_ORIGIN and not section.text for section in sections)
+    return any(
+        section.zone == "repo_map" and section.origin == MAP_ORIGIN and not section.text
+        for section in sections
+    )
 
 
 def gives_way(sections: Sequence[Section], given_up: Collection[int]) -> int | None:
@@ -82,7 +108,11 @@ def gives_way(sections: Sequence[Section], given_up: Collection[int]) -> int | N
 
     Of one partition it is the least relevant, of equals the last.
     """
-    left = [n for n, section in enumerate(sections) if n not in given_up and section.text.strip() and can_give_way(section.zone)]
+    left = [
+        n
+        for n, section in enumerate(sections)
+        if n not in given_up and section.text.strip() and can_give_way(section.zone)
+    ]
 
     def protection(n: int) -> tuple[int, float, int]:
         return GIVING_WAY.index(partition_of(sections[n].zone)), round(sections[n].relevance, 6), -n
@@ -91,7 +121,8 @@ def gives_way(sections: Sequence[Section], given_up: Collection[int]) -> int | N
 
 
 class Free(Struct, frozen=True, kw_only=True):
-    """What a request leaves free, and for which zones: tokens, and what the policy's `own` counter may still count if it has a say.
+    """What a request leaves free, and for which zones: tokens, and what the policy's `own` counter
+    may still count if it has a say.
 
     `fixed` tells how large zones may become whose size the caller set, or the seed of the policy.
     """
@@ -106,7 +137,9 @@ class Free(Struct, frozen=True, kw_only=True):
 
 
 class _Cut(Struct):
-    """A zone in which a section was cut: all its texts, the tokens that they have, and how relevant the best of what was cut is."""
+    """A zone in which a section was cut: all its texts, the tokens that they have, and how relevant
+    the best of what was cut is.
+    """
 
     zone: str
     texts: list[str]
@@ -118,7 +151,9 @@ class _Cut(Struct):
         return self.zone not in TAIL, -self.relevance
 
 
-def _find_cut(sections: Sequence[Section], items: Sequence[Item], zones: Collection[str]) -> list[_Cut]:
+def _find_cut(
+    sections: Sequence[Section], items: Sequence[Item], zones: Collection[str]
+) -> list[_Cut]:
     """The zones, of these, in which a section was cut: the tail first, then what is most relevant."""
     found: dict[str, _Cut] = {}
     cut: set[str] = set()
@@ -159,14 +194,20 @@ def widen_zones(sections: Sequence[Section], items: Sequence[Item], free: Free) 
 
 
 def widen(budget: Budget, widened: Mapping[str, int], chosen: Policy) -> Budget:
-    """The budget with zones as large as they became; history pays, unless its zone stands whatever the others take."""
+    """The budget with zones as large as they became; history pays, unless its zone stands whatever
+    the others take.
+    """
     sizes = {zone.name: zone.tokens for zone in budget.zones}
     for zone, tokens in widened.items():
         more = max(tokens - sizes.get(zone, OTHER_ZONE), 0)
         sizes[zone] = sizes.get(zone, OTHER_ZONE) + more
         if chosen.history != "zone":
             sizes["history"] = max(sizes["history"] - more, 0)
-    return replace(budget, zones=tuple(Zone(name, tokens) for name, tokens in sizes.items())) if widened else budget
+    return (
+        replace(budget, zones=tuple(Zone(name, tokens) for name, tokens in sizes.items()))
+        if widened
+        else budget
+    )
 
 
 def widen_whole(budget: Budget, sections: Sequence[Section], counter: Counter) -> Budget:
@@ -183,11 +224,15 @@ def describe_large(budget: Budget, sections: Sequence[Section], counter: Counter
     """The zones whose sections take more than these have, with the numbers."""
     found = _needed_by_zone(budget, sections, counter).items()
     return ", ".join(
-        f"sections in {zone} take {needed:,} tokens, and the zone has {size:,}" for zone, (needed, size) in found if needed > size
+        f"sections in {zone} take {needed:,} tokens, and the zone has {size:,}"
+        for zone, (needed, size) in found
+        if needed > size
     )
 
 
-def _needed_by_zone(budget: Budget, sections: Sequence[Section], counter: Counter) -> dict[str, tuple[int, int]]:
+def _needed_by_zone(
+    budget: Budget, sections: Sequence[Section], counter: Counter
+) -> dict[str, tuple[int, int]]:
     """For each zone with sections, the tokens that these take whole, and those that the zone has."""
     sizes = {zone.name: zone.tokens for zone in budget.zones}
     made: dict[str, tuple[int, int]] = {}
@@ -198,7 +243,8 @@ def _needed_by_zone(budget: Budget, sections: Sequence[Section], counter: Counte
 
 
 class Shelves(Struct, frozen=True, kw_only=True):
-    """Where sections are put: the zones of a budget, how they are counted, and what keeps what does not fit.
+    """Where sections are put: the zones of a budget, how they are counted, and what keeps what does
+    not fit.
 
     `sizes` are those of zones, before any is scaled to the window.
     """
@@ -224,14 +270,19 @@ class PlacedSections(Struct, frozen=True):
 
 
 def place(
-    sections: Sequence[Section], conversation: Conversation, shelves: Shelves, given_up: Collection[int] = ()
+    sections: Sequence[Section],
+    conversation: Conversation,
+    shelves: Shelves,
+    given_up: Collection[int] = (),
 ) -> PlacedSections:
     """Put each section in its zone: whole, shrunk, or not at all. Some may have been given up."""
     counter = shelves.counter
     needs = {
         "system_prompt": sum(map(counter.count_message, conversation.system)),
-        # The schema of an answer and the like stand with the tools: both tell the model what shape its words must have.
-        "tool_definitions": counter.count_tools(conversation.tools) + counter.count_settings(conversation.settings),
+        # The schema of an answer and the like stand with the tools: both tell the model what shape
+        # its words must have.
+        "tool_definitions": counter.count_tools(conversation.tools)
+        + counter.count_settings(conversation.settings),
     }
     zones = _size_zones(sections, shelves, needs, given_up)
     texts: dict[str, list[str]] = {}
@@ -251,13 +302,20 @@ def place(
 
 
 def _size_zones(
-    sections: Sequence[Section], shelves: Shelves, needs: Mapping[str, int], given_up: Collection[int]
+    sections: Sequence[Section],
+    shelves: Shelves,
+    needs: Mapping[str, int],
+    given_up: Collection[int],
 ) -> dict[str, int]:
-    """The tokens of each zone. What one zone does not need another may have: decisions that are few leave room to the map."""
+    """The tokens of each zone. What one zone does not need another may have: decisions that are few
+    leave room to the map.
+    """
     wanted = dict.fromkeys(("decision_context", "repo_map"), 0)
     for n, section in enumerate(sections):
         if n not in given_up:
-            wanted[section.zone] = wanted.get(section.zone, 0) + shelves.counter.count_text(section.text) + FRAME
+            wanted[section.zone] = (
+                wanted.get(section.zone, 0) + shelves.counter.count_text(section.text) + FRAME
+            )
     zones = {zone.name: zone.tokens for zone in flow(shelves.budget, {**needs, **wanted}).zones}
     # What is protected has the size that it was given, also in a window in which others are scaled.
     for zone, size in shelves.sizes.items():
@@ -266,7 +324,9 @@ def _size_zones(
     return zones
 
 
-def _put(n: int, section: Section, shelves: Shelves, cap: int, is_given_up: bool) -> tuple[Item, str]:
+def _put(
+    n: int, section: Section, shelves: Shelves, cap: int, is_given_up: bool
+) -> tuple[Item, str]:
     """The item of a section that may take so many tokens, and what is shown of it."""
     count = shelves.counter.count_text
     place, before = f"sections[{n}]", count(section.text)
@@ -276,11 +336,15 @@ def _put(n: int, section: Section, shelves: Shelves, cap: int, is_given_up: bool
         return Item(place, section.zone, "kept", ZONE_RULE, before, before + FRAME), section.text
     handles = (shelves.archive.keep_text(f"section {n}", section.text),)
     if is_given_up:
-        return Item(place, section.zone, "dropped", "no room beside history", before, 0, handles), ""
+        return Item(
+            place, section.zone, "dropped", "no room beside history", before, 0, handles
+        ), ""
     text = shrink_text(section.text, cap, count, handles[0])
     if count(text) > cap:
         return Item(place, section.zone, "dropped", ZONE_RULE, before, 0, handles), ""
-    return Item(place, section.zone, "shrunk", ZONE_RULE, before, count(text) + FRAME, handles), text
+    return Item(
+        place, section.zone, "shrunk", ZONE_RULE, before, count(text) + FRAME, handles
+    ), text
 
 
 def _join_zones(
@@ -298,11 +362,18 @@ def _join_zones(
 def unscale(budget: Budget, sizes: Mapping[str, int]) -> Budget:
     """The zones as large as they are at a window where none has to be scaled."""
     full = DEFAULTS | dict(sizes)
-    return replace(budget, zones=tuple(Zone(zone.name, max(zone.tokens, full.get(zone.name, 0))) for zone in budget.zones))
+    return replace(
+        budget,
+        zones=tuple(
+            Zone(zone.name, max(zone.tokens, full.get(zone.name, 0))) for zone in budget.zones
+        ),
+    )
 
 
 def _system(system: tuple[Message, ...], texts: list[str], separator: str) -> tuple[Message, ...]:
-    """The system text as it is, and sections after it in the same message: providers refuse several."""
+    """The system text as it is, and sections after it in the same message: providers refuse
+    several.
+    """
     if not texts:
         return system
     if not system:

@@ -1,4 +1,6 @@
-"""`weave`: from everything the agent has, the one request that fits, is whole and keeps the point; with the reasons."""
+"""`weave`: from everything the agent has, the one request that fits, is whole and keeps the point;
+with the reasons.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -31,7 +33,8 @@ from loom.context.sections import (
 from loom.conversation.message import Conversation, Message, Tool
 from loom.errors import CannotFit
 
-EPOCH_GROWTH = 0.3  # of what is usable: what sections leave free for the calls of an epoch that begins
+# of what is usable: what sections leave free for the calls of an epoch that begins
+EPOCH_GROWTH = 0.3
 SECTION_SLACK = 0.1  # of what is usable: what sections leave free that cannot stand whole
 MAX_WIDENINGS = 3  # times that free room is given to sections of one request
 
@@ -54,17 +57,18 @@ def weave(
 ) -> Context:
     """Build one request that fits the window.
 
-    `messages` are the conversation, as values or as the JSON of any dialect. `system` is a text before its own system
-    text, and `tools` replace its own tools.
+    `messages` are the conversation, as values or as the JSON of any dialect. `system` is a text
+    before its own system text, and `tools` replace its own tools.
 
-    `model` names the model, which decides the tokenizer and the window. `window` is the size of the whole window in tokens
-    (default: the model's window), and `reserve_output` the part of it that is reserved for the answer. `overrides` gives your
-    own figures for models. `zones` sets the sizes of zones in tokens. `ratio` corrects the counter by the usage that the
-    provider reported.
+    `model` names the model, which decides the tokenizer and the window. `window` is the size of the
+    whole window in tokens (default: the model's window), and `reserve_output` the part of it that
+    is reserved for the answer. `overrides` gives your own figures for models. `zones` sets the
+    sizes of zones in tokens. `ratio` corrects the counter by the usage that the provider reported.
 
-    `policy` is the name of a policy, or a `Policy`. `sections` are other pieces of context, each for a zone. `pins` are
-    the indexes of messages that must stay. `previous` is the report or the context of the last call: the new request
-    continues its epoch, so that it begins as the last one did.
+    `policy` is the name of a policy, or a `Policy`. `sections` are other pieces of context, each
+    for a zone. `pins` are the indexes of messages that must stay. `previous` is the report or the
+    context of the last call: the new request continues its epoch, so that it begins as the last one
+    did.
 
     Raises `CannotFit` if what must be in the request is larger than the window.
     """
@@ -81,7 +85,9 @@ def weave(
     )
     check_pins(pins, previous)
     given, spans = gather(messages, system, tools, options.caches)
-    return build(given, options, find_pinned(pins, given, spans), epoch_of(previous) if previous else None)
+    return build(
+        given, options, find_pinned(pins, given, spans), epoch_of(previous) if previous else None
+    )
 
 
 def build(
@@ -92,9 +98,11 @@ def build(
     places: Places = EVERYWHERE,
     fetch: Callable[[str], str] | None = None,
 ) -> Context:
-    """Weave one request from values that were checked: the last epoch goes on where it can, else one begins.
+    """Weave one request from values that were checked: the last epoch goes on where it can, else
+    one begins.
 
-    `places` tells where the messages of a stored history are, and `fetch` brings back what was left out of it.
+    `places` tells where the messages of a stored history are, and `fetch` brings back what was left
+    out of it.
     """
     material = Material(given=given, options=options, pins=pins, places=places, fetch=fetch)
     if isinstance(previous, Epoch):
@@ -113,8 +121,12 @@ def go_on(
     places: Places = EVERYWHERE,
     fetch: Callable[[str], str] | None = None,
 ) -> Context | EpochEnds:
-    """The next request of an epoch: the last one without its tail, plus what is new. Or why the epoch ends."""
-    return _continue(Material(given=given, options=options, pins=pins, places=places, fetch=fetch), epoch)
+    """The next request of an epoch: the last one without its tail, plus what is new. Or why the
+    epoch ends.
+    """
+    return _continue(
+        Material(given=given, options=options, pins=pins, places=places, fetch=fetch), epoch
+    )
 
 
 def _continue(material: Material, epoch: Epoch) -> Context | EpochEnds:
@@ -136,9 +148,12 @@ def _begin(material: Material, renewal: Renewal | None) -> Context:
         return _build_whole(material, renewal)
     context = _build_giving_way(material, renewal)
     growth = options.ahead
-    if renewal is not None and renewal.number > 0:  # once an epoch had to end, the next one leaves room to grow
+    # once an epoch had to end, the next one leaves room to grow
+    if renewal is not None and renewal.number > 0:
         growth += int(context.report.usable * EPOCH_GROWTH)
-    return _widen_sections(context, material, renewal, growth, {section.zone for section in options.sections})
+    return _widen_sections(
+        context, material, renewal, growth, {section.zone for section in options.sections}
+    )
 
 
 def _make(material: Material, renewal: Renewal | None, given_up: Sequence[int]) -> Context:
@@ -162,7 +177,9 @@ def _build_whole(material: Material, renewal: Renewal | None) -> Context:
 
 
 def _build_giving_way(material: Material, renewal: Renewal | None) -> Context:
-    """Weave, and let sections go while goal and request are cut for want of what they take: summaries, then skills, then memory."""
+    """Weave, and let sections go while goal and request are cut for want of what they take:
+    summaries, then skills, then memory.
+    """
     sections = material.options.sections
     given_up: list[int] = []
     whole = None
@@ -183,21 +200,35 @@ def _build_giving_way(material: Material, renewal: Renewal | None) -> Context:
 
 
 def _is_short(context: Context) -> bool:
-    """Whether goal, request or a pin is cut in an epoch that begins, and what sections take that may go would be enough for it."""
+    """Whether goal, request or a pin is cut in an epoch that begins, and what sections take that
+    may go would be enough for it.
+    """
     cut = cut_of_point(context.report.lines)
-    return 0 < cut <= sum(item.after for item in context.continuation.section_items if can_give_way(item.zone))
+    return (
+        0
+        < cut
+        <= sum(item.after for item in context.continuation.section_items if can_give_way(item.zone))
+    )
 
 
 def _widen_sections(
-    context: Context, material: Material, previous: Epoch | Renewal | None, growth: int, zones: Collection[str]
+    context: Context,
+    material: Material,
+    previous: Epoch | Renewal | None,
+    growth: int,
+    zones: Collection[str],
 ) -> Context:
-    """Give what a request leaves free, but for `growth`, to sections of these zones that were cut; history loses nothing by it."""
+    """Give what a request leaves free, but for `growth`, to sections of these zones that were cut;
+    history loses nothing by it.
+    """
     for _ in range(MAX_WIDENINGS):
         options, items = material.options, context.continuation.section_items
         if all(item.action == "kept" or item.rule != ZONE_RULE for item in items):
             return context
         found = widen_zones(options.sections, items, _free_room(context, options, growth, zones))
-        wider = {zone: tokens for zone, tokens in found.items() if tokens > options.widened.get(zone, 0)}
+        wider = {
+            zone: tokens for zone, tokens in found.items() if tokens > options.widened.get(zone, 0)
+        }
         if not wider:
             return context
         material = replace(material, options=replace(options, widened={**options.widened, **wider}))
@@ -229,4 +260,8 @@ def _free_room(context: Context, options: Options, growth: int, zones: Collectio
 def _keeps_as_much(report: Report, before: Report) -> bool:
     """Whether all that a request kept of the history is kept by another."""
     kept = {item.place for item in report.lines if item.zone == "history" and item.action == "kept"}
-    return all(item.place in kept for item in before.lines if item.zone == "history" and item.action == "kept")
+    return all(
+        item.place in kept
+        for item in before.lines
+        if item.zone == "history" and item.action == "kept"
+    )

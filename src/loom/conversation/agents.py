@@ -15,7 +15,8 @@ REQUIRES: dict[Permission, Permission] = {
 
 
 class Agent(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True):
-    """A person or a model. `window` is how many tokens it is given at most, where that is not its model's own limit.
+    """A person or a model. `window` is how many tokens it is given at most, where that is not its
+    model's own limit.
 
     Without `permissions` a human has all of them and a model none.
     """
@@ -30,14 +31,23 @@ class Agent(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True):
     def __post_init__(self) -> None:
         check_fields(self)
         if self.window is not None and self.window < 1:
-            raise ChoiceError(f"agent {self.name!r}: window is {self.window}; give a number of tokens, or leave it out")
+            raise ChoiceError(
+                f"agent {self.name!r}: window is {self.window}; give a number of tokens, or leave "
+                "it out"
+            )
         granted = self.permissions or ()
         for permission in granted:
             if granted.count(permission) > 1:
-                raise ChoiceError(f"agent {self.name!r}: {permission} is granted {granted.count(permission)} times; grant it once")
+                raise ChoiceError(
+                    f"agent {self.name!r}: {permission} is granted {granted.count(permission)} "
+                    "times; grant it once"
+                )
             needed = REQUIRES.get(permission)
             if needed and needed not in granted:
-                raise ChoiceError(f"agent {self.name!r}: {permission} requires {needed}, which is missing; grant both or neither")
+                raise ChoiceError(
+                    f"agent {self.name!r}: {permission} requires {needed}, which is missing; "
+                    "grant both or neither"
+                )
 
     @property
     def granted_permissions(self) -> frozenset[Permission]:

@@ -16,12 +16,15 @@ def to_json(value: Any) -> str:
     try:
         return _encode(value).decode()
     except (UnicodeEncodeError, RecursionError, OverflowError):
-        # Half of a surrogate pair has no UTF-8 form; as an escape JSON can hold it. Numbers may be larger than 64 bits too.
+        # Half of a surrogate pair has no UTF-8 form; as an escape JSON can hold it. Numbers may be
+        # larger than 64 bits too.
         return _slow_json(msgspec.to_builtins(value))
 
 
 def is_sendable(text: str) -> bool:
-    """Whether UTF-8 can hold a text: half of a surrogate pair has no form there, and no SDK can send it."""
+    """Whether UTF-8 can hold a text: half of a surrogate pair has no form there, and no SDK can
+    send it.
+    """
     if text.isascii():
         return True
     try:
@@ -33,7 +36,11 @@ def is_sendable(text: str) -> bool:
 
 def to_sendable(text: str) -> str:
     """The text with U+FFFD for each half of a surrogate pair that stands alone."""
-    return text if is_sendable(text) else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return (
+        text
+        if is_sendable(text)
+        else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    )
 
 
 def from_json(text: str | bytes) -> Any:
@@ -42,7 +49,8 @@ def from_json(text: str | bytes) -> Any:
         return _decode(text)
     except (msgspec.DecodeError, UnicodeError) as error:
         try:
-            # The fast decoder refuses escaped halves of a surrogate pair, which JavaScript programs do write.
+            # The fast decoder refuses escaped halves of a surrogate pair, which JavaScript programs
+            # do write.
             return json.loads(text, parse_constant=_no_constant, parse_float=_finite)
         except RecursionError:
             raise ValueError("nested too deeply") from None
@@ -63,7 +71,8 @@ def to_sorted_json(value: Any) -> str:
 def _slow_json(value: Any, sort_keys: bool = False) -> str:
     try:
         return json.dumps(value, separators=(",", ":"), sort_keys=sort_keys)
-    except (RecursionError, ValueError) as error:  # a circle, or a number of more digits than Python writes
+    # a circle, or a number of more digits than Python writes
+    except (RecursionError, ValueError) as error:
         raise TypeError(f"JSON cannot hold it ({error})") from None
 
 

@@ -1,8 +1,9 @@
 """Values that check themselves: what could not be read back cannot be made.
 
-A type says by its annotations what its fields hold. Where a field holds something else, the error names the field, what was found
-and what is right; of a misspelt name it also says the nearest. Lists become tuples, and a name may be written in camel case.
-Functions say by their annotations what they take (`checks_arguments`), and refuse anything else in the same way.
+A type says by its annotations what its fields hold. Where a field holds something else, the error
+names the field, what was found and what is right; of a misspelt name it also says the nearest.
+Lists become tuples, and a name may be written in camel case. Functions say by their annotations
+what they take (`checks_arguments`), and refuse anything else in the same way.
 """
 
 import re
@@ -41,12 +42,23 @@ class CheckedStruct(Struct, frozen=True):
         if isinstance(given, cls):
             return given
         if not isinstance(given, Mapping):
-            raise ChoiceError(f"expected {cls.__name__} or a mapping with its fields, found {describe(given)}")
+            raise ChoiceError(
+                f"expected {cls.__name__} or a mapping with its fields, found {describe(given)}"
+            )
         names = cls.__struct_fields__
-        fields = {choose(f"a field of {cls.__name__}", name, names): value for name, value in given.items()}
-        missing = [field.name for field in structs.fields(cls) if field.required and field.name not in fields]
+        fields = {
+            choose(f"a field of {cls.__name__}", name, names): value
+            for name, value in given.items()
+        }
+        missing = [
+            field.name
+            for field in structs.fields(cls)
+            if field.required and field.name not in fields
+        ]
         if missing:
-            raise ChoiceError(f"{cls.__name__} needs {', '.join(missing)}, found {describe(dict(given))}")
+            raise ChoiceError(
+                f"{cls.__name__} needs {', '.join(missing)}, found {describe(dict(given))}"
+            )
         return cls(**fields)
 
 
@@ -70,7 +82,9 @@ def check_fields(value: Struct) -> None:
 
 
 def choose(what: str, given: object, choices: tuple[_Name, ...]) -> _Name:
-    """The choice that is meant, also where it is written in camel case or with dashes; else an error with the nearest."""
+    """The choice that is meant, also where it is written in camel case or with dashes; else an
+    error with the nearest.
+    """
     try:
         return choices[choices.index(_choice(given, choices))]
     except Misfit as misfit:
@@ -78,16 +92,22 @@ def choose(what: str, given: object, choices: tuple[_Name, ...]) -> _Name:
 
 
 def checks_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """The function, which now refuses arguments that are not what its annotations say before it does anything."""
+    """The function, which now refuses arguments that are not what its annotations say before it
+    does anything.
+    """
     by_place = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
-    names = tuple(name for name, each in signature(function).parameters.items() if each.kind in by_place)
+    names = tuple(
+        name for name, each in signature(function).parameters.items() if each.kind in by_place
+    )
 
     @wraps(function)
     def checked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         hints = _hints(function)
         for name, value in chain(zip(names, args, strict=False), kwargs.items()):
             if name in hints and not _takes(hints[name], value):
-                raise ChoiceError(f"{name} must be {_describe_hint(hints[name])}, found {describe(value)}")
+                raise ChoiceError(
+                    f"{name} must be {_describe_hint(hints[name])}, found {describe(value)}"
+                )
         return function(*args, **kwargs)
 
     return checked
@@ -95,7 +115,9 @@ def checks_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 @cache
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    return {name: hint for name, hint in typing.get_type_hints(function).items() if name != "return"}
+    return {
+        name: hint for name, hint in typing.get_type_hints(function).items() if name != "return"
+    }
 
 
 def _takes(hint: Any, value: Any) -> bool:
@@ -108,7 +130,9 @@ def _takes(hint: Any, value: Any) -> bool:
     if kind is tuple and inner and inner[-1] is not ...:
         return _takes_tuple(inner, value)
     if getattr(kind, "_is_protocol", False):
-        return not isinstance(value, type) and all(callable(getattr(value, name, None)) for name in _verbs_of(kind))
+        return not isinstance(value, type) and all(
+            callable(getattr(value, name, None)) for name in _verbs_of(kind)
+        )
     takes = _TAKES.get(kind)
     if takes is not None:
         return takes(inner, value)
@@ -149,18 +173,26 @@ def _takes_list(kind: Any, inner: tuple[Any, ...], value: Any) -> bool:
     if not isinstance(value, list | tuple) or not inner:  # a generator would be used up by a look
         return True
     # Histories are long and of few types, so one of each type is looked at.
-    return all(_takes(inner[0], each) for each in dict(zip(map(type, value), value, strict=True)).values())
+    return all(
+        _takes(inner[0], each) for each in dict(zip(map(type, value), value, strict=True)).values()
+    )
 
 
 def _verbs_of(protocol: type) -> list[str]:
-    return [name for name, value in vars(protocol).items() if not name.startswith("_") and callable(value)]
+    return [
+        name
+        for name, value in vars(protocol).items()
+        if not name.startswith("_") and callable(value)
+    ]
 
 
 def _describe_hint(hint: Any) -> str:
     """What an annotation says, in words."""
     kind, inner = typing.get_origin(hint) or hint, typing.get_args(hint)
     if kind in (typing.Union, UnionType):
-        return " or ".join(dict.fromkeys(_describe_hint(each) for each in inner if each is not NoneType))
+        return " or ".join(
+            dict.fromkeys(_describe_hint(each) for each in inner if each is not NoneType)
+        )
     if kind is tuple and inner:
         return f"({', '.join(_describe_hint(each) for each in inner)})"
     if kind in _LISTS:
@@ -184,7 +216,10 @@ _WORDS = {
 
 def is_one_slip(given: str, name: str) -> bool:
     """Whether one letter is wrong, missing or too many, or two neighbours changed places."""
-    same = next((n for n, (a, b) in enumerate(zip(given, name, strict=False)) if a != b), min(len(given), len(name)))
+    same = next(
+        (n for n, (a, b) in enumerate(zip(given, name, strict=False)) if a != b),
+        min(len(given), len(name)),
+    )
     given, name = given[same:], name[same:]
     while given and name and given[-1] == name[-1]:
         given, name = given[:-1], name[:-1]
@@ -199,7 +234,9 @@ def to_snake_case(name: str) -> str:
 def check_number(what: str, given: object, least: int = 0) -> int:
     """A whole number from `least` on that a store can hold."""
     if type(given) is not int or not least <= given <= MAX_NUMBER:
-        raise ChoiceError(f"{what} must be a whole number of at least {least:,}, found {describe(given)}")
+        raise ChoiceError(
+            f"{what} must be a whole number of at least {least:,}, found {describe(given)}"
+        )
     return given
 
 
@@ -223,7 +260,9 @@ def _fields(kind: type[Struct]) -> tuple[tuple[str, inspect.Type], ...]:
 
 
 def _refuse(place: str, misfit: Misfit) -> NoReturn:
-    raise ChoiceError(f"{place}: expected {misfit.expected}, found {describe(misfit.found)}") from None
+    raise ChoiceError(
+        f"{place}: expected {misfit.expected}, found {describe(misfit.found)}"
+    ) from None
 
 
 def _fit(value: Any, info: inspect.Type) -> Any:
@@ -257,7 +296,9 @@ def _fit(value: Any, info: inspect.Type) -> Any:
 
 
 def _plain_text(value: str) -> str:
-    """A text that is no more than one: members of enumerations and the like compare equal and hash differently."""
+    """A text that is no more than one: members of enumerations and the like compare equal and hash
+    differently.
+    """
     return value if type(value) is str else str.__getitem__(value, slice(None))
 
 
@@ -267,7 +308,11 @@ def _choice(value: Any, choices: tuple[Any, ...]) -> Any:
             if spelling in choices:
                 return spelling
     expected = f"one of {', '.join(map(str, choices[:_SHOWN_CHOICES]))}"
-    near = get_close_matches(to_snake_case(shorten(value)), choices, 1, 0.5) if isinstance(value, str) else []
+    near = (
+        get_close_matches(to_snake_case(shorten(value)), choices, 1, 0.5)
+        if isinstance(value, str)
+        else []
+    )
     raise Misfit(f"{expected} (the nearest is {near[0]})" if near else expected, value)
 
 
@@ -281,7 +326,11 @@ def _whole_number(value: Any, info: inspect.IntType) -> int:
 
 
 def _number(value: Any) -> float:
-    holds = isfinite(value) if isinstance(value, float) else type(value) is int and -MAX_NUMBER <= value <= MAX_NUMBER
+    holds = (
+        isfinite(value)
+        if isinstance(value, float)
+        else type(value) is int and -MAX_NUMBER <= value <= MAX_NUMBER
+    )
     if not holds:
         raise Misfit("a finite number", value)
     return float(value)
@@ -296,7 +345,11 @@ def _tuple(value: Any, item: inspect.Type) -> tuple[Any, ...]:
             made.append(_fit(each, item))
         except Misfit as misfit:
             raise Misfit(misfit.expected, misfit.found, f"[{n}]{misfit.place}") from None
-    return value if type(value) is tuple and all(a is b for a, b in zip(made, value, strict=True)) else tuple(made)
+    return (
+        value
+        if type(value) is tuple and all(a is b for a, b in zip(made, value, strict=True))
+        else tuple(made)
+    )
 
 
 def _any_of(value: Any, kinds: tuple[inspect.Type, ...]) -> Any:

@@ -1,10 +1,13 @@
 """Commands: the lines with which loom-aware agents act on a tree, read out of what they answer.
 
 Rules of this file:
-- A command is a line that begins with `→` and a name. Such a line inside a fence is text, and so is a `→` without a name.
-- `"…"` is one word and may span lines; \\" \\\\ \\n \\t are escapes in it. `key:value` is an option where the command has that
+- A command is a line that begins with `→` and a name. Such a line inside a fence is text, and so is
+  a `→` without a name.
+- `"…"` is one word and may span lines; \\" \\\\ \\n \\t are escapes in it. `key:value` is an option
+  where the command has that
   key, else a word. Other words end at a blank.
-- `→ think` begins a thought, which ends at the next `←`; what follows that is read as a line of its own.
+- `→ think` begins a thought, which ends at the next `←`; what follows that is read as a line of its
+  own.
 - What is wrong is told, never guessed, and does not keep the other commands from being read.
 - Reading takes time in proportion to the answer, whatever stands in it.
 """
@@ -19,7 +22,15 @@ from msgspec import Struct
 from loom.conversation.agents import PERMISSIONS, Permission
 from loom.errors import ChoiceError, shorten
 
-Code = Literal["NOT_FOUND", "PERMISSION_DENIED", "INVALID_SYNTAX", "LIMIT_EXCEEDED", "CROSS_TREE", "CONFLICT", "MODEL_ERROR"]
+Code = Literal[
+    "NOT_FOUND",
+    "PERMISSION_DENIED",
+    "INVALID_SYNTAX",
+    "LIMIT_EXCEEDED",
+    "CROSS_TREE",
+    "CONFLICT",
+    "MODEL_ERROR",
+]
 
 LONGEST_BATCH = 20  # commands in one answer
 MOST_CONTINUATIONS = 10  # in one command
@@ -58,9 +69,11 @@ Found = Command | Thought | Mistake
 
 
 class Spec(Struct, frozen=True):
-    """How a command is written. It takes `least` to `most` arguments: its words, and each option that stands instead of one.
+    """How a command is written. It takes `least` to `most` arguments: its words, and each option
+    that stands instead of one.
 
-    `place` says where options stand: beside the words, instead of one, or always so. `choices` are all that its word may be.
+    `place` says where options stand: beside the words, instead of one, or always so. `choices` are
+    all that its word may be.
     """
 
     name: str
@@ -74,7 +87,16 @@ class Spec(Struct, frozen=True):
     choices: tuple[str, ...] = ()
 
 
-_LISTS = ("continuations", "siblings", "annotations", "links", "bookmarks", "branches", "trees", "documents")
+_LISTS = (
+    "continuations",
+    "siblings",
+    "annotations",
+    "links",
+    "bookmarks",
+    "branches",
+    "trees",
+    "documents",
+)
 _MEMORY = ("trace", "stashed")
 _STASH = 'stash "LABEL" "TEXT" | content-of:NODE | summary-of:A-B'
 
@@ -82,28 +104,133 @@ SPECS: dict[str, Spec] = {
     spec.name: spec
     for spec in (
         Spec("view", "view NODE", "show a node whole", "loom_aware", 1, 1),
-        Spec("list", f"list [{'|'.join(_LISTS)}]", f"list these; {_LISTS[0]} by default", "loom_aware", 0, 1, choices=_LISTS),
-        Spec("tree", "tree [NODE] [depth:N]", f"draw the tree, {TREE_DEPTH} deep by default", "loom_aware", 0, 1, ("depth",)),
-        Spec("switch", "switch NODE [digest:yes]", "go to a node; digest: sum up what you leave", "loom_aware", 1, 1, ("digest",)),
+        Spec(
+            "list",
+            f"list [{'|'.join(_LISTS)}]",
+            f"list these; {_LISTS[0]} by default",
+            "loom_aware",
+            0,
+            1,
+            choices=_LISTS,
+        ),
+        Spec(
+            "tree",
+            "tree [NODE] [depth:N]",
+            f"draw the tree, {TREE_DEPTH} deep by default",
+            "loom_aware",
+            0,
+            1,
+            ("depth",),
+        ),
+        Spec(
+            "switch",
+            "switch NODE [digest:yes]",
+            "go to a node; digest: sum up what you leave",
+            "loom_aware",
+            1,
+            1,
+            ("digest",),
+        ),
         Spec("search", 'search "WORDS"', "find nodes that say this", "loom_aware", 1, 1),
-        Spec("think", "think … ←", "think, over many lines if you like; only you see it", "loom_aware", 0, 0),
-        Spec("pin", "pin NODE | result:N | stash:LABEL", "keep this in mind", "loom_aware", 1, 1, ("result", "stash"), "instead"),
-        Spec("stash", _STASH, "put this away", "loom_aware", 2, 2, ("content-of", "summary-of"), "instead"),
-        Spec("recall", 'recall "LABEL"|~HANDLE [from:LINE]', "bring back what was put away", "loom_aware", 1, 1, ("from",)),
-        Spec("drop", "drop pin:NODE | stash:LABEL", "forget this", "loom_aware", 1, 1, ("pin", "stash"), "always"),
-        Spec("memory", "memory [trace|stashed]", "show your memory", "loom_aware", 0, 1, choices=_MEMORY),
+        Spec(
+            "think",
+            "think … ←",
+            "think, over many lines if you like; only you see it",
+            "loom_aware",
+            0,
+            0,
+        ),
+        Spec(
+            "pin",
+            "pin NODE | result:N | stash:LABEL",
+            "keep this in mind",
+            "loom_aware",
+            1,
+            1,
+            ("result", "stash"),
+            "instead",
+        ),
+        Spec(
+            "stash",
+            _STASH,
+            "put this away",
+            "loom_aware",
+            2,
+            2,
+            ("content-of", "summary-of"),
+            "instead",
+        ),
+        Spec(
+            "recall",
+            'recall "LABEL"|~HANDLE [from:LINE]',
+            "bring back what was put away",
+            "loom_aware",
+            1,
+            1,
+            ("from",),
+        ),
+        Spec(
+            "drop",
+            "drop pin:NODE | stash:LABEL",
+            "forget this",
+            "loom_aware",
+            1,
+            1,
+            ("pin", "stash"),
+            "always",
+        ),
+        Spec(
+            "memory",
+            "memory [trace|stashed]",
+            "show your memory",
+            "loom_aware",
+            0,
+            1,
+            choices=_MEMORY,
+        ),
         Spec("help", "help [COMMAND]", "list the commands, or explain one", "loom_aware", 0, 1),
-        Spec("respond", 'respond [to:NODE] "TEXT"', "say something here, or after a node", "loom_write", 1, 1, ("to",)),
+        Spec(
+            "respond",
+            'respond [to:NODE] "TEXT"',
+            "say something here, or after a node",
+            "loom_write",
+            1,
+            1,
+            ("to",),
+        ),
         Spec("annotate", 'annotate NODE "TEXT"', "make a remark on a node", "loom_write", 2, 2),
-        Spec("link", 'link NODE NODE|TREE/NODE ["LABEL"]', "link a node to another", "loom_write", 2, 3),
+        Spec(
+            "link",
+            'link NODE NODE|TREE/NODE ["LABEL"]',
+            "link a node to another",
+            "loom_write",
+            2,
+            3,
+        ),
         Spec("edit", 'edit NODE "TEXT"', "write another version of a node", "loom_write", 2, 2),
         Spec("bookmark", 'bookmark NODE ["LABEL"]', "mark a node", "loom_write", 1, 2),
         Spec("unbookmark", "unbookmark NODE", "take the mark away", "loom_write", 1, 1),
         Spec("prune", "prune NODE", "hide a node and all that follows it", "loom_write", 1, 1),
         Spec("restore", "restore NODE", "show again what was pruned", "loom_write", 1, 1),
-        Spec("continue", "continue [n:N]", f"let the model go on, up to {MOST_CONTINUATIONS} times", "loom_generate", 0, 0, ("n",)),
+        Spec(
+            "continue",
+            "continue [n:N]",
+            f"let the model go on, up to {MOST_CONTINUATIONS} times",
+            "loom_generate",
+            0,
+            0,
+            ("n",),
+        ),
         Spec("read", 'read "NAME" [from:LINE]', "read a document", "doc_read", 1, 1, ("from",)),
-        Spec("write", 'write "NAME" "TEXT" [over:NODE]', "add to a document, or edit a part of it", "doc_write", 2, 2, ("over",)),
+        Spec(
+            "write",
+            'write "NAME" "TEXT" [over:NODE]',
+            "add to a document, or edit a part of it",
+            "doc_write",
+            2,
+            2,
+            ("over",),
+        ),
     )
 }
 
@@ -133,7 +260,9 @@ _SOMETHING = re.compile(r".+", re.DOTALL), "a value right behind its colon"
 
 
 def parse_commands(answer: str) -> tuple[str, tuple[Found, ...]]:
-    """What was said beside the commands, and the commands in their order; an answer without any comes back unchanged."""
+    """What was said beside the commands, and the commands in their order; an answer without any
+    comes back unchanged.
+    """
     if "→" not in answer:
         return answer, ()
     said = _PlainLines()
@@ -184,11 +313,14 @@ def limit_batch(found: Sequence[Found]) -> tuple[Found, ...]:
 
 
 class _PlainLines:
-    """The lines that are not commands. Where something is taken out between two of them, at most one blank line stays."""
+    """The lines that are not commands. Where something is taken out between two of them, at most
+    one blank line stays.
+    """
 
     def __init__(self) -> None:
         self._lines: list[str] = []
-        self._gap: str | None = None  # the blank line that stands for what was taken out, "" for none
+        # the blank line that stands for what was taken out, "" for none
+        self._gap: str | None = None
 
     def keep(self, line: str) -> None:
         if self._gap is None:
@@ -220,7 +352,9 @@ def _match_end(pattern: re.Pattern[str], text: str, at: int) -> int:
 
 
 def _fence_after(fence: str, line: str) -> str:
-    """The fence that is open behind this line, "" for none. It closes at a line of as many of its marks, or more."""
+    """The fence that is open behind this line, "" for none. It closes at a line of as many of its
+    marks, or more.
+    """
     if fence:
         marks = line.strip()
         return "" if marks.startswith(fence) and not marks.strip(fence[0]) else fence
@@ -229,9 +363,11 @@ def _fence_after(fence: str, line: str) -> str:
 
 
 def _arguments(answer: str, at: int, hopeless: set[int]) -> tuple[list[tuple[str, str]], int]:
-    """The words from here to the end of their line, each with what stands before its colon, and where they end.
+    """The words from here to the end of their line, each with what stands before its colon, and
+    where they end.
 
-    They end at -1 where a quote never closes. Then all quotes on the way there are hopeless for whoever opens them again.
+    They end at -1 where a quote never closes. Then all quotes on the way there are hopeless for
+    whoever opens them again.
     """
     found: list[tuple[str, str]] = []
     opened: list[int] = []
@@ -255,7 +391,11 @@ def _arguments(answer: str, at: int, hopeless: set[int]) -> tuple[list[tuple[str
 
 def quote_word(text: str) -> str:
     """A text as one word of a command, on one line."""
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t") + '"'
+    return (
+        '"'
+        + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
+        + '"'
+    )
 
 
 # Judging
@@ -265,7 +405,11 @@ def _command(name: str, arguments: list[tuple[str, str]], source: str) -> Comman
     spec = SPECS.get(name)
     if spec is None:
         return _unknown(name, source)
-    words = tuple(f"{key}:{value}" if key else value for key, value in arguments if key.lower() not in spec.options)
+    words = tuple(
+        f"{key}:{value}" if key else value
+        for key, value in arguments
+        if key.lower() not in spec.options
+    )
     options = tuple((key.lower(), value) for key, value in arguments if key.lower() in spec.options)
     if spec.choices:
         words = tuple(word.lower() for word in words)
@@ -276,7 +420,10 @@ def _command(name: str, arguments: list[tuple[str, str]], source: str) -> Comman
         return _unknown(words[0], source)
     command = Command(name, words, options, source)
     if int(command.option("n", "1")) > MOST_CONTINUATIONS:
-        message = f"{name} makes at most {MOST_CONTINUATIONS} continuations, found n:{command.option('n')}"
+        message = (
+            f"{name} makes at most {MOST_CONTINUATIONS} continuations, found "
+            f"n:{command.option('n')}"
+        )
         return Mistake("LIMIT_EXCEEDED", message, f"→ {name} n:{MOST_CONTINUATIONS}", source)
     return command
 
@@ -298,7 +445,10 @@ def _wrong_words(spec: Spec, words: tuple[str, ...], options: tuple[tuple[str, s
     if not spec.least <= count <= spec.most:
         return f"{spec.name} takes {_amount(spec)}, found {count or 'none'}"
     if standing > 1 or (spec.place == "always" and not standing):
-        return f"{spec.name} takes one of {' and '.join(f'{key}:' for key in spec.options)}, found {standing or 'none'}"
+        return (
+            f"{spec.name} takes one of {' and '.join(f'{key}:' for key in spec.options)}, "
+            f"found {standing or 'none'}"
+        )
     unknown = [word for word in words if spec.choices and word not in spec.choices]
     return f"{spec.name} has no {shorten(unknown[0])!r}" if unknown else ""
 
@@ -341,7 +491,9 @@ def _too_many(count: int, source: str) -> Mistake:
 
 def describe_mistake(mistake: Mistake) -> str:
     """A mistake as its agent reads it."""
-    return f"✗ {mistake.code}: {mistake.message}" + (f"\n  hint: {mistake.hint}" if mistake.hint else "")
+    return f"✗ {mistake.code}: {mistake.message}" + (
+        f"\n  hint: {mistake.hint}" if mistake.hint else ""
+    )
 
 
 def may_use(spec: Spec, allowed: Collection[Permission]) -> bool:
@@ -350,7 +502,9 @@ def may_use(spec: Spec, allowed: Collection[Permission]) -> bool:
 
 
 def help_text(name: str = "", allowed: Collection[Permission] = PERMISSIONS) -> str:
-    """All commands that these permissions are enough for, or one command and the permission it needs."""
+    """All commands that these permissions are enough for, or one command and the permission it
+    needs.
+    """
     if name:
         return _help_on(name, allowed)
     usable = [spec for spec in SPECS.values() if may_use(spec, allowed)]
@@ -359,7 +513,9 @@ def help_text(name: str = "", allowed: Collection[Permission] = PERMISSIONS) -> 
     forms = [f"→ {spec.form}" for spec in usable]
     wide = max(len(form) for form in forms if len(form) <= _WIDEST_FORM)
     return "\n".join(
-        f"{form:<{wide}}  {spec.about}" if len(form) <= wide else f"{form}\n{'':<{wide}}  {spec.about}"
+        f"{form:<{wide}}  {spec.about}"
+        if len(form) <= wide
+        else f"{form}\n{'':<{wide}}  {spec.about}"
         for form, spec in zip(forms, usable, strict=True)
     )
 
@@ -367,6 +523,8 @@ def help_text(name: str = "", allowed: Collection[Permission] = PERMISSIONS) -> 
 def _help_on(name: str, allowed: Collection[Permission]) -> str:
     spec = SPECS.get(name.lower())
     if spec is None:
-        raise ChoiceError(f"there is no command {shorten(name)!r}; choose one of {', '.join(SPECS)}")
+        raise ChoiceError(
+            f"there is no command {shorten(name)!r}; choose one of {', '.join(SPECS)}"
+        )
     missing = "" if may_use(spec, allowed) else ", which you do not have"
     return f"→ {spec.form}\n  {spec.about}\n  needs {spec.needs}{missing}"

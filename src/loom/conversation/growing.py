@@ -1,6 +1,8 @@
-"""Histories grow from call to call: what was worked out of the last few is kept, to go on from when there is more of one.
+"""Histories grow from call to call: what was worked out of the last few is kept, to go on from when
+there is more of one.
 
-Whoever keeps such things holds users' words, so it has a limit in bytes and an owner that can clear it.
+Whoever keeps such things holds users' words, so it has a limit in bytes and an owner that can clear
+it.
 """
 
 from itertools import count
@@ -44,7 +46,8 @@ Kept = TypeVar("Kept", bound=GrowingHistory)
 class RecentHistories(Generic[Kept]):
     """The last few, at most so many, which take at most so many bytes together.
 
-    Each is lent to one taker at a time, who lets it grow and puts it back; another thread that asks meanwhile works out its own.
+    Each is lent to one taker at a time, who lets it grow and puts it back; another thread that asks
+    meanwhile works out its own.
     """
 
     def __init__(self, most: int, size: int) -> None:
@@ -56,9 +59,14 @@ class RecentHistories(Generic[Kept]):
         """The longest of those that these messages begin with."""
         known = list(self._known.items())
         # The same messages, not just equal ones, are compared at next to no cost.
-        begun = [(len(each.given), number) for number, each in known if messages[: len(each.given)] == each.given]
+        begun = [
+            (len(each.given), number)
+            for number, each in known
+            if messages[: len(each.given)] == each.given
+        ]
         for _, number in sorted(begun, reverse=True):
-            if (found := self._known.pop(number, None)) is not None:  # else another thread was quicker
+            # else another thread was quicker
+            if (found := self._known.pop(number, None)) is not None:
                 return found
         return None
 

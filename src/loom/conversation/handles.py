@@ -10,7 +10,8 @@ import msgspec
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Media, Message, Text, ToolCall, ToolResult
 
-LENGTH = 13  # "~" and twelve letters: its length is fixed, so that a marker's size is known before it is made
+# "~" and twelve letters: its length is fixed, so that a marker's size is known before it is made
+LENGTH = 13
 SAMPLE = "~q7zx3wk5vj2p"  # as long in tokens as handles get: nothing in it is a word
 _FORM = re.compile(f"~[a-z2-7]{{{LENGTH - 1}}}")
 _encode_lines = msgspec.json.Encoder().encode_lines
@@ -27,8 +28,15 @@ def to_lines(messages: Iterable[Message]) -> str:
 
 def mint(place: str, content: str) -> str:
     """The handle of this content at this place; the same from any process."""
-    digest = blake2b(content.encode(errors="surrogatepass"), digest_size=16, person=place.encode()[:16]).digest()
-    return "~" + b32encode(blake2b(place.encode() + digest, digest_size=8).digest()).decode().lower()[: LENGTH - 1]
+    digest = blake2b(
+        content.encode(errors="surrogatepass"), digest_size=16, person=place.encode()[:16]
+    ).digest()
+    return (
+        "~"
+        + b32encode(blake2b(place.encode() + digest, digest_size=8).digest())
+        .decode()
+        .lower()[: LENGTH - 1]
+    )
 
 
 def is_handle(text: str) -> bool:
@@ -37,7 +45,9 @@ def is_handle(text: str) -> bool:
 
 
 def texts_of(message: Message) -> Iterator[tuple[str, str]]:
-    """Every text of a message that can be cut, by its place in it; the whole message has the place ""."""
+    """Every text of a message that can be cut, by its place in it; the whole message has the place
+    "".
+    """
     for n, part in enumerate(message.parts):
         match part:
             case Text():

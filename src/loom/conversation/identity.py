@@ -1,10 +1,15 @@
-"""What makes a node that node: its id, made from what it says and where it stands, and the key by which a resent one is known.
+"""What makes a node that node: its id, made from what it says and where it stands, and the key by
+which a resent one is known.
 
 Rules of this file:
-- An id is `1:` and a hash of tree, parent, speaker, canonical parts and generation key. The `1` is the version of these rules.
-- Canonical parts are what was said. What only one wire spells (carried fields, forms) is beside it, never inside.
-- A match key also leaves out what clients shuffle when they send a history again: reasoning, the whitespace of arguments, the
-  order of their keys, names of results. Tenant and project are inside it, tree and generation are not.
+- An id is `1:` and a hash of tree, parent, speaker, canonical parts and generation key. The `1` is
+  the version of these rules.
+- Canonical parts are what was said. What only one wire spells (carried fields, forms) is beside it,
+  never inside.
+- A match key also leaves out what clients shuffle when they send a history again: reasoning, the
+  whitespace of arguments, the
+  order of their keys, names of results. Tenant and project are inside it, tree and generation are
+  not.
 """
 
 import re
@@ -13,7 +18,16 @@ from hashlib import blake2b
 from typing import Any
 
 from loom.conversation.canonical import from_json, to_sorted_json
-from loom.conversation.message import Media, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
+from loom.conversation.message import (
+    Media,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+)
 
 VERSION = "1:"
 SHORTEST = 4  # letters of a short id
@@ -21,8 +35,17 @@ _FORM = re.compile(f"{VERSION}[a-z2-7]{{32}}")
 
 
 def node_id(tree: str, parent: str, message: Message, generation: str = "") -> str:
-    """The id of a message at a place. `generation` tells identical regenerations apart; it is empty for a plain append."""
-    said = [tree, parent, message.role, message.author, [_canonical(part) for part in message.parts], generation]
+    """The id of a message at a place. `generation` tells identical regenerations apart; it is empty
+    for a plain append.
+    """
+    said = [
+        tree,
+        parent,
+        message.role,
+        message.author,
+        [_canonical(part) for part in message.parts],
+        generation,
+    ]
     return VERSION + _hash(to_sorted_json(said), 20)
 
 
@@ -32,7 +55,9 @@ def root_key(tenant: str, project: str) -> str:
 
 
 def match_key(before: str, message: Message) -> str:
-    """The match key of a path that ends in this message; a message that clients may drop whole leaves it as it was."""
+    """The match key of a path that ends in this message; a message that clients may drop whole
+    leaves it as it was.
+    """
     kept = [_loose(part) for part in message.parts if not isinstance(part, Reasoning)]
     if message.parts and not kept:
         return before
@@ -40,12 +65,16 @@ def match_key(before: str, message: Message) -> str:
 
 
 def lost_key(before: str, identity: str) -> str:
-    """The match key of a path that ends in a message whose words are gone: no history that is sent again has it."""
+    """The match key of a path that ends in a message whose words are gone: no history that is sent
+    again has it.
+    """
     return _hash(to_sorted_json([before, identity]), 15)
 
 
 def short_ids(identity: str) -> Iterator[str]:
-    """The names by which a node may be called in its tree, the shortest first; the last is the whole hash."""
+    """The names by which a node may be called in its tree, the shortest first; the last is the
+    whole hash.
+    """
     letters = identity.removeprefix(VERSION)
     for length in range(SHORTEST, len(letters) + 1):
         yield letters[:length]
@@ -66,13 +95,27 @@ def _canonical(part: Part) -> list[Any]:
         case Text():
             return ["text", part.text]
         case Media():
-            return ["media", part.kind, part.source, _hash(part.value, 20), part.media_type, part.name]
+            return [
+                "media",
+                part.kind,
+                part.source,
+                _hash(part.value, 20),
+                part.media_type,
+                part.name,
+            ]
         case Reasoning():
             return ["reasoning", part.text, part.origin, part.signature, part.encrypted]
         case ToolCall():
             return ["call", part.id, part.name, part.arguments, part.kind]
         case ToolResult():
-            return ["result", part.call_id, [_canonical(inner) for inner in part.parts], part.error, part.name, part.kind]
+            return [
+                "result",
+                part.call_id,
+                [_canonical(inner) for inner in part.parts],
+                part.error,
+                part.name,
+                part.kind,
+            ]
         case Opaque():
             return ["opaque", part.wire, part.json, part.call_id, part.answers]
 
@@ -82,7 +125,13 @@ def _loose(part: Part) -> list[Any]:
         case ToolCall():
             return ["call", part.id, part.name, _loose_json(part.arguments), part.kind]
         case ToolResult():
-            return ["result", part.call_id, [_loose(inner) for inner in part.parts], part.error, part.kind]
+            return [
+                "result",
+                part.call_id,
+                [_loose(inner) for inner in part.parts],
+                part.error,
+                part.kind,
+            ]
         case Opaque():
             return ["opaque", part.wire, _loose_json(part.json)]
         case _:
@@ -106,7 +155,9 @@ def _hash(text: str, size: int) -> str:
 
 
 def _spreading() -> Iterator[tuple[int, int, int]]:
-    """How 32 times five bits are moved apart until each five stand in a byte of their own: in halves, quarters and so on."""
+    """How 32 times five bits are moved apart until each five stand in a byte of their own: in
+    halves, quarters and so on.
+    """
     starts = [0]
     for wide in (80, 40, 20, 10, 5):
         low = sum((1 << wide) - 1 << start for start in starts)

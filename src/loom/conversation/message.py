@@ -1,10 +1,12 @@
 """The values everything else speaks of: a message, its parts, and a conversation.
 
-A message is who spoke and what: a value without an id, place or time. What a wire says beyond what these types name is
-carried beside them as JSON text, so that a value stays immutable, hashable and can be written back unchanged.
+A message is who spoke and what: a value without an id, place or time. What a wire says beyond what
+these types name is carried beside them as JSON text, so that a value stays immutable, hashable and
+can be written back unchanged.
 
-Every value checks its fields when it is made. Histories are made of many, so each looks first, in one expression, whether all is
-as usual, and goes through its fields one by one only where it is not.
+Every value checks its fields when it is made. Histories are made of many, so each looks first, in
+one expression, whether all is as usual, and goes through its fields one by one only where it is
+not.
 """
 
 from typing import Annotated, Literal, get_args
@@ -22,17 +24,25 @@ WIRE_NAMES: tuple[Wire, ...] = get_args(Wire)
 
 
 class Carried(Struct, frozen=True, omit_defaults=True):
-    """What one wire said beyond the common values: `fields` is a JSON object, `form` the spellings that were not the usual ones."""
+    """What one wire said beyond the common values: `fields` is a JSON object, `form` the spellings
+    that were not the usual ones.
+    """
 
     wire: str
     fields: str = ""
     form: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not type(self.wire) is type(self.fields) is str or type(self.form) is not tuple or not _are_texts(map(type, self.form)):
+        if (
+            not type(self.wire) is type(self.fields) is str
+            or type(self.form) is not tuple
+            or not _are_texts(map(type, self.form))
+        ):
             check_fields(self)
         if self.fields and not (self.fields[0] == "{" and self.fields[-1] == "}"):
-            raise ChoiceError(f"Carried.fields: expected the text of a JSON object, found {describe(self.fields)}")
+            raise ChoiceError(
+                f"Carried.fields: expected the text of a JSON object, found {describe(self.fields)}"
+            )
 
 
 _are_texts = frozenset([str]).issuperset
@@ -43,7 +53,9 @@ class Text(Struct, frozen=True, tag="text", omit_defaults=True):
     carried: Carried | None = None
 
     def __post_init__(self) -> None:
-        if type(self.text) is not str or (self.carried is not None and type(self.carried) is not Carried):
+        if type(self.text) is not str or (
+            self.carried is not None and type(self.carried) is not Carried
+        ):
             check_fields(self)
 
 
@@ -53,7 +65,9 @@ _MEDIA_KINDS, _MEDIA_SOURCES = frozenset(get_args(MediaKind)), frozenset(get_arg
 
 
 class Media(Struct, frozen=True, tag="media", omit_defaults=True):
-    """`value` is base64 data, a web address, the provider's name for an uploaded file, or plain text, as `source` says."""
+    """`value` is base64 data, a web address, the provider's name for an uploaded file, or plain
+    text, as `source` says.
+    """
 
     kind: MediaKind
     source: MediaSource
@@ -75,7 +89,9 @@ class Media(Struct, frozen=True, tag="media", omit_defaults=True):
 
 
 class Reasoning(Struct, frozen=True, tag="reasoning", omit_defaults=True):
-    """`origin` is the wire that wrote it and the only one that accepts its signature or encrypted form back."""
+    """`origin` is the wire that wrote it and the only one that accepts its signature or encrypted
+    form back.
+    """
 
     text: str
     origin: str
@@ -84,12 +100,17 @@ class Reasoning(Struct, frozen=True, tag="reasoning", omit_defaults=True):
     carried: Carried | None = None
 
     def __post_init__(self) -> None:
-        if not type(self.text) is type(self.origin) is type(self.signature) is type(self.encrypted) is str or (
-            self.carried is not None and type(self.carried) is not Carried
-        ):
+        if not type(self.text) is type(self.origin) is type(self.signature) is type(
+            self.encrypted
+        ) is str or (self.carried is not None and type(self.carried) is not Carried):
             check_fields(self)
-        if self.origin not in WIRE_NAMES and (right := next((name for name in WIRE_NAMES if is_one_slip(self.origin, name)), "")):
-            raise ChoiceError(f"Reasoning.origin: expected the wire that wrote it (the nearest is {right}), found {self.origin!r}")
+        if self.origin not in WIRE_NAMES and (
+            right := next((name for name in WIRE_NAMES if is_one_slip(self.origin, name)), "")
+        ):
+            raise ChoiceError(
+                f"Reasoning.origin: expected the wire that wrote it (the nearest is {right}), "
+                f"found {self.origin!r}"
+            )
 
 
 class ToolCall(Struct, frozen=True, tag="call", omit_defaults=True):
@@ -102,14 +123,16 @@ class ToolCall(Struct, frozen=True, tag="call", omit_defaults=True):
     carried: Carried | None = None
 
     def __post_init__(self) -> None:
-        if not type(self.id) is type(self.name) is type(self.arguments) is type(self.kind) is str or (
-            self.carried is not None and type(self.carried) is not Carried
-        ):
+        if not type(self.id) is type(self.name) is type(self.arguments) is type(
+            self.kind
+        ) is str or (self.carried is not None and type(self.carried) is not Carried):
             check_fields(self)
 
 
 class Opaque(Struct, frozen=True, tag="opaque", omit_defaults=True):
-    """A piece that only its own wire understands. `call_id` pairs what a server's tool was asked with what it answered."""
+    """A piece that only its own wire understands. `call_id` pairs what a server's tool was asked
+    with what it answered.
+    """
 
     wire: str
     json: str
@@ -155,7 +178,9 @@ _ROLES = frozenset(ROLES)
 
 
 class Message(Struct, frozen=True, omit_defaults=True):
-    """Who spoke, and what. Tool results stand only in messages of the role `tool`, calls and reasoning only in the assistant's."""
+    """Who spoke, and what. Tool results stand only in messages of the role `tool`, calls and
+    reasoning only in the assistant's.
+    """
 
     role: Role
     parts: tuple[Part, ...]
@@ -188,7 +213,9 @@ class Message(Struct, frozen=True, omit_defaults=True):
 
 
 class Tool(CheckedStruct, frozen=True, omit_defaults=True):
-    """What the model may call. `schema` is the JSON Schema of its arguments, as text; "" where it takes none."""
+    """What the model may call. `schema` is the JSON Schema of its arguments, as text; "" where it
+    takes none.
+    """
 
     name: str
     description: str = ""
@@ -201,13 +228,16 @@ class Tool(CheckedStruct, frozen=True, omit_defaults=True):
         if not self.name.strip():
             raise ChoiceError("Tool.name: expected the name of a tool, found a blank text")
         if self.schema and not is_json(self.schema):
-            raise ChoiceError(f"Tool.schema: expected the JSON text of a schema, found {describe(self.schema)}")
+            raise ChoiceError(
+                f"Tool.schema: expected the JSON text of a schema, found {describe(self.schema)}"
+            )
 
 
 class Conversation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a request says: system text, tools, messages, and the settings its own wire knows.
 
-    `system` holds the system messages that stand before the first word of the conversation; later ones stay in their place.
+    `system` holds the system messages that stand before the first word of the conversation; later
+    ones stay in their place.
     """
 
     messages: tuple[Message, ...]
@@ -221,7 +251,9 @@ class Conversation(Struct, frozen=True, kw_only=True, omit_defaults=True):
         if (
             not type(self.messages) is type(self.system) is tuple
             or type(self.tools) is not tuple
-            or not (_are_messages(map(type, self.messages)) and _are_messages(map(type, self.system)))
+            or not (
+                _are_messages(map(type, self.messages)) and _are_messages(map(type, self.system))
+            )
             or not _are_tools(map(type, self.tools))
             or type(self.model) is not str
             or self.max_output is not None
@@ -244,7 +276,11 @@ def is_json(text: str) -> bool:
 def check_carried(*messages: Message) -> None:
     """Refuse messages in which what is carried as JSON is no JSON: no wire could write them."""
     for message in messages:
-        for holder in (message, *message.parts, *(inner for result in message.results for inner in result.parts)):
+        for holder in (
+            message,
+            *message.parts,
+            *(inner for result in message.results for inner in result.parts),
+        ):
             if isinstance(holder, Opaque):
                 _check_object("Opaque.json", holder.json)
             elif holder.carried is not None and holder.carried.fields:

@@ -2,7 +2,8 @@
 
 from unicodedata import category
 
-_BREAKS = frozenset(["Cc", "Cs", "Zl", "Zp"])  # controls, halves of pairs, breaks of lines; joiners belong to many scripts
+# controls, halves of pairs, breaks of lines; joiners belong to many scripts
+_BREAKS = frozenset(["Cc", "Cs", "Zl", "Zp"])
 
 
 def is_one_line(text: str) -> bool:
@@ -14,4 +15,6 @@ def flatten(text: str) -> str:
     """A name or a label on one line: what would break it becomes a space."""
     if is_one_line(text):
         return text
-    return " ".join("".join(" " if category(character) in _BREAKS else character for character in text).split())
+    return " ".join(
+        "".join(" " if category(character) in _BREAKS else character for character in text).split()
+    )

@@ -1,12 +1,18 @@
-"""A picture of a tree: its nodes as lines, as `tree` would draw them, with folds where there are more than one can read.
+"""A picture of a tree: its nodes as lines, as `tree` would draw them, with folds where there are
+more than one can read.
 
 Rules of this file:
-- A straight run goes down at the same indentation, which grows only where a conversation forks or a remark is made.
-- The way to the cursor is always drawn. Past `PATH_LEVELS` it goes straight on, and what branches off it stands before it.
-- Every node is a line, or counted in exactly one fold. A fold never takes the place of one node, unless `depth` forbids that node.
-- Nodes are shown in the order of how near they are to what matters: the root, the cursor, the forks between them, bookmarks.
+- A straight run goes down at the same indentation, which grows only where a conversation forks or a
+  remark is made.
+- The way to the cursor is always drawn. Past `PATH_LEVELS` it goes straight on, and what branches
+  off it stands before it.
+- Every node is a line, or counted in exactly one fold. A fold never takes the place of one node,
+  unless `depth` forbids that node.
+- Nodes are shown in the order of how near they are to what matters: the root, the cursor, the forks
+  between them, bookmarks.
   That order depends on the tree and the cursor alone, so more lines show all that fewer do.
-- Every pass goes through the nodes in order, never down into them: a chat may be 100,000 messages deep.
+- Every pass goes through the nodes in order, never down into them: a chat may be 100,000 messages
+  deep.
 """
 
 from bisect import bisect_right
@@ -18,12 +24,14 @@ from msgspec import Struct
 from loom.conversation.tree import Edge, Flags
 
 LEVELS = 12  # how far a picture is indented
-PATH_LEVELS = 8  # how far the way to the cursor is; the levels that are left are for what branches off it
+# how far the way to the cursor is; the levels that are left are for what branches off it
+PATH_LEVELS = 8
 FOLD, FORK, LAST, PASSING, CLEAR = "┄ ", "├─ ", "└─ ", "│  ", "   "
 GLYPHS: dict[Edge, str] = {"continuation": "", "annotation": "╌ ", "version": "≈ "}
 UNDER_GLYPH = "  "
 
-# How far one is from the other, in steps: what is nearer to the root, the cursor or a fork on its way is shown first.
+# How far one is from the other, in steps: what is nearer to the root, the cursor or a fork on its
+# way is shown first.
 _IN_RUN, _RUN_END = 3, 4  # from a node to the next in its run, from the first of a run to the last
 _FIRST_BRANCH, _NEXT_BRANCH = 2, 2
 _FIRST_ASIDE, _NEXT_ASIDE = 3, 2
@@ -32,7 +40,9 @@ _BEHIND = 1 << 40  # all others
 
 
 class OutlineNode(Struct, frozen=True, kw_only=True):
-    """What a picture of a tree needs to know of a node. Parents have smaller keys than children; siblings stand in their order."""
+    """What a picture of a tree needs to know of a node. Parents have smaller keys than children;
+    siblings stand in their order.
+    """
 
     key: int
     parent: int | None
@@ -47,8 +57,9 @@ class OutlineNode(Struct, frozen=True, kw_only=True):
 class OutlineLine(Struct, frozen=True):
     """A line of the picture: a node, or a fold that stands for several.
 
-    `lead` is all that is drawn before it, the glyph of a fold too. `branches` are the leaves below a node, or in a fold.
-    `names` are the short ids of a fold's first node and, if it is one stretch of conversation, of its last.
+    `lead` is all that is drawn before it, the glyph of a fold too. `branches` are the leaves below
+    a node, or in a fold. `names` are the short ids of a fold's first node and, if it is one stretch
+    of conversation, of its last.
     """
 
     lead: str
@@ -61,7 +72,9 @@ class OutlineLine(Struct, frozen=True):
 
 
 class Sizes(Struct, frozen=True):
-    """How large a tree is. Branches and depth go by continuations from a root: what is said under a remark is not a branch."""
+    """How large a tree is. Branches and depth go by continuations from a root: what is said under a
+    remark is not a branch.
+    """
 
     nodes: int
     branches: int
@@ -73,7 +86,8 @@ class Sizes(Struct, frozen=True):
 def sizes(twigs: Iterable[OutlineNode]) -> Sizes:
     """How large a tree is."""
     ordered = _in_order(twigs)
-    reach: dict[int, int] = {}  # how many nodes down by continuations; 0 for what hangs on a remark or a version
+    # how many nodes down by continuations; 0 for what hangs on a remark or a version
+    reach: dict[int, int] = {}
     continued: set[int] = set()
     for twig in ordered:
         above = None if twig.parent is None else reach.get(twig.parent)
@@ -101,9 +115,11 @@ def outline(
     depth: int | None = None,
     root: int | None = None,
 ) -> list[OutlineLine]:
-    """Lay out a tree, or what hangs on `root`, in at most so many lines; the root, `at` and their folds are shown even in fewer.
+    """Lay out a tree, or what hangs on `root`, in at most so many lines; the root, `at` and their
+    folds are shown even in fewer.
 
-    Nodes more than `depth` steps below the root are folded, unless they lead to `at`. A cursor outside the picture marks nothing.
+    Nodes more than `depth` steps below the root are folded, unless they lead to `at`. A cursor
+    outside the picture marks nothing.
     """
     shape = _Shape(twigs, at, depth, root)
     if not shape.size:
@@ -120,20 +136,28 @@ def _in_order(twigs: Iterable[OutlineNode]) -> list[OutlineNode]:
     return sorted(twigs, key=lambda twig: twig.key)
 
 
-_TOP = OutlineNode(key=0, parent=None, short_id="", role="")  # above all roots, so that several roots are siblings as others are
+# above all roots, so that several roots are siblings as others are
+_TOP = OutlineNode(key=0, parent=None, short_id="", role="")
 
 
 class _Shape:
-    """A tree by position: 0 stands above the roots, and each node behind its parent. Each list has an entry per node."""
+    """A tree by position: 0 stands above the roots, and each node behind its parent. Each list has
+    an entry per node.
+    """
 
-    def __init__(self, twigs: Iterable[OutlineNode], at: int | None, depth: int | None, root: int | None) -> None:
+    def __init__(
+        self, twigs: Iterable[OutlineNode], at: int | None, depth: int | None, root: int | None
+    ) -> None:
         self.twigs, self.up, self.cursor = _hang(twigs, at, root)
         nodes = range(1, len(self.twigs))
         self.size = len(nodes)
         self.depth = depth
         self.conts: list[list[int]] = [[] for _ in self.twigs]
         self.asides: list[list[int]] = [[] for _ in self.twigs]
-        self.is_aside = [up > 0 and twig.edge != "continuation" for up, twig in zip(self.up, self.twigs, strict=True)]
+        self.is_aside = [
+            up > 0 and twig.edge != "continuation"
+            for up, twig in zip(self.up, self.twigs, strict=True)
+        ]
         for node in nodes:
             (self.asides if self.is_aside[node] else self.conts)[self.up[node]].append(node)
         self._count()
@@ -143,7 +167,9 @@ class _Shape:
         self._measure()
 
     def _count(self) -> None:
-        """How many nodes and leaves each holds with what is below it, and whether there is a bookmark."""
+        """How many nodes and leaves each holds with what is below it, and whether there is a
+        bookmark.
+        """
         self.count = [1] * (self.size + 1)
         self.marked = [twig.flags.bookmarked for twig in self.twigs]
         said = [True] * (self.size + 1)  # part of the conversation, not under a remark on it
@@ -167,8 +193,11 @@ class _Shape:
             self.on_path[node] = True
 
     def _join_runs(self) -> None:
-        """What can be shortened in its middle, each named by its first node: the path to the cursor, and straight runs off it."""
-        self.follow = [conts[0] if len(conts) == 1 else 0 for conts in self.conts]  # the next of the same run, or 0
+        """What can be shortened in its middle, each named by its first node: the path to the
+        cursor, and straight runs off it.
+        """
+        # the next of the same run, or 0
+        self.follow = [conts[0] if len(conts) == 1 else 0 for conts in self.conts]
         for above, node in pairwise(self.path):
             self.follow[above] = node
         if self.path:
@@ -184,7 +213,9 @@ class _Shape:
                 self.last[self.run[node]] = node
 
     def _set_levels(self) -> None:
-        """How far each node is indented, at most; where the path goes straight on; and what may not be shown."""
+        """How far each node is indented, at most; where the path goes straight on; and what may not
+        be shown.
+        """
         level, below = [0] * (self.size + 1), [-1] * (self.size + 1)
         self.straightened = [False] * (self.size + 1)
         self.closed = [False] * (self.size + 1)
@@ -198,12 +229,16 @@ class _Shape:
             below[node] = below[above] + 1
             if self.on_path[node]:
                 continue
-            level[node] = level[above] + (self.is_aside[node] or len(self.conts[above]) > 1 or self.straightened[above])
+            level[node] = level[above] + (
+                self.is_aside[node] or len(self.conts[above]) > 1 or self.straightened[above]
+            )
             self.too_deep[node] = self.depth is not None and below[node] > self.depth
             self.closed[node] = self.closed[above] or self.too_deep[node] or level[node] > LEVELS
 
     def _measure(self) -> None:
-        """How far each node is from what matters: always farther than the first of its run, and that one than its parent."""
+        """How far each node is from what matters: always farther than the first of its run, and
+        that one than its parent.
+        """
         self.far = [0] * (self.size + 1)
         self._measure_path()
         steps = [0] * (self.size + 1)
@@ -218,14 +253,20 @@ class _Shape:
             else:
                 above = first
                 left = self.nth[self.last[first]] - self.nth[node]
-                self.far[node] = self.far[first] + min(_IN_RUN * self.nth[node], _RUN_END + _IN_RUN * left)
+                self.far[node] = self.far[first] + min(
+                    _IN_RUN * self.nth[node], _RUN_END + _IN_RUN * left
+                )
                 if twig.flags.bookmarked:
                     self.far[node] = self.far[first] + _BOOKMARK
             if twig.pruned and not self.twigs[above].pruned:
                 self.far[node] += _BEHIND
 
     def _measure_path(self) -> None:
-        forks = [place for place, node in enumerate(self.path) if len(self.conts[node]) > 1 or self.is_aside[self.follow[node]]]
+        forks = [
+            place
+            for place, node in enumerate(self.path)
+            if len(self.conts[node]) > 1 or self.is_aside[self.follow[node]]
+        ]
         far = [_BEHIND] * len(self.path)
         for nth, place in enumerate(forks):
             far[place] = min(4 + 3 * nth, 2 * (len(forks) - nth))
@@ -252,7 +293,9 @@ class _Shape:
                 plain += not self.twigs[child].pruned
 
 
-def _hang(twigs: Iterable[OutlineNode], at: int | None, root: int | None) -> tuple[list[OutlineNode], list[int], int]:
+def _hang(
+    twigs: Iterable[OutlineNode], at: int | None, root: int | None
+) -> tuple[list[OutlineNode], list[int], int]:
     """The nodes of the picture, the position of each one's parent, and that of the cursor or 0."""
     places: dict[int, int] = {}
     kept, up = [_TOP], [0]
@@ -266,14 +309,17 @@ def _hang(twigs: Iterable[OutlineNode], at: int | None, root: int | None) -> tup
 
 
 class _DrawnNodes:
-    """Which nodes are lines. In a run any may be, once its first is; elsewhere a node needs its parent."""
+    """Which nodes are lines. In a run any may be, once its first is; elsewhere a node needs its
+    parent.
+    """
 
     def __init__(self, shape: _Shape) -> None:
         self._shape = shape
         self.visible = [False] * (shape.size + 1)
         self.visible[0] = True
         self._runs: dict[int, list[int]] = {0: [0]}  # the visible nodes of a run, in order
-        self._conts, self._asides = [0] * (shape.size + 1), [0] * (shape.size + 1)  # visible ones that begin a run
+        # visible ones that begin a run
+        self._conts, self._asides = [0] * (shape.size + 1), [0] * (shape.size + 1)
 
     def show_all(self) -> None:
         self.visible = [not closed for closed in self._shape.closed]
@@ -284,11 +330,16 @@ class _DrawnNodes:
         for node in (shape.path[1] if shape.path else 1, shape.cursor):
             if not self.visible[node]:
                 room -= self._show(node)
-        for node in sorted((node for node, closed in enumerate(shape.closed) if not closed), key=shape.far.__getitem__):
+        for node in sorted(
+            (node for node, closed in enumerate(shape.closed) if not closed),
+            key=shape.far.__getitem__,
+        ):
             if self.visible[node]:
                 continue
             room -= self._show(node)
-            if room < 0:  # what comes later might fit, but a sibling would then be shown before one that is nearer
+            # what comes later might fit, but a sibling would then be shown before one that is
+            # nearer
+            if room < 0:
                 self._hide(node)
                 return
 
@@ -316,7 +367,9 @@ class _DrawnNodes:
 
     def _count(self, node: int, change: int) -> None:
         if self._shape.run[node] == node:
-            (self._asides if self._shape.is_aside[node] else self._conts)[self._shape.up[node]] += change
+            (self._asides if self._shape.is_aside[node] else self._conts)[self._shape.up[node]] += (
+                change
+            )
 
     def _owner(self, node: int) -> int:
         """The visible node under which a hidden one is folded."""
@@ -366,7 +419,9 @@ class _Pen:
                 waiting += self._below(step.node, step.body)[::-1]
 
     def _below(self, node: int, body: str) -> list[OutlineLine | _Step]:
-        """What is drawn under a node: what is said about it, its branches, then the one that goes straight on."""
+        """What is drawn under a node: what is said about it, its branches, then the one that goes
+        straight on.
+        """
         conts, asides = self._shape.conts[node], self._shape.asides[node]
         straight = self._straight_on(node)
         goes_on = straight > 0 and self._leads(straight)
@@ -396,27 +451,39 @@ class _Pen:
             return self._shape.follow[node]
         return conts[0] if len(conts) == 1 else 0
 
-    def _branches(self, branches: Sequence[int], hidden: Sequence[int], goes_on: bool, body: str) -> list[OutlineLine | _Step]:
+    def _branches(
+        self, branches: Sequence[int], hidden: Sequence[int], goes_on: bool, body: str
+    ) -> list[OutlineLine | _Step]:
         """The branches that are drawn, then one fold for those that are not."""
         steps: list[OutlineLine | _Step] = []
         for child in branches:
             last = child == branches[-1] and not hidden and not goes_on
-            steps += self._way(child, body + (LAST if last else FORK), body + (CLEAR if last else PASSING))
+            steps += self._way(
+                child, body + (LAST if last else FORK), body + (CLEAR if last else PASSING)
+            )
         if hidden:
             steps.append(self._fold(body + (FORK if goes_on else LAST), hidden))
         return steps
 
-    def _way(self, node: int, lead: str, body: str, rest: Sequence[int] = ()) -> list[OutlineLine | _Step]:
-        """A node that is shown, or the fold that leads to the next of its run that is; `rest` is folded with it."""
+    def _way(
+        self, node: int, lead: str, body: str, rest: Sequence[int] = ()
+    ) -> list[OutlineLine | _Step]:
+        """A node that is shown, or the fold that leads to the next of its run that is; `rest` is
+        folded with it.
+        """
         if self._shown.visible[node]:
             return [_Step(node, lead, body)]
         until = self._shown.after(node)
         return [self._fold(lead, [node], rest, until), _Step(until, body, body)]
 
-    def _fold(self, lead: str, hidden: Sequence[int], rest: Sequence[int] = (), until: int = 0) -> OutlineLine:
+    def _fold(
+        self, lead: str, hidden: Sequence[int], rest: Sequence[int] = (), until: int = 0
+    ) -> OutlineLine:
         """A line for these nodes and all below them, `rest` too, up to the node `until`."""
         shape, first = self._shape, hidden[0]
-        folded = sum(shape.count[node] for node in (*hidden, *rest)) - (shape.count[until] if until else 0)
+        folded = sum(shape.count[node] for node in (*hidden, *rest)) - (
+            shape.count[until] if until else 0
+        )
         if folded == 1 and not shape.too_deep[first]:
             return self._line(lead, first)
         last = shape.up[until] if until else shape.last[shape.run[first]]
@@ -426,7 +493,8 @@ class _Pen:
             twig=None,
             on_path=shape.on_path[first],
             folded=folded,
-            branches=sum(shape.leaves[node] for node in hidden) - (shape.leaves[until] if until else 0),
+            branches=sum(shape.leaves[node] for node in hidden)
+            - (shape.leaves[until] if until else 0),
             names=(shape.twigs[first].short_id, shape.twigs[last].short_id if stretch else ""),
         )
 

@@ -15,7 +15,9 @@ def walk_parts(parts: Iterable[Part]) -> Iterator[Part]:
 
 
 def text_of(part: Part) -> str:
-    """The characters that a part itself holds: words, arguments, data or JSON. A result holds parts."""
+    """The characters that a part itself holds: words, arguments, data or JSON. A result holds
+    parts.
+    """
     match part:
         case Text() | Reasoning():
             text = part.text

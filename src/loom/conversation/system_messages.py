@@ -1,7 +1,8 @@
-"""System messages inside a conversation: they belong to their turn and leave with it, but for the newest of each kind.
+"""System messages inside a conversation: they belong to their turn and leave with it, but for the
+newest of each kind.
 
-Two are of one kind if they carry the same name; without a name, if they begin with the same words: at most four, up to the first
-digit or punctuation mark.
+Two are of one kind if they carry the same name; without a name, if they begin with the same words:
+at most four, up to the first digit or punctuation mark.
 """
 
 import re
@@ -33,7 +34,9 @@ def newest_of_kinds(history: Sequence[Message]) -> list[int]:
 
 
 def order_behind_results(messages: Sequence[Message]) -> list[int]:
-    """The places of messages in the order that wires demand: a system message between a call and its results comes after these."""
+    """The places of messages in the order that wires demand: a system message between a call and
+    its results comes after these.
+    """
     order: list[int] = []
     waiting: list[int] = []
     is_calling = False

@@ -1,4 +1,6 @@
-"""A branching conversation as a value: what was said after what, what was said about it, and how it is read."""
+"""A branching conversation as a value: what was said after what, what was said about it, and how it
+is read.
+"""
 
 from typing import Annotated, Literal, get_args
 
@@ -23,12 +25,17 @@ class Reference(CheckedStruct, frozen=True, omit_defaults=True):
     tree: str = ""
 
     def __post_init__(self) -> None:
-        if not type(self.node) is type(self.role) is type(self.tree) is str or self.role not in _REFERENCE_ROLES:
+        if (
+            not type(self.node) is type(self.role) is type(self.tree) is str
+            or self.role not in _REFERENCE_ROLES
+        ):
             check_fields(self)
 
 
 class Flags(CheckedStruct, frozen=True, omit_defaults=True):
-    """What people and agents say about a node without changing it. An annotation is read only where it is `included`."""
+    """What people and agents say about a node without changing it. An annotation is read only where
+    it is `included`.
+    """
 
     bookmarked: bool = False
     label: str = ""
@@ -38,21 +45,29 @@ class Flags(CheckedStruct, frozen=True, omit_defaults=True):
     included: bool = False
 
     def __post_init__(self) -> None:
-        if not type(self.bookmarked) is type(self.pruned) is type(self.excluded) is type(self.pinned) is bool:
+        if (
+            not type(self.bookmarked)
+            is type(self.pruned)
+            is type(self.excluded)
+            is type(self.pinned)
+            is bool
+        ):
             check_fields(self)
         if type(self.included) is not bool or type(self.label) is not str:
             check_fields(self)
 
 
-NO_FLAGS = Flags()  # the same object wherever there are none: what is the default by identity is left out of JSON
+# the same object wherever there are none: what is the default by identity is left out of JSON
+NO_FLAGS = Flags()
 
 
 class TreeNode(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A message at its place. `parent` is "" for a root; `author` an agent's name, "" for whoever the message's role says.
+    """A message at its place. `parent` is "" for a root; `author` an agent's name, "" for whoever
+    the message's role says.
 
-    `edge` tells how it hangs there: it goes on, it is a remark on its parent, or it is another version of `edited_from`.
-    `response` is the provider's answer that made it, as it came, as JSON; "" where there was none.
-    Times are milliseconds since 1970, UTC; 0 where nobody knows.
+    `edge` tells how it hangs there: it goes on, it is a remark on its parent, or it is another
+    version of `edited_from`. `response` is the provider's answer that made it, as it came, as JSON;
+    "" where there was none. Times are milliseconds since 1970, UTC; 0 where nobody knows.
     """
 
     id: str
@@ -73,7 +88,12 @@ class TreeNode(Struct, frozen=True, kw_only=True, omit_defaults=True):
             or self.sources
             or type(self.message) is not Message
             or type(self.flags) is not Flags
-            or not type(self.id) is type(self.parent) is type(self.author) is type(self.edited_from) is type(self.generation) is str
+            or not type(self.id)
+            is type(self.parent)
+            is type(self.author)
+            is type(self.edited_from)
+            is type(self.generation)
+            is str
             or type(self.created) is not int
             or type(self.response) is not str
             or not -MAX_NUMBER <= self.created <= MAX_NUMBER
@@ -91,14 +111,18 @@ class Link(CheckedStruct, frozen=True, omit_defaults=True):
 
 
 class ChosenVersion(CheckedStruct, frozen=True):
-    """Which version of a node of a buffer is read: one of its versions, or the node itself as it was first written."""
+    """Which version of a node of a buffer is read: one of its versions, or the node itself as it
+    was first written.
+    """
 
     node: str
     version: str
 
 
 class Preferences(CheckedStruct, frozen=True, omit_defaults=True):
-    """How what is too long is cut: for all trees of a project, or for one; where nothing is said, as the policy `tree` says."""
+    """How what is too long is cut: for all trees of a project, or for one; where nothing is said,
+    as the policy `tree` says.
+    """
 
     truncation_strategy: Truncation | None = None
     minimum_recent_nodes: Annotated[int, Meta(ge=1)] | None = None
@@ -108,7 +132,9 @@ class Preferences(CheckedStruct, frozen=True, omit_defaults=True):
         """These, and the other's where these say nothing."""
         return Preferences(
             self.truncation_strategy or other.truncation_strategy,
-            other.minimum_recent_nodes if self.minimum_recent_nodes is None else self.minimum_recent_nodes,
+            other.minimum_recent_nodes
+            if self.minimum_recent_nodes is None
+            else self.minimum_recent_nodes,
             other.token_buffer if self.token_buffer is None else self.token_buffer,
         )
 
@@ -132,7 +158,8 @@ class TreeHead(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Tree(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True):
-    """A whole tree. Parents stand before their children; `current` is the node that whoever wrote it last looked at.
+    """A whole tree. Parents stand before their children; `current` is the node that whoever wrote
+    it last looked at.
 
     `chosen` are the versions that are read at its nodes, where that is not the latest.
     `carried` is what the file it came from says of the conversation beyond these fields.
@@ -162,7 +189,12 @@ class Tree(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True):
             while found and found.edge == "version" and found.id not in passed:
                 passed.add(found.id)
                 found = nodes.get(found.edited_from)
-            if self.mode != "buffer" or not found or found.id != choice.node or choice.node in chosen:
+            if (
+                self.mode != "buffer"
+                or not found
+                or found.id != choice.node
+                or choice.node in chosen
+            ):
                 return n
             chosen.add(choice.node)
         return None

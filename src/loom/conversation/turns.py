@@ -1,7 +1,7 @@
 """Exchanges and turns: where a history may be cut.
 
-A turn begins at each user message. An exchange is a model message with its tool calls and all their results, the smallest
-thing that may be dropped whole; every other message stands alone.
+A turn begins at each user message. An exchange is a model message with its tool calls and all their
+results, the smallest thing that may be dropped whole; every other message stands alone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,8 @@ class Span(Struct, frozen=True):
 def exchanges(history: Sequence[Message]) -> list[Span]:
     """The history as spans that must stay whole, in order and without gaps.
 
-    A result that stands apart from its call stretches the span to hold both, so a cut between spans never tears a pair.
+    A result that stands apart from its call stretches the span to hold both, so a cut between spans
+    never tears a pair.
     """
     made: dict[str, int] = {}  # the newest call of each id: providers use ids again
     reach = list(range(1, len(history) + 1))
@@ -58,7 +59,9 @@ def turns(history: Sequence[Message]) -> list[Span]:
     starts = parse_turn_boundaries(history)
     if not starts or starts[0] > 0:
         starts.insert(0, 0)
-    return [Span(start, stop) for start, stop in zip(starts, [*starts[1:], len(history)], strict=True)]
+    return [
+        Span(start, stop) for start, stop in zip(starts, [*starts[1:], len(history)], strict=True)
+    ]
 
 
 @checks_arguments
@@ -69,7 +72,9 @@ def parse_turn_boundaries(history: Sequence[Message | Mapping[str, Any]]) -> lis
 
 @checks_arguments
 def find_safe_boundary(history: Sequence[Message | Mapping[str, Any]], target: int) -> int:
-    """The cut nearest to `target` that tears no turn: the last turn start at or before it, else the first after it, else 0."""
+    """The cut nearest to `target` that tears no turn: the last turn start at or before it, else the
+    first after it, else 0.
+    """
     if target <= 0:
         return 0
     if target >= len(history):
@@ -84,9 +89,11 @@ def find_safe_boundary(history: Sequence[Message | Mapping[str, Any]], target: i
 
 
 def newer_half(history: Sequence[Message]) -> int:
-    """Where the half begins that seed 002 keeps of a history that was too long; its length where only the last request stays.
+    """Where the half begins that seed 002 keeps of a history that was too long; its length where
+    only the last request stays.
 
-    Turns stay whole: of several the newer half stays, of one what a safe boundary leaves. Two messages are left alone.
+    Turns stay whole: of several the newer half stays, of one what a safe boundary leaves. Two
+    messages are left alone.
     """
     if len(history) <= 2:
         return 0
@@ -97,7 +104,9 @@ def newer_half(history: Sequence[Message]) -> int:
 
 
 def in_flight(history: Sequence[Message]) -> bool:
-    """Whether the newest thing said is a call that has not been answered yet; once somebody goes on without it, it is dead."""
+    """Whether the newest thing said is a call that has not been answered yet; once somebody goes on
+    without it, it is dead.
+    """
     answered: set[str] = set()
     for message in reversed(history):
         if message.role == "tool":
@@ -111,5 +120,7 @@ def _starts_turn(message: Message | Mapping[str, Any]) -> bool:
     if isinstance(message, Message):
         return message.role == "user"
     content = message.get("content")
-    answers = isinstance(content, list) and any(isinstance(b, Mapping) and b.get("type") == "tool_result" for b in content)
+    answers = isinstance(content, list) and any(
+        isinstance(b, Mapping) and b.get("type") == "tool_result" for b in content
+    )
     return message.get("role") == "user" and not answers

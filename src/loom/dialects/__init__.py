@@ -5,7 +5,9 @@ from loom.dialects import anthropic, document, openai, responses
 from loom.dialects.wire import Dialect
 from loom.errors import ChoiceError
 
-DIALECTS: dict[str, Dialect] = {d.name: d for d in (openai.DIALECT, responses.DIALECT, anthropic.DIALECT, document.DIALECT)}
+DIALECTS: dict[str, Dialect] = {
+    d.name: d for d in (openai.DIALECT, responses.DIALECT, anthropic.DIALECT, document.DIALECT)
+}
 WIRES: tuple[Dialect, ...] = tuple(d for d in DIALECTS.values() if d.name != "document")
 
 

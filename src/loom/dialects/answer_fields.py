@@ -1,6 +1,8 @@
-"""Fields that only answers have: what providers and their SDKs say in an answer, and what no request may say.
+"""Fields that only answers have: what providers and their SDKs say in an answer, and what no
+request may say.
 
-Which they are stands in the tables of the wires (`*_rules.py`). Here they are taken from our values, where they are carried.
+Which they are stands in the tables of the wires (`*_rules.py`). Here they are taken from our
+values, where they are carried.
 """
 
 import re
@@ -13,7 +15,9 @@ from loom.conversation.message import Carried, Message, Opaque, Part
 from loom.dialects import anthropic_rules, openai_rules, responses_rules
 from loom.dialects.wire import Json, answer_fields_in, carry
 
-_RESPONSES_PART_FIELDS = responses_rules.ITEM_FIELDS | responses_rules.PART_FIELDS | responses_rules.REASONING_FIELDS
+_RESPONSES_PART_FIELDS = (
+    responses_rules.ITEM_FIELDS | responses_rules.PART_FIELDS | responses_rules.REASONING_FIELDS
+)
 # By wire: the fields of a message, and those of its parts.
 _FIELDS: Mapping[str, tuple[Mapping[str, tuple[str, bool]], Mapping[str, tuple[str, bool]]]] = {
     "openai": (openai_rules.ANSWER_FIELDS, openai_rules.CALL_FIELDS | openai_rules.FUNCTION_FIELDS),
@@ -39,10 +43,16 @@ def has_answer_fields(message: Message) -> bool:
     """Whether a message may carry fields that only answers have."""
     if message.carried is not None and _may_hold(message.carried):
         return True
-    return any(_may_hold(part.carried) for part in message.parts if not isinstance(part, Opaque) and part.carried is not None)
+    return any(
+        _may_hold(part.carried)
+        for part in message.parts
+        if not isinstance(part, Opaque) and part.carried is not None
+    )
 
 
-def drop_answer_fields(message: Message, keep: Collection[str] = ()) -> tuple[Message, dict[str, str]]:
+def drop_answer_fields(
+    message: Message, keep: Collection[str] = ()
+) -> tuple[Message, dict[str, str]]:
     """The message without fields that only answers have, and the rule that each broke by its name."""
     if not has_answer_fields(message):
         return message, {}
@@ -53,7 +63,9 @@ def drop_answer_fields(message: Message, keep: Collection[str] = ()) -> tuple[Me
 
 
 def drop_empty_answer_fields(message: Message) -> Message:
-    """The message without those that say nothing new: nulls, empty lists, and what an SDK made of the words."""
+    """The message without those that say nothing new: nulls, empty lists, and what an SDK made of
+    the words.
+    """
     return drop_answer_fields(message, _TELLING)[0]
 
 
@@ -73,7 +85,9 @@ def _drop_of_part(part: Part, keep: Collection[str], dropped: dict[str, str]) ->
     return part if carried is part.carried else replace(part, carried=carried)
 
 
-def _drop(carried: Carried | None, level: int, keep: Collection[str], dropped: dict[str, str]) -> Carried | None:
+def _drop(
+    carried: Carried | None, level: int, keep: Collection[str], dropped: dict[str, str]
+) -> Carried | None:
     if carried is None or not _may_hold(carried):
         return carried
     fields: Json = from_json(carried.fields)
@@ -84,7 +98,9 @@ def _drop(carried: Carried | None, level: int, keep: Collection[str], dropped: d
     return carry(carried.wire, _without(fields, _FIELDS[carried.wire][level], keep), carried.form)
 
 
-def _find_answer_fields(fields: Json, table: Mapping[str, tuple[str, bool]], keep: Collection[str]) -> Iterator[tuple[str, str]]:
+def _find_answer_fields(
+    fields: Json, table: Mapping[str, tuple[str, bool]], keep: Collection[str]
+) -> Iterator[tuple[str, str]]:
     for name, rule in answer_fields_in(fields, table):
         if not (name in keep and fields[name]):
             yield name, rule
@@ -94,7 +110,9 @@ def _find_answer_fields(fields: Json, table: Mapping[str, tuple[str, bool]], kee
 
 
 def _without(fields: Json, table: Mapping[str, tuple[str, bool]], keep: Collection[str]) -> Json:
-    gone = {name for name, _ in answer_fields_in(fields, table) if not (name in keep and fields[name])}
+    gone = {
+        name for name, _ in answer_fields_in(fields, table) if not (name in keep and fields[name])
+    }
     left = {key: value for key, value in fields.items() if key not in gone}
     for key in _NESTED:
         if isinstance(left.get(key), dict):

@@ -14,7 +14,8 @@ from loom.errors import WireError
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """`id` is the provider's name for it. `prompt` counts all that was read, of it `cached` from a cache, `written` to one.
+    """`id` is the provider's name for it. `prompt` counts all that was read, of it `cached` from a
+    cache, `written` to one.
 
     `choices` is how many the response holds; `messages` are those of one.
     """
@@ -31,7 +32,9 @@ class Answer(Struct, frozen=True, kw_only=True):
 
 
 def parse_answer(response: Any, choice: int = 0) -> Answer:
-    """An answer of OpenAI (chat or responses) or Anthropic, as JSON or as an object of their SDKs; or a message of ours."""
+    """An answer of OpenAI (chat or responses) or Anthropic, as JSON or as an object of their SDKs;
+    or a message of ours.
+    """
     if isinstance(response, Message):
         if response.role != "assistant":
             raise WireError("response.role", "assistant", response.role)
@@ -47,7 +50,14 @@ def _parse_wire(wire: dict[str, Any], choice: int) -> Answer:
     told = wire.get("usage")
     usage: dict[str, Any] = told if isinstance(told, dict) else {}
     if isinstance(wire.get("choices"), list):
-        found = next((c for n, c in enumerate(wire["choices"]) if isinstance(c, dict) and c.get("index", n) == choice), None)
+        found = next(
+            (
+                c
+                for n, c in enumerate(wire["choices"])
+                if isinstance(c, dict) and c.get("index", n) == choice
+            ),
+            None,
+        )
         if found is None:
             raise WireError("choices", f"a choice {choice}", wire["choices"])
         said = found.get("message")
@@ -55,7 +65,9 @@ def _parse_wire(wire: dict[str, Any], choice: int) -> Answer:
             raise WireError(f"choices[{choice}].message", "a message", said)
         if said.get("role", "assistant") != "assistant":
             raise WireError(f"choices[{choice}].message.role", "assistant", said["role"])
-        messages = [openai.parse_message({"role": "assistant"} | said, f"choices[{choice}].message")]
+        messages = [
+            openai.parse_message({"role": "assistant"} | said, f"choices[{choice}].message")
+        ]
         prompt, completion = _number(usage, "prompt_tokens"), _number(usage, "completion_tokens")
         cached, written = _number(usage, "prompt_tokens_details", "cached_tokens"), 0
     elif isinstance(wire.get("output"), list):
@@ -63,10 +75,18 @@ def _parse_wire(wire: dict[str, Any], choice: int) -> Answer:
         prompt, completion = _number(usage, "input_tokens"), _number(usage, "output_tokens")
         cached, written = _number(usage, "input_tokens_details", "cached_tokens"), 0
     elif isinstance(wire.get("content"), list) and wire.get("role") == "assistant":
-        messages = anthropic.parse_message({"role": "assistant", "content": wire["content"]}, "content")
-        cached, written = _number(usage, "cache_read_input_tokens"), _number(usage, "cache_creation_input_tokens")
+        messages = anthropic.parse_message(
+            {"role": "assistant", "content": wire["content"]}, "content"
+        )
+        cached, written = (
+            _number(usage, "cache_read_input_tokens"),
+            _number(usage, "cache_creation_input_tokens"),
+        )
         # Anthropic counts what its cache served, and what it took in, beside the input.
-        prompt, completion = _number(usage, "input_tokens") + cached + written, _number(usage, "output_tokens")
+        prompt, completion = (
+            _number(usage, "input_tokens") + cached + written,
+            _number(usage, "output_tokens"),
+        )
     else:
         expected = "an answer of OpenAI (choices or output) or Anthropic (content)"
         raise WireError("response", expected, wire.get("error") or wire)
@@ -92,7 +112,11 @@ def check_kept_answer(raw: str, place: str) -> None:
     if not isinstance(wire, dict):
         raise WireError(place, "the JSON text of a provider's answer", raw)
     choices = wire.get("choices")
-    first = choices[0].get("index", 0) if isinstance(choices, list) and choices and isinstance(choices[0], dict) else 0
+    first = (
+        choices[0].get("index", 0)
+        if isinstance(choices, list) and choices and isinstance(choices[0], dict)
+        else 0
+    )
     try:
         parse_answer(wire, first)
     except WireError as error:
@@ -105,7 +129,9 @@ def _plain(response: Any) -> dict[str, Any]:
     except RecursionError:
         made = None
     if not isinstance(made, dict):
-        raise WireError("response", "an answer as JSON, or an object of the openai or anthropic SDK", response)
+        raise WireError(
+            "response", "an answer as JSON, or an object of the openai or anthropic SDK", response
+        )
     return made
 
 
@@ -114,7 +140,9 @@ def _number(usage: Mapping[str, Any], *names: str) -> int:
     for name in names:
         value = value.get(name) if isinstance(value, Mapping) else None
     # More than any window can hold is a mistake, not a count.
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**40 else 0
+    return (
+        value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**40 else 0
+    )
 
 
 def _text(value: Any) -> str:

@@ -1,7 +1,7 @@
 """The Anthropic messages wire.
 
-Here tool results stand in user messages. A run of our `tool` messages becomes one of them; what a user said in the same
-wire message is our next message, marked `joined`.
+Here tool results stand in user messages. A run of our `tool` messages becomes one of them; what a
+user said in the same wire message is our next message, marked `joined`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -102,11 +102,17 @@ def parse_message(wire: Any, place: str, follows_results: bool = False) -> list[
     parts, form = _parse_content(message["content"], f"{place}.content", parse_block)
     fields = without(message, "role", "content")
     if role != "assistant" and any(isinstance(part, ToolCall | Reasoning) for part in parts):
-        raise WireError(f"{place}.content", "calls and thinking only in assistant messages", f"them in a message of the {role}")
+        raise WireError(
+            f"{place}.content",
+            "calls and thinking only in assistant messages",
+            f"them in a message of the {role}",
+        )
     if role != "user" or not any(isinstance(part, ToolResult) for part in parts):
         misplaced = next((p for p in parts if isinstance(p, ToolResult)), None)
         if misplaced:
-            raise WireError(f"{place}.content", "tool results only in user messages", misplaced.call_id)
+            raise WireError(
+                f"{place}.content", "tool results only in user messages", misplaced.call_id
+            )
         return [Message(role, tuple(parts), carried=carry(NAME, fields, form))]
     messages: list[Message] = []
     for answers, run in _runs(parts):
@@ -115,7 +121,9 @@ def parse_message(wire: Any, place: str, follows_results: bool = False) -> list[
             spelling = ["joined"]
         elif answers and follows_results:
             spelling = ["apart"]
-        messages.append(Message("tool" if answers else "user", run, carried=carry(NAME, fields, spelling)))
+        messages.append(
+            Message("tool" if answers else "user", run, carried=carry(NAME, fields, spelling))
+        )
         fields = {}
     return messages
 
@@ -154,15 +162,27 @@ def parse_block(block: Json, place: str) -> Part:
                 signature = ""
             return Reasoning(text, NAME, signature, carried=carry(NAME, fields, form))
         case {"type": "redacted_thinking", "data": str(data)}:
-            return Reasoning("", NAME, encrypted=data, carried=carry(NAME, without(block, "type", "data"), ["redacted"]))
+            return Reasoning(
+                "",
+                NAME,
+                encrypted=data,
+                carried=carry(NAME, without(block, "type", "data"), ["redacted"]),
+            )
         case {"type": "tool_use", "id": str(call_id), "name": str(name), "input": value}:
             form = [] if isinstance(value, dict) else ["raw"]
-            return ToolCall(call_id, name, to_json(value), carried=carry(NAME, without(block, "type", "id", "name", "input"), form))
+            return ToolCall(
+                call_id,
+                name,
+                to_json(value),
+                carried=carry(NAME, without(block, "type", "id", "name", "input"), form),
+            )
         case {"type": "tool_result", "tool_use_id": str(call_id)}:
             return _parse_result(block, call_id, place)
         case {"type": "image" | "document", "source": dict()}:
             return _parse_media(block)
-        case {"type": "text" | "thinking" | "redacted_thinking" | "tool_use" | "tool_result" as kind}:
+        case {
+            "type": "text" | "thinking" | "redacted_thinking" | "tool_use" | "tool_result" as kind
+        }:
             raise WireError(place, f"a whole {kind} block", block)
         case {"type": str()}:
             return keep_other_block(NAME, block, place)
@@ -181,11 +201,17 @@ def _parse_result(block: Json, call_id: str, place: str) -> ToolResult:
         parts, form = _parse_content(block["content"], f"{place}.content", parse_block)
     for n, part in enumerate(parts):
         if not isinstance(part, Text | Media | Opaque):
-            raise WireError(f"{place}.content[{n}].type", "text, image, document or another piece of a result", type(part).__name__)
+            raise WireError(
+                f"{place}.content[{n}].type",
+                "text, image, document or another piece of a result",
+                type(part).__name__,
+            )
     if "is_error" in block and block["is_error"] is not True:
         fields["is_error"] = block["is_error"]
     inner = tuple(part for part in parts if isinstance(part, Text | Media | Opaque))
-    return ToolResult(call_id, inner, block.get("is_error") is True, carried=carry(NAME, fields, form))
+    return ToolResult(
+        call_id, inner, block.get("is_error") is True, carried=carry(NAME, fields, form)
+    )
 
 
 def _parse_media(block: Json) -> Media | Opaque:
@@ -203,7 +229,9 @@ def _parse_media(block: Json) -> Media | Opaque:
             parsed = ("url", url, "")
         case {"type": "file", "file_id": str(file_id), **inner}:
             parsed, form = ("id", file_id, ""), ["own"]
-        case {"type": "text", "media_type": "text/plain", "data": str(data), **inner} if kind == "file":
+        case {"type": "text", "media_type": "text/plain", "data": str(data), **inner} if (
+            kind == "file"
+        ):
             parsed = ("text", data, "text/plain")
         case _:
             return opaque(NAME, block)
@@ -217,7 +245,9 @@ def parse_tool(wire: Json, place: str) -> Tool:
     kind = wire.get("type", "custom")
     if kind != "custom" or "input_schema" not in wire or not name.strip():
         return Tool(
-            name if name.strip() else "unnamed", kind=str(kind) if kind != "custom" else "server", carried=carry(NAME, wire)
+            name if name.strip() else "unnamed",
+            kind=str(kind) if kind != "custom" else "server",
+            carried=carry(NAME, wire),
         )
     fields = without(wire, "name", "type", "description", "input_schema")
     description, form = wire.get("description", ""), ["typed"] if "type" in wire else []
@@ -239,11 +269,17 @@ def render(conversation: Conversation) -> RenderedRequest:
     if conversation.max_output is not None or "max_tokens" not in wire:
         # What is thought counts as answer, and the wire demands room for more than that.
         usual = DEFAULT_MAX_OUTPUT + thinking_tokens(conversation.settings)
-        wire["max_tokens"] = conversation.max_output if conversation.max_output is not None else usual
+        wire["max_tokens"] = (
+            conversation.max_output if conversation.max_output is not None else usual
+        )
     if conversation.system:
         wire["system"] = _render_system(conversation.system, losses)
     wire["messages"] = list(render_messages(conversation.messages, losses))
-    tools = [tool for n, t in enumerate(conversation.tools) if (tool := _render_tool(t, f"tools[{n}]", losses))]
+    tools = [
+        tool
+        for n, t in enumerate(conversation.tools)
+        if (tool := _render_tool(t, f"tools[{n}]", losses))
+    ]
     if tools:
         wire["tools"] = tools
     return finish(wire, losses)
@@ -251,7 +287,9 @@ def render(conversation: Conversation) -> RenderedRequest:
 
 def _render_system(system: tuple[Message, ...], losses: list[Loss]) -> str | list[Json]:
     parts = [part for message in system for part in message.parts]
-    losses += [Loss("system", f"the author {m.author} of a system message") for m in system if m.author]
+    losses += [
+        Loss("system", f"the author {m.author} of a system message") for m in system if m.author
+    ]
     for message in system:
         note_foreign(message.carried, NAME, "system", losses)
     return _render_content(parts, system[0].carried, "system", losses)
@@ -264,15 +302,23 @@ def render_messages(messages: Iterable[Message], losses: list[Loss]) -> Iterator
     for message in messages:
         form = carried_form(message.carried, NAME)
         same = message.role == "tool" and last == "tool" and "apart" not in form
-        if held is not None and (same or ("joined" in form and last in ("user", "tool") and message.role in ("user", "tool"))):
+        if held is not None and (
+            same
+            or ("joined" in form and last in ("user", "tool") and message.role in ("user", "tool"))
+        ):
             if isinstance(held["content"], str):
                 held["content"] = [{"type": "text", "text": held["content"]}]
-            held["content"] += _render_parts(message.parts, f"messages[{index}].content", losses, len(held["content"]))
+            held["content"] += _render_parts(
+                message.parts, f"messages[{index}].content", losses, len(held["content"])
+            )
         else:
             wire = _render_message(message, f"messages[{index + 1}]", losses)
             if message.parts and wire["content"] == []:
                 losses.append(
-                    Loss(f"messages[{index + 1}]", f"a whole message of the {message.role}: nothing in it has a form here")
+                    Loss(
+                        f"messages[{index + 1}]",
+                        f"a whole message of the {message.role}: nothing in it has a form here",
+                    )
                 )
                 continue
             if held is not None:
@@ -291,10 +337,15 @@ def _render_message(message: Message, place: str, losses: list[Loss]) -> Json:
         losses.append(Loss(place, f"the author {message.author}"))
     if message.role == "tool":
         return {"role": role, "content": _render_parts(message.parts, f"{place}.content", losses)}
-    return {"role": role, "content": _render_content(message.parts, message.carried, f"{place}.content", losses)}
+    return {
+        "role": role,
+        "content": _render_content(message.parts, message.carried, f"{place}.content", losses),
+    }
 
 
-def _render_content(parts: Iterable[Part], carried: Carried | None, place: str, losses: list[Loss]) -> str | list[Json]:
+def _render_content(
+    parts: Iterable[Part], carried: Carried | None, place: str, losses: list[Loss]
+) -> str | list[Json]:
     parts = tuple(parts)
     plain = is_plain(parts)
     if "list" not in carried_form(carried, NAME):
@@ -336,7 +387,13 @@ def _render_block(part: Part, place: str, losses: list[Loss]) -> Json:
             signature = {} if "unsigned" in form else {"signature": part.signature}
             return {"type": "thinking", "thinking": part.text, **signature, **fields}
         case ToolCall():
-            return {"type": "tool_use", "id": part.id, "name": part.name, "input": _input(part, place, losses), **fields}
+            return {
+                "type": "tool_use",
+                "id": part.id,
+                "name": part.name,
+                "input": _input(part, place, losses),
+                **fields,
+            }
         case ToolResult():
             return _render_result(part, fields, form, place, losses)
         case Media():
@@ -355,16 +412,22 @@ def _input(call: ToolCall, place: str, losses: list[Loss]) -> Any:
         value = None
     if isinstance(value, dict):
         return value
-    losses.append(Loss(f"{place}.input", "arguments that are not a JSON object; they are text under `input`"))
+    losses.append(
+        Loss(f"{place}.input", "arguments that are not a JSON object; they are text under `input`")
+    )
     return {"input": call.arguments}
 
 
-def _render_result(result: ToolResult, fields: Json, form: tuple[str, ...], place: str, losses: list[Loss]) -> Json:
+def _render_result(
+    result: ToolResult, fields: Json, form: tuple[str, ...], place: str, losses: list[Loss]
+) -> Json:
     block: Json = {"type": "tool_result", "tool_use_id": result.call_id}
     parts: list[Part] = []
     for part in result.parts:
         if isinstance(part, Opaque) and part.wire != NAME:
-            losses.append(Loss(place, f"{placeholder(part)} inside a tool result; a placeholder replaces it"))
+            losses.append(
+                Loss(place, f"{placeholder(part)} inside a tool result; a placeholder replaces it")
+            )
             parts.append(Text(placeholder(part)))
         else:
             parts.append(part)
@@ -393,7 +456,12 @@ def _render_media(part: Media, fields: Json, place: str, losses: list[Loss]) -> 
     title = {"title": part.name} if part.name and part.kind == "file" else {}
     if part.name and not title:
         losses.append(Loss(place, f"the name {part.name} of an image"))
-    return {"type": "image" if part.kind == "image" else "document", "source": source | inner, **title, **outer}
+    return {
+        "type": "image" if part.kind == "image" else "document",
+        "source": source | inner,
+        **title,
+        **outer,
+    }
 
 
 def _render_tool(tool: Tool, place: str, losses: list[Loss]) -> Json:
@@ -408,7 +476,9 @@ def _render_tool(tool: Tool, place: str, losses: list[Loss]) -> Json:
         wire["type"] = "custom"
     if tool.description or "empty-description" in form:
         wire["description"] = tool.description
-    wire["input_schema"] = from_json(tool.schema) if tool.schema else {"type": "object", "properties": {}}
+    wire["input_schema"] = (
+        from_json(tool.schema) if tool.schema else {"type": "object", "properties": {}}
+    )
     if strictness(tool):
         wire["strict"] = True
     return wire | fields

@@ -4,13 +4,23 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from loom.dialects.wire import Finding, Json, WireRule, answer_fields_in, expect_list, expect_object, finder, remember
+from loom.dialects.wire import (
+    Finding,
+    Json,
+    WireRule,
+    answer_fields_in,
+    expect_list,
+    expect_object,
+    finder,
+    remember,
+)
 
 MAX_MARKS = 4
 MAX_MESSAGES = 100_000
 MIN_THINKING = 1024
-# Tokens of an answer beyond which Anthropic's own client raises an error unless the answer is streamed: it takes 128,000 tokens
-# for an hour and allows ten minutes (SDK 2.8.0, _base_client.py); of the first models of Opus 4 it allows less (_constants.py).
+# Tokens of an answer beyond which Anthropic's own client raises an error unless the answer is
+# streamed: it takes 128,000 tokens for an hour and allows ten minutes (SDK 2.8.0, _base_client.py);
+# of the first models of Opus 4 it allows less (_constants.py).
 MAX_UNSTREAMED = 128_000 // 6
 UNSTREAMED_MODELS = ((re.compile(r"opus-4(?:-[01])?(?:$|[-@]20\d{6})|claude-4-opus"), 8_192),)
 ID = re.compile(r"[a-zA-Z0-9_-]+")
@@ -19,7 +29,8 @@ RULES = {
     "unanswered-call": WireRule(
         "error",
         "every tool_use is answered by a tool_result in the next message",
-        "add the missing result; `loom convert --repair` writes one that says the call was never answered",
+        "add the missing result; `loom convert --repair` writes one that says the call was never "
+        "answered",
         "claude-code#8210, #5060, #2697",
     ),
     "orphan-result": WireRule(
@@ -29,7 +40,10 @@ RULES = {
         "claude-code#13460, #18947",
     ),
     "duplicate-result": WireRule(
-        "error", "each tool_use has a single result", "keep one result per call", "litellm factory.py, case D"
+        "error",
+        "each tool_use has a single result",
+        "keep one result per call",
+        "litellm factory.py, case D",
     ),
     "results-first": WireRule(
         "error",
@@ -43,7 +57,12 @@ RULES = {
         "send both or neither",
         "claude-code#64383",
     ),
-    "duplicate-id": WireRule("error", "tool_use ids are unique", "give each call its own id", "trycua/cua#524, litellm#23510"),
+    "duplicate-id": WireRule(
+        "error",
+        "tool_use ids are unique",
+        "give each call its own id",
+        "trycua/cua#524, litellm#23510",
+    ),
     "id-form": WireRule(
         "error",
         "a tool_use id has only letters, digits, _ and -",
@@ -51,12 +70,22 @@ RULES = {
         "litellm factory.py",
     ),
     "id-length": WireRule(
-        "warning", "an id has at most 64 characters on Bedrock", "map the id to a shorter one", "litellm factory.py"
+        "warning",
+        "an id has at most 64 characters on Bedrock",
+        "map the id to a shorter one",
+        "litellm factory.py",
     ),
-    "empty-text": WireRule("error", "a text block is not empty", "drop the block", "claude-code#59812, #23440"),
-    "empty-message": WireRule("error", "a message is not empty", "drop the message", "anthropic API error text"),
+    "empty-text": WireRule(
+        "error", "a text block is not empty", "drop the block", "claude-code#59812, #23440"
+    ),
+    "empty-message": WireRule(
+        "error", "a message is not empty", "drop the message", "anthropic API error text"
+    ),
     "marked-empty-text": WireRule(
-        "error", "cache_control is not set on an empty text block", "drop the block", "hermes-agent PR#1216, gptme PR#653"
+        "error",
+        "cache_control is not set on an empty text block",
+        "drop the block",
+        "hermes-agent PR#1216, gptme PR#653",
     ),
     "too-many-marks": WireRule(
         "error",
@@ -70,13 +99,19 @@ RULES = {
         "give earlier marks the longer ttl",
         "vellum PR#22191, gptel#977",
     ),
-    "thinking-signed": WireRule("error", "a thinking block carries its signature", "drop the block", "anthropic SDK types"),
+    "thinking-signed": WireRule(
+        "error", "a thinking block carries its signature", "drop the block", "anthropic SDK types"
+    ),
     "thinking-last": WireRule(
-        "error", "the final block of an assistant message is not thinking", "drop the trailing thinking", "forgecode#2107"
+        "error",
+        "the final block of an assistant message is not thinking",
+        "drop the trailing thinking",
+        "forgecode#2107",
     ),
     "thinking-kept": WireRule(
         "error",
-        "with thinking enabled, the assistant message whose results end the request begins with thinking",
+        "with thinking enabled, the assistant message whose results end the request begins with "
+        "thinking",
         "send the thinking back with the call, or disable thinking",
         "claude-code#11978, Bedrock guide",
     ),
@@ -93,20 +128,41 @@ RULES = {
         "anthropic SDK thinking_config_enabled_param.py",
     ),
     "too-many-messages": WireRule(
-        "error", f"a request has at most {MAX_MESSAGES:,} messages", "leave out old ones", "anthropic SDK docstring"
+        "error",
+        f"a request has at most {MAX_MESSAGES:,} messages",
+        "leave out old ones",
+        "anthropic SDK docstring",
     ),
-    "no-messages": WireRule("error", "a request has at least one message", "send a message", "anthropic API error text"),
-    "no-max-tokens": WireRule("error", "a request has max_tokens", "set max_tokens", "anthropic SDK types"),
-    "input-object": WireRule("error", "a tool_use input is an object", "write the input as an object", "anthropic SDK types"),
-    "unknown-role": WireRule("error", "the role is user, assistant or system", "use one of these roles", "anthropic SDK docstring"),
+    "no-messages": WireRule(
+        "error", "a request has at least one message", "send a message", "anthropic API error text"
+    ),
+    "no-max-tokens": WireRule(
+        "error", "a request has max_tokens", "set max_tokens", "anthropic SDK types"
+    ),
+    "input-object": WireRule(
+        "error",
+        "a tool_use input is an object",
+        "write the input as an object",
+        "anthropic SDK types",
+    ),
+    "unknown-role": WireRule(
+        "error",
+        "the role is user, assistant or system",
+        "use one of these roles",
+        "anthropic SDK docstring",
+    ),
     "block-place": WireRule(
-        "error", "calls and thinking are in assistant messages, results in user messages", "move the block", "anthropic SDK types"
+        "error",
+        "calls and thinking are in assistant messages, results in user messages",
+        "move the block",
+        "anthropic SDK types",
     ),
     "parsed-field": WireRule(
         "error",
         "a block has no fields that only the SDK adds",
         "drop the field; Loom does where it is given the block",
-        "claude-code#4378 (extra inputs in blocks are refused), SDK types: parsed_output is no field of a request",
+        "claude-code#4378 (extra inputs in blocks are refused), SDK types: parsed_output is no "
+        "field of a request",
     ),
     "answer-field": WireRule(
         "error",
@@ -114,19 +170,33 @@ RULES = {
         "drop the field; Loom does where it is given the message",
         "any-llm#832: extra inputs are not permitted in a message",
     ),
-    "no-model": WireRule("warning", "a request names its model", "set `model` before sending", "anthropic SDK types"),
-    "no-tools": WireRule(
-        "warning", "a request with tool blocks defines tools (Bedrock demands it)", "add the tool definitions", "commonly stated"
+    "no-model": WireRule(
+        "warning", "a request names its model", "set `model` before sending", "anthropic SDK types"
     ),
-    "first-user": WireRule("warning", "the first message is the user's", "begin with a user message", "commonly stated"),
+    "no-tools": WireRule(
+        "warning",
+        "a request with tool blocks defines tools (Bedrock demands it)",
+        "add the tool definitions",
+        "commonly stated",
+    ),
+    "first-user": WireRule(
+        "warning", "the first message is the user's", "begin with a user message", "commonly stated"
+    ),
     "trailing-space": WireRule(
-        "warning", "a final assistant text does not end in white space", "strip the text", "commonly stated"
+        "warning",
+        "a final assistant text does not end in white space",
+        "strip the text",
+        "commonly stated",
     ),
     "prefill": WireRule(
-        "warning", "the last message is not the assistant's (some models refuse it)", "end on a user message", "SDK docstring"
+        "warning",
+        "the last message is not the assistant's (some models refuse it)",
+        "end on a user message",
+        "SDK docstring",
     ),
 }
-# Fields that only answers have: the rule that each breaks, and whether it does so only where it is null.
+# Fields that only answers have: the rule that each breaks, and whether it does so only where it is
+# null.
 ANSWER_FIELDS = dict.fromkeys(
     (
         *("id", "type", "model", "stop_reason", "stop_sequence", "stop_details"),
@@ -142,7 +212,9 @@ _find = finder(RULES)
 
 
 def check(wire: Any, original: Any = None) -> list[Finding]:
-    """What is wrong with a request. `original`, the request or messages it was made from, lets changed thinking be seen."""
+    """What is wrong with a request. `original`, the request or messages it was made from, lets
+    changed thinking be seen.
+    """
     body = expect_object(wire, "request")
     messages = expect_list(body.get("messages"), "messages")
     findings = [] if messages else [_find("no-messages", "messages", "")]
@@ -156,8 +228,12 @@ def check(wire: Any, original: Any = None) -> list[Finding]:
     findings += check_messages(messages, marks)
     findings += _check_thinking(body, messages)
     if original is not None:
-        findings += _check_unchanged(messages, original["messages"] if isinstance(original, dict) else original)
-    if not body.get("tools") and any(b.get("type") == "tool_use" for m in messages for b in _blocks(m)):
+        findings += _check_unchanged(
+            messages, original["messages"] if isinstance(original, dict) else original
+        )
+    if not body.get("tools") and any(
+        b.get("type") == "tool_use" for m in messages for b in _blocks(m)
+    ):
         findings.append(_find("no-tools", "tools", ""))
     return findings
 
@@ -208,15 +284,25 @@ def check_messages(messages: Iterable[Any], marks: "_Marks | None" = None) -> It
     if role == "assistant":
         yield _find("prefill", f"messages[{index}]", "")
         last = _blocks(message)[-1:]
-        if last and last[0].get("type") == "text" and str(last[0].get("text", "")) != str(last[0].get("text", "")).rstrip():
+        if (
+            last
+            and last[0].get("type") == "text"
+            and str(last[0].get("text", "")) != str(last[0].get("text", "")).rstrip()
+        ):
             yield _find("trailing-space", f"messages[{index}].content", "")
 
 
 def _check_answer_fields(message: Json, blocks: list[Json], place: str) -> Iterator[Finding]:
-    yield from (_find(rule, f"{place}.{name}", name) for name, rule in answer_fields_in(message, ANSWER_FIELDS))
+    yield from (
+        _find(rule, f"{place}.{name}", name)
+        for name, rule in answer_fields_in(message, ANSWER_FIELDS)
+    )
     for n, block in enumerate(blocks):
         at = f"{place}.content[{n}]"
-        yield from (_find(rule, f"{at}.{name}", name) for name, rule in answer_fields_in(block, BLOCK_FIELDS))
+        yield from (
+            _find(rule, f"{at}.{name}", name)
+            for name, rule in answer_fields_in(block, BLOCK_FIELDS)
+        )
 
 
 def _id(value: Any) -> str:
@@ -228,11 +314,17 @@ def _blocks(message: Any) -> list[Json]:
     content = message.get("content") if isinstance(message, dict) else None
     if isinstance(content, str):
         return [{"type": "text", "text": content}] if content else []
-    return [block for block in content or () if isinstance(block, dict)] if isinstance(content, list) else []
+    return (
+        [block for block in content or () if isinstance(block, dict)]
+        if isinstance(content, list)
+        else []
+    )
 
 
 def _check_results(blocks: list[Json], place: str, pending: dict[str, str]) -> Iterator[Finding]:
-    """The results of a message against the calls of the message before; what is left of `pending` is unanswered."""
+    """The results of a message against the calls of the message before; what is left of `pending`
+    is unanswered.
+    """
     answered: set[Any] = set()
     other_first = False
     for n, block in enumerate(blocks):
@@ -254,7 +346,9 @@ def _check_results(blocks: list[Json], place: str, pending: dict[str, str]) -> I
             yield _find("unanswered-call", where, f"no result for {call_id!r}")
 
 
-def _check_calls(blocks: list[Json], place: str, pending: dict[str, str], seen: dict[str, None]) -> Iterator[Finding]:
+def _check_calls(
+    blocks: list[Json], place: str, pending: dict[str, str], seen: dict[str, None]
+) -> Iterator[Finding]:
     for n, block in enumerate(blocks):
         if block.get("type") != "tool_use":
             continue
@@ -272,28 +366,44 @@ def _check_calls(blocks: list[Json], place: str, pending: dict[str, str], seen: 
 
 
 def _server_pairs(blocks: list[Json], place: str) -> tuple[list[Finding], list[Finding]]:
-    """Results of server tools without their use; and uses without a result, which only a last message may have."""
+    """Results of server tools without their use; and uses without a result, which only a last
+    message may have.
+    """
     uses: dict[str, str] = {}
     orphans = []
     for n, block in enumerate(blocks):
         kind = str(block.get("type"))
         if kind.endswith("_tool_use"):
             uses[_id(block.get("id"))] = f"{place}.content[{n}]"
-        elif kind.endswith("_tool_result") and uses.pop(_id(block.get("tool_use_id")), None) is None:
-            orphans.append(_find("server-tool-pair", f"{place}.content[{n}]", f"no use {block.get('tool_use_id')!r}"))
-    return orphans, [_find("server-tool-pair", where, f"no result for {use!r}") for use, where in uses.items()]
+        elif (
+            kind.endswith("_tool_result") and uses.pop(_id(block.get("tool_use_id")), None) is None
+        ):
+            orphans.append(
+                _find(
+                    "server-tool-pair",
+                    f"{place}.content[{n}]",
+                    f"no use {block.get('tool_use_id')!r}",
+                )
+            )
+    return orphans, [
+        _find("server-tool-pair", where, f"no result for {use!r}") for use, where in uses.items()
+    ]
 
 
 def _check_texts(blocks: list[Json], place: str) -> Iterator[Finding]:
     for n, block in enumerate(blocks):
         if block.get("type") == "text" and not str(block.get("text", "")).strip():
-            yield _find("empty-text", f"{place}[{n}]", "only white space" if block.get("text") else "")
+            yield _find(
+                "empty-text", f"{place}[{n}]", "only white space" if block.get("text") else ""
+            )
             if block.get("cache_control"):
                 yield _find("marked-empty-text", f"{place}[{n}]", "")
         if block.get("type") == "thinking" and not block.get("signature"):
             yield _find("thinking-signed", f"{place}[{n}]", "")
         if block.get("type") == "tool_result" and isinstance(block.get("content"), list):
-            yield from _check_texts([b for b in block["content"] if isinstance(b, dict)], f"{place}[{n}].content")
+            yield from _check_texts(
+                [b for b in block["content"] if isinstance(b, dict)], f"{place}[{n}].content"
+            )
 
 
 def _check_places(blocks: list[Json], role: str, place: str) -> Iterator[Finding]:
@@ -302,7 +412,9 @@ def _check_places(blocks: list[Json], role: str, place: str) -> Iterator[Finding
         if (kind in ("tool_use", "thinking", "redacted_thinking") and role != "assistant") or (
             kind == "tool_result" and role != "user"
         ):
-            yield _find("block-place", f"{place}.content[{n}]", f"{kind} in a message of the {role}")
+            yield _find(
+                "block-place", f"{place}.content[{n}]", f"{kind} in a message of the {role}"
+            )
 
 
 def _check_system(system: Any) -> Iterator[Finding]:
@@ -311,7 +423,9 @@ def _check_system(system: Any) -> Iterator[Finding]:
 
 
 class _Marks:
-    """The cache marks met so far, in the order in which the provider reads them: tools, system, messages."""
+    """The cache marks met so far, in the order in which the provider reads them: tools, system,
+    messages.
+    """
 
     def __init__(self) -> None:
         self.count = 0
@@ -354,22 +468,41 @@ def _check_thinking(body: Json, messages: list[Any]) -> Iterator[Finding]:
     if not isinstance(thinking, dict) or thinking.get("type") != "enabled":
         return
     budget, limit = thinking.get("budget_tokens"), body.get("max_tokens")
-    if not isinstance(budget, int) or budget < MIN_THINKING or (isinstance(limit, int) and budget >= limit):
-        yield _find("thinking-budget", "thinking.budget_tokens", f"{budget} with max_tokens {limit}")
+    if (
+        not isinstance(budget, int)
+        or budget < MIN_THINKING
+        or (isinstance(limit, int) and budget >= limit)
+    ):
+        yield _find(
+            "thinking-budget", "thinking.budget_tokens", f"{budget} with max_tokens {limit}"
+        )
     # Real clients send system messages between; the rule looks past them.
-    spoken = [(n, m) for n, m in enumerate(messages) if isinstance(m, dict) and m.get("role") != "system"]
+    spoken = [
+        (n, m) for n, m in enumerate(messages) if isinstance(m, dict) and m.get("role") != "system"
+    ]
     if len(spoken) >= 2 and any(b.get("type") == "tool_result" for b in _blocks(spoken[-1][1])):
         index, message = spoken[-2]
         first = _blocks(message)[:1]
-        if message.get("role") == "assistant" and first and first[0].get("type") not in ("thinking", "redacted_thinking"):
-            yield _find("thinking-kept", f"messages[{index}].content[0]", f"found {first[0].get('type')}")
+        if (
+            message.get("role") == "assistant"
+            and first
+            and first[0].get("type") not in ("thinking", "redacted_thinking")
+        ):
+            yield _find(
+                "thinking-kept", f"messages[{index}].content[0]", f"found {first[0].get('type')}"
+            )
 
 
 def _check_unchanged(messages: list[Any], original: list[Any]) -> Iterator[Finding]:
     def latest(of: list[Any]) -> tuple[int, list[Json]]:
-        index = max((n for n, m in enumerate(of) if isinstance(m, dict) and m.get("role") == "assistant"), default=-1)
+        index = max(
+            (n for n, m in enumerate(of) if isinstance(m, dict) and m.get("role") == "assistant"),
+            default=-1,
+        )
         kinds = ("thinking", "redacted_thinking")
-        return index, [b for b in _blocks(of[index]) if b.get("type") in kinds] if index >= 0 else []
+        return index, [
+            b for b in _blocks(of[index]) if b.get("type") in kinds
+        ] if index >= 0 else []
 
     index, now = latest(messages)
     if now != latest(original)[1]:

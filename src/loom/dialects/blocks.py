@@ -1,7 +1,8 @@
-"""The types of content blocks and items that the wires have, and what becomes of a type that none of them has.
+"""The types of content blocks and items that the wires have, and what becomes of a type that none
+of them has.
 
-A type that is one slip away from a known one is a mistake, and is refused with the right name. Any other may be newer than this
-table: its own wire gets it back, other wires leave it out.
+A type that is one slip away from a known one is a mistake, and is refused with the right name. Any
+other may be newer than this table: its own wire gets it back, other wires leave it out.
 """
 
 from collections import Counter
@@ -48,7 +49,9 @@ def check_block_type(block: Json, place: str) -> None:
 
 
 def nearest_type(kind: str) -> str:
-    """The known type that this one is a slip of: spelt another way, or one letter wrong; "" where there is none."""
+    """The known type that this one is a slip of: spelt another way, or one letter wrong; "" where
+    there is none.
+    """
     letters = kind.lower().replace("_", "").replace("-", "").replace(" ", "")
     if letters in _BY_LETTERS:
         return _BY_LETTERS[letters]

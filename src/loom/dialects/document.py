@@ -3,20 +3,44 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from loom.conversation.message import Conversation, Media, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
+from loom.conversation.message import (
+    Conversation,
+    Media,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+)
 from loom.conversation.names import flatten
-from loom.dialects.wire import Dialect, Finding, Loss, RenderedRequest, finish, placeholder, transcript
+from loom.dialects.wire import (
+    Dialect,
+    Finding,
+    Loss,
+    RenderedRequest,
+    finish,
+    placeholder,
+    transcript,
+)
 from loom.errors import ChoiceError
 
 NAME = "document"
 
 
 def parse(wire: Any) -> Conversation:
-    raise ChoiceError("a plain document cannot be read back as a conversation; convert from the transcript it was made of")
+    raise ChoiceError(
+        "a plain document cannot be read back as a conversation; convert from the transcript it "
+        "was made of"
+    )
 
 
 def parse_messages(wires: Iterable[Any]) -> Iterator[Message]:
-    raise ChoiceError("a plain document cannot be read back as a conversation; convert from the transcript it was made of")
+    raise ChoiceError(
+        "a plain document cannot be read back as a conversation; convert from the transcript it "
+        "was made of"
+    )
 
 
 def render(conversation: Conversation) -> RenderedRequest:
@@ -29,12 +53,17 @@ def render_messages(messages: Iterable[Message], losses: list[Loss]) -> Iterator
     for index, message in enumerate(messages):
         author = flatten(message.author)
         title = f"## {message.role}{' ' + author if author else ''}"
-        pieces = [title, *(_render_part(part, f"message {index}", losses) for part in message.parts)]
+        pieces = [
+            title,
+            *(_render_part(part, f"message {index}", losses) for part in message.parts),
+        ]
         yield "\n\n".join(piece for piece in pieces if piece)
 
 
 def to_plain_text(messages: Iterable[Message]) -> str:
-    """Messages as a text to read: each under the role that speaks, calls and results on lines of their own."""
+    """Messages as a text to read: each under the role that speaks, calls and results on lines of
+    their own.
+    """
     return "".join(f"{text}\n\n" for text in render_messages(messages, []))
 
 

@@ -1,4 +1,6 @@
-"""Messages and tools as callers hand them over: in any wire's form, mixed as they may be, or as our own values."""
+"""Messages and tools as callers hand them over: in any wire's form, mixed as they may be, or as our
+own values.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -19,13 +21,21 @@ _ANTHROPIC_BLOCKS = {
     "web_search_tool_result", "container_upload", "mcp_tool_use", "mcp_tool_result", "compaction",
 }  # fmt: skip
 _OPENAI_ROLES = {"tool", "function", "developer"}
-_ITEMS = {"reasoning", *CALLS, *KIND_OF_OUTPUT, "web_search_call", "file_search_call", "item_reference"}
+_ITEMS = {
+    "reasoning",
+    *CALLS,
+    *KIND_OF_OUTPUT,
+    "web_search_call",
+    "file_search_call",
+    "item_reference",
+}
 
 
 def speaks_openai(message: Any) -> bool:
     """Whether a message has what only the chat wire has."""
     return isinstance(message, dict) and (
-        str(message.get("role")) in _OPENAI_ROLES or bool(message.get("tool_calls") or message.get("function_call"))
+        str(message.get("role")) in _OPENAI_ROLES
+        or bool(message.get("tool_calls") or message.get("function_call"))
     )
 
 
@@ -36,7 +46,9 @@ def speaks_anthropic(message: Any) -> bool:
         return False
     blocks = [block for block in content if isinstance(block, dict)]
     return any(
-        str(b.get("type")) in _ANTHROPIC_BLOCKS or "cache_control" in b or (b.get("type") == "image" and "source" in b)
+        str(b.get("type")) in _ANTHROPIC_BLOCKS
+        or "cache_control" in b
+        or (b.get("type") == "image" and "source" in b)
         for b in blocks
     )
 
@@ -49,7 +61,9 @@ def is_item(value: Any) -> bool:
         return True
     content = value.get("content")
     return isinstance(content, list) and any(
-        isinstance(p, dict) and str(p.get("type")) in ("input_text", "output_text", "input_image", "input_file") for p in content
+        isinstance(p, dict)
+        and str(p.get("type")) in ("input_text", "output_text", "input_image", "input_file")
+        for p in content
     )
 
 
@@ -60,7 +74,9 @@ def parse_one(value: Any, place: str, follows_results: bool = False) -> list[Mes
     if is_answer(value):
         return list(parse_answer(value).messages)
     return (
-        anthropic.parse_message(value, place, follows_results) if speaks_anthropic(value) else [openai.parse_message(value, place)]
+        anthropic.parse_message(value, place, follows_results)
+        if speaks_anthropic(value)
+        else [openai.parse_message(value, place)]
     )
 
 
@@ -68,13 +84,19 @@ def parse_given(values: Iterable[Any]) -> Iterator[Message]:
     return (message for _, message in parse_placed(values))
 
 
-def parse_placed(values: Iterable[Any], lists: ParsedLists | None = None) -> Iterator[tuple[Span, Message]]:
-    """The messages, each with the places of what it was read from: one value may become several messages, several values one.
+def parse_placed(
+    values: Iterable[Any], lists: ParsedLists | None = None
+) -> Iterator[tuple[Span, Message]]:
+    """The messages, each with the places of what it was read from: one value may become several
+    messages, several values one.
 
-    Of a list that begins like one of `lists`, only the rest is parsed. A value may be an object of an SDK, or have some inside;
-    fields that only answers have, and that say nothing, are left out.
+    Of a list that begins like one of `lists`, only the rest is parsed. A value may be an object of
+    an SDK, or have some inside; fields that only answers have, and that say nothing, are left out.
     """
-    values = [value if type(value) is dict or isinstance(value, Message) else _to_plain(value, n) for n, value in enumerate(values)]
+    values = [
+        value if type(value) is dict or isinstance(value, Message) else _to_plain(value, n)
+        for n, value in enumerate(values)
+    ]
     if any("output" in value and is_answer(value) for value in values if type(value) is dict):
         return _parse_with_outputs(values)
     if not values or isinstance(values[0], Message):  # our own values need no parsing
@@ -98,15 +120,23 @@ def _to_plain(value: Any, index: int) -> Any:
     try:
         return to_plain(value)
     except RecursionError:
-        raise WireError(f"messages[{index}]", "values that JSON can hold", "one that holds itself") from None
+        raise WireError(
+            f"messages[{index}]", "values that JSON can hold", "one that holds itself"
+        ) from None
 
 
 def _parse_with_outputs(values: list[Any]) -> Iterator[tuple[Span, Message]]:
-    """Where whole answers of the responses API are among the values, their items stand in their place."""
+    """Where whole answers of the responses API are among the values, their items stand in their
+    place.
+    """
     places: list[int] = []
     items: list[Any] = []
     for index, value in enumerate(values):
-        found = value["output"] if isinstance(value, dict) and "output" in value and is_answer(value) else [value]
+        found = (
+            value["output"]
+            if isinstance(value, dict) and "output" in value and is_answer(value)
+            else [value]
+        )
         items += found
         places += [index] * len(found)
     for span, message in parse_placed(items):
@@ -117,9 +147,15 @@ def is_answer(value: Any) -> bool:
     """Whether a value is the whole answer of a provider, and not a message."""
     if not isinstance(value, dict):
         return False
-    if isinstance(value.get("choices"), list) or (isinstance(value.get("output"), list) and value.get("object") == "response"):
+    if isinstance(value.get("choices"), list) or (
+        isinstance(value.get("output"), list) and value.get("object") == "response"
+    ):
         return "role" not in value
-    return value.get("type") == "message" and isinstance(value.get("content"), list) and "stop_reason" in value
+    return (
+        value.get("type") == "message"
+        and isinstance(value.get("content"), list)
+        and "stop_reason" in value
+    )
 
 
 def parse_call(value: Any, place: str = "call") -> ToolCall:
@@ -134,7 +170,9 @@ def parse_call(value: Any, place: str = "call") -> ToolCall:
     elif kind in CALLS:
         found = next(responses.parse_messages([wire])).parts[0]
     else:
-        found = openai.parse_message({"role": "assistant", "content": None, "tool_calls": [wire]}, place).parts[0]
+        found = openai.parse_message(
+            {"role": "assistant", "content": None, "tool_calls": [wire]}, place
+        ).parts[0]
     if not isinstance(found, ToolCall):
         raise WireError(place, "a tool call", wire)
     return found
@@ -145,7 +183,9 @@ def _find_item(values: Sequence[Any]) -> int | None:
     return next((index for index, value in enumerate(values) if is_item(value)), None)
 
 
-def _parse_rest(values: Sequence[Any], known: ParsedList, lists: ParsedLists | None) -> list[Parsed]:
+def _parse_rest(
+    values: Sequence[Any], known: ParsedList, lists: ParsedLists | None
+) -> list[Parsed]:
     """What all values became, those that are known and the rest."""
     results = list(known.results)
     follows_results = _ends_in_results(results)
@@ -157,13 +197,18 @@ def _parse_rest(values: Sequence[Any], known: ParsedList, lists: ParsedLists | N
                 results.append(_parse_item(value, f"input[{index}]"))
             else:
                 parsed = parse_one(value, f"messages[{index}]", follows_results)
-                messages = tuple(drop_empty_answer_fields(each) if each.role == "assistant" else each for each in parsed)
+                messages = tuple(
+                    drop_empty_answer_fields(each) if each.role == "assistant" else each
+                    for each in parsed
+                )
                 follows_results = messages[-1].role == "tool" if messages else follows_results
                 results.append(messages)
             if lists is not None and grows:
                 grows = take_in(known, value, results[-1], lists.size)
     except TypeError as error:  # a field that JSON cannot hold
-        raise WireError(f"messages[{len(results)}]", "values that JSON can hold", str(error)) from None
+        raise WireError(
+            f"messages[{len(results)}]", "values that JSON can hold", str(error)
+        ) from None
     finally:
         if lists is not None:
             lists.put(known)

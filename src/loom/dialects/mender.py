@@ -1,6 +1,8 @@
-"""The mender: one pass over a stream of messages, which moves, maps, drops or adds what every wire needs, and notes each change.
+"""The mender: one pass over a stream of messages, which moves, maps, drops or adds what every wire
+needs, and notes each change.
 
-It holds back a model message until its calls are answered or given up, so it works on a history of any length.
+It holds back a model message until its calls are answered or given up, so it works on a history of
+any length.
 """
 
 import re
@@ -12,7 +14,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.conversation.canonical import is_sendable, to_sendable
-from loom.conversation.message import Carried, Media, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
+from loom.conversation.message import (
+    Carried,
+    Media,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+)
 from loom.conversation.parts import text_of, walk_parts
 from loom.dialects.answer_fields import drop_answer_fields
 from loom.dialects.openai_rules import MAX_CALLS, MAX_ID, is_author, to_author
@@ -26,7 +38,9 @@ ID = re.compile(rf"[a-zA-Z0-9_-]{{1,{MAX_ID}}}")
 
 
 class Change(Struct, frozen=True):
-    """One thing that repair did: which rule asked for it, at which message of the history given (-1: outside it), and what."""
+    """One thing that repair did: which rule asked for it, at which message of the history given
+    (-1: outside it), and what.
+    """
 
     rule: str
     message: int
@@ -57,7 +71,13 @@ class HeldMessage(Struct):
 
     def copy(self) -> "HeldMessage":
         """For whoever lets it go for a try."""
-        return HeldMessage(self.index, self.message, [replace(call) for call in self.calls], self.answers[:], self.origins[:])
+        return HeldMessage(
+            self.index,
+            self.message,
+            [replace(call) for call in self.calls],
+            self.answers[:],
+            self.origins[:],
+        )
 
 
 class Mender:
@@ -70,12 +90,14 @@ class Mender:
         self._weight = weight
         self._queue: deque[HeldMessage] = deque()
         self._held = 0  # characters of what is held back
-        self._waiting: dict[str, list[HeldMessage]] = {}  # written id -> the messages that wait for it, the newest last
+        # written id -> the messages that wait for it, the newest last
+        self._waiting: dict[str, list[HeldMessage]] = {}
         self._given_up: dict[str, None] = {}
         self._names: dict[str, int] = {}  # written id -> how many names were made for it
         self._answered: dict[str, None] = {}
         self._used: dict[str, None] = {}
-        self._early: list[tuple[int, ToolResult]] = []  # results that stand directly before a model message
+        # results that stand directly before a model message
+        self._early: list[tuple[int, ToolResult]] = []
 
     def mend(self, messages: Iterable[Message]) -> Iterator[Message]:
         index = -1
@@ -87,7 +109,9 @@ class Mender:
         self.changes.sort(key=lambda change: change.message)
 
     def take_held(self) -> list[HeldMessage]:
-        """All that is held back, for whoever lets go of it himself. Only the last stays here too: it must be known."""
+        """All that is held back, for whoever lets go of it himself. Only the last stays here too:
+        it must be known.
+        """
         held = list(self._queue)
         self._queue = deque(held[-1:])
         return held
@@ -108,10 +132,13 @@ class Mender:
         return tuple(kept)
 
     def mend_parts(self, index: int, message: Message) -> Message:
-        """The message without what no wire, or not every wire, takes: blank texts, reasoning that leads to nothing."""
+        """The message without what no wire, or not every wire, takes: blank texts, reasoning that
+        leads to nothing.
+        """
         message = self._respell_author(index, self._drop_answer_fields(index, message))
         kept: list[Part] = []
-        leads = {"openai": False, "responses": False, "anthropic": False}  # whether something to see follows, on each wire
+        # whether something to see follows, on each wire
+        leads = {"openai": False, "responses": False, "anthropic": False}
         for given in reversed(message.parts):
             part = self._respell(index, given)
             match part:
@@ -122,10 +149,18 @@ class Mender:
                     self._note("empty-content", index, "dropped an item without content")
                     continue
                 case ToolCall() | Reasoning() if message.role != "assistant":
-                    self._note("block-place", index, f"dropped a {type(part).__name__} from a message of the {message.role}")
+                    self._note(
+                        "block-place",
+                        index,
+                        f"dropped a {type(part).__name__} from a message of the {message.role}",
+                    )
                     continue
                 case ToolResult():
-                    self._note("block-place", index, f"dropped a result from a message of the {message.role}: {_excerpt(part)}")
+                    self._note(
+                        "block-place",
+                        index,
+                        f"dropped a result from a message of the {message.role}: {_excerpt(part)}",
+                    )
                     continue
                 case Reasoning() if not leads.get(part.origin, False):
                     self._note("reasoning-alone", index, "dropped reasoning that leads to nothing")
@@ -139,7 +174,9 @@ class Mender:
                     leads[part.wire] = True
             kept.append(part)
         kept.reverse()
-        if len(kept) != len(message.parts) or any(a is not b for a, b in zip(kept, message.parts, strict=True)):
+        if len(kept) != len(message.parts) or any(
+            a is not b for a, b in zip(kept, message.parts, strict=True)
+        ):
             message = replace(message, parts=tuple(kept))
         if (
             "list" in carried_form(message.carried, "openai")
@@ -154,8 +191,16 @@ class Mender:
         """The message in texts that can be sent."""
         if is_sendable_message(message):
             return message
-        self._note("surrogate", index, f"wrote U+FFFD for half of a surrogate pair in a message of the {message.role}")
-        return replace(message, parts=tuple(map(_sendable_part, message.parts)), author=to_sendable(message.author))
+        self._note(
+            "surrogate",
+            index,
+            f"wrote U+FFFD for half of a surrogate pair in a message of the {message.role}",
+        )
+        return replace(
+            message,
+            parts=tuple(map(_sendable_part, message.parts)),
+            author=to_sendable(message.author),
+        )
 
     def _respell_author(self, index: int, message: Message) -> Message:
         if not message.author or is_author(message.author):
@@ -174,16 +219,26 @@ class Mender:
     def _respell(self, index: int, part: Part) -> Part:
         """The part without a spelling that its own wire refuses."""
         if isinstance(part, Text | ToolCall) and part.carried is not None:
-            bad = _REFUSED.get((part.carried.wire, type(part).__name__), frozenset()).intersection(part.carried.form)
+            bad = _REFUSED.get((part.carried.wire, type(part).__name__), frozenset()).intersection(
+                part.carried.form
+            )
             if isinstance(part, ToolCall) and part.kind not in ("function", "custom"):
                 bad = frozenset()
             if bad:
-                self._note("spelling", index, f"wrote a {'text' if isinstance(part, Text) else 'call'} as its wire demands")
+                self._note(
+                    "spelling",
+                    index,
+                    f"wrote a {'text' if isinstance(part, Text) else 'call'} as its wire demands",
+                )
                 part = replace(part, carried=_without_form(part.carried, *bad))
-            if isinstance(part, ToolCall) and "id" in (fields := carried_fields(part.carried, "openai")).get("outer", {}):
+            if isinstance(part, ToolCall) and "id" in (
+                fields := carried_fields(part.carried, "openai")
+            ).get("outer", {}):
                 self._note("call-id", index, "dropped an id that is not a text")
                 del fields["outer"]["id"]
-                part = replace(part, carried=carry("openai", fields, carried_form(part.carried, "openai")))
+                part = replace(
+                    part, carried=carry("openai", fields, carried_form(part.carried, "openai"))
+                )
         return part
 
     def take(self, index: int, message: Message) -> None:
@@ -204,10 +259,16 @@ class Mender:
         calls = [self._name(index, call) for call in message.calls]
         if any(call.call.id != call.written for call in calls):
             renamed = iter(calls)
-            parts = tuple(next(renamed).call if isinstance(part, ToolCall) else part for part in message.parts)
+            parts = tuple(
+                next(renamed).call if isinstance(part, ToolCall) else part for part in message.parts
+            )
             message = replace(message, parts=parts)
         if len(calls) > MAX_CALLS:
-            self._note("too-many-calls", index, f"split {len(calls)} calls into messages of at most {MAX_CALLS}")
+            self._note(
+                "too-many-calls",
+                index,
+                f"split {len(calls)} calls into messages of at most {MAX_CALLS}",
+            )
         for chunk in _split(message, calls):
             held = HeldMessage(index, *chunk, [])
             self._queue.append(held)
@@ -221,10 +282,17 @@ class Mender:
         """The call under an id that every wire accepts and no other call has."""
         new = call.id
         if not ID.fullmatch(new) or new in self._used:
-            reason = "an id that is already used" if new in self._used else "an id that a wire refuses"
+            reason = (
+                "an id that is already used" if new in self._used else "an id that a wire refuses"
+            )
             count = self._names.get(call.id, 0)
             while new == call.id or new in self._used:
-                new = "call_" + blake2b(f"{call.id}#{count}".encode(errors="surrogatepass"), digest_size=12).hexdigest()
+                new = (
+                    "call_"
+                    + blake2b(
+                        f"{call.id}#{count}".encode(errors="surrogatepass"), digest_size=12
+                    ).hexdigest()
+                )
                 count += 1
             self._names[call.id] = count
             self._note("call-id", index, f"mapped {reason}: {shorten(call.id)!r} is now {new!r}")
@@ -240,19 +308,40 @@ class Mender:
             if isinstance(part, Opaque) and part.call_id and message.role == "assistant":
                 key = (part.wire, part.call_id)
                 if part.answers and key not in asked:
-                    self._note("server-tool-pair", index, f"dropped a server tool's result without its use {part.call_id!r}")
+                    self._note(
+                        "server-tool-pair",
+                        index,
+                        f"dropped a server tool's result without its use {part.call_id!r}",
+                    )
                     continue
                 asked.discard(key) if part.answers else asked.add(key)
             kept.append(part)
-        return message if len(kept) == len(message.parts) else self.mend_parts(index, replace(message, parts=tuple(kept)))
+        return (
+            message
+            if len(kept) == len(message.parts)
+            else self.mend_parts(index, replace(message, parts=tuple(kept)))
+        )
 
     def _drop_server_uses(self, held: HeldMessage) -> None:
-        """Without what a server tool was asked and never answered; only the last message of all may leave that open."""
-        answered = {(p.wire, p.call_id) for p in held.message.parts if isinstance(p, Opaque) and p.answers}
+        """Without what a server tool was asked and never answered; only the last message of all may
+        leave that open.
+        """
+        answered = {
+            (p.wire, p.call_id) for p in held.message.parts if isinstance(p, Opaque) and p.answers
+        }
         kept: list[Part] = []
         for part in held.message.parts:
-            if isinstance(part, Opaque) and part.call_id and not part.answers and (part.wire, part.call_id) not in answered:
-                self._note("server-tool-pair", held.index, f"dropped a server tool's use without a result {part.call_id!r}")
+            if (
+                isinstance(part, Opaque)
+                and part.call_id
+                and not part.answers
+                and (part.wire, part.call_id) not in answered
+            ):
+                self._note(
+                    "server-tool-pair",
+                    held.index,
+                    f"dropped a server tool's use without a result {part.call_id!r}",
+                )
             else:
                 kept.append(part)
         if len(kept) != len(held.message.parts):
@@ -261,22 +350,33 @@ class Mender:
     # ── results ──
 
     def _take_results(self, index: int, message: Message) -> None:
-        """Give each result to its call; keep the message as it is where all of it belongs to the message just before."""
+        """Give each result to its call; keep the message as it is where all of it belongs to the
+        message just before.
+        """
         if not message.parts:
             self._note("empty-message", index, "dropped an empty message of the tool")
         shares: list[tuple[HeldMessage, list[Part]]] = []
         for part in message.parts:
             if not isinstance(part, ToolResult):
-                self._note("empty-message", index, "dropped a part that is not a result from a tool message")
+                self._note(
+                    "empty-message",
+                    index,
+                    "dropped a part that is not a result from a tool message",
+                )
                 continue
             held, call = self._find(part.call_id)
             if held is None or call is None:
                 if part.call_id in self._given_up:
-                    late = f"dropped a result that came too late, its call {shorten(part.call_id)!r} was given up"
+                    late = (
+                        "dropped a result that came too late, its call "
+                        f"{shorten(part.call_id)!r} was given up"
+                    )
                     self._note("late-result", index, f"{late}: {_excerpt(part)}")
                 elif part.call_id in self._answered:
                     self._note(
-                        "duplicate-result", index, f"dropped a second result for {shorten(part.call_id)!r}: {_excerpt(part)}"
+                        "duplicate-result",
+                        index,
+                        f"dropped a second result for {shorten(part.call_id)!r}: {_excerpt(part)}",
                     )
                 else:
                     self._early.append((index, part))
@@ -285,7 +385,11 @@ class Mender:
             remember(self._answered, part.call_id)
             self._given_up.pop(part.call_id, None)
             if held is not self._queue[-1]:
-                self._note("late-result", index, f"moved the result for {shorten(part.call_id)!r} behind its call")
+                self._note(
+                    "late-result",
+                    index,
+                    f"moved the result for {shorten(part.call_id)!r} behind its call",
+                )
             if not shares or shares[-1][0] is not held:
                 shares.append((held, []))
             shares[-1][1].append(self._fit_result(index, part, call))
@@ -305,12 +409,17 @@ class Mender:
     def _answer(self, held: HeldMessage, index: int, message: Message, results: list[Part]) -> None:
         parts = tuple(results)
         answer = (
-            message if len(parts) == len(message.parts) and all(a is b for a, b in zip(parts, message.parts, strict=True)) else None
+            message
+            if len(parts) == len(message.parts)
+            and all(a is b for a, b in zip(parts, message.parts, strict=True))
+            else None
         )
         answer = answer or replace(message, parts=parts)
         if held.answers and "apart" in carried_form(answer.carried, "anthropic"):
             self._note("unanswered-call", index, "joined results that stood in separate messages")
-            answer = replace(answer, carried=carry("anthropic", carried_fields(answer.carried, "anthropic")))
+            answer = replace(
+                answer, carried=carry("anthropic", carried_fields(answer.carried, "anthropic"))
+            )
         held.answers.append(answer)
         held.origins.append(index)
         self._held += _weight(answer)
@@ -318,20 +427,32 @@ class Mender:
     def _fit_result(self, index: int, result: ToolResult, call: _Call) -> ToolResult:
         listed = len(result.parts) > 1 or "list" in carried_form(result.carried, "anthropic")
         kept = tuple(
-            p for p in result.parts if not (isinstance(p, Text) and not p.text.strip() and (listed or p.carried is not None))
+            p
+            for p in result.parts
+            if not (
+                isinstance(p, Text) and not p.text.strip() and (listed or p.carried is not None)
+            )
         )
         if len(kept) != len(result.parts):
             self._note("empty-text", index, "dropped a text without words from a result")
             result = replace(result, parts=kept)
-        refused = {"null", "absent", "list"}.intersection(carried_form(result.carried, "openai")) if not kept else set()
+        refused = (
+            {"null", "absent", "list"}.intersection(carried_form(result.carried, "openai"))
+            if not kept
+            else set()
+        )
         refused |= {"absent"}.intersection(carried_form(result.carried, "responses"))
         if refused:
-            self._note("no-content", index, "wrote the missing content of a result as an empty text")
+            self._note(
+                "no-content", index, "wrote the missing content of a result as an empty text"
+            )
             result = replace(result, carried=_without_form(result.carried, *refused))
         if "tool_call_id" in (fields := carried_fields(result.carried, "openai")):
             self._note("call-id", index, "dropped an id of a result that is not a text")
             del fields["tool_call_id"]
-            result = replace(result, carried=carry("openai", fields, carried_form(result.carried, "openai")))
+            result = replace(
+                result, carried=carry("openai", fields, carried_form(result.carried, "openai"))
+            )
         if result.call_id != call.call.id:
             result = replace(result, call_id=call.call.id)
         return result
@@ -350,7 +471,9 @@ class Mender:
         """What is to be said of the results that no call follows, if nothing more comes."""
         dropped = "dropped a result without a call"
         return [
-            Change("orphan-result", index, f"{dropped} {shorten(result.call_id)!r}: {_excerpt(result)}")
+            Change(
+                "orphan-result", index, f"{dropped} {shorten(result.call_id)!r}: {_excerpt(result)}"
+            )
             for index, result in self._early
         ]
 
@@ -361,7 +484,11 @@ class Mender:
         while self._queue:
             held = self._queue[0]
             near = index - held.index <= self._reach and self._held <= self._weight
-            if not last and (len(self._queue) == 1 or held.waits) and (near or len(self._queue) == 1):
+            if (
+                not last
+                and (len(self._queue) == 1 or held.waits)
+                and (near or len(self._queue) == 1)
+            ):
                 return
             self._queue.popleft()
             self._held -= _weight(held.message) + sum(map(_weight, held.answers))
@@ -383,12 +510,18 @@ class Mender:
         for call in held.calls:
             if call.early is not None:
                 at, result = call.early
-                self._note("duplicate-result", at, f"dropped a second result for {shorten(call.written)!r}: {_excerpt(result)}")
+                self._note(
+                    "duplicate-result",
+                    at,
+                    f"dropped a second result for {shorten(call.written)!r}: {_excerpt(result)}",
+                )
         if held.answers or not last:
             self._drop_server_uses(held)
         if held.message.parts:
             return [held.message, *held.answers]
-        self._note("empty-message", held.index, f"dropped an empty message of the {held.message.role}")
+        self._note(
+            "empty-message", held.index, f"dropped an empty message of the {held.message.role}"
+        )
         return []
 
     def _close(self, held: HeldMessage) -> None:
@@ -400,12 +533,22 @@ class Mender:
             if call.early is not None:
                 at, result = call.early
                 origin = at
-                self._note("late-result", at, f"moved the result for {shorten(call.written)!r} behind its call")
+                self._note(
+                    "late-result",
+                    at,
+                    f"moved the result for {shorten(call.written)!r} behind its call",
+                )
                 answer = self._fit_result(at, result, call)
                 call.early = None
             else:
-                self._note("unanswered-call", held.index, f"answered the call {shorten(call.written)!r} of {name}: {UNANSWERED}")
-                answer = ToolResult(call.call.id, (Text(UNANSWERED),), error=True, kind=call.call.kind)
+                self._note(
+                    "unanswered-call",
+                    held.index,
+                    f"answered the call {shorten(call.written)!r} of {name}: {UNANSWERED}",
+                )
+                answer = ToolResult(
+                    call.call.id, (Text(UNANSWERED),), error=True, kind=call.call.kind
+                )
                 remember(self._given_up, call.written)
             held.answers.append(Message("tool", (answer,)))
             held.origins.append(origin)
@@ -414,7 +557,9 @@ class Mender:
 
 def is_sendable_message(message: Message) -> bool:
     """Whether UTF-8 can hold all that a message says."""
-    return all(is_sendable(text) for part in message.parts for text in _texts(part)) and is_sendable(message.author)
+    return all(
+        is_sendable(text) for part in message.parts for text in _texts(part)
+    ) and is_sendable(message.author)
 
 
 def _texts(part: Part) -> Iterator[str]:
@@ -436,7 +581,10 @@ def _sendable_part(part: Part) -> Part:
         case ToolCall():
             return replace(part, name=to_sendable(part.name), arguments=to_sendable(part.arguments))
         case ToolResult():
-            inner = tuple(replace(p, text=to_sendable(p.text)) if isinstance(p, Text) else p for p in part.parts)
+            inner = tuple(
+                replace(p, text=to_sendable(p.text)) if isinstance(p, Text) else p
+                for p in part.parts
+            )
             return replace(part, name=to_sendable(part.name), parts=inner)
     return part
 
@@ -447,8 +595,13 @@ def _split(message: Message, calls: list[_Call]) -> list[tuple[Message, list[_Ca
         return [(message, calls)]
     chunks = [calls[start : start + MAX_CALLS] for start in range(0, len(calls), MAX_CALLS)]
     first = {id(call.call) for call in chunks[0]}
-    spoken = tuple(part for part in message.parts if not isinstance(part, ToolCall) or id(part) in first)
-    rest = [(replace(message, parts=tuple(call.call for call in chunk), carried=None), chunk) for chunk in chunks[1:]]
+    spoken = tuple(
+        part for part in message.parts if not isinstance(part, ToolCall) or id(part) in first
+    )
+    rest = [
+        (replace(message, parts=tuple(call.call for call in chunk), carried=None), chunk)
+        for chunk in chunks[1:]
+    ]
     return [(replace(message, parts=spoken), chunks[0]), *rest]
 
 
@@ -474,7 +627,9 @@ def _weight(message: Message) -> int:
 
 
 def _is_signed(part: Reasoning) -> bool:
-    return bool(part.signature or part.encrypted) or "redacted" in carried_form(part.carried, "anthropic")
+    return bool(part.signature or part.encrypted) or "redacted" in carried_form(
+        part.carried, "anthropic"
+    )
 
 
 def _excerpt(result: ToolResult) -> str:

@@ -56,7 +56,9 @@ _EMPTY = Carried(NAME, form=("empty",))
 def parse(wire: Any) -> Conversation:
     body = expect_object(wire, "request")
     messages = list(parse_messages(expect_list(body.get("messages"), "messages")))
-    lead = next((n for n, m in enumerate(messages) if m.role not in ("system", "developer")), len(messages))
+    lead = next(
+        (n for n, m in enumerate(messages) if m.role not in ("system", "developer")), len(messages)
+    )
     fields = without(body, "messages", "model", "tools", "max_completion_tokens", "max_tokens")
     form = []
     limit = body.get("max_completion_tokens")
@@ -95,7 +97,13 @@ def parse_message(wire: Any, place: str) -> Message:
         return _parse_result(message, place, parts, form)
     fields = without(message, "role", "content", "name")
     if role == "assistant":
-        parts = [*_take_reasoning(fields), *parts, *_take_refusal(fields), *_take_audio(fields), *_take_calls(fields, place)]
+        parts = [
+            *_take_reasoning(fields),
+            *parts,
+            *_take_refusal(fields),
+            *_take_audio(fields),
+            *_take_calls(fields, place),
+        ]
     author = message.get("name", "")
     if not isinstance(author, str) or ("name" in message and not author):
         fields["name"], author = author, ""
@@ -103,7 +111,9 @@ def parse_message(wire: Any, place: str) -> Message:
 
 
 def _parse_plain(wire: Any) -> Message | None:
-    """The usual message, which carries nothing: most of any history, read without looking for what it does not have."""
+    """The usual message, which carries nothing: most of any history, read without looking for what
+    it does not have.
+    """
     if type(wire) is not dict:
         return None
     role, content = wire.get("role"), wire.get("content")
@@ -145,7 +155,12 @@ def _parse_plain_result(wire: Json, content: str) -> Message | None:
 
 
 def _plain_call(wire: Any) -> ToolCall | None:
-    if type(wire) is dict and len(wire) == 3 and wire.get("type") == "function" and type(call_id := wire.get("id")) is str:
+    if (
+        type(wire) is dict
+        and len(wire) == 3
+        and wire.get("type") == "function"
+        and type(call_id := wire.get("id")) is str
+    ):
         function = wire.get("function")
         if type(function) is dict and len(function) == 2:
             name, arguments = function.get("name"), function.get("arguments")
@@ -182,7 +197,10 @@ def parse_part(part: Json, place: str) -> Text | Media | Opaque:
             if split := split_data_url(url):
                 return Media("image", "data", split[1], split[0], carried=carried)
             return Media("image", "url", url, carried=carried)
-        case {"type": "input_audio", "input_audio": {"data": str(data), "format": str(kind), **inner}}:
+        case {
+            "type": "input_audio",
+            "input_audio": {"data": str(data), "format": str(kind), **inner},
+        }:
             carried = carry(NAME, _carry_levels(without(part, "type", "input_audio"), inner))
             return Media("audio", "data", data, f"audio/{kind}", carried=carried)
         case {"type": "file", "file": dict(file)}:
@@ -198,13 +216,27 @@ def _parse_file(part: Json, file: Json) -> Media | Opaque:
     if not isinstance(name, str) or ("filename" in file and not name):
         return opaque(NAME, part)
     if isinstance(file.get("file_id"), str) and "file_data" not in file:
-        return Media("file", "id", file["file_id"], name=name, carried=carry(NAME, _carry_levels(outer, inner), ["own"]))
+        return Media(
+            "file",
+            "id",
+            file["file_id"],
+            name=name,
+            carried=carry(NAME, _carry_levels(outer, inner), ["own"]),
+        )
     data = file.get("file_data")
     if isinstance(data, str) and "file_id" not in file:
         if split := split_data_url(data):
-            return Media("file", "data", split[1], split[0], name, carry(NAME, _carry_levels(outer, inner)))
+            return Media(
+                "file", "data", split[1], split[0], name, carry(NAME, _carry_levels(outer, inner))
+            )
         if data and not data.startswith("data:"):
-            return Media("file", "data", data, name=name, carried=carry(NAME, _carry_levels(outer, inner), ["bare"]))
+            return Media(
+                "file",
+                "data",
+                data,
+                name=name,
+                carried=carry(NAME, _carry_levels(outer, inner), ["bare"]),
+            )
     return opaque(NAME, part)
 
 
@@ -229,7 +261,9 @@ def _parse_result(message: Json, place: str, parts: list[Part], form: list[str])
     inner = tuple(part for part in parts if isinstance(part, Text | Media | Opaque))
     if any(isinstance(part, Media) for part in inner):
         form = [*form, "media"]
-    return Message("tool", (ToolResult(call_id, inner, name=name, carried=carry(NAME, fields, form)),))
+    return Message(
+        "tool", (ToolResult(call_id, inner, name=name, carried=carry(NAME, fields, form)),)
+    )
 
 
 def _take_reasoning(fields: Json) -> list[Part]:
@@ -237,7 +271,13 @@ def _take_reasoning(fields: Json) -> list[Part]:
     found: list[Part] = []
     for key in ("reasoning_content", "reasoning"):
         if isinstance(fields.get(key), str) and fields[key]:
-            found.append(Reasoning(fields.pop(key), NAME, carried=carry(NAME, form=[] if key == "reasoning_content" else [key])))
+            found.append(
+                Reasoning(
+                    fields.pop(key),
+                    NAME,
+                    carried=carry(NAME, form=[] if key == "reasoning_content" else [key]),
+                )
+            )
     return found
 
 
@@ -249,19 +289,32 @@ def _take_refusal(fields: Json) -> list[Part]:
 
 def _take_audio(fields: Json) -> list[Part]:
     """What the model said aloud, which only this provider keeps, under an id."""
-    return [Opaque(NAME, to_json(fields.pop("audio")), form=("audio",))] if isinstance(fields.get("audio"), dict) else []
+    return (
+        [Opaque(NAME, to_json(fields.pop("audio")), form=("audio",))]
+        if isinstance(fields.get("audio"), dict)
+        else []
+    )
 
 
 def _take_calls(fields: Json, place: str) -> list[Part]:
     calls: list[Part] = []
-    if fields.get("tool_calls") is not None and expect_list(fields["tool_calls"], f"{place}.tool_calls"):
+    if fields.get("tool_calls") is not None and expect_list(
+        fields["tool_calls"], f"{place}.tool_calls"
+    ):
         for n, wire in enumerate(fields.pop("tool_calls")):
             at = f"{place}.tool_calls[{n}]"
             calls.append(_parse_call(expect_object(wire, at), at))
     match fields.get("function_call"):
         case {"name": str(name), "arguments": str(arguments), **rest}:
             del fields["function_call"]
-            calls.append(ToolCall("", name, arguments, carried=carry(NAME, _carry_levels({}, rest), ["function_call"])))
+            calls.append(
+                ToolCall(
+                    "",
+                    name,
+                    arguments,
+                    carried=carry(NAME, _carry_levels({}, rest), ["function_call"]),
+                )
+            )
         case None | dict():
             pass
         case other:
@@ -283,14 +336,26 @@ def _parse_call(wire: Json, place: str) -> ToolCall:
             if not isinstance(arguments, str):
                 form.append("no-arguments" if arguments is None else "object")
                 arguments = "" if arguments is None else to_json(arguments)
-            return ToolCall(call_id, name, arguments, carried=carry(NAME, _carry_levels(outer, inner), form))
+            return ToolCall(
+                call_id, name, arguments, carried=carry(NAME, _carry_levels(outer, inner), form)
+            )
         case "custom", {"custom": {"name": str(name), "input": str(text), **inner}}:
-            return ToolCall(call_id, name, text, "custom", carry(NAME, _carry_levels(outer, inner), form))
+            return ToolCall(
+                call_id, name, text, "custom", carry(NAME, _carry_levels(outer, inner), form)
+            )
     if not isinstance(kind, str):
         raise WireError(f"{place}.type", "function or custom", kind)
     if kind in ("function", "custom"):
-        raise WireError(f"{place}.{kind}", "an object with a name and what it is called with", wire.get(kind))
-    return ToolCall(call_id, kind, to_json(wire.get(kind)), kind, carry(NAME, {"outer": without(wire, "id")}, ["whole", *form]))
+        raise WireError(
+            f"{place}.{kind}", "an object with a name and what it is called with", wire.get(kind)
+        )
+    return ToolCall(
+        call_id,
+        kind,
+        to_json(wire.get(kind)),
+        kind,
+        carry(NAME, {"outer": without(wire, "id")}, ["whole", *form]),
+    )
 
 
 def parse_tool(wire: Json, place: str) -> Tool:
@@ -310,7 +375,12 @@ def parse_tool(wire: Json, place: str) -> Tool:
         description = inner.pop("description")
         form = [] if description else ["empty-description"]
     schema = to_json(inner.pop("parameters")) if "parameters" in inner else ""
-    return Tool(name, description, schema, carried=carry(NAME, _carry_levels(without(wire, "type", "function"), inner), form))
+    return Tool(
+        name,
+        description,
+        schema,
+        carried=carry(NAME, _carry_levels(without(wire, "type", "function"), inner), form),
+    )
 
 
 # ── writing ──────────────────────────────────────────────────────────────────
@@ -323,8 +393,14 @@ def render(conversation: Conversation) -> RenderedRequest:
     wire: Json = {"model": conversation.model} if conversation.model else {}
     wire |= settings | {"messages": messages}
     if conversation.max_output is not None:
-        wire["max_tokens" if "max_tokens" in form else "max_completion_tokens"] = conversation.max_output
-    tools = [tool for n, t in enumerate(conversation.tools) if (tool := _render_tool(t, f"tools[{n}]", losses))]
+        wire["max_tokens" if "max_tokens" in form else "max_completion_tokens"] = (
+            conversation.max_output
+        )
+    tools = [
+        tool
+        for n, t in enumerate(conversation.tools)
+        if (tool := _render_tool(t, f"tools[{n}]", losses))
+    ]
     if tools:
         wire["tools"] = tools
     return finish(wire, losses)
@@ -356,7 +432,9 @@ def _render_message(message: Message, place: str, losses: list[Loss]) -> Json:
         else:
             wire |= _render_field(part, place, losses)
     if message.parts and not content and not calls and len(wire) == 1:
-        losses.append(Loss(place, f"a whole message of the {message.role}: nothing in it has a form here"))
+        losses.append(
+            Loss(place, f"a whole message of the {message.role}: nothing in it has a form here")
+        )
         return {}
     form = carried_form(message.carried, NAME)
     is_null = "null" in form or (message.role == "assistant" and "empty" not in form)
@@ -375,7 +453,9 @@ def _is_legacy_call(call: ToolCall) -> bool:
 
 
 def _is_content(part: Part) -> bool:
-    """Whether a part is written into `content`. The others are fields of their own, or have no form here."""
+    """Whether a part is written into `content`. The others are fields of their own, or have no form
+    here.
+    """
     match part:
         case Text():
             return "refusal-field" not in carried_form(part.carried, NAME)
@@ -390,7 +470,11 @@ def _render_field(part: Part, place: str, losses: list[Loss]) -> Json:
         case Text():
             return {"refusal": part.text}
         case Reasoning() if part.origin == NAME:
-            key = "reasoning" if "reasoning" in carried_form(part.carried, NAME) else "reasoning_content"
+            key = (
+                "reasoning"
+                if "reasoning" in carried_form(part.carried, NAME)
+                else "reasoning_content"
+            )
             return {key: part.text}
         case Reasoning():
             losses.append(Loss(place, f"reasoning of the {part.origin} wire"))
@@ -404,8 +488,12 @@ def _render_field(part: Part, place: str, losses: list[Loss]) -> Json:
     return {}
 
 
-def _render_content(parts: list[Part], form: Sequence[str], is_null: bool, place: str, losses: list[Loss]) -> Json:
-    """`content` as it was spelt: a text, a list, nothing (null or an empty text), or not there at all."""
+def _render_content(
+    parts: list[Part], form: Sequence[str], is_null: bool, place: str, losses: list[Loss]
+) -> Json:
+    """`content` as it was spelt: a text, a list, nothing (null or an empty text), or not there at
+    all.
+    """
     if not parts and "absent" in form:
         return {}
     if not parts and "list" in form:
@@ -429,7 +517,9 @@ def _render_part(part: Part, place: str, losses: list[Loss]) -> Json:
     if isinstance(part, Opaque):
         raw: Json = from_json(part.json)
         return raw
-    assert isinstance(part, Text | Media), "reasoning, calls and results are written by their message"
+    assert isinstance(part, Text | Media), (
+        "reasoning, calls and results are written by their message"
+    )
     fields = carried_fields(part.carried, NAME)
     note_foreign(part.carried, NAME, place, losses)
     if isinstance(part, Text):
@@ -449,8 +539,15 @@ def _render_part(part: Part, place: str, losses: list[Loss]) -> Json:
         case "file", "data":
             bare = "bare" in carried_form(part.carried, NAME)
             file = {"filename": part.name} if part.name else {}
-            return {"type": "file", "file": {"file_data": part.value if bare else data_url(part), **file, **inner}, **outer}
-        case "file", "id" if part.carried is not None and part.carried.wire in ("openai", "responses"):
+            return {
+                "type": "file",
+                "file": {"file_data": part.value if bare else data_url(part), **file, **inner},
+                **outer,
+            }
+        case "file", "id" if part.carried is not None and part.carried.wire in (
+            "openai",
+            "responses",
+        ):
             file = {"filename": part.name} if part.name else {}
             return {"type": "file", "file": {"file_id": part.value, **file, **inner}, **outer}
         case "file", "text":
@@ -481,9 +578,13 @@ def _fit_result_part(part: Part, with_media: bool, place: str, losses: list[Loss
     if isinstance(part, Text) or with_media or (isinstance(part, Opaque) and part.wire == NAME):
         return part
     if isinstance(part, Media) and part.source == "text":
-        losses.append(Loss(place, "the frame of a text document inside a tool result; its text is kept"))
+        losses.append(
+            Loss(place, "the frame of a text document inside a tool result; its text is kept")
+        )
         return Text(part.value)
-    losses.append(Loss(place, f"{placeholder(part)} inside a tool result; a placeholder replaces it"))
+    losses.append(
+        Loss(place, f"{placeholder(part)} inside a tool result; a placeholder replaces it")
+    )
     return Text(placeholder(part))
 
 
@@ -521,7 +622,11 @@ def _render_tool(tool: Tool, place: str, losses: list[Loss]) -> Json:
         function["parameters"] = from_json(tool.schema)
     if strictness(tool):
         function["strict"] = True
-    return {"type": "function", "function": function | fields.get("inner", {}), **fields.get("outer", {})}
+    return {
+        "type": "function",
+        "function": function | fields.get("inner", {}),
+        **fields.get("outer", {}),
+    }
 
 
 DIALECT = Dialect(

@@ -5,7 +5,16 @@ from collections.abc import Iterable, Iterator
 from typing import Any, get_args
 
 from loom.conversation.message import Role
-from loom.dialects.wire import Finding, Json, WireRule, answer_fields_in, expect_list, expect_object, finder, remember
+from loom.dialects.wire import (
+    Finding,
+    Json,
+    WireRule,
+    answer_fields_in,
+    expect_list,
+    expect_object,
+    finder,
+    remember,
+)
 from loom.errors import shorten
 
 MAX_ID = 40
@@ -19,7 +28,8 @@ RULES = {
     "unanswered-call": WireRule(
         "error",
         "every tool call is answered by a tool message right after it",
-        "add the missing result; `loom convert --repair` writes one that says the call was never answered",
+        "add the missing result; `loom convert --repair` writes one that says the call was never "
+        "answered",
         "agno#3105, dify#32222, litellm#10083",
     ),
     "orphan-result": WireRule(
@@ -29,13 +39,22 @@ RULES = {
         "simonw/llm#937, miurla/morphic#136, deepx-code#94",
     ),
     "duplicate-result": WireRule(
-        "error", "each tool call has one result", "keep one result per call", "litellm factory.py, case D"
+        "error",
+        "each tool call has one result",
+        "keep one result per call",
+        "litellm factory.py, case D",
     ),
     "duplicate-id": WireRule(
-        "error", "the ids of one message's tool calls differ", "give each call its own id", "openai-python types"
+        "error",
+        "the ids of one message's tool calls differ",
+        "give each call its own id",
+        "openai-python types",
     ),
     "reused-id": WireRule(
-        "warning", "an id names one call in the whole history", "give each call its own id", "trail benchmark data"
+        "warning",
+        "an id names one call in the whole history",
+        "give each call its own id",
+        "trail benchmark data",
     ),
     "id-length": WireRule(
         "error",
@@ -44,18 +63,34 @@ RULES = {
         "vercel/ai#5171, autogen#6377",
     ),
     "too-many-calls": WireRule(
-        "error", f"a message makes at most {MAX_CALLS} tool calls", "split the message", "openai-dotnet#317"
+        "error",
+        f"a message makes at most {MAX_CALLS} tool calls",
+        "split the message",
+        "openai-dotnet#317",
     ),
     "empty-message": WireRule(
-        "error", "an assistant message has content unless it makes tool calls", "drop the message", "openai SDK docstring"
+        "error",
+        "an assistant message has content unless it makes tool calls",
+        "drop the message",
+        "openai SDK docstring",
     ),
     "empty-content": WireRule(
-        "error", "a list of content parts is not empty", "drop the message, or send a text", "openai API reference"
+        "error",
+        "a list of content parts is not empty",
+        "drop the message, or send a text",
+        "openai API reference",
     ),
-    "no-content": WireRule("error", "a message has content", "send a text, or drop the message", "openai SDK types"),
-    "no-messages": WireRule("error", "a request has at least one message", "send a message", "openai SDK types"),
+    "no-content": WireRule(
+        "error", "a message has content", "send a text, or drop the message", "openai SDK types"
+    ),
+    "no-messages": WireRule(
+        "error", "a request has at least one message", "send a message", "openai SDK types"
+    ),
     "arguments-text": WireRule(
-        "error", "a call's arguments are a text of JSON", "write the arguments as a text", "openai SDK types"
+        "error",
+        "a call's arguments are a text of JSON",
+        "write the arguments as a text",
+        "openai SDK types",
     ),
     "unknown-role": WireRule(
         "error",
@@ -65,7 +100,8 @@ RULES = {
     ),
     "name-form": WireRule(
         "error",
-        f"the name of who speaks has at most {MAX_AUTHOR_CHARS} characters, no white space and none of < | \\ / >",
+        f"the name of who speaks has at most {MAX_AUTHOR_CHARS} characters, no white space and "
+        "none of < | \\ / >",
         "write the name with underscores; `loom convert --repair` does",
         "langchain#35054, semantic-kernel#9340, fastagency#74",
     ),
@@ -76,9 +112,14 @@ RULES = {
         "openai-python#2720, SDK types: parsed and parsed_arguments are no fields of a request",
     ),
     "empty-calls": WireRule(
-        "error", "tool_calls is left out or has at least one call", "leave it out", "openai-node#1341, chatboxai/chatbox#2079"
+        "error",
+        "tool_calls is left out or has at least one call",
+        "leave it out",
+        "openai-node#1341, chatboxai/chatbox#2079",
     ),
-    "null-call": WireRule("error", "function_call is left out or an object", "leave it out", "openai-python#777"),
+    "null-call": WireRule(
+        "error", "function_call is left out or an object", "leave it out", "openai-python#777"
+    ),
     "answer-field": WireRule(
         "warning",
         "a message has no fields that only answers have",
@@ -86,11 +127,17 @@ RULES = {
         "one-api#1319 (index), OmniRoute#4350 (annotations, refusal: Mistral 422), SDK types",
     ),
     "tool-name": WireRule(
-        "warning", "a tool's name has up to 64 letters, digits, _ and -", "rename the tool", "openai API reference"
+        "warning",
+        "a tool's name has up to 64 letters, digits, _ and -",
+        "rename the tool",
+        "openai API reference",
     ),
-    "no-model": WireRule("warning", "a request names its model", "set `model` before sending", "openai SDK types"),
+    "no-model": WireRule(
+        "warning", "a request names its model", "set `model` before sending", "openai SDK types"
+    ),
 }
-# Fields that only answers have: the rule that each breaks, and whether it does so only where it is null or empty.
+# Fields that only answers have: the rule that each breaks, and whether it does so only where it is
+# null or empty.
 ANSWER_FIELDS = {
     "parsed": ("parsed-field", False),
     "tool_calls": ("empty-calls", True),
@@ -121,21 +168,30 @@ def check(wire: Any) -> list[Finding]:
     if not body.get("model"):
         findings.append(_find("no-model", "model", ""))
     for n, tool in enumerate(expect_list(body.get("tools") or [], "tools")):
-        name = tool["function"].get("name", "") if isinstance(tool, dict) and isinstance(tool.get("function"), dict) else "tool"
+        name = (
+            tool["function"].get("name", "")
+            if isinstance(tool, dict) and isinstance(tool.get("function"), dict)
+            else "tool"
+        )
         if not _good_name(name):
             findings.append(_find("tool-name", f"tools[{n}].function.name", repr(name)))
     return findings + list(check_messages(messages))
 
 
 def check_messages(messages: Iterable[Any]) -> Iterator[Finding]:
-    pending: dict[str, str] = {}  # id -> place of calls still to be answered, of the last assistant message
+    # id -> place of calls still to be answered, of the last assistant message
+    pending: dict[str, str] = {}
     answered: set[str] = set()
     seen: dict[str, None] = {}
     legacy = False
     for index, message in enumerate(messages):
         place = f"messages[{index}]"
         if not isinstance(message, dict) or str(message.get("role")) not in ROLES:
-            yield _find("unknown-role", place, str(message.get("role") if isinstance(message, dict) else message)[:40])
+            yield _find(
+                "unknown-role",
+                place,
+                str(message.get("role") if isinstance(message, dict) else message)[:40],
+            )
             continue
         role = message["role"]
         if role == "tool":
@@ -172,7 +228,12 @@ def _id(value: Any) -> str:
 
 def _check_content(message: Json, place: str) -> Iterator[Finding]:
     content = message.get("content")
-    acts = bool(message.get("tool_calls") or message.get("function_call") or message.get("audio") or message.get("refusal"))
+    acts = bool(
+        message.get("tool_calls")
+        or message.get("function_call")
+        or message.get("audio")
+        or message.get("refusal")
+    )
     if message["role"] == "assistant":
         if not content and not acts:
             yield _find("empty-message", place, "")
@@ -191,12 +252,20 @@ def _check_answer_fields(message: Json, place: str) -> Iterator[Finding]:
     for n, call in enumerate(calls if isinstance(calls, list) else ()):
         where = f"{place}.tool_calls[{n}]"
         function = call.get("function") if isinstance(call, dict) else None
-        for holder, at, table in ((call, where, CALL_FIELDS), (function, f"{where}.function", FUNCTION_FIELDS)):
+        for holder, at, table in (
+            (call, where, CALL_FIELDS),
+            (function, f"{where}.function", FUNCTION_FIELDS),
+        ):
             if isinstance(holder, dict):
-                yield from (_find(rule, f"{at}.{name}", name) for name, rule in answer_fields_in(holder, table))
+                yield from (
+                    _find(rule, f"{at}.{name}", name)
+                    for name, rule in answer_fields_in(holder, table)
+                )
 
 
-def _check_calls(calls: Any, place: str, pending: dict[str, str], seen: dict[str, None]) -> Iterator[Finding]:
+def _check_calls(
+    calls: Any, place: str, pending: dict[str, str], seen: dict[str, None]
+) -> Iterator[Finding]:
     if not isinstance(calls, list):
         return
     if len(calls) > MAX_CALLS:
@@ -206,7 +275,11 @@ def _check_calls(calls: Any, place: str, pending: dict[str, str], seen: dict[str
         call_id = call.get("id") if isinstance(call, dict) else None
         if not isinstance(call_id, str) or not 1 <= len(call_id) <= MAX_ID:
             yield _find(
-                "id-length", where, f"{call_id!r}" if not isinstance(call_id, str) else f"{call_id[:50]!r} has {len(call_id)}"
+                "id-length",
+                where,
+                f"{call_id!r}"
+                if not isinstance(call_id, str)
+                else f"{call_id[:50]!r} has {len(call_id)}",
             )
         if not isinstance(call_id, str):
             continue
@@ -219,7 +292,11 @@ def _check_calls(calls: Any, place: str, pending: dict[str, str], seen: dict[str
         function = call.get("function")
         if isinstance(function, dict):
             if not isinstance(function.get("arguments"), str):
-                yield _find("arguments-text", f"{where}.function.arguments", type(function.get("arguments")).__name__)
+                yield _find(
+                    "arguments-text",
+                    f"{where}.function.arguments",
+                    type(function.get("arguments")).__name__,
+                )
             if not _good_name(function.get("name")):
                 yield _find("tool-name", f"{where}.function.name", repr(function.get("name")))
 

@@ -1,7 +1,9 @@
-"""Lists of messages grow from call to call: what was parsed of the last few is kept, and only what is new is parsed.
+"""Lists of messages grow from call to call: what was parsed of the last few is kept, and only what
+is new is parsed.
 
-A list is known by what it says, not by being the same object: a message that was changed since is parsed again, and so is what
-follows it. Of a list that is larger than the limit, the beginning is kept.
+A list is known by what it says, not by being the same object: a message that was changed since is
+parsed again, and so is what follows it. Of a list that is larger than the limit, the beginning is
+kept.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,7 +17,8 @@ KEPT = 8  # lists
 _CONTAINER_BYTES = 120  # about what a dictionary or a list takes, and each thing in it
 _ENTRY_BYTES = 60
 
-# What one value of a list became: messages; or parts of a message that the model wrote, which the next value may go on with.
+# What one value of a list became: messages; or parts of a message that the model wrote, which the
+# next value may go on with.
 Parsed = tuple[Message, ...] | list[Part]
 
 
@@ -23,7 +26,8 @@ class ParsedList:
     """A list as far as it was parsed: its values as they were then, and what each became."""
 
     def __init__(self, first_item: int | None) -> None:
-        self.first_item = first_item  # the first value that only the responses wire has; none where all are messages
+        # the first value that only the responses wire has; none where all are messages
+        self.first_item = first_item
         self.values: list[Any] = []
         self.results: list[Parsed] = []
         self.size = 0
@@ -38,7 +42,8 @@ class ParsedList:
     def common_with(self, values: Sequence[Any]) -> int:
         """How many values the two begin with that are the same."""
         known = len(self.values)
-        if self.values == values[:known]:  # at the speed of comparing pointers, where the texts are the same objects
+        # at the speed of comparing pointers, where the texts are the same objects
+        if self.values == values[:known]:
             return known
         for place, (one, other) in enumerate(zip(self.values, values, strict=False)):
             if one != other:
@@ -47,21 +52,26 @@ class ParsedList:
 
 
 class ParsedLists:
-    """The lists that were parsed last. Each is lent to one taker at a time, who lets it grow and puts it back."""
+    """The lists that were parsed last. Each is lent to one taker at a time, who lets it grow and
+    puts it back.
+    """
 
     def __init__(self, size: int) -> None:
         self.size = size
         self._known: dict[int, ParsedList] = {}  # the newest last
         self._numbers = count()
 
-    def take(self, values: Sequence[Any], find_item: Callable[[Sequence[Any]], int | None]) -> ParsedList:
+    def take(
+        self, values: Sequence[Any], find_item: Callable[[Sequence[Any]], int | None]
+    ) -> ParsedList:
         """What is known of the beginning of a list; an empty one where that is nothing."""
         found = [(each.common_with(values), number) for number, each in list(self._known.items())]
         length, number = max(found, default=(0, 0))
         known = self._known.get(number) if length else None
         if known is None:
             return ParsedList(find_item(values))
-        if known.first_item is not None and known.first_item >= length:  # what made them items is no longer there
+        # what made them items is no longer there
+        if known.first_item is not None and known.first_item >= length:
             return ParsedList(find_item(values))
         if known.first_item is None and find_item(values[length:]) is not None:
             return ParsedList(find_item(values))
@@ -85,7 +95,9 @@ class ParsedLists:
 
 
 def take_in(known: ParsedList, value: Any, result: Parsed, most: int) -> bool:
-    """Keep what a value became, with the value as it is now, where that can be done in so many bytes for all; whether it was."""
+    """Keep what a value became, with the value as it is now, where that can be done in so many
+    bytes for all; whether it was.
+    """
     copied, size = _copy(value)
     if size < 0 or known.size + size > most:
         return False
@@ -96,7 +108,9 @@ def take_in(known: ParsedList, value: Any, result: Parsed, most: int) -> bool:
 
 
 def _copy(value: Any) -> tuple[Any, int]:
-    """A value that will not change with the one given, and about its bytes; less than none where it may be anything."""
+    """A value that will not change with the one given, and about its bytes; less than none where it
+    may be anything.
+    """
     kind = type(value)
     if kind is str:
         return value, text_bytes(value)

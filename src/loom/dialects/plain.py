@@ -1,4 +1,6 @@
-"""What SDKs make, as plain JSON values: objects with `model_dump`, by themselves or inside of dictionaries and lists."""
+"""What SDKs make, as plain JSON values: objects with `model_dump`, by themselves or inside of
+dictionaries and lists.
+"""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -16,19 +18,31 @@ def to_plain(value: Any) -> Any:
     if kind in _SCALARS or isinstance(value, Struct):
         return value
     if kind is dict:
-        changed = {key: plain for key, each in value.items() if (plain := to_plain(each)) is not each}
+        changed = {
+            key: plain for key, each in value.items() if (plain := to_plain(each)) is not each
+        }
         return {**value, **changed} if changed else value
     if kind is list or kind is tuple:
         made = [to_plain(each) for each in value]
-        return made if kind is tuple or any(a is not b for a, b in zip(made, value, strict=True)) else value
+        return (
+            made
+            if kind is tuple or any(a is not b for a, b in zip(made, value, strict=True))
+            else value
+        )
     dump = getattr(value, "model_dump", None)
     if callable(dump) and not isinstance(value, type):
         return to_plain(_dump_fields(dump))
-    return {key: to_plain(each) for key, each in value.items()} if isinstance(value, Mapping) else value
+    return (
+        {key: to_plain(each) for key, each in value.items()}
+        if isinstance(value, Mapping)
+        else value
+    )
 
 
 def is_sdk_object(value: Any) -> bool:
-    return callable(getattr(value, "model_dump", None)) and not isinstance(value, type | Mapping | Struct)
+    return callable(getattr(value, "model_dump", None)) and not isinstance(
+        value, type | Mapping | Struct
+    )
 
 
 def _dump_fields(dump: Callable[..., Any]) -> Any:

@@ -1,8 +1,8 @@
 """Mend a poisoned history so that every wire accepts it, and report each change.
 
-Repair moves, maps, drops or adds; it never writes a word for the user or the model, and it never takes one away. The only
-text it adds is the result of a call that was never answered, which says so. A history that every wire accepts comes back
-as it was.
+Repair moves, maps, drops or adds; it never writes a word for the user or the model, and it never
+takes one away. The only text it adds is the result of a call that was never answered, which says
+so. A history that every wire accepts comes back as it was.
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -36,13 +36,17 @@ class RepairedConversation(Struct, frozen=True):
     conversation: Conversation
     changes: tuple[Change, ...]
     ids: dict[str, str]
-    # For each message of the mended history, the place of the one it was (a result that repair wrote has its call's).
+    # For each message of the mended history, the place of the one it was (a result that repair
+    # wrote has its call's).
     origins: Sequence[int] = ()
 
 
 @checks_arguments
-def repair(conversation: Conversation | Iterable[Any], seen: "SeenHistories | None" = None) -> RepairedConversation:
-    """Mend a history, also one given as a list of messages in any wire's form or as objects of an SDK.
+def repair(
+    conversation: Conversation | Iterable[Any], seen: "SeenHistories | None" = None
+) -> RepairedConversation:
+    """Mend a history, also one given as a list of messages in any wire's form or as objects of an
+    SDK.
 
     Of one that was `seen` and has grown since, only what is new is looked at.
     """
@@ -52,17 +56,27 @@ def repair(conversation: Conversation | Iterable[Any], seen: "SeenHistories | No
     mender = Mender()
     system = mender.mend_system(conversation.system)
     changes = [*looked.changes, *mender.changes]
-    mended = replace(conversation, messages=looked.messages, system=system) if changes else conversation
+    mended = (
+        replace(conversation, messages=looked.messages, system=system) if changes else conversation
+    )
     mended, settings_changes = mend_settings(mended, looked.marked)
     changes += [Change(rule, -1, what) for rule, what in settings_changes]
     return RepairedConversation(mended, tuple(changes), looked.ids, looked.origins)
 
 
 def _as_conversation(messages: Iterable[Any]) -> Conversation:
-    if isinstance(messages, Mapping | str | bytes) or is_sdk_object(messages) or not isinstance(messages, Iterable):
-        raise ChoiceError(f"repair takes a Conversation or a list of messages, found {describe(messages)}")
+    if (
+        isinstance(messages, Mapping | str | bytes)
+        or is_sdk_object(messages)
+        or not isinstance(messages, Iterable)
+    ):
+        raise ChoiceError(
+            f"repair takes a Conversation or a list of messages, found {describe(messages)}"
+        )
     parsed = list(parse_given(messages))
-    lead = next((n for n, m in enumerate(parsed) if m.role not in ("system", "developer")), len(parsed))
+    lead = next(
+        (n for n, m in enumerate(parsed) if m.role not in ("system", "developer")), len(parsed)
+    )
     return Conversation(messages=tuple(parsed[lead:]), system=tuple(parsed[:lead]))
 
 
@@ -78,11 +92,16 @@ def restore_ids(conversation: Conversation, ids: dict[str, str]) -> Conversation
                 return replace(part, call_id=ids[part.call_id])
         return part
 
-    return replace(conversation, messages=tuple(replace(m, parts=tuple(map(back, m.parts))) for m in conversation.messages))
+    return replace(
+        conversation,
+        messages=tuple(replace(m, parts=tuple(map(back, m.parts))) for m in conversation.messages),
+    )
 
 
 class _MendedMessages(Struct, frozen=True, kw_only=True):
-    """The messages of a history as they are after repair, and whether some of them may carry cache marks."""
+    """The messages of a history as they are after repair, and whether some of them may carry cache
+    marks.
+    """
 
     messages: tuple[Message, ...]
     origins: Sequence[int]
@@ -92,7 +111,9 @@ class _MendedMessages(Struct, frozen=True, kw_only=True):
 
 
 def _look(messages: tuple[Message, ...], seen: "SeenHistories") -> _MendedMessages:
-    """Go on from where this history was last looked at: quickly as long as it is sound, else with the mender."""
+    """Go on from where this history was last looked at: quickly as long as it is sound, else with
+    the mender.
+    """
     sound, mending = seen.sound.take(messages) or _Sound(), seen.mending.take(messages)
     if (mending is None or len(mending.given) <= len(sound.given)) and sound.grow(messages):
         made = sound.result()
@@ -107,7 +128,9 @@ def _look(messages: tuple[Message, ...], seen: "SeenHistories") -> _MendedMessag
 
 
 class _Mending:
-    """A history mended as far as it was given. A late result may still come for an early call: what may change is made anew."""
+    """A history mended as far as it was given. A late result may still come for an early call: what
+    may change is made anew.
+    """
 
     def __init__(self) -> None:
         self.given: tuple[Message, ...] = ()
@@ -115,8 +138,10 @@ class _Mending:
         self._marked = False
         self._mender = Mender()
         self._last: HeldMessage | None = None
-        self._open: dict[int, tuple[HeldMessage, tuple[int, bool]]] = {}  # what may change, by its place below, and how it stood
-        # What became of each message that was taken, with its answers: themselves, their origins, and changes made for the end.
+        # what may change, by its place below, and how it stood
+        self._open: dict[int, tuple[HeldMessage, tuple[int, bool]]] = {}
+        # What became of each message that was taken, with its answers: themselves, their origins,
+        # and changes made for the end.
         self._messages: list[list[Message]] = []
         self._origins: list[list[int]] = []
         self._changes: dict[int, list[Change]] = {}
@@ -157,7 +182,9 @@ class _Mending:
         changes = [*self._mender.changes, *self._mender.orphans()]
         changes += [change for place in sorted(self._changes) for change in self._changes[place]]
         if not changes:
-            return _MendedMessages(messages=self.given, origins=range(len(self.given)), marked=self._marked)
+            return _MendedMessages(
+                messages=self.given, origins=range(len(self.given)), marked=self._marked
+            )
         return _MendedMessages(
             messages=tuple(chain.from_iterable(self._messages)),
             origins=tuple(chain.from_iterable(self._origins)),
@@ -168,7 +195,9 @@ class _Mending:
 
 
 class _Sound:
-    """A history that needs no repair for sure, with the ids of its calls. What is unusual is left to the mender."""
+    """A history that needs no repair for sure, with the ids of its calls. What is unusual is left
+    to the mender.
+    """
 
     def __init__(self) -> None:
         self.given: tuple[Message, ...] = ()
@@ -188,7 +217,9 @@ class _Sound:
         return True
 
     def result(self) -> _MendedMessages:
-        return _MendedMessages(messages=self.given, origins=range(len(self.given)), marked=self._marked)
+        return _MendedMessages(
+            messages=self.given, origins=range(len(self.given)), marked=self._marked
+        )
 
 
 class SeenHistories:
@@ -222,7 +253,9 @@ def sound_calls(messages: Iterable[Message], before: Set[str] = frozenset()) -> 
 
 
 def _answer_calls(message: Message, waiting: set[str]) -> bool:
-    """Take the calls that these results answer from those that wait; whether the results are plain, and all of such calls."""
+    """Take the calls that these results answer from those that wait; whether the results are plain,
+    and all of such calls.
+    """
     if message.carried is not None or not message.parts:
         return False
     for part in message.parts:
@@ -257,7 +290,9 @@ def _says(message: Message) -> bool:
         if isinstance(part, Text):
             if not part.text or part.text.isspace():
                 return False
-        elif not isinstance(part, ToolCall | Media) or (isinstance(part, ToolCall) and message.role != "assistant"):
+        elif not isinstance(part, ToolCall | Media) or (
+            isinstance(part, ToolCall) and message.role != "assistant"
+        ):
             return False
         if part.carried is not None and (part.carried.form or part.carried.wire == "openai"):
             return False

@@ -1,7 +1,8 @@
 """The OpenAI responses wire: a list of items, where one model message is several.
 
-What the model wrote in a row (reasoning, text, calls) is one message of ours. A text is an item of its own, unless it shares
-one: the first of a list of content parts is marked `list`, the others `with`.
+What the model wrote in a row (reasoning, text, calls) is one message of ours. A text is an item of
+its own, unless it shares one: the first of a list of content parts is marked `list`, the others
+`with`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -26,7 +27,15 @@ from loom.conversation.message import (
 from loom.conversation.turns import Span
 from loom.dialects.blocks import check_block_type, keep_other_block
 from loom.dialects.parsed import Parsed
-from loom.dialects.responses_rules import BY_KIND, CALLS, KIND_OF_OUTPUT, RULES, USER_ITEMS, check, check_messages
+from loom.dialects.responses_rules import (
+    BY_KIND,
+    CALLS,
+    KIND_OF_OUTPUT,
+    RULES,
+    USER_ITEMS,
+    check,
+    check_messages,
+)
 from loom.dialects.settings import translate_settings
 from loom.dialects.wire import (
     Dialect,
@@ -75,11 +84,18 @@ def parse(wire: Any) -> Conversation:
         messages = []
     else:
         messages = list(parse_messages(expect_list(given, "input")))
-    lead = next((n for n, m in enumerate(messages) if m.role not in ("system", "developer")), len(messages))
+    lead = next(
+        (n for n, m in enumerate(messages) if m.role not in ("system", "developer")), len(messages)
+    )
     system = messages[:lead]
     if isinstance(body.get("instructions"), str):
         text = body["instructions"]
-        system.insert(0, Message("system", (Text(text),) if text else (), carried=carry(NAME, form=["instructions"])))
+        system.insert(
+            0,
+            Message(
+                "system", (Text(text),) if text else (), carried=carry(NAME, form=["instructions"])
+            ),
+        )
     elif "instructions" in body:
         fields["instructions"] = body["instructions"]
     limit = body.get("max_output_tokens")
@@ -164,7 +180,11 @@ def _parse_message(item: Json, place: str) -> Message | list[Part]:
         parts = [Text(content)] if content else []
     else:
         raise WireError(f"{place}.content", "a text or a list of parts", content)
-    return Message(role, tuple(parts), carried=carry(NAME, fields, [*form, *(["item"] if role != "user" else [])]))
+    return Message(
+        role,
+        tuple(parts),
+        carried=carry(NAME, fields, [*form, *(["item"] if role != "user" else [])]),
+    )
 
 
 def _parse_written(content: Any, fields: Json, form: list[str], place: str) -> list[Part]:
@@ -178,15 +198,33 @@ def _parse_written(content: Any, fields: Json, form: list[str], place: str) -> l
         kept = {"item": item} if item else {}
         match expect_object(part, f"{place}[{n}]"):
             case {"type": "output_text", "text": str(text), **rest}:
-                parts.append(Text(text, carry(NAME, kept | ({"part": rest} if rest else {}), spelling)))
+                parts.append(
+                    Text(text, carry(NAME, kept | ({"part": rest} if rest else {}), spelling))
+                )
             case {"type": "refusal", "refusal": str(text), **rest}:
-                parts.append(Text(text, carry(NAME, kept | ({"part": rest} if rest else {}), [*spelling, "refusal"])))
+                parts.append(
+                    Text(
+                        text,
+                        carry(
+                            NAME, kept | ({"part": rest} if rest else {}), [*spelling, "refusal"]
+                        ),
+                    )
+                )
             case {"type": "input_text" | "text" as kind, "text": str(text), **rest}:
-                parts.append(Text(text, carry(NAME, kept | ({"part": rest} if rest else {}), [*spelling, f"as {kind}"])))
+                parts.append(
+                    Text(
+                        text,
+                        carry(
+                            NAME, kept | ({"part": rest} if rest else {}), [*spelling, f"as {kind}"]
+                        ),
+                    )
+                )
             case other:
                 check_block_type(other, f"{place}[{n}]")
                 parts.append(Opaque(NAME, to_json(kept | {"part": other}), form=tuple(spelling)))
-    return parts or [Opaque(NAME, to_json({"item": fields} if fields else {}), form=tuple(first[0]))]
+    return parts or [
+        Opaque(NAME, to_json({"item": fields} if fields else {}), form=tuple(first[0]))
+    ]
 
 
 def parse_part(part: Json, place: str) -> Text | Media | Opaque:
@@ -201,9 +239,11 @@ def parse_part(part: Json, place: str) -> Text | Media | Opaque:
             return Media("image", "url", url, carried=_carry_detail(rest))
         case {"type": "input_image", "file_id": str(file_id), **rest} if "image_url" not in rest:
             return Media("image", "id", file_id, carried=_carry_detail(rest, ["own"]))
-        case {"type": "input_audio", "input_audio": {"data": str(data), "format": str(kind)}, **rest} if (
-            len(part["input_audio"]) == 2
-        ):
+        case {
+            "type": "input_audio",
+            "input_audio": {"data": str(data), "format": str(kind)},
+            **rest,
+        } if len(part["input_audio"]) == 2:
             return Media("audio", "data", data, f"audio/{kind}", carried=carry(NAME, rest, ["own"]))
         case {"type": "input_file", **rest}:
             return _parse_file(part, rest)
@@ -213,7 +253,9 @@ def parse_part(part: Json, place: str) -> Text | Media | Opaque:
 
 
 def _carry_detail(rest: Json, form: Iterable[str] = ()) -> Carried | None:
-    """The wire's types want a level of detail, so "auto" is what we would write; anything else is carried."""
+    """The wire's types want a level of detail, so "auto" is what we would write; anything else is
+    carried.
+    """
     if rest.get("detail") == "auto":
         return carry(NAME, without(rest, "detail"), form)
     return carry(NAME, rest, form if "detail" in rest else [*form, "no-detail"])
@@ -222,7 +264,12 @@ def _carry_detail(rest: Json, form: Iterable[str] = ()) -> Carried | None:
 def _parse_file(part: Json, rest: Json) -> Media | Opaque:
     named = [key for key in ("file_id", "file_data", "file_url") if key in rest]
     name = rest.pop("filename", "")
-    if len(named) != 1 or not isinstance(rest[named[0]], str) or not isinstance(name, str) or (not name and "filename" in part):
+    if (
+        len(named) != 1
+        or not isinstance(rest[named[0]], str)
+        or not isinstance(name, str)
+        or (not name and "filename" in part)
+    ):
         return opaque(NAME, part)
     value = rest.pop(named[0])
     if named[0] == "file_id":
@@ -231,7 +278,11 @@ def _parse_file(part: Json, rest: Json) -> Media | Opaque:
         return Media("file", "url", value, name=name, carried=carry(NAME, rest))
     if split := split_data_url(value):
         return Media("file", "data", split[1], split[0], name, carry(NAME, rest))
-    return Media("file", "data", value, name=name, carried=carry(NAME, rest, ["bare"])) if value else opaque(NAME, part)
+    return (
+        Media("file", "data", value, name=name, carried=carry(NAME, rest, ["bare"]))
+        if value
+        else opaque(NAME, part)
+    )
 
 
 def _parse_reasoning(item: Json) -> Reasoning:
@@ -239,7 +290,9 @@ def _parse_reasoning(item: Json) -> Reasoning:
     for key in ("summary", "content"):
         given = item.get(key)
         texts += (
-            [p["text"] for p in given if isinstance(p, dict) and isinstance(p.get("text"), str)] if isinstance(given, list) else []
+            [p["text"] for p in given if isinstance(p, dict) and isinstance(p.get("text"), str)]
+            if isinstance(given, list)
+            else []
         )
     fields = without(item, "type")
     encrypted = fields.get("encrypted_content")
@@ -257,7 +310,9 @@ def _parse_call(item: Json, kind: str, place: str) -> ToolCall:
     if not isinstance(call_id, str):
         raise WireError(f"{place}.call_id", "a text", item.get("call_id"))
     name = item.get("name") if ours in ("function", "custom") else ours
-    fields = without(item, "type", id_key, key, *(["name"] if ours in ("function", "custom") else []))
+    fields = without(
+        item, "type", id_key, key, *(["name"] if ours in ("function", "custom") else [])
+    )
     form = [] if id_key == "call_id" else ["by-id"]
     if key not in item:
         form.append("no-arguments")
@@ -267,7 +322,9 @@ def _parse_call(item: Json, kind: str, place: str) -> ToolCall:
         arguments = to_json(value)
     else:
         arguments = value
-    return ToolCall(call_id, expect_text(name, f"{place}.name"), arguments, ours, carry(NAME, fields, form))
+    return ToolCall(
+        call_id, expect_text(name, f"{place}.name"), arguments, ours, carry(NAME, fields, form)
+    )
 
 
 def _parse_output(item: Json, kind: str, place: str) -> ToolResult:
@@ -279,7 +336,9 @@ def _parse_output(item: Json, kind: str, place: str) -> ToolResult:
     parts: list[Part] = []
     if isinstance(output, str):
         parts = [Text(output)] if output else []
-    elif isinstance(output, list) and all(isinstance(p, dict) and isinstance(p.get("type"), str) for p in output):
+    elif isinstance(output, list) and all(
+        isinstance(p, dict) and isinstance(p.get("type"), str) for p in output
+    ):
         parts = parse_content(output, f"{place}.output", parse_part)
         if not parts or is_plain(parts) is not None:
             form.append("list")
@@ -295,7 +354,9 @@ def parse_tool(wire: Json, place: str) -> Tool:
     match wire:
         case {"type": "function", "name": str(name), **rest} if name.strip():
             form = [f"no-{key}" for key in ("strict", "parameters") if key not in wire]
-            description = rest.pop("description", "") if isinstance(rest.get("description", ""), str) else ""
+            description = (
+                rest.pop("description", "") if isinstance(rest.get("description", ""), str) else ""
+            )
             if not description and "description" in wire and "description" not in rest:
                 form.append("empty-description")
             given = rest.pop("parameters", None)
@@ -306,7 +367,9 @@ def parse_tool(wire: Json, place: str) -> Tool:
         case {"type": str(kind)}:
             given = wire.get("name")
             name = given if isinstance(given, str) and given.strip() else kind
-            return Tool(name, kind="unnamed" if kind == "function" else kind, carried=carry(NAME, wire))
+            return Tool(
+                name, kind="unnamed" if kind == "function" else kind, carried=carry(NAME, wire)
+            )
     raise WireError(place, "a tool with a type", wire)
 
 
@@ -322,7 +385,12 @@ def render(conversation: Conversation) -> RenderedRequest:
     if system and "item" not in carried_form(system[0].carried, NAME):
         wire["instructions"] = _instructions(system.pop(0), losses)
     messages = [*system, *conversation.messages]
-    if "text" in form and not system and len(messages) == 1 and is_plain(messages[0].parts) is not None:
+    if (
+        "text" in form
+        and not system
+        and len(messages) == 1
+        and is_plain(messages[0].parts) is not None
+    ):
         wire["input"] = is_plain(messages[0].parts)
     elif "text" in form and not system and len(messages) == 1 and not messages[0].parts:
         wire["input"] = ""
@@ -330,7 +398,11 @@ def render(conversation: Conversation) -> RenderedRequest:
         wire["input"] = list(render_messages(messages, losses))
     if conversation.max_output is not None:
         wire["max_output_tokens"] = conversation.max_output
-    tools = [tool for n, t in enumerate(conversation.tools) if (tool := _render_tool(t, f"tools[{n}]", losses))]
+    tools = [
+        tool
+        for n, t in enumerate(conversation.tools)
+        if (tool := _render_tool(t, f"tools[{n}]", losses))
+    ]
     if tools:
         wire["tools"] = tools
     return finish(wire, losses)
@@ -375,7 +447,9 @@ def _render_items(message: Message, place: str, losses: list[Loss]) -> Iterator[
 
 
 def _render_input(message: Message, place: str, losses: list[Loss]) -> Iterator[Json]:
-    """What a user, a system or a developer says: an item, or none where nothing of it has a form here."""
+    """What a user, a system or a developer says: an item, or none where nothing of it has a form
+    here.
+    """
     form = carried_form(message.carried, NAME)
     if not form and (item := _user_item(message)) is not None:
         yield item
@@ -384,7 +458,9 @@ def _render_input(message: Message, place: str, losses: list[Loss]) -> Iterator[
     losses += [Loss(place, placeholder(part)) for part in lost]
     parts = [part for part in message.parts if part not in lost]
     if lost and not parts:
-        losses.append(Loss(place, f"a whole message of the {message.role}: nothing in it has a form here"))
+        losses.append(
+            Loss(place, f"a whole message of the {message.role}: nothing in it has a form here")
+        )
         return
     plain = is_plain(parts)
     content: str | list[Json] = plain or ""
@@ -404,7 +480,9 @@ def _user_item(message: Message) -> Json | None:
 
 
 class _Block(Struct, frozen=True):
-    """What a part adds to a message of the model: blocks of its content, how they were spelt, and fields of the message."""
+    """What a part adds to a message of the model: blocks of its content, how they were spelt, and
+    fields of the message.
+    """
 
     blocks: list[Json]
     form: tuple[str, ...]
@@ -413,13 +491,20 @@ class _Block(Struct, frozen=True):
 
 
 def _render_written(parts: Iterable[Part], place: str, losses: list[Loss]) -> Iterator[Json]:
-    """The model's parts as items. An item is held back until the next part is known, which may be a part of it."""
+    """The model's parts as items. An item is held back until the next part is known, which may be a
+    part of it.
+    """
     held: Json | None = None
     for part in parts:
         if isinstance(part, Opaque) and (words := transcript(part, place, losses)):
             part = Text(words)
         block = _render_block(part, place, losses)
-        if block is not None and "with" in block.form and held is not None and isinstance(held["content"], list):
+        if (
+            block is not None
+            and "with" in block.form
+            and held is not None
+            and isinstance(held["content"], list)
+        ):
             held["content"] += block.blocks
             continue
         if held is not None:
@@ -449,7 +534,11 @@ def _render_block(part: Part, place: str, losses: list[Loss]) -> _Block | None:
 def _begin_message(block: _Block) -> Json:
     is_list = "list" in block.form or "with" in block.form
     item: Json = {} if "untyped" in block.form else {"type": "message"}
-    return item | {"role": "assistant", "content": block.blocks if is_list else block.text, **block.fields}
+    return item | {
+        "role": "assistant",
+        "content": block.blocks if is_list else block.text,
+        **block.fields,
+    }
 
 
 def _render_item(part: Part, place: str, losses: list[Loss]) -> Json:
@@ -523,7 +612,11 @@ def _render_part(part: Part, place: str, losses: list[Loss]) -> Json:
     note_foreign(part.carried, NAME, place, losses)
     own = part.carried is not None and part.carried.wire in ("openai", "responses")
     if isinstance(part, Text):
-        return {"type": _type(carried_form(part.carried, NAME), "input_text"), "text": part.text, **fields}
+        return {
+            "type": _type(carried_form(part.carried, NAME), "input_text"),
+            "text": part.text,
+            **fields,
+        }
     name = {"filename": part.name} if part.name else {}
     match part.kind, part.source:
         case "image", "data":
@@ -533,12 +626,20 @@ def _render_part(part: Part, place: str, losses: list[Loss]) -> Json:
         case "image", "id" if own:
             return {"type": "input_image", "file_id": part.value, **_detail(part), **fields}
         case "audio", "data" if part.carried is not None and part.carried.wire == NAME:
-            # The published types have no audio here; only what came on this wire is sent on it again.
+            # The published types have no audio here; only what came on this wire is sent on it
+            # again.
             audio = {"data": part.value, "format": part.media_type.removeprefix("audio/")}
             return {"type": "input_audio", "input_audio": audio, **fields}
         case "file", "data":
-            bare = "bare" in carried_form(part.carried, NAME) or "bare" in carried_form(part.carried, "openai")
-            return {"type": "input_file", "file_data": part.value if bare else data_url(part), **name, **fields}
+            bare = "bare" in carried_form(part.carried, NAME) or "bare" in carried_form(
+                part.carried, "openai"
+            )
+            return {
+                "type": "input_file",
+                "file_data": part.value if bare else data_url(part),
+                **name,
+                **fields,
+            }
         case "file", "url":
             return {"type": "input_file", "file_url": part.value, **name, **fields}
         case "file", "id" if own:
@@ -558,7 +659,9 @@ def _type(form: tuple[str, ...], usual: str) -> str:
 def _detail(media: Media) -> Json:
     if "no-detail" in carried_form(media.carried, NAME):
         return {}
-    return {"detail": carried_fields(media.carried, "openai").get("inner", {}).get("detail", "auto")}
+    return {
+        "detail": carried_fields(media.carried, "openai").get("inner", {}).get("detail", "auto")
+    }
 
 
 def _render_tool(tool: Tool, place: str, losses: list[Loss]) -> Json:
@@ -574,9 +677,12 @@ def _render_tool(tool: Tool, place: str, losses: list[Loss]) -> Json:
     if tool.schema:
         wire["parameters"] = from_json(tool.schema)
     elif "no-parameters" not in form:
-        wire["parameters"] = None if "null-parameters" in form else {"type": "object", "properties": {}}
+        wire["parameters"] = (
+            None if "null-parameters" in form else {"type": "object", "properties": {}}
+        )
     if "no-strict" not in form:
-        # Left out, this server makes a schema strict and every field of it required; the other wires do not.
+        # Left out, this server makes a schema strict and every field of it required; the other
+        # wires do not.
         wire["strict"] = strictness(tool) or False
     return wire | fields
 

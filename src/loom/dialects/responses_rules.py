@@ -3,7 +3,15 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from loom.dialects.wire import Finding, Json, WireRule, answer_fields_in, expect_object, finder, remember
+from loom.dialects.wire import (
+    Finding,
+    Json,
+    WireRule,
+    answer_fields_in,
+    expect_object,
+    finder,
+    remember,
+)
 
 MAX_ID = 64
 
@@ -24,7 +32,8 @@ RULES = {
     "unanswered-call": WireRule(
         "error",
         "every call has its output",
-        "add the missing output; `loom convert --repair` writes one that says the call was never answered",
+        "add the missing output; `loom convert --repair` writes one that says the call was never "
+        "answered",
         "server text: No tool output found for function call",
     ),
     "orphan-result": WireRule(
@@ -33,10 +42,20 @@ RULES = {
         "drop the output, or move it to its call; `loom convert --repair` does",
         "server text: No tool call found for function call output",
     ),
-    "duplicate-result": WireRule("error", "each call has one output", "keep one output per call", "litellm factory.py, case D"),
-    "duplicate-id": WireRule("error", "a call_id names one call", "give each call its own id", "trail benchmark data"),
+    "duplicate-result": WireRule(
+        "error",
+        "each call has one output",
+        "keep one output per call",
+        "litellm factory.py, case D",
+    ),
+    "duplicate-id": WireRule(
+        "error", "a call_id names one call", "give each call its own id", "trail benchmark data"
+    ),
     "id-length": WireRule(
-        "error", f"a call_id has 1 to {MAX_ID} characters", "map the id to a shorter one", "openai API error text"
+        "error",
+        f"a call_id has 1 to {MAX_ID} characters",
+        "map the id to a shorter one",
+        "openai API error text",
     ),
     "reasoning-alone": WireRule(
         "error",
@@ -44,14 +63,21 @@ RULES = {
         "drop the reasoning item, or send its message or call with it",
         "vercel/ai#7099, TanStack/ai#1212",
     ),
-    "empty-content": WireRule("error", "a message has content", "drop the message", "openai API reference"),
+    "empty-content": WireRule(
+        "error", "a message has content", "drop the message", "openai API reference"
+    ),
     "part-type": WireRule(
         "error",
         "assistant content is output_text or refusal, other content input_*",
         "rename the type of the part",
         "openai API error text",
     ),
-    "arguments-text": WireRule("error", "a call's arguments are a text", "write the arguments as a text", "openai SDK types"),
+    "arguments-text": WireRule(
+        "error",
+        "a call's arguments are a text",
+        "write the arguments as a text",
+        "openai SDK types",
+    ),
     "parsed-field": WireRule(
         "error",
         "an item has no fields that only the SDK adds",
@@ -66,15 +92,31 @@ RULES = {
     ),
     "no-messages": WireRule("error", "a request has input", "send a message", "openai SDK types"),
     "unknown-role": WireRule(
-        "error", "the role is user, assistant, system or developer", "use one of these roles", "openai SDK types"
+        "error",
+        "the role is user, assistant, system or developer",
+        "use one of these roles",
+        "openai SDK types",
     ),
-    "no-model": WireRule("warning", "a request names its model", "set `model` before sending", "openai SDK types"),
+    "no-model": WireRule(
+        "warning", "a request names its model", "set `model` before sending", "openai SDK types"
+    ),
 }
-# Fields that only answers have: the rule that each breaks, and whether it does so only where it is null.
+# Fields that only answers have: the rule that each breaks, and whether it does so only where it is
+# null.
 ITEM_FIELDS = {
     "parsed_arguments": ("parsed-field", False),
     **dict.fromkeys(
-        ("id", "status", "phase", "caller", "namespace", "encrypted_content", "actions", "created_by"), ("null-field", True)
+        (
+            "id",
+            "status",
+            "phase",
+            "caller",
+            "namespace",
+            "encrypted_content",
+            "actions",
+            "created_by",
+        ),
+        ("null-field", True),
     ),
 }
 REASONING_FIELDS = {"content": ("null-field", True)}
@@ -86,7 +128,9 @@ def check(wire: Any) -> list[Finding]:
     body = expect_object(wire, "request")
     findings = [] if body.get("model") else [_find("no-model", "model", "")]
     given = body.get("input")
-    if not given and not any(key in body for key in ("prompt", "conversation", "previous_response_id")):
+    if not given and not any(
+        key in body for key in ("prompt", "conversation", "previous_response_id")
+    ):
         return [_find("no-messages", "input", ""), *findings]
     if isinstance(given, list):
         findings += check_messages(given)
@@ -108,7 +152,9 @@ def check_messages(messages: Iterable[Any]) -> Iterator[Finding]:
             yield _find("reasoning-alone", thought, "")
         thought = place if kind == "reasoning" else ""
         fields = ITEM_FIELDS | REASONING_FIELDS if kind == "reasoning" else ITEM_FIELDS
-        yield from (_find(rule, f"{place}.{name}", name) for name, rule in answer_fields_in(item, fields))
+        yield from (
+            _find(rule, f"{place}.{name}", name) for name, rule in answer_fields_in(item, fields)
+        )
         if kind == "message":
             yield from _check_message(item, place)
         elif kind in CALLS:
@@ -138,13 +184,18 @@ def _check_message(item: Json, place: str) -> Iterator[Finding]:
     for n, part in enumerate(content if isinstance(content, list) else ()):
         if isinstance(part, dict):
             at = f"{place}.content[{n}]"
-            yield from (_find(rule, f"{at}.{name}", name) for name, rule in answer_fields_in(part, PART_FIELDS))
+            yield from (
+                _find(rule, f"{at}.{name}", name)
+                for name, rule in answer_fields_in(part, PART_FIELDS)
+            )
         kind = str(part.get("type")) if isinstance(part, dict) else ""
         if kind.startswith("input_") if role == "assistant" else kind in ("output_text", "refusal"):
             yield _find("part-type", f"{place}.content[{n}]", f"{kind} in a message of the {role}")
 
 
-def _check_call(item: Json, place: str, pending: dict[str, str], answered: dict[str, None]) -> Iterator[Finding]:
+def _check_call(
+    item: Json, place: str, pending: dict[str, str], answered: dict[str, None]
+) -> Iterator[Finding]:
     call_id = _id(item)
     if not 1 <= len(call_id) <= MAX_ID:
         yield _find("id-length", place, repr(call_id)[:60])

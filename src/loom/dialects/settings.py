@@ -1,7 +1,7 @@
 """What a request says beside its messages, carried from one wire to another by name.
 
-A setting is kept as its own wire spells it. A row below names the same setting on each wire; what has no row, or no name
-on the target, is reported as lost.
+A setting is kept as its own wire spells it. A row below names the same setting on each wire; what
+has no row, or no name on the target, is reported as lost.
 """
 
 from typing import Any
@@ -29,7 +29,9 @@ SAME = (
 _COLUMN = {"openai": 0, "responses": 1, "anthropic": 2}
 
 
-def translate_settings(settings: Carried | None, target: str, losses: list[Loss]) -> tuple[Json, tuple[str, ...]]:
+def translate_settings(
+    settings: Carried | None, target: str, losses: list[Loss]
+) -> tuple[Json, tuple[str, ...]]:
     """The settings as `target` names them, and the form in which its own were spelt."""
     if settings is None or settings.wire == target:
         return carried_fields(settings, target), carried_form(settings, target)
@@ -44,7 +46,11 @@ def translate_settings(settings: Carried | None, target: str, losses: list[Loss]
     _translate_stop(left, wire, settings.wire, target)
     _translate_choice(left, wire, settings.wire, target)
     _translate_format(left, wire, settings.wire, target)
-    losses += [Loss(key, f"the setting {key}") for key, value in left.items() if value not in (None, [], {})]
+    losses += [
+        Loss(key, f"the setting {key}")
+        for key, value in left.items()
+        if value not in (None, [], {})
+    ]
     return wire, ()
 
 
@@ -66,7 +72,9 @@ def _translate_stop(left: Json, wire: Json, source: str, target: str) -> None:
 
 
 def _translate_choice(left: Json, wire: Json, source: str, target: str) -> None:
-    """Whether and which tool must be called; on Anthropic's wire, whether several may be called at once stands with it."""
+    """Whether and which tool must be called; on Anthropic's wire, whether several may be called at
+    once stands with it.
+    """
     if source == "anthropic":
         _translate_choice_of_anthropic(left, wire, target)
         return
@@ -99,7 +107,8 @@ def _translate_choice_of_anthropic(left: Json, wire: Json, target: str) -> None:
         wire["parallel_tool_calls"] = not several
 
 
-_OPENAI_CHOICES = {"auto": "auto", "any": "required", "none": "none"}  # by what Anthropic's wire calls them
+# by what Anthropic's wire calls them
+_OPENAI_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 _ANTHROPIC_CHOICES = {name: kind for kind, name in _OPENAI_CHOICES.items()}
 
 
@@ -134,15 +143,27 @@ def _choose_function(name: Any, target: str) -> Json:
 
 def _translate_format(left: Json, wire: Json, source: str, target: str) -> None:
     """The two OpenAI wires nest the answer's schema differently."""
-    if source == "openai" and target == "responses" and isinstance(left.get("response_format"), dict):
+    if (
+        source == "openai"
+        and target == "responses"
+        and isinstance(left.get("response_format"), dict)
+    ):
         given = left.pop("response_format")
         inner = given.get("json_schema")
         shape = {"type": "json_schema", **inner} if isinstance(inner, dict) else given
         wire.setdefault("text", {})["format"] = shape
-    elif source == "responses" and target == "openai" and isinstance(left.get("text"), dict) and "format" in left["text"]:
+    elif (
+        source == "responses"
+        and target == "openai"
+        and isinstance(left.get("text"), dict)
+        and "format" in left["text"]
+    ):
         given = left["text"].pop("format")
         if isinstance(given, dict) and given.get("type") == "json_schema":
-            given = {"type": "json_schema", "json_schema": {k: v for k, v in given.items() if k != "type"}}
+            given = {
+                "type": "json_schema",
+                "json_schema": {k: v for k, v in given.items() if k != "type"},
+            }
         wire["response_format"] = given
 
 

@@ -17,8 +17,11 @@ Changes = list[tuple[str, str]]
 _LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 
 
-def mend_settings(conversation: Conversation, marked: bool | None = None) -> tuple[Conversation, Changes]:
-    """The conversation with at most four cache marks in a lawful order, and thinking off where it cannot be on.
+def mend_settings(
+    conversation: Conversation, marked: bool | None = None
+) -> tuple[Conversation, Changes]:
+    """The conversation with at most four cache marks in a lawful order, and thinking off where it
+    cannot be on.
 
     `marked` says whether its messages carry marks, where that is known.
     """
@@ -48,7 +51,11 @@ def _is_marked(part: Part) -> bool:
 
 
 def _carries_mark(carried: Carried | None) -> bool:
-    return carried is not None and carried.wire == anthropic.NAME and '"cache_control"' in carried.fields
+    return (
+        carried is not None
+        and carried.wire == anthropic.NAME
+        and '"cache_control"' in carried.fields
+    )
 
 
 def _mend_limit(conversation: Conversation, changes: Changes) -> Conversation:
@@ -85,7 +92,8 @@ def _mend_marks(conversation: Conversation, changes: Changes) -> Conversation:
     def mend(mark: Json) -> Json | None:
         nonlocal seen, short
         seen += 1
-        if seen <= surplus:  # a later mark covers all that stands before it, so the first ones are missed least
+        # a later mark covers all that stands before it, so the first ones are missed least
+        if seen <= surplus:
             changes.append(("too-many-marks", "removed a cache mark"))
             return None
         if mark.get("ttl") != "1h":
@@ -99,7 +107,9 @@ def _mend_marks(conversation: Conversation, changes: Changes) -> Conversation:
 
 
 def mend_marks_as_they_pass(messages: Iterable[Message], changes: Changes) -> Iterator[Message]:
-    """A stream with its first four cache marks in a lawful order and no more: what comes later cannot be known."""
+    """A stream with its first four cache marks in a lawful order and no more: what comes later
+    cannot be known.
+    """
     seen, short = 0, False
 
     def mend(mark: Json) -> Json | None:
@@ -119,7 +129,9 @@ def mend_marks_as_they_pass(messages: Iterable[Message], changes: Changes) -> It
 
 
 def _rewrite(conversation: Conversation, change: Callable[[Json], Json | None]) -> Conversation:
-    """The conversation with each cache mark replaced, in the order in which the provider reads them."""
+    """The conversation with each cache mark replaced, in the order in which the provider reads
+    them.
+    """
     tools = tuple([_rewrite_carried(tool, change) for tool in conversation.tools])
     system = tuple([_rewrite_message(message, change) for message in conversation.system])
     messages = tuple([_rewrite_message(message, change) for message in conversation.messages])
@@ -179,17 +191,25 @@ def _mend_thinking(conversation: Conversation, changes: Changes) -> Conversation
     if settings is None or settings.wire != anthropic.NAME or '"thinking"' not in settings.fields:
         return conversation
     broken = [
-        f for f in anthropic.DIALECT.check(anthropic.render(conversation).wire) if f.rule in ("thinking-budget", "thinking-kept")
+        f
+        for f in anthropic.DIALECT.check(anthropic.render(conversation).wire)
+        if f.rule in ("thinking-budget", "thinking-kept")
     ]
     if not broken:
         return conversation
     fields: Json = from_json(settings.fields)
     budget, limit = thinking_tokens(settings), conversation.max_output or 0
-    if [finding.rule for finding in broken] == ["thinking-budget"] and budget >= limit > MIN_THINKING:
+    if [finding.rule for finding in broken] == [
+        "thinking-budget"
+    ] and budget >= limit > MIN_THINKING:
         lowered = max(MIN_THINKING, limit // 2)
         fields["thinking"]["budget_tokens"] = lowered
         changes.append(
-            ("thinking-budget", f"lowered thinking from {budget:,} to {lowered:,} tokens: the answer may take {limit:,}")
+            (
+                "thinking-budget",
+                f"lowered thinking from {budget:,} to {lowered:,} tokens: the answer may take "
+                f"{limit:,}",
+            )
         )
     else:
         del fields["thinking"]
@@ -198,10 +218,17 @@ def _mend_thinking(conversation: Conversation, changes: Changes) -> Conversation
 
 
 def limit_unstreamed(conversation: Conversation) -> Conversation:
-    """The conversation with an answer that Anthropic's client accepts without streaming, unless it streams or thinks for longer."""
-    most = next((tokens for name, tokens in UNSTREAMED_MODELS if name.search(conversation.model)), MAX_UNSTREAMED)
+    """The conversation with an answer that Anthropic's client accepts without streaming, unless it
+    streams or thinks for longer.
+    """
+    most = next(
+        (tokens for name, tokens in UNSTREAMED_MODELS if name.search(conversation.model)),
+        MAX_UNSTREAMED,
+    )
     settings = conversation.settings
-    is_streamed = settings is not None and carried_fields(settings, settings.wire).get("stream") is True
+    is_streamed = (
+        settings is not None and carried_fields(settings, settings.wire).get("stream") is True
+    )
     if is_streamed or (conversation.max_output or 0) <= most or thinking_tokens(settings) >= most:
         return conversation
     return replace(conversation, max_output=most)

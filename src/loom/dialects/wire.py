@@ -8,7 +8,16 @@ from msgspec import Struct
 
 from loom.conversation.canonical import from_json, to_json, to_sendable
 from loom.conversation.checked import MAX_NUMBER
-from loom.conversation.message import Carried, Conversation, Media, Message, Opaque, Part, Text, Tool
+from loom.conversation.message import (
+    Carried,
+    Conversation,
+    Media,
+    Message,
+    Opaque,
+    Part,
+    Text,
+    Tool,
+)
 from loom.errors import WireError
 
 Json = dict[str, Any]
@@ -16,7 +25,9 @@ Level = Literal["error", "warning"]
 
 
 class WireRule(Struct, frozen=True):
-    """A rule of one wire: what it demands, what to do when it is broken, and where the servers say so."""
+    """A rule of one wire: what it demands, what to do when it is broken, and where the servers say
+    so.
+    """
 
     level: Level
     demands: str
@@ -35,7 +46,9 @@ class Finding(Struct, frozen=True):
 
 
 class Loss(Struct, frozen=True):
-    """Something that a wire cannot hold and that was left out, or written another way, in converting to it."""
+    """Something that a wire cannot hold and that was left out, or written another way, in
+    converting to it.
+    """
 
     place: str
     what: str
@@ -49,7 +62,9 @@ class RenderedRequest(Struct, frozen=True):
 
 
 def finish(wire: Any, losses: list[Loss]) -> RenderedRequest:
-    """What was rendered, in texts that can be sent: half of a surrogate pair has no form in UTF-8, so U+FFFD stands for it."""
+    """What was rendered, in texts that can be sent: half of a surrogate pair has no form in UTF-8,
+    so U+FFFD stands for it.
+    """
     try:
         msgspec.json.encode(wire)
     except (UnicodeEncodeError, OverflowError, RecursionError, TypeError):
@@ -72,7 +87,9 @@ def _sendable(value: Any) -> Any:
 
 
 class Dialect(Struct, frozen=True, kw_only=True):
-    """The JSON of one API, both ways. The `_messages` forms work on streams, so that a long history need not be held."""
+    """The JSON of one API, both ways. The `_messages` forms work on streams, so that a long history
+    need not be held.
+    """
 
     name: str
     title: str
@@ -91,20 +108,28 @@ def finder(rules: Mapping[str, WireRule]) -> Callable[[str, str, str], Finding]:
 
     def find(rule: str, place: str, detail: str = "") -> Finding:
         row = rules[rule]
-        return Finding(rule, row.level, place, f"{row.demands}{': ' + detail if detail else ''}", row.way_out)
+        return Finding(
+            rule, row.level, place, f"{row.demands}{': ' + detail if detail else ''}", row.way_out
+        )
 
     return find
 
 
-def answer_fields_in(wire: Mapping[str, Any], table: Mapping[str, tuple[str, bool]]) -> Iterator[tuple[str, str]]:
-    """The fields of an object that only answers have, and the rule that each breaks; some only where they are empty."""
+def answer_fields_in(
+    wire: Mapping[str, Any], table: Mapping[str, tuple[str, bool]]
+) -> Iterator[tuple[str, str]]:
+    """The fields of an object that only answers have, and the rule that each breaks; some only
+    where they are empty.
+    """
     for name, (rule, only_empty) in table.items():
         empty: tuple[Any, ...] = (None,) if rule == "null-field" else (None, [])
         if name in wire and (not only_empty or wire[name] in empty):
             yield name, rule
 
 
-def carry(wire: str, fields: Mapping[str, Any] | None = None, form: Iterable[str] = ()) -> Carried | None:
+def carry(
+    wire: str, fields: Mapping[str, Any] | None = None, form: Iterable[str] = ()
+) -> Carried | None:
     """What to keep beside a value; nothing where there is nothing to keep."""
     kept, spelling = to_json(fields) if fields else "", tuple(form)
     return Carried(wire, kept, spelling) if kept or spelling else None
@@ -130,7 +155,9 @@ def note_foreign(carried: Carried | None, wire: str, place: str, losses: list[Lo
 
 
 def _names(fields: Json) -> list[str]:
-    """The names as the wire spells them: what stands one level down for order's sake is named without it."""
+    """The names as the wire spells them: what stands one level down for order's sake is named
+    without it.
+    """
     names = []
     for key, value in fields.items():
         if key in ("outer", "inner", "item", "part") and isinstance(value, dict):
@@ -141,7 +168,9 @@ def _names(fields: Json) -> list[str]:
 
 
 def strictness(tool: Tool) -> bool | None:
-    """Whether arguments are held to the schema, where the tool says so: every wire has the field, with a default of its own."""
+    """Whether arguments are held to the schema, where the tool says so: every wire has the field,
+    with a default of its own.
+    """
     strict = _tool_fields(tool).get("strict")
     return strict if isinstance(strict, bool) else None
 
@@ -150,7 +179,11 @@ def foreign_to_tool(tool: Tool, wire: str) -> list[str]:
     """Names of the fields of a tool that another provider's wire carried and this one cannot hold."""
     if tool.carried is None or tool.carried.wire == wire:
         return []
-    return [key for key, value in _tool_fields(tool).items() if key != "strict" and value not in (None, [], {}, "")]
+    return [
+        key
+        for key, value in _tool_fields(tool).items()
+        if key != "strict" and value not in (None, [], {}, "")
+    ]
 
 
 def _tool_fields(tool: Tool) -> Json:
@@ -188,20 +221,32 @@ def is_limit(value: Any) -> bool:
     return type(value) is int and 1 <= value <= MAX_NUMBER
 
 
-def take_head(body: Json, fields: Json, parse_tool: Callable[[Json, str], Tool]) -> tuple[str, tuple[Tool, ...]]:
-    """The model and the tools of a request; where they say nothing, they are left among its other fields as they are spelt."""
+def take_head(
+    body: Json, fields: Json, parse_tool: Callable[[Json, str], Tool]
+) -> tuple[str, tuple[Tool, ...]]:
+    """The model and the tools of a request; where they say nothing, they are left among its other
+    fields as they are spelt.
+    """
     model, tools = body.get("model"), body.get("tools")
     if "model" in body and not (isinstance(model, str) and model):
         fields["model"] = model
     if "tools" in body and not tools:
         fields["tools"] = tools
     given = expect_list(tools, "tools") if tools else []
-    parsed = tuple(parse_tool(expect_object(tool, f"tools[{n}]"), f"tools[{n}]") for n, tool in enumerate(given))
+    parsed = tuple(
+        parse_tool(expect_object(tool, f"tools[{n}]"), f"tools[{n}]")
+        for n, tool in enumerate(given)
+    )
     return model if isinstance(model, str) else "", parsed
 
 
-def parse_content(content: list[Any], place: str, parse_part: Callable[[Json, str], Part]) -> list[Part]:
-    return [parse_part(expect_object(part, f"{place}[{n}]"), f"{place}[{n}]") for n, part in enumerate(content)]
+def parse_content(
+    content: list[Any], place: str, parse_part: Callable[[Json, str], Part]
+) -> list[Part]:
+    return [
+        parse_part(expect_object(part, f"{place}[{n}]"), f"{place}[{n}]")
+        for n, part in enumerate(content)
+    ]
 
 
 def is_plain(parts: Iterable[Part]) -> str | None:
@@ -217,10 +262,18 @@ def data_url(media: Media) -> str:
 
 
 def split_data_url(url: str) -> tuple[str, str] | None:
-    """Media type and base64 data of a data address in its usual spelling; none where writing it again would change it."""
+    """Media type and base64 data of a data address in its usual spelling; none where writing it
+    again would change it.
+    """
     head, comma, data = url.partition(",")
     media_type = head[5 : -len(";base64")]
-    if comma and head.startswith("data:") and head.endswith(";base64") and media_type and ";" not in media_type:
+    if (
+        comma
+        and head.startswith("data:")
+        and head.endswith(";base64")
+        and media_type
+        and ";" not in media_type
+    ):
         return media_type, data
     return None
 
@@ -228,7 +281,9 @@ def split_data_url(url: str) -> tuple[str, str] | None:
 def placeholder(part: Part) -> str:
     """What stands in a text where media or an opaque piece cannot."""
     if isinstance(part, Media):
-        where = part.value if part.source in ("url", "id") else f"{len(part.value)} characters of data"
+        where = (
+            part.value if part.source in ("url", "id") else f"{len(part.value)} characters of data"
+        )
         return f"[{part.kind}{' ' + part.media_type if part.media_type else ''}: {where}]"
     if isinstance(part, Opaque):
         return f"[{from_json(part.json).get('type', 'piece')} of the {part.wire} wire]"
@@ -236,8 +291,14 @@ def placeholder(part: Part) -> str:
 
 
 def transcript(part: Opaque, place: str, losses: list[Loss]) -> str:
-    """The words of what a model said aloud, for a wire that cannot hold the sound; "" for any other piece."""
-    words = from_json(part.json).get("transcript") if part.wire == "openai" and "audio" in part.form else None
+    """The words of what a model said aloud, for a wire that cannot hold the sound; "" for any other
+    piece.
+    """
+    words = (
+        from_json(part.json).get("transcript")
+        if part.wire == "openai" and "audio" in part.form
+        else None
+    )
     if not isinstance(words, str) or not words.strip():
         return ""
     losses.append(Loss(place, "the sound of what the model said; its transcript is kept"))
@@ -261,7 +322,9 @@ def _id_text(value: Any) -> str:
 
 
 def remember(seen: dict[str, None], call_id: str, limit: int = 100_000) -> None:
-    """Remember an id, and forget the oldest past the limit, so that a stream of any length is checked in bounded memory."""
+    """Remember an id, and forget the oldest past the limit, so that a stream of any length is
+    checked in bounded memory.
+    """
     seen[call_id] = None
     if len(seen) > limit:
         del seen[next(iter(seen))]

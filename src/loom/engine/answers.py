@@ -1,4 +1,6 @@
-"""An answer: what it says, the `→` commands in it, where it belongs, what it cost, and what came of it."""
+"""An answer: what it says, the `→` commands in it, where it belongs, what it cost, and what came of
+it.
+"""
 
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
@@ -28,7 +30,8 @@ RECENT_NODES = 64  # among which an answer is looked for that was written alread
 
 
 class Order(Struct, frozen=True):
-    """The commands of an answer, in their order. `at` is the node where the agent knows itself to stand, if it looked.
+    """The commands of an answer, in their order. `at` is the node where the agent knows itself to
+    stand, if it looked.
 
     `conflict` says why its words were not written, if they were not.
     """
@@ -39,7 +42,9 @@ class Order(Struct, frozen=True):
 
 
 class AnswerOutcome(Struct, frozen=True):
-    """What came of an answer: what it says beside its commands, the nodes that say it, and what came of its commands."""
+    """What came of an answer: what it says beside its commands, the nodes that say it, and what
+    came of its commands.
+    """
 
     said: str
     nodes: tuple[Node, ...] = ()
@@ -47,12 +52,16 @@ class AnswerOutcome(Struct, frozen=True):
 
     @property
     def node(self) -> Node | None:
-        """The last node that was written; None where the answer was only commands, or was not written."""
+        """The last node that was written; None where the answer was only commands, or was not
+        written.
+        """
         return self.nodes[-1] if self.nodes else None
 
     def __str__(self) -> str:
         said = [self.said] if self.said else []
-        return "\n".join((*said, *(f"{result.command}\n{indent(result.text, '  ')}" for result in self.results)))
+        return "\n".join(
+            (*said, *(f"{result.command}\n{indent(result.text, '  ')}" for result in self.results))
+        )
 
 
 def digest_of(raw: str) -> str:
@@ -61,7 +70,9 @@ def digest_of(raw: str) -> str:
 
 
 def take_out_commands(messages: Iterable[Message]) -> tuple[tuple[Message, ...], tuple[Found, ...]]:
-    """The messages without their `→` commands, and those commands. Calls, reasoning and all else stay as they came."""
+    """The messages without their `→` commands, and those commands. Calls, reasoning and all else
+    stay as they came.
+    """
     left: list[Message] = []
     found: list[Found] = []
     for message in messages:
@@ -74,15 +85,17 @@ def take_out_commands(messages: Iterable[Message]) -> tuple[tuple[Message, ...],
             elif text.strip():
                 parts.append(replace(part, text=text))
         if len(parts) == len(message.parts) or parts:
-            left.append(message if tuple(parts) == message.parts else replace(message, parts=tuple(parts)))
+            left.append(
+                message if tuple(parts) == message.parts else replace(message, parts=tuple(parts))
+            )
     return tuple(left), limit_batch(found)
 
 
 class AnswerPlace(Struct, frozen=True):
     """Where an answer is written: after which node, and as the answer of which request.
 
-    `late`: others went on there meanwhile. `other`: another choice of the answer came before; `again`: this one did.
-    `at` is the node where its speaker knows itself to stand.
+    `late`: others went on there meanwhile. `other`: another choice of the answer came before;
+    `again`: this one did. `at` is the node where its speaker knows itself to stand.
     """
 
     node: Node | None
@@ -94,17 +107,23 @@ class AnswerPlace(Struct, frozen=True):
 
 
 def generation_of(answer: Answer, choice: int) -> str:
-    """The provider's name for an answer tells two equal answers apart. Of several choices each is its own."""
+    """The provider's name for an answer tells two equal answers apart. Of several choices each is
+    its own.
+    """
     return plain(f"{answer.id}#{choice}" if choice else answer.id)
 
 
 class AnswerPlacer:
-    """Finds where answers belong on the path of a session. `lasting`: another object may have made the request."""
+    """Finds where answers belong on the path of a session. `lasting`: another object may have made
+    the request.
+    """
 
     def __init__(self, store: Store, row: SessionRow, path: Path, lasting: bool) -> None:
         self._store, self._row, self._path, self._lasting = store, row, path, lasting
 
-    def place(self, answer: Answer, choice: int, messages: Sequence[Message], request: Request | None) -> AnswerPlace:
+    def place(
+        self, answer: Answer, choice: int, messages: Sequence[Message], request: Request | None
+    ) -> AnswerPlace:
         """After what its request ended with; without a request, after the cursor."""
         if request and answer.raw and request.answer == digest_of(answer.raw):
             place = self._place_again(answer, choice, request)
@@ -113,7 +132,9 @@ class AnswerPlacer:
         if request and request.answer is not None:
             request = None
         if request is None or not self._lasting:
-            return AnswerPlace(self._follows(messages, answer.raw, generation_of(answer, choice)), request)
+            return AnswerPlace(
+                self._follows(messages, answer.raw, generation_of(answer, choice)), request
+            )
         node, end = self._node(request), self._path.end
         late = (node.seq if node else None) != (end.seq if end else None)
         return AnswerPlace(node, request, late=late, at=request.node)
@@ -128,7 +149,9 @@ class AnswerPlacer:
         return self._store.sessions.node(self._row, request.node) if request.node else None
 
     def _asked_since(self, node: Node | None) -> bool:
-        """Whether somebody asked something after a node, or is elsewhere: what comes then answers that."""
+        """Whether somebody asked something after a node, or is elsewhere: what comes then answers
+        that.
+        """
         if node is not None and not self._path.holds(node.seq, node.depth):
             return True
         start = node.depth + 1 if node else 0
@@ -141,10 +164,12 @@ class AnswerPlacer:
         return self._path.says(node_id(self._row.tree.id, behind, first, generation))
 
     def _follows(self, messages: Sequence[Message], raw: str, generation: str) -> Node | None:
-        """The node that an answer follows: the cursor, unless the same answer was written a moment ago.
+        """The node that an answer follows: the cursor, unless the same answer was written a moment
+        ago.
 
-        The provider's id alone proves nothing, for some providers repeat theirs. An answer that comes again is one that the
-        path ends with, or one of this turn whose calls were answered since.
+        The provider's id alone proves nothing, for some providers repeat theirs. An answer that
+        comes again is one that the path ends with, or one of this turn whose calls were answered
+        since.
         """
         spoken = [message for message in messages if message.role not in SYSTEM_ROLES]
         if not spoken:
@@ -152,40 +177,62 @@ class AnswerPlacer:
         recent = self._path[-RECENT_NODES:]
         for first in range(len(recent) - len(spoken), -1, -1):
             chain = recent[first : first + len(spoken)]
-            if _says(chain, spoken, generation) and self._came_before(spoken, raw, chain[-1], generation):
+            if _says(chain, spoken, generation) and self._came_before(
+                spoken, raw, chain[-1], generation
+            ):
                 return self._path[chain[0].depth - 1] if chain[0].depth else None
             if recent[first].role == "user":
                 break
         return self._path.end
 
-    def _came_before(self, messages: Sequence[Message], raw: str, node: Node, generation: str) -> bool:
-        """Whether an answer that says the same as this node, under the same id, is that answer and not another one."""
+    def _came_before(
+        self, messages: Sequence[Message], raw: str, node: Node, generation: str
+    ) -> bool:
+        """Whether an answer that says the same as this node, under the same id, is that answer and
+        not another one.
+        """
         stands_last = self._path.end is not None and node.seq == self._path.end.seq
         if stands_last and generation:
             return True
         calls = any(call.id for message in messages for call in message.calls)
-        return (stands_last or calls) and raw in self._store.sessions.records(self._row, node, "response")
+        return (stands_last or calls) and raw in self._store.sessions.records(
+            self._row, node, "response"
+        )
 
 
 def _says(chain: Sequence[Node], messages: list[Message], generation: str) -> bool:
-    return [node.message for node in chain] == messages and all(node.generation == generation for node in chain)
+    return [node.message for node in chain] == messages and all(
+        node.generation == generation for node in chain
+    )
 
 
 def cost_of(row: SessionRow, answer: Answer, place: AnswerPlace) -> tuple[Usage | None, str]:
-    """What an answer cost, and what its tokens teach the counter. A response costs once, however many choices it has."""
+    """What an answer cost, and what its tokens teach the counter. A response costs once, however
+    many choices it has.
+    """
     if place.other or not answer.raw:
         return None, ""
     request = place.request
     model = answer.model or (request.model if request else "") or row.model
-    price = models.cost(models.model(model), answer.prompt, answer.completion, answer.cached, answer.written)
+    price = models.cost(
+        models.model(model), answer.prompt, answer.completion, answer.cached, answer.written
+    )
     learnt = ""
     if request and request.counted and answer.prompt:
-        learnt = to_json(observe(calibration(row), request.model, counted=request.counted, reported=answer.prompt))
+        learnt = to_json(
+            observe(
+                calibration(row), request.model, counted=request.counted, reported=answer.prompt
+            )
+        )
     return Usage(answer.prompt, answer.completion, answer.cached, price), learnt
 
 
-def records_of(answer: Answer, usage: Usage | None, place: AnswerPlace, *, spoken: bool) -> list[tuple[str, str]]:
-    """What stands beside the nodes of an answer: the response as it came, its usage, and what it was made from."""
+def records_of(
+    answer: Answer, usage: Usage | None, place: AnswerPlace, *, spoken: bool
+) -> list[tuple[str, str]]:
+    """What stands beside the nodes of an answer: the response as it came, its usage, and what it
+    was made from.
+    """
     records = [("response", answer.raw)] if answer.raw else []
     records += [("usage", to_json(usage))] if usage else []
     if place.request and place.request.sources and spoken:

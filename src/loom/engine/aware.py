@@ -1,7 +1,8 @@
-"""What an agent that knows the loom is told: a header above each node, and at the end its memory and where it stands.
+"""What an agent that knows the loom is told: a header above each node, and at the end its memory
+and where it stands.
 
-Headers are part of what a provider caches, so ages and counts in them are those of the beginning of an epoch. What changes from
-call to call stands behind the history.
+Headers are part of what a provider caches, so ages and counts in them are those of the beginning of
+an epoch. What changes from call to call stands behind the history.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -53,9 +54,14 @@ def _read(kind: str, name: str, data: str, held: type[_T]) -> _T:
 
 def memory_of(store: Store, session: int) -> AgentMemory:
     def read(kind: str, held: type[_T]) -> dict[str, _T]:
-        return {name: _read(kind, name, data, held) for name, data in store.states.all(session, kind).items()}
+        return {
+            name: _read(kind, name, data, held)
+            for name, data in store.states.all(session, kind).items()
+        }
 
-    return AgentMemory(read("pin", Pin), read("stash", Stash), read("result", Result), read("action", Action))
+    return AgentMemory(
+        read("pin", Pin), read("stash", Stash), read("result", Result), read("action", Action)
+    )
 
 
 def addendum() -> str:
@@ -70,13 +76,21 @@ def age(then: int, now: int) -> str:
     for most, length, unit in _UNITS:
         if seconds < most:
             return f"{seconds // length}{unit} ago" if seconds >= 10 else "just now"
-    return f"{seconds // 86_400 // 30}mo ago" if seconds < 86_400 * 730 else f"{seconds // 86_400 // 365}y ago"
+    return (
+        f"{seconds // 86_400 // 30}mo ago"
+        if seconds < 86_400 * 730
+        else f"{seconds // 86_400 // 365}y ago"
+    )
 
 
 def author_of(node: Node, marks: Marks, agents: Mapping[int, str]) -> str:
     """Who wrote a node: a name, or what kind of author."""
     kind = {"user": "human", "assistant": "model"}.get(node.role, node.role)
-    name = marks.origin.author or (node.message.author if node.message else "") or agents.get(node.session, "")
+    name = (
+        marks.origin.author
+        or (node.message.author if node.message else "")
+        or agents.get(node.session, "")
+    )
     name = flatten(name)  # a line break in it could begin the header of another node
     return f"{name} ({kind})" if name else kind
 
@@ -98,7 +112,11 @@ def connections(marks: Marks, kin: Kin) -> str:
 
 def header(node: Node, marks: Marks, kin: Kin, agents: Mapping[int, str], as_of: int) -> str:
     """`[a7x2] human · 3m ago`, a line of what hangs on it, and a rule."""
-    lines = [f"[{node.short_id}] {author_of(node, marks, agents)} · {age(node.created, as_of)}", connections(marks, kin), "---"]
+    lines = [
+        f"[{node.short_id}] {author_of(node, marks, agents)} · {age(node.created, as_of)}",
+        connections(marks, kin),
+        "---",
+    ]
     return "\n".join(line for line in lines if line) + "\n"
 
 
@@ -109,12 +127,19 @@ def headers_from(store: Store, row: SessionRow) -> Callable[[Sequence[Node], int
         tree, seqs = row.tree.key, [node.seq for node in nodes]
         marks, kin = store.trees.marks(tree, seqs, as_of), store.trees.kin(tree, seqs, as_of)
         agents = store.trees.agents_of(tree)
-        return {node.seq: header(node, marks.get(node.seq, Marks()), kin.get(node.seq, Kin()), agents, as_of) for node in nodes}
+        return {
+            node.seq: header(
+                node, marks.get(node.seq, Marks()), kin.get(node.seq, Kin()), agents, as_of
+            )
+            for node in nodes
+        }
 
     return headers
 
 
-def blocks(store: Store, row: SessionRow, tree: StoredTree, agent: Agent, path: Path, now: int) -> list[Section]:
+def blocks(
+    store: Store, row: SessionRow, tree: StoredTree, agent: Agent, path: Path, now: int
+) -> list[Section]:
     """The operational memory, and the loom context that ends a request."""
     return [
         Section("operational_memory", memory_text(store, row, memory_of(store, row.key), now)),
@@ -137,11 +162,18 @@ def memory_text(store: Store, row: SessionRow, memory: AgentMemory, now: int) ->
     if memory.results:
         lines.append("Results (shown once; → pin result:N keeps one):")
         for number, result in memory.results.items():
-            lines += _indent_entry(f"{int(number)}. {flatten(result.command)}", still_shown(store, row, result), below=True)
+            lines += _indent_entry(
+                f"{int(number)}. {flatten(result.command)}",
+                still_shown(store, row, result),
+                below=True,
+            )
     if memory.actions:
         lines.append("Recent actions:")
         for action in list(memory.actions.values())[-TRACED:]:
-            lines.append(f"  {'✗ ' if action.failed else ''}{flatten(action.command)} · {age(action.at, now)}")
+            lines.append(
+                f"  {'✗ ' if action.failed else ''}{flatten(action.command)} · "
+                f"{age(action.at, now)}"
+            )
     away = [f'"{flatten(label)}"' for label, stash in memory.stashes.items() if not stash.recalled]
     if away:
         lines.append(f"Stashed (not in context): {', '.join(away)}")
@@ -161,10 +193,15 @@ def still_shown(store: Store, row: SessionRow, held: Pin | Stash | Result) -> st
     """A text that shows the words of nodes, as long as nobody has kept one of them from being read."""
     nodes: list[Node] = []
     for name in held.shows:
-        with suppress(ChoiceError):  # it stayed behind when the session was exported alone, so nobody hid it here
+        # it stayed behind when the session was exported alone, so nobody hid it here
+        with suppress(ChoiceError):
             nodes.append(store.trees.node(row.tree.key, name))
     why = kept_from_models(store, row.tree.key, nodes)
-    hidden = [f"[{node.short_id}] is {why.get(node.seq, 'purged')}" for node in nodes if node.seq in why or node.message is None]
+    hidden = [
+        f"[{node.short_id}] is {why.get(node.seq, 'purged')}"
+        for node in nodes
+        if node.seq in why or node.message is None
+    ]
     return f"(no longer shown: {', '.join(hidden)})" if hidden else held.text
 
 
@@ -174,7 +211,14 @@ def kept_from_models(store: Store, tree: int, nodes: Sequence[Node]) -> dict[int
         return {}
     with store.database.read() as reader:
         marked = marked_in(reader, tree)
-        why = {node.seq: kept_back(Path(OpenTransaction(reader), tree, node), marked) for node in nodes} if marked else {}
+        why = (
+            {
+                node.seq: kept_back(Path(OpenTransaction(reader), tree, node), marked)
+                for node in nodes
+            }
+            if marked
+            else {}
+        )
     return {seq: reason for seq, reason in why.items() if reason}
 
 
@@ -185,15 +229,22 @@ def _indent_entry(lead: str, text: str, below: bool = False) -> list[str]:
     return [f"  {lead} {first}", *(f"    {line}" for line in rest)]
 
 
-def context_text(store: Store, row: SessionRow, tree: StoredTree, agent: Agent, path: Path, now: int) -> str:
+def context_text(
+    store: Store, row: SessionRow, tree: StoredTree, agent: Agent, path: Path, now: int
+) -> str:
     nodes, branches = store.trees.counts(row.tree.key)
     lines = [
         "=== Loom Context ===",
         f'Tree "{flatten(tree.title or tree.row.id)}" ({tree.head.mode})',
-        f"{_count_noun(nodes, 'node', 'nodes')} · {_count_noun(branches, 'branch', 'branches')} · depth: {len(path)}",
+        f"{_count_noun(nodes, 'node', 'nodes')} · {_count_noun(branches, 'branch', 'branches')} · "
+        f"depth: {len(path)}",
     ]
     if path.end is not None:
-        kin = store.trees.kin(row.tree.key, [path.end.seq, *([path.end.parent] if path.end.parent is not None else [])], now)
+        kin = store.trees.kin(
+            row.tree.key,
+            [path.end.seq, *([path.end.parent] if path.end.parent is not None else [])],
+            now,
+        )
         siblings = max(kin.get(path.end.parent or 0, Kin()).continuations - 1, 0)
         here = connections(Marks(), kin.get(path.end.seq, Kin()))
         beside = _count_noun(siblings, "sibling", "siblings") if siblings else ""
@@ -201,14 +252,22 @@ def context_text(store: Store, row: SessionRow, tree: StoredTree, agent: Agent, 
         lines.append(f"Position: [{path.end.short_id}]{f' ({told})' if told else ''}")
     else:
         lines.append("Position: at the beginning")
-    lines.append(f"Permissions: {', '.join(name for name in PERMISSIONS if name in agent.granted_permissions)}")
+    lines.append(
+        "Permissions: "
+        f"{', '.join(name for name in PERMISSIONS if name in agent.granted_permissions)}"
+    )
     others = [
-        f"{whose or 'human'} at [{short_id}] · {age(updated, now)}" if short_id else f"{whose or 'human'} at the beginning"
+        f"{whose or 'human'} at [{short_id}] · {age(updated, now)}"
+        if short_id
+        else f"{whose or 'human'} at the beginning"
         for name, whose, short_id, updated in store.trees.sessions_on(row.tree.key)
         if name != row.id
     ]
     if others:
-        lines.append(f"Others: {'; '.join(others[:5])}{f' and {len(others) - 5} more' if len(others) > 5 else ''}")
+        lines.append(
+            "Others: "
+            f"{'; '.join(others[:5])}{f' and {len(others) - 5} more' if len(others) > 5 else ''}"
+        )
     return "\n".join((*lines, "==="))
 
 

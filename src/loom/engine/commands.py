@@ -1,10 +1,13 @@
-"""What loom-aware agents do: the `→` lines of an answer, carried out on the tree, with results that are shown once.
+"""What loom-aware agents do: the `→` lines of an answer, carried out on the tree, with results that
+are shown once.
 
 Rules of this file:
-- What was said beside the commands is written first, behind what it answers. Then the commands run in order.
+- What was said beside the commands is written first, behind what it answers. Then the commands run
+  in order.
 - A command that cannot be carried out is told so and keeps no other from being carried out.
 - Commands are no messages: they are kept in the agent's action trace, and nowhere else.
-- One writer at a time goes on with a branch: where somebody went on since the agent looked, it is told and nothing is written.
+- One writer at a time goes on with a branch: where somebody went on since the agent looked, it is
+  told and nothing is written.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +19,17 @@ from loom.budget.counting import gate_counter
 from loom.context.shorten.cut import shrink_text
 from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json
-from loom.conversation.commands import SPECS, TREE_DEPTH, Code, Command, Mistake, Thought, describe_mistake, help_text, quote_word
+from loom.conversation.commands import (
+    SPECS,
+    TREE_DEPTH,
+    Code,
+    Command,
+    Mistake,
+    Thought,
+    describe_mistake,
+    help_text,
+    quote_word,
+)
 from loom.conversation.message import Message, Text
 from loom.conversation.names import flatten
 from loom.conversation.tree import TreeHead
@@ -64,8 +77,12 @@ class _CommandRefused(Exception):
         self.mistake = Mistake(code, message, hint)
 
 
-def carry_out(workspace: Workspace, session: Session, agent: Agent, order: Order) -> tuple[Result, ...]:
-    """Carry out the commands of an agent's answer, in their order; what came of each. An agent is told what was not written."""
+def carry_out(
+    workspace: Workspace, session: Session, agent: Agent, order: Order
+) -> tuple[Result, ...]:
+    """Carry out the commands of an agent's answer, in their order; what came of each. An agent is
+    told what was not written.
+    """
     tree = LoomTree(workspace, workspace.store.trees.head(session.row.tree))
     hand = _Hand(workspace, tree, session, agent, order.at)
     try:
@@ -79,24 +96,41 @@ def carry_out(workspace: Workspace, session: Session, agent: Agent, order: Order
 class _Hand:
     """Carries out one answer's commands for an agent."""
 
-    def __init__(self, workspace: Workspace, tree: LoomTree, session: Session, agent: Agent, at: str | None) -> None:
-        self._workspace, self._store, self._tree, self._session, self._agent = workspace, workspace.store, tree, session, agent
+    def __init__(
+        self, workspace: Workspace, tree: LoomTree, session: Session, agent: Agent, at: str | None
+    ) -> None:
+        self._workspace, self._store, self._tree, self._session, self._agent = (
+            workspace,
+            workspace.store,
+            tree,
+            session,
+            agent,
+        )
         self._before = memory_of(workspace.store, session.row.key)  # as the agent saw it
         self._results: list[Result] = []
-        self._shows: dict[str, None] = {}  # the nodes whose words the command that is carried out shows
+        # the nodes whose words the command that is carried out shows
+        self._shows: dict[str, None] = {}
         self._actions: list[Action] = []
         seen = workspace.store.states.all(session.row.key, "seen").get("")
         self._seen = int(read_stored(seen, Digits, "when the agent last looked")) if seen else None
         self._at = at  # where the agent knows itself to stand
 
     def tell_unsaid(self, conflict: Conflict) -> Result:
-        """Tell the agent that its words were not written: somebody else went on there since it looked."""
-        return self._record_result("(your answer)", describe_mistake(_went_on(conflict, "your answer was not written: ")), True)
+        """Tell the agent that its words were not written: somebody else went on there since it
+        looked.
+        """
+        return self._record_result(
+            "(your answer)",
+            describe_mistake(_went_on(conflict, "your answer was not written: ")),
+            True,
+        )
 
     def take(self, item: Command | Thought | Mistake) -> Result | None:
         match item:
             case Thought(text):
-                self._actions.append(Action(f"→ think ({len(text):,} letters)", self._workspace.now()))
+                self._actions.append(
+                    Action(f"→ think ({len(text):,} letters)", self._workspace.now())
+                )
                 return None
             case Mistake():
                 return self._record_result(item.source, describe_mistake(item), True)
@@ -120,7 +154,9 @@ class _Hand:
         shown = {f"{number:03}": to_json(result) for number, result in enumerate(self._results, 1)}
         states.put(key, "result", dict.fromkeys(self._before.results, None) | shown, now)
         last = int(next(reversed(self._before.actions), "0"))
-        done = {f"{last + number:09}": to_json(action) for number, action in enumerate(self._actions, 1)}
+        done = {
+            f"{last + number:09}": to_json(action) for number, action in enumerate(self._actions, 1)
+        }
         old = list(self._before.actions)[: max(len(self._before.actions) + len(done) - _TRACE, 0)]
         states.put(key, "action", dict.fromkeys(old, None) | done, now)
         states.put(key, "seen", {"": to_json(str(now))}, now)
@@ -134,7 +170,10 @@ class _Hand:
             raise _CommandRefused("PERMISSION_DENIED", message, "→ help lists what you may do")
         for given in (*command.words, *(value for _, value in command.options)):
             if any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in given):
-                raise _CommandRefused("INVALID_SYNTAX", f"{shorten(given)!r} contains characters that cannot be stored")
+                raise _CommandRefused(
+                    "INVALID_SYNTAX",
+                    f"{shorten(given)!r} contains characters that cannot be stored",
+                )
         try:
             return self._does[command.name](self, command)
         except Conflict as conflict:
@@ -156,7 +195,10 @@ class _Hand:
                 return _lines(self._bookmarks(), what)
             case "branches":
                 ends = self._tree.ends()
-                return _lines(self._describe_nodes(self._tree.read(ends[: _FOUND + 1]).values(), len(ends)), what)
+                return _lines(
+                    self._describe_nodes(self._tree.read(ends[: _FOUND + 1]).values(), len(ends)),
+                    what,
+                )
             case "links":
                 return _lines(self._links(), what)
         nodes = self._near(what)
@@ -174,7 +216,10 @@ class _Hand:
     def _links(self) -> list[str]:
         here = self._tree.position(self._session.row.agent)
         links = self._tree.marks(here).links if here else ()
-        return [f'{link.tree and link.tree + "/"}{link.target} "{flatten(link.label)}"' for link in links]
+        return [
+            f'{link.tree and link.tree + "/"}{link.target} "{flatten(link.label)}"'
+            for link in links
+        ]
 
     def _near(self, what: str) -> list[Node]:
         """Continuations, annotations or siblings of where the agent stands."""
@@ -191,7 +236,9 @@ class _Hand:
         root = self._node(command.words[0]) if command.words else None
         here = self._tree.position(self._session.row.agent)
         model = self._agent.kind == "model"
-        text, shown = picture(self._tree, root, here, int(command.option("depth", str(TREE_DEPTH))), model)
+        text, shown = picture(
+            self._tree, root, here, int(command.option("depth", str(TREE_DEPTH))), model
+        )
         self._shows |= dict.fromkeys(shown)
         return text
 
@@ -200,15 +247,25 @@ class _Hand:
         digests = command.option("digest") == "yes"
         self._stand(self._tree.switch(node.id, agent=self._session.row.agent, leave_digest=digests))
         here = self._session.cursor or node
-        left = f", where [{here.short_id}] sums up what you left" if digests and here.parent == node.seq else ""
+        left = (
+            f", where [{here.short_id}] sums up what you left"
+            if digests and here.parent == node.seq
+            else ""
+        )
         return f"you stand at [{here.short_id}]{left}"
 
     def _search(self, command: Command) -> str:
         wanted = command.words[0].lower().split()
         if not wanted:
-            raise _CommandRefused("INVALID_SYNTAX", "search takes words to look for", '→ search "retry budget"')
-        found = self._store.trees.search(self._tree.stored.row.key, wanted, _FOUND + 1, self._agent.kind == "model")
-        return _lines(self._describe_nodes(found, len(found)), f"nodes with {shorten(command.words[0])!r}")
+            raise _CommandRefused(
+                "INVALID_SYNTAX", "search takes words to look for", '→ search "retry budget"'
+            )
+        found = self._store.trees.search(
+            self._tree.stored.row.key, wanted, _FOUND + 1, self._agent.kind == "model"
+        )
+        return _lines(
+            self._describe_nodes(found, len(found)), f"nodes with {shorten(command.words[0])!r}"
+        )
 
     # What an agent keeps
 
@@ -217,7 +274,9 @@ class _Hand:
         if number := command.option("result"):
             shown = self._before.results.get(f"{int(number):03}")
             if shown is None:
-                raise _CommandRefused("NOT_FOUND", f"there was no result {number} in your last turn")
+                raise _CommandRefused(
+                    "NOT_FOUND", f"there was no result {number} in your last turn"
+                )
             turn = next(reversed(self._before.actions), "0").lstrip("0")
             name, pin = f"result:{turn}.{number}", Pin(text=shown.text, shows=shown.shows)
         elif label := command.option("stash"):
@@ -227,7 +286,11 @@ class _Hand:
             node = self._node(command.words[0])
             name, pin = node.short_id, Pin(node=node.id)
         if len(memory.pins) >= PINS and name not in memory.pins:
-            raise _CommandRefused("LIMIT_EXCEEDED", f"you have {PINS} pins, which is all you may have", "→ drop pin:NAME")
+            raise _CommandRefused(
+                "LIMIT_EXCEEDED",
+                f"you have {PINS} pins, which is all you may have",
+                "→ drop pin:NAME",
+            )
         self._keep("pin", name, pin)
         return f"pinned [{name}]"
 
@@ -235,12 +298,16 @@ class _Hand:
         label, memory = _check_name(command.words[0], "a stash"), self._memory()
         if label not in memory.stashes and len(memory.stashes) >= STASHES:
             raise _CommandRefused(
-                "LIMIT_EXCEEDED", f"you have {STASHES} stashes, which is all you may have", '→ drop stash:"LABEL"'
+                "LIMIT_EXCEEDED",
+                f"you have {STASHES} stashes, which is all you may have",
+                '→ drop stash:"LABEL"',
             )
         if name := command.option("content-of"):
             node = self._node(name)
             if why := self._find_hidden([node]).get(node.seq):
-                raise _CommandRefused("NOT_FOUND", f"what [{node.short_id}] says is {why} and hidden")
+                raise _CommandRefused(
+                    "NOT_FOUND", f"what [{node.short_id}] says is {why} and hidden"
+                )
             text = self._words(node)
         elif span := command.option("summary-of"):
             text = self._summary(*span.split("-"))
@@ -248,7 +315,9 @@ class _Hand:
             text = command.words[1]
         if len(text) > STASHED:
             raise _CommandRefused(
-                "LIMIT_EXCEEDED", f"a stash holds at most {STASHED:,} characters, found {len(text):,}", "stash a part of it"
+                "LIMIT_EXCEEDED",
+                f"a stash holds at most {STASHED:,} characters, found {len(text):,}",
+                "stash a part of it",
             )
         self._keep("stash", label, Stash(text, shows=tuple(self._shows)))
         return f'stashed "{label}" ({len(text):,} letters)'
@@ -258,7 +327,9 @@ class _Hand:
         path = self._store.trees.path(tree.key, end)
         if not path.holds(begin.seq, begin.depth):
             raise _CommandRefused(
-                "NOT_FOUND", f"node {begin.short_id} is not on the path to {end.short_id}", "→ tree shows which node follows which"
+                "NOT_FOUND",
+                f"node {begin.short_id} is not on the path to {end.short_id}",
+                "→ tree shows which node follows which",
             )
         overlay = read_overlay(path, tree, self._tree.head.mode, {})
         text, handles = digest(overlay, begin.depth, f"{self._session.id} {begin.id} {end.id}")
@@ -280,23 +351,41 @@ class _Hand:
     def _drop(self, command: Command) -> str:
         if name := command.option("pin"):
             if name not in self._memory().pins:
-                raise _CommandRefused("NOT_FOUND", f"there is no pin {shorten(name)!r}", "→ memory shows your pins")
+                raise _CommandRefused(
+                    "NOT_FOUND", f"there is no pin {shorten(name)!r}", "→ memory shows your pins"
+                )
             self._keep("pin", name, None)
             return f"dropped the pin [{name}]"
         label = command.option("stash")
         stash = self._stash(label)
         self._keep("stash", label, Stash(stash.text, shows=stash.shows) if stash.recalled else None)
-        return f'"{label}" is stashed again, and not in your context' if stash.recalled else f'"{label}" is gone'
+        return (
+            f'"{label}" is stashed again, and not in your context'
+            if stash.recalled
+            else f'"{label}" is gone'
+        )
 
     def _show_memory(self, command: Command) -> str:
         memory, now = self._memory(), self._workspace.now()
         match command.words:
             case ("trace",):
-                done = (f"{'✗ ' if a.failed else ''}{a.command} · {age(a.at, now)}" for a in memory.actions.values())
+                done = (
+                    f"{'✗ ' if a.failed else ''}{a.command} · {age(a.at, now)}"
+                    for a in memory.actions.values()
+                )
                 return _lines(done, "actions")
             case ("stashed",):
-                texts = {label: still_shown(self._store, self._session.row, stash) for label, stash in memory.stashes.items()}
-                return _lines((f'"{flatten(label)}": {shorten(text, _WORDS)}' for label, text in texts.items()), "stashes")
+                texts = {
+                    label: still_shown(self._store, self._session.row, stash)
+                    for label, stash in memory.stashes.items()
+                }
+                return _lines(
+                    (
+                        f'"{flatten(label)}": {shorten(text, _WORDS)}'
+                        for label, text in texts.items()
+                    ),
+                    "stashes",
+                )
         shown = AgentMemory(memory.pins, memory.stashes, {}, memory.actions)
         return memory_text(self._store, self._session.row, shown, now) or "(empty)"
 
@@ -308,7 +397,13 @@ class _Hand:
     def _respond(self, command: Command) -> str:
         after = self._node(command.option("to")).id if command.option("to") else None
         looked = self._at if after is None else None
-        made = self._tree.say(command.words[0], after=after, agent=self._session.row.agent, seen=self._seen, looked=looked)
+        made = self._tree.say(
+            command.words[0],
+            after=after,
+            agent=self._session.row.agent,
+            seen=self._seen,
+            looked=looked,
+        )
         self._stand(self._tree.session(self._session.row.agent))
         return f"wrote [{made.short_id}]; you stand there"
 
@@ -339,17 +434,24 @@ class _Hand:
         node, on = self._node(command.words[0]), command.name == "bookmark"
         label = command.words[1] if len(command.words) > 1 else ""
         changed = self._tree.bookmark(node.id, label, on=on, agent=self._session.row.agent)
-        return f"{'' if changed else 'nothing to do: '}[{node.short_id}] is {'' if on else 'not '}bookmarked"
+        return (
+            f"{'' if changed else 'nothing to do: '}[{node.short_id}] is "
+            f"{'' if on else 'not '}bookmarked"
+        )
 
     def _prune(self, command: Command) -> str:
         node = self._node(command.words[0])
-        count = (self._tree.prune if command.name == "prune" else self._tree.restore)(node.id, agent=self._session.row.agent)
+        count = (self._tree.prune if command.name == "prune" else self._tree.restore)(
+            node.id, agent=self._session.row.agent
+        )
         below = f" with {count - 1} below it" if count > 1 else ""
         return f"[{node.short_id}] is {'pruned' if command.name == 'prune' else 'back'}{below}"
 
     def _continue(self, _: Command) -> str:
         raise _CommandRefused(
-            "MODEL_ERROR", "no model can be called from here yet", 'write a continuation yourself: → respond "TEXT"'
+            "MODEL_ERROR",
+            "no model can be called from here yet",
+            'write a continuation yourself: → respond "TEXT"',
         )
 
     # Documents: trees in buffer mode, by their titles
@@ -359,8 +461,13 @@ class _Hand:
         steps, _ = document.path(agent="", last=1_000_000)
         shown = [step.node for step in steps if not step.hidden]
         text = "".join(as_text(message_of(node)).text for node in shown)
-        parts = ", ".join(f"[{node.short_id}]" for node in shown[:_FOUND]) + (" …" if len(shown) > _FOUND else "")
-        lead = f'"{document.title}", {len(shown)} {"part" if len(shown) == 1 else "parts"}: {parts}\n---\n'
+        parts = ", ".join(f"[{node.short_id}]" for node in shown[:_FOUND]) + (
+            " …" if len(shown) > _FOUND else ""
+        )
+        lead = (
+            f'"{document.title}", {len(shown)} {"part" if len(shown) == 1 else "parts"}: '
+            f"{parts}\n---\n"
+        )
         return lead + self._cut_page(text, command, f"→ read {quote_word(command.words[0])}")
 
     def _write(self, command: Command) -> str:
@@ -379,18 +486,29 @@ class _Hand:
                 raise _CommandRefused("NOT_FOUND", str(error)) from None
             made = document.edit(part.id, text, agent="", choose=False)
             return f'wrote [{made.short_id}] over [{part.short_id}] of "{document.title}"'
-        # Everybody reads the document along the path of its own session, so that goes on; the words are the agent's.
-        said_by = Message("assistant" if self._agent.kind == "model" else "user", (Text(text),), self._agent.name)
+        # Everybody reads the document along the path of its own session, so that goes on; the words
+        # are the agent's.
+        said_by = Message(
+            "assistant" if self._agent.kind == "model" else "user", (Text(text),), self._agent.name
+        )
         try:
             made = document.say(said_by, agent="", commits=False)
         except Conflict:
-            raise _CommandRefused("CONFLICT", f'somebody else wrote to "{document.title}" just now', "write it again") from None
+            raise _CommandRefused(
+                "CONFLICT", f'somebody else wrote to "{document.title}" just now', "write it again"
+            ) from None
         return f'wrote [{made.short_id}] at the end of "{document.title}"'
 
     def _document(self, name: str) -> LoomTree:
-        found = [stored for stored in self._store.trees.find_titled(self._workspace.scope, name) if _is_document(stored)]
+        found = [
+            stored
+            for stored in self._store.trees.find_titled(self._workspace.scope, name)
+            if _is_document(stored)
+        ]
         if not found:
-            raise _CommandRefused("NOT_FOUND", f"there is no document {shorten(name)!r}", "→ list documents")
+            raise _CommandRefused(
+                "NOT_FOUND", f"there is no document {shorten(name)!r}", "→ list documents"
+            )
         return LoomTree(self._workspace, found[0])
 
     # Below
@@ -403,19 +521,30 @@ class _Hand:
     def _node(self, name: str) -> Node:
         if "/" in name:
             raise _CommandRefused(
-                "CROSS_TREE", f"{shorten(name)} is a node of another tree, and you act on this one", "→ link may name it"
+                "CROSS_TREE",
+                f"{shorten(name)} is a node of another tree, and you act on this one",
+                "→ link may name it",
             )
         try:
             return self._tree.node(name.strip("[]"))
         except ChoiceError as error:
-            raise _CommandRefused("NOT_FOUND", str(error), "→ tree, → list and → search name nodes") from None
+            raise _CommandRefused(
+                "NOT_FOUND", str(error), "→ tree, → list and → search name nodes"
+            ) from None
 
     def _parent(self, node: Node | None) -> Node | None:
-        return self._tree.read([node.parent])[node.parent] if node and node.parent is not None else None
+        return (
+            self._tree.read([node.parent])[node.parent]
+            if node and node.parent is not None
+            else None
+        )
 
     def _make_header(self, node: Node) -> str:
         tree, now = self._tree.stored.row.key, self._workspace.now()
-        marks, kin = self._tree.marks(node), self._store.trees.kin(tree, [node.seq], now).get(node.seq, Kin())
+        marks, kin = (
+            self._tree.marks(node),
+            self._store.trees.kin(tree, [node.seq], now).get(node.seq, Kin()),
+        )
         return header(node, marks, kin, self._store.trees.agents_of(tree), now)
 
     def _describe_nodes(self, nodes: Iterable[Node], count: int) -> list[str]:
@@ -427,9 +556,14 @@ class _Hand:
         for node in found[:_FOUND]:
             mark = marks.get(node.seq, Marks())
             more = connections(mark, Kin())
-            text = f"({hidden[node.seq]})" if node.seq in hidden else words(message_of(node), _WORDS)
+            text = (
+                f"({hidden[node.seq]})" if node.seq in hidden else words(message_of(node), _WORDS)
+            )
             self._shows |= {} if node.seq in hidden else {node.id: None}
-            lines.append(f"[{node.short_id}] {author_of(node, mark, agents)}{f' ({more})' if more else ''}: {text}")
+            lines.append(
+                f"[{node.short_id}] "
+                f"{author_of(node, mark, agents)}{f' ({more})' if more else ''}: {text}"
+            )
         if count > _FOUND:
             rest = count - _FOUND if count > _FOUND + 1 else "more"
             lines.append(f"and {rest} more")
@@ -441,7 +575,11 @@ class _Hand:
 
     def _find_hidden(self, nodes: Sequence[Node]) -> dict[int, str]:
         """Those of these nodes whose words this agent is not to see, and why; a person may see all."""
-        return kept_from_models(self._store, self._tree.stored.row.key, nodes) if self._agent.kind == "model" else {}
+        return (
+            kept_from_models(self._store, self._tree.stored.row.key, nodes)
+            if self._agent.kind == "model"
+            else {}
+        )
 
     def _recall_text(self, handle: str) -> str:
         if self._agent.kind != "model":
@@ -454,21 +592,34 @@ class _Hand:
     def _stash(self, label: str) -> Stash:
         found = self._memory().stashes.get(label)
         if found is None:
-            raise _CommandRefused("NOT_FOUND", f"there is no stash {shorten(label)!r}", "→ memory stashed lists them")
+            raise _CommandRefused(
+                "NOT_FOUND", f"there is no stash {shorten(label)!r}", "→ memory stashed lists them"
+            )
         return found
 
     def _keep(self, kind: str, name: str, value: Pin | Stash | None) -> None:
         self._store.states.put(
-            self._session.row.key, kind, {name: None if value is None else to_json(value)}, self._workspace.now()
+            self._session.row.key,
+            kind,
+            {name: None if value is None else to_json(value)},
+            self._workspace.now(),
         )
 
     def _cut_page(self, text: str, command: Command, again: str) -> str:
         """As many lines of a text as a result may hold, from the line that is asked for."""
-        lines = [line[at : at + _PIECE] for line in text.splitlines() for at in range(0, len(line) or 1, _PIECE)]
+        lines = [
+            line[at : at + _PIECE]
+            for line in text.splitlines()
+            for at in range(0, len(line) or 1, _PIECE)
+        ]
         count = gate_counter(None).count_text
         start = int(command.option("from", "1")) - 1
         if start >= len(lines) and start:
-            raise _CommandRefused("LIMIT_EXCEEDED", f"there are {len(lines)} lines, and none at {start + 1}", f"{again} from:1")
+            raise _CommandRefused(
+                "LIMIT_EXCEEDED",
+                f"there are {len(lines)} lines, and none at {start + 1}",
+                f"{again} from:1",
+            )
         used, end = 0, start
         while end < len(lines) and used + count(lines[end]) + 1 <= INLINE * 4 // 5:
             used += count(lines[end]) + 1
@@ -514,7 +665,9 @@ class _Hand:
 
 
 def _went_on(conflict: Conflict, what: str = "") -> Mistake:
-    message = f"{what}somebody went on behind {conflict.expected} with {conflict.found} since you looked"
+    message = (
+        f"{what}somebody went on behind {conflict.expected} with {conflict.found} since you looked"
+    )
     return Mistake("CONFLICT", message, f"→ view {conflict.found}")
 
 
@@ -534,5 +687,7 @@ def _lines(lines: Iterable[str], what: str) -> str:
 
 def _text(message: Message) -> str:
     calls = "".join(f"\n→ {call.name} {call.arguments}" for call in message.calls)
-    results = "".join(f"\n{as_text(Message('tool', result.parts)).text}" for result in message.results)
+    results = "".join(
+        f"\n{as_text(Message('tool', result.parts)).text}" for result in message.results
+    )
     return (as_text(message).text + calls + results).strip("\n") or "(no words)"

@@ -1,4 +1,6 @@
-"""A bounded digest of what a branch holds: its first and last lines, a handle for what is between, a handle for all of it."""
+"""A bounded digest of what a branch holds: its first and last lines, a handle for what is between,
+a handle for all of it.
+"""
 
 from collections.abc import Sequence
 
@@ -19,20 +21,29 @@ Handles = list[tuple[str, HandleTarget]]
 
 
 def digest(overlay: Overlay, start: int, place: str, tokens: int = TOKENS) -> tuple[str, Handles]:
-    """What a path holds from a depth on, and what its handles stand for; `place` is where it will stand."""
+    """What a path holds from a depth on, and what its handles stand for; `place` is where it will
+    stand.
+    """
     path, hidden = overlay.path, overlay.hidden
     if len(path) <= start:
-        raise ChoiceError("there is nothing to summarize: the other branch has no messages of its own")
+        raise ChoiceError(
+            "there is nothing to summarize: the other branch has no messages of its own"
+        )
     shown = _looked_at(overlay, start)
     if not shown:
-        raise ChoiceError("there is nothing to summarize: all messages of the other branch are excluded")
+        raise ChoiceError(
+            "there is nothing to summarize: all messages of the other branch are excluded"
+        )
     count = gate_counter(None).count_text
     lines = [(depth, _line(_node_at(overlay, depth))) for depth in shown]
     total = len(path) - start - sum(depth >= start for depth in hidden)
     whole, all_of_it = span_at(f"branch {place}", _stretches(overlay, start, len(path)))
     handles: Handles = [(whole, all_of_it)]
     noun = "message" if total == 1 else "messages"
-    head = f"[{total:,} {noun} of the branch to {path[len(path) - 1].short_id}; handle {whole} brings them back]"
+    head = (
+        f"[{total:,} {noun} of the branch to {path[len(path) - 1].short_id}; handle {whole} "
+        "brings them back]"
+    )
     room = tokens - count(head)
     sizes = [count(line) + 1 for _, line in lines]
     if len(lines) == total and sum(sizes) <= room:
@@ -65,12 +76,17 @@ def digest_nodes(overlay: Overlay, start: int) -> list[str]:
 
 def _looked_at(overlay: Overlay, start: int) -> list[int]:
     length = len(overlay.path)
-    ends = (range(start, min(start + _READ, length)), range(max(start + _READ, length - _READ), length))
+    ends = (
+        range(start, min(start + _READ, length)),
+        range(max(start + _READ, length - _READ), length),
+    )
     return [depth for stretch in ends for depth in stretch if depth not in overlay.hidden]
 
 
 def _fit_ends(sizes: Sequence[int], room: int) -> tuple[int, int]:
-    """How many lines are taken from the beginning and from the end, in turns; what a branch came to is told first."""
+    """How many lines are taken from the beginning and from the end, in turns; what a branch came to
+    is told first.
+    """
     first = last = 0
     while first + last < len(sizes) - 1:
         from_end = last <= first
@@ -84,7 +100,11 @@ def _fit_ends(sizes: Sequence[int], room: int) -> tuple[int, int]:
 
 def _line(node: Node) -> str:
     message = message_of(node)
-    text = " ".join(message.text.split()) or ", ".join(f"→ {flatten(call.name)}" for call in message.calls) or "(no words)"
+    text = (
+        " ".join(message.text.split())
+        or ", ".join(f"→ {flatten(call.name)}" for call in message.calls)
+        or "(no words)"
+    )
     return f"- [{node.short_id}] {flatten(message.author) or message.role}: {shorten(text, _LINE)}"
 
 
@@ -93,7 +113,9 @@ def _marker(count: int, handle: str) -> str:
 
 
 def _stretches(overlay: Overlay, start: int, stop: int) -> tuple[tuple[str, str], ...]:
-    """A part of a path as it is read, as stretches: without what is hidden in it, and with the versions that stand."""
+    """A part of a path as it is read, as stretches: without what is hidden in it, and with the
+    versions that stand.
+    """
     edges = sorted(depth for depth in {*overlay.hidden, *overlay.versions} if start <= depth < stop)
     bounds = list(zip([start, *(depth + 1 for depth in edges)], [*edges, stop], strict=True))
     known = names_at(overlay.path, {place for a, b in bounds if a < b for place in (a, b - 1)})

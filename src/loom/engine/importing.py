@@ -21,7 +21,8 @@ Asides = list[tuple[int, Message]]
 
 
 def import_run(loom: Loom, run: Run, progress: Callable[[int], None] | None = None) -> Session:
-    """Write a run as a session of its own; `progress` is told how many messages are in. Until all are, its status is `importing`.
+    """Write a run as a session of its own; `progress` is told how many messages are in. Until all
+    are, its status is `importing`.
 
     Where the run cannot be read to its end, nothing of it stays.
     """
@@ -37,22 +38,28 @@ def import_run(loom: Loom, run: Run, progress: Callable[[int], None] | None = No
         for drafts, asides in _batches(run.messages()):
             title = title_of(draft.message for draft in drafts)
             added = Addition(title=title, asides=asides)
-            row, made = sessions.append(row, end, drafts, now=loom.now(), added=added, importing=True)
+            row, made = sessions.append(
+                row, end, drafts, now=loom.now(), added=added, importing=True
+            )
             end = made[-1] if made else end
             done += len(drafts) + len(asides)
             if progress:
                 progress(done)
         row = sessions.change(row, now=loom.now(), status="active")
     except BaseException:
-        with suppress(StoreError):  # the first error is the one to hear of; `loom doctor` finds what could not be taken back
+        # the first error is the one to hear of; `loom doctor` finds what could not be taken back
+        with suppress(StoreError):
             sessions.discard(row.tree.key)
         raise
     return Session(loom, row).emit("created", title=row.title, messages=done)
 
 
 def _batches(messages: Iterable[Message]) -> Iterator[tuple[list[Draft], Asides]]:
-    """The messages as they are written, and apart from them the system messages before the first of all."""
-    # A counter that forgets: the usual one would remember more messages than a long run should hold at once.
+    """The messages as they are written, and apart from them the system messages before the first of
+    all.
+    """
+    # A counter that forgets: the usual one would remember more messages than a long run should hold
+    # at once.
     count = Counter(gate_counter(None).profile, remember=_MESSAGES).count_message
     drafts, asides, tokens = list[Draft](), Asides(), 0
     leading = True

@@ -17,10 +17,19 @@ MAX_TITLE_CHARS = 60  # of the first request that names a session
 
 
 def parse_messages(messages: object) -> list[Message]:
-    """Messages as a caller gives them: texts of the user, values, any wire's form, objects of an SDK."""
-    if not isinstance(messages, Iterable) or isinstance(messages, str | Mapping) or is_sdk_object(messages):
+    """Messages as a caller gives them: texts of the user, values, any wire's form, objects of an
+    SDK.
+    """
+    if (
+        not isinstance(messages, Iterable)
+        or isinstance(messages, str | Mapping)
+        or is_sdk_object(messages)
+    ):
         raise ChoiceError(f"messages must be a list, found {describe(messages)}")
-    given = [{"role": "user", "content": message} if isinstance(message, str) else message for message in messages]
+    given = [
+        {"role": "user", "content": message} if isinstance(message, str) else message
+        for message in messages
+    ]
     try:
         return [_flatten_author(message) for message in parse_given(given)]
     except TypeError as error:  # a field that JSON cannot hold
@@ -36,12 +45,16 @@ def parse_one_message(given: Given) -> Message:
 
 
 def _flatten_author(message: Message) -> Message:
-    """A message whose author's name is on one line: it stands in headers, where a line break could forge another."""
+    """A message whose author's name is on one line: it stands in headers, where a line break could
+    forge another.
+    """
     name = flatten(message.author)
     return message if name == message.author else replace(message, author=name)
 
 
-def parse_head(system: str | None, tools: Iterable[Tool | Mapping[str, Any]] | None) -> Conversation:
+def parse_head(
+    system: str | None, tools: Iterable[Tool | Mapping[str, Any]] | None
+) -> Conversation:
     """The system text and the tools of a session, as a caller gives them."""
     try:
         return gather((), system, tools)[0]
@@ -51,7 +64,16 @@ def parse_head(system: str | None, tools: Iterable[Tool | Mapping[str, Any]] | N
 
 def title_of(messages: Iterable[Message]) -> str:
     """The first line of the first request."""
-    return first_line(next((message.text for message in messages if message.role == "user" and message.text.strip()), ""))
+    return first_line(
+        next(
+            (
+                message.text
+                for message in messages
+                if message.role == "user" and message.text.strip()
+            ),
+            "",
+        )
+    )
 
 
 def first_line(text: str) -> str:

@@ -49,7 +49,10 @@ def _fresh_id() -> str:
 def _text_lines(lines: object) -> Iterable[str]:
     """The lines of an export, as a caller gives them."""
     if not isinstance(lines, Iterable) or isinstance(lines, str | bytes | Mapping):
-        raise ChoiceError(f"an import takes lines of text, found {describe(lines)}; open the file, or split its text")
+        raise ChoiceError(
+            f"an import takes lines of text, found {describe(lines)}; open the file, or split its "
+            "text"
+        )
     for line in lines:
         if not isinstance(line, str):
             raise ChoiceError(f"a line of an import must be a text, found {describe(line)}")
@@ -97,10 +100,17 @@ class Loom(Workspace):
         that agent. With `model`, long sessions are summarized after their turns. `snapshots` is the
         folder for the files that a renewed window writes (default: next to the store).
         """
-        scope, store = Scope(tenant, project, agent), Store(None if url is None else fspath(url), STATE_KINDS)
+        scope, store = (
+            Scope(tenant, project, agent),
+            Store(None if url is None else fspath(url), STATE_KINDS),
+        )
         beside = folder_beside(store.database)
         folder = Path(snapshots) if snapshots is not None else beside
-        kept = Snapshots(folder, scope, alone=Path(os.path.realpath(folder)) == beside) if folder else None
+        kept = (
+            Snapshots(folder, scope, alone=Path(os.path.realpath(folder)) == beside)
+            if folder
+            else None
+        )
         return cls(store, scope, now, fresh_id, model, kept)
 
     def new(
@@ -115,7 +125,9 @@ class Loom(Workspace):
         """Create a session. It has no messages yet."""
         head = replace(parse_head(system, tools), model=check_name("model", model))
         row = self.store.sessions.create(
-            self.scope, NewSession(id=self.fresh_id(), title=title, head=head, origin=origin), now=self.now()
+            self.scope,
+            NewSession(id=self.fresh_id(), title=title, head=head, origin=origin),
+            now=self.now(),
         )
         return Session(self, row).emit("created", title=title)
 
@@ -126,16 +138,22 @@ class Loom(Workspace):
     @checks_arguments
     def sessions(self, *, archived: bool = False, limit: int = 0) -> list[SessionRow]:
         """List the sessions in scope, the most recently used first. A `limit` of 0 means all."""
-        return self.store.sessions.list_all(self.scope, ("archived",) if archived else ("active", "importing"), limit)
+        return self.store.sessions.list_all(
+            self.scope, ("archived",) if archived else ("active", "importing"), limit
+        )
 
-    def recognise(self, messages: Iterable[Message | Mapping[str, Any]]) -> "tuple[Session | None, int]":
+    def recognise(
+        self, messages: Iterable[Message | Mapping[str, Any]]
+    ) -> "tuple[Session | None, int]":
         """Find the session of a client that sends its whole history again.
 
         Returns the session, or None, and how many of the messages are stored. Leading system
         messages are not counted. If no session is at the last stored message, a new session is
         forked there.
         """
-        said = list(dropwhile(lambda message: message.role in SYSTEM_ROLES, parse_messages(messages)))
+        said = list(
+            dropwhile(lambda message: message.role in SYSTEM_ROLES, parse_messages(messages))
+        )
         found = self.store.sessions.recognise(self.scope, said)
         if found[2] < len(said) and any(message.role in SYSTEM_ROLES for message in said):
             found = max(found, self._recognise_older(said), key=itemgetter(2))
@@ -143,22 +161,36 @@ class Loom(Workspace):
         if node is None or not rows:
             return None, 0
         standing = next((row for row in rows if row.cursor == node.seq), None)
-        return (Session(self, standing) if standing else Session(self, rows[0]).fork(at=node.id)), count
+        return (
+            Session(self, standing) if standing else Session(self, rows[0]).fork(at=node.id)
+        ), count
 
     def _recognise_older(self, said: list[Message]) -> tuple[list[SessionRow], Node | None, int]:
-        """The same of a session that an older version began: system messages are not on its path until a newer one wrote them."""
-        spoken = [place for place, message in enumerate(said, 1) if message.role not in SYSTEM_ROLES]
+        """The same of a session that an older version began: system messages are not on its path
+        until a newer one wrote them.
+        """
+        spoken = [
+            place for place, message in enumerate(said, 1) if message.role not in SYSTEM_ROLES
+        ]
         without = [said[place - 1] for place in spoken]
         rows, node, count = self.store.sessions.recognise(self.scope, without)
         if not count:
             return rows, node, 0
         known = spoken[count - 1]
-        rows, node, total = self.store.sessions.recognise(self.scope, [*without[:count], *said[known:]])
+        rows, node, total = self.store.sessions.recognise(
+            self.scope, [*without[:count], *said[known:]]
+        )
         return rows, node, known + total - count
 
     # Trees
 
-    def new_tree(self, title: str = "", *, head: TreeHead | Mapping[str, Any] | None = None, identity: str = "") -> LoomTree:
+    def new_tree(
+        self,
+        title: str = "",
+        *,
+        head: TreeHead | Mapping[str, Any] | None = None,
+        identity: str = "",
+    ) -> LoomTree:
         """Create a tree. It has no nodes yet. Every agent of the project can use it."""
         return make_tree(self, title, TreeHead() if head is None else TreeHead.of(head), identity)
 
@@ -180,7 +212,10 @@ class Loom(Workspace):
         Returns the tree and how many nodes are new. A second import adds only what is new.
         """
         if not isinstance(tree, Tree):
-            raise ChoiceError(f"import_tree takes a Tree, found {describe(tree)}; read_trees reads trees from files")
+            raise ChoiceError(
+                f"import_tree takes a Tree, found {describe(tree)}; read_trees reads trees from "
+                "files"
+            )
         stored, made = import_tree(self, tree)
         return LoomTree(self, stored), made
 
@@ -216,7 +251,9 @@ class Loom(Workspace):
         """
         return self.store.settings.app_preferences(self.scope)
 
-    def prefer(self, preferences: Preferences | Mapping[str, Any], *, all_projects: bool = False) -> None:
+    def prefer(
+        self, preferences: Preferences | Mapping[str, Any], *, all_projects: bool = False
+    ) -> None:
         """Set the preferences of the project, or with `all_projects` those of all projects of the
         tenant.
         """
@@ -229,7 +266,13 @@ class Loom(Workspace):
         return self.store.views.recall_any(self.scope, handle)
 
     @checks_arguments
-    def export(self, session: str | None = None, *, everywhere: bool = False, missed: list[str] | None = None) -> Iterator[str]:
+    def export(
+        self,
+        session: str | None = None,
+        *,
+        everywhere: bool = False,
+        missed: list[str] | None = None,
+    ) -> Iterator[str]:
         """Export the sessions in scope as JSON lines: all, one by its id, or with `everywhere`
         those of every tenant and project.
 
@@ -237,18 +280,26 @@ class Loom(Workspace):
         error after the last line has them.
         """
         if session is not None:
-            return export_session(self.store, *self.store.sessions.find(self.scope, session), missed)
+            return export_session(
+                self.store, *self.store.sessions.find(self.scope, session), missed
+            )
         return export_all(self.store, self.scope, everywhere, missed)
 
     def import_lines(
-        self, lines: Iterable[str], *, everywhere: bool = False, progress: Callable[[int], None] | None = None
+        self,
+        lines: Iterable[str],
+        *,
+        everywhere: bool = False,
+        progress: Callable[[int], None] | None = None,
     ) -> list[ImportedSession]:
         """Import sessions from JSON lines, with the same ids.
 
         What is already stored is not written again.
         """
         check_flag("everywhere", everywhere)
-        return import_lines(self.store, self.scope, _text_lines(lines), self.now(), everywhere, progress)
+        return import_lines(
+            self.store, self.scope, _text_lines(lines), self.now(), everywhere, progress
+        )
 
     # The same off the event loop (`loom.engine.threads`)
 

@@ -1,6 +1,8 @@
-"""What a request is judged by, whoever made it: tokens, whole pairs, the goal, and what the agent wrote again later.
+"""What a request is judged by, whoever made it: tokens, whole pairs, the goal, and what the agent
+wrote again later.
 
-Everything here looks at chat messages as they are sent, never at a report: who made the request must not judge it.
+Everything here looks at chat messages as they are sent, never at a report: who made the request
+must not judge it.
 """
 
 import json
@@ -32,7 +34,11 @@ def message_tokens(message: Chat, count: Count) -> int:
         tokens += count(content if isinstance(content, str) else json.dumps(content))
     for call in message.get("tool_calls") or ():
         function = call.get("function") or call.get("custom") or {}
-        tokens += count(function.get("name", "")) + count(function.get("arguments") or function.get("input") or "") + 8
+        tokens += (
+            count(function.get("name", ""))
+            + count(function.get("arguments") or function.get("input") or "")
+            + 8
+        )
     return tokens
 
 
@@ -47,25 +53,38 @@ def torn_pairs(messages: Iterable[Chat]) -> int:
                 torn += 1
             continue
         torn += len(pending)
-        pending = {call["id"] for call in message.get("tool_calls") or ()} if message["role"] == "assistant" else set()
+        pending = (
+            {call["id"] for call in message.get("tool_calls") or ()}
+            if message["role"] == "assistant"
+            else set()
+        )
     return torn + len(pending)
 
 
 def text_of(message: Chat) -> str:
     """What a message says: its text, its reasoning, and each call's name and arguments."""
     content = message.get("content") or ""
-    text = content if isinstance(content, str) else "\n".join(p.get("text") or "" for p in content if isinstance(p, dict))
+    text = (
+        content
+        if isinstance(content, str)
+        else "\n".join(p.get("text") or "" for p in content if isinstance(p, dict))
+    )
     for key in ("reasoning", "reasoning_content"):
         if isinstance(message.get(key), str):
             text += f"\n{message[key]}"
     for call in message.get("tool_calls") or ():
         function = call.get("function") or call.get("custom") or {}
-        text += f"\n{function.get('name', '')} {function.get('arguments') or function.get('input') or ''}"
+        text += (
+            f"\n{function.get('name', '')} "
+            f"{function.get('arguments') or function.get('input') or ''}"
+        )
     return text
 
 
 def goal_missing(texts: Texts, request: str) -> bool:
-    """Whether the newest words of the user are gone. Shrunk they are there, while their beginning stands in a user message."""
+    """Whether the newest words of the user are gone. Shrunk they are there, while their beginning
+    stands in a user message.
+    """
     start = request.strip()[:_GOAL]
     return not any(role == "user" and start in text for role, text in texts)
 
@@ -76,11 +95,16 @@ def anchors(text: str) -> set[str]:
 
 
 def lookahead_gold(found: Sequence[tuple[str, set[str]]], cut: int) -> set[str]:
-    """Of what stood before the cut, that which the agent soon writes again before anything shows it again.
+    """Of what stood before the cut, that which the agent soon writes again before anything shows it
+    again.
 
     `found` are the role and the anchors of each message of the transcript.
     """
-    before, shown, gold = set[str]().union(*(each for _, each in found[:cut])), set[str](), set[str]()
+    before, shown, gold = (
+        set[str]().union(*(each for _, each in found[:cut])),
+        set[str](),
+        set[str](),
+    )
     for role, each in found[cut : cut + HORIZON]:
         if role == "assistant":
             gold |= (each & before) - shown
@@ -89,7 +113,9 @@ def lookahead_gold(found: Sequence[tuple[str, set[str]]], cut: int) -> set[str]:
 
 
 def strict_windows(texts: Texts, gold: set[str]) -> dict[str, dict[str, int]]:
-    """For each anchor the spans of original lines around it, and the message in which each stands first."""
+    """For each anchor the spans of original lines around it, and the message in which each stands
+    first.
+    """
     windows: dict[str, dict[str, int]] = {}
     for index, (_, text) in enumerate(texts):
         for line in map(str.strip, text.splitlines()):
@@ -102,7 +128,12 @@ def strict_windows(texts: Texts, gold: set[str]) -> dict[str, dict[str, int]]:
     return windows
 
 
-def strict_recall(text: str, windows: Mapping[str, Mapping[str, int]], gold: set[str], cut: int) -> float:
+def strict_recall(
+    text: str, windows: Mapping[str, Mapping[str, int]], gold: set[str], cut: int
+) -> float:
     """The share of the gold that a context kept: a span from before the cut stands in it verbatim."""
-    kept = (any(first < cut and span in text for span, first in windows.get(anchor, {}).items()) for anchor in gold)
+    kept = (
+        any(first < cut and span in text for span, first in windows.get(anchor, {}).items())
+        for anchor in gold
+    )
     return sum(kept) / len(gold)

@@ -12,15 +12,28 @@ _WORDS = 60  # letters of what a node says
 _LINES = 60
 
 
-def picture(tree: LoomTree, root: Node | None, at: Node | None, depth: int, model: bool) -> tuple[str, list[str]]:
-    """What hangs on a node, or the whole tree, so deep, and the nodes whose words are in it; `*` is where the reader stands.
+def picture(
+    tree: LoomTree, root: Node | None, at: Node | None, depth: int, model: bool
+) -> tuple[str, list[str]]:
+    """What hangs on a node, or the whole tree, so deep, and the nodes whose words are in it; `*` is
+    where the reader stands.
 
     A model sees no words that are hidden.
     """
-    drawn = outline(tree.twigs(), at=at.seq if at else None, lines=_LINES, depth=depth, root=root.seq if root else None)
+    drawn = outline(
+        tree.twigs(),
+        at=at.seq if at else None,
+        lines=_LINES,
+        depth=depth,
+        root=root.seq if root else None,
+    )
     twigs = [line.twig for line in drawn if line.twig]
-    read = tree.read([twig.key for twig in twigs if not (model and (twig.flags.excluded or twig.pruned))])
-    text = "\n".join(_draw_line(line, read) for line in drawn) or "(nothing is said in this tree yet)"
+    read = tree.read(
+        [twig.key for twig in twigs if not (model and (twig.flags.excluded or twig.pruned))]
+    )
+    text = (
+        "\n".join(_draw_line(line, read) for line in drawn) or "(nothing is said in this tree yet)"
+    )
     return text, [node.id for node in read.values()]
 
 
@@ -35,7 +48,9 @@ def _draw_line(line: OutlineLine, read: dict[int, Node]) -> str:
     if line.twig is None:
         return f"{line.lead}{line.folded:,} more{_stretch(*line.names)}"
     twig = line.twig
-    flags = [name for name in ("bookmarked", "excluded", "pinned") if getattr(twig.flags, name)] + ["pruned"] * twig.pruned
+    flags = [name for name in ("bookmarked", "excluded", "pinned") if getattr(twig.flags, name)] + [
+        "pruned"
+    ] * twig.pruned
     told, here = f" ({', '.join(flags)})" if flags else "", "*" if line.here else ""
     head = f"{line.lead}[{twig.short_id}]{here} {twig.role}{told}"
     return f"{head}: {words(message_of(read[twig.key]), _WORDS)}" if twig.key in read else head
@@ -44,4 +59,6 @@ def _draw_line(line: OutlineLine, read: dict[int, Node]) -> str:
 def words(message: Message, most: int) -> str:
     """What a message says, on one line."""
     text = " ".join(message.text.split())
-    return shorten(text or ", ".join(f"→ {flatten(call.name)}" for call in message.calls) or "(no words)", most)
+    return shorten(
+        text or ", ".join(f"→ {flatten(call.name)}" for call in message.calls) or "(no words)", most
+    )

@@ -1,4 +1,6 @@
-"""What a session does under pressure: see when nothing may move, learn from a refusal, and hand its work to a fresh window."""
+"""What a session does under pressure: see when nothing may move, learn from a refusal, and hand its
+work to a fresh window.
+"""
 
 from msgspec.structs import replace
 
@@ -15,7 +17,8 @@ from loom.stores.path import Path
 COLD = 5 * 60_000  # milliseconds after which providers forget a prefix
 DEAD = 10 * 60_000  # milliseconds after which nobody waits for a call's result any more
 LAST_MESSAGES = 400  # at the end of a path, from which a handoff is made
-_LOOKED_AT = 32  # messages at the end of a path in which the last answer and its calls are looked for
+# messages at the end of a path in which the last answer and its calls are looked for
+_LOOKED_AT = 32
 LEAST = 64  # tokens that no provider is taken to refuse for their number
 _SAFE = 0.95  # of what a provider took, or would have
 
@@ -25,7 +28,11 @@ def moment(path: Path, now: int) -> tuple[bool, bool]:
     recent = path[-_LOOKED_AT:]
     answered = next((node.created for node in reversed(recent) if node.role == "assistant"), None)
     cold = answered is not None and now - answered > COLD
-    busy = bool(recent) and now - recent[-1].created <= DEAD and in_flight([node.message for node in recent if node.message])
+    busy = (
+        bool(recent)
+        and now - recent[-1].created <= DEAD
+        and in_flight([node.message for node in recent if node.message])
+    )
     return cold, busy
 
 
@@ -33,7 +40,10 @@ def limit_after_refusal(overflow: Overflow, counted: int, reserve: int) -> int:
     """How many tokens, as we count them, may be sent from now on, once a provider refused so many."""
     most = counted * _SAFE
     if overflow.limit and overflow.asked:
-        most = min(most, counted * max(overflow.limit - reserve, overflow.limit // 2) / overflow.asked * _SAFE)
+        most = min(
+            most,
+            counted * max(overflow.limit - reserve, overflow.limit // 2) / overflow.asked * _SAFE,
+        )
     elif overflow.limit:
         most = min(most, max(overflow.limit - reserve, overflow.limit // 2) * _SAFE)
     return max(int(most), LEAST)
@@ -48,20 +58,30 @@ def fit_into(wish: Options, budget: Budget, most: int) -> Options:
 
 
 def make_handoff(overlay: Overlay, working: Working, before: Handoff | None, now: int) -> Handoff:
-    """The handoff of this moment, made from what is shown at the end of a path, with the files that earlier ones named."""
+    """The handoff of this moment, made from what is shown at the end of a path, with the files that
+    earlier ones named.
+    """
     path, hidden = overlay.path, overlay.hidden
     shown = [node for node in path[-LAST_MESSAGES:] if node.message and node.depth not in hidden]
     goals = path.nodes([path.end.goal]) if path.end and path.end.goal is not None else []
-    goals = [node for node in goals if node.depth not in hidden] or [node for node in shown if node.role == "user"]
+    goals = [node for node in goals if node.depth not in hidden] or [
+        node for node in shown if node.role == "user"
+    ]
     goal = next((node.message.text for node in goals if node.message), "")
     messages = [node.message for node in shown if node.message]
     made = handoff(working, goal, messages, (before.sprint if before else 0) + 1, now)
-    files = [file for file in (before.produced_artifacts if before else ()) if file not in made.produced_artifacts]
+    files = [
+        file
+        for file in (before.produced_artifacts if before else ())
+        if file not in made.produced_artifacts
+    ]
     return replace(made, produced_artifacts=(*files, *made.produced_artifacts)[-FILES:])
 
 
 def hidden_names(path: Path, overlay: Overlay) -> str:
-    """The nodes of a path that are hidden, and the last one before what is pruned; "" if all is shown."""
+    """The nodes of a path that are hidden, and the last one before what is pruned; "" if all is
+    shown.
+    """
     names = sorted(name for _, name, _ in names_at(overlay.path, overlay.hidden).values())
     if len(overlay.path) < len(path):
         names.append(f"pruned behind {overlay.path.end.id if overlay.path.end else 'nothing'}")

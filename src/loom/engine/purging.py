@@ -1,6 +1,8 @@
-"""The files of a session: written so that this store knows them, and deleted when it is purged, those and no others.
+"""The files of a session: written so that this store knows them, and deleted when it is purged,
+those and no others.
 
-The folder beside a store's file is its own. Of any other folder the store remembers what it wrote there (stores/snapshots.py).
+The folder beside a store's file is its own. Of any other folder the store remembers what it wrote
+there (stores/snapshots.py).
 """
 
 import os
@@ -15,7 +17,9 @@ from loom.stores.sessions import SessionRow
 from loom.stores.store import Store
 
 
-def keep_snapshot(store: Store, row: SessionRow, snapshots: Snapshots, working: Working, handoff: Handoff) -> None:
+def keep_snapshot(
+    store: Store, row: SessionRow, snapshots: Snapshots, working: Working, handoff: Handoff
+) -> None:
     """Write a snapshot of a session. Where it is purged meanwhile, nothing of it stays."""
     if snapshots.alone:
         snapshots.write(row.id, working, handoff)
@@ -29,7 +33,9 @@ def keep_snapshot(store: Store, row: SessionRow, snapshots: Snapshots, working: 
     store.snapshots.forget(row, folder, known - snapshots.generations(row.id) - {generation})
 
 
-def _check_alive(store: Store, row: SessionRow, snapshots: Snapshots, ours: set[str] | None) -> None:
+def _check_alive(
+    store: Store, row: SessionRow, snapshots: Snapshots, ours: set[str] | None
+) -> None:
     try:
         store.snapshots.check(row)
     except ChoiceError:
@@ -38,7 +44,9 @@ def _check_alive(store: Store, row: SessionRow, snapshots: Snapshots, ours: set[
 
 
 def what_remains(store: Store, row: SessionRow, snapshots: Snapshots | None) -> list[str]:
-    """Delete what is on disk of a session that was purged; what could not be deleted yet, each with the reason."""
+    """Delete what is on disk of a session that was purged; what could not be deleted yet, each with
+    the reason.
+    """
     remains: list[str] = []
     if snapshots and snapshots.alone:
         remains += _try_step(lambda: snapshots.remove(row.id))
@@ -52,10 +60,15 @@ def what_remains(store: Store, row: SessionRow, snapshots: Snapshots | None) -> 
 
 def _remove(folder: str, session: str, generations: set[str]) -> list[str]:
     if os.path.realpath(folder) != folder:
-        return [f"{folder} now leads elsewhere, and snapshots that were written there are left as they are"]
+        return [
+            f"{folder} now leads elsewhere, and snapshots that were written there are left as "
+            "they are"
+        ]
     place = Path(folder)
     if not place.exists() and not (place.name.startswith("@") and place.parent.exists()):
-        return [f"{folder}, to which snapshots were written, is not on this machine; make it available"]
+        return [
+            f"{folder}, to which snapshots were written, is not on this machine; make it available"
+        ]
     return _try_step(lambda: Snapshots.at(place).remove(session, generations))
 
 

@@ -1,7 +1,9 @@
-"""Replay: a transcript played call by call, as its agent would have made the calls, and what each policy made of it.
+"""Replay: a transcript played call by call, as its agent would have made the calls, and what each
+policy made of it.
 
-Before every message of the model there was a call with everything before it. A session in memory is asked for it, as an agent's
-would be, and its request is judged by what is sent, as chat messages, whatever its report says.
+Before every message of the model there was a call with everything before it. A session in memory is
+asked for it, as an agent's would be, and its request is judged by what is sent, as chat messages,
+whatever its report says.
 """
 
 import asyncio
@@ -42,12 +44,14 @@ from loom.errors import CannotFit, ChoiceError
 FIRST_CUT, CUTS_APART = 100, 80  # messages at which look-ahead recall is measured
 
 Sent = Callable[[str, int, Context], None]
-BEGAN = 1_700_000_000_000  # milliseconds: the clock of a replay begins here, and goes on by one at each look
+# milliseconds: the clock of a replay begins here, and goes on by one at each look
+BEGAN = 1_700_000_000_000
 USUAL = "gpt-4o"  # whose window, tokenizer and prices are meant where nobody names a model
 
 
 class Call(Struct, frozen=True, kw_only=True):
-    """One model call: what was sent, of it the prefix shared with the last request and the tail, and what was new to send.
+    """One model call: what was sent, of it the prefix shared with the last request and the tail,
+    and what was new to send.
 
     A call that was refused, because what must be in does not fit, sends nothing and says why.
     """
@@ -71,7 +75,9 @@ class Call(Struct, frozen=True, kw_only=True):
 
 
 class ReplayFigures(Struct, frozen=True, kw_only=True):
-    """What a policy came to. What cannot be told is None: prices of an unknown model, recall where the transcript is short."""
+    """What a policy came to. What cannot be told is None: prices of an unknown model, recall where
+    the transcript is short.
+    """
 
     calls: int
     refused: int
@@ -96,7 +102,9 @@ class ReplayFigures(Struct, frozen=True, kw_only=True):
 
 
 class PlayedPolicy(Struct, frozen=True, kw_only=True):
-    """A transcript as one policy would have sent it. Window and reserve are those of its requests, none where all were refused."""
+    """A transcript as one policy would have sent it. Window and reserve are those of its requests,
+    none where all were refused.
+    """
 
     policy: str
     model: str
@@ -135,12 +143,20 @@ class _Scale:
         known = self._known.get(message)
         if known is None:
             chat = tuple(render_messages((message,), []))
-            # Counted here even where it is not used: else the policy that is played first would be timed for all of them.
+            # Counted here even where it is not used: else the policy that is played first would be
+            # timed for all of them.
             counted = self._counter.count_message(message)
-            # Pictures are counted by the provider's formula: their letters are no text that anybody reads.
+            # Pictures are counted by the provider's formula: their letters are no text that anybody
+            # reads.
             pictured = _has_media(message)
-            tokens = counted if pictured else sum(message_tokens(each, self._counter.count_text) for each in chat)
-            known = _WeighedMessage(chat, tokens, tuple((each["role"], text_of(each)) for each in chat))
+            tokens = (
+                counted
+                if pictured
+                else sum(message_tokens(each, self._counter.count_text) for each in chat)
+            )
+            known = _WeighedMessage(
+                chat, tokens, tuple((each["role"], text_of(each)) for each in chat)
+            )
             self._known[message] = known
         return known
 
@@ -150,14 +166,18 @@ class _Scale:
 
 
 class _Transcript:
-    """What is known of a transcript before anybody plays it: its calls, what each was about, and what recall looks for."""
+    """What is known of a transcript before anybody plays it: its calls, what each was about, and
+    what recall looks for.
+    """
 
     def __init__(self, conversation: Conversation, scale: _Scale) -> None:
         self.conversation, self.scale = conversation, scale
         messages = conversation.messages
         self.cuts = [n for n, message in enumerate(messages) if message.role == "assistant" and n]
         self.weighed = [scale(message) for message in messages]
-        self.fixed = scale.head(conversation) + sum(scale(message).tokens for message in conversation.system)
+        self.fixed = scale.head(conversation) + sum(
+            scale(message).tokens for message in conversation.system
+        )
         self.request: list[str | None] = [None]  # the newest words of the user before each message
         for weighed in self.weighed:
             said = [text for role, text in weighed.texts if role == "user"]
@@ -167,20 +187,32 @@ class _Transcript:
             for message, weighed in zip(messages, self.weighed, strict=True)
         ]
         self.gold = _gold(texts, self.cuts, len(conversation.system))
-        self.windows = strict_windows(texts, set[str]().union(*self.gold.values())) if self.gold else {}
+        self.windows = (
+            strict_windows(texts, set[str]().union(*self.gold.values())) if self.gold else {}
+        )
 
     def new(self, seen: int, cut: int) -> int:
         """Tokens that came since a call; before the first one also what stands before all messages."""
-        return sum(weighed.tokens for weighed in self.weighed[seen:cut]) + (0 if seen else self.fixed)
+        return sum(weighed.tokens for weighed in self.weighed[seen:cut]) + (
+            0 if seen else self.fixed
+        )
 
     def recall(self, cut: int, texts: Texts) -> float | None:
-        """What a request kept of that which the agent soon writes again; none where that is not measured."""
+        """What a request kept of that which the agent soon writes again; none where that is not
+        measured.
+        """
         gold = self.gold.get(cut)
-        return strict_recall("\n".join(text for _, text in texts), self.windows, gold, cut) if gold else None
+        return (
+            strict_recall("\n".join(text for _, text in texts), self.windows, gold, cut)
+            if gold
+            else None
+        )
 
 
 def _gold(texts: Texts, cuts: Sequence[int], leading: int) -> dict[int, set[str]]:
-    """What recall looks for, by the call nearest to each place where it is measured; places count system text, as chat does."""
+    """What recall looks for, by the call nearest to each place where it is measured; places count
+    system text, as chat does.
+    """
     places = range(max(FIRST_CUT - leading, 0), len(texts), CUTS_APART)
     if not places or not cuts:
         return {}
@@ -200,7 +232,9 @@ def replay(
     overrides: Overrides | None = None,
     sent: Sent | None = None,
 ) -> dict[str, PlayedPolicy]:
-    """Play a transcript by each policy. `sent` is told the policy, the number of the call and the context of each request."""
+    """Play a transcript by each policy. `sent` is told the policy, the number of the call and the
+    context of each request.
+    """
     chosen = [find_policy(given) for given in policies]
     names = [each.name for each in chosen]
     if twice := {name for name in names if names.count(name) > 1}:
@@ -211,9 +245,13 @@ def replay(
     return {each.name: _play(transcript, each, wishes, sent) for each in chosen}
 
 
-def _play(transcript: _Transcript, policy: Policy, wishes: _Wishes, sent: Sent | None) -> PlayedPolicy:
+def _play(
+    transcript: _Transcript, policy: Policy, wishes: _Wishes, sent: Sent | None
+) -> PlayedPolicy:
     with ThreadPoolExecutor(1) as thread:  # who calls may have an event loop of their own
-        calls, last = thread.submit(asyncio.run, _play_calls(transcript, policy, wishes, sent)).result()
+        calls, last = thread.submit(
+            asyncio.run, _play_calls(transcript, policy, wishes, sent)
+        ).result()
     return PlayedPolicy(
         policy=policy.name,
         model=wishes.model or "",
@@ -234,7 +272,9 @@ async def _play_calls(
     before: list[_WeighedMessage] = []
     appended = seen = 0
     clock, ids = count(BEGAN), count()
-    with Loom.open(":memory:", now=lambda: next(clock), fresh_id=lambda: f"{next(ids):032x}") as loom:
+    with Loom.open(
+        ":memory:", now=lambda: next(clock), fresh_id=lambda: f"{next(ids):032x}"
+    ) as loom:
         session = loom.new(tools=conversation.tools)
         session.append(*conversation.system)
         for number, cut in enumerate(transcript.cuts):
@@ -253,10 +293,15 @@ async def _play_calls(
                 calls.append(Call(message=cut, refused=str(error)))
                 continue
             seconds = perf_counter() - start
-            sending = [scale(message) for message in (*context.conversation.system, *context.conversation.messages)]
+            sending = [
+                scale(message)
+                for message in (*context.conversation.system, *context.conversation.messages)
+            ]
             call = _judge(transcript, cut, context, sending, before)
             renewed = last is not None and context.report.epoch != last.epoch
-            calls.append(replace(call, new=transcript.new(seen, cut), renewed=renewed, seconds=seconds))
+            calls.append(
+                replace(call, new=transcript.new(seen, cut), renewed=renewed, seconds=seconds)
+            )
             if sent is not None:
                 sent(policy.name, number, context)
             last, before, seen = context.report, sending, cut
@@ -264,7 +309,11 @@ async def _play_calls(
 
 
 def _judge(
-    transcript: _Transcript, cut: int, context: Context, sending: Sequence[_WeighedMessage], before: Sequence[_WeighedMessage]
+    transcript: _Transcript,
+    cut: int,
+    context: Context,
+    sending: Sequence[_WeighedMessage],
+    before: Sequence[_WeighedMessage],
 ) -> Call:
     """What is to be said of a request for itself, and beside the last one."""
     tools = transcript.scale.head(context.conversation)
@@ -308,7 +357,9 @@ def _figures(calls: Sequence[Call], last: Report | None, priced: ModelFacts) -> 
         recache_factor=_ratio(tokens - shared - tail, new, 3),
         tail_tokens=_ratio(tail, len(made), 1),
         # What is new is written to the cache, the tail is not: it stands in no later request.
-        cost_with_cache=cost(priced, tokens, 0, cached=shared, written=tokens - shared - tail) if known else None,
+        cost_with_cache=cost(priced, tokens, 0, cached=shared, written=tokens - shared - tail)
+        if known
+        else None,
         cost_without_cache=cost(priced, tokens, 0) if known else None,
         epochs=sum(call.renewed for call in made),
         ms_per_call=_ratio(sum(call.seconds for call in made) * 1000, len(made), 3),
@@ -322,5 +373,7 @@ def _ratio(amount: float, parts: float, digits: int) -> float | None:
 
 
 def _has_media(message: Message) -> bool:
-    inner = (piece for part in message.parts if isinstance(part, ToolResult) for piece in part.parts)
+    inner = (
+        piece for part in message.parts if isinstance(part, ToolResult) for piece in part.parts
+    )
     return any(isinstance(part, Media) for part in (*message.parts, *inner))

@@ -1,8 +1,11 @@
-"""Search over what of a session's path is not in its request: words ranked by BM25, names and phrases as they were written.
+"""Search over what of a session's path is not in its request: words ranked by BM25, names and
+phrases as they were written.
 
 Rules of this file:
-- One pass over the path, a chunk at a time. Of a message that says something of the query it is remembered how often, no more.
-- Only the path is searched, and nothing of it that is hidden. Where a version stands for a node, that is what is read.
+- One pass over the path, a chunk at a time. Of a message that says something of the query it is
+  remembered how often, no more.
+- Only the path is searched, and nothing of it that is hidden. Where a version stands for a node,
+  that is what is read.
 - A hit has a handle that brings back its message; the same message has the same one each time.
 - What asks for something that was cut, or repeats it, comes behind what said it first.
 """
@@ -31,13 +34,17 @@ from loom.stores.views import HandleTarget, span_at
 LIMIT = 10  # hits, where nobody says how many
 LONGEST = 500  # characters of a query
 PASSAGE, MARGIN = 300, 60  # characters of a hit's text, and of them before what was found
-SATURATION, LENGTH = 1.2, 0.75  # of BM25: how soon saying it again adds nothing, and how much a long message is held to its length
+# of BM25: how soon saying it again adds nothing, and how much a long message is held to its length
+SATURATION, LENGTH = 1.2, 0.75
 EXACT = 2.0  # what a name, a path, a number or a phrase counts for against a word
-ECHOES, ECHO = ("recall", "search_context"), 0.1  # tools that repeat what stands elsewhere, and what that counts for
+# tools that repeat what stands elsewhere, and what that counts for
+ECHOES, ECHO = ("recall", "search_context"), 0.1
 
 
 class Hit(Struct, frozen=True):
-    """A message that was cut: its handle, node and place on the path, who speaks, and the passage that says most of it."""
+    """A message that was cut: its handle, node and place on the path, who speaks, and the passage
+    that says most of it.
+    """
 
     handle: str
     node: str
@@ -48,7 +55,9 @@ class Hit(Struct, frozen=True):
 
 
 class _Query(Struct, frozen=True):
-    """What is looked for, each term with its number: words in any case, and what must be written just so. Phrases must occur."""
+    """What is looked for, each term with its number: words in any case, and what must be written
+    just so. Phrases must occur.
+    """
 
     words: dict[str, int]
     exact: tuple[tuple[int, re.Pattern[str]], ...]
@@ -77,9 +86,11 @@ def search(
     limit: int = LIMIT,
     shown: Collection[int] = (),
 ) -> list[Hit]:
-    """The messages of a path that say most of a query, best first and of equals the newer, without those at the places `shown`.
+    """The messages of a path that say most of a query, best first and of equals the newer, without
+    those at the places `shown`.
 
-    `overlay` is the path with what bears on it: what is hidden from it never shows up. Handles are kept for the session `row`.
+    `overlay` is the path with what bears on it: what is hidden from it never shows up. Handles are
+    kept for the session `row`.
     """
     wanted = _parse_query(query)
     if limit < 1:
@@ -109,13 +120,24 @@ def search(
             continue
         # Made as the handle of a marker for this message alone would be.
         kept.append(span_at("span", ((name, name),), at="" if name == node.id else node.id))
-        hits.append(Hit(kept[-1][0], read.short_id, depth, read.role, score, _passage(wanted, worth, read.message)))
+        hits.append(
+            Hit(
+                kept[-1][0],
+                read.short_id,
+                depth,
+                read.role,
+                score,
+                _passage(wanted, worth, read.message),
+            )
+        )
     store.views.keep(row, kept, now)
     return hits
 
 
 def shown_in(view: ViewRecord | None, length: int) -> frozenset[int]:
-    """The places on a path of so many nodes that stand whole in its last request, and those that have come since."""
+    """The places on a path of so many nodes that stand whole in its last request, and those that
+    have come since.
+    """
     if view is None:
         return frozenset()
     shown = set(range(view.positions[-1][1] if view.positions else view.ranges[-1][0], length))
@@ -146,12 +168,23 @@ def _parse_query(query: object) -> _Query:
     if not isinstance(query, str) or not query.strip():
         raise ChoiceError(f"a search needs words to look for, found {describe(query)}")
     if len(query) > LONGEST:
-        raise ChoiceError(f"a search takes at most {LONGEST} characters, found {len(query):,}; use only the most specific words")
-    phrases = tuple(dict.fromkeys(phrase for pair in _PHRASE.findall(query) for phrase in pair if phrase.strip()))
+        raise ChoiceError(
+            f"a search takes at most {LONGEST} characters, found {len(query):,}; use only the "
+            "most specific words"
+        )
+    phrases = tuple(
+        dict.fromkeys(
+            phrase for pair in _PHRASE.findall(query) for phrase in pair if phrase.strip()
+        )
+    )
     found = sorted(words(query))
     if not found and not phrases:
-        raise ChoiceError(f"there are no words in {shorten(query)!r}; put symbols in quotes to find them exactly")
-    names = [name for _, _, name in find(_PHRASE.sub(" ", query))] + [word for word in found if _is_half(word)]
+        raise ChoiceError(
+            f"there are no words in {shorten(query)!r}; put symbols in quotes to find them exactly"
+        )
+    names = [name for _, _, name in find(_PHRASE.sub(" ", query))] + [
+        word for word in found if _is_half(word)
+    ]
     exact = dict.fromkeys((*map(_name_pattern, names), *map(re.escape, phrases)))
     patterns = tuple((len(found) + n, re.compile(pattern)) for n, pattern in enumerate(exact))
     return _Query({word: n for n, word in enumerate(found)}, patterns, phrases)
@@ -161,7 +194,9 @@ _PHRASE = re.compile(r'"([^"]+)"|“([^”]+)”')
 
 
 def _is_half(word: str) -> bool:
-    """Whether this is one letter of a script without spaces, which in a text is only found as half of a pair."""
+    """Whether this is one letter of a script without spaces, which in a text is only found as half
+    of a pair.
+    """
     return len(word) == 1 and words(3 * word) != {3 * word}
 
 
@@ -185,7 +220,9 @@ def _standing(overlay: Overlay, node: Node) -> tuple[Node, str]:
 
 
 def _is_echo(message: Message, asked: set[str]) -> bool:
-    """Whether a message does nothing but ask for what was cut, or repeat it; `asked` are the ids of calls that did, so far."""
+    """Whether a message does nothing but ask for what was cut, or repeat it; `asked` are the ids of
+    calls that did, so far.
+    """
     for call in message.calls:
         (asked.add if call.name in ECHOES else asked.discard)(call.id)
     said = [part for part in message.parts if not isinstance(part, Reasoning)]
@@ -216,7 +253,9 @@ def _texts(message: Message) -> Iterator[str]:
 
 
 def _arguments(call: ToolCall) -> str:
-    """The arguments of a call; where JSON escapes something in them, as they read, for else an escape would stick to a word."""
+    """The arguments of a call; where JSON escapes something in them, as they read, for else an
+    escape would stick to a word.
+    """
     if "\\" not in call.arguments or call.kind != "function":
         return call.arguments
     try:
@@ -258,7 +297,10 @@ def _find_matches(wanted: _Query, text: str) -> Iterator[Found]:
         elif not run.isascii():
             for word in words(run) & wanted.words.keys():
                 number = wanted.words[word]
-                yield from ((start + inner.start(), start + inner.end(), number) for inner in re.finditer(re.escape(word), run))
+                yield from (
+                    (start + inner.start(), start + inner.end(), number)
+                    for inner in re.finditer(re.escape(word), run)
+                )
     for number, pattern in wanted.exact:
         yield from ((match.start(), match.end(), number) for match in pattern.finditer(text))
 
@@ -270,9 +312,14 @@ _RUN = re.compile(r"\w+")
 
 
 def _worth(wanted: _Query, postings: Sequence[_Posting], count: int) -> list[float]:
-    """What each term is worth among so many messages: the fewer say it, the more; more again where it is written just so."""
+    """What each term is worth among so many messages: the fewer say it, the more; more again where
+    it is written just so.
+    """
     said_by = Counter(number for posting in postings for number, _ in posting.said)
-    rarity = [log(1 + (count - said_by[n] + 0.5) / (said_by[n] + 0.5)) for n in range(len(wanted.words) + len(wanted.exact))]
+    rarity = [
+        log(1 + (count - said_by[n] + 0.5) / (said_by[n] + 0.5))
+        for n in range(len(wanted.words) + len(wanted.exact))
+    ]
     return [each * (1.0 if n < len(wanted.words) else EXACT) for n, each in enumerate(rarity)]
 
 
@@ -283,7 +330,9 @@ def _score(posting: _Posting, worth: Sequence[float], usual: float) -> float:
 
 
 def _passage(wanted: _Query, worth: Sequence[float], message: Message) -> str:
-    """The line of a message, or the piece of a long one, that says most of a query; of equals the first."""
+    """The line of a message, or the piece of a long one, that says most of a query; of equals the
+    first.
+    """
     best, most = "", -1.0
     for text in _texts(message):
         for line in filter(None, map(str.strip, text.splitlines())):
@@ -311,7 +360,9 @@ def _densest(line: str, wanted: _Query, worth: Sequence[float]) -> tuple[float, 
 
 
 def _piece(line: str, start: int, stop: int) -> str:
-    """As much of a line around this stretch as a passage may have, from a space to a space where they are near."""
+    """As much of a line around this stretch as a passage may have, from a space to a space where
+    they are near.
+    """
     if len(line) <= PASSAGE:
         return line
     low = max(min(start - MARGIN, len(line) - PASSAGE), 0)

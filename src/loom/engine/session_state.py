@@ -1,6 +1,8 @@
-"""What a session has at hand besides what was said: its policy, working state, a handoff, what it recalled, what was refused.
+"""What a session has at hand besides what was said: its policy, working state, a handoff, what it
+recalled, what was refused.
 
-`SessionState` reads. The functions after it make what is written, so that several kinds can be kept in one transaction.
+`SessionState` reads. The functions after it make what is written, so that several kinds can be kept
+in one transaction.
 """
 
 from typing import Any
@@ -64,22 +66,30 @@ class SessionState:
         held: Any = str | Policy
         found = read_stored(data, held, "the policy of the session")
         if isinstance(found, str) and found not in policies():
-            raise ChoiceError(f"{found!r} does not ship with Loom, and a policy with a function cannot be stored")
+            raise ChoiceError(
+                f"{found!r} does not ship with Loom, and a policy with a function cannot be stored"
+            )
         return find_policy(found)
 
     def token_limit(self, model: str) -> int:
-        """How many tokens, uncorrected, may be sent to a model since it refused more; 0 if it never did."""
+        """How many tokens, uncorrected, may be sent to a model since it refused more; 0 if it never
+        did.
+        """
         data = self._all("overflow").get(model)
         return read_stored(data, int, "what a provider refused") if data else 0
 
     def recalled_nodes(self, newest: int) -> list[str]:
         """The nodes that were recalled in the newest epoch: they stand in the next one too."""
         found = self._all("recalled").items()
-        return [name for name, epoch in found if newest <= read_stored(epoch, int, "what was recalled")]
+        return [
+            name for name, epoch in found if newest <= read_stored(epoch, int, "what was recalled")
+        ]
 
     @property
     def request(self) -> Request | None:
-        """The last request, if it outlives the object that made it; None if that cannot be read any more."""
+        """The last request, if it outlives the object that made it; None if that cannot be read any
+        more.
+        """
         data = self._all(REQUEST).get("")
         try:
             return decode_stored(data, Request) if data else None
@@ -88,15 +98,19 @@ class SessionState:
 
     def texts(self, kind: str) -> dict[str, str]:
         """Texts by name: versions that were chosen, what is not committed yet."""
-        return {name: read_stored(data, str, f"the {kind} of the session") for name, data in self._all(kind).items()}
+        return {
+            name: read_stored(data, str, f"the {kind} of the session")
+            for name, data in self._all(kind).items()
+        }
 
     # What is written
 
     def policy_values(self, chosen: Policy) -> list[StateValues]:
-        """A policy by its name if it ships, so that it is the same one in later versions, else all of it.
+        """A policy by its name if it ships, so that it is the same one in later versions, else all
+        of it.
 
-        Of a policy with a function only the name is kept: a request that names none then says which one is missing.
-        Nothing if it is kept already.
+        Of a policy with a function only the name is kept: a request that names none then says which
+        one is missing. Nothing if it is kept already.
         """
         ships = policies().get(chosen.name) == chosen
         named = chosen.name if ships or chosen.has_function else chosen
@@ -115,7 +129,9 @@ class SessionState:
     def recalled_values(self, node: str, epoch: int) -> StateValues:
         """One more node that was recalled. Those of earlier epochs are forgotten."""
         fresh = self.recalled_nodes(epoch)
-        older: dict[str, str | None] = {name: None for name in self._all("recalled") if name not in fresh}
+        older: dict[str, str | None] = {
+            name: None for name in self._all("recalled") if name not in fresh
+        }
         return "recalled", older | {node: to_json(epoch)}
 
 
@@ -126,7 +142,10 @@ def working_values(working: Working) -> StateValues:
 
 def handoff_values(handoff: Handoff, hidden: str) -> list[StateValues]:
     """A handoff, and what was hidden when it was made."""
-    return [("handoff", {"": to_json(handoff)}), ("handoff_hidden", {"": to_json(hidden) if hidden else None})]
+    return [
+        ("handoff", {"": to_json(handoff)}),
+        ("handoff_hidden", {"": to_json(hidden) if hidden else None}),
+    ]
 
 
 def limit_values(model: str, tokens: int) -> StateValues:

@@ -1,4 +1,6 @@
-"""A session that is kept: append, prepare a request, absorb the answer, fork, switch, bring back what was left out."""
+"""A session that is kept: append, prepare a request, absorb the answer, fork, switch, bring back
+what was left out.
+"""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -54,7 +56,14 @@ from loom.engine.prepare import (
     prepare_ending,
     ratio_of,
 )
-from loom.engine.pressure import LAST_MESSAGES, fit_into, hidden_names, limit_after_refusal, make_handoff, moment
+from loom.engine.pressure import (
+    LAST_MESSAGES,
+    fit_into,
+    hidden_names,
+    limit_after_refusal,
+    make_handoff,
+    moment,
+)
 from loom.engine.purging import keep_snapshot, what_remains
 from loom.engine.reading import ReadingStyle
 from loom.engine.search import LIMIT, Hit, search, shown_in
@@ -76,7 +85,16 @@ from loom.engine.sources import (
     rank_project,
 )
 from loom.engine.summarize import Ask, MadeSummary, Model, summarize
-from loom.engine.summing import BY_MODEL, DIGEST, Plan, When, find_undigested, make_summary, plan, with_digests
+from loom.engine.summing import (
+    BY_MODEL,
+    DIGEST,
+    Plan,
+    When,
+    find_undigested,
+    make_summary,
+    plan,
+    with_digests,
+)
 from loom.engine.threads import async_form, async_lines, async_value
 from loom.engine.tools import RECALLED, carry_out, is_own_call
 from loom.engine.views import find_reached, store_view
@@ -103,7 +121,9 @@ DEFAULT = "default"  # the policy of a session for which nobody named one
 
 
 class _Details(Struct, frozen=True, kw_only=True):
-    """What is asked of a request besides its options. `named`: whether the caller says which policy."""
+    """What is asked of a request besides its options. `named`: whether the caller says which
+    policy.
+    """
 
     pins: tuple[str, ...] = ()
     sources: tuple[Reference, ...] = ()
@@ -141,9 +161,11 @@ class _WovenRequest(Struct, frozen=True, kw_only=True):
 
 
 class ResumePoint(Struct, frozen=True):
-    """What is needed to go on after a crash: a handoff, the working state, and calls that were made and never answered.
+    """What is needed to go on after a crash: a handoff, the working state, and calls that were made
+    and never answered.
 
-    `restored`: the store had no working state, and it came back from the files of the last snapshot.
+    `restored`: the store had no working state, and it came back from the files of the last
+    snapshot.
     """
 
     handoff: Handoff
@@ -165,7 +187,8 @@ class Session:
     ) -> None:
         """A `guest` only looks: it has nothing of its own here.
 
-        `lasting`: others may take the answer to a request of this object, so that the store has to know of it.
+        `lasting`: others may take the answer to a request of this object, so that the store has to
+        know of it.
         """
         self._workspace, self._store, self.row = workspace, workspace.store, row
         self.path = workspace.store.sessions.path(row, end)
@@ -173,7 +196,8 @@ class Session:
         self._state = SessionState(workspace.store.states, 0 if guest else row.key)
         self._order = threading.Lock()  # of those verbs that run in threads
         self._last: LastRequest | None = None
-        self._known_handles: dict[str, int] = {}  # kept for this session, each with a hash of what it stands for
+        # kept for this session, each with a hash of what it stands for
+        self._known_handles: dict[str, int] = {}
         self._options: Options | None = None
         self._request: Request | None = None
         self._is_request_kept = False
@@ -181,7 +205,10 @@ class Session:
     def __repr__(self) -> str:
         title = f" {self.row.title!r}" if self.row.title else ""
         count = len(self.path)
-        return f"<{type(self).__name__} {self.row.id}{title}, {count:,} {'message' if count == 1 else 'messages'}>"
+        return (
+            f"<{type(self).__name__} {self.row.id}{title}, {count:,} "
+            f"{'message' if count == 1 else 'messages'}>"
+        )
 
     @property
     def id(self) -> str:
@@ -214,7 +241,9 @@ class Session:
         """Read again where the session is. Other programs may have moved it."""
         return self._now(self._store.sessions.get(self._workspace.scope, self.row.id))
 
-    def append(self, *messages: Given, after: str | None = None, generation: str = "") -> list[Node]:
+    def append(
+        self, *messages: Given, after: str | None = None, generation: str = ""
+    ) -> list[Node]:
         """Append messages after the current node: all of them, or none.
 
         A text is a message of the user. `after` is the id of the node that they must follow ("" for
@@ -243,14 +272,18 @@ class Session:
         drafts: list[Draft] = []
         asides: list[tuple[int, Message]] = []
         for message in messages:
-            if message.role in SYSTEM_ROLES and ((behind is None and not drafts) or self._is_text()):
+            if message.role in SYSTEM_ROLES and (
+                (behind is None and not drafts) or self._is_text()
+            ):
                 asides.append((len(drafts), message))
             else:
                 drafts.append(Draft(message, count(message), generation))
         now, title = self._workspace.now(), title_of(messages)
         try:
             added = replace(added or Addition(), title=title, asides=asides)
-            row, nodes = self._store.sessions.append(self.row, behind, drafts, now=now, added=added, move=move)
+            row, nodes = self._store.sessions.append(
+                self.row, behind, drafts, now=now, added=added, move=move
+            )
         except Conflict as conflict:
             self.emit("conflict", expected=conflict.expected, found=conflict.found)
             raise
@@ -283,16 +316,19 @@ class Session:
         seen: int | None = None,
         commits: bool = False,
     ) -> Node:
-        """Write a message behind any node of the tree, with what stands beside it, and `move` there if asked.
+        """Write a message behind any node of the tree, with what stands beside it, and `move` there
+        if asked.
 
-        `seen` is when its writer last looked: where somebody went on behind that node since, that is a conflict. What `commits`
-        is the text that was not committed.
+        `seen` is when its writer last looked: where somebody went on behind that node since, that
+        is a conflict. What `commits` is the text that was not committed.
         """
         if not isinstance(message, Message):
             raise ChoiceError(f"expected a Message, found {describe(message)}")
         if seen is not None:
             check_number("when the writer last looked", seen)
-        draft = Draft(message, gate_counter(None).count_message(message), check_name("generation", generation))
+        draft = Draft(
+            message, gate_counter(None).count_message(message), check_name("generation", generation)
+        )
         try:
             row, node = self._store.growth.append_at(
                 self.row,
@@ -320,8 +356,8 @@ class Session:
     def keep_working(self, working: Working) -> Working:
         """Store another working state.
 
-        The functions of `loom.context.state.working` make one from the last. The next request contains
-        it.
+        The functions of `loom.context.state.working` make one from the last. The next request
+        contains it.
         """
         self._keep_states(working_values(working))
         return working
@@ -338,7 +374,10 @@ class Session:
         It becomes a node when an answer comes.
         """
         if self._store.trees.head(self.row.tree).head.mode != "buffer":
-            raise ChoiceError(f"session {self.id} is on a tree in dialogue mode, which has no drafts; append a message")
+            raise ChoiceError(
+                f"session {self.id} is on a tree in dialogue mode, which has no drafts; append a "
+                "message"
+            )
         self._keep_states(text_values("buffer", "", check_text("what is drafted", text)))
 
     @property
@@ -351,7 +390,9 @@ class Session:
         text = self.drafted
         if not text:
             return None
-        return self.append_at(Message("user", (Text(text),), self.row.agent), self.path.end, move=True, commits=True)
+        return self.append_at(
+            Message("user", (Text(text),), self.row.agent), self.path.end, move=True, commits=True
+        )
 
     def choose(self, first: str, version: str) -> None:
         """Read this version instead of the node that it was edited from.
@@ -366,7 +407,9 @@ class Session:
 
     def response(self, node: str) -> str | None:
         """The answer of the provider that made this node, as it came."""
-        found = self._store.sessions.records(self.row, self._store.sessions.node(self.row, node), "response")
+        found = self._store.sessions.records(
+            self.row, self._store.sessions.node(self.row, node), "response"
+        )
         return found[0] if found else None
 
     def fork(self, at: str | None = None, title: str = "") -> Self:
@@ -376,10 +419,14 @@ class Session:
         """
         node = self.path.end if at is None else self._store.sessions.node(self.row, at)
         identity, title = self._workspace.fresh_id(), title or self.row.title
-        row = self._store.sessions.fork(self._workspace.scope, self.row, node, identity, title, self._workspace.now())
+        row = self._store.sessions.fork(
+            self._workspace.scope, self.row, node, identity, title, self._workspace.now()
+        )
         made = type(self)(self._workspace, row, node)
         # The same path is read the same way.
-        versions = [text_values("version", name, version) for name, version in self.versions().items()]
+        versions = [
+            text_values("version", name, version) for name, version in self.versions().items()
+        ]
         made._keep_states(*versions, *self._state.copied_policy_values())
         return made.emit("forked", origin=self.id)
 
@@ -413,7 +460,11 @@ class Session:
             check_flag("archived", archived)
             status = "archived" if archived else "active"
         changed = head if head is not before else None
-        self._now(self._store.sessions.change(self.row, now=self._workspace.now(), title=title, status=status, head=changed))
+        self._now(
+            self._store.sessions.change(
+                self.row, now=self._workspace.now(), title=title, status=status, head=changed
+            )
+        )
         return self.emit("changed")
 
     def carry_on(self) -> Self:
@@ -472,7 +523,9 @@ class Session:
             said += [node.message] if node.message else []
             said += asides.get(node.id, [])
         lead = next((n for n, m in enumerate(said) if m.role not in SYSTEM_ROLES), len(said))
-        return replace(self.row.head, system=(*self.row.head.system, *said[:lead]), messages=tuple(said[lead:]))
+        return replace(
+            self.row.head, system=(*self.row.head.system, *said[:lead]), messages=tuple(said[lead:])
+        )
 
     # A request: read, gather, weave, save
 
@@ -532,7 +585,9 @@ class Session:
             named=policy is not None,
         )
         options = replace(options, caches=self._workspace.caches)
-        return await self.run_off_loop(lambda: self._append_and_prepare(request, options, details, project))
+        return await self.run_off_loop(
+            lambda: self._append_and_prepare(request, options, details, project)
+        )
 
     def _append_and_prepare(
         self,
@@ -546,7 +601,11 @@ class Session:
         budget_for(options, self.row.head)  # what is amiss is said before anything is written
         if project is not None:
             check_project(project)
-        for name in (*details.pins, *details.include, *([] if details.at is None else [details.at])):
+        for name in (
+            *details.pins,
+            *details.include,
+            *([] if details.at is None else [details.at]),
+        ):
             self._node(name)
         if request is not None and not self._is_asked(request):
             self.append(request)
@@ -555,12 +614,20 @@ class Session:
         return self._prepare(options, details)
 
     def _path_to(self, at: str | None) -> Path:
-        return self.path if at is None else Path(self._store.database, self.row.tree.key, self._node(at))
+        return (
+            self.path
+            if at is None
+            else Path(self._store.database, self.row.tree.key, self._node(at))
+        )
 
     def _is_asked(self, request: Given) -> bool:
         """Whether a request is what was said last."""
         end = self.path.end
-        return end is not None and end.message is not None and [end.message] == parse_messages([request])
+        return (
+            end is not None
+            and end.message is not None
+            and [end.message] == parse_messages([request])
+        )
 
     def _prepare(self, options: Options, details: _Details) -> Context:
         check_alive(self.row, self.row.status)
@@ -592,8 +659,12 @@ class Session:
             return replace(reading, headers=headers_from(store, row), addendum=addendum())
         return reading
 
-    def _gather(self, options: Options, details: _Details, path: Path, style: ReadingStyle) -> _RequestParts:
-        """What a request is made from: what sources add to what is asked for, in what window, with which pins."""
+    def _gather(
+        self, options: Options, details: _Details, path: Path, style: ReadingStyle
+    ) -> _RequestParts:
+        """What a request is made from: what sources add to what is asked for, in what window, with
+        which pins.
+        """
         refused_at = self._count_refused(options, details) if details.overflow else 0
         working = EMPTY if self._guest else self.working
         row = replace(self.row, key=0, id="") if self._guest else self.row
@@ -631,23 +702,33 @@ class Session:
             handoff=handoff,
             project=details.project,
         )
-        return _RequestParts(asked=asked, working=working, refused_at=refused_at, is_handoff_new=is_new)
+        return _RequestParts(
+            asked=asked, working=working, refused_at=refused_at, is_handoff_new=is_new
+        )
 
     def _count_refused(self, options: Options, details: _Details) -> int:
-        """How many tokens the last request had, uncorrected. After a restart it is made once more to know."""
+        """How many tokens the last request had, uncorrected. After a restart it is made once more
+        to know.
+        """
         if self._last:
             return self._last.counted
         context = self._prepare(options, replace(details, overflow=None, preview=True))
-        return round(context.report.input_tokens / ratio_of(self.row, options.model or self.row.model))
+        return round(
+            context.report.input_tokens / ratio_of(self.row, options.model or self.row.model)
+        )
 
     def _keep_within(self, options: Options, overflow: Overflow | None, refused_at: int) -> Options:
-        """Options for as many tokens as providers took of this model before; for less if the last request was refused."""
+        """Options for as many tokens as providers took of this model before; for less if the last
+        request was refused.
+        """
         budget = budget_for(options, self.row.head)
         model = options.model or self.row.model
         limit = self._state.token_limit(model)
         if overflow:
             limit = limit_after_refusal(overflow, refused_at, budget.reserved_output)
-        return fit_into(options, budget, int(limit * ratio_of(self.row, model))) if limit else options
+        return (
+            fit_into(options, budget, int(limit * ratio_of(self.row, model))) if limit else options
+        )
 
     def _weave(self, gathered: _RequestParts, details: _Details) -> _WovenRequest:
         """The request. If a fresh window begins, it is made again with the handoff of this moment."""
@@ -655,14 +736,20 @@ class Session:
         try:
             woven = self._weave_once(asked)
         except CannotFit as error:
-            raise (_cannot_shrink(gathered.refused_at, f": {error}") if details.overflow else error) from None
+            raise (
+                _cannot_shrink(gathered.refused_at, f": {error}") if details.overflow else error
+            ) from None
         report = woven.context.report
         if report.renewed and not details.preview and not self._guest:
             working = _measure(gathered.working, report)
             handoff = self._make_handoff(asked.path, working, asked.handoff)
             again = self._weave_once(replace(asked, handoff=handoff, renewing=report.epoch_reason))
             woven = replace(again, is_renewed=True)
-        if details.overflow and not details.preview and woven.prepared.counted >= gathered.refused_at:
+        if (
+            details.overflow
+            and not details.preview
+            and woven.prepared.counted >= gathered.refused_at
+        ):
             raise _cannot_shrink(gathered.refused_at, f"than {woven.prepared.counted:,}")
         return woven
 
@@ -674,11 +761,21 @@ class Session:
             clashes = self._store.views.clashes(self.row, handles.kept)
             if not clashes:
                 context = replace(context, has_commands=bool(asked.style.addendum))
-                return _WovenRequest(context=context, prepared=prepared, handles=handles, handoff=asked.handoff, is_renewed=False)
-            asked = replace(asked, options=replace(asked.options, taken=asked.options.taken | clashes))
+                return _WovenRequest(
+                    context=context,
+                    prepared=prepared,
+                    handles=handles,
+                    handoff=asked.handoff,
+                    is_renewed=False,
+                )
+            asked = replace(
+                asked, options=replace(asked.options, taken=asked.options.taken | clashes)
+            )
 
     def _save(self, gathered: _RequestParts, woven: _WovenRequest, details: _Details) -> None:
-        """Keep what the next request needs: in one transaction, then in this object. Of a preview, only its handles."""
+        """Keep what the next request needs: in one transaction, then in this object. Of a preview,
+        only its handles.
+        """
         handles, prepared, report = woven.handles, woven.prepared, woven.context.report
         saved = SavedRequest(view=None, handles=handles.kept, inherited=handles.inherited)
         if details.preview:
@@ -689,8 +786,13 @@ class Session:
         request = Request(end.id if end else "", details.sources, prepared.model, prepared.counted)
         saved = replace(
             saved,
-            view=find_reached(prepared.view) if prepared.view.session == self.row.key else store_view(prepared.view),
-            states=(*self._request_states(gathered, woven, details), *self._request_values(request)),
+            view=find_reached(prepared.view)
+            if prepared.view.session == self.row.key
+            else store_view(prepared.view),
+            states=(
+                *self._request_states(gathered, woven, details),
+                *self._request_values(request),
+            ),
             note=(self.path[note.stop - 1], note, asked.style.now) if note else None,
         )
         self._store.requests.save(self.row, saved, self._workspace.now())
@@ -702,18 +804,26 @@ class Session:
         before = self._last.counted if self._last else 0
         self._last = replace(prepared, view=replace(prepared.view, session=self.row.key))
         self._options, self._request = asked.options, request
-        self._emit_prepared(report, "reactive" if details.overflow else "proactive", before, prepared.counted)
+        self._emit_prepared(
+            report, "reactive" if details.overflow else "proactive", before, prepared.counted
+        )
 
-    def _request_states(self, gathered: _RequestParts, woven: _WovenRequest, details: _Details) -> list[StateValues]:
+    def _request_states(
+        self, gathered: _RequestParts, woven: _WovenRequest, details: _Details
+    ) -> list[StateValues]:
         """What the session has at hand after a request."""
         asked, report = gathered.asked, woven.context.report
         options, agent = asked.options, asked.style.agent
         states: list[StateValues] = []
         if details.overflow:
-            limit = limit_after_refusal(details.overflow, gathered.refused_at, report.reserved_output)
+            limit = limit_after_refusal(
+                details.overflow, gathered.refused_at, report.reserved_output
+            )
             states.append(limit_values(options.model or self.row.model, limit))
         if woven.handoff and (woven.is_renewed or gathered.is_handoff_new):
-            states += handoff_values(woven.handoff, hidden_names(asked.path, self._overlay(asked.path)))
+            states += handoff_values(
+                woven.handoff, hidden_names(asked.path, self._overlay(asked.path))
+            )
         if agent and agent.loom_aware:
             states.append(("seen", {"": to_json(str(asked.style.now))}))
         if is_in_requests(gathered.working, options.policy):
@@ -723,16 +833,26 @@ class Session:
         return states
 
     def _emit_prepared(self, report: Report, path: str, before: int, after: int) -> None:
-        """Let listeners know of a request, and that something was left out of it which the last one may have held."""
+        """Let listeners know of a request, and that something was left out of it which the last one
+        may have held.
+        """
         epoch, reason = report.epoch, report.epoch_reason
         self.emit("prepared", tokens=report.input_tokens, epoch=epoch, reason=reason)
         if report.dropped and not report.continuation.is_continued:
-            about = {"before": before, "after": after, "left_out": report.dropped, "renewed": report.renewed}
+            about = {
+                "before": before,
+                "after": after,
+                "left_out": report.dropped,
+                "renewed": report.renewed,
+            }
             self.emit("compressed", path=path, reason=reason, epoch=epoch, **about)
 
     def _recalled_nodes(self, path: Path) -> list[Node]:
         """What was recalled since the last epoch began: it is not cut again at once."""
-        nodes = [self._node(name) for name in self._state.recalled_nodes(self._store.views.epoch(self.row, path))]
+        nodes = [
+            self._node(name)
+            for name in self._state.recalled_nodes(self._store.views.epoch(self.row, path))
+        ]
         return [node for node in nodes if node.message and path.holds(node.seq, node.depth)]
 
     def _overlay(self, path: Path) -> Overlay:
@@ -747,7 +867,10 @@ class Session:
         try:
             return self._state.policy or find_policy(DEFAULT)
         except (ChoiceError, ValueError) as error:
-            told = f"the policy that session {self.id} remembers cannot be used: {error}; name another with prepare(policy=…)"
+            told = (
+                f"the policy that session {self.id} remembers cannot be used: {error}; name "
+                "another with prepare(policy=…)"
+            )
             raise ChoiceError(told) from None
 
     def undo(self) -> int:
@@ -788,7 +911,8 @@ class Session:
             return
         try:
             keep_snapshot(self._store, self.row, self._workspace.snapshots, working, handoff)
-        except StoreError as error:  # the store has it; a full disk elsewhere must not stop the agent
+        # the store has it; a full disk elsewhere must not stop the agent
+        except StoreError as error:
             reason = "the snapshot could not be written"
             self.emit("compressed", path="renewal", reason=reason, failures=(str(error),))
 
@@ -799,21 +923,27 @@ class Session:
         """
         working, before, restored = self.working, self._state.handoff, False
         snapshots = self._workspace.snapshots
-        found = snapshots.read(self.id) if snapshots and (working == EMPTY or before is None) else None
+        found = (
+            snapshots.read(self.id) if snapshots and (working == EMPTY or before is None) else None
+        )
         if found:
             before = before or found[1]
             if working == EMPTY and found[0] != EMPTY:
                 working, restored = self.keep_working(found[0]), True
         handoff = self._make_handoff(self.path, working, before)
         pending = open_calls(node.message for node in self.path[-LAST_MESSAGES:] if node.message)
-        return ResumePoint(replace(handoff, sprint=before.sprint if before else 0), working, pending, restored)
+        return ResumePoint(
+            replace(handoff, sprint=before.sprint if before else 0), working, pending, restored
+        )
 
     # Summaries
 
     @property
     def summary(self) -> str:
         """The summary of this session. Requests use it when not all messages fit."""
-        return join_texts(self._store.summaries.on_path(self.row, self.path, self._overlay(self.path).hidden))
+        return join_texts(
+            self._store.summaries.on_path(self.row, self.path, self._overlay(self.path).hidden)
+        )
 
     def set_summary(self, text: str) -> None:
         """Use this text as the summary of all messages except the last ones; "" removes the
@@ -821,12 +951,22 @@ class Session:
         """
         if not check_text("a summary", text).strip():
             gone = self._store.summaries.retire(self.row, 0, self._workspace.now())
-            self.emit("compressed", path="given", reason="summaries taken back by a person", summaries=gone)
+            self.emit(
+                "compressed",
+                path="given",
+                reason="summaries taken back by a person",
+                summaries=gone,
+            )
             return
         planned = self._plan_summary(when="whole")
         if planned is None:
-            raise ChoiceError(f"session {self.id} is too short for a summary: there is nothing before its last messages")
-        self._store.summaries.add(self.row, planned.end, make_summary(planned, text, BY_PERSON), self._workspace.now())
+            raise ChoiceError(
+                f"session {self.id} is too short for a summary: there is nothing before its last "
+                "messages"
+            )
+        self._store.summaries.add(
+            self.row, planned.end, make_summary(planned, text, BY_PERSON), self._workspace.now()
+        )
         self.emit("compressed", path="given", reason="written by a person", messages=planned.stop)
 
     async def summarize(self, model: Model | None = None) -> str:
@@ -838,20 +978,42 @@ class Session:
         """
         _check_model(model)
         planned = await self.run_off_loop(lambda: self._plan_summary(when="now"))
-        return await self._sum_up(planned, model or self._workspace.model, "asked") if planned else ""
+        return (
+            await self._sum_up(planned, model or self._workspace.model, "asked") if planned else ""
+        )
 
     async def _sum_up_what_is_due(self) -> bool:
         """What goes on behind the scenes after an answer; whether it went well."""
         planned = await self.run_off_loop(lambda: self._plan_summary(when="due"))
-        well = planned is None or bool(await self._sum_up(planned, self._workspace.model, "background"))
+        well = planned is None or bool(
+            await self._sum_up(planned, self._workspace.model, "background")
+        )
         if not self._policy.digests:
             return well
-        for node in await self.run_off_loop(lambda: find_undigested(self._store, self.row, self._overlay(self.path))):
+        for node in await self.run_off_loop(
+            lambda: find_undigested(self._store, self.row, self._overlay(self.path))
+        ):
             assert node.message is not None
-            made = await summarize(self._workspace.model, Ask(messages=(node.message,), tokens=DIGEST))
+            made = await summarize(
+                self._workspace.model, Ask(messages=(node.message,), tokens=DIGEST)
+            )
             if made.by == "model":
-                await self.run_off_loop(partial(self._store.summaries.add_digest, self.row, node, made.text, self._workspace.now()))
-            self.emit("compressed", path="background", reason="a large tool result", by=made.by, failures=made.failures)
+                await self.run_off_loop(
+                    partial(
+                        self._store.summaries.add_digest,
+                        self.row,
+                        node,
+                        made.text,
+                        self._workspace.now(),
+                    )
+                )
+            self.emit(
+                "compressed",
+                path="background",
+                reason="a large tool result",
+                by=made.by,
+                failures=made.failures,
+            )
             well = well and made.by == "model"
         return well
 
@@ -859,17 +1021,28 @@ class Session:
         made = await summarize(model, planned.ask)
         return await self.run_off_loop(lambda: self._keep_summary(planned, model, path, made))
 
-    def _keep_summary(self, planned: Plan, model: Model | None, path: str, made: MadeSummary) -> str:
-        """Write down what a model made of a stretch, unless somebody was quicker; the text that is kept, else ""."""
+    def _keep_summary(
+        self, planned: Plan, model: Model | None, path: str, made: MadeSummary
+    ) -> str:
+        """Write down what a model made of a stretch, unless somebody was quicker; the text that is
+        kept, else "".
+        """
         if not self._is_newest(planned):
-            self.emit("compressed", path=path, reason="another summary was written meanwhile", calls=made.calls)
+            self.emit(
+                "compressed",
+                path=path,
+                reason="another summary was written meanwhile",
+                calls=made.calls,
+            )
             return made.text
         by = BY_MODEL if made.by == "model" else "its beginnings"
         # Where covers tell of what was left out, its telling lines say more than its beginnings.
         kept = made.by == "model" or model is None or self._policy.summary != "cover"
         if kept:
             text = with_digests(made.text, planned.digests)
-            self._store.summaries.add(self.row, planned.end, make_summary(planned, text, by), self._workspace.now())
+            self._store.summaries.add(
+                self.row, planned.end, make_summary(planned, text, by), self._workspace.now()
+            )
         self.emit(
             "compressed",
             path=path,
@@ -885,11 +1058,16 @@ class Session:
     def _is_newest(self, planned: Plan) -> bool:
         """Whether nobody wrote a summary, or took one back, since this one was planned."""
         hidden = self._overlay(self.path).hidden
-        return tuple(one.name for one in self._store.summaries.on_path(self.row, self.path, hidden)) == planned.behind
+        return (
+            tuple(one.name for one in self._store.summaries.on_path(self.row, self.path, hidden))
+            == planned.behind
+        )
 
     @property
     def _policy(self) -> Policy:
-        """The policy of the last request. After a restart it is `default` if that one had a function."""
+        """The policy of the last request. After a restart it is `default` if that one had a
+        function.
+        """
         if self._options:
             return self._options.policy
         try:
@@ -911,7 +1089,15 @@ class Session:
         """
         overlay = self._overlay(self.path)
         shown = shown_in(self._store.views.read_newest(self.row, self.path), len(self.path))
-        return search(self._store, self.row, overlay, query, now=self._workspace.now(), limit=limit, shown=shown)
+        return search(
+            self._store,
+            self.row,
+            overlay,
+            query,
+            now=self._workspace.now(),
+            limit=limit,
+            shown=shown,
+        )
 
     def use(self, call: Any) -> Node | None:
         """Run a call of one of Loom's own tools, and append its result.
@@ -933,7 +1119,9 @@ class Session:
         return node
 
     def _result_of(self, call: ToolCall) -> Node | None:
-        """The node that answers the newest call of this id, if there is one yet; an error where no message makes the call."""
+        """The node that answers the newest call of this id, if there is one yet; an error where no
+        message makes the call.
+        """
         check_alive(self.row, self._store.sessions.get(self._workspace.scope, self.id).status)
         result = None
         for node in reversed(self.path[-LAST_MESSAGES:]):
@@ -945,7 +1133,8 @@ class Session:
             if any(answer.call_id == call.id for answer in message.results):
                 result = node
         raise ChoiceError(
-            f"no call {shorten(call.id)!r} is among the last {LAST_MESSAGES} messages of session {self.id}; "
+            f"no call {shorten(call.id)!r} is among the last {LAST_MESSAGES} messages of session "
+            f"{self.id}; "
             "absorb the answer that makes the call, then use it"
         )
 
@@ -970,7 +1159,9 @@ class Session:
         overlay = self._overlay(self.path)
         depths = [depth for depth, why in overlay.hidden.items() if why == "excluded"]
         hidden = {seq for seq, _, _ in names_at(overlay.path, depths).values()}
-        return self._store.views.recall_shown(self.row, self.path, handle, hidden, to_plain_text if plain else to_lines)
+        return self._store.views.recall_shown(
+            self.row, self.path, handle, hidden, to_plain_text if plain else to_lines
+        )
 
     # Answers
 
@@ -995,7 +1186,11 @@ class Session:
         request = self._commit_and_look()
         placer = AnswerPlacer(self._store, self.row, self.path, self._lasting)
         place = placer.place(answer, choice, messages, request)
-        conflict = self._find_conflict(placer, place, messages, generation_of(answer, choice)) if aware else None
+        conflict = (
+            self._find_conflict(placer, place, messages, generation_of(answer, choice))
+            if aware
+            else None
+        )
         nodes = self._write(answer, choice, () if conflict else messages, place)
         spent = place.request or Request(place.node.id if place.node else "")
         spent = replace(spent, answer=digest_of(answer.raw), choices=(*spent.choices, choice))
@@ -1004,16 +1199,24 @@ class Session:
         if speaker is None or not aware or place.again:
             return AnswerOutcome(words, tuple(nodes))
         at = self.cursor.id if nodes and not place.late and self.cursor else place.at
-        results = self._workspace.carry_out(self._workspace, self, speaker, Order(commands, at, conflict))
+        results = self._workspace.carry_out(
+            self._workspace, self, speaker, Order(commands, at, conflict)
+        )
         if commands:
             self.refresh()
         return AnswerOutcome(words, tuple(nodes), results)
 
     def _speaker(self) -> Agent | None:
-        return self._store.settings.agent(self._workspace.scope, self.row.agent) if self.row.agent else None
+        return (
+            self._store.settings.agent(self._workspace.scope, self.row.agent)
+            if self.row.agent
+            else None
+        )
 
     def _commit_and_look(self) -> Request | None:
-        """The request that an answer may answer. What was not committed was part of it, and is committed by the answer."""
+        """The request that an answer may answer. What was not committed was part of it, and is
+        committed by the answer.
+        """
         stood = self.cursor.id if self.cursor else ""
         request = self._request or self._find_request(stood)
         committed = self.commit()
@@ -1032,14 +1235,25 @@ class Session:
     def _find_conflict(
         self, placer: AnswerPlacer, place: AnswerPlace, messages: Sequence[Message], generation: str
     ) -> Conflict | None:
-        """That others went on since an agent that knows the loom looked: it is told, and may say it again elsewhere."""
-        if not place.late or place.other or not messages or placer.is_written(place, messages[0], generation):
+        """That others went on since an agent that knows the loom looked: it is told, and may say it
+        again elsewhere.
+        """
+        if (
+            not place.late
+            or place.other
+            or not messages
+            or placer.is_written(place, messages[0], generation)
+        ):
             return None
-        expected, found = (node.short_id if node else "its beginning" for node in (place.node, self.path.end))
+        expected, found = (
+            node.short_id if node else "its beginning" for node in (place.node, self.path.end)
+        )
         self.emit("conflict", expected=expected, found=found)
         return Conflict(self.id, expected, found)
 
-    def _write(self, answer: Answer, choice: int, messages: Sequence[Message], place: AnswerPlace) -> list[Node]:
+    def _write(
+        self, answer: Answer, choice: int, messages: Sequence[Message], place: AnswerPlace
+    ) -> list[Node]:
         usage, learnt = cost_of(self.row, answer, place)
         records = records_of(answer, usage, place, spoken=bool(messages))
         nodes: list[Node] = []
@@ -1053,11 +1267,22 @@ class Session:
             )
         elif usage and (asked := place.node or self.path.end):
             name, now = digest_of(answer.raw), self._workspace.now()
-            self._now(self._store.sessions.charge(self.row, asked, name, usage, records, learnt, now))
+            self._now(
+                self._store.sessions.charge(self.row, asked, name, usage, records, learnt, now)
+            )
         cost = usage or Usage()
-        self.emit("absorbed", prompt=cost.prompt, completion=cost.completion, cached=cost.cached, cost=cost.cost)
-        # A turn is over when nothing is called any more; where turns are not what is cut, one need not wait for that.
-        if self._policy.strategy != "whole_turns" or not any(message.calls for message in answer.messages):
+        self.emit(
+            "absorbed",
+            prompt=cost.prompt,
+            completion=cost.completion,
+            cached=cost.cached,
+            cost=cost.cost,
+        )
+        # A turn is over when nothing is called any more; where turns are not what is cut, one need
+        # not wait for that.
+        if self._policy.strategy != "whole_turns" or not any(
+            message.calls for message in answer.messages
+        ):
             self._workspace.start(self.id, self._sum_up_what_is_due)
         return nodes
 
@@ -1068,7 +1293,9 @@ class Session:
 
     def _request_values(self, request: Request, lasting: bool = False) -> list[StateValues]:
         """What the store has to know of the last request."""
-        if self._guest or not (self._lasting or lasting or request.sources or self._is_request_kept):
+        if self._guest or not (
+            self._lasting or lasting or request.sources or self._is_request_kept
+        ):
             return []
         self._is_request_kept = True
         return [request_values(request)]
@@ -1081,7 +1308,9 @@ class Session:
     def _on_path(self, path: Path, name: str) -> Node:
         node = self._node(name)
         if not path.holds(node.seq, node.depth):
-            raise ChoiceError(f"node {node.short_id} cannot be pinned: it is not on the path of session {self.id}")
+            raise ChoiceError(
+                f"node {node.short_id} cannot be pinned: it is not on the path of session {self.id}"
+            )
         return node
 
     def _now(self, row: SessionRow, nodes: Sequence[Node] = ()) -> Self:
@@ -1134,7 +1363,9 @@ def _check_names(what: str, given: object) -> tuple[str, ...]:
 
 def check_sources(given: object) -> tuple[Reference, ...]:
     """What an answer is made from besides its path, as a caller gives it."""
-    if not isinstance(given, list | tuple) or not all(isinstance(source, Reference) for source in given):
+    if not isinstance(given, list | tuple) or not all(
+        isinstance(source, Reference) for source in given
+    ):
         raise ChoiceError(f"sources must be a list of Reference values, found {describe(given)}")
     return tuple(given)
 
@@ -1146,7 +1377,8 @@ def _check_model(model: Model | None) -> None:
 
 def _cannot_shrink(refused_at: int, why: str) -> CannotFit:
     return CannotFit(
-        f"the provider refused {refused_at:,} tokens, and the request cannot be made shorter {why}; "
+        f"the provider refused {refused_at:,} tokens, and the request cannot be made shorter "
+        f"{why}; "
         "shorten the system text, the tools or the last message"
     )
 
@@ -1159,10 +1391,14 @@ def _check_overflow(given: object) -> Overflow | None:
     if found is None:
         cause = given if isinstance(given, BaseException) else None
         what = shorten(error_text(given), 500)
-        raise ChoiceError(f"this error does not say that the request was too long: {what}; fix what it reports") from cause
+        raise ChoiceError(
+            f"this error does not say that the request was too long: {what}; fix what it reports"
+        ) from cause
     return found
 
 
 def _measure(state: Working, report: Report) -> Working:
-    """The working state with what a request was measured at: the pressure that its report tells, and what it left free."""
+    """The working state with what a request was measured at: the pressure that its report tells,
+    and what it left free.
+    """
     return measured(state, report.pressure, report.usable - report.input_tokens)

@@ -1,13 +1,19 @@
-"""Snapshots: a session's working state and handoff as files, for people, other programs and a restart.
+"""Snapshots: a session's working state and handoff as files, for people, other programs and a
+restart.
 
-`FOLDER/SESSION/current` names a generation, `FOLDER/SESSION/GENERATION/` holds its files. An id is unique in its project only, so
-sessions of another tenant or project than `default` stand in a folder of their own.
+`FOLDER/SESSION/current` names a generation, `FOLDER/SESSION/GENERATION/` holds its files. An id is
+unique in its project only, so sessions of another tenant or project than `default` stand in a
+folder of their own.
 
 Rules of this file:
-- A generation is written whole and is on disk before one rename makes it current; it is never changed after that.
-- Writers do not wait for each other: the last to become current counts, whole. Each removes the one that it found current.
-- What writers that were killed left is removed by a later one, when no writer can still be at work on it.
-- Only what this store wrote is ever deleted: files of a snapshot by their names, in generations that the caller knows to be its
+- A generation is written whole and is on disk before one rename makes it current; it is never
+  changed after that.
+- Writers do not wait for each other: the last to become current counts, whole. Each removes the one
+  that it found current.
+- What writers that were killed left is removed by a later one, when no writer can still be at work
+  on it.
+- Only what this store wrote is ever deleted: files of a snapshot by their names, in generations
+  that the caller knows to be its
   own, then folders that are empty. Links are not followed and not deleted.
 """
 
@@ -33,16 +39,20 @@ from loom.stores.snapshots import folder_beside
 HANDOFF, DOCUMENT = "handoff.json", "handoff.md"
 CURRENT = "current"
 NAMES = (*STATE_FILES, HANDOFF, DOCUMENT, CURRENT)  # what a generation may hold
-ABANDONED = 3600.0  # seconds after which nobody is still writing a generation; it takes a few hundredths of one
+# seconds after which nobody is still writing a generation; it takes a few hundredths of one
+ABANDONED = 3600.0
 _TRIES = 100  # generations that may go while one is read
 _LONGEST = 100  # letters of a folder's name
 _GENERATION = re.compile(r"[0-9]{4,20}-[0-9a-f]{16}")
 _PLAIN = re.compile(r"[a-z0-9_-]")
-_DEVICE = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])")  # names that Windows keeps for itself
+# names that Windows keeps for itself
+_DEVICE = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])")
 
 
 def default_folder(url: str | None = None) -> Path | None:
-    """Where the snapshots of a store stand: beside the file; of one that is no file, nowhere unless the caller says where."""
+    """Where the snapshots of a store stand: beside the file; of one that is no file, nowhere unless
+    the caller says where.
+    """
     database = open_database(url or default_address())
     try:
         return folder_beside(database)
@@ -56,7 +66,9 @@ class Snapshots:
     def __init__(self, folder: Path, scope: Scope | None = None, alone: bool = True) -> None:
         scope = scope or Scope()
         own = (scope.tenant, scope.project) == ("default", "default")
-        self.folder = folder if own else folder / f"@{folder_name(scope.tenant)}@{folder_name(scope.project)}"
+        self.folder = (
+            folder if own else folder / f"@{folder_name(scope.tenant)}@{folder_name(scope.project)}"
+        )
         self.alone = alone  # that only one store writes to this folder
 
     @classmethod
@@ -86,9 +98,11 @@ class Snapshots:
         generation: str = "",
         ours: Collection[str] | None = None,
     ) -> Path:
-        """Keep a snapshot in place of the last one, and say in which folder its files are. Should it fail, the last one stands.
+        """Keep a snapshot in place of the last one, and say in which folder its files are. Should
+        it fail, the last one stands.
 
-        `generation` is its name, else a new one. `ours` are the generations that may be removed when they are old; else all.
+        `generation` is its name, else a new one. `ours` are the generations that may be removed
+        when they are old; else all.
         """
         place = self.place(session)
         files = {name: _document(content) for name, content in snapshot(working).items()}
@@ -97,7 +111,9 @@ class Snapshots:
         try:
             return _write(place, generation or new_generation(handoff), files, ours)
         except OSError as error:
-            raise StoreError(f"{place} {_explain_error(error)}; the last snapshot was not changed") from error
+            raise StoreError(
+                f"{place} {_explain_error(error)}; the last snapshot was not changed"
+            ) from error
 
     def read(self, session: str) -> tuple[Working, Handoff] | None:
         """The last snapshot, if there is one."""
@@ -124,12 +140,16 @@ class Snapshots:
             raise _damage_error(place, f"{HANDOFF}: {error}") from None
 
     def remove(self, session: str, ours: Collection[str] | None = None) -> None:
-        """Take a session's snapshots away, as when it is purged: these generations, or all. What else is there stays."""
+        """Take a session's snapshots away, as when it is purged: these generations, or all. What
+        else is there stays.
+        """
         place = self.place(session)
         try:
             _remove(place, ours)
         except OSError as error:
-            raise StoreError(f"{place} {_explain_error(error)}; it still holds a snapshot of session {session}") from error
+            raise StoreError(
+                f"{place} {_explain_error(error)}; it still holds a snapshot of session {session}"
+            ) from error
 
 
 def new_generation(handoff: Handoff) -> str:
@@ -138,7 +158,9 @@ def new_generation(handoff: Handoff) -> str:
 
 
 def folder_name(name: str) -> str:
-    """A name as that of a folder: other names give other folders, also where capitals do not count, and none leads elsewhere."""
+    """A name as that of a folder: other names give other folders, also where capitals do not count,
+    and none leads elsewhere.
+    """
     if not name:
         raise ChoiceError("a session without an id has no folder; give the id of a stored session")
     data = name.encode(errors="surrogatepass")
@@ -161,7 +183,8 @@ def _write(place: Path, name: str, files: dict[str, bytes], ours: Collection[str
     try:
         for file, data in files.items():
             _put(generation / file, data)
-        # It stands inside: should somebody take the generation for abandoned, it can no longer become current.
+        # It stands inside: should somebody take the generation for abandoned, it can no longer
+        # become current.
         _put(generation / CURRENT, name.encode())
         _sync(generation)
         _sync(place)
@@ -178,12 +201,18 @@ def _write(place: Path, name: str, files: dict[str, bytes], ours: Collection[str
 
 
 def _tidy(place: Path, mine: str, before: str, ours: Collection[str] | None) -> None:
-    """Remove what is not current: the last generation, and what was left so long ago that its writer must have been killed."""
+    """Remove what is not current: the last generation, and what was left so long ago that its
+    writer must have been killed.
+    """
     found = _generations(place)
     now = found.get(mine, 0.0)  # by the clock of the disk, which may not be ours
     kept = {mine, _current(place)}
     for name, changed in found.items():
-        if name not in kept and (ours is None or name in ours) and (name == before or now - changed > ABANDONED):
+        if (
+            name not in kept
+            and (ours is None or name in ours)
+            and (name == before or now - changed > ABANDONED)
+        ):
             with suppress(OSError):
                 _remove_generation(place / name)
 
@@ -238,7 +267,9 @@ def _remove_if_empty(folder: Path) -> None:
 
 
 def _read(place: Path) -> dict[str, bytes] | None:
-    """The files of the current generation, all of the same one; a missing one is left out. None where there is no snapshot."""
+    """The files of the current generation, all of the same one; a missing one is left out. None
+    where there is no snapshot.
+    """
     for _ in range(_TRIES):
         name = _current(place)
         if not name:
@@ -308,10 +339,18 @@ def _explain_error(error: OSError) -> str:
         case errno.ENOSPC | errno.EDQUOT:
             return f"cannot grow: {what}; free some space and try again"
         case errno.EACCES | errno.EPERM | errno.EROFS:
-            return f"cannot be used: {what}; give yourself the right to read and write there, or name another folder"
+            return (
+                f"cannot be used: {what}; give yourself the right to read and write there, or "
+                "name another folder"
+            )
         case _:
-            return f"cannot be read or written: {what}; look at the folder and its disk and try again"
+            return (
+                f"cannot be read or written: {what}; look at the folder and its disk and try again"
+            )
 
 
 def _damage_error(place: Path, what: str) -> StoreError:
-    return StoreError(f"the snapshot in {place} is damaged: {what}; remove that folder, the session itself is in the store")
+    return StoreError(
+        f"the snapshot in {place} is damaged: {what}; remove that folder, the session itself is "
+        "in the store"
+    )

@@ -1,4 +1,6 @@
-"""Summaries by a model, the effect: it is asked part by part, and whatever it does there is a summary in the end."""
+"""Summaries by a model, the effect: it is asked part by part, and whatever it does there is a
+summary in the end.
+"""
 
 import asyncio
 from typing import Literal, Protocol
@@ -32,9 +34,11 @@ class Model(Protocol):
 
 
 class Ask(Struct, frozen=True, kw_only=True):
-    """What is to be summed up, behind which summary, in how many tokens, by a model of which window.
+    """What is to be summed up, behind which summary, in how many tokens, by a model of which
+    window.
 
-    `known` are the handles that a summary may name; `omit` leaves out messages that are too large, which else are cut.
+    `known` are the handles that a summary may name; `omit` leaves out messages that are too large,
+    which else are cut.
     """
 
     messages: tuple[Message, ...]
@@ -46,11 +50,16 @@ class Ask(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.tokens < 1 or self.window < 1:
-            raise ChoiceError(f"a summary of {self.tokens} tokens in a window of {self.window}; give at least 1 of each")
+            raise ChoiceError(
+                f"a summary of {self.tokens} tokens in a window of {self.window}; give at least 1 "
+                "of each"
+            )
 
 
 class MadeSummary(Struct, frozen=True, kw_only=True):
-    """A summary, whose words it has, how often the model was asked for it, what it says of itself, and what went wrong."""
+    """A summary, whose words it has, how often the model was asked for it, what it says of itself,
+    and what went wrong.
+    """
 
     text: str
     by: Literal["model", "extract"]
@@ -60,14 +69,23 @@ class MadeSummary(Struct, frozen=True, kw_only=True):
 
 
 async def summarize(
-    model: Model | None, ask: Ask, *, tries: int = 3, timeout: float = 120.0, temperature: float = 0.3
+    model: Model | None,
+    ask: Ask,
+    *,
+    tries: int = 3,
+    timeout: float = 120.0,
+    temperature: float = 0.3,
 ) -> MadeSummary:
-    """Sum up messages: by the model, or from their own words where there is none or it fails for good.
+    """Sum up messages: by the model, or from their own words where there is none or it fails for
+    good.
 
-    One request at a time, each tried so often and waited for so many seconds. The existing summary goes into the new one.
+    One request at a time, each tried so often and waited for so many seconds. The existing summary
+    goes into the new one.
     """
     if tries < 1 or timeout <= 0:
-        raise ChoiceError(f"{tries} tries of {timeout} seconds each; give at least 1 try and more than 0 seconds")
+        raise ChoiceError(
+            f"{tries} tries of {timeout} seconds each; give at least 1 try and more than 0 seconds"
+        )
     count = gate_counter(None).count_text
     words, notes = apart(ask.existing)
     existing = clean_summary(words, max(1, ask.window // 4), count, ask.known)
@@ -83,15 +101,25 @@ async def summarize(
     if text:
         return _make_summary(text, notes + given.notes, "model", ask, asking)
     if model and not given.texts:
-        asking.failures.append(f"the model was not asked: nothing fits its window of {ask.window:,} tokens")
-    extract = fallback(ask.messages, ask.tokens, count, clean_summary(words, ask.tokens, count, ask.known))
+        asking.failures.append(
+            f"the model was not asked: nothing fits its window of {ask.window:,} tokens"
+        )
+    extract = fallback(
+        ask.messages, ask.tokens, count, clean_summary(words, ask.tokens, count, ask.known)
+    )
     return _make_summary(extract, notes, "extract", ask, asking)
 
 
 def _make_summary(
-    text: str, notes: Notes, by: Literal["model", "extract"], ask: Ask, asking: "_Asking | None" = None
+    text: str,
+    notes: Notes,
+    by: Literal["model", "extract"],
+    ask: Ask,
+    asking: "_Asking | None" = None,
 ) -> MadeSummary:
-    """The summary with its notes, all in all within what was asked for; notes that would take half of it are told beside it."""
+    """The summary with its notes, all in all within what was asked for; notes that would take half
+    of it are told beside it.
+    """
     count = gate_counter(None).count_text
     beside = count(add_notes("", notes)) + 4 if notes.lines else 0
     if beside * 2 > ask.tokens:
@@ -106,7 +134,13 @@ class _Asking:
     """The requests for one summary, and what came of them."""
 
     def __init__(
-        self, model: Model | None, tokens: int, known: frozenset[str], tries: int, timeout: float, temperature: float
+        self,
+        model: Model | None,
+        tokens: int,
+        known: frozenset[str],
+        tries: int,
+        timeout: float,
+        temperature: float,
     ) -> None:
         self.tokens = tokens
         self.calls = 0
@@ -122,30 +156,45 @@ class _Asking:
         for number, text in enumerate(texts, 1):
             before = existing if number == 1 else ""
             size = self._count(text) + self._count(before)
-            said = await self._say(f"part {number} of {len(texts)}", summary_prompt(text, before), size)
+            said = await self._say(
+                f"part {number} of {len(texts)}", summary_prompt(text, before), size
+            )
             if not said:
                 return ""
             made.append(said)
         while len(made) > 1:
-            merged = [await self._merge(first, second) for first, second in zip(made[::2], made[1::2], strict=False)]
+            merged = [
+                await self._merge(first, second)
+                for first, second in zip(made[::2], made[1::2], strict=False)
+            ]
             made = [*merged, *made[len(merged) * 2 :]]
         return made[0] if made else ""
 
     async def _merge(self, first: str, second: str) -> str:
-        said = await self._say("merging", merge_prompt(first, second), self._count(first) + self._count(second))
+        said = await self._say(
+            "merging", merge_prompt(first, second), self._count(first) + self._count(second)
+        )
         if said:
             return said
         # Two halves one behind the other are worth more than an extract.
         half = max(1, self.tokens // 2 - 1)
-        return "\n\n".join(filter(None, (clean_summary(part, half, self._count, self._known) for part in (first, second))))
+        return "\n\n".join(
+            filter(
+                None,
+                (clean_summary(part, half, self._count, self._known) for part in (first, second)),
+            )
+        )
 
     async def _say(self, what: str, prompt: str, size: int) -> str:
-        """What the model makes of a prompt, no longer than the `size` of what it was made from; "" where it fails for good."""
+        """What the model makes of a prompt, no longer than the `size` of what it was made from; ""
+        where it fails for good.
+        """
         spare = ""
         for number in range(1, self._tries + 1):
             try:
                 said = (await self._answer(prompt)).text
-            except Exception as error:  # whatever a model or its network does, there must be a summary
+            # whatever a model or its network does, there must be a summary
+            except Exception as error:
                 self._fail(what, number, f"{type(error).__name__}: {error}")
                 continue
             text = clean_summary(said, self.tokens, self._count, self._known)
@@ -183,6 +232,8 @@ class _Asking:
 
 
 def _looked_at(task: "asyncio.Future[Message]") -> None:
-    """Take notice of how a request ended that nobody waits for any more, or asyncio complains of it."""
+    """Take notice of how a request ended that nobody waits for any more, or asyncio complains of
+    it.
+    """
     if not task.cancelled():
         task.exception()

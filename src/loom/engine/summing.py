@@ -1,4 +1,6 @@
-"""What of a session is due to be summed up, and what is written of it. A model is asked outside of any transaction."""
+"""What of a session is due to be summed up, and what is written of it. A model is asked outside of
+any transaction.
+"""
 
 from collections.abc import Collection, Sequence
 from typing import Literal
@@ -24,9 +26,12 @@ MOST = 2000  # messages that are summed up at once; what is left is due again
 MOST_BEHIND = 16  # summaries that stand behind one another before one tells of all
 MIN_SUMMARY = 50  # tokens of a summary in a small window
 LARGEST = 2000  # tokens of one summary among several
-LARGE, DIGEST = 3000, 400  # tokens of a tool's result that a model is asked about, and of what it may say
+# tokens of a tool's result that a model is asked about, and of what it may say
+LARGE, DIGEST = 3000, 400
 NEW = 32  # messages among which such results are looked for
-WAITING = 2  # results of which a model said something that no summary holds yet: more would take too much of the next one
+# results of which a model said something that no summary holds yet: more would take too much of the
+# next one
+WAITING = 2
 _DIGESTED = "[A model says of a tool's result, for reference only:] "
 
 
@@ -40,7 +45,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     hidden: tuple[int, ...]
     behind: tuple[str, ...]  # the summaries that there were
     ask: Ask
-    digests: tuple[str, ...] = ()  # what models said of large results in the stretch, to be shown with its summary
+    # what models said of large results in the stretch, to be shown with its summary
+    digests: tuple[str, ...] = ()
 
 
 When = Literal["due", "now", "whole"]
@@ -61,8 +67,12 @@ class _Stretch(Struct, frozen=True, kw_only=True):
         return self.chain[-1].stop if self.chain else 0
 
 
-def plan(store: Store, row: SessionRow, path: Path, options: Options, style: ReadingStyle, when: When) -> Plan | None:
-    """What is to be summed up: if anything is `due`, or `now` in any case, or the `whole` path again."""
+def plan(
+    store: Store, row: SessionRow, path: Path, options: Options, style: ReadingStyle, when: When
+) -> Plan | None:
+    """What is to be summed up: if anything is `due`, or `now` in any case, or the `whole` path
+    again.
+    """
     stretch = None if style.document else _find_stretch(store, row, path, style, when)
     if stretch is None:
         return None
@@ -81,8 +91,11 @@ def plan(store: Store, row: SessionRow, path: Path, options: Options, style: Rea
     if found is None:
         return None
     tokens = _summary_tokens(policy, room)
-    # Summaries stand after one another until they take too much. Then, or if there is room for one only, it tells of all.
-    several = _has_room_for_several(stretch, policy, room, best.count_text(join_texts(stretch.chain)) + tokens)
+    # Summaries stand after one another until they take too much. Then, or if there is room for one
+    # only, it tells of all.
+    several = _has_room_for_several(
+        stretch, policy, room, best.count_text(join_texts(stretch.chain)) + tokens
+    )
     start = stretch.last_stop if several and when != "whole" else 0
     nodes = stretch.nodes[: found.stop]
     stop = nodes[-1].depth + 1
@@ -103,7 +116,9 @@ def plan(store: Store, row: SessionRow, path: Path, options: Options, style: Rea
     )
 
 
-def _find_stretch(store: Store, row: SessionRow, path: Path, style: ReadingStyle, when: When) -> _Stretch | None:
+def _find_stretch(
+    store: Store, row: SessionRow, path: Path, style: ReadingStyle, when: When
+) -> _Stretch | None:
     with path.snapshot() as whole:
         overlay = style.overlay(whole)
         whole, hidden = overlay.path, overlay.hidden
@@ -145,7 +160,11 @@ def _summary_tokens(policy: Policy, room: int) -> int:
 
 def _has_room_for_several(stretch: _Stretch, policy: Policy, room: int, tokens: int) -> bool:
     """Whether one more summary may stand after the others, if all of them take so many tokens."""
-    return policy.summary == "cover" and len(stretch.chain) < MOST_BEHIND and tokens <= room * policy.covers / 2
+    return (
+        policy.summary == "cover"
+        and len(stretch.chain) < MOST_BEHIND
+        and tokens <= room * policy.covers / 2
+    )
 
 
 def _new_digests(stretch: _Stretch, nodes: Sequence[Node]) -> tuple[str, ...]:
@@ -161,16 +180,23 @@ def _is_shown(store: Store, row: SessionRow, path: Path, newest: Summary) -> boo
 
 
 def find_undigested(store: Store, row: SessionRow, overlay: Overlay) -> list[Node]:
-    """Large results among the newest messages of which no model has said anything yet, and the next summary can show it.
+    """Large results among the newest messages of which no model has said anything yet, and the next
+    summary can show it.
 
     What is hidden no model is asked about.
     """
     chain = store.summaries.on_path(row, overlay.path, overlay.hidden)
     done = chain[-1].stop if chain else 0
-    untold = [node for node in overlay.path[max(done, len(overlay.path) - MOST) :] if node.depth not in overlay.hidden]
+    untold = [
+        node
+        for node in overlay.path[max(done, len(overlay.path) - MOST) :]
+        if node.depth not in overlay.hidden
+    ]
     large = [node for node in untold if _is_large(node)]
     known = store.summaries.digests(row, large)
-    newest = [node for node in large if node.seq not in known and node.depth >= len(overlay.path) - NEW]
+    newest = [
+        node for node in large if node.seq not in known and node.depth >= len(overlay.path) - NEW
+    ]
     return newest[: max(0, WAITING - len(known))]
 
 
@@ -188,7 +214,9 @@ def result_text(message: Message) -> str:
 
 def digests_of(store: Store, row: SessionRow, nodes: Sequence[Node]) -> dict[str, str]:
     """What models said of large results among these nodes, by their texts."""
-    large = {node.seq: result_text(node.message) for node in nodes if _is_large(node) and node.message}
+    large = {
+        node.seq: result_text(node.message) for node in nodes if _is_large(node) and node.message
+    }
     known = store.summaries.digests(row, [node for node in nodes if node.seq in large])
     return {large[seq]: text for seq, text in known.items()}
 
@@ -200,4 +228,11 @@ def with_digests(text: str, digests: Sequence[str]) -> str:
 
 def make_summary(planned: Plan, text: str, by: str) -> Summary:
     """What is written of a plan that was carried out."""
-    return Summary(text=text, start=planned.start, stop=planned.stop, by=by, why=planned.why, hidden=planned.hidden)
+    return Summary(
+        text=text,
+        start=planned.start,
+        stop=planned.stop,
+        by=by,
+        why=planned.why,
+        hidden=planned.hidden,
+    )

@@ -1,7 +1,9 @@
-"""Verbs off the event loop: each synchronous verb of a kept thing has a form `a…` that runs in a thread of the store's own.
+"""Verbs off the event loop: each synchronous verb of a kept thing has a form `a…` that runs in a
+thread of the store's own.
 
-Rules: the verbs of one object run one after the other, in the order in which they got their turn. What is written is written,
-also where the task that waits for it is cancelled meanwhile. Events of such a verb are delivered on the event loop that waits.
+Rules: the verbs of one object run one after the other, in the order in which they got their turn.
+What is written is written, also where the task that waits for it is cancelled meanwhile. Events of
+such a verb are delivered on the event loop that waits.
 """
 
 import asyncio
@@ -14,8 +16,9 @@ from functools import update_wrapper
 from itertools import islice
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-# Weaving is Python, and Python runs one thread at a time: more threads would only take turns away from the event loop. A second
-# one lets short verbs pass a long one (an import, an export, a map). PostgreSQL is waited for, so more can wait at once.
+# Weaving is Python, and Python runs one thread at a time: more threads would only take turns away
+# from the event loop. A second one lets short verbs pass a long one (an import, an export, a map).
+# PostgreSQL is waited for, so more can wait at once.
 WORKERS = {"sqlite": 2, "postgres": 6}
 LINES = 256  # of an export, fetched in one go
 
@@ -25,14 +28,18 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 class Threads:
-    """The threads of one store. They begin with the first verb that needs one; a process that was forked has its own."""
+    """The threads of one store. They begin with the first verb that needs one; a process that was
+    forked has its own.
+    """
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
         self._process = os.getpid()
         self._pool: ThreadPoolExecutor | None = None
 
-    def submit(self, turn: AbstractContextManager[Any], work: Callable[[], _T]) -> "asyncio.Future[_T]":
+    def submit(
+        self, turn: AbstractContextManager[Any], work: Callable[[], _T]
+    ) -> "asyncio.Future[_T]":
         """Let work begin in a thread, when it is its object's turn."""
 
         def run() -> _T:
@@ -63,7 +70,9 @@ class RunsOffLoop(Protocol):
 _S = TypeVar("_S", bound=RunsOffLoop)
 
 
-def async_form(verb: Callable[Concatenate[_S, _P], _T]) -> Callable[Concatenate[_S, _P], Coroutine[Any, Any, _T]]:
+def async_form(
+    verb: Callable[Concatenate[_S, _P], _T],
+) -> Callable[Concatenate[_S, _P], Coroutine[Any, Any, _T]]:
     """The form `a…` of a verb: the same, awaited."""
     name = verb.__name__
 
@@ -84,7 +93,9 @@ def async_value(value: Callable[[_S], _T]) -> Callable[[_S], Coroutine[Any, Any,
     return _copy_description(run, getter)
 
 
-def async_lines(verb: Callable[Concatenate[_S, _P], Iterator[_T]]) -> Callable[Concatenate[_S, _P], AsyncIterator[_T]]:
+def async_lines(
+    verb: Callable[Concatenate[_S, _P], Iterator[_T]],
+) -> Callable[Concatenate[_S, _P], AsyncIterator[_T]]:
     """The form `a…` of a verb that gives many things, for `async for`."""
     name = verb.__name__
 

@@ -1,7 +1,9 @@
-"""Tools that a model may be given: bring back what was left out of its request, look for it, keep its own working state.
+"""Tools that a model may be given: bring back what was left out of its request, look for it, keep
+its own working state.
 
-Each takes what its Struct says: the schema is made from it, and arguments are checked against it. What a model gets wrong it is
-told in the result, with the way out; what goes wrong in the store is an error, for whoever runs the model.
+Each takes what its Struct says: the schema is made from it, and arguments are checked against it.
+What a model gets wrong it is told in the result, with the way out; what goes wrong in the store is
+an error, for whoever runs the model.
 """
 
 import re
@@ -39,42 +41,66 @@ class Remembers(Protocol):
 
 class _Recall(Struct, frozen=True, forbid_unknown_fields=True, rename={"start": "from"}):
     handle: Annotated[str, Meta(description="The handle, from a marker or from search_context.")]
-    start: Annotated[int, Meta(ge=0, description="The character to go on from; a part says which.")] | None = None
-    tokens: Annotated[int, Meta(ge=_LEAST, le=RECALL_TOKENS, description="How much at most.")] | None = None
+    start: (
+        Annotated[int, Meta(ge=0, description="The character to go on from; a part says which.")]
+        | None
+    ) = None
+    tokens: (
+        Annotated[int, Meta(ge=_LEAST, le=RECALL_TOKENS, description="How much at most.")] | None
+    ) = None
 
 
 class _SearchContext(Struct, frozen=True, forbid_unknown_fields=True):
-    query: Annotated[str, Meta(description='Words, names, numbers. A "quoted phrase" must occur just so.')]
-    limit: Annotated[int, Meta(ge=1, le=_HITS, description=f"How many hits at most; {LIMIT} by default.")] | None = None
+    query: Annotated[
+        str, Meta(description='Words, names, numbers. A "quoted phrase" must occur just so.')
+    ]
+    limit: (
+        Annotated[
+            int, Meta(ge=1, le=_HITS, description=f"How many hits at most; {LIMIT} by default.")
+        ]
+        | None
+    ) = None
 
 
 class _AcknowledgeEvent(Struct, frozen=True, forbid_unknown_fields=True):
-    event: Annotated[str, Meta(description="The id of the event: it is in brackets at the end of its line.")]
+    event: Annotated[
+        str, Meta(description="The id of the event: it is in brackets at the end of its line.")
+    ]
     decision: Annotated[str, Meta(description="What you did or decided about it, in one line.")]
 
 
 class _SetWorkingState(Struct, frozen=True, forbid_unknown_fields=True):
-    progress: Annotated[str, Meta(description="How far the goal is reached, in one line.")] | None = None
-    plan: Annotated[tuple[str, ...], Meta(description="The steps ahead; replaces the plan.")] | None = None
-    scratchpad: Annotated[str, Meta(description="Short-term reasoning; replaces the scratchpad.")] | None = None
+    progress: (
+        Annotated[str, Meta(description="How far the goal is reached, in one line.")] | None
+    ) = None
+    plan: (
+        Annotated[tuple[str, ...], Meta(description="The steps ahead; replaces the plan.")] | None
+    ) = None
+    scratchpad: (
+        Annotated[str, Meta(description="Short-term reasoning; replaces the scratchpad.")] | None
+    ) = None
 
 
 _TOOLS: dict[str, tuple[type[Struct], str]] = {
     "recall": (
         _Recall,
-        f"Get back what was left out of this conversation under a handle such as {SAMPLE}. Long texts come in parts.",
+        f"Get back what was left out of this conversation under a handle such as {SAMPLE}. Long "
+        "texts come in parts.",
     ),
     "search_context": (
         _SearchContext,
-        "Search the earlier messages of this conversation that you no longer see. Hits are passages with handles to recall.",
+        "Search the earlier messages of this conversation that you no longer see. Hits are "
+        "passages with handles to recall.",
     ),
     "set_working_state": (
         _SetWorkingState,
-        "Keep your own assessment up to date: how far you are, your plan, a scratchpad. You see it in every turn.",
+        "Keep your own assessment up to date: how far you are, your plan, a scratchpad. You see "
+        "it in every turn.",
     ),
     "acknowledge_event": (
         _AcknowledgeEvent,
-        "Say that you dealt with a pending event of your working state. It and its risk are taken off the list.",
+        "Say that you dealt with a pending event of your working state. It and its risk are taken "
+        "off the list.",
     ),
 }
 _Given = TypeVar("_Given", bound=Struct)
@@ -82,11 +108,15 @@ _Given = TypeVar("_Given", bound=Struct)
 
 def tools() -> tuple[Tool, ...]:
     """The tools, as any provider takes them."""
-    return tuple(Tool(name, about, to_json(_schema(takes))) for name, (takes, about) in _TOOLS.items())
+    return tuple(
+        Tool(name, about, to_json(_schema(takes))) for name, (takes, about) in _TOOLS.items()
+    )
 
 
 def _schema(takes: type[Struct]) -> dict[str, Any]:
-    """The JSON schema of a tool's arguments, in the form that is refused by nobody: all are required, and some may be null."""
+    """The JSON schema of a tool's arguments, in the form that is refused by nobody: all are
+    required, and some may be null.
+    """
     _, parts = msgspec.json.schema_components([takes])
     properties = parts[takes.__name__]["properties"]
     return {
@@ -105,7 +135,9 @@ def _or_null(about: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_own_call(call: ToolCall, declared: Iterable[Tool] = ()) -> bool:
-    """Whether a call is one of Loom's tools: by its name, unless a session declares another tool of that name."""
+    """Whether a call is one of Loom's tools: by its name, unless a session declares another tool of
+    that name.
+    """
     own = next((tool for tool in tools() if tool.name == call.name), None)
     other = next((tool for tool in declared if tool.name == call.name), own)
     return own is not None and other is not None and _properties(other) == _properties(own)
@@ -118,7 +150,9 @@ def _properties(tool: Tool) -> set[str]:
 
 
 def carry_out(session: Remembers, call: ToolCall) -> Message:
-    """What a call of one of the tools gives, as the message that answers it; what the model got wrong is told there."""
+    """What a call of one of the tools gives, as the message that answers it; what the model got
+    wrong is told there.
+    """
     try:
         return _answer(call, _does(session, call))
     except ChoiceError as error:
@@ -140,7 +174,9 @@ def _does(session: Remembers, call: ToolCall) -> str:
         case "acknowledge_event":
             return _acknowledge(session, _read_arguments(call, _AcknowledgeEvent))
         case _:
-            raise ChoiceError(f"{shorten(call.name)!r} is not a tool of Loom; its tools are {', '.join(_TOOLS)}")
+            raise ChoiceError(
+                f"{shorten(call.name)!r} is not a tool of Loom; its tools are {', '.join(_TOOLS)}"
+            )
 
 
 def _read_arguments(call: ToolCall, takes: type[_Given]) -> _Given:
@@ -151,26 +187,47 @@ def _read_arguments(call: ToolCall, takes: type[_Given]) -> _Given:
         wrong = str(error)
     except ValueError as error:
         wrong = f"that is not JSON ({error})"
-    fields = ", ".join(f"{field.encode_name}{'' if field.required else ' (optional)'}" for field in msgspec.structs.fields(takes))
-    raise ChoiceError(f"{call.name} was called with {shorten(call.arguments, 80)}: {wrong}; it takes a JSON object with {fields}")
+    fields = ", ".join(
+        f"{field.encode_name}{'' if field.required else ' (optional)'}"
+        for field in msgspec.structs.fields(takes)
+    )
+    raise ChoiceError(
+        f"{call.name} was called with {shorten(call.arguments, 80)}: {wrong}; it takes a JSON "
+        f"object with {fields}"
+    )
 
 
 def _recall(session: Remembers, asked: _Recall) -> str:
     handle = "~" + asked.handle.strip().removeprefix("~")
     if not _HANDLE.fullmatch(handle):
-        raise ChoiceError(f"{shorten(asked.handle)!r} is not a handle; handles look like {SAMPLE}, and search_context finds them")
+        raise ChoiceError(
+            f"{shorten(asked.handle)!r} is not a handle; handles look like {SAMPLE}, and "
+            "search_context finds them"
+        )
     try:
         text, hidden = session.recall_shown(handle, plain=True)
     except ChoiceError as error:
-        raise ChoiceError(f"{error}; search_context finds messages, and their handles, by what they say") from None
+        raise ChoiceError(
+            f"{error}; search_context finds messages, and their handles, by what they say"
+        ) from None
     start = asked.start or 0
     if start and start >= len(text):
-        raise ChoiceError(f"{handle} has {len(text):,} characters, and none at {start:,}; recall it without `from` to start again")
+        raise ChoiceError(
+            f"{handle} has {len(text):,} characters, and none at {start:,}; recall it without "
+            "`from` to start again"
+        )
     end = _end(text, start, asked.tokens or RECALL_TOKENS)
     if not start and end == len(text):
         return (text or "(an empty text)") + _hidden_note(hidden)
-    more = "" if end == len(text) else f"; go on with recall {to_json({'handle': handle, 'from': end})}"
-    return f"{text[start:end]}\n[characters {start:,} to {end:,} of {len(text):,}{more}]{_hidden_note(hidden)}"
+    more = (
+        ""
+        if end == len(text)
+        else f"; go on with recall {to_json({'handle': handle, 'from': end})}"
+    )
+    return (
+        f"{text[start:end]}\n[characters {start:,} to {end:,} of "
+        f"{len(text):,}{more}]{_hidden_note(hidden)}"
+    )
 
 
 def _hidden_note(count: int) -> str:
@@ -181,7 +238,9 @@ def _hidden_note(count: int) -> str:
 
 
 def _end(text: str, start: int, tokens: int) -> int:
-    """Where the part of a text ends that begins here and has so many tokens; behind a line, if one ends near."""
+    """Where the part of a text ends that begins here and has so many tokens; behind a line, if one
+    ends near.
+    """
     count = gate_counter(None).count_text
     low, high = start + 1, min(len(text), start + tokens * _LETTERS)
     if high == len(text) and count(text[start:]) <= tokens:
@@ -196,22 +255,39 @@ def _end(text: str, start: int, tokens: int) -> int:
 def _search(session: Remembers, asked: _SearchContext) -> str:
     hits = session.search(asked.query, asked.limit or LIMIT)
     if not hits:
-        return f"Nothing that you no longer see says {shorten(asked.query, 80)!r}. Try other words, or none in quotes."
+        return (
+            f"Nothing that you no longer see says {shorten(asked.query, 80)!r}. Try other "
+            "words, or none in quotes."
+        )
     lines = (f"{hit.handle} (message {hit.place}, {hit.role}): {hit.text}" for hit in hits)
     return "\n".join(("Best first; recall a handle to read the whole message.", *lines))
 
 
 def _keep(session: Remembers, asked: _SetWorkingState) -> str:
     if asked == _SetWorkingState():
-        raise ChoiceError("set_working_state was called with nothing to keep; give progress, plan or scratchpad")
-    session.keep_working(assess(session.working, progress=asked.progress, plan=asked.plan, scratchpad=asked.scratchpad))
-    cut = [f"the first {PLAN} steps of {len(asked.plan)}"] if asked.plan and len(asked.plan) > PLAN else []
+        raise ChoiceError(
+            "set_working_state was called with nothing to keep; give progress, plan or scratchpad"
+        )
+    session.keep_working(
+        assess(
+            session.working, progress=asked.progress, plan=asked.plan, scratchpad=asked.scratchpad
+        )
+    )
+    cut = (
+        [f"the first {PLAN} steps of {len(asked.plan)}"]
+        if asked.plan and len(asked.plan) > PLAN
+        else []
+    )
     if asked.scratchpad and len(asked.scratchpad) > SCRATCHPAD:
-        cut.append(f"the first {SCRATCHPAD:,} characters of {len(asked.scratchpad):,} of the scratchpad")
+        cut.append(
+            f"the first {SCRATCHPAD:,} characters of {len(asked.scratchpad):,} of the scratchpad"
+        )
     return f"Kept, but only {' and '.join(cut)}." if cut else "Kept."
 
 
 def _acknowledge(session: Remembers, asked: _AcknowledgeEvent) -> str:
-    made = session.keep_working(acknowledge(session.working, asked.event.strip(), asked.decision.strip() or "done"))
+    made = session.keep_working(
+        acknowledge(session.working, asked.event.strip(), asked.decision.strip() or "done")
+    )
     pending = len(made.pending_events)
     return f"Acknowledged. {pending} pending {'event is' if pending == 1 else 'events are'} left."

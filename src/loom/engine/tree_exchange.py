@@ -1,4 +1,6 @@
-"""Whole trees in and out of a store. What comes in keeps the ids it had beside its own, so it goes out as it came."""
+"""Whole trees in and out of a store. What comes in keeps the ids it had beside its own, so it goes
+out as it came.
+"""
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -8,7 +10,16 @@ from msgspec.structs import replace
 
 from loom.budget.counting import Counter, gate_counter
 from loom.conversation.identity import node_id
-from loom.conversation.tree import NO_FLAGS, NO_PREFERENCES, ChosenVersion, Link, Reference, Tree, TreeHead, TreeNode
+from loom.conversation.tree import (
+    NO_FLAGS,
+    NO_PREFERENCES,
+    ChosenVersion,
+    Link,
+    Reference,
+    Tree,
+    TreeHead,
+    TreeNode,
+)
 from loom.dialects.answers import check_kept_answer
 from loom.engine.inputs import first_line
 from loom.engine.reading import message_of
@@ -27,7 +38,9 @@ _NODES = 1000  # in one transaction: between two of them other writers have thei
 
 
 class _Coming(Struct, frozen=True):
-    """A node that comes in: its id here, that of its parent, and the generation that makes it what it is here."""
+    """A node that comes in: its id here, that of its parent, and the generation that makes it what
+    it is here.
+    """
 
     node: TreeNode
     id: str
@@ -39,10 +52,15 @@ class _Coming(Struct, frozen=True):
         if node.edge != "continuation" or node.edited_from:
             yield EdgeMark(node.edge, there.name(node.edited_from) if node.edited_from else "")
         if node.sources:
-            yield tuple(Reference(there.name(source.node, source.tree), source.role, source.tree) for source in node.sources)
+            yield tuple(
+                Reference(there.name(source.node, source.tree), source.role, source.tree)
+                for source in node.sources
+            )
         yield from flags_as_marks(node.flags)
         origin = Origin(
-            node.id if node.id != self.id else "", node.author, node.generation if node.generation != self.generation else None
+            node.id if node.id != self.id else "",
+            node.author,
+            node.generation if node.generation != self.generation else None,
         )
         if origin != Origin():
             yield origin
@@ -59,9 +77,11 @@ class _OtherNames(Struct, frozen=True):
 
 
 def import_tree(workspace: Workspace, tree: Tree) -> tuple[StoredTree, int]:
-    """Write a tree as one of the project; how many nodes were new. Where it cannot be written to its end, nothing of it stays.
+    """Write a tree as one of the project; how many nodes were new. Where it cannot be written to
+    its end, nothing of it stays.
 
-    A tree that is here already gets new branches; what is here is not changed, and nothing comes in that its path would read.
+    A tree that is here already gets new branches; what is here is not changed, and nothing comes in
+    that its path would read.
     """
     _check(tree)
     store, scope = workspace.store, replace(workspace.scope, agent="")
@@ -90,7 +110,9 @@ def import_tree(workspace: Workspace, tree: Tree) -> tuple[StoredTree, int]:
             store.sessions.change(row, now=workspace.now(), status="active")
     except BaseException:
         if begun:
-            with suppress(StoreError):  # the first error is the one to hear of; `loom doctor` finds what could not be taken back
+            # the first error is the one to hear of; `loom doctor` finds what could not be taken
+            # back
+            with suppress(StoreError):
                 store.sessions.discard(row.tree.key)
         raise
     workspace.emit("created", row.id, "", title=tree.title, messages=made)
@@ -101,7 +123,10 @@ def _check(tree: Tree) -> None:
     wrong = tree.wrong_choice()
     if wrong is not None:
         choice = tree.chosen[wrong]
-        raise ChoiceError(f"tree {shorten(tree.id)!r}: {shorten(choice.version)!r} is not a version of {shorten(choice.node)!r}")
+        raise ChoiceError(
+            f"tree {shorten(tree.id)!r}: {shorten(choice.version)!r} is not a version of "
+            f"{shorten(choice.node)!r}"
+        )
     for n, node in enumerate(tree.nodes):
         if node.response:
             check_kept_answer(node.response, f"nodes[{n}].response")
@@ -122,7 +147,9 @@ def _head(tree: Tree) -> TreeHead:
 
 
 def _free_name(workspace: Workspace, tree: Tree) -> str:
-    """The id of the tree; where another tree that began otherwise has it already, one made from its own beginning."""
+    """The id of the tree; where another tree that began otherwise has it already, one made from its
+    own beginning.
+    """
     name, store = plain(tree.id), workspace.store
     for stored in store.trees.find_titled(workspace.scope, name):
         roots = {node.id for node in store.trees.children(stored.row.key, None)}
@@ -133,7 +160,9 @@ def _free_name(workspace: Workspace, tree: Tree) -> str:
 
 
 def _coming(tree: Tree, name: str) -> Iterator[_Coming]:
-    """The nodes with their ids here. Siblings that say the same are told apart by what they were called."""
+    """The nodes with their ids here. Siblings that say the same are told apart by what they were
+    called.
+    """
     ids: dict[str, str] = {}
     taken: set[str] = set()
     for node in tree.nodes:
@@ -150,7 +179,9 @@ def _coming(tree: Tree, name: str) -> Iterator[_Coming]:
 def _plant(workspace: Workspace, row: SessionRow, tree: Tree, newcomers: Newcomers) -> int:
     coming = list(_coming(tree, row.tree.id))
     there = _OtherNames(tree.id, {each.node.id: each.id for each in coming})
-    versions = {each.id: there.name(each.node.edited_from) for each in coming if each.node.edge == "version"}
+    versions = {
+        each.id: there.name(each.node.edited_from) for each in coming if each.node.edge == "version"
+    }
     workspace.store.growth.check_versions(row, versions, newcomers)
     count = Counter(gate_counter(None).profile, remember=_NODES).count_message
     made = 0
@@ -159,19 +190,30 @@ def _plant(workspace: Workspace, row: SessionRow, tree: Tree, newcomers: Newcome
         planned = [_plan_node(each, row.key, count(each.node.message)) for each in batch]
         marks = {each.id: list(each.marks(there)) for each in batch}
         responses = {each.id: each.node.response for each in batch if each.node.response}
-        made += workspace.store.growth.insert_nodes(row, planned, marks, workspace.now(), responses, newcomers)
+        made += workspace.store.growth.insert_nodes(
+            row, planned, marks, workspace.now(), responses, newcomers
+        )
     links: dict[str, list[MarkData]] = {}
     for link in tree.links:
         mark = LinkMark(there.name(link.target, link.tree), link.tree, link.label)
         links.setdefault(there.name(link.source), []).append(mark)
     chosen = {there.name(choice.node): there.name(choice.version) for choice in tree.chosen}
-    workspace.store.growth.settle(row, links, there.name(tree.current) if tree.current else "", workspace.now(), chosen, newcomers)
+    workspace.store.growth.settle(
+        row,
+        links,
+        there.name(tree.current) if tree.current else "",
+        workspace.now(),
+        chosen,
+        newcomers,
+    )
     return made
 
 
 def _plan_node(coming: _Coming, session: int, tokens: int) -> PlannedNode:
     message, created = coming.node.message, coming.node.created
-    return PlannedNode(coming.id, coming.above, message.role, message, coming.generation, tokens, session, created)
+    return PlannedNode(
+        coming.id, coming.above, message.role, message, coming.generation, tokens, session, created
+    )
 
 
 def export_tree(store: Store, stored: StoredTree) -> Tree:
@@ -190,7 +232,10 @@ def export_tree(store: Store, stored: StoredTree) -> Tree:
     chosen = store.states.all(own.key, "version") if own and head.mode == "buffer" else {}
     made = Tree(
         id=head.full_id or stored.row.id,
-        nodes=tuple(_make_tree_node(node, marks.get(node.seq, usual), names, agents, there, responses) for node in nodes),
+        nodes=tuple(
+            _make_tree_node(node, marks.get(node.seq, usual), names, agents, there, responses)
+            for node in nodes
+        ),
         title=head.full_title or stored.title,
         description=head.description,
         mode=head.mode,
@@ -202,9 +247,13 @@ def export_tree(store: Store, stored: StoredTree) -> Tree:
         model=head.model,
         created=stored.created,
         carried=head.carried,
-        chosen=tuple(ChosenVersion(there.name(name), there.name(_version(data))) for name, data in sorted(chosen.items())),
+        chosen=tuple(
+            ChosenVersion(there.name(name), there.name(_version(data)))
+            for name, data in sorted(chosen.items())
+        ),
     )
-    while (wrong := made.wrong_choice()) is not None:  # what no reader could make anything of stays behind
+    # what no reader could make anything of stays behind
+    while (wrong := made.wrong_choice()) is not None:
         made = replace(made, chosen=(*made.chosen[:wrong], *made.chosen[wrong + 1 :]))
     return made
 

@@ -1,4 +1,6 @@
-"""A branching conversation that is kept: written to at any node, marked, edited, merged, and read along a path."""
+"""A branching conversation that is kept: written to at any node, marked, edited, merged, and read
+along a path.
+"""
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -40,14 +42,20 @@ _T = TypeVar("_T")
 
 def make_tree(workspace: Workspace, title: str, head: TreeHead, identity: str = "") -> "LoomTree":
     """A tree that nothing is said in yet. Every agent of the project may come to it."""
-    scope, name = replace(workspace.scope, agent=""), check_name("tree's id", identity) or workspace.fresh_id()
-    row = workspace.store.sessions.create(scope, NewSession(id=name, title=title), now=workspace.now(), about=head)
+    scope, name = (
+        replace(workspace.scope, agent=""),
+        check_name("tree's id", identity) or workspace.fresh_id(),
+    )
+    row = workspace.store.sessions.create(
+        scope, NewSession(id=name, title=title), now=workspace.now(), about=head
+    )
     workspace.emit("created", row.id, "", title=title)
     return LoomTree(workspace, workspace.store.trees.head(row.tree))
 
 
 class Step(Struct, frozen=True):
-    """A node on a path as it is read: what holds of it, why it is hidden if it is, and what it comes in as if not by itself.
+    """A node on a path as it is read: what holds of it, why it is hidden if it is, and what it
+    comes in as if not by itself.
 
     `tree` is named where the node is of another one.
     """
@@ -102,27 +110,49 @@ class LoomTree:
         name = self._workspace.scope.agent if agent is None else check_name("agent", agent)
         row = self._store.sessions.on_tree(self.stored.row, name)
         if row is not None:
-            return Session(self._workspace, row, lasting=True) if self._store.sessions.takes_part(row) else self._join(row)
+            return (
+                Session(self._workspace, row, lasting=True)
+                if self._store.sessions.takes_part(row)
+                else self._join(row)
+            )
         own = self._store.sessions.on_tree(self.stored.row, "")
         if own is None and self._store.sessions.on_tree(self.stored.row, "", importing=True):
-            raise ChoiceError(f"tree {self.id} is still being imported, or its import was cut short; import its file again")
+            raise ChoiceError(
+                f"tree {self.id} is still being imported, or its import was cut short; import its "
+                "file again"
+            )
         if own is None:
-            raise ChoiceError(f"tree {self.id} has no active session; loom session list --archived shows the archived ones")
+            raise ChoiceError(
+                f"tree {self.id} has no active session; loom session list --archived shows the "
+                "archived ones"
+            )
         scope, identity = replace(self._workspace.scope, agent=name), self._workspace.fresh_id()
         made = self._store.sessions.join_as(scope, own, identity, self._workspace.now())
         return Session(self._workspace, made, lasting=True).emit("forked", origin=own.id)
 
     def _join(self, row: SessionRow) -> Session:
-        """Let a session take part that was made before anyone did; if the conversation has passed it by, it catches up."""
-        session = Session(self._workspace, self._store.sessions.join(row, self._workspace.now()), lasting=True)
+        """Let a session take part that was made before anyone did; if the conversation has passed
+        it by, it catches up.
+        """
+        session = Session(
+            self._workspace, self._store.sessions.join(row, self._workspace.now()), lasting=True
+        )
         own = self._store.sessions.on_tree(self.stored.row, "") if row.agent else None
         here, ahead = session.cursor, self._store.sessions.path(own) if own else None
-        if here and ahead and ahead.end and here.depth < ahead.end.depth and ahead.holds(here.seq, here.depth):
+        if (
+            here
+            and ahead
+            and ahead.end
+            and here.depth < ahead.end.depth
+            and ahead.holds(here.seq, here.depth)
+        ):
             session.switch(ahead.end.id)
         return session
 
     def _looking(self, agent: str | None) -> Session:
-        """The session of an agent to look with; an agent that was never here looks from where the tree's own stands."""
+        """The session of an agent to look with; an agent that was never here looks from where the
+        tree's own stands.
+        """
         name = self._workspace.scope.agent if agent is None else check_name("agent", agent)
         row = self._store.sessions.on_tree(self.stored.row, name) if name else None
         if row is not None or not name:
@@ -172,7 +202,9 @@ class LoomTree:
         """
         found = self.node(node)
         if self.head.mode != "buffer":
-            raise ChoiceError(f"tree {self.id} is in dialogue mode, where an edit is a branch; switch to it")
+            raise ChoiceError(
+                f"tree {self.id} is in dialogue mode, where an edit is a branch; switch to it"
+            )
         session = self.session(agent)
         first = self._first_version(found, self.marks(found))
         session.choose(first.id, found.id)
@@ -221,7 +253,9 @@ class LoomTree:
             session.commit()
         behind = self.position(agent) if after is None else named
         self._check_live(behind)
-        return session.append_at(message, behind, beside, generation=generation, move=True, seen=seen)
+        return session.append_at(
+            message, behind, beside, generation=generation, move=True, seen=seen
+        )
 
     def absorb(self, response: Any, *, agent: str | None = None, choice: int = 0) -> AnswerOutcome:
         """Take the answer of an agent: a text, the JSON of a provider, an object of an SDK, or a
@@ -242,10 +276,15 @@ class LoomTree:
         if parsed is None:
             said = Message(self._role(session) or "user", (Text(response),), whose)
             answer, choice = Answer(messages=(said,) if response.strip() else ()), 0
-            known = known or Agent(name="", kind="human")  # only a person speaks in plain words without a name
+            # only a person speaks in plain words without a name
+            known = known or Agent(name="", kind="human")
         else:
             answer = parsed
-        if answer.messages if known is None or not known.loom_aware else take_out_commands(answer.messages)[0]:
+        if (
+            answer.messages
+            if known is None or not known.loom_aware
+            else take_out_commands(answer.messages)[0]
+        ):
             self._check_live(session.cursor)
         return session.take(answer, choice, known)
 
@@ -254,7 +293,9 @@ class LoomTree:
         on = self.node(node)
         check_text("an annotation", text)
         session = self.session(agent)
-        return session.append_at(self._message(text, session, None), on, [("edge", to_json(EdgeMark("annotation")))])
+        return session.append_at(
+            self._message(text, session, None), on, [("edge", to_json(EdgeMark("annotation")))]
+        )
 
     def edit(self, node: str, text: str, *, agent: str | None = None, choose: bool = True) -> Node:
         """Replace the text of a node: with a branch in a dialogue, with a version in a buffer,
@@ -264,7 +305,9 @@ class LoomTree:
         """
         old = self.node(node)
         if old.message is None:
-            raise ChoiceError(f"message {old.short_id} was purged and cannot be edited; say something new")
+            raise ChoiceError(
+                f"message {old.short_id} was purged and cannot be edited; say something new"
+            )
         if not check_text("what a node says", text).strip() and self.head.mode == "dialogue":
             raise ChoiceError("there is nothing to say: the text is blank")
         check_flag("choose", choose)
@@ -277,21 +320,38 @@ class LoomTree:
         session.commit()
         if self.head.mode == "dialogue" or marks.edge_mark.edge == "annotation":
             edge = marks.edge_mark.edge  # what was a remark stays one
-            return session.append_at(message, parent, [("edge", to_json(EdgeMark(edge, old.id)))], move=edge == "continuation")
+            return session.append_at(
+                message,
+                parent,
+                [("edge", to_json(EdgeMark(edge, old.id)))],
+                move=edge == "continuation",
+            )
         first = self._first_version(old, marks)
         generation = f"version of {first.short_id}"  # tells it from a branch that says the same
         edge_mark = EdgeMark("version", old.id, first.id if first.id != old.id else "")
-        made = session.append_at(message, parent, [("edge", to_json(edge_mark))], generation=generation)
+        made = session.append_at(
+            message, parent, [("edge", to_json(edge_mark))], generation=generation
+        )
         if choose:
             session.choose(first.id, made.id)
         return made
 
-    def merge(self, other: str, *, into: str | None = None, agent: str | None = None, tokens: int | None = None) -> Node:
+    def merge(
+        self,
+        other: str,
+        *,
+        into: str | None = None,
+        agent: str | None = None,
+        tokens: int | None = None,
+    ) -> Node:
         """Write a digest of another branch, with handles, and make it the current node of the
         agent.
         """
         if tokens is not None and check_number("the size of a digest", tokens) < LEAST:
-            raise ChoiceError(f"a digest takes at least {LEAST} tokens, found {tokens}; give more, or leave it out for {TOKENS}")
+            raise ChoiceError(
+                f"a digest takes at least {LEAST} tokens, found {tokens}; give more, or leave it "
+                f"out for {TOKENS}"
+            )
         found, named = self.node(other), None if into is None else self.node(into)
         session = self.session(agent)
         session.commit()
@@ -301,26 +361,39 @@ class LoomTree:
         self._check_live(end)
         return self._merge(session, found, end, "merged", tokens)
 
-    def _merge(self, session: Session, other: Node, end: Node, how: str, tokens: int | None = None) -> Node:
+    def _merge(
+        self, session: Session, other: Node, end: Node, how: str, tokens: int | None = None
+    ) -> Node:
         tree = self.stored.row
         with self._store.database.read() as reader:
             shared = meeting(reader, tree.key, end, other) + 1
         if shared > other.depth:
-            raise ChoiceError(f"node {other.short_id} is on the path to {end.short_id} already; name the end of another branch")
+            raise ChoiceError(
+                f"node {other.short_id} is on the path to {end.short_id} already; name the end of "
+                "another branch"
+            )
         overlay = read_overlay(self._path(other), tree, self.head.mode, session.versions())
         place = f"{end.id} {other.id}"
         text, handles = digest(overlay, shared, place, *([tokens] if tokens else []))
-        lead = {"merged": "What another branch found:", "left": "What was found on the branch that was left:"}[how]
+        lead = {
+            "merged": "What another branch found:",
+            "left": "What was found on the branch that was left:",
+        }[how]
         text = f"{lead}\n{text}" if self.head.mode == "dialogue" else f"\n{lead}\n{text}\n"
         message = self._message(text, session, None)
-        # A handle is good where the node that names it stands, and that node's id is known before it is written.
+        # A handle is good where the node that names it stands, and that node's id is known before
+        # it is written.
         at = node_id(tree.id, end.id, message)
         kept = [(handle, replace(stands_for, at=at)) for handle, stands_for in handles]
-        return session.append_at(message, end, [("link", to_json(LinkMark(other.id, "", how)))], handles=kept, move=True)
+        return session.append_at(
+            message, end, [("link", to_json(LinkMark(other.id, "", how)))], handles=kept, move=True
+        )
 
     # Saying something about a node
 
-    def bookmark(self, node: str, label: str = "", *, on: bool = True, agent: str | None = None) -> bool:
+    def bookmark(
+        self, node: str, label: str = "", *, on: bool = True, agent: str | None = None
+    ) -> bool:
         """Set or remove a bookmark, with a label of one line. Returns whether anything changed."""
         return self._turn(node, "bookmarked", on, agent, flatten(check_text("a label", label)))
 
@@ -355,20 +428,30 @@ class LoomTree:
         found = self.node(node)
         above = self._pruned_at(self._parent(found))
         if above:
-            raise ChoiceError(f"node {found.short_id} was pruned with {above}, which is above it; restore {above}")
+            raise ChoiceError(
+                f"node {found.short_id} was pruned with {above}, which is above it; restore {above}"
+            )
         self._turn(node, "pruned", False, agent)
         return len(self.below(found))
 
-    def link(self, node: str, target: str, label: str = "", *, on: bool = True, agent: str | None = None) -> None:
+    def link(
+        self, node: str, target: str, label: str = "", *, on: bool = True, agent: str | None = None
+    ) -> None:
         """Link a node to NODE of this tree, or to TREE/NODE of another tree of the project; or
         remove the link.
         """
         label, found = flatten(check_text("a label", label)), self.node(node)
         tree, _, name = check_text("the target of a link", target).rpartition("/")
-        other = LoomTree(self._workspace, self._store.trees.get(self._workspace.scope, tree)) if tree else self
+        other = (
+            LoomTree(self._workspace, self._store.trees.get(self._workspace.scope, tree))
+            if tree
+            else self
+        )
         end = other.node(name)
         if other.id == self.id and end.seq == found.seq:
-            raise ChoiceError(f"node {found.short_id} cannot be linked to itself; name another node")
+            raise ChoiceError(
+                f"node {found.short_id} cannot be linked to itself; name another node"
+            )
         link = LinkMark(end.id, "" if other.id == self.id else other.id, label, on)
         self._mark(self.session(agent), found, link)
 
@@ -421,7 +504,11 @@ class LoomTree:
     def _continuing(self, parent: Node | None) -> list[Node]:
         children = self._store.trees.children(self.stored.row.key, parent)
         marks = self._store.trees.marks(self.stored.row.key, [child.seq for child in children])
-        return [child for child in children if marks.get(child.seq, Marks()).edge_mark.edge == "continuation"]
+        return [
+            child
+            for child in children
+            if marks.get(child.seq, Marks()).edge_mark.edge == "continuation"
+        ]
 
     def ends(self) -> list[int]:
         """The last nodes of all branches that are not pruned, the newest last."""
@@ -439,15 +526,27 @@ class LoomTree:
         return sorted(found)
 
     @checks_arguments
-    def path(self, at: str | None = None, *, agent: str | None = None, last: int = 50) -> tuple[list[Step], int]:
+    def path(
+        self, at: str | None = None, *, agent: str | None = None, last: int = 50
+    ) -> tuple[list[Step], int]:
         """The last steps of the path to a node, as a model reads it, and how many nodes the path
         has.
         """
         end = self.position(agent) if at is None else self.node(at)
         whole = self._store.trees.path(self.stored.row.key, end)
-        overlay = read_overlay(whole, self.stored.row, self.head.mode, self._looking(agent).versions())
-        entries = [(node, entry) for node in whole[max(0, len(whole) - last) :] for entry in overlay.entries(node.depth)]
-        shown = [node.seq if entry is None else entry.node.seq for node, entry in entries if entry is None or not entry.tree]
+        overlay = read_overlay(
+            whole, self.stored.row, self.head.mode, self._looking(agent).versions()
+        )
+        entries = [
+            (node, entry)
+            for node in whole[max(0, len(whole) - last) :]
+            for entry in overlay.entries(node.depth)
+        ]
+        shown = [
+            node.seq if entry is None else entry.node.seq
+            for node, entry in entries
+            if entry is None or not entry.tree
+        ]
         marks = self._store.trees.marks(self.stored.row.key, shown)
         return [_step(overlay, node, entry, marks) for node, entry in entries], len(whole)
 
@@ -498,7 +597,9 @@ class LoomTree:
             project=project,
         )
 
-    def _choose_session(self, at: str | None, agent: str | None, preview: bool) -> tuple[Session, str | None]:
+    def _choose_session(
+        self, at: str | None, agent: str | None, preview: bool
+    ) -> tuple[Session, str | None]:
         """Whose request it is, and at which node."""
         session = self.session(agent) if at is None and not preview else self._looking(agent)
         if at is None and session.cursor is None and (newest := self._newest_node()):
@@ -512,8 +613,14 @@ class LoomTree:
         """The preferences that apply to the tree: its own, then those of the project, then those of
         all projects.
         """
-        head, settings, scope = self._store.trees.head(self.stored.row).head, self._store.settings, self._workspace.scope
-        return head.preferences.over(settings.preferences(scope)).over(settings.app_preferences(scope))
+        head, settings, scope = (
+            self._store.trees.head(self.stored.row).head,
+            self._store.settings,
+            self._workspace.scope,
+        )
+        return head.preferences.over(settings.preferences(scope)).over(
+            settings.app_preferences(scope)
+        )
 
     def change(
         self,
@@ -537,7 +644,9 @@ class LoomTree:
             "model": model,
         }
         before = self._store.trees.head(self.stored.row).head
-        head = replace(before, **{name: value for name, value in given.items() if value is not None})
+        head = replace(
+            before, **{name: value for name, value in given.items() if value is not None}
+        )
         self.stored = self._store.trees.change(self.stored.row, title, head)
         return self
 
@@ -605,7 +714,9 @@ class LoomTree:
         if source.tree in ("", self.id):
             return Reference(self.node(source.node).id, source.role)
         other = self._store.trees.get(self._workspace.scope, source.tree)
-        return Reference(self._store.trees.node(other.row.key, source.node).id, source.role, other.row.id)
+        return Reference(
+            self._store.trees.node(other.row.key, source.node).id, source.role, other.row.id
+        )
 
     def _first_version(self, node: Node, marks: Marks) -> Node:
         """The node that this one is a version of; itself where it is none."""
@@ -629,7 +740,9 @@ class LoomTree:
         return self._store.trees.path(self.stored.row.key, end)
 
     def _pruned_at(self, node: Node | None) -> str:
-        """The name of the first node on the way to this one, or of itself, that is pruned; "" for none."""
+        """The name of the first node on the way to this one, or of itself, that is pruned; "" for
+        none.
+        """
         if node is None:
             return ""
         whole = self._path(node)
@@ -641,11 +754,14 @@ class LoomTree:
         if node is not None and (pruned := self._pruned_at(node)):
             told = "is pruned" if pruned == node.short_id else f"was pruned with {pruned}"
             raise ChoiceError(
-                f"node {node.short_id} {told}, and nothing after it is read; restore {pruned}, or switch to another node"
+                f"node {node.short_id} {told}, and nothing after it is read; restore {pruned}, or "
+                "switch to another node"
             )
 
 
-def _step(overlay: Overlay, node: Node, entry: Insertion | None, marks: Mapping[int, Marks]) -> Step:
+def _step(
+    overlay: Overlay, node: Node, entry: Insertion | None, marks: Mapping[int, Marks]
+) -> Step:
     """What is read at the place of a node: the node itself, or what comes in there."""
     hidden = "pruned" if node.depth >= len(overlay.path) else overlay.hidden.get(node.depth, "")
     if entry is None:
@@ -674,8 +790,11 @@ def _rewritten(node: Node, old: Message, text: str, role: Role | None, author: s
     if old.role == "tool":
         if len(old.results) != 1 or len(old.parts) != 1:
             raise ChoiceError(
-                f"message {node.short_id} holds {len(old.results)} results and cannot be edited; edit what follows it"
+                f"message {node.short_id} holds {len(old.results)} results and cannot be edited; "
+                "edit what follows it"
             )
-        return replace(old, parts=(replace(old.results[0], parts=(Text(text),), carried=None),), carried=None)
+        return replace(
+            old, parts=(replace(old.results[0], parts=(Text(text),), carried=None),), carried=None
+        )
     spoken = role if role and old.role in ("user", "assistant") else old.role
     return replace(old, role=spoken, parts=(Text(text),), author=author, carried=None)

@@ -1,4 +1,6 @@
-"""Views: what stood for what in the last request of an epoch, from what the store has of it and back."""
+"""Views: what stood for what in the last request of an epoch, from what the store has of it and
+back.
+"""
 
 from msgspec import Struct
 
@@ -23,7 +25,8 @@ from loom.stores.view_record import (
 class EpochMap(Struct, frozen=True):
     """The map of a project in the system text of an epoch, as it was when that began.
 
-    `files` are those that it shows, with the names under each, and how what has such a name was declared, as a digest.
+    `files` are those that it shows, with the names under each, and how what has such a name was
+    declared, as a digest.
     """
 
     project: str
@@ -32,7 +35,9 @@ class EpochMap(Struct, frozen=True):
 
 
 class View(Struct, frozen=True, kw_only=True):
-    """One version of what stands for what: an epoch, and which stretches of the path were read for it."""
+    """One version of what stands for what: an epoch, and which stretches of the path were read for
+    it.
+    """
 
     epoch: Epoch
     ranges: tuple[tuple[int, int], ...]
@@ -42,9 +47,12 @@ class View(Struct, frozen=True, kw_only=True):
     session: int = 0
     as_of: int = 0  # when the epoch began: ages and counts in its headers are those of then
     shape: str = ""  # what was hidden and what came in beside the path
-    positions: tuple[tuple[int, int], ...] = ()  # of the epoch's pieces, where on the path each stands
-    left: tuple[tuple[int, int, Stretch], ...] = ()  # stretches of the path that it left out, and what is known of them
-    holes: tuple[tuple[int, int, int, Stretch | None], ...] = ()  # between the ranges, what is said of stretches that were not read
+    # of the epoch's pieces, where on the path each stands
+    positions: tuple[tuple[int, int], ...] = ()
+    # stretches of the path that it left out, and what is known of them
+    left: tuple[tuple[int, int, Stretch], ...] = ()
+    # between the ranges, what is said of stretches that were not read
+    holes: tuple[tuple[int, int, int, Stretch | None], ...] = ()
     told: str = ""  # summaries in its system text
     map: EpochMap | None = None
     given: str = ""  # the newest summary that a person wrote, by its name
@@ -71,7 +79,10 @@ def store_view(view: View) -> StoredView:
         shape=view.shape,
         positions=view.positions,
         left=tuple((start, stop, _record_stretch(stretch)) for start, stop, stretch in view.left),
-        holes=tuple((at, start, stop, _record_stretch(known) if known else None) for at, start, stop, known in view.holes),
+        holes=tuple(
+            (at, start, stop, _record_stretch(known) if known else None)
+            for at, start, stop, known in view.holes
+        ),
         told=view.told,
         map=MapRecord(view.map.project, view.map.text, view.map.files) if view.map else None,
         given=view.given,
@@ -80,7 +91,13 @@ def store_view(view: View) -> StoredView:
         of=view.of,
         undone=view.undone,
     )
-    return StoredView(record=record, node=view.node, session=view.session, seen=view.epoch.seen, hash=view.epoch.hash)
+    return StoredView(
+        record=record,
+        node=view.node,
+        session=view.session,
+        seen=view.epoch.seen,
+        hash=view.epoch.hash,
+    )
 
 
 def restore_view(stored: StoredView) -> View:
@@ -97,7 +114,10 @@ def restore_view(stored: StoredView) -> View:
         shape=record.shape,
         positions=record.positions,
         left=tuple((start, stop, _stretch(stretch)) for start, stop, stretch in record.left),
-        holes=tuple((at, start, stop, _stretch(known) if known else None) for at, start, stop, known in record.holes),
+        holes=tuple(
+            (at, start, stop, _stretch(known) if known else None)
+            for at, start, stop, known in record.holes
+        ),
         told=record.told,
         map=EpochMap(record.map.project, record.map.text, record.map.files) if record.map else None,
         given=record.given,
@@ -144,7 +164,9 @@ def _record_piece(piece: Piece) -> PieceRecord:
 
 
 def _piece(record: PieceRecord) -> Piece:
-    return Piece(Span(record.span.start, record.span.stop), record.messages, tuple(map(_item, record.items)))
+    return Piece(
+        Span(record.span.start, record.span.stop), record.messages, tuple(map(_item, record.items))
+    )
 
 
 def _record_item(item: Item) -> ItemRecord:

@@ -24,7 +24,9 @@ _estimate = Counter(SEEDS["window"], remember=1)
 
 
 class BuiltMessages(list[dict[str, Any]]):
-    """Chat messages, with the context that they were made from: its report, and the way back to what was left out."""
+    """Chat messages, with the context that they were made from: its report, and the way back to
+    what was left out.
+    """
 
     def __init__(self, context: Context) -> None:
         super().__init__(context.openai()["messages"])
@@ -50,15 +52,21 @@ class ContextWindow:
         sections: Iterable[Section | tuple[str, str]] = (),
         **options: int,
     ) -> BuiltMessages:
-        """One system message and the newest messages that fit, as chat dictionaries; `recall` of the list brings back the others.
+        """One system message and the newest messages that fit, as chat dictionaries; `recall` of
+        the list brings back the others.
 
-        System messages of the list become part of the one. `max_tokens` is the legacy limit: it stands for the window, and
-        history gets what system text and answer leave of it. The map of the project at `project_path` goes in, as large as
-        `max_repo_map_tokens`. `session_id` names what decisions will be gathered from; until then give `sections`.
+        System messages of the list become part of the one. `max_tokens` is the legacy limit: it
+        stands for the window, and history gets what system text and answer leave of it. The map of
+        the project at `project_path` goes in, as large as `max_repo_map_tokens`. `session_id` names
+        what decisions will be gathered from; until then give `sections`.
         """
         del session_id
         policy, budget = find_policy("window"), allocate_budget(model, **options)  # type: ignore[arg-type]
-        zones = {name: tokens for name, tokens in budget.items() if name not in ("history", "reserved_output")}
+        zones = {
+            name: tokens
+            for name, tokens in budget.items()
+            if name not in ("history", "reserved_output")
+        }
         window, reserve = budget.window, budget.reserved_output
         if max_tokens is not None:
             window = allocate_budget(model, max_tokens=max_tokens, **options).window  # type: ignore[arg-type]
@@ -67,9 +75,18 @@ class ContextWindow:
             reserve = options.get("reserved_output", min(DEFAULTS["reserved_output"], window // 4))
         given, _ = gather(messages, None, None)
         given = _with_one_system_text(given, system_prompt, policy.separator)
-        wish = check_options(model=model, window=window, reserve_output=reserve, policy=policy, sections=sections, zones=zones)
+        wish = check_options(
+            model=model,
+            window=window,
+            reserve_output=reserve,
+            policy=policy,
+            sections=sections,
+            zones=zones,
+        )
         if project_path is not None:
-            wish = replace(wish, sections=(*wish.sections, *draw_single_map(wish, given, project_path)))
+            wish = replace(
+                wish, sections=(*wish.sections, *draw_single_map(wish, given, project_path))
+            )
         return BuiltMessages(build(given, replace(wish, bare=True), (), None))
 
     @staticmethod
@@ -82,7 +99,9 @@ class ContextWindow:
 
     @staticmethod
     def summarize_old_messages(messages: Iterable[Message | Mapping[str, Any]]) -> str:
-        """How evicted messages begin, as seed 000 prints it; a session that has a model sums up with it."""
+        """How evicted messages begin, as seed 000 prints it; a session that has a model sums up
+        with it.
+        """
         return summarize_old_messages(list(messages))
 
     @staticmethod
@@ -92,7 +111,9 @@ class ContextWindow:
 
 
 def _with_one_system_text(given: Conversation, prompt: str, separator: str) -> Conversation:
-    """The conversation with the prompt and the texts of all its system messages as one, ahead of it: providers refuse several."""
+    """The conversation with the prompt and the texts of all its system messages as one, ahead of
+    it: providers refuse several.
+    """
     told = [*given.system, *(message for message in given.messages if message.role in _SYSTEM)]
     text = separator.join(filter(None, (prompt, *(message.text for message in told))))
     return replace(

@@ -1,4 +1,6 @@
-"""What sessions and trees share: a store seen from one scope, a clock, new names, events, and work in the background."""
+"""What sessions and trees share: a store seen from one scope, a clock, new names, events, and work
+in the background.
+"""
 
 import asyncio
 import warnings
@@ -21,18 +23,33 @@ from loom.stores.sessions import Scope
 from loom.stores.store import Store
 
 EventKind = Literal[
-    "created", "appended", "conflict", "prepared", "compressed", "absorbed", "forked", "switched", "changed", "marked", "purged"
+    "created",
+    "appended",
+    "conflict",
+    "prepared",
+    "compressed",
+    "absorbed",
+    "forked",
+    "switched",
+    "changed",
+    "marked",
+    "purged",
 ]
 MAX_FAILURES = 3  # in a row, after which a session's background work rests
 
 _T = TypeVar("_T")
 
-# What a verb that runs in a thread leaves to the event loop that waits for it: events, and work behind the scenes.
-_left_to_loop: ContextVar[list[Callable[[], None]] | None] = ContextVar("left_to_loop", default=None)
+# What a verb that runs in a thread leaves to the event loop that waits for it: events, and work
+# behind the scenes.
+_left_to_loop: ContextVar[list[Callable[[], None]] | None] = ContextVar(
+    "left_to_loop", default=None
+)
 
 
 class Event(Struct, frozen=True):
-    """Something that happened to a session: at which node, and what a listener may want to know of it."""
+    """Something that happened to a session: at which node, and what a listener may want to know of
+    it.
+    """
 
     kind: EventKind
     session: str
@@ -55,7 +72,9 @@ class Workspace:
         *,
         carry_out: "Callable[[Any, Any, Agent, Order], tuple[Result, ...]]",
     ) -> None:
-        """`carry_out` does what the `→` commands of an answer say, for a session of this workspace and its agent."""
+        """`carry_out` does what the `→` commands of an answer say, for a session of this workspace
+        and its agent.
+        """
         self.carry_out = carry_out
         self.store, self.scope, self.now, self.fresh_id = store, scope, now, fresh_id
         self.model, self.snapshots = model, snapshots
@@ -68,9 +87,14 @@ class Workspace:
     def __repr__(self) -> str:
         scope = self.scope
         whose = f", agent {scope.agent}" if scope.agent else ""
-        return f"<{type(self).__name__} {self.store.database.address}, tenant {scope.tenant}, project {scope.project}{whose}>"
+        return (
+            f"<{type(self).__name__} {self.store.database.address}, tenant {scope.tenant}, "
+            f"project {scope.project}{whose}>"
+        )
 
-    async def run_off_loop(self, work: Callable[[], _T], turn: AbstractContextManager[Any] | None = None) -> _T:
+    async def run_off_loop(
+        self, work: Callable[[], _T], turn: AbstractContextManager[Any] | None = None
+    ) -> _T:
         """Run work on the store in a thread of the store, and wait for it without blocking the
         event loop.
         """
@@ -103,19 +127,26 @@ class Workspace:
             try:
                 listener(event)
             except Exception as error:  # what happened has happened; a listener cannot make it fail
-                warnings.warn(f"a listener failed on {event.kind!r}: {error!r}", RuntimeWarning, stacklevel=2)
+                warnings.warn(
+                    f"a listener failed on {event.kind!r}: {error!r}", RuntimeWarning, stacklevel=2
+                )
 
     def start(self, session: str, work: Callable[[], Coroutine[Any, Any, bool]]) -> None:
-        """Let work for a session go on behind the scenes, where there is a model for it and a loop to run in; one at a time.
+        """Let work for a session go on behind the scenes, where there is a model for it and a loop
+        to run in; one at a time.
 
-        It says whether it went well. It is derived from what is stored, so that what a crash or a failure cuts short is done
-        after a later turn.
+        It says whether it went well. It is derived from what is stored, so that what a crash or a
+        failure cuts short is done after a later turn.
         """
         left = _left_to_loop.get()
         if left is not None:  # this is a thread, and the loop is elsewhere
             left.append(lambda: self.start(session, work))
             return
-        if self.model is None or session in self._working or self._failed.get(session, 0) >= MAX_FAILURES:
+        if (
+            self.model is None
+            or session in self._working
+            or self._failed.get(session, 0) >= MAX_FAILURES
+        ):
             return
         try:
             loop = asyncio.get_running_loop()
@@ -130,9 +161,18 @@ class Workspace:
         if task.cancelled():
             return
         error = task.exception()
-        self._failed[session] = self._failed.get(session, 0) + 1 if error or not task.result() else 0
+        self._failed[session] = (
+            self._failed.get(session, 0) + 1 if error or not task.result() else 0
+        )
         if error:  # nobody waits for it, so nobody else would hear of it
-            self.emit("compressed", session, "", path="background", reason="failed", failures=(repr(error),))
+            self.emit(
+                "compressed",
+                session,
+                "",
+                path="background",
+                reason="failed",
+                failures=(repr(error),),
+            )
 
     async def settle(self) -> None:
         """Wait until the background work is done."""

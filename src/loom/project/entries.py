@@ -24,9 +24,10 @@ _HOLDS_ALL = frozenset(("function", "method", "macro"))
 class Entry(Struct, frozen=True, gc=False):
     """A file of the project. Where it cannot be read as text, only its path is known.
 
-    `terms` are those of the whole file, `bodies` those of each definition, in their order. The lines of a definition inside
-    another count for both where the outer one is a function, and for the inner one alone where it is a class or a module.
-    Of a file that a program wrote only the names that it defines are known. `tokens` is a rough number.
+    `terms` are those of the whole file, `bodies` those of each definition, in their order. The
+    lines of a definition inside another count for both where the outer one is a function, and for
+    the inner one alone where it is a class or a module. Of a file that a program wrote only the
+    names that it defines are known. `tokens` is a rough number.
     """
 
     path: str
@@ -56,17 +57,30 @@ def entry_of(path: str, text: str | None) -> Entry:
     if is_generated(path, text):
         definitions = parsed.definitions[:MAX_GENERATED_DEFINITIONS]
         names = terms_of(" ".join(definition.name for definition in definitions))
-        return Entry(path, ParsedFile(parsed.language, definitions), names, ({},) * len(definitions), lines, tokens)
+        return Entry(
+            path,
+            ParsedFile(parsed.language, definitions),
+            names,
+            ({},) * len(definitions),
+            lines,
+            tokens,
+        )
     said, bodies = _count_terms_by_definition(text, parsed.definitions)
     terms, counts = dict(Counter(said)), tuple(dict(Counter(body)) for body in bodies)
     if len(terms) > MAX_TERMS:
         terms = dict(islice(terms.items(), MAX_TERMS))
-        counts = tuple({term: count for term, count in body.items() if term in terms} for body in counts)
+        counts = tuple(
+            {term: count for term, count in body.items() if term in terms} for body in counts
+        )
     return Entry(path, parsed, terms, counts, lines, tokens)
 
 
-def _count_terms_by_definition(text: str, definitions: Sequence[Definition]) -> tuple[list[str], list[list[str]]]:
-    """The terms of a text, and those of each definition. The text is cut where one begins or ends, and read once."""
+def _count_terms_by_definition(
+    text: str, definitions: Sequence[Definition]
+) -> tuple[list[str], list[list[str]]]:
+    """The terms of a text, and those of each definition. The text is cut where one begins or ends,
+    and read once.
+    """
     if not definitions:
         return terms_in(text), []
     lines = text.split("\n")
@@ -74,7 +88,9 @@ def _count_terms_by_definition(text: str, definitions: Sequence[Definition]) -> 
     for definition in definitions:
         edges.add(min(definition.start - 1, len(lines)))
         edges.add(min(definition.stop, len(lines)))
-    waiting = sorted(range(len(definitions)), key=lambda n: (-definitions[n].start, definitions[n].stop))
+    waiting = sorted(
+        range(len(definitions)), key=lambda n: (-definitions[n].start, definitions[n].stop)
+    )
     said: list[str] = []
     bodies: list[list[str]] = [[] for _ in definitions]
     around: list[int] = []
@@ -90,7 +106,9 @@ def _count_terms_by_definition(text: str, definitions: Sequence[Definition]) -> 
 
 
 def _holders(around: Sequence[int], definitions: Sequence[Definition]) -> list[int]:
-    """Of the definitions around a line those that it counts for: the functions, and the smallest of all."""
+    """Of the definitions around a line those that it counts for: the functions, and the smallest of
+    all.
+    """
     sizes = {n: definitions[n].stop - definitions[n].start for n in around}
     least = min(sizes.values(), default=0)
     return [n for n, size in sizes.items() if definitions[n].kind in _HOLDS_ALL or size == least]
@@ -100,7 +118,9 @@ def _holders(around: Sequence[int], definitions: Sequence[Definition]) -> list[i
 
 
 class _PackedEntry(Struct, array_like=True, gc=False):
-    """An entry without its path. Bodies name their terms by their place among those of the file, one body behind the other."""
+    """An entry without its path. Bodies name their terms by their place among those of the file,
+    one body behind the other.
+    """
 
     language: str
     definitions: list[tuple[str, Kind, str, int, int, str]]
@@ -122,7 +142,10 @@ def pack_entry(entry: Entry) -> bytes:
     return _encode(
         _PackedEntry(
             entry.parsed.language,
-            [(one.name, one.kind, one.signature, one.start, one.stop, one.parent) for one in entry.parsed.definitions],
+            [
+                (one.name, one.kind, one.signature, one.start, one.stop, one.parent)
+                for one in entry.parsed.definitions
+            ],
             entry.parsed.references,
             entry.terms,
             [len(body) for body in entry.bodies],
@@ -135,14 +158,19 @@ def pack_entry(entry: Entry) -> bytes:
 
 
 def unpack_entry(path: str, data: bytes, words: dict[str, str]) -> Entry:
-    """The entry of a path. `words` holds each word once for all entries that are read with it. Raises where data is damaged."""
+    """The entry of a path. `words` holds each word once for all entries that are read with it.
+    Raises where data is damaged.
+    """
     held = _decoder.decode(data)
     once = words.setdefault
     terms = [once(term, term) for term in held.terms]
     body_terms = [terms[place] for place in held.places]
     ends = list(accumulate(held.sizes, initial=0))
     if not len(body_terms) == len(held.counts) == ends[-1]:
-        raise ValueError(f"{path}: {len(body_terms)} terms, {len(held.counts)} counts and {ends[-1]} places for them")
+        raise ValueError(
+            f"{path}: {len(body_terms)} terms, {len(held.counts)} counts and {ends[-1]} places "
+            "for them"
+        )
     definitions = tuple(
         Definition(once(name, name), kind, signature, start, stop, once(parent, parent))
         for name, kind, signature, start, stop, parent in held.definitions
@@ -152,7 +180,10 @@ def unpack_entry(path: str, data: bytes, words: dict[str, str]) -> Entry:
         path,
         ParsedFile(held.language, definitions, references),
         dict(zip(terms, held.terms.values(), strict=True)),
-        tuple(dict(zip(body_terms[start:stop], held.counts[start:stop], strict=True)) for start, stop in pairwise(ends)),
+        tuple(
+            dict(zip(body_terms[start:stop], held.counts[start:stop], strict=True))
+            for start, stop in pairwise(ends)
+        ),
         held.lines,
         held.tokens,
     )

@@ -1,7 +1,8 @@
 """Which files a project has, and what stands in one of them.
 
-Git's own list is taken where there is one; elsewhere folders are walked as git would. Names that are no text are left out,
-links to folders are never followed, and what lies outside of the project is never read.
+Git's own list is taken where there is one; elsewhere folders are walked as git would. Names that
+are no text are left out, links to folders are never followed, and what lies outside of the project
+is never read.
 """
 
 import codecs
@@ -27,7 +28,8 @@ SKIPPED = frozenset((
     ".idea", ".vscode", ".next", ".nuxt", ".terraform", ".eggs", ".cache",
 ))
 # fmt: on
-SHOWN = frozenset((".loom.toml", ".loom.md", ".formatter.exs", ".github"))  # hidden names that are listed all the same
+# hidden names that are listed all the same
+SHOWN = frozenset((".loom.toml", ".loom.md", ".formatter.exs", ".github"))
 _GIT_SECONDS = 20
 _PROBE_BYTES = 8192
 _MAX_MEAN_LINE_CHARS, _MAX_LINE_CHARS = 300, 20_000
@@ -35,9 +37,11 @@ _PROSE = frozenset((".md", ".markdown", ".rst", ".txt", ".adoc", ".tex", ".org")
 
 
 class FoundFile(Struct, frozen=True, gc=False):
-    """A file of a project: its path below the root with /, its size in bytes, and when it was changed, in nanoseconds.
+    """A file of a project: its path below the root with /, its size in bytes, and when it was
+    changed, in nanoseconds.
 
-    `changed` is what programs may set as they like; `noticed` is when the system last saw a change of any kind.
+    `changed` is what programs may set as they like; `noticed` is when the system last saw a change
+    of any kind.
     """
 
     path: str
@@ -47,7 +51,9 @@ class FoundFile(Struct, frozen=True, gc=False):
 
 
 def list_files(root: Path) -> list[FoundFile]:
-    """The files of a project, sorted by path. Nothing where the root is not a folder that can be read."""
+    """The files of a project, sorted by path. Nothing where the root is not a folder that can be
+    read.
+    """
     top = os.fspath(root)
     found = _list_by_git(top) or _walk_folders(top)
     return [found[path] for path in sorted(found)]
@@ -71,7 +77,9 @@ def read_text(root: Path, path: str) -> str | None:
 
 
 def is_generated(path: str, text: str) -> bool:
-    """Whether a program wrote a file, or a person for a program: minified, locked, translated, drawn, or saying so at its head."""
+    """Whether a program wrote a file, or a person for a program: minified, locked, translated,
+    drawn, or saying so at its head.
+    """
     if _GENERATED_NAME.search(path):
         return True
     if _GENERATED_HEAD.search(text, 0, 2000):
@@ -104,7 +112,9 @@ _GENERATED_HEAD = re.compile(
 
 
 def _list_by_git(root: str) -> dict[str, FoundFile]:
-    """What git keeps and what it does not ignore; nothing where there is no git or no repository, or where it knows of no file."""
+    """What git keeps and what it does not ignore; nothing where there is no git or no repository,
+    or where it knows of no file.
+    """
     found: dict[str, FoundFile] = {}
     inside = os.path.realpath(root)
     folders = [""]  # the repository, then its submodules
@@ -116,7 +126,8 @@ def _list_by_git(root: str) -> dict[str, FoundFile]:
             if seen is None:
                 continue
             above = path.rpartition("/")[0]
-            if above not in is_inside:  # git also lists what was behind a folder that is a link by now
+            # git also lists what was behind a folder that is a link by now
+            if above not in is_inside:
                 is_inside[above] = _is_inside(os.path.realpath(f"{root}/{above}"), inside)
             if not is_inside[above]:
                 continue
@@ -132,7 +143,8 @@ def _git_paths(root: str, folder: str) -> Iterator[str]:
     for is_kept, name in _git_names(os.path.join(root, folder)):
         if name.endswith("/"):
             continue  # a repository that git was not told of
-        if is_kept or SKIPPED.isdisjoint(name.split("/")[:-1]):  # else a folder of tools that nobody told git to ignore
+        # else a folder of tools that nobody told git to ignore
+        if is_kept or SKIPPED.isdisjoint(name.split("/")[:-1]):
             yield _join(folder, name)
 
 
@@ -170,10 +182,14 @@ def _git_names(folder: str) -> Iterator[tuple[bool, str]]:
 
 
 def _walk_folders(root: str) -> dict[str, FoundFile]:
-    """What a walk finds that no .gitignore excludes. Repositories inside are listed by git, or not at all."""
+    """What a walk finds that no .gitignore excludes. Repositories inside are listed by git, or not
+    at all.
+    """
     found: dict[str, FoundFile] = {}
     inside = os.path.realpath(root)
-    folders: deque[tuple[str, tuple[_Rules, ...]]] = deque([("", _rules(root, "", ".git/info/exclude"))])
+    folders: deque[tuple[str, tuple[_Rules, ...]]] = deque(
+        [("", _rules(root, "", ".git/info/exclude"))]
+    )
     while folders and len(found) < MAX_WALKED_FILES:
         folder, rules = folders.popleft()
         children = _children(f"{root}/{folder}")
@@ -221,7 +237,9 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _stat_entry(root: str, path: str, inside: str, entry: os.DirEntry[str]) -> os.stat_result | None:
+def _stat_entry(
+    root: str, path: str, inside: str, entry: os.DirEntry[str]
+) -> os.stat_result | None:
     """What an entry is; a link to a file is that file. None if it is gone, or leads outside."""
     try:
         if entry.is_symlink():
@@ -236,7 +254,9 @@ def _is_inside(place: str, folder: str) -> bool:
 
 
 def _target(root: str, path: str, inside: str) -> os.stat_result:
-    """The file that a link inside the project leads to. Raises OSError where that is a folder, gone, or outside of the project."""
+    """The file that a link inside the project leads to. Raises OSError where that is a folder,
+    gone, or outside of the project.
+    """
     target = os.path.realpath(f"{root}/{path}", strict=True)
     seen = os.stat(target)
     if not _is_inside(target, inside) or not stat.S_ISREG(seen.st_mode):
@@ -248,7 +268,8 @@ def _is_text(name: str) -> bool:
     return name.isascii() or not _HALVES.search(name)
 
 
-_HALVES = re.compile("[\ud800-\udfff]")  # bytes of a name that are no UTF-8 stand as halves of characters
+# bytes of a name that are no UTF-8 stand as halves of characters
+_HALVES = re.compile("[\ud800-\udfff]")
 
 
 # Ignoring
@@ -257,7 +278,8 @@ _HALVES = re.compile("[\ud800-\udfff]")  # bytes of a name that are no UTF-8 sta
 class _Rules(Struct, frozen=True):
     """The lines of one file like .gitignore, and the folder that they speak of, with / behind it.
 
-    `hint` matches whatever one of the lines matches: most paths match none, and asking line by line takes four times as long.
+    `hint` matches whatever one of the lines matches: most paths match none, and asking line by line
+    takes four times as long.
     """
 
     folder: str
@@ -314,7 +336,9 @@ def _bytes_of(root: str, path: str) -> bytes | None:
         if not stat.S_ISREG(seen.st_mode) or seen.st_size > MAX_FILE_BYTES:
             return None
         held = bytearray()
-        while len(held) <= MAX_FILE_BYTES and (piece := os.read(handle, MAX_FILE_BYTES + 1 - len(held))):
+        while len(held) <= MAX_FILE_BYTES and (
+            piece := os.read(handle, MAX_FILE_BYTES + 1 - len(held))
+        ):
             held += piece
         return bytes(held) if len(held) <= MAX_FILE_BYTES else None
     finally:

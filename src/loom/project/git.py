@@ -1,4 +1,6 @@
-"""What git answers about a folder: quickly, without changing anything, and whatever repository a hook may have named."""
+"""What git answers about a folder: quickly, without changing anything, and whatever repository a
+hook may have named.
+"""
 
 import os
 import subprocess
@@ -12,7 +14,13 @@ def git(folder: str | os.PathLike[str], *arguments: str, seconds: float) -> byte
     command = ["git", "-c", "core.fsmonitor=false", "-c", "log.showSignature=false", *arguments]
     try:
         done = subprocess.run(
-            command, cwd=folder, env=clean, stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds, check=True
+            command,
+            cwd=folder,
+            env=clean,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=seconds,
+            check=True,
         )
     except (OSError, ValueError, subprocess.SubprocessError):
         return b""

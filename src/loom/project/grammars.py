@@ -1,16 +1,18 @@
 """What a text defines and which names it uses, by a tree-sitter grammar and a query of our own.
 
 The queries in queries/*.scm say what is captured:
-  @definition.KIND  a definition, with all of its lines; of kind enum it is a type, before any other that takes the same lines
-  @declared.KIND    one that counts in a header file only
-  @scope            no definition, but its name stands before the names inside it: an extension, an impl
-  @name @body       of the innermost definition or scope around them: its name, and where its declaration ends
-  @more @also       what else belongs to that name: operator +; all names of the same: const A, B
-  @parent           a name that stands before that of the innermost definition: a receiver
-  @around @keyword  lines that belong to the definition directly inside (export, decorators); the word that begins its declaration
-  @head             the same, and all of it begins the declaration: template <…>
-  @aside            comments and attributes: no part of a declaration, but lines of the definition directly behind them
-What is used is told by the words of the text: telling uses from variables and comments takes long, and ranks no file better.
+  @definition.KIND  a definition, with all of its lines; of kind enum it is a type, before any other
+  that takes the same lines @declared.KIND    one that counts in a header file only
+  @scope            no definition, but its name stands before the names inside it: an extension, an
+  impl @name @body       of the innermost definition or scope around them: its name, and where its
+  declaration ends @more @also       what else belongs to that name: operator +; all names of the
+  same: const A, B @parent           a name that stands before that of the innermost definition: a
+  receiver @around @keyword  lines that belong to the definition directly inside (export,
+  decorators); the word that begins its declaration @head             the same, and all of it begins
+  the declaration: template <…> @aside            comments and attributes: no part of a declaration,
+  but lines of the definition directly behind them
+What is used is told by the words of the text: telling uses from variables and comments takes long,
+and ranks no file better.
 """
 
 from __future__ import annotations  # types of tree_sitter, which may not be installed
@@ -28,7 +30,13 @@ from typing import cast
 
 from msgspec import Struct, structs
 
-from loom.project.linewise import MAX_NAME_CHARS, MAX_PATH_CHARS, MAX_SIGNATURE_CHARS, one_line, parse_by_lines
+from loom.project.linewise import (
+    MAX_NAME_CHARS,
+    MAX_PATH_CHARS,
+    MAX_SIGNATURE_CHARS,
+    one_line,
+    parse_by_lines,
+)
 from loom.project.symbols import Definition, Kind, ParsedFile
 
 try:
@@ -41,11 +49,16 @@ else:
 if sys.platform != "win32":
     from resource import RUSAGE_SELF, getrusage
 
-NO_GRAMMARS = "code is read by how its lines begin, and so with less care; pip install 'loomwright[map]' reads it with grammars"
+NO_GRAMMARS = (
+    "code is read by how its lines begin, and so with less care; pip install "
+    "'loomwright[map]' reads it with grammars"
+)
 MAX_SOURCE_BYTES = 2**22  # bytes that a parser is given
-# A parser that is late is told that the text ends: what is no code can take it the square of its length, in time and in memory.
+# A parser that is late is told that the text ends: what is no code can take it the square of its
+# length, in time and in memory.
 PATIENCE = 0.3  # seconds that it may take in any case
-SLOWEST = 600_000  # bytes that it must read in each further second; code is read ten times as fast, or faster
+# bytes that it must read in each further second; code is read ten times as fast, or faster
+SLOWEST = 600_000
 MAX_MEMORY_BYTES = 300 * 2**20  # bytes that a text may cost
 _MEMORY_UNIT = 1 if sys.platform == "darwin" else 1024  # of what the system tells
 _PROBE_BYTES = 2**12
@@ -53,7 +66,8 @@ _MAX_MEAN_LINE_CHARS, _MAX_LINE_CHARS = 300, 20_000
 _SIGNS = bytes(code for code in range(128) if not chr(code).isalnum() and chr(code) != "_")
 _MIN_WORD_SHARE = 0.3  # of what is no blank
 _CHUNK_BYTES = 2**11  # bytes that a parser is given at once: between them the clock is looked at
-# A query takes the square of the depth of a tree, and of the number of words and signs beside each other in what is no code.
+# A query takes the square of the depth of a tree, and of the number of words and signs beside each
+# other in what is no code.
 _MAX_DEPTH = 500
 _MAX_SIBLINGS, _MAX_UNNAMED, _MAX_BROKEN_NODES = 300, 2000, 20_000
 _TAIL_BYTES = 400
@@ -72,7 +86,9 @@ class Grammar(Struct, frozen=True):
 GRAMMARS = {
     "python": Grammar("tree_sitter_python", "python"),
     "javascript": Grammar("tree_sitter_javascript", "ecmascript javascript"),
-    "typescript": Grammar("tree_sitter_typescript", "ecmascript typescript", "language_typescript", "."),
+    "typescript": Grammar(
+        "tree_sitter_typescript", "ecmascript typescript", "language_typescript", "."
+    ),
     "tsx": Grammar("tree_sitter_typescript", "ecmascript typescript", "language_tsx", "."),
     "go": Grammar("tree_sitter_go", "go"),
     "rust": Grammar("tree_sitter_rust", "rust"),
@@ -90,7 +106,9 @@ GRAMMARS = {
 
 
 def parse_by_grammar(name: str, language: str, text: str, is_header: bool) -> ParsedFile | None:
-    """What a text defines and uses; None where the grammar is not installed, or would take too long."""
+    """What a text defines and uses; None where the grammar is not installed, or would take too
+    long.
+    """
     source = text.encode(errors="replace")
     loaded = _load_grammar(name)
     if loaded is None or len(source) > MAX_SOURCE_BYTES or _is_no_code(source):
@@ -104,16 +122,22 @@ def parse_by_grammar(name: str, language: str, text: str, is_header: bool) -> Pa
     if read is None:
         return None
     root, captured = read
-    definitions, names = _definitions(_frames(captured, code, is_header), code, GRAMMARS[name].separator)
+    definitions, names = _definitions(
+        _frames(captured, code, is_header), code, GRAMMARS[name].separator
+    )
     definitions = _fit_language(definitions, language)
-    if root.has_error and (missed := _find_missed(root, language, code.decode(errors="replace"), definitions)):
+    if root.has_error and (
+        missed := _find_missed(root, language, code.decode(errors="replace"), definitions)
+    ):
         names += [one.name.encode() for one in missed]
         definitions = _join_definitions(definitions, missed)
     return ParsedFile(language, tuple(definitions), _count_uses(source, language, names))
 
 
 def _fit_language(definitions: list[Definition], language: str) -> list[Definition]:
-    """Definitions without what a language cannot define, and with the clauses of one function as one."""
+    """Definitions without what a language cannot define, and with the clauses of one function as
+    one.
+    """
     if language in _STRICT:
         return [one for one in definitions if _is_name(one.name)]
     if language == "elixir":
@@ -134,7 +158,8 @@ def _count_uses(source: bytes, language: str, names: list[bytes]) -> dict[str, i
 
 
 _WORDS = re.compile(rb"[A-Za-z_$\x80-\xff][A-Za-z_0-9$\x80-\xff]++")
-_ASKING, _ASKING_WORDS = ("ruby", "elixir"), re.compile(_WORDS.pattern + rb"(?:[?!](?!=))?")  # names may end so: empty? fetch!
+# names may end so: empty? fetch!
+_ASKING, _ASKING_WORDS = ("ruby", "elixir"), re.compile(_WORDS.pattern + rb"(?:[?!](?!=))?")
 # Words in capitals before the name of a class, which say how it is exported: class X_EXPORT Name {
 _EXPORTED = re.compile(
     rb"\b(class|struct|union|enum)((?:\s++_*[A-Z][A-Z0-9_]++(?:\([^()\n]{0,200}\))?){1,3}?)"
@@ -144,13 +169,30 @@ _PRINTED = re.compile(rb"[^\n]")
 _C = ("c", "cpp")
 _STRICT = ("c", "cpp", "java", "csharp")
 _CONTROL = frozenset(
-    ["if", "else", "for", "while", "do", "switch", "case", "default", "return", "goto", "break", "continue", "sizeof", "catch"]
+    [
+        "if",
+        "else",
+        "for",
+        "while",
+        "do",
+        "switch",
+        "case",
+        "default",
+        "return",
+        "goto",
+        "break",
+        "continue",
+        "sizeof",
+        "catch",
+    ]
 )
 _OPERATOR = re.compile(r"operator\b")
 
 
 def _is_name(name: str) -> bool:
-    """Whether this can be a name in C and what looks like it: behind macros statements are misread as functions."""
+    """Whether this can be a name in C and what looks like it: behind macros statements are misread
+    as functions.
+    """
     return name not in _CONTROL and (" " not in name or _OPERATOR.match(name) is not None)
 
 
@@ -162,13 +204,18 @@ def _load_grammar(name: str) -> tuple[Language, Query] | None:
     try:
         language = Language(getattr(import_module(grammar.module), grammar.function)())
         folder = Path(__file__).with_name("queries")
-        texts = [folder.joinpath(f"{name}.scm").read_text("utf-8") for name in grammar.queries.split()]
+        texts = [
+            folder.joinpath(f"{name}.scm").read_text("utf-8") for name in grammar.queries.split()
+        ]
         return language, Query(language, "\n".join(texts))
-    except (ImportError, AttributeError, ValueError):  # not installed, or so new or old that the query does not fit
+    # not installed, or so new or old that the query does not fit
+    except (ImportError, AttributeError, ValueError):
         return None
 
 
-def _read(language: Language, query: Query, source: bytes, is_apart: bool) -> tuple[Node, dict[str, list[Node]]] | None:
+def _read(
+    language: Language, query: Query, source: bytes, is_apart: bool
+) -> tuple[Node, dict[str, list[Node]]] | None:
     """A tree and the nodes of it that a query captures; None where that would take too long.
 
     `is_apart`: the query never asks for what stands around.
@@ -179,10 +226,14 @@ def _read(language: Language, query: Query, source: bytes, is_apart: bool) -> tu
     ends: set[int] = set()  # where a late text was told to end
 
     def is_over(reached: int) -> bool:
-        return thread_time() - began > PATIENCE + reached / SLOWEST or _most_memory() - held > MAX_MEMORY_BYTES
+        return (
+            thread_time() - began > PATIENCE + reached / SLOWEST
+            or _most_memory() - held > MAX_MEMORY_BYTES
+        )
 
     def read(offset: int, _: Point) -> bytes:
-        # Raising here, or the parser's own callback for progress, would end the process: a late text ends instead.
+        # Raising here, or the parser's own callback for progress, would end the process: a late
+        # text ends instead.
         nonlocal is_late, furthest
         furthest = max(furthest, offset)
         is_late = is_late or (not is_read and is_over(furthest))
@@ -193,14 +244,16 @@ def _read(language: Language, query: Query, source: bytes, is_apart: bool) -> tu
         ends.add(offset)
         return b"\n"  # as each text ends
 
-    # A parser for each text: its state is not safe from other threads, which may run while it reads.
+    # A parser for each text: its state is not safe from other threads, which may run while it
+    # reads.
     root = Parser(language).parse(read).root_node
     is_read = True  # queries may still ask for the text of a node
     if is_late or (root.has_error and _is_shredded(root)):
         return None
     searched = [root]
     if is_apart and root.child_count > _MAX_SIBLINGS:
-        # Where everything is a call, as in Elixir, a query takes the square of the number of them beside each other.
+        # Where everything is a call, as in Elixir, a query takes the square of the number of them
+        # beside each other.
         searched = root.children
     captured: dict[str, list[Node]] = {}
     for node in searched:
@@ -225,7 +278,8 @@ def _most_memory() -> int:
 
 
 def _is_no_code(source: bytes) -> bool:
-    """Whether nobody writes code like this: enormous lines, the same again and again, hardly a word among signs.
+    """Whether nobody writes code like this: enormous lines, the same again and again, hardly a word
+    among signs.
 
     Parsers may take gigabytes to find that out, or never end.
     """
@@ -262,7 +316,8 @@ def _is_shredded(root: Node) -> bool:
 
 
 class _Frame:
-    """A stretch of the text that a definition, a scope or something around a definition takes, and what belongs to it.
+    """A stretch of the text that a definition, a scope or something around a definition takes, and
+    what belongs to it.
 
     `kind` is "" for what is no definition here, but keeps its name to itself.
     """
@@ -280,9 +335,11 @@ class _Frame:
         self.named = start  # where the name stands
         self.name = self.parent = self.keyword = b""
         self.also: list[bytes] = []  # further names of the same
-        self.cuts: list[tuple[int, int]] = []  # what stands in the declaration, but is no part of it
+        # what stands in the declaration, but is no part of it
+        self.cuts: list[tuple[int, int]] = []
         self.spent = False  # whether the definition directly inside was found
-        self.within: _Frame | None = None  # the innermost definition or scope around it that has a name
+        # the innermost definition or scope around it that has a name
+        self.within: _Frame | None = None
         self.path = ""
         if outer and outer.kind in _WRAPPERS and node.parent == outer.node:
             self.keyword = outer.keyword
@@ -330,7 +387,12 @@ def _frames(captured: dict[str, list[Node]], source: bytes, is_header: bool) -> 
         elif capture in _NOTES:
             if top:
                 _note(top, capture, node, source)
-        elif top is None or (top.start, top.stop) != (start, -end) or top.kind in _WRAPPERS or capture in _WRAPPERS:
+        elif (
+            top is None
+            or (top.start, top.stop) != (start, -end)
+            or top.kind in _WRAPPERS
+            or capture in _WRAPPERS
+        ):
             top = _Frame(_kind(capture, top, is_header), start, -end, node, top)
             frames.append(top)
     for frame in frames:
@@ -340,7 +402,9 @@ def _frames(captured: dict[str, list[Node]], source: bytes, is_header: bool) -> 
 
 
 def _in_order(captured: dict[str, list[Node]]) -> list[tuple[int, int, int, str, Node]]:
-    """What was captured, in the order of the text: where it begins, where it ends (negative), its order, its kind and the node."""
+    """What was captured, in the order of the text: where it begins, where it ends (negative), its
+    order, its kind and the node.
+    """
     events = [
         (node.start_byte, -node.end_byte, _ORDER.get(capture, _DEFINITION), capture, node)
         for capture, nodes in captured.items()
@@ -352,7 +416,9 @@ def _in_order(captured: dict[str, list[Node]]) -> list[tuple[int, int, int, str,
 
 
 def _blank_lines(end: bytes) -> int:
-    """How many lines end in the blanks at the end of a text: where indentation counts, some grammars take them in."""
+    """How many lines end in the blanks at the end of a text: where indentation counts, some
+    grammars take them in.
+    """
     if end[-1:] > b" ":
         return 0
     return end[len(end.rstrip()) :].count(b"\n")
@@ -400,7 +466,9 @@ def _end_declaration(frame: _Frame, body: int) -> None:
 
 
 def _first_row(row: int, above: dict[int, Node], source: bytes) -> int:
-    """The first of the comments and attributes that stand directly above a line, each on lines of its own."""
+    """The first of the comments and attributes that stand directly above a line, each on lines of
+    its own.
+    """
     while node := above.get(row - 1):
         start, stop, (first, column) = node.start_byte, node.end_byte, node.start_point
         behind = b""
@@ -412,7 +480,9 @@ def _first_row(row: int, above: dict[int, Node], source: bytes) -> int:
     return row
 
 
-def _definitions(frames: list[_Frame], source: bytes, separator: str) -> tuple[list[Definition], list[bytes]]:
+def _definitions(
+    frames: list[_Frame], source: bytes, separator: str
+) -> tuple[list[Definition], list[bytes]]:
     """What the frames define, and the names of it as they stand in the text."""
     made: list[Definition] = []
     names: list[bytes] = []
@@ -459,7 +529,9 @@ def _full_name(frame: _Frame, separator: str) -> tuple[list[str], str]:
 
 
 def _is_definition(frame: _Frame) -> bool:
-    """Whether a frame with a name defines it: a scope does not, nor does a constant inside a function."""
+    """Whether a frame with a name defines it: a scope does not, nor does a constant inside a
+    function.
+    """
     if frame.kind == "constant" and frame.within:
         return frame.within.kind in _OF_CONSTANTS
     return frame.kind != "scope"
@@ -513,8 +585,19 @@ def _clauses_joined(definitions: Iterable[Definition]) -> list[Definition]:
     made: list[Definition] = []
     for one in definitions:
         last = made[-1] if made else one
-        if made and (last.path, last.kind, _arity(last)) == (one.path, one.kind, _arity(one)) and one.kind in _BODIES:
-            made[-1] = Definition(last.name, last.kind, last.signature, last.start, max(last.stop, one.stop), last.parent)
+        if (
+            made
+            and (last.path, last.kind, _arity(last)) == (one.path, one.kind, _arity(one))
+            and one.kind in _BODIES
+        ):
+            made[-1] = Definition(
+                last.name,
+                last.kind,
+                last.signature,
+                last.start,
+                max(last.stop, one.stop),
+                last.parent,
+            )
         else:
             made.append(one)
     return made
@@ -535,30 +618,48 @@ def _arity(definition: Definition) -> int:
 # What a grammar could not read
 
 
-def _find_missed(root: Node, language: str, text: str, known: Iterable[Definition]) -> list[Definition]:
+def _find_missed(
+    root: Node, language: str, text: str, known: Iterable[Definition]
+) -> list[Definition]:
     """What lines define where a tree is broken, under names that the grammar found nowhere."""
     names = {one.name for one in known}
     by_lines = [one for one in parse_by_lines(language, text).definitions if one.name not in names]
     if not by_lines or len(by_lines) > _MAX_MISSED:
         return []
     lines = text.split("\n")
-    return [one for one in by_lines if _is_credible(one, language, lines) and not _is_inside(root, one, language, lines)]
+    return [
+        one
+        for one in by_lines
+        if _is_credible(one, language, lines) and not _is_inside(root, one, language, lines)
+    ]
 
 
 _MAX_MISSED = 2000
 
 
-def _join_definitions(known: Iterable[Definition], missed: Iterable[Definition]) -> list[Definition]:
-    """Both in the order of the text. What was found without its body goes as far as what was missed in it."""
+def _join_definitions(
+    known: Iterable[Definition], missed: Iterable[Definition]
+) -> list[Definition]:
+    """Both in the order of the text. What was found without its body goes as far as what was missed
+    in it.
+    """
     last = {one.parent: one.stop for one in missed if one.parent}
-    held = [structs.replace(one, stop=max(one.stop, last.get(one.path, 0))) if one.kind in _HOLDERS else one for one in known]
+    held = [
+        structs.replace(one, stop=max(one.stop, last.get(one.path, 0)))
+        if one.kind in _HOLDERS
+        else one
+        for one in known
+    ]
     return sorted([*held, *missed], key=attrgetter("start"))
 
 
 def _is_credible(one: Definition, language: str, lines: list[str]) -> bool:
-    """Whether a line that looks like a declaration is none of the others that look so: calls, prototypes, guards."""
+    """Whether a line that looks like a declaration is none of the others that look so: calls,
+    prototypes, guards.
+    """
     if language in _SCRIPTS:
-        return one.kind != "function" or not one.signature.startswith(f"{one.name}(")  # a call with a function in it
+        # a call with a function in it
+        return one.kind != "function" or not one.signature.startswith(f"{one.name}(")
     if language not in _STRICT:
         return True
     if language in _C and (lines[one.start - 1][:1].isspace() or one.kind == "constant"):
@@ -589,10 +690,12 @@ _OPENS, _CLASS_OPENS = re.compile(r"[;{]|=>"), re.compile(r"[;{=]")
 def _is_inside(root: Node, one: Definition, language: str, lines: list[str]) -> bool:
     """Whether a line is in the midst of something that the grammar read without an error.
 
-    That is a comment or a string; where calls look like declarations, anything. Elsewhere a body may have been misread as a call.
+    That is a comment or a string; where calls look like declarations, anything. Elsewhere a body
+    may have been misread as a call.
     """
     row, line = one.start - 1, lines[one.start - 1]
-    at = (row, len(line[: len(line) - len(line.lstrip())].encode()))  # in tree-sitter 0.26 a Point may not be made: it crashes
+    # in tree-sitter 0.26 a Point may not be made: it crashes
+    at = (row, len(line[: len(line) - len(line.lstrip())].encode()))
     node: Node | None = root.descendant_for_point_range(at, at)
     if node and node.start_point[0] < row and _TEXTS.search(node.type):
         return "comment" in node.type or not _is_misread(node.parent, language, lines)

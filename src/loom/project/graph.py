@@ -1,4 +1,6 @@
-"""Which files use what others define, and how much each matters by that: PageRank, from everywhere or from what was asked for."""
+"""Which files use what others define, and how much each matters by that: PageRank, from everywhere
+or from what was asked for.
+"""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -14,7 +16,8 @@ from loom.project.words import Floats
 
 MAX_DEFINERS = 15  # files that define a name; what more of them define is everybody's word
 BACK = 0.6  # how much a file that uses something gets from it, beside what it gives
-DOUBT, WORD = 4.0, 0.3  # that a name is the one that is defined here, and not one of a library; that one of one word is
+# that a name is the one that is defined here, and not one of a library; that one of one word is
+DOUBT, WORD = 4.0, 0.3
 _ROUNDS = 12
 
 Numbers = NDArray[np.int64]
@@ -30,13 +33,18 @@ class _FileNames(Struct, frozen=True):
 
 
 class Graph:
-    """The files of an index and the names between them. Of an index that changed only what is new is looked at."""
+    """The files of an index and the names between them. Of an index that changed only what is new
+    is looked at.
+    """
 
     def __init__(self, entries: Mapping[str, Entry], before: "Graph | None" = None) -> None:
-        self._numbers: defaultdict[str, int] = before._numbers if before else defaultdict(count().__next__)
+        self._numbers: defaultdict[str, int] = (
+            before._numbers if before else defaultdict(count().__next__)
+        )
         held = before._files if before else {}
         self._files: dict[str, _FileNames] = {
-            path: _reuse(held.get(path), entry) or self._hold(entry) for path, entry in entries.items()
+            path: _reuse(held.get(path), entry) or self._hold(entry)
+            for path, entry in entries.items()
         }
         self._sources = self._targets = self._names = np.zeros(0, np.int64)
         self._weights = np.zeros(0)
@@ -45,7 +53,9 @@ class Graph:
     def _hold(self, entry: Entry) -> _FileNames:
         number = self._numbers.__getitem__
         defined = {definition.name for definition in entry.parsed.definitions}
-        used = {name: times for name, times in entry.parsed.references.items() if name not in defined}
+        used = {
+            name: times for name, times in entry.parsed.references.items() if name not in defined
+        }
         return _FileNames(
             entry,
             np.fromiter(map(number, defined), np.int64, len(defined)),
@@ -54,7 +64,9 @@ class Graph:
         )
 
     def _connect(self, files: list[_FileNames]) -> None:
-        """The edges from who uses a name to who defines it. A name that few define says more, so it is worth more."""
+        """The edges from who uses a name to who defines it. A name that few define says more, so it
+        is worth more.
+        """
         if not files:
             return
         names = len(self._numbers)
@@ -82,18 +94,29 @@ class Graph:
         sums = np.bincount(place, self._sure(), len(keys)).tolist()
         paths, names = list(self._files), list(self._numbers)
         targets, numbers = (part.tolist() for part in np.divmod(keys, max(1, len(names))))
-        return {(paths[target], names[number]): total for target, number, total in zip(targets, numbers, sums, strict=True)}
+        return {
+            (paths[target], names[number]): total
+            for target, number, total in zip(targets, numbers, sums, strict=True)
+        }
 
     def _sure(self) -> Floats:
-        """How sure it is that one file means the other by a name: by how much else it uses of it, and whether it is any word."""
-        _, place, shared = np.unique(self._sources * len(self._files) + self._targets, return_inverse=True, return_counts=True)
+        """How sure it is that one file means the other by a name: by how much else it uses of it,
+        and whether it is any word.
+        """
+        _, place, shared = np.unique(
+            self._sources * len(self._files) + self._targets,
+            return_inverse=True,
+            return_counts=True,
+        )
         squared = shared[place] ** 2.0
         is_word = np.fromiter(map(_is_word, self._numbers), bool, len(self._numbers))
         sure: Floats = squared / (squared + DOUBT) * np.where(is_word[self._names], WORD, 1.0)
         return sure
 
     def rank(self, wanted: Floats, follow: float, back: float = BACK, sure: bool = False) -> Floats:
-        """How much each file matters, in their order, to one who begins at the wanted ones and follows names with this chance."""
+        """How much each file matters, in their order, to one who begins at the wanted ones and
+        follows names with this chance.
+        """
         size, total = len(wanted), wanted.sum()
         if not size or not total:
             return np.zeros(size)
@@ -106,7 +129,9 @@ class Graph:
         weights = weights / np.where(given > 0, given, 1)[sources]
         here: Floats = start
         for _ in range(_ROUNDS):
-            here = (1 - follow) * start + follow * np.bincount(targets, here[sources] * weights, size)
+            here = (1 - follow) * start + follow * np.bincount(
+                targets, here[sources] * weights, size
+            )
         return here
 
 

@@ -1,7 +1,9 @@
-"""The file that a project's index is kept in: SQLite, beside those of other projects in a folder for caches.
+"""The file that a project's index is kept in: SQLite, beside those of other projects in a folder
+for caches.
 
-It is a cache: it may be thrown away at any time, so it is never waited for long and never synced to disk. Each row proves itself
-by a checksum, and says what the file was like when it was read, so any mixture of older and newer rows is as good as a whole.
+It is a cache: it may be thrown away at any time, so it is never waited for long and never synced to
+disk. Each row proves itself by a checksum, and says what the file was like when it was read, so any
+mixture of older and newer rows is as good as a whole.
 """
 
 import os
@@ -22,8 +24,24 @@ from loom.errors import StoreError
 FORMAT = 2
 BUSY_SECONDS = 1.0
 # The modules that an entry is made by.
-MAKERS = ("entries", "files", "git", "grammars", "languages", "linewise", "python_lines", "symbols", "terms")
-_DAMAGED = (apsw.CorruptError, apsw.NotADBError, apsw.SQLError, apsw.MismatchError, UnicodeDecodeError)
+MAKERS = (
+    "entries",
+    "files",
+    "git",
+    "grammars",
+    "languages",
+    "linewise",
+    "python_lines",
+    "symbols",
+    "terms",
+)
+_DAMAGED = (
+    apsw.CorruptError,
+    apsw.NotADBError,
+    apsw.SQLError,
+    apsw.MismatchError,
+    UnicodeDecodeError,
+)
 _SCHEMA = """
     CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS files
@@ -33,7 +51,9 @@ _SCHEMA = """
 
 
 class SeenFile(Struct, frozen=True, gc=False):
-    """How a file was: its size, its times of change, when these were seen with this content (nanoseconds), the content's digest."""
+    """How a file was: its size, its times of change, when these were seen with this content
+    (nanoseconds), the content's digest.
+    """
 
     size: int
     changed: int
@@ -51,7 +71,9 @@ class Row(Struct, frozen=True, gc=False):
 
 
 class IndexFile:
-    """The index of one project on disk. Raises only StoreError, whose text says why nothing is kept; a damaged file is replaced."""
+    """The index of one project on disk. Raises only StoreError, whose text says why nothing is
+    kept; a damaged file is replaced.
+    """
 
     def __init__(self, path: Path, root: Path) -> None:
         self._path = path
@@ -70,7 +92,9 @@ class IndexFile:
                 return []
 
     def save(self, rows: Iterable[Row], gone: Iterable[str]) -> bool:
-        """Write rows and remove others, all or nothing. False: the file was damaged and is gone, so all rows are wanted."""
+        """Write rows and remove others, all or nothing. False: the file was damaged and is gone, so
+        all rows are wanted.
+        """
         with self._raise_store_errors():
             self._make()
             try:
@@ -94,7 +118,8 @@ class IndexFile:
         ).fetchall()
         rows = []
         for path, size, changed, noticed, at, digest, total, data, data_total in found:
-            with suppress(TypeError, AttributeError):  # damage may change a value into one of another type
+            # damage may change a value into one of another type
+            with suppress(TypeError, AttributeError):
                 seen = SeenFile(size, changed, noticed, at, digest)
                 if total == _sum(path, seen) and data_total == crc32(data, crc32(digest)):
                     rows.append(Row(path, seen, data))
@@ -104,7 +129,8 @@ class IndexFile:
         connection.execute("BEGIN IMMEDIATE")
         try:
             connection.execute(_SCHEMA)
-            # Another version of Loom may have written in the meantime, and its rows must not pass for ours.
+            # Another version of Loom may have written in the meantime, and its rows must not pass
+            # for ours.
             if dict(connection.execute("SELECT name, value FROM about")) != self._about:
                 connection.execute("DELETE FROM about; DELETE FROM files; DELETE FROM entries")
                 connection.executemany("INSERT INTO about VALUES (?, ?)", self._about.items())
@@ -115,11 +141,22 @@ class IndexFile:
                 seen = row.seen
                 connection.execute(
                     "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, ?)",
-                    (row.path, seen.size, seen.changed, seen.noticed, seen.at, seen.digest, _sum(row.path, seen)),
+                    (
+                        row.path,
+                        seen.size,
+                        seen.changed,
+                        seen.noticed,
+                        seen.at,
+                        seen.digest,
+                        _sum(row.path, seen),
+                    ),
                 )
                 if row.data is not None:
                     total = crc32(row.data, crc32(seen.digest))
-                    connection.execute("INSERT OR REPLACE INTO entries VALUES (?, ?, ?)", (row.path, row.data, total))
+                    connection.execute(
+                        "INSERT OR REPLACE INTO entries VALUES (?, ?, ?)",
+                        (row.path, row.data, total),
+                    )
             connection.execute("COMMIT")
         except BaseException:
             with suppress(apsw.Error):
@@ -130,13 +167,17 @@ class IndexFile:
     @contextmanager
     def _open(self) -> Iterator[apsw.Connection]:
         """A connection for one look or one change: none is left open for a fork to inherit."""
-        with closing(apsw.Connection(os.fspath(self._path), flags=apsw.SQLITE_OPEN_READWRITE)) as connection:
+        with closing(
+            apsw.Connection(os.fspath(self._path), flags=apsw.SQLITE_OPEN_READWRITE)
+        ) as connection:
             connection.set_busy_timeout(int(BUSY_SECONDS * 1000))
             connection.execute("PRAGMA synchronous = OFF")
             yield connection
 
     def _make(self) -> None:
-        """An empty file that only its owner can read, for it holds what the project says; its folders too."""
+        """An empty file that only its owner can read, for it holds what the project says; its
+        folders too.
+        """
         for folder in reversed([folder for folder in self._path.parents if not folder.exists()]):
             folder.mkdir(mode=0o700, exist_ok=True)
         os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
@@ -148,11 +189,15 @@ class IndexFile:
 
     @contextmanager
     def _raise_store_errors(self) -> Iterator[None]:
-        """Errors of SQLite and of the system as one line for whoever wonders why each start takes long."""
+        """Errors of SQLite and of the system as one line for whoever wonders why each start takes
+        long.
+        """
         try:
             yield
         except apsw.BusyError as error:
-            raise StoreError(f"the index is not saved for now: another program has locked {self._path}") from error
+            raise StoreError(
+                f"the index is not saved for now: another program has locked {self._path}"
+            ) from error
         except (apsw.Error, OSError) as error:
             line = str(error).partition("\n")[0].removeprefix(f"{type(error).__name__}: ")
             raise StoreError(
@@ -162,12 +207,16 @@ class IndexFile:
 
 
 def _sum(path: str, seen: SeenFile) -> int:
-    return crc32(f"{path}\0{seen.size} {seen.changed} {seen.noticed} {seen.at} ".encode() + seen.digest)
+    return crc32(
+        f"{path}\0{seen.size} {seen.changed} {seen.noticed} {seen.at} ".encode() + seen.digest
+    )
 
 
 @cache
 def made_by() -> str:
-    """What an entry depends on beside its file: this format, our own code and queries, and the grammars that are installed."""
+    """What an entry depends on beside its file: this format, our own code and queries, and the
+    grammars that are installed.
+    """
     digest = blake2b(f"{FORMAT} {sys.version_info[:2]}".encode(), digest_size=16)
     here = Path(__file__).parent
     for source in (*sorted(here.glob("queries/*")), *(here / f"{name}.py" for name in MAKERS)):
@@ -175,7 +224,11 @@ def made_by() -> str:
             digest.update(source.read_bytes())
     for folder in sys.path:
         with suppress(OSError):
-            wheels = [name for name in os.listdir(folder or ".") if name.startswith("tree_sitter") and name.endswith(".dist-info")]
+            wheels = [
+                name
+                for name in os.listdir(folder or ".")
+                if name.startswith("tree_sitter") and name.endswith(".dist-info")
+            ]
             digest.update("\n".join(sorted(wheels)).encode())
     return digest.hexdigest()
 

@@ -10,7 +10,9 @@ from loom.project.symbols import ParsedFile
 
 
 def parse(path: str, text: str) -> ParsedFile:
-    """What a file defines and uses. Of a text in no language that is known: nothing, and its language is ""."""
+    """What a file defines and uses. Of a text in no language that is known: nothing, and its
+    language is "".
+    """
     language = language_of(path, text)
     if not language:
         return ParsedFile()
@@ -22,13 +24,17 @@ def parse(path: str, text: str) -> ParsedFile:
     grammar = language
     if ending == ".tsx" or (language == "javascript" and _FLOW.search(text, 0, 1000)):
         grammar = "tsx"
-    if grammar in GRAMMARS and (parsed := parse_by_grammar(grammar, language, text, ending in _HEADERS)):
+    if grammar in GRAMMARS and (
+        parsed := parse_by_grammar(grammar, language, text, ending in _HEADERS)
+    ):
         return parsed
     return parse_by_lines(language, text)
 
 
 def language_of(path: str, text: str) -> str:
-    """The language of a file by its name, or by its first line where the name has no ending; "" where it is none that is known."""
+    """The language of a file by its name, or by its first line where the name has no ending; ""
+    where it is none that is known.
+    """
     name, ending = path.rpartition("/")[2], _ending(path)
     language = _by_ending().get(name) or _by_ending().get(ending, "")
     if not language and not ending:
@@ -61,7 +67,8 @@ _ENDINGS = {
     "c": ".c .h",
     "cpp": ".cc .cpp .cxx .c++ .hpp .hh .hxx .h++ .ipp .tpp .inl .cu .cuh .ino",
     "csharp": ".cs .csx",
-    "ruby": ".rb .rake .gemspec .ru .podspec Rakefile Gemfile Guardfile Fastfile Podfile Vagrantfile",
+    "ruby": ".rb .rake .gemspec .ru .podspec Rakefile Gemfile Guardfile Fastfile Podfile "
+            "Vagrantfile",
     "php": ".php .phtml .php5 .inc",
     "elixir": ".ex .exs",
     "kotlin": ".kt .kts",
@@ -79,12 +86,14 @@ _HEADERS = frozenset((".h", ".hh", ".hpp", ".hxx", ".h++", ".cuh", ".inl", ".ipp
 _PAGES = frozenset((".vue", ".svelte", ".astro"))
 _FLOW = re.compile(r"@flow\b")
 _CPP = re.compile(
-    r"^[ \t]*(?:(?:class|namespace|typename) +\w|template *<|using +\w|(?:public|private|protected) *:|inline +namespace)|\bstd::",
+    r"^[ \t]*(?:(?:class|namespace|typename) +\w|template *<|using "
+    r"+\w|(?:public|private|protected) *:|inline +namespace)|\bstd::",
     re.MULTILINE,
 )
 _OBJECTIVE_C = re.compile(r"^@(?:interface|protocol|class|property|implementation)\b", re.MULTILINE)
 _MATLAB = re.compile(r"^\s*(?:function\b|classdef\b|%)", re.MULTILINE)
-_AMBIGUOUS = {  # endings that other kinds of files have too, and what a text of the language begins with or has
+# endings that other kinds of files have too, and what a text of the language begins with or has
+_AMBIGUOUS = {
     ".ts": re.compile(r"\A\s*[^<\s]|\A\s*\Z"),  # translations of Qt are XML
     ".inc": re.compile(r"<\?(?:php|=)"),
     ".t": re.compile(r"\buse [\w:]+|\bmy [$@%]"),
@@ -93,13 +102,19 @@ _AMBIGUOUS = {  # endings that other kinds of files have too, and what a text of
     ".cl": re.compile(r"\A\s*[;(]"),
     ".pp": re.compile(r"(?i)\bprocedure\b|\bfunction\b.*;"),
 }
-_SHEBANG = re.compile(r"#![ \t]*(?:\S*/)?([\w+.-]+)(?:[ \t]+(?:-\S+[ \t]+|\w+=\S*[ \t]+)*([\w+.-]+))?")
+_SHEBANG = re.compile(
+    r"#![ \t]*(?:\S*/)?([\w+.-]+)(?:[ \t]+(?:-\S+[ \t]+|\w+=\S*[ \t]+)*([\w+.-]+))?"
+)
 
 
 @cache
 def _by_ending() -> dict[str, str]:
-    ours = {ending: language for language, endings in _ENDINGS.items() for ending in endings.split()}
-    return {ending: language for language, form in forms().items() for ending in form.endings} | ours
+    ours = {
+        ending: language for language, endings in _ENDINGS.items() for ending in endings.split()
+    }
+    return {
+        ending: language for language, form in forms().items() for ending in form.endings
+    } | ours
 
 
 def _ending(path: str) -> str:

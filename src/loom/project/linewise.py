@@ -1,4 +1,6 @@
-"""What a text defines by how its lines begin: for languages without a grammar here, and for texts that a grammar gives up on."""
+"""What a text defines by how its lines begin: for languages without a grammar here, and for texts
+that a grammar gives up on.
+"""
 
 import re
 from collections import Counter
@@ -18,7 +20,9 @@ _MAX_LINES = 200_000
 
 
 class Form(Struct, frozen=True):
-    """A language that is read line by line: what its files end with, kinds and patterns, and whether it is flat."""
+    """A language that is read line by line: what its files end with, kinds and patterns, and
+    whether it is flat.
+    """
 
     endings: tuple[str, ...]
     patterns: tuple[tuple[str, str], ...]
@@ -32,7 +36,9 @@ def shorten_signature(signature: str) -> str:
 
 
 def one_line(declared: str, is_cut: bool = False) -> str:
-    """A declaration on one line, without the signs that begin its body. `is_cut`: comments were taken out of it."""
+    """A declaration on one line, without the signs that begin its body. `is_cut`: comments were
+    taken out of it.
+    """
     text = declared.strip()
     if "\n" in text or is_cut:
         text = _LOOSE.sub("", " ".join(text.split()))
@@ -42,7 +48,8 @@ def one_line(declared: str, is_cut: bool = False) -> str:
     return shorten_signature(text)
 
 
-_LOOSE = re.compile(r"(?<=[(\[]) |,? (?=[)\]])| (?=,)")  # what breaking a declaration into lines leaves
+# what breaking a declaration into lines leaves
+_LOOSE = re.compile(r"(?<=[(\[]) |,? (?=[)\]])| (?=,)")
 _TAIL, _TAILS = re.compile(r"(?:[\s{:;,=\\]|=>|->|(?<=[\s,])do:?)+$"), frozenset("{:;,=\\>o")
 
 
@@ -51,15 +58,22 @@ def forms() -> dict[str, Form]:
     """The languages that can be read line by line."""
     made: dict[str, Form] = {}
     held = Path(__file__).with_name("queries").joinpath("lines.txt").read_text("utf-8")
-    for block in re.split(r"\n(?=\w)", "\n".join(line for line in held.split("\n") if line and not line.startswith("#"))):
+    for block in re.split(
+        r"\n(?=\w)",
+        "\n".join(line for line in held.split("\n") if line and not line.startswith("#")),
+    ):
         first, *rest = block.split("\n")
         name, _, about = first.partition(":")
         words = about.split()
         if words[:1] == ["like"]:
             made[name] = made[words[1]]
             continue
-        patterns = tuple((kind, pattern) for kind, pattern in (line.split(maxsplit=1) for line in rest))
-        made[name] = Form(tuple(word for word in words if word != "flat"), patterns, "flat" in words)
+        patterns = tuple(
+            (kind, pattern) for kind, pattern in (line.split(maxsplit=1) for line in rest)
+        )
+        made[name] = Form(
+            tuple(word for word in words if word != "flat"), patterns, "flat" in words
+        )
     return made
 
 
@@ -71,7 +85,9 @@ def parse_by_lines(language: str, text: str) -> ParsedFile:
     definitions = tuple(_definitions(_pattern(language), form.flat, text))
     uses = Counter(_USE.findall(text))
     uses.subtract(definition.name for definition in definitions if definition.name in uses)
-    return ParsedFile(language, definitions, {name: count for name, count in sorted(uses.items()) if count > 0})
+    return ParsedFile(
+        language, definitions, {name: count for name, count in sorted(uses.items()) if count > 0}
+    )
 
 
 # Patterns
@@ -86,7 +102,8 @@ _STANDS_FOR = {
     "CAPS": r"(?P<name>[A-Z][A-Z0-9_]+)\b",
     "TYPED": rf"(?!(?:{_CONTROL}|package|import)\b)(?:[\w.:<>\[\],?*&@]+[ \t]+){{1,8}}?[*&]*{_PATH}"
     r"(?:<[^()]*>)?[ \t]*\((?:[^;]*$|[^;{]*\)[^;{]*(?:\{|=>))",
-    "CALL": rf"(?!(?:{_CONTROL}|function)\b){_NAME}[ \t]*\((?:[^;]*\{{[ \t]*$|[^;{{}}]*\)[^;{{()]*\{{)",
+    "CALL": rf"(?!(?:{_CONTROL}|function)\b){_NAME}[ \t]*\((?:[^;]*\{{[ "
+    r"\t]*$|[^;{}]*\)[^;{()]*\{)",
     " ": r"[ \t]+",
     "~": r"[ \t]*",
 }
@@ -102,7 +119,9 @@ _GOES_ON = re.compile(
 
 @cache
 def _pattern(language: str) -> re.Pattern[str]:
-    """All patterns of a language in one; its groups are named by what they hold, a kind and a number."""
+    """All patterns of a language in one; its groups are named by what they hold, a kind and a
+    number.
+    """
     made = []
     for number, (kind, pattern) in enumerate(forms()[language].patterns):
         full = _SIGN.sub(lambda found: _STANDS_FOR[found[0]], pattern.removeprefix("^"))
@@ -119,7 +138,9 @@ class _OpenDefinition:
 
     __slots__ = ("indent", "kind", "name", "parent", "path", "signature", "start", "stop")
 
-    def __init__(self, kind: str, name: str, parent: str, line: str, number: int, indent: int) -> None:
+    def __init__(
+        self, kind: str, name: str, parent: str, line: str, number: int, indent: int
+    ) -> None:
         self.kind, self.name, self.parent, self.indent = kind, name, parent, indent
         self.path = f"{parent}.{name}" if parent else name
         self.start = self.stop = number
@@ -145,10 +166,16 @@ def _definitions(pattern: re.Pattern[str], flat: bool, text: str) -> list[Defini
             within.append(one)
     for one in within:
         one.stop = last
-    return [Definition(one.name, _kind(one), one.signature, one.start, one.stop, one.parent) for one in made if one.kind != "scope"]
+    return [
+        Definition(one.name, _kind(one), one.signature, one.start, one.stop, one.parent)
+        for one in made
+        if one.kind != "scope"
+    ]
 
 
-def _close_definitions(within: list[_OpenDefinition], line: str, last: int, is_declaration: bool) -> None:
+def _close_definitions(
+    within: list[_OpenDefinition], line: str, last: int, is_declaration: bool
+) -> None:
     """End the definitions that a line is no longer in."""
     bare = line.lstrip()
     indent = len(line) - len(bare)
@@ -158,7 +185,9 @@ def _close_definitions(within: list[_OpenDefinition], line: str, last: int, is_d
         within.pop().stop = last
 
 
-def _open_definition(found: re.Match[str], outer: _OpenDefinition | None, line: str, number: int) -> _OpenDefinition:
+def _open_definition(
+    found: re.Match[str], outer: _OpenDefinition | None, line: str, number: int
+) -> _OpenDefinition:
     groups = {key: value for key, value in found.groupdict().items() if value}
     key = next(key for key in groups if key.startswith("name_"))
     *before, name = [part for part in _PARTS.split(groups[key]) if part] or [groups[key]]
@@ -168,7 +197,9 @@ def _open_definition(found: re.Match[str], outer: _OpenDefinition | None, line: 
         kind = "method"
     if outer:
         before = [outer.path, *before]
-    return _OpenDefinition(kind, name, ".".join(before), line, number, len(line) - len(line.lstrip()))
+    return _OpenDefinition(
+        kind, name, ".".join(before), line, number, len(line) - len(line.lstrip())
+    )
 
 
 _HOLDERS = ("class", "interface", "type", "scope")  # kinds whose functions are methods

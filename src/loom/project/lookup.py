@@ -1,4 +1,6 @@
-"""An index as requests look it up: roles and words of files, where names are defined, which files a spelled path may mean."""
+"""An index as requests look it up: roles and words of files, where names are defined, which files a
+spelled path may mean.
+"""
 
 import os
 from collections import defaultdict
@@ -19,14 +21,17 @@ from loom.project.symbols import Definition
 from loom.project.terms import terms_in, terms_of
 from loom.project.words import Texts, Vocabulary
 
-TAIL = 0.4  # how sure it is that a file is meant of whose path only the last part is spelled as it is
+# how sure it is that a file is meant of whose path only the last part is spelled as it is
+TAIL = 0.4
 
 T = TypeVar("T")
 Place = tuple[str, int]  # a file, and the number of a definition in it
 
 
 class File(Struct, frozen=True):
-    """What is worked out once of a file: the words of its path, how much its names say a word, how many words it has."""
+    """What is worked out once of a file: the words of its path, how much its names say a word, how
+    many words it has.
+    """
 
     entry: Entry
     words: frozenset[str]
@@ -44,7 +49,9 @@ class Lookup:
     def __init__(self, entries: dict[str, Entry], before: "Lookup | None" = None) -> None:
         self.entries = entries
         self.numbers = {path: number for number, path in enumerate(entries)}
-        self.roles: dict[str, Role] = {path: _role(entry, entries) for path, entry in entries.items()}
+        self.roles: dict[str, Role] = {
+            path: _role(entry, entries) for path, entry in entries.items()
+        }
         self.files: dict[str, File] = {}
         self.graph: Graph
         self.vocabulary: Vocabulary
@@ -56,8 +63,13 @@ class Lookup:
         else:
             self._take_over(before)
         held = self.files
-        self.files = {path: _reuse(held.get(path), entry) or _look_at(entry) for path, entry in entries.items()}
-        self.usual_length = sum(file.length for file in self.files.values()) / max(1, len(self.files)) or 1.0
+        self.files = {
+            path: _reuse(held.get(path), entry) or _look_at(entry)
+            for path, entry in entries.items()
+        }
+        self.usual_length = (
+            sum(file.length for file in self.files.values()) / max(1, len(self.files)) or 1.0
+        )
         gone = [file for path, file in held.items() if self.files.get(path) is not file]
         new = [file for path, file in self.files.items() if held.get(path) is not file]
         self._places = _update_table(self._places, _names(gone), _names(new))
@@ -68,11 +80,15 @@ class Lookup:
         self.files, self._places, self._ends = before.files, before._places, before._ends
         self.graph, self.vocabulary = Graph(self.entries, before.graph), before.vocabulary
         kept = list(before._texts.items())
-        self._texts = {path: texts for path, texts in kept if self.entries.get(path) is before.entries[path]}
+        self._texts = {
+            path: texts for path, texts in kept if self.entries.get(path) is before.entries[path]
+        }
 
     def find_definitions(self, name: str) -> list[Place]:
         """Where a name is defined, in the order of the files."""
-        return sorted(place for place in self.find_alike(plain(name)) if self.definition(place).name == name)
+        return sorted(
+            place for place in self.find_alike(plain(name)) if self.definition(place).name == name
+        )
 
     def find_alike(self, name: str) -> list[Place]:
         """Where a plain name is defined, however it is written."""
@@ -88,8 +104,14 @@ class Lookup:
         return self._texts[path]
 
     def find_files(self, spelled: str) -> tuple[float, list[str]]:
-        """The files that a spelled path may mean, those with the longest common end, and how sure that is."""
-        parts = [part for part in spelled.replace("\\", "/").split("/") if part not in ("", ".", "..", "~")]
+        """The files that a spelled path may mean, those with the longest common end, and how sure
+        that is.
+        """
+        parts = [
+            part
+            for part in spelled.replace("\\", "/").split("/")
+            if part not in ("", ".", "..", "~")
+        ]
         common, found = self._ending(parts)
         if not found and len(parts) == 1:
             return self._find_module(spelled)
@@ -115,7 +137,9 @@ class Lookup:
         """The files whose paths have most of these parts in common with their ends, and how many."""
         if not parts:
             return 0, []
-        common = {path: _common_end(parts, path.split("/")) for path in self._ends.get(parts[-1], ())}
+        common = {
+            path: _common_end(parts, path.split("/")) for path in self._ends.get(parts[-1], ())
+        }
         most = max(common.values(), default=0)
         return most, sorted(path for path, parts in common.items() if parts == most)
 
@@ -168,7 +192,11 @@ def _role(entry: Entry, entries: Container[str]) -> Role:
 
 def _names(files: Iterable[File]) -> Iterator[tuple[str, Place]]:
     """Each plain name that files define, and where."""
-    return ((plain(one.name), (file.entry.path, number)) for file in files for number, one in enumerate(file.definitions))
+    return (
+        (plain(one.name), (file.entry.path, number))
+        for file in files
+        for number, one in enumerate(file.definitions)
+    )
 
 
 def _path_ends(files: Iterable[File]) -> Iterator[tuple[str, str]]:
@@ -179,8 +207,12 @@ def _path_ends(files: Iterable[File]) -> Iterator[tuple[str, str]]:
             yield one, file.entry.path
 
 
-def _update_table(before: dict[str, list[T]], gone: Iterable[tuple[str, T]], new: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
-    """A table without what is gone and with what is new. Lists of the one before stay as they are: another thread may read them."""
+def _update_table(
+    before: dict[str, list[T]], gone: Iterable[tuple[str, T]], new: Iterable[tuple[str, T]]
+) -> dict[str, list[T]]:
+    """A table without what is gone and with what is new. Lists of the one before stay as they are:
+    another thread may read them.
+    """
     table = dict(before)
     leaving: defaultdict[str, set[T]] = defaultdict(set)
     for key, value in gone:

@@ -1,4 +1,6 @@
-"""The map of a project for a request: its index is opened once in a process and brought up to date each time."""
+"""The map of a project for a request: its index is opened once in a process and brought up to date
+each time.
+"""
 
 import os
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -28,11 +30,13 @@ from loom.project.symbols import Definition
 BEYOND = "## Project Files for this request, beyond those above\n\n"
 GONE = "No longer in the project: "
 _MAX_GONE_NAMES = 20  # files that are told of by name
-_MAX_NEWS, _MIN_SHARE_OF_BEST = 6, 0.2  # definitions of a file beyond the map, and what they are worth at least beside the first
+# definitions of a file beyond the map, and what they are worth at least beside the first
+_MAX_NEWS, _MIN_SHARE_OF_BEST = 6, 0.2
 _MAX_OPEN_PROJECTS = 4  # projects whose indexes a process keeps
 _MAX_KEPT_REQUESTS = 8  # requests whose ranking is kept, while nothing changes
 
-Digests = Mapping[str, Mapping[str, str]]  # the names that a map shows by path, and how what has them was declared, as digests
+# the names that a map shows by path, and how what has them was declared, as digests
+Digests = Mapping[str, Mapping[str, str]]
 
 
 class RankedProject(Struct, frozen=True, gc=False):
@@ -45,7 +49,9 @@ class RankedProject(Struct, frozen=True, gc=False):
     notes: tuple[str, ...] = ()
 
     def draw_map(self, tokens: int, count: Count) -> Map:
-        """The map of all that matters, in at most so many tokens. It may stand for long, so there is no source in it."""
+        """The map of all that matters, in at most so many tokens. It may stand for long, so there
+        is no source in it.
+        """
         return render_map(self.ranked, tokens, count)
 
     def draw_seed_map(self, tokens: int, count: Count) -> Map:
@@ -62,21 +68,35 @@ class RankedProject(Struct, frozen=True, gc=False):
 
     def digest_map(self, made: Map) -> dict[str, dict[str, str]]:
         """What a map shows, to be compared with what is there later."""
-        return {file.path: _digest_declarations(self.entries[file.path], map(_last, file.symbols)) for file in made.files}
+        return {
+            file.path: _digest_declarations(self.entries[file.path], map(_last, file.symbols))
+            for file in made.files
+        }
 
     def draw_news(self, shown: Digests, tokens: int, count: Count) -> str:
-        """What matters most now and a map from before does not show, or shows as it no longer is, and what of that map is gone.
+        """What matters most now and a map from before does not show, or shows as it no longer is,
+        and what of that map is gone.
 
         Nothing where it is as it was.
         """
-        now = {path: _digest_declarations(self.entries[path], names) for path, names in shown.items() if path in self.entries}
+        now = {
+            path: _digest_declarations(self.entries[path], names)
+            for path, names in shown.items()
+            if path in self.entries
+        }
         told, left = _tell_gone(shown, now), tokens
         if told and count(told) > tokens:
             told = ""
         if told:
             left -= count(f"{told}\n\n")
-        valid = {path: {name for name, mark in names.items() if shown[path][name] == mark} for path, names in now.items()}
-        chosen = (_select_news(given, shown.get(given.path), valid.get(given.path, set())) for given in self.ranked)
+        valid = {
+            path: {name for name, mark in names.items() if shown[path][name] == mark}
+            for path, names in now.items()
+        }
+        chosen = (
+            _select_news(given, shown.get(given.path), valid.get(given.path, set()))
+            for given in self.ranked
+        )
         news = [one for one in chosen if one is not None]
         made = Map()
         if news and left > 0:
@@ -87,7 +107,12 @@ class RankedProject(Struct, frozen=True, gc=False):
 def _tell_gone(shown: Digests, now: Digests) -> str:
     """The files and names of a map that are no longer there; "" if all are."""
     gone = [printable(path) for path in shown if path not in now]
-    gone += [printable(f"{name} of {path}") for path in now for name in shown[path] if name not in now[path]]
+    gone += [
+        printable(f"{name} of {path}")
+        for path in now
+        for name in shown[path]
+        if name not in now[path]
+    ]
     if not gone:
         return ""
     told = f"{GONE}{', '.join(gone[:_MAX_GONE_NAMES])}"
@@ -106,11 +131,17 @@ def _digest_declarations(entry: Entry, names: Iterable[str]) -> dict[str, str]:
     for one in entry.parsed.definitions:
         if one.name in signatures:
             signatures[one.name].append(one.signature)
-    return {name: f"{crc32(to_json(found).encode()):x}" for name, found in signatures.items() if found}
+    return {
+        name: f"{crc32(to_json(found).encode()):x}" for name, found in signatures.items() if found
+    }
 
 
-def _select_news(given: RankedFile, shown: Mapping[str, str] | None, valid: Container[str]) -> RankedFile | None:
-    """The best of a file that matters and is not shown yet, and what is shown and no longer declared so; none where all is well."""
+def _select_news(
+    given: RankedFile, shown: Mapping[str, str] | None, valid: Container[str]
+) -> RankedFile | None:
+    """The best of a file that matters and is not shown yet, and what is shown and no longer
+    declared so; none where all is well.
+    """
     pairs = list(zip(given.definitions, given.shares, strict=True))
     is_high = given.relevance == "high"
     news, changed = pairs, list[tuple[Definition, float]]()
@@ -122,15 +153,24 @@ def _select_news(given: RankedFile, shown: Mapping[str, str] | None, valid: Cont
         if not news:
             return None
         changed = [pair for pair in news if pair[0].name in shown]
-    best = [pair for pair in news if pair not in changed and pair[1] >= news[0][1] * _MIN_SHARE_OF_BEST][:_MAX_NEWS]
+    best = [
+        pair for pair in news if pair not in changed and pair[1] >= news[0][1] * _MIN_SHARE_OF_BEST
+    ][:_MAX_NEWS]
     told = sorted((*changed, *best), key=lambda pair: -pair[1])
-    return replace(given, definitions=tuple(one for one, _ in told), shares=tuple(share for _, share in told))
+    return replace(
+        given, definitions=tuple(one for one, _ in told), shares=tuple(share for _, share in told)
+    )
 
 
 def _not_shown(
-    pairs: list[tuple[Definition, float]], shown: Container[str], valid: Container[str], is_high: bool
+    pairs: list[tuple[Definition, float]],
+    shown: Container[str],
+    valid: Container[str],
+    is_high: bool,
 ) -> list[tuple[Definition, float]]:
-    """What a map does not show as it is now; definitions that it never showed only if the best of the file is one."""
+    """What a map does not show as it is now; definitions that it never showed only if the best of
+    the file is one.
+    """
     best_is_new = is_high and bool(pairs) and pairs[0][0].name not in shown
     news = [pair for pair in pairs if pair[0].name not in valid]
     if best_is_new:
@@ -159,7 +199,9 @@ class _Project:
             if asked not in self._sights:
                 _make_room(self._sights)
                 made = rank_files(self.index, asked)
-                self._sights[asked] = RankedProject(str(self.index.root), asked, self.index.entries, made, _notes_of(self.index))
+                self._sights[asked] = RankedProject(
+                    str(self.index.root), asked, self.index.entries, made, _notes_of(self.index)
+                )
             return self._sights[asked]
 
     def map(self, asked: MapRequest, tokens: int, count: Count, progress: Progress | None) -> Map:
@@ -207,16 +249,21 @@ def project_map(
     cache: Path | None = None,
     progress: Progress | None = None,
 ) -> Map:
-    """What of a project matters for a request, in at most so many tokens; without one, what matters most in it.
+    """What of a project matters for a request, in at most so many tokens; without one, what matters
+    most in it.
 
-    `touched` are paths and names that the conversation was about, the newest last. Asking again with nothing changed costs a look
-    at the list of files.
+    `touched` are paths and names that the conversation was about, the newest last. Asking again
+    with nothing changed costs a look at the list of files.
     """
     if not isinstance(tokens, int) or tokens < 1:
         raise ChoiceError(f"a map takes at least 1 token, found {describe(tokens)}")
     if not isinstance(query, str):
         raise ChoiceError(f"the query must be a text, found {describe(query)}")
-    if isinstance(touched, str) or not isinstance(touched, Iterable) or not all(isinstance(one, str) for one in touched):
+    if (
+        isinstance(touched, str)
+        or not isinstance(touched, Iterable)
+        or not all(isinstance(one, str) for one in touched)
+    ):
         raise ChoiceError(f"touched must be a list of paths and names, found {describe(touched)}")
     _check_means(count, cache, progress)
     asked = MapRequest(query=query, touched=tuple(touched))
@@ -224,7 +271,11 @@ def project_map(
 
 
 @checks_arguments
-def _check_means(count: Callable[[str], int] | None, cache: Path | None, progress: Callable[[int, int], None] | None) -> None:
+def _check_means(
+    count: Callable[[str], int] | None,
+    cache: Path | None,
+    progress: Callable[[int, int], None] | None,
+) -> None:
     """Refuse what cannot count, hold an index or be told of progress."""
 
 
@@ -233,7 +284,9 @@ def read_anew(root: "str | PathLike[str]", progress: Progress | None = None) -> 
     return _open_project(root, None).index.update(progress)
 
 
-def look_at(root: "str | PathLike[str]", asked: MapRequest, cache: Path | None = None) -> RankedProject:
+def look_at(
+    root: "str | PathLike[str]", asked: MapRequest, cache: Path | None = None
+) -> RankedProject:
     """A project as it stands now, and what of it matters for a request."""
     return _open_project(root, cache).rank(asked, None)
 

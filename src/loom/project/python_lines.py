@@ -1,7 +1,9 @@
-"""What a Python text defines and uses, read without a grammar: the same as with it, in a tenth of the time.
+"""What a Python text defines and uses, read without a grammar: the same as with it, in a tenth of
+the time.
 
-Strings and comments are taken out first. Then a line that begins with a declaration is one, and it ends where a line stands no
-deeper than it. A text of which that cannot be told for certain is left to the grammar.
+Strings and comments are taken out first. Then a line that begins with a declaration is one, and it
+ends where a line stands no deeper than it. A text of which that cannot be told for certain is left
+to the grammar.
 """
 
 import re
@@ -19,7 +21,8 @@ _MAX_DEPTH = 100
 _MAX_TRIES = 50
 _WITHIN = "\x01"  # begins a line in the midst of a string, or behind a backslash
 _OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
-_DEPTHS = dict.fromkeys(_OPENING, 1) | dict.fromkeys(_CLOSING, -1)  # what a bracket adds to the depth
+# what a bracket adds to the depth
+_DEPTHS = dict.fromkeys(_OPENING, 1) | dict.fromkeys(_CLOSING, -1)
 
 _STRING = (
     r'''"""[^"\\]*+(?:(?:\\.|"(?!""))[^"\\]*+)*"""|"(?!"")[^"\\\n]*+(?:\\.[^"\\\n]*+)*"|""(?!")'''
@@ -41,7 +44,8 @@ _DECLARES = re.compile(r"[ \t]*+(?:(?:async[ \t]++)?def[ \t]|class[ \t])")
 _BEFORE_NAME = re.compile(r"\b(?:def|class|async)[ \t]*+\Z")
 _BEHIND_NAME = frozenset(" \t([:\n")
 _IN_BRACKETS = re.compile(r",|.\s*+[)\]}]", re.DOTALL)
-_NAMES = re.compile(r"[^\x00-@\[-^`{-\x7f][^\x00-/:-@\[-^`{-\x7f]++")  # what is no ASCII passes for a letter
+# what is no ASCII passes for a letter
+_NAMES = re.compile(r"[^\x00-@\[-^`{-\x7f][^\x00-/:-@\[-^`{-\x7f]++")
 
 
 class _Unclear(Exception):
@@ -99,9 +103,11 @@ class _PythonReader:
         self.rows = code.split("\n")
         self._starts: list[int] = []  # of the lines of the text, once somebody asks for them
         self._scopes: list[_OpenScope] = []  # around the place that is read
-        self._decorated: tuple[int, str] | None = None  # the row and the indent of the first decorator
+        # the row and the indent of the first decorator
+        self._decorated: tuple[int, str] | None = None
         self._assigned = 0  # where the last assignment ends
-        self._counted = self._depth = 0  # how far brackets were counted, and how many are open there
+        # how far brackets were counted, and how many are open there
+        self._counted = self._depth = 0
 
     def definitions(self) -> list[Definition]:
         made: list[Definition] = []
@@ -165,7 +171,9 @@ class _PythonReader:
         return made
 
     def _read_assignment(self, found: re.Match[str], row: int) -> Definition | None:
-        """A type, a function without a name of its own, or a constant; None for an argument of a call or a key of a table."""
+        """A type, a function without a name of its own, or a constant; None for an argument of a
+        call or a key of a table.
+        """
         start = found.start()
         self._assigned = end = self._find_end(found.end())
         if _IN_BRACKETS.match(self.code, end - 1):
@@ -177,7 +185,9 @@ class _PythonReader:
             kind, until, stop = "function", ":", self._find_colon(found.end())
         if found[_ALIAS]:
             kind = "type"
-        signature = self._signature(row, len(found[_INDENT]), start, stop, until, kind == "constant")
+        signature = self._signature(
+            row, len(found[_INDENT]), start, stop, until, kind == "constant"
+        )
         name = found[_ALIAS_NAME] or found[_ASSIGNED]
         return Definition(name, kind, signature, self._first(row) + 1, last + 1, self._parent())
 
@@ -215,7 +225,9 @@ class _PythonReader:
         return at + len(code[at:].rstrip())
 
     def _find_block(self, row: int, start: int, colon: int, indent: int) -> tuple[int, int]:
-        """Where what a colon begins ends, and its last line. Comments at the end belong to it as long as they stand in it."""
+        """Where what a colon begins ends, and its last line. Comments at the end belong to it as
+        long as they stand in it.
+        """
         code = self.code
         end = colon
         for _ in range(_MAX_TRIES):
@@ -252,7 +264,9 @@ class _PythonReader:
             row -= 1
         return row
 
-    def _signature(self, row: int, column: int, start: int, stop: int, until: str, is_constant: bool = False) -> str:
+    def _signature(
+        self, row: int, column: int, start: int, stop: int, until: str, is_constant: bool = False
+    ) -> str:
         declared = self.code[start + column : stop]
         is_cut = "#" in declared
         if is_cut or '"' in declared:
@@ -264,7 +278,11 @@ class _PythonReader:
     def _as_written(self, row: int, column: int, until: str) -> str:
         """A declaration with its strings, without its comments."""
         if not self._starts:
-            self._starts = list(accumulate(map(len, self.text.split("\n")), lambda total, size: total + size + 1, initial=0))
+            self._starts = list(
+                accumulate(
+                    map(len, self.text.split("\n")), lambda total, size: total + size + 1, initial=0
+                )
+            )
         text, at = self.text, self._starts[row] + column
         begin, depth, kept = at, 0, []
         for found in _ALL_SIGNS.finditer(text, at):
@@ -282,4 +300,6 @@ class _PythonReader:
 
 
 def _is_closed(code: str) -> bool:
-    return all(code.count(opening) <= code.count(closing) for opening, closing in ("()", "[]", "{}"))
+    return all(
+        code.count(opening) <= code.count(closing) for opening, closing in ("()", "[]", "{}")
+    )

@@ -1,8 +1,9 @@
 """Which files of a project, and which definitions in them, matter for a request.
 
-Two levels. Files are ranked by the words of their paths, of what they define and of their text (BM25F), by their best definitions,
-by what the request names outright (paths, frames of a trace), and by who uses whom. Definitions are ranked within their files by
-their names, the names around them and their own lines. Scores are rounded before they are compared; ties go by path.
+Two levels. Files are ranked by the words of their paths, of what they define and of their text
+(BM25F), by their best definitions, by what the request names outright (paths, frames of a trace),
+and by who uses whom. Definitions are ranked within their files by their names, the names around
+them and their own lines. Scores are rounded before they are compared; ties go by path.
 """
 
 from bisect import bisect_right
@@ -31,7 +32,8 @@ Relevance = Literal["high", "medium", "low"]
 
 # Files
 SATURATION, LENGTH = 1.5, 0.4  # of BM25
-IN_PATH, IN_NAMES = 3.0, 1.5  # how often a word in the path, in the names of definitions counts as said
+# how often a word in the path, in the names of definitions counts as said
+IN_PATH, IN_NAMES = 3.0, 1.5
 BEST_DEFINITIONS, OF_BEST = 4, 1.3  # definitions that speak for a file, and how loud
 NAMED = 10.0  # for a path or a frame that the request names
 LINKED, FOLLOW = 0.1, 0.5  # for a file that those found use or are used by
@@ -53,7 +55,8 @@ CANDIDATES = 120  # files whose definitions are looked at
 # Definitions
 OWN_LENGTH, USUAL = 0.6, 60  # of BM25, and words of a usual definition
 NAME, AROUND = 2.0, 1.5  # for words in its name, in the name around it
-RUN_TOGETHER, PARTS = 0.5, 60  # for words inside of a longer one (`showfixtures`), and how many are looked for
+# for words inside of a longer one (`showfixtures`), and how many are looked for
+RUN_TOGETHER, PARTS = 0.5, 60
 EXACT, FRAME, LITERAL = 6.0, 8.0, 5.0  # for a name, a frame, a message of the request
 TELLING = 0.1  # of a name that brings in the file that defines it
 NEIGHBOUR = 0.05  # for calling what was found, or being called by it
@@ -65,16 +68,21 @@ COMMON = 5  # a name that more definitions have tells nothing of neighbours
 TOUCHED, FADING = 0.5, 0.85
 
 # Shares
-SHARP, SHARP_OWN = 3.0, 4.0  # how fast the chance falls with the score, between files and within one
+# how fast the chance falls with the score, between files and within one
+SHARP, SHARP_OWN = 3.0, 4.0
 FLOOR = 0.001  # of a score
 FOLLOW_ALONE = 0.85  # of PageRank
-HIDDEN, INNER, INSIDE = 0.3, 0.6, 0.1  # of what is kept to itself, stands inside of another, inside of a function
+# of what is kept to itself, stands inside of another, inside of a function
+HIDDEN, INNER, INSIDE = 0.3, 0.6, 0.1
 SHARP_ALONE = 1.0  # between files where nothing was asked for
-# Of all chances. Measured on 334 issues and commits in 15 languages, 70 % of the files that were edited are `high`, 17 % `medium`;
-# half of the requests have at most 2 files that are `high`, nine of ten at most 7.
+# Of all chances. Measured on 334 issues and commits in 15 languages, 70 % of the files that were
+# edited are `high`, 17 % `medium`; half of the requests have at most 2 files that are `high`, nine
+# of ten at most 7.
 HIGH, MEDIUM = 0.5, 0.8
-MAX_HIGH_FILES, MAX_MEDIUM_FILES = 16, 48  # files down to these labels: of a vague request, too, they should say something
-LEAST, ENOUGH = 2.0, 0.3  # times the mean that a file of these has; the share that is enough in a project of few files
+# files down to these labels: of a vague request, too, they should say something
+MAX_HIGH_FILES, MAX_MEDIUM_FILES = 16, 48
+# times the mean that a file of these has; the share that is enough in a project of few files
+LEAST, ENOUGH = 2.0, 0.3
 
 _PARTS_OF_ONE = 2.0**32  # in which sums are counted
 
@@ -87,7 +95,9 @@ class MapRequest(Struct, frozen=True, kw_only=True):
 
 
 class RankedFile(Struct, frozen=True):
-    """A file with its share of all chances, and what it defines, best first, with the share of each within the file."""
+    """A file with its share of all chances, and what it defines, best first, with the share of each
+    within the file.
+    """
 
     path: str
     score: float
@@ -97,7 +107,9 @@ class RankedFile(Struct, frozen=True):
 
 
 def rank_files(index: Index, asked: MapRequest) -> list[RankedFile]:
-    """All files of an index, the best for a request first; without one, what matters most in the project."""
+    """All files of an index, the best for a request first; without one, what matters most in the
+    project.
+    """
     known = lookup_of(index)
     request = _with_touched(read_request(asked.query), asked.touched, known)
     paths = [*request.paths, *reversed(asked.touched)]
@@ -132,7 +144,9 @@ def _by_importance(known: Lookup) -> list[RankedFile]:
 
 
 def _importance(known: Lookup) -> Floats:
-    """How much files matter whatever is asked for, from 0 to 1: what others use most, and what lies near the root."""
+    """How much files matter whatever is asked for, from 0 to 1: what others use most, and what lies
+    near the root.
+    """
     found = _standing.get(known)
     if found is None:
         roles = _worths(known)
@@ -144,7 +158,10 @@ def _importance(known: Lookup) -> Floats:
 
 def _worths(known: Lookup) -> Floats:
     """What is left of the score of each file by its role."""
-    worths = (ROLES[known.roles[path]] * (1.0 if file.definitions else UNDEFINED) for path, file in known.files.items())
+    worths = (
+        ROLES[known.roles[path]] * (1.0 if file.definitions else UNDEFINED)
+        for path, file in known.files.items()
+    )
     return np.fromiter(worths, np.float64, len(known.files))
 
 
@@ -154,7 +171,9 @@ def _importances(file: File, users: dict[tuple[str, str], float]) -> list[float]
     holding = {one.path for one in file.definitions if one.kind in ("function", "method")}
     found = []
     for one in file.definitions:
-        score = log1p(users.get((file.entry.path, one.name), 0.0)) + (one.kind in ("class", "interface"))
+        score = log1p(users.get((file.entry.path, one.name), 0.0)) + (
+            one.kind in ("class", "interface")
+        )
         if _is_hidden(one, language):
             score *= HIDDEN
         if one.parent in holding or _is_in_tests(one):
@@ -173,7 +192,9 @@ def _is_in_tests(definition: Definition) -> bool:
 def _is_hidden(definition: Definition, language: str) -> bool:
     if language == "go":
         return definition.name[:1].islower()
-    return definition.name.startswith("_") or definition.signature.startswith(("private ", "fileprivate "))
+    return definition.name.startswith("_") or definition.signature.startswith(
+        ("private ", "fileprivate ")
+    )
 
 
 # With a request
@@ -182,7 +203,9 @@ def _is_hidden(definition: Definition, language: str) -> bool:
 class _Search:
     """One request and what of the project answers to it."""
 
-    def __init__(self, index: Index, known: Lookup, request: RequestClues, touched: Sequence[str]) -> None:
+    def __init__(
+        self, index: Index, known: Lookup, request: RequestClues, touched: Sequence[str]
+    ) -> None:
         self.root, self.known, self.request = index.root, known, request
         words = request.terms.keys()
         self.hits = {path: words & file.entry.terms.keys() for path, file in known.files.items()}
@@ -203,9 +226,13 @@ class _Search:
         paths = list(known.files)
         best = np.argsort(-np.round(said * roles, 6), kind="stable")[:CANDIDATES]
         telling = (path for (path, _), weight in self.exact.items() if weight >= TELLING)
-        looked_at = list(dict.fromkeys([*(paths[number] for number in best), *self.named, *telling]))
+        looked_at = list(
+            dict.fromkeys([*(paths[number] for number in best), *self.named, *telling])
+        )
         own = self._definitions(looked_at)
-        self._add_literals(own, [path for path in looked_at if roles[known.numbers[path]] == 1.0][:FOUND])
+        self._add_literals(
+            own, [path for path in looked_at if roles[known.numbers[path]] == 1.0][:FOUND]
+        )
         self._add_neighbours(own)
         scores = (said + self._score_definitions(said, own)) * roles
         scores = self._with_linked(scores, roles)
@@ -222,7 +249,9 @@ class _Search:
         return _share_chances(known, scores / top, own, rest, SHARP)
 
     def _weights(self) -> dict[str, float]:
-        """How much each word of the request says in this project: one that few files have says more."""
+        """How much each word of the request says in this project: one that few files have says
+        more.
+        """
         holders = Counter(chain.from_iterable(self.hits.values()))
         number = len(self.known.files)
         return {
@@ -246,7 +275,13 @@ class _Search:
         for age, spelled in enumerate(reversed(touched)):
             meant = known.find_files(spelled)
             defined = (
-                [] if meant[1] else list(dict.fromkeys(path for path, _ in known.find_definitions(spelled.rpartition(".")[2])))
+                []
+                if meant[1]
+                else list(
+                    dict.fromkeys(
+                        path for path, _ in known.find_definitions(spelled.rpartition(".")[2])
+                    )
+                )
             )
             found.append((TOUCHED * FADING**age, (1 / len(defined), defined) if defined else meant))
         for weight, (sure, paths) in found:
@@ -279,22 +314,34 @@ class _Search:
             numbers.append(number)
             starts.append(len(times))
             weights += map(self.weights.__getitem__, hits)
-            times += [terms.get(word, 0) / length + IN_PATH * (word in words) + IN_NAMES * named.get(word, 0.0) for word in hits]
+            times += [
+                terms.get(word, 0) / length
+                + IN_PATH * (word in words)
+                + IN_NAMES * named.get(word, 0.0)
+                for word in hits
+            ]
         said = np.array(times)
         each = np.array(weights) * said * (SATURATION + 1) / (said + SATURATION)
         # Summed up as whole numbers: then the order in which a set has its words does not matter.
         found = np.zeros(len(self.hits))
         if numbers:
-            found[numbers] = np.add.reduceat(np.rint(each * _PARTS_OF_ONE).astype(np.int64), starts) / _PARTS_OF_ONE
+            found[numbers] = (
+                np.add.reduceat(np.rint(each * _PARTS_OF_ONE).astype(np.int64), starts)
+                / _PARTS_OF_ONE
+            )
         return found
 
     def _score_definitions(self, said: Floats, own: dict[str, list[float]]) -> Floats:
-        """What speaks for files beside their words: their best definitions, and that the request names them."""
+        """What speaks for files beside their words: their best definitions, and that the request
+        names them.
+        """
         known = self.known
         beside = np.zeros(len(said))
         for path, scores in own.items():
             best = sorted(scores, reverse=True)[:BEST_DEFINITIONS]
-            beside[known.numbers[path]] = OF_BEST * sum(score / place for place, score in enumerate(best, 1))
+            beside[known.numbers[path]] = OF_BEST * sum(
+                score / place for place, score in enumerate(best, 1)
+            )
         for path in self._asked_for():  # a document defines nothing: it speaks for itself
             if not known.files[path].definitions:
                 beside[known.numbers[path]] = OF_BEST * said[known.numbers[path]]
@@ -324,13 +371,17 @@ class _Search:
     # Definitions
 
     def _definitions(self, paths: Sequence[str]) -> dict[str, list[float]]:
-        """What each definition of these files has of the request: in its name, in the name around it, in its own lines."""
+        """What each definition of these files has of the request: in its name, in the name around
+        it, in its own lines.
+        """
         known = self.known
         texts = [known.texts(path) for path in paths]
         stops = list(accumulate(len(one.names.sizes) for one in texts))
         first = dict(zip(paths, [0, *stops], strict=False))
         weights = known.vocabulary.values(self.weights)
-        inner = known.vocabulary.values(self._inner(frozenset[str]().union(*(one.longer for one in texts))))
+        inner = known.vocabulary.values(
+            self._inner(frozenset[str]().union(*(one.longer for one in texts)))
+        )
         scores = _in_bodies(join_tables([one.bodies for one in texts]), weights)
         scores += _in_names(join_tables([one.names for one in texts]), weights, inner)
         scores += _in_parents(join_tables([one.around for one in texts]), weights)
@@ -338,21 +389,31 @@ class _Search:
             for (path, number), weight in places.items():
                 if path in first:
                     scores[first[path] + number] += worth * weight
-        scores *= [self._worth_of(definition) for path in paths for definition in known.files[path].definitions]
+        scores *= [
+            self._worth_of(definition)
+            for path in paths
+            for definition in known.files[path].definitions
+        ]
         flat = scores.tolist()
         return {path: flat[first[path] : stop] for path, stop in zip(paths, stops, strict=True)}
 
     def _worth_of(self, definition: Definition) -> float:
-        """What is left of the score of a definition by its kind, and of one in tests that nobody asked for."""
+        """What is left of the score of a definition by its kind, and of one in tests that nobody
+        asked for.
+        """
         worth = KINDS.get(definition.kind, 1.0)
         if "test" not in self.request.roles and _is_in_tests(definition):
             worth *= ROLES["test"]
         return worth
 
     def _inner(self, words: frozenset[str]) -> dict[str, float]:
-        """For longer words what the words of the request say that stand inside of them; all are looked through as one text."""
+        """For longer words what the words of the request say that stand inside of them; all are
+        looked through as one text.
+        """
         heavy = sorted(self.weights.items(), key=lambda one: (-round(one[1], 6), one[0]))
-        parts = [(word, weight) for word, weight in heavy if len(word) > 3 and "_" not in word][:PARTS]
+        parts = [(word, weight) for word, weight in heavy if len(word) > 3 and "_" not in word][
+            :PARTS
+        ]
         longer = sorted(words - self.weights.keys())
         starts = list(accumulate((len(word) + 1 for word in longer), initial=0))
         text = "\n".join(longer)
@@ -368,7 +429,9 @@ class _Search:
         return found
 
     def _add_literals(self, own: dict[str, list[float]], paths: Iterable[str]) -> None:
-        """For messages of the request that stand in a file: what holds them. The more places, the less it says."""
+        """For messages of the request that stand in a file: what holds them. The more places, the
+        less it says.
+        """
         if not self.request.literals:
             return
         found: dict[str, list[Place]] = {}
@@ -376,7 +439,11 @@ class _Search:
             text = read_text(self.root, path) or ""
             for literal in self.request.literals:
                 at = text.find(literal)
-                if at >= 0 and (held := _holding(text.count("\n", 0, at) + 1, self.known.files[path].definitions)):
+                if at >= 0 and (
+                    held := _holding(
+                        text.count("\n", 0, at) + 1, self.known.files[path].definitions
+                    )
+                ):
                     found.setdefault(literal, []).append((path, held[-1]))
         for places in found.values():
             for path, number in places:
@@ -406,7 +473,9 @@ class _Search:
         for term in self.known.entries[path].bodies[number]:
             places = self.known.find_alike(term)
             if 0 < len(places) <= COMMON:
-                yield from ((other, len(places)) for other in places if other != place and other[0] in own)
+                yield from (
+                    (other, len(places)) for other in places if other != place and other[0] in own
+                )
 
     def _saying(self, names: Iterable[str], paths: Iterable[str]) -> Iterator[tuple[str, Place]]:
         """Each of these names with each definition of these files whose lines have it."""
@@ -418,7 +487,10 @@ class _Search:
             at = np.flatnonzero(found)
             if len(at):
                 rows = np.searchsorted(np.cumsum(bodies.sizes), at, side="right")
-                yield from ((spelled[int(found[one])], (path, int(row))) for one, row in zip(at, rows, strict=True))
+                yield from (
+                    (spelled[int(found[one])], (path, int(row)))
+                    for one, row in zip(at, rows, strict=True)
+                )
 
 
 def _best_definitions(own: dict[str, list[float]]) -> list[tuple[float, Place]]:
@@ -440,7 +512,9 @@ def _in_bodies(table: WordTable, weights: Floats) -> Floats:
     at = np.flatnonzero(found)
     rows = rows[at]
     times = table.times[at] / lengths[rows]
-    return _sums(rows, found[at] * times * (SATURATION + 1) / (times + SATURATION), len(table.sizes))
+    return _sums(
+        rows, found[at] * times * (SATURATION + 1) / (times + SATURATION), len(table.sizes)
+    )
 
 
 def _in_names(table: WordTable, weights: Floats, inner: Floats) -> Floats:
@@ -463,7 +537,8 @@ def _in_parents(table: WordTable, weights: Floats) -> Floats:
 
 def _sums(rows: Numbers, values: NDArray[Any], size: int) -> Floats:
     """The sum of values for each of so many rows."""
-    return np.bincount(rows, values, size).astype(np.float64, copy=False)  # where there are none it would count in whole numbers
+    # where there are none it would count in whole numbers
+    return np.bincount(rows, values, size).astype(np.float64, copy=False)
 
 
 class _Later:
@@ -485,7 +560,9 @@ def _holding(line: int, definitions: Sequence[Definition]) -> list[int]:
 
 
 def _in_frame(frame: Frame, definitions: Sequence[Definition]) -> list[int]:
-    """What a frame names: by its name, of several that have it the one at the line; else by the line."""
+    """What a frame names: by its name, of several that have it the one at the line; else by the
+    line.
+    """
     held = _holding(frame.line, definitions)
     called = [number for number, one in enumerate(definitions) if one.name == frame.name]
     return [number for number in called if number in held] or called or held[-1:]
@@ -495,21 +572,29 @@ def _in_frame(frame: Frame, definitions: Sequence[Definition]) -> list[int]:
 
 
 def _share_chances(
-    known: Lookup, scores: Floats, own: dict[str, list[float]], rest: dict[str, RankedFile], sharp: float
+    known: Lookup,
+    scores: Floats,
+    own: dict[str, list[float]],
+    rest: dict[str, RankedFile],
+    sharp: float,
 ) -> list[RankedFile]:
-    """Scores of files from 0 to 1 as chances, best first, with a label that says in which part of all chances a file is.
+    """Scores of files from 0 to 1 as chances, best first, with a label that says in which part of
+    all chances a file is.
 
     What a file defines is in the order of `own`, or where that says nothing as it is in the `rest`.
     """
     files = list(known.files.values())
     rounded = np.round(scores, 6)
-    order = np.argsort(-rounded, kind="stable")  # files are in the order of paths, and equals stay in it
+    # files are in the order of paths, and equals stay in it
+    order = np.argsort(-rounded, kind="stable")
     chances = np.maximum(rounded[order], FLOOR) ** sharp
     each = chances / (chances.sum() or 1.0)
     before = np.cumsum(each) - each
     ordered = _order_definitions(own)
     found = list[RankedFile]()
-    for number, share, less in zip(order.tolist(), np.round(each, 9).tolist(), before.tolist(), strict=True):
+    for number, share, less in zip(
+        order.tolist(), np.round(each, 9).tolist(), before.tolist(), strict=True
+    ):
         path, definitions = files[number].entry.path, files[number].definitions
         label = _label(less, len(found)) if share >= min(LEAST / len(files), ENOUGH) else "low"
         if path in ordered:
@@ -530,7 +615,9 @@ def _label(before: float, files: int) -> Relevance:
     return "medium" if before < MEDIUM and files < MAX_MEDIUM_FILES else "low"
 
 
-def _order_definitions(own: dict[str, list[float]]) -> dict[str, tuple[list[int], tuple[float, ...]]]:
+def _order_definitions(
+    own: dict[str, list[float]],
+) -> dict[str, tuple[list[int], tuple[float, ...]]]:
     """The numbers of the definitions of files, best first, and the share of each within its file."""
     paths = [path for path, scores in own.items() if scores]
     if not paths:
@@ -547,4 +634,7 @@ def _order_definitions(own: dict[str, list[float]]) -> dict[str, tuple[list[int]
     chances = np.exp(SHARP_OWN * (scores[order] / np.repeat(tops, sizes) - 1))
     shares = (chances / np.repeat(np.add.reduceat(chances, starts), sizes)).tolist()
     numbers = (order - np.repeat(starts, sizes)).tolist()
-    return {path: (numbers[a:b], tuple(shares[a:b])) for path, a, b in zip(paths, starts.tolist(), stops.tolist(), strict=True)}
+    return {
+        path: (numbers[a:b], tuple(shares[a:b]))
+        for path, a, b in zip(paths, starts.tolist(), stops.tolist(), strict=True)
+    }

@@ -1,8 +1,10 @@
-"""The map as a model reads it: files with the best of what they define, within a hard budget of tokens.
+"""The map as a model reads it: files with the best of what they define, within a hard budget of
+tokens.
 
-What is shown is decided piece by piece, each time the piece with the most chance of being what the work will touch per token:
-a file with its best definition, one more name in a file that is shown, or the whole signature in place of a name. So a small
-budget shows names, a larger one signatures of what matters; and many files rather than few in full.
+What is shown is decided piece by piece, each time the piece with the most chance of being what the
+work will touch per token: a file with its best definition, one more name in a file that is shown,
+or the whole signature in place of a name. So a small budget shows names, a larger one signatures of
+what matters; and many files rather than few in full.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +21,8 @@ HEADER = "## Project Files\n\n"
 PATH = 0.6  # what showing a path is worth beside showing all that the file defines
 SIGNATURE = 0.3  # what a signature is worth beside the name
 AGAIN = 0.4  # what a name is worth that stands under the same path already, in another class
-FULL_WORTH_NAMES = 30  # names of one file; of more each is worth less, so that there is room for other files
+# names of one file; of more each is worth less, so that there is room for other files
+FULL_WORTH_NAMES = 30
 MAX_SIGNATURE_CHARS = 140  # characters of a signature
 SPARE_PART = 50  # what is left of a budget is used where it is more than this part of it
 _MIN_FILE_TOKENS = 5  # tokens that no file takes less than
@@ -47,8 +50,12 @@ class Map(Struct, frozen=True):
     files: tuple[ShownFile, ...] = ()
 
 
-def render_map(ranked: Sequence[RankedFile], tokens: int, count: Count, header: str = HEADER) -> Map:
-    """The map of what was ranked, never more than these tokens by this counter; empty where not even one file fits."""
+def render_map(
+    ranked: Sequence[RankedFile], tokens: int, count: Count, header: str = HEADER
+) -> Map:
+    """The map of what was ranked, never more than these tokens by this counter; empty where not
+    even one file fits.
+    """
     files = _Files(ranked, header, count)
     made = _fill_budget(files, tokens, tokens)
     spare = tokens - made.tokens
@@ -59,7 +66,9 @@ def render_map(ranked: Sequence[RankedFile], tokens: int, count: Count, header: 
 
 
 def _fill_budget(files: "_Files", wanted: int, tokens: int) -> Map:
-    """The map of pieces that are so many tokens together, without the last of them where the whole is too large."""
+    """The map of pieces that are so many tokens together, without the last of them where the whole
+    is too large.
+    """
     pieces = _fitting(files, wanted)
     while pieces:
         made = _write_map(files, pieces)
@@ -70,7 +79,9 @@ def _fill_budget(files: "_Files", wanted: int, tokens: int) -> Map:
 
 
 class _Piece(Struct, frozen=True):
-    """One more thing to show: the definition at `place` among those of a file, and whether as a signature. None: only the path."""
+    """One more thing to show: the definition at `place` among those of a file, and whether as a
+    signature. None: only the path.
+    """
 
     file: int
     place: int | None
@@ -79,7 +90,9 @@ class _Piece(Struct, frozen=True):
 
 
 def _take_back(pieces: list[_Piece], tokens: int) -> None:
-    """Leave out the last pieces, at least this many tokens of them: a sum of parts is not quite the size of the whole."""
+    """Leave out the last pieces, at least this many tokens of them: a sum of parts is not quite the
+    size of the whole.
+    """
     while pieces and tokens > 0:
         tokens -= pieces.pop().cost
 
@@ -88,7 +101,9 @@ def _take_back(pieces: list[_Piece], tokens: int) -> None:
 
 
 class _Symbol(Struct, frozen=True, gc=False):
-    """A definition with its name, what it is worth, the names around it without those of namespaces, and its own behind these."""
+    """A definition with its name, what it is worth, the names around it without those of
+    namespaces, and its own behind these.
+    """
 
     definition: Definition
     name: str
@@ -98,7 +113,9 @@ class _Symbol(Struct, frozen=True, gc=False):
 
 
 class _Files:
-    """The files that may be shown. What each defines is only looked at where it comes into question, each text counted once."""
+    """The files that may be shown. What each defines is only looked at where it comes into
+    question, each text counted once.
+    """
 
     def __init__(self, ranked: Sequence[RankedFile], heading: str, count: Count) -> None:
         self.ranked, self.heading, self.count = ranked, heading, count
@@ -123,7 +140,10 @@ class _Files:
 
 def _symbols(given: RankedFile) -> list[_Symbol]:
     shares = given.shares or (1 / max(1, len(given.definitions)),) * len(given.definitions)
-    spaces = sorted({one.path for one in given.definitions if one.kind == "module"}, key=lambda space: (-len(space), space))
+    spaces = sorted(
+        {one.path for one in given.definitions if one.kind == "module"},
+        key=lambda space: (-len(space), space),
+    )
     found: dict[str, _Symbol] = {}
     names: set[str] = set()
     for one, share in zip(given.definitions, shares, strict=True):
@@ -131,19 +151,27 @@ def _symbols(given: RankedFile) -> list[_Symbol]:
         around = printable(_inside(one.parent, spaces) if spaces else one.parent)
         path = f"{around}.{name}" if around else name
         if path not in found:
-            found[path] = _Symbol(one, name, round(share * AGAIN if name in names else share, 9), around, path)
+            found[path] = _Symbol(
+                one, name, round(share * AGAIN if name in names else share, 9), around, path
+            )
             names.add(name)
     # Stable: what is worth the same stays in the order of the ranking.
     return sorted(found.values(), key=attrgetter("worth"), reverse=True)
 
 
 def _inside(parent: str, spaces: Sequence[str]) -> str:
-    """The names around a definition without those of the namespace that they are in: it says what the path says."""
-    return next((parent[len(space) + 1 :] for space in spaces if parent.startswith(f"{space}.")), parent)
+    """The names around a definition without those of the namespace that they are in: it says what
+    the path says.
+    """
+    return next(
+        (parent[len(space) + 1 :] for space in spaces if parent.startswith(f"{space}.")), parent
+    )
 
 
 def _fitting(files: _Files, tokens: int) -> list[_Piece]:
-    """What is shown, in the order in which it was chosen. The sizes of pieces are summed up; the whole is counted by the caller."""
+    """What is shown, in the order in which it was chosen. The sizes of pieces are summed up; the
+    whole is counted by the caller.
+    """
     groups: set[tuple[int, str]] = set()
     waiting: list[_Offer] = []
     opened, most = 0, min(len(files.ranked), max(0, tokens) // _MIN_FILE_TOKENS)
@@ -203,14 +231,18 @@ def _first(number: int, files: _Files) -> "_Offer":
     if not given.definitions:
         return _offer(_Piece(number, None, False, cost), given.score * PATH / 2)
     worth = PATH + (given.shares[0] if given.shares else 1 / len(given.definitions))
-    return _offer(_Piece(number, 0, False, cost + size(f", {given.definitions[0].name}")), given.score * worth)
+    return _offer(
+        _Piece(number, 0, False, cost + size(f", {given.definitions[0].name}")), given.score * worth
+    )
 
 
 _Offer = tuple[float, int, bool, int, _Piece]
 
 
 def _offer(piece: _Piece, worth: float) -> _Offer:
-    """A piece as it waits: what is worth the most per token comes first, and of equals what was ranked before."""
+    """A piece as it waits: what is worth the most per token comes first, and of equals what was
+    ranked before.
+    """
     return (-round(worth / piece.cost, 12), piece.file, piece.is_signature, piece.place or 0, piece)
 
 
@@ -225,10 +257,15 @@ def _write_map(files: _Files, pieces: Sequence[_Piece]) -> Map:
             places[piece.place] = piece.is_signature
     texts, shown = [files.heading], []
     for number in sorted(chosen):
-        symbols = [(files.symbols(number)[place], is_signature) for place, is_signature in sorted(chosen[number].items())]
+        symbols = [
+            (files.symbols(number)[place], is_signature)
+            for place, is_signature in sorted(chosen[number].items())
+        ]
         texts.append(files.header(number) + "".join(f"{line}\n" for line in _lines(symbols)) + "\n")
         given = files.ranked[number]
-        shown.append(ShownFile(given.path, given.relevance, tuple(symbol.path for symbol, _ in symbols)))
+        shown.append(
+            ShownFile(given.path, given.relevance, tuple(symbol.path for symbol, _ in symbols))
+        )
     text = "".join(texts).rstrip("\n")
     return Map(text, files.count(text), tuple(shown))
 
@@ -248,13 +285,16 @@ def _lines(shown: Sequence[tuple[_Symbol, bool]]) -> Iterator[str]:
         yield from _group_lines(group, members, heads)
 
 
-def _group_lines(group: str, members: Sequence[tuple[_Symbol, bool]], heads: Mapping[str, str]) -> Iterator[str]:
+def _group_lines(
+    group: str, members: Sequence[tuple[_Symbol, bool]], heads: Mapping[str, str]
+) -> Iterator[str]:
     signatures = [_signature(symbol) for symbol, is_signature in members if is_signature]
     names = ", ".join(symbol.name for symbol, is_signature in members if not is_signature)
     if not group:
         yield from filter(None, (*signatures, names))
     elif signatures or group in heads:
-        # What is inside of two others is named by all of them: its declaration alone would not say where it is.
+        # What is inside of two others is named by all of them: its declaration alone would not say
+        # where it is.
         head = group
         if "." not in group:
             head = heads.get(group, group)

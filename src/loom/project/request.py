@@ -1,4 +1,6 @@
-"""What a request says of a project: words, names, paths, frames of error traces, and messages that the code may hold verbatim."""
+"""What a request says of a project: words, names, paths, frames of error traces, and messages that
+the code may hold verbatim.
+"""
 
 import re
 from collections import defaultdict
@@ -11,10 +13,12 @@ from loom.project.roles import Role
 from loom.project.terms import stem, terms_of
 
 MAX_REQUEST_CHARS = 60_000  # characters of a request that are looked at
-_MAX_LINE_CHARS = 300  # characters of a line that a frame is looked for in, and of a word that may be a path
+# characters of a line that a frame is looked for in, and of a word that may be a path
+_MAX_LINE_CHARS = 300
 _MAX_TITLE_CHARS = 200
 _MAX_CODE_CHARS = 2500  # a longer block is output, whatever it looks like
-_MIN_LITERAL_CHARS, _MAX_LITERALS = 12, 40  # characters that a message has at least, and how many are looked for
+# characters that a message has at least, and how many are looked for
+_MIN_LITERAL_CHARS, _MAX_LITERALS = 12, 40
 
 # How much a word counts by where it stands. Listings and traces say much that is beside the point.
 TITLE, PROSE, INLINE, CODE, OUTPUT = 2.0, 0.7, 1.0, 0.7, 0.5
@@ -24,7 +28,9 @@ PLAIN = 0.35  # of a name that could as well be a word
 
 
 class Frame(Struct, frozen=True):
-    """A place that an error trace names: a path as it is spelled there, a line from 1 on or 0, and the function's name or ""."""
+    """A place that an error trace names: a path as it is spelled there, a line from 1 on or 0, and
+    the function's name or "".
+    """
 
     path: str
     line: int = 0
@@ -32,7 +38,9 @@ class Frame(Struct, frozen=True):
 
 
 class RequestClues(Struct, frozen=True):
-    """What is asked for. Words and names have a weight from 0 to 1; `roles` are the roles of files that its first line asks for."""
+    """What is asked for. Words and names have a weight from 0 to 1; `roles` are the roles of files
+    that its first line asks for.
+    """
 
     terms: dict[str, float] = {}
     names: dict[str, float] = {}
@@ -43,7 +51,9 @@ class RequestClues(Struct, frozen=True):
 
 
 def read_request(query: str) -> RequestClues:
-    """What a request says. Its first line counts most; code and names in it more than talk, output of programs less."""
+    """What a request says. Its first line counts most; code and names in it more than talk, output
+    of programs less.
+    """
     text = _cut_middle(query).replace("\r\n", "\n")
     text = _LISTED.sub("", _ANSWERED.sub("", _without_comments(text)))
     text = _SIGNED.sub(lambda found: _SPELLED_OUT[found[0]], text)
@@ -58,8 +68,16 @@ def read_request(query: str) -> RequestClues:
         for name, times in _names(stretch).items():
             names[name] += weight * times
     return RequestClues(
-        {term: weight / (weight + ENOUGH) for term, weight in terms.items() if _says_something(term)},
-        {name: weight / (weight + ENOUGH_NAME) for name, weight in names.items() if _says_something(stem(name.lower()))},
+        {
+            term: weight / (weight + ENOUGH)
+            for term, weight in terms.items()
+            if _says_something(term)
+        },
+        {
+            name: weight / (weight + ENOUGH_NAME)
+            for name, weight in names.items()
+            if _says_something(stem(name.lower()))
+        },
         tuple(paths_in(text)),
         tuple(dict.fromkeys(_frames(text))),
         tuple(_literals(text)),
@@ -74,7 +92,11 @@ _SIGNED = re.compile(r"(?<![\w+#])(?:C\+\+|[CF]#)(?![\w+#])")
 
 def _cut_middle(text: str) -> str:
     """Of a very long request its beginning and its end."""
-    return text if len(text) <= MAX_REQUEST_CHARS else f"{text[: MAX_REQUEST_CHARS // 2]}\n{text[-MAX_REQUEST_CHARS // 2 :]}"
+    return (
+        text
+        if len(text) <= MAX_REQUEST_CHARS
+        else f"{text[: MAX_REQUEST_CHARS // 2]}\n{text[-MAX_REQUEST_CHARS // 2 :]}"
+    )
 
 
 def _without_comments(text: str) -> str:
@@ -92,7 +114,8 @@ def _says_something(term: str) -> bool:
 # Words by where they stand
 
 _ANSWERED = re.compile(r"^ *[-*] \[[ xX]\].*$", re.MULTILINE)  # the boxes of a form
-# A line of a list of packages: `attrs==19.3.0`, `attrs  19.3.0`, `├── attrs@19.3.0`, `attrs (19.3.0)`, `attrs v19.3.0`
+# A line of a list of packages: `attrs==19.3.0`, `attrs  19.3.0`, `├── attrs@19.3.0`, `attrs
+# (19.3.0)`, `attrs v19.3.0`
 _LISTED = re.compile(
     r"^[^\w\n@./-]{0,20}[@\w./-]{1,100}(?:==|@|[ \t]{1,80}[(]?v?)\d{1,9}\.\d[\w.+-]{0,40}[)]?(?:[ \t]{1,80}\S{1,200})?[ \t]*$",
     re.MULTILINE,
@@ -100,18 +123,24 @@ _LISTED = re.compile(
 _FENCE = re.compile(r"^[ \t]*(```|~~~)[^\n]*\n(.*?)(?:^[ \t]*\1|\Z)", re.DOTALL | re.MULTILINE)
 _INLINE = re.compile(r"`([^`\n]+)`")
 _IS_OUTPUT = re.compile(
-    r'Traceback|File "|^E  |={10}|-{20}|^[ \t]{0,40}at [^\n]{1,300}:\d+\)?$|^goroutine \d|panicked at', re.MULTILINE
+    r'Traceback|File "|^E  |={10}|-{20}|^[ \t]{0,40}at [^\n]{1,300}:\d+\)?$|^goroutine \d|panicked at',
+    re.MULTILINE,
 )
 
 
 def _stretches(text: str) -> Iterator[tuple[float, str]]:
-    """The text in pieces, each with how much its words count. What is marked as code in a sentence counts as both."""
+    """The text in pieces, each with how much its words count. What is marked as code in a sentence
+    counts as both.
+    """
     blocks = [found[2] for found in _FENCE.finditer(text)]
     prose = _FENCE.sub("\n", text)
     yield PROSE, prose
     yield INLINE, "\n".join(found[1] for found in _INLINE.finditer(prose))
     is_output = [len(block) > _MAX_CODE_CHARS or bool(_IS_OUTPUT.search(block)) for block in blocks]
-    yield CODE, "\n".join(block for block, given in zip(blocks, is_output, strict=True) if not given)
+    yield (
+        CODE,
+        "\n".join(block for block, given in zip(blocks, is_output, strict=True) if not given),
+    )
     yield OUTPUT, "\n".join(block for block, given in zip(blocks, is_output, strict=True) if given)
 
 
@@ -121,7 +150,9 @@ _CAMEL = re.compile(r"[a-z][A-Z]")
 
 
 def _names(text: str) -> dict[str, float]:
-    """The identifiers in a text. One that cannot be a word, that is called or that is part of a dotted name counts whole."""
+    """The identifiers in a text. One that cannot be a word, that is called or that is part of a
+    dotted name counts whole.
+    """
     found: defaultdict[str, float] = defaultdict(float)
     for match in _DOTTED.finditer(text):
         parts = _PARTED.split(match[0])
@@ -141,20 +172,35 @@ _FRAMES = (
     re.compile(r'File "(?P<path>[^"]+)", line (?P<line>\d+)(?:, in (?P<name>[\w.<>]+))?'),  # Python
     re.compile(r"File (?P<path>\S+?):(?P<line>\d+), in (?P<name>[\w.<>]+)"),  # IPython
     re.compile(r"^\s*(?P<path>\S+\.\w+) in (?P<name>[\w.<>]+)\("),
-    re.compile(r"\bat (?:async |new )?(?P<name>[\w.$<>]+) \((?P<path>[^():]+):(?P<line>\d+)"),  # JavaScript
-    re.compile(r"\bat (?:[\w.$/]*\.)?(?P<name>[\w$<>]+)\((?P<path>[\w$]+\.\w+):(?P<line>\d+)\)"),  # Java, Kotlin, Scala
-    re.compile(r"\bat (?:[\w.`<>]*\.)?(?P<name>\w+)\([^)]*\) in (?P<path>.+?):line (?P<line>\d+)"),  # C#
-    re.compile(r"(?P<path>[^\s:'\"]+\.\w+):(?P<line>\d+):in [`'](?:[\w:]*[#.])?(?P<name>\w+[?!]?)'"),  # Ruby
-    re.compile(r"(?P<path>[^\s:()]+\.exs?):(?P<line>\d+): (?:[\w.]*\.)?(?P<name>\w+[?!]?)/\d"),  # Elixir
-    re.compile(r"(?P<path>[^\s:]+\.php)\((?P<line>\d+)\): (?:[\w\\]+(?:->|::))?(?P<name>\w+)\("),  # PHP
-    re.compile(r"(?P<path>[^\s:()\"'`]+\.[A-Za-z]\w{0,9})(?::|\(|\", line |, line |:line )(?P<line>\d+)"),  # any other
+    # JavaScript
+    re.compile(r"\bat (?:async |new )?(?P<name>[\w.$<>]+) \((?P<path>[^():]+):(?P<line>\d+)"),
+    # Java, Kotlin, Scala
+    re.compile(r"\bat (?:[\w.$/]*\.)?(?P<name>[\w$<>]+)\((?P<path>[\w$]+\.\w+):(?P<line>\d+)\)"),
+    # C#
+    re.compile(r"\bat (?:[\w.`<>]*\.)?(?P<name>\w+)\([^)]*\) in (?P<path>.+?):line (?P<line>\d+)"),
+    # Ruby
+    re.compile(
+        r"(?P<path>[^\s:'\"]+\.\w+):(?P<line>\d+):in [`'](?:[\w:]*[#.])?(?P<name>\w+[?!]?)'"
+    ),
+    # Elixir
+    re.compile(r"(?P<path>[^\s:()]+\.exs?):(?P<line>\d+): (?:[\w.]*\.)?(?P<name>\w+[?!]?)/\d"),
+    # PHP
+    re.compile(r"(?P<path>[^\s:]+\.php)\((?P<line>\d+)\): (?:[\w\\]+(?:->|::))?(?P<name>\w+)\("),
+    # any other
+    re.compile(
+        r"(?P<path>[^\s:()\"'`]+\.[A-Za-z]\w{0,9})(?::|\(|\", line |, line |:line )(?P<line>\d+)"
+    ),
 )
 
 
 def paths_in(text: str) -> Iterator[str]:
     """What is spelled like a path in a text, or like the name of a file."""
     for token in dict.fromkeys(_TOKEN.findall(text)):
-        found = _SPELLED.match(token) if len(token) < _MAX_LINE_CHARS and ("." in token or "/" in token or "\\" in token) else None
+        found = (
+            _SPELLED.match(token)
+            if len(token) < _MAX_LINE_CHARS and ("." in token or "/" in token or "\\" in token)
+            else None
+        )
         if found:
             yield found[0]
 
@@ -167,7 +213,11 @@ def _frames(text: str) -> Iterator[Frame]:
             matches = list(spelling.finditer(line[:_MAX_LINE_CHARS]))
             for match in matches:
                 found = match.groupdict()
-                yield Frame(found["path"], int(found.get("line") or 0), (found.get("name") or "").rpartition(".")[2])
+                yield Frame(
+                    found["path"],
+                    int(found.get("line") or 0),
+                    (found.get("name") or "").rpartition(".")[2],
+                )
             if matches:
                 break
 
@@ -176,9 +226,11 @@ def _frames(text: str) -> Iterator[Frame]:
 
 _QUOTED = re.compile(r"\"([^\"\n]{1,200})\"|`([^`\n]{1,200})`|(?<!\w)'([^'\n]{1,200})'(?!\w)")
 _RAISED = re.compile(
-    r"\b(?:[A-Z]\w*(?:Error|Exception|Warning)|error|warning|fatal|panic)\b(?:\[\w+\])?: *([^\n]{12,200})", re.IGNORECASE
+    r"\b(?:[A-Z]\w*(?:Error|Exception|Warning)|error|warning|fatal|panic)\b(?:\[\w+\])?: *([^\n]{12,200})",
+    re.IGNORECASE,
 )
-_FILLED = re.compile(r"['\"`{}%<>$\[\]]|\d+|\\[nt]")  # what a program puts into a message, or beside it
+# what a program puts into a message, or beside it
+_FILLED = re.compile(r"['\"`{}%<>$\[\]]|\d+|\\[nt]")
 
 
 def _literals(text: str) -> list[str]:
@@ -197,8 +249,13 @@ def _literals(text: str) -> list[str]:
 _DO = r"\b(?:add|write|fix|update|improve|extend|change|correct|missing|failing|flaky|broken|new|more|typos?)\b[^.\n]{0,24}"
 _ASKED: dict[Role, re.Pattern[str]] = {
     # Of one test it is told in many a request that is about what it tests.
-    "test": re.compile(rf"{_DO}\b(?:(?:test|spec)s|(?:test|spec)(?= (?:for|of|that|cases?|suites?)\b| *$))\b", re.IGNORECASE),
-    "document": re.compile(rf"{_DO}\b(?:docs?|documentation|readme|tutorials?|guides?|changelog)\b", re.IGNORECASE),
+    "test": re.compile(
+        rf"{_DO}\b(?:(?:test|spec)s|(?:test|spec)(?= (?:for|of|that|cases?|suites?)\b| *$))\b",
+        re.IGNORECASE,
+    ),
+    "document": re.compile(
+        rf"{_DO}\b(?:docs?|documentation|readme|tutorials?|guides?|changelog)\b", re.IGNORECASE
+    ),
     "example": re.compile(rf"{_DO}\b(?:examples?|samples?|demos?|benchmarks?)\b", re.IGNORECASE),
 }
 

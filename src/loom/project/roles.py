@@ -7,29 +7,58 @@ from typing import Literal
 
 Role = Literal["source", "test", "helper", "document", "example", "vendored", "generated", "data"]
 
-# The first that fits. A `helper` is code for tests that a project may well offer as its own: `django/test/client.py`.
+# The first that fits. A `helper` is code for tests that a project may well offer as its own:
+# `django/test/client.py`.
 _ROLES: tuple[tuple[Role, str], ...] = (
-    ("vendored", r"(?:^|/)(?i:_?vendor|_?vendored|third[_-]?party|3rd[_-]?party|externals?|extern|node_modules|Pods)/"),
-    ("generated", r"(?:^|/)(?i:_?generated|dist)/|(?:^|/)zz_generated[^/]*$|[._](?:generated|designer|g|freezed)\.\w+$"),
+    (
+        "vendored",
+        r"(?:^|/)(?i:_?vendor|_?vendored|third[_-]?party|3rd[_-]?party|externals?|extern|node_modules|Pods)/",
+    ),
+    (
+        "generated",
+        r"(?:^|/)(?i:_?generated|dist)/|(?:^|/)zz_generated[^/]*$|[._](?:generated|designer|g|freezed)\.\w+$",
+    ),
     ("generated", r"\.min\.(?:js|css)$|\.pb\.(?:go|h|cc|swift)$|_pb2(?:_grpc)?\.pyi?$"),
-    ("test", r"(?:^|/)(?i:tests|specs|__(?:tests|mocks|snapshots|fixtures)__|test[-_]?data|(?:test[-_]?)?fixtures|e2e|cypress)/"),
-    ("test", r"^(?i:test|testing|spec|t)/|(?:^|/)src/test/|(?:[a-z\d.]|(?:^|/))(?:Tests|Specs)(?:\.[\w.]+)?/|[a-z\d.]Test/"),
-    ("test", r"^(?i:packages|apps|crates|libs?|modules|plugins|services|projects)/[^/]+/(?i:test|spec)/"),
-    ("test", r"(?:^|/)(?:test_[^/]*|conftest|tests?)\.\w+$|[._-](?:tests?|specs?)\.\w+$|[a-z\d](?:Tests?|TestCase|Specs?)\.\w+$"),
+    (
+        "test",
+        r"(?:^|/)(?i:tests|specs|__(?:tests|mocks|snapshots|fixtures)__|test[-_]?data|(?:test[-_]?)?fixtures|e2e|cypress)/",
+    ),
+    (
+        "test",
+        r"^(?i:test|testing|spec|t)/|(?:^|/)src/test/|(?:[a-z\d.]|(?:^|/))(?:Tests|Specs)(?:\.[\w.]+)?/|[a-z\d.]Test/",
+    ),
+    (
+        "test",
+        r"^(?i:packages|apps|crates|libs?|modules|plugins|services|projects)/[^/]+/(?i:test|spec)/",
+    ),
+    (
+        "test",
+        r"(?:^|/)(?:test_[^/]*|conftest|tests?)\.\w+$|[._-](?:tests?|specs?)\.\w+$|[a-z\d](?:Tests?|TestCase|Specs?)\.\w+$",
+    ),
     ("helper", r"(?:^|/)(?i:test|testing|spec)/"),
     ("document", r"(?:^|/)(?i:docs?|documentation|doc[-_]?src|changelogs?)/"),
     ("document", r"\.(?i:md|mdx|rst|txt|adoc|org|tex|[1-9]|ipynb)$"),
-    ("document", r"(?:^|/)(?i:change(?:s|log)|history|news|readme|authors|contribut\w+|licen[cs]e|copying|notice|todo)(?:\.\w+)?$"),
-    ("example", r"(?:^|/)(?i:examples?|samples?|demos?|tutorials?|playground|(?:[a-z]+_)?bench(?:es|marks?)?)/"),
+    (
+        "document",
+        r"(?:^|/)(?i:change(?:s|log)|history|news|readme|authors|contribut\w+|licen[cs]e|copying|notice|todo)(?:\.\w+)?$",
+    ),
+    (
+        "example",
+        r"(?:^|/)(?i:examples?|samples?|demos?|tutorials?|playground|(?:[a-z]+_)?bench(?:es|marks?)?)/",
+    ),
     ("example", r"[a-z\d.](?:Examples?|Samples?|Demos?|Benchmarks?)(?:\.[\w.]+)?/"),
-    ("data", r"\.(?i:json|ya?ml|toml|lock|csv|tsv|svg|xml|html?|css|s[ac]ss|less|ini|cfg|conf|po|pot|snap|patch|diff|sum|mod)$"),
+    (
+        "data",
+        r"\.(?i:json|ya?ml|toml|lock|csv|tsv|svg|xml|html?|css|s[ac]ss|less|ini|cfg|conf|po|pot|snap|patch|diff|sum|mod)$",
+    ),
 )
 _PATTERNS = tuple((role, re.compile(pattern)) for role, pattern in _ROLES)
 
 
 def role_of(path: str, paths: Container[str] = ()) -> Role:
     """The role of a file, in a project that has these."""
-    # A package named so inside of another is a copy of somebody's; a folder of packages is how a project may be laid out.
+    # A package named so inside of another is a copy of somebody's; a folder of packages is how a
+    # project may be laid out.
     before, packages, _ = path.partition("/packages/")
     if packages and path.endswith(".py") and f"{before}/packages/__init__.py" in paths:
         return "vendored"

@@ -1,4 +1,6 @@
-"""The map as seed 000 writes it, for the `window` preset: names of what files define, by their kind."""
+"""The map as seed 000 writes it, for the `window` preset: names of what files define, by their
+kind.
+"""
 
 from collections.abc import Iterable, Mapping
 
@@ -22,20 +24,37 @@ _LABELS = {
 
 
 def seed_map(ranked: Iterable[RankedFile], entries: Mapping[str, Entry], tokens: int) -> Map:
-    """The map in at most four bytes a token. A file that does not fit is only named; where that does not fit either, it ends."""
+    """The map in at most four bytes a token. A file that does not fit is only named; where that
+    does not fit either, it ends.
+    """
     left = tokens * BYTES_PER_TOKEN - len(HEADER)
     texts, files = [HEADER], []
     for given in ranked:
         path, parsed = printable(given.path), entries[given.path].parsed
         lines = [printable(line) for line in _symbols(parsed)]
-        whole = f"### {path} (relevance: {given.relevance})\n" + "".join(f"{line}\n" for line in lines) + "\n" if lines else ""
-        text = next((text for text in (whole, f"### {path}\n\n") if text and len(text.encode(errors="replace")) <= left), "")
+        whole = (
+            f"### {path} (relevance: {given.relevance})\n"
+            + "".join(f"{line}\n" for line in lines)
+            + "\n"
+            if lines
+            else ""
+        )
+        text = next(
+            (
+                text
+                for text in (whole, f"### {path}\n\n")
+                if text and len(text.encode(errors="replace")) <= left
+            ),
+            "",
+        )
         if not text:
             break
         left -= len(text.encode(errors="replace"))
         texts.append(text)
         shown = parsed.definitions if text == whole else ()
-        files.append(ShownFile(given.path, given.relevance, tuple(dict.fromkeys(one.path for one in shown))))
+        files.append(
+            ShownFile(given.path, given.relevance, tuple(dict.fromkeys(one.path for one in shown)))
+        )
     text = "".join(texts)
     return Map(text, len(text) // BYTES_PER_TOKEN, tuple(files)) if files else Map()
 
@@ -49,7 +68,9 @@ def _symbols(parsed: ParsedFile) -> list[str]:
 
 
 def _name(definition: Definition, language: str) -> str:
-    """A name as its language writes it: in Elixir modules by their whole names, functions with the number of their arguments."""
+    """A name as its language writes it: in Elixir modules by their whole names, functions with the
+    number of their arguments.
+    """
     if definition.kind == "module":
         return definition.path
     if language == "elixir" and definition.kind in ("function", "method", "macro"):
@@ -58,7 +79,9 @@ def _name(definition: Definition, language: str) -> str:
 
 
 def _arguments(signature: str) -> int:
-    """How many arguments a signature takes: the commas in its first parentheses that are in no others."""
+    """How many arguments a signature takes: the commas in its first parentheses that are in no
+    others.
+    """
     depth, found, is_empty = 0, 0, True
     for letter in signature[signature.find("(") :] if "(" in signature else "":
         if depth and letter not in " )":

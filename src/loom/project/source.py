@@ -1,4 +1,6 @@
-"""The source of what matters most, behind a map that has room for it: a large window need not be asked for it."""
+"""The source of what matters most, behind a map that has room for it: a large window need not be
+asked for it.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -26,7 +28,9 @@ class _Source(Struct, frozen=True):
 
 
 def packed_map(root: Path, ranked: Sequence[RankedFile], tokens: int, count: Count) -> Map:
-    """The map of what was ranked; where there is room, the source of the best of it behind it. Never more than these tokens."""
+    """The map of what was ranked; where there is room, the source of the best of it behind it.
+    Never more than these tokens.
+    """
     if tokens < MIN_SOURCE_TOKENS:
         return render_map(ranked, tokens, count)
     left = tokens - max(MIN_SOURCE_TOKENS, int(tokens * NAMES)) - count(f"\n\n{HEADER}")
@@ -39,7 +43,8 @@ def packed_map(root: Path, ranked: Sequence[RankedFile], tokens: int, count: Cou
             left -= cost
     while written:
         source = f"\n\n{HEADER}" + "\n\n".join(written)
-        made = render_map(ranked, tokens - count(source) - 1, count)  # what source does not take the map may have
+        # what source does not take the map may have
+        made = render_map(ranked, tokens - count(source) - 1, count)
         whole = made.text + source
         if (size := count(whole)) <= tokens:
             return Map(whole, size, made.files)
@@ -48,7 +53,9 @@ def packed_map(root: Path, ranked: Sequence[RankedFile], tokens: int, count: Cou
 
 
 def _best(files: Sequence[RankedFile]) -> Iterator[_Source]:
-    """Definitions by what they are worth, none inside of another that came before it, nor around one."""
+    """Definitions by what they are worth, none inside of another that came before it, nor around
+    one.
+    """
     worth = [
         (given.score * share, given.path, one)
         for given in files
@@ -56,7 +63,9 @@ def _best(files: Sequence[RankedFile]) -> Iterator[_Source]:
         if one.kind in _OF_CODE and one.stop - one.start < MAX_DEFINITION_LINES
     ]
     taken: dict[str, list[Definition]] = {}
-    for _, path, one in sorted(worth, key=lambda each: (-round(each[0], 9), each[1], each[2].start)):
+    for _, path, one in sorted(
+        worth, key=lambda each: (-round(each[0], 9), each[1], each[2].start)
+    ):
         if all(one.stop < other.start or other.stop < one.start for other in taken.get(path, ())):
             taken.setdefault(path, []).append(one)
             yield _Source(path, one)
@@ -71,4 +80,7 @@ def _block(root: Path, one: _Source) -> str:
     if found.name not in body:
         return ""
     fence = max((len(ticks) for ticks in _FENCE.findall(body)), default=2) + 1
-    return f"### {printable(one.path)}:{found.start}-{found.stop} {printable(found.path)}\n{'`' * fence}\n{body}\n{'`' * fence}"
+    return (
+        f"### {printable(one.path)}:{found.start}-{found.stop} "
+        f"{printable(found.path)}\n{'`' * fence}\n{body}\n{'`' * fence}"
+    )

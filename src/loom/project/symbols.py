@@ -8,7 +8,8 @@ Kind = Literal["module", "class", "interface", "type", "function", "method", "ma
 
 
 class Definition(Struct, frozen=True, gc=False):
-    """Something that a file defines: its last name, the names around it, how it is declared, and its lines from 1 on.
+    """Something that a file defines: its last name, the names around it, how it is declared, and
+    its lines from 1 on.
 
     `signature` is the declaration on one line, without its body.
     """
@@ -26,7 +27,9 @@ class Definition(Struct, frozen=True, gc=False):
 
 
 class ParsedFile(Struct, frozen=True):
-    """A file as it is indexed: its language ("" where none is known), what it defines in order, names it uses and how often."""
+    """A file as it is indexed: its language ("" where none is known), what it defines in order,
+    names it uses and how often.
+    """
 
     language: str = ""
     definitions: tuple[Definition, ...] = ()

@@ -1,4 +1,6 @@
-"""The words of a text, so that what is asked for can be found in what is written: identifiers whole and in parts, in any script."""
+"""The words of a text, so that what is asked for can be found in what is written: identifiers whole
+and in parts, in any script.
+"""
 
 import re
 import unicodedata
@@ -8,8 +10,11 @@ from itertools import chain, pairwise
 MAX_WORD_CHARS = 64  # a longer run of letters is data, not a word
 _REMEMBERED = 100_000
 
-# Signs become blanks; whatever is not ASCII stays and is looked at word by word. Several times faster than matching words.
-_SIGNS = bytes(code if code >= 128 or chr(code).isalnum() or chr(code) == "_" else 32 for code in range(256))
+# Signs become blanks; whatever is not ASCII stays and is looked at word by word. Several times
+# faster than matching words.
+_SIGNS = bytes(
+    code if code >= 128 or chr(code).isalnum() or chr(code) == "_" else 32 for code in range(256)
+)
 _PIECES = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]{3,}")
 # Marks are no letters for `re`, but the words of many scripts have them inside.
 _MARKS = (
@@ -30,7 +35,11 @@ class _TermCache(dict[str, tuple[str, ...]]):
     """The terms of each raw word that was met; those of a new one are found when it is asked for."""
 
     def __missing__(self, word: str) -> tuple[str, ...]:
-        terms = tuple(_ascii_terms(word) if word.isascii() else chain.from_iterable(map(_run_terms, _runs(word))))
+        terms = tuple(
+            _ascii_terms(word)
+            if word.isascii()
+            else chain.from_iterable(map(_run_terms, _runs(word)))
+        )
         if len(self) >= _REMEMBERED:
             self.clear()
         if len(word) <= MAX_WORD_CHARS:
@@ -42,7 +51,8 @@ _known = _TermCache()
 
 
 def terms_of(text: str) -> dict[str, int]:
-    """What a text says, and how often: words in lower case without English endings, identifiers also in their parts.
+    """What a text says, and how often: words in lower case without English endings, identifiers
+    also in their parts.
 
     Where no spaces part the words, pairs of letters stand for them.
     """
@@ -51,7 +61,9 @@ def terms_of(text: str) -> dict[str, int]:
 
 def terms_in(text: str) -> list[str]:
     """The terms of a text one by one, as often as it says them."""
-    raw = text.encode(errors="surrogatepass").translate(_SIGNS).decode(errors="surrogatepass").split()
+    raw = (
+        text.encode(errors="surrogatepass").translate(_SIGNS).decode(errors="surrogatepass").split()
+    )
     return list(chain.from_iterable(map(_known.__getitem__, raw)))
 
 
@@ -63,7 +75,12 @@ def _ascii_terms(word: str) -> list[str]:
     pieces = _PIECES.findall(word)
     parts = [stem(piece.lower()) for piece in pieces if len(piece) > 1]
     whole = word.strip("_").lower()
-    if not pieces or len(whole) < 2 or len(whole) > MAX_WORD_CHARS or (len(pieces) == 1 and len(pieces[0]) == len(whole)):
+    if (
+        not pieces
+        or len(whole) < 2
+        or len(whole) > MAX_WORD_CHARS
+        or (len(pieces) == 1 and len(pieces[0]) == len(whole))
+    ):
         return parts
     return [whole, *parts]
 
@@ -77,7 +94,11 @@ def _run_terms(run: str) -> list[str]:
         return _ascii_terms(run)
     terms = []
     for stretch in _UNSPACED.findall(run):
-        terms += [first + second for first, second in pairwise(stretch)] if len(stretch) > 1 else [stretch]
+        terms += (
+            [first + second for first, second in pairwise(stretch)]
+            if len(stretch) > 1
+            else [stretch]
+        )
     for rest in filter(None, _UNSPACED.split(run)):
         if rest.isascii():
             terms += _ascii_terms(rest)
@@ -88,13 +109,20 @@ def _run_terms(run: str) -> list[str]:
 
 
 def _humps(word: str) -> list[str]:
-    """A word of any alphabet in lower case, cut at _ and before a capital that follows a small letter."""
-    cut = "".join("_" + letter if letter.isupper() and before.islower() else letter for before, letter in pairwise(" " + word))
+    """A word of any alphabet in lower case, cut at _ and before a capital that follows a small
+    letter.
+    """
+    cut = "".join(
+        "_" + letter if letter.isupper() and before.islower() else letter
+        for before, letter in pairwise(" " + word)
+    )
     return [part for part in cut.lower().split("_") if part]
 
 
 def stem(word: str) -> str:
-    """A lower-case English word without the endings s, ed, ing and a last e; so `parse`, `parses`, `parsed` and `parsing` agree."""
+    """A lower-case English word without the endings s, ed, ing and a last e; so `parse`, `parses`,
+    `parsed` and `parsing` agree.
+    """
     if len(word) < 4 or word[-1] not in "sdge":
         return word
     if word.endswith(("ies", "ied")) and len(word) > 4:

@@ -1,4 +1,6 @@
-"""What a conversation asks of a project: its request and goal, and the paths and names that it was about."""
+"""What a conversation asks of a project: its request and goal, and the paths and names that it was
+about.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,11 +26,15 @@ def asked_by(goal: str, request: str, recent: Sequence[Message]) -> MapRequest:
 def asked_in(messages: Sequence[Message]) -> MapRequest:
     """The same of a whole history."""
     users = [message.text for message in messages if message.role == "user" and message.text]
-    return asked_by(users[0] if users else "", users[-1] if users else "", messages[-RECENT_MESSAGES:])
+    return asked_by(
+        users[0] if users else "", users[-1] if users else "", messages[-RECENT_MESSAGES:]
+    )
 
 
 def touched_names(messages: Iterable[Message]) -> tuple[str, ...]:
-    """The paths and names that a model called tools with or spoke of, the newest last. What tools answered lists too much."""
+    """The paths and names that a model called tools with or spoke of, the newest last. What tools
+    answered lists too much.
+    """
     found: dict[str, None] = {}
     for message in messages:
         if message.role != "assistant":
@@ -60,7 +66,9 @@ def _in_arguments(call: ToolCall) -> Iterator[str]:
 def _in_words(text: str) -> Iterator[str]:
     shown = text[:_MAX_TEXT_CHARS]
     yield from paths_in(shown)
-    yield from (name for code in _CODE.findall(shown) if _NAME.fullmatch(name := code.removesuffix("()")))
+    yield from (
+        name for code in _CODE.findall(shown) if _NAME.fullmatch(name := code.removesuffix("()"))
+    )
 
 
 def _value(arguments: str) -> object:

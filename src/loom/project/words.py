@@ -1,4 +1,6 @@
-"""The words of definitions by their numbers, so that a request is compared with thousands of them at once."""
+"""The words of definitions by their numbers, so that a request is compared with thousands of them
+at once.
+"""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -33,7 +35,8 @@ class WordTable(Struct, frozen=True):
 
 
 class Texts(Struct, frozen=True):
-    """What the definitions of a file say: in their lines, in their names, in the last of the names around them.
+    """What the definitions of a file say: in their lines, in their names, in the last of the names
+    around them.
 
     `longer` are the words of names that others may stand inside of.
     """
@@ -55,14 +58,22 @@ class Vocabulary:
         definitions = entry.parsed.definitions
         names = [words_of(one.name) for one in definitions]
         around = [words_of(one.parent.rpartition(".")[2]) for one in definitions]
-        longer = frozenset(word for word in chain.from_iterable(names) if len(word) >= MIN_OUTER_CHARS and "_" not in word)
+        longer = frozenset(
+            word
+            for word in chain.from_iterable(names)
+            if len(word) >= MIN_OUTER_CHARS and "_" not in word
+        )
         times = chain.from_iterable(body.values() for body in entry.bodies)
         with self._numbering:
-            return Texts(self._table(entry.bodies, times), self._table(names), self._table(around), longer)
+            return Texts(
+                self._table(entry.bodies, times), self._table(names), self._table(around), longer
+            )
 
     def _table(self, rows: Sequence[Collection[str]], times: Iterable[int] = ()) -> WordTable:
         sizes = np.array([len(row) for row in rows], np.int32)
-        words = np.fromiter(map(self._numbers.__getitem__, chain.from_iterable(rows)), np.int32, int(sizes.sum()))
+        words = np.fromiter(
+            map(self._numbers.__getitem__, chain.from_iterable(rows)), np.int32, int(sizes.sum())
+        )
         return WordTable(words, sizes, np.fromiter(times, np.int32))
 
     def values(self, given: Mapping[str, float]) -> Floats:

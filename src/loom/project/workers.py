@@ -1,9 +1,11 @@
-"""Reading many files at once: this process takes its part, and helpers on the other cores take theirs.
+"""Reading many files at once: this process takes its part, and helpers on the other cores take
+theirs.
 
-Helpers are plain programs that talk through pipes. Python's own pools would need a main module that can be imported again, or
-a fork, which is not safe beside threads. Tree-sitter does not let other threads run, so threads would not help. A helper that
-cannot be started or dies is no error: what it had is read here. Of what one fell silent over only the paths are known: it would
-silence this process too.
+Helpers are plain programs that talk through pipes. Python's own pools would need a main module that
+can be imported again, or a fork, which is not safe beside threads. Tree-sitter does not let other
+threads run, so threads would not help. A helper that cannot be started or dies is no error: what it
+had is read here. Of what one fell silent over only the paths are known: it would silence this
+process too.
 """
 
 import os
@@ -25,7 +27,8 @@ from msgspec import Struct
 from loom.project.entries import Entry, digest_of, pack_entry, read_entry, unpack_entry
 from loom.project.files import MAX_FILE_BYTES, FoundFile, read_text
 
-MIN_HELPED_BYTES = 2**20  # bytes to read for which helpers are started: less is read before they are awake
+# bytes to read for which helpers are started: less is read before they are awake
+MIN_HELPED_BYTES = 2**20
 MAX_HELPERS = 7
 SILENT_SECONDS = 30.0
 _OPENING = 1000  # bytes that could be read while a file is opened
@@ -35,7 +38,10 @@ _CHUNKS_AHEAD = 2  # chunks that a helper is given before it answers, so that it
 _AWAKE = b"loom reads\n"
 _MAX_CHATTER_BYTES = 2**16  # bytes that whatever else runs in a helper may have said before
 _LENGTH = struct.Struct("<I")
-_START = "import sys; sys.path[:] = sys.argv[2:]; from loom.project.workers import serve; serve(sys.argv[1])"
+_START = (
+    "import sys; sys.path[:] = sys.argv[2:]; from loom.project.workers import serve; "
+    "serve(sys.argv[1])"
+)
 
 _Chunk = Sequence[str]
 _encode = msgspec.msgpack.Encoder().encode
@@ -44,14 +50,18 @@ _answers = msgspec.msgpack.Decoder(list[tuple[bytes, bytes]])
 
 
 class Fresh(Struct, frozen=True, gc=False):
-    """A file that was just read: its entry, the digest of its text, and the entry's bytes where they are at hand."""
+    """A file that was just read: its entry, the digest of its text, and the entry's bytes where
+    they are at hand.
+    """
 
     entry: Entry
     digest: bytes
     data: bytes | None = None
 
 
-def read_all(root: Path, files: Sequence[FoundFile], words: dict[str, str]) -> Generator[Fresh, None, None]:
+def read_all(
+    root: Path, files: Sequence[FoundFile], words: dict[str, str]
+) -> Generator[Fresh, None, None]:
     """Read files, in whatever order is quickest. Close this iterator if you leave it early."""
     chunks = deque(_chunks(files))
     answers: _Answers = queue.SimpleQueue()
@@ -113,7 +123,9 @@ def _unread(root: Path, chunk: _Chunk) -> Iterator[Fresh]:
 
 
 class _Answer(Struct, frozen=True):
-    """What a helper read of a chunk; no data where it did not come to that, or fell silent over it. The last one has no chunk."""
+    """What a helper read of a chunk; no data where it did not come to that, or fell silent over it.
+    The last one has no chunk.
+    """
 
     chunk: _Chunk = ()
     data: bytes = b""
@@ -135,19 +147,28 @@ def _read_there(answer: _Answer, words: dict[str, str]) -> Iterator[Fresh]:
 # Helpers
 
 
-def _start_helpers(root: Path, cost: int, chunks: "deque[_Chunk]", answers: _Answers) -> "list[_Helper]":
+def _start_helpers(
+    root: Path, cost: int, chunks: "deque[_Chunk]", answers: _Answers
+) -> "list[_Helper]":
     if cost < MIN_HELPED_BYTES or not _is_python(sys.executable):
         return []
     helpers: list[_Helper] = []
-    with suppress(OSError, ValueError, RuntimeError):  # no more processes, an odd path, no more threads
+    # no more processes, an odd path, no more threads
+    with suppress(OSError, ValueError, RuntimeError):
         for _ in range(min(_cores() - 1, MAX_HELPERS)):
             helpers.append(_Helper(root, chunks, answers))
     return helpers
 
 
 def _is_python(program: str | None) -> bool:
-    """Whether a program can be told to run our code; one with Python inside would start itself again."""
-    return bool(program) and not getattr(sys, "frozen", False) and Path(str(program)).name.lower().startswith(("python", "pypy"))
+    """Whether a program can be told to run our code; one with Python inside would start itself
+    again.
+    """
+    return (
+        bool(program)
+        and not getattr(sys, "frozen", False)
+        and Path(str(program)).name.lower().startswith(("python", "pypy"))
+    )
 
 
 def _cores() -> int:
@@ -163,7 +184,14 @@ class _Helper:
         self._awake = self._is_given_up = False
         self._process = subprocess.Popen(
             # -P: a file beside the user must not pass for a module of Python's.
-            [sys.executable, "-P", "-c", _START, os.fspath(root), *(folder or os.getcwd() for folder in sys.path)],
+            [
+                sys.executable,
+                "-P",
+                "-c",
+                _START,
+                os.fspath(root),
+                *(folder or os.getcwd() for folder in sys.path),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -194,7 +222,11 @@ class _Helper:
 
     def _is_awake(self) -> bool:
         said = 0
-        while not self._awake and said < _MAX_CHATTER_BYTES and (line := self._from.readline(_MAX_CHATTER_BYTES)):
+        while (
+            not self._awake
+            and said < _MAX_CHATTER_BYTES
+            and (line := self._from.readline(_MAX_CHATTER_BYTES))
+        ):
             said += len(line)
             self._awake = line.endswith(_AWAKE)
         return self._awake
@@ -239,7 +271,8 @@ def _receive(pipe: IO[bytes]) -> bytes:
 
 def serve(root: str) -> None:
     """The helper itself: read what is asked for until nobody asks any more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started it is interrupted too, and ends it
+    # whoever started it is interrupted too, and ends it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     asked: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(asked,), daemon=True).start()
     answers, sys.stdout = sys.stdout.buffer, sys.stderr

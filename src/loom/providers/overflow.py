@@ -1,9 +1,12 @@
 """What providers say when a request is longer than the model's window, as a table.
 
 Rules of this file:
-- A row is whose words they are and what they say; groups name the window (`limit`) and the tokens counted (`asked` and `more`).
-- Services that speak OpenAI's API often use its words too, so the provider is whose words they are, not who was asked.
-- Words that only sound alike are none: a limit by the minute, a day or a purse, and an answer that was asked to be too long.
+- A row is whose words they are and what they say; groups name the window (`limit`) and the tokens
+  counted (`asked` and `more`).
+- Services that speak OpenAI's API often use its words too, so the provider is whose words they are,
+  not who was asked.
+- Words that only sound alike are none: a limit by the minute, a day or a purse, and an answer that
+  was asked to be too long.
 """
 
 import re
@@ -21,7 +24,9 @@ _CODE = r"(?:^|(?:HTTP(?:/[\d.]+)?|error|exception|message|status|code)\W{1,4}(?
 
 
 class Overflow(Struct, frozen=True):
-    """A request was longer than the window. 0 where a number was not told; `asked` has the answer in it where that was counted."""
+    """A request was longer than the window. 0 where a number was not told; `asked` has the answer
+    in it where that was counted.
+    """
 
     provider: str
     limit: int = 0
@@ -41,49 +46,120 @@ def _row(provider: str, says: str) -> Wording:
     return Wording(provider, re.compile(says, re.IGNORECASE))
 
 
-# What names numbers stands before what does not; the first row that fits is taken. Backticks are taken out before.
+# What names numbers stands before what does not; the first row that fits is taken. Backticks are
+# taken out before.
 WORDINGS: tuple[Wording, ...] = (
-    _row("vllm", r"maximum context length is {limit} tokens.{1,3}However, your request has {asked} input tokens(?: plus {more})?"),
-    _row("vllm", r"is too large: {more}\. .{0,30}context length is {limit} tokens and your request has {asked} input tokens"),
     _row(
         "vllm",
-        r"length is {limit} tokens\. .{0,60}output tokens and your .{0,60}for a total of (?:at least )?{asked} tokens",
+        r"maximum context length is {limit} tokens.{1,3}However, your request has {asked} input "
+        r"tokens(?: plus {more})?",
+    ),
+    _row(
+        "vllm",
+        r"is too large: {more}\. .{0,30}context length is {limit} tokens and your request has "
+        r"{asked} input tokens",
+    ),
+    _row(
+        "vllm",
+        r"length is {limit} tokens\. .{0,60}output tokens and your .{0,60}for a total of (?:at "
+        r"least )?{asked} tokens",
     ),
     _row("vllm", r"prompt \(length {asked}\) is longer than the maximum model length of {limit}"),
-    _row("vllm", r"prompt \(total length {asked}\) is too long to fit into the model \(context length {limit}\)"),
+    _row(
+        "vllm",
+        r"prompt \(total length {asked}\) is too long to fit into the model \(context length "
+        r"{limit}\)",
+    ),
     _row("vllm", r"prompt \({asked} tokens\) is too long and exceeds limit of {limit}"),
-    _row("openrouter", r"endpoint.s maximum context length is {limit} tokens\. However, you requested about {asked} tokens"),
-    _row("openai", r"context length is {limit} tokens.{1,3}however,? (?:you requested|your \w+ resulted in) {asked} tokens"),
-    _row("openai", r"Input tokens exceed the configured limit of {limit} tokens\. Your messages resulted in {asked} tokens"),
+    _row(
+        "openrouter",
+        r"endpoint.s maximum context length is {limit} tokens\. However, you requested about "
+        r"{asked} tokens",
+    ),
+    _row(
+        "openai",
+        r"context length is {limit} tokens.{1,3}however,? (?:you requested|your \w+ resulted in) "
+        r"{asked} tokens",
+    ),
+    _row(
+        "openai",
+        r"Input tokens exceed the configured limit of {limit} tokens\. Your messages resulted in "
+        r"{asked} tokens",
+    ),
     _row("anthropic", r"prompt is too long: {asked} tokens > {limit} maximum"),
-    _row("anthropic", r"input length and max_tokens exceed context limit: {asked} \+ {more} > {limit}"),
-    _row("google", r"input token count(?: \({asked}\))? exceeds the maximum number of tokens allowed(?: \({limit}\))?"),
+    _row(
+        "anthropic",
+        r"input length and max_tokens exceed context limit: {asked} \+ {more} > {limit}",
+    ),
+    _row(
+        "google",
+        r"input token count(?: \({asked}\))? exceeds the maximum number of tokens allowed(?: "
+        r"\({limit}\))?",
+    ),
     _row("google", r"input token count is {asked} but model only supports up to {limit}"),
-    _row("bedrock", r"Too many input tokens\. Max input tokens: {limit}, request input token count: {asked}"),
-    _row("mistral", r"Prompt contains {asked} tokens.{1,99}too large for model with {limit} maximum context length"),
+    _row(
+        "bedrock",
+        r"Too many input tokens\. Max input tokens: {limit}, request input token count: {asked}",
+    ),
+    _row(
+        "mistral",
+        r"Prompt contains {asked} tokens.{1,99}too large for model with {limit} maximum context "
+        r"length",
+    ),
     _row("xai", r"maximum prompt length is {limit} but the request contains {asked} tokens"),
-    _row("cerebras", r"reduce the length of the messages or completion\. Current length is {asked} while limit is {limit}"),
-    _row("cohere", r"too many tokens: total number of tokens .{0,60}cannot exceed {limit} - received {asked}"),
-    _row("cohere", r"too many tokens: .{0,60}size limit exceeded by \d+ tokens(?:.{0,60}limit for this model is {limit} tokens)?"),
-    _row("together", r"The input \({asked} tokens\) is longer than the model.s context length \({limit} tokens\)"),
-    _row("together", r"inputs tokens \+ max_new_tokens must be <= {limit}\. Given: {asked} inputs tokens and {more} max_new"),
+    _row(
+        "cerebras",
+        r"reduce the length of the messages or completion\. Current length is {asked} while limit "
+        r"is {limit}",
+    ),
+    _row(
+        "cohere",
+        r"too many tokens: total number of tokens .{0,60}cannot exceed {limit} - received {asked}",
+    ),
+    _row(
+        "cohere",
+        r"too many tokens: .{0,60}size limit exceeded by \d+ tokens(?:.{0,60}limit for this model "
+        r"is {limit} tokens)?",
+    ),
+    _row(
+        "together",
+        r"The input \({asked} tokens\) is longer than the model.s context length \({limit} "
+        r"tokens\)",
+    ),
+    _row(
+        "together",
+        r"inputs tokens \+ max_new_tokens must be <= {limit}\. Given: {asked} inputs tokens and "
+        r"{more} max_new",
+    ),
     _row("together", r"inputs must have less than {limit} tokens\. Given: {asked}"),
     _row("ollama", r"prompt is too long: {asked}, model maximum context length: {limit}"),
-    _row("llama.cpp", r"request \({asked} tokens\) exceeds the available context size \({limit} tokens\)"),
     _row(
         "llama.cpp",
-        r"exceeds the available context size(?=(?:.*?n_prompt_tokens\W{1,4}{asked})?)(?=(?:.*?n_ctx\W{1,4}{limit})?)",
+        r"request \({asked} tokens\) exceeds the available context size \({limit} tokens\)",
+    ),
+    _row(
+        "llama.cpp",
+        r"exceeds the available context "
+        r"size(?=(?:.*?n_prompt_tokens\W{1,4}{asked})?)(?=(?:.*?n_ctx\W{1,4}{limit})?)",
     ),
     _row("llama.cpp", r"Requested tokens \({asked}\) exceed context window of {limit}"),
-    _row("lm studio", r"keep the first {asked} tokens when context the overflows\..{0,60}context length of only {limit} tokens"),
+    _row(
+        "lm studio",
+        r"keep the first {asked} tokens when context the overflows\..{0,60}context length of only "
+        r"{limit} tokens",
+    ),
     _row("lm studio", r"Input length {asked} exceeds context length {limit}"),
     _row("copilot", r"prompt token count of {asked} exceeds the limit of {limit}"),
     _row("moonshot", r"exceeded model token limit: {limit}(?: \(requested: {asked}\))?"),
-    _row("replicate", r"input is too long\. Max input length is {limit} tokens, but you supplied {asked} tokens"),
+    _row(
+        "replicate",
+        r"input is too long\. Max input length is {limit} tokens, but you supplied {asked} tokens",
+    ),
     _row("qwen", r"Range of input length should be \[\d+, {limit}\]"),
     _row("openai", r"maximum context length (?:is|of) {limit}"),
     _row("openai", r"exceeds the context window of this model"),
-    # In characters: one text alone is too long. Names and ids have such a limit as well, and are no matter of the window.
+    # In characters: one text alone is too long. Names and ids have such a limit as well, and are no
+    # matter of the window.
     _row("openai", r"(?:messages|input)\[\d+\]\.?\w*content\W.{0,20}string too long"),
     _row("anthropic", r"prompt is too long"),
     _row("anthropic", r"Request size exceeds model context window"),
@@ -99,15 +175,24 @@ WORDINGS: tuple[Wording, ...] = (
     _row("z.ai", r"Prompt exceeds max length|model_context_window_exceeded"),
     _row("litellm", r"ContextWindowExceededError"),
     _row("openai", r"context_length_exceeded"),
-    _row("other", r"\b(?:exceed(?:s|ed|ing)?|longer than|larger than|too (?:long|large|big) for)\b.{0,40}" + _WINDOW),
+    _row(
+        "other",
+        r"\b(?:exceed(?:s|ed|ing)?|longer than|larger than|too (?:long|large|big) for)\b.{0,40}"
+        + _WINDOW,
+    ),
     _row("other", _WINDOW + r" (?:was |is |has been )?(?:exceeded|overflow)"),
-    _row("other", r"\b(?:prompt|input|request|messages?)\b.{0,40}\bexceed(?:s|ed)?\b.{0,30}\btoken limit\b"),
+    _row(
+        "other",
+        r"\b(?:prompt|input|request|messages?)\b.{0,40}\bexceed(?:s|ed)?\b.{0,30}\btoken limit\b",
+    ),
     _row("http", _CODE + r"413\b|\b(?:request|payload|content|entity) too large\b"),
 )
 
-# These say that something else is used up: waiting or paying helps, a shorter request does so only by chance.
+# These say that something else is used up: waiting or paying helps, a shorter request does so only
+# by chance.
 _ELSE = re.compile(
-    r"\b(?:tokens?|requests?) per (?:min|hour|day|month)|\bTP[MD]\b|rate.?limit|throttl|too many requests|quota"
+    r"\b(?:tokens?|requests?) per (?:min|hour|day|month)|\bTP[MD]\b|rate.?limit|throttl|too many "
+    r"requests|quota"
     r"|please wait|try again in \d|daily|monthly|can only afford"
     rf"|{_CODE}429\b",
     re.IGNORECASE,
@@ -118,11 +203,14 @@ _STATUS = ("status_code", "http_status", "status", "code")
 
 
 def read_overflow(error: object) -> Overflow | None:
-    """Whether an error says that the request was longer than the model's window, and with what numbers.
+    """Whether an error says that the request was longer than the model's window, and with what
+    numbers.
 
-    `error` is an exception of any SDK, a text, a parsed error body, or something with `status_code` and `body` or `response`.
+    `error` is an exception of any SDK, a text, a parsed error body, or something with `status_code`
+    and `body` or `response`.
     """
-    # A request that took too long or never arrived says nothing of its length, whatever words it comes in.
+    # A request that took too long or never arrived says nothing of its length, whatever words it
+    # comes in.
     if isinstance(error, TimeoutError | ConnectionError):
         return None
     text = " ".join(" ".join(_words(error, MAX_CAUSES)).split()).replace("`", "")[:MAX_ERROR_CHARS]
@@ -132,7 +220,9 @@ def read_overflow(error: object) -> Overflow | None:
     for wording in WORDINGS:
         if found := wording.says.search(text):
             told = {name: _number(digits) for name, digits in found.groupdict().items()}
-            return Overflow(wording.provider, told.get("limit", 0), told.get("asked", 0) + told.get("more", 0))
+            return Overflow(
+                wording.provider, told.get("limit", 0), told.get("asked", 0) + told.get("more", 0)
+            )
     return None
 
 

@@ -1,4 +1,6 @@
-"""The public fake: a model that answers from a script, and minds being asked too often or too seldom."""
+"""The public fake: a model that answers from a script, and minds being asked too often or too
+seldom.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -18,21 +20,25 @@ class Wait(Struct, frozen=True):
     then: "Step"
 
 
-# A text or a message is answered, an exception is raised, a function is given the request and returns any of these.
+# A text or a message is answered, an exception is raised, a function is given the request and
+# returns any of these.
 Step: TypeAlias = "str | Message | BaseException | Wait | Callable[[Conversation], Step]"
 
 
 class ScriptedModel:
-    """Answers each request with the next step and remembers the request. As a context manager it checks that no step is left.
+    """Answers each request with the next step and remembers the request. As a context manager it
+    checks that no step is left.
 
-    It has the shape of every model: `answer`. A step that is a message may hold tool calls, so it drives an agent as well.
+    It has the shape of every model: `answer`. A step that is a message may hold tool calls, so it
+    drives an agent as well.
     """
 
     def __init__(self, *steps: Step) -> None:
         for number, step in enumerate(steps, 1):
             if not _is_step(step):
                 raise ChoiceError(
-                    f"step {number} of the script is {describe(step)}; give a text, a message, an exception, a Wait or a function"
+                    f"step {number} of the script is {describe(step)}; give a text, a message, an "
+                    "exception, a Wait or a function"
                 )
         self.requests: list[Conversation] = []
         self._steps = steps
@@ -50,7 +56,8 @@ class ScriptedModel:
         asked = len(self.requests)
         if asked > len(self._steps) and not self._always:
             raise ChoiceError(
-                f"the script has {len(self._steps)} steps and this is request {asked}, which ends with {_ending(request)}; "
+                f"the script has {len(self._steps)} steps and this is request {asked}, which ends "
+                f"with {_ending(request)}; "
                 "write another step, or use ScriptedModel.always"
             )
         step = self._steps[0 if self._always else asked - 1]
@@ -65,7 +72,10 @@ class ScriptedModel:
             elif callable(step):
                 step = step(request)
             else:
-                raise ChoiceError(f"the script answers request {asked} with {describe(step)}; give a text or a message")
+                raise ChoiceError(
+                    f"the script answers request {asked} with {describe(step)}; give a text or a "
+                    "message"
+                )
         return step
 
     def check_finished(self) -> None:
@@ -80,7 +90,12 @@ class ScriptedModel:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         # Where something went wrong already, steps are left for that reason.
         if error is None:
             self.check_finished()

@@ -1,4 +1,6 @@
-"""What must be true of each row of a store: what can be worked out is worked out anew, and what is named must be there."""
+"""What must be true of each row of a store: what can be worked out is worked out anew, and what is
+named must be there.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -15,7 +17,14 @@ from loom.stores import marks, nodes
 from loom.stores.database import GarbledText, Reader, Row
 from loom.stores.nodes import plain
 from loom.stores.path import OpenTransaction, Path, nodes_by, to_message
-from loom.stores.proof import NOT_MADE, check_record, is_spent, spent_on, unknown_markers, wrong_with_handle
+from loom.stores.proof import (
+    NOT_MADE,
+    check_record,
+    is_spent,
+    spent_on,
+    unknown_markers,
+    wrong_with_handle,
+)
 from loom.stores.sessions import Aside, Status, Usage
 from loom.stores.stored import UNREADABLE as UNREADABLE
 from loom.stores.stored import DamagedError, decode_stored, read_rows
@@ -24,7 +33,10 @@ from loom.stores.views import HandleTarget, check_view, digest_of
 
 COPY = "restore the store from a copy, or export what can be read and import it into a new store"
 _ANEW = "export the project and import it into a new store: it is computed again there"
-_AGAIN = "restore the store from a copy, or import the session again, from an export or its transcript, into another project"
+_AGAIN = (
+    "restore the store from a copy, or import the session again, from an export or its "
+    "transcript, into another project"
+)
 _PURGE = "if it is not needed, purge the session; else restore the store from a copy"
 NOT_UTF_8 = "the bytes are not UTF-8"
 _HOUR_MILLISECONDS = 3_600_000  # milliseconds after which an import is no longer under way
@@ -32,11 +44,16 @@ _PAGE_ROWS = 200
 _T = TypeVar("_T")
 
 Wrong = tuple[str, str]  # what, and the remedy
-_LEFT_BEHIND = "nothing is damaged: it was exported without that node or is in a tree that is not here; import that to have it"
+_LEFT_BEHIND = (
+    "nothing is damaged: it was exported without that node or is in a tree that is not "
+    "here; import that to have it"
+)
 
 
 class Problem(Struct, frozen=True):
-    """Something that is not as it should be: where, what, and the way out. A note is no damage, only something to look at."""
+    """Something that is not as it should be: where, what, and the way out. A note is no damage,
+    only something to look at.
+    """
 
     place: str
     what: str
@@ -56,7 +73,9 @@ class CheckedTable(Struct, frozen=True):
     look: Callable[[Reader, Row, int], Iterator[Problem]]
 
 
-def _wrong_with(look: Callable[[Reader, _T], Iterator[Wrong]], reader: Reader, row: _T) -> Iterator[Wrong]:
+def _wrong_with(
+    look: Callable[[Reader, _T], Iterator[Wrong]], reader: Reader, row: _T
+) -> Iterator[Wrong]:
     garbled = garbled_in(row)
     if garbled:
         yield f"its {', '.join(garbled)} cannot be read: {NOT_UTF_8}", COPY
@@ -67,7 +86,9 @@ def _wrong_with(look: Callable[[Reader, _T], Iterator[Wrong]], reader: Reader, r
         yield f"its row makes no sense: {error}", COPY
 
 
-def _notes_on(look: Callable[[Reader, _T], Iterator[Wrong]], reader: Reader, row: _T) -> Iterator[Wrong]:
+def _notes_on(
+    look: Callable[[Reader, _T], Iterator[Wrong]], reader: Reader, row: _T
+) -> Iterator[Wrong]:
     if garbled_in(row):
         return iter(())
     return _wrong_with(look, reader, row)
@@ -77,14 +98,21 @@ def garbled_in(row: object) -> list[str]:
     """The columns of a row whose text is not UTF-8."""
     if not isinstance(row, Struct):
         return []
-    return [name for name, value in msgspec.structs.asdict(row).items() if isinstance(value, GarbledText)]
+    return [
+        name
+        for name, value in msgspec.structs.asdict(row).items()
+        if isinstance(value, GarbledText)
+    ]
 
 
-# ── nodes ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── nodes
+# ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class _NodeRow(Struct, frozen=True):
-    """A node; its tree; whether its writer is known; its parent `p`, where that jumps to `j`, and where that jumps to `f`."""
+    """A node; its tree; whether its writer is known; its parent `p`, where that jumps to `j`, and
+    where that jumps to `f`.
+    """
 
     seq: int
     tree: int
@@ -121,7 +149,11 @@ class _NodeRow(Struct, frozen=True):
 def _look_at_node(reader: Reader, values: Row, _: int) -> Iterator[Problem]:
     row = _NodeRow(*values[-len(_NodeRow.__struct_fields__) :])
     for what, remedy in _wrong_with(_node, reader, row):
-        yield Problem(_place(row.tenant, row.project, row.tree_id or row.tree, f"node {row.short_id}"), what, remedy)
+        yield Problem(
+            _place(row.tenant, row.project, row.tree_id or row.tree, f"node {row.short_id}"),
+            what,
+            remedy,
+        )
 
 
 def _node(_: Reader, row: _NodeRow) -> Iterator[Wrong]:
@@ -152,9 +184,15 @@ def _node(_: Reader, row: _NodeRow) -> Iterator[Wrong]:
 
 def _check_words(row: _NodeRow, message: Message) -> Iterator[Wrong]:
     if node_id(row.tree_id, row.p_id or "", message, row.generation) != row.id:
-        yield "its id does not belong to what it says and where it stands: one of them was changed", _AGAIN
+        yield (
+            "its id does not belong to what it says and where it stands: one of them was changed",
+            _AGAIN,
+        )
     if (message.role, plain(message.author)) != (row.role, row.author):
-        yield f"it is kept as said by {row.role} {row.author!r}, and was said by {message.role} {message.author!r}", _ANEW
+        yield (
+            f"it is kept as said by {row.role} {row.author!r}, and was said by {message.role} {message.author!r}",
+            _ANEW,
+        )
     assert row.tenant is not None
     assert row.project is not None
     if match_key(row.p_known or root_key(row.tenant, row.project), message) != row.known:
@@ -165,7 +203,13 @@ def _check_derived(row: _NodeRow) -> Iterator[Wrong]:
     """What follows from the parent's row."""
     asked = row.seq if row.role == "user" else None
     if row.parent is None:
-        expected = {"depth": 0, "jump": row.seq, "goal": asked, "request": asked, "total": row.tokens}
+        expected = {
+            "depth": 0,
+            "jump": row.seq,
+            "goal": asked,
+            "request": asked,
+            "total": row.tokens,
+        }
     else:
         if row.parent >= row.seq:
             yield f"it comes after {row.parent}, which was written later", COPY
@@ -175,7 +219,8 @@ def _check_derived(row: _NodeRow) -> Iterator[Wrong]:
             "request": asked or row.p_request,
             "total": row.p_total + row.tokens,
         }
-        # Past two equal jumps at once, else to its parent. Where the parent's own jump leads nowhere, it is told of there.
+        # Past two equal jumps at once, else to its parent. Where the parent's own jump leads
+        # nowhere, it is told of there.
         if row.j_depth is not None and row.f_depth is not None:
             equal = row.p_depth - row.j_depth == row.j_depth - row.f_depth
             expected["jump"] = row.parent
@@ -188,7 +233,8 @@ def _check_derived(row: _NodeRow) -> Iterator[Wrong]:
             yield f"its {name} is {getattr(row, name)}, and should be {value}", _ANEW
 
 
-# ── records ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── records
+# ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class _RecordRow(Struct, frozen=True):
@@ -212,7 +258,12 @@ class _RecordRow(Struct, frozen=True):
 
 def _look_at_record(reader: Reader, values: Row, _: int) -> Iterator[Problem]:
     row = _RecordRow(*values)
-    place = _place(row.tenant, row.project, row.tree_id or row.tree, f"{row.kind} of node {row.short_id or row.node}")
+    place = _place(
+        row.tenant,
+        row.project,
+        row.tree_id or row.tree,
+        f"{row.kind} of node {row.short_id or row.node}",
+    )
     for what, remedy in _wrong_with(_record, reader, row):
         yield Problem(place, what, remedy)
     for what, remedy in _notes_on(_named_by_record, reader, row):
@@ -271,22 +322,31 @@ def _label(row: _RecordRow) -> str:
 
 
 def _named_by_record(reader: Reader, row: _RecordRow) -> Iterator[Wrong]:
-    """What a record names in its own tree and is not there: it may have stayed behind when a session was exported alone."""
+    """What a record names in its own tree and is not there: it may have stayed behind when a
+    session was exported alone.
+    """
     match _mark(row):
         case marks.EdgeMark(_, name):
             named, what = [name], "its node was edited from"
         case marks.LinkMark(name, tree, on=True):
             named, what = [name] if tree in ("", row.tree_id) else [], "it leads to"
         case tuple() as sources:
-            named, what = [source.node for source in sources if source.tree in ("", row.tree_id)], "its node was made from"
+            named, what = (
+                [source.node for source in sources if source.tree in ("", row.tree_id)],
+                "its node was made from",
+            )
         case _:
             return
     for name in sorted(filter(None, named)):
-        if reader.first_row("SELECT 1 FROM nodes WHERE tree = $1 AND id = $2", row.tree, name) is None:
+        if (
+            reader.first_row("SELECT 1 FROM nodes WHERE tree = $1 AND id = $2", row.tree, name)
+            is None
+        ):
             yield f"{what} the node {name}, which is not there", _LEFT_BEHIND
 
 
-# ── sessions ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── sessions
+# ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class _SessionRow(Struct, frozen=True):
@@ -332,15 +392,30 @@ def _session(reader: Reader, row: _SessionRow) -> Iterator[Wrong]:
     yield from _check_position(row)
     head = read(decoder(Conversation), row.head)
     if head is None:
-        yield "its system text, tools and settings cannot be read", f"give it others: loom session change {row.id}; or {_AGAIN}"
+        yield (
+            "its system text, tools and settings cannot be read",
+            f"give it others: loom session change {row.id}; or {_AGAIN}",
+        )
     elif plain(head.model) != row.model and row.status != "purged":
-        yield f"its model is kept as {row.model!r} and as {head.model!r}", f"give it one: loom session change {row.id} --model"
+        yield (
+            f"its model is kept as {row.model!r} and as {head.model!r}",
+            f"give it one: loom session change {row.id} --model",
+        )
     yield from _check_asides(reader, row)
     if row.calibration and read(decoder(Calibration), row.calibration) is None:
         yield "what it has learnt of how its models count cannot be read", _AGAIN
-    if row.status == "purged" and (row.title, row.cursor, row.asides, row.calibration, head) != ("", None, "[]", "", _NOTHING):
+    if row.status == "purged" and (row.title, row.cursor, row.asides, row.calibration, head) != (
+        "",
+        None,
+        "[]",
+        "",
+        _NOTHING,
+    ):
         nothing = "title = '', cursor = NULL, asides = '[]', calibration = '', head = '{\"messages\":[]}', model = ''"
-        yield "it was purged, and its words are still there", advise_update("sessions", nothing, f"key = {row.key}")
+        yield (
+            "it was purged, and its words are still there",
+            advise_update("sessions", nothing, f"key = {row.key}"),
+        )
     yield from _check_usage(reader, row)
 
 
@@ -366,13 +441,17 @@ def _check_asides(reader: Reader, row: _SessionRow) -> Iterator[Wrong]:
 
 
 def _has_node(reader: Reader, tree: int, name: str) -> bool:
-    return reader.first_row("SELECT 1 FROM nodes WHERE tree = $1 AND id = $2", tree, name) is not None
+    return (
+        reader.first_row("SELECT 1 FROM nodes WHERE tree = $1 AND id = $2", tree, name) is not None
+    )
 
 
 def _check_usage(reader: Reader, row: _SessionRow) -> Iterator[Wrong]:
     """That the sums of a session are those of its answers, where all of them are still there."""
     spent = spent_on(reader, row.tree, row.key)
-    if spent is not None and not is_spent(Usage(row.prompt, row.completion, row.cached, row.cost), spent):
+    if spent is not None and not is_spent(
+        Usage(row.prompt, row.completion, row.cached, row.cost), spent
+    ):
         found = f"{row.prompt} + {row.completion} tokens, {row.cost:.6f} dollars"
         yield (
             f"its usage is {found}, and its answers sum up to {spent.prompt} + {spent.completion}, {spent.cost:.6f}",
@@ -383,7 +462,8 @@ def _check_usage(reader: Reader, row: _SessionRow) -> Iterator[Wrong]:
 _NOTHING = Conversation(messages=())
 
 
-# ── views and handles ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── views and handles
+# ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class _ViewRow(Struct, frozen=True):
@@ -425,7 +505,11 @@ def _view(reader: Reader, row: _ViewRow) -> Iterator[Wrong]:
     if row.end is None:
         yield f"the node that it goes up to, {row.node}, is not in the tree", drop
     view = read(decode_view, row.data)
-    if view is None or view.epoch.number != row.epoch or (row.digest and digest_of(row.data) != row.digest):
+    if (
+        view is None
+        or view.epoch.number != row.epoch
+        or (row.digest and digest_of(row.data) != row.digest)
+    ):
         yield "it cannot be read", drop
         return
     try:
@@ -440,7 +524,9 @@ def _view(reader: Reader, row: _ViewRow) -> Iterator[Wrong]:
 
 
 def _find_invented(reader: Reader, tree: int, end: int, view: ViewRecord) -> Iterator[str]:
-    """What a view would send that nobody said. Most pieces are not looked at: what stands whole has no words in a view."""
+    """What a view would send that nobody said. Most pieces are not looked at: what stands whole has
+    no words in a view.
+    """
     path: Path | None = None
     for piece, (start, stop) in zip(view.epoch.pieces, view.positions, strict=False):
         whole = bool(piece.messages) and all(item.action == "kept" for item in piece.items)
@@ -501,7 +587,10 @@ def _handle(reader: Reader, row: _HandleRow) -> Iterator[Wrong]:
         yield f"it stands for the node {name}, which is not there", _AGAIN
     if kept.text is not None and _is_purged(reader, row, kept, bodies):
         where = f"tree = {row.tree} AND handle = '{row.handle}' AND session = {row.by}"
-        yield "what it stands for was purged, and its words are still there", advise_update("handles", "data = NULL", where)
+        yield (
+            "what it stands for was purged, and its words are still there",
+            advise_update("handles", "data = NULL", where),
+        )
     elif not any(lost):
         yield from _check_minted(reader, row, kept)
 
@@ -512,26 +601,45 @@ def _fits(kept: HandleTarget, kind: str) -> bool:
     return held.get(kind, False)
 
 
-def _bodies_of(reader: Reader, tree: int, stretches: Sequence[tuple[str, str]]) -> dict[str, str | None]:
-    """The words of the nodes that are the ends of these stretches, as far as they are there; none where they were purged."""
+def _bodies_of(
+    reader: Reader, tree: int, stretches: Sequence[tuple[str, str]]
+) -> dict[str, str | None]:
+    """The words of the nodes that are the ends of these stretches, as far as they are there; none
+    where they were purged.
+    """
     ends = sorted({name for stretch in stretches for name in stretch})
     if not ends:
         return {}
-    return dict(read_rows(reader, f"SELECT n.id, n.body FROM {nodes_by('id')}", tree, to_json(ends)))
+    return dict(
+        read_rows(reader, f"SELECT n.id, n.body FROM {nodes_by('id')}", tree, to_json(ends))
+    )
 
 
-def _is_purged(reader: Reader, row: _HandleRow, kept: HandleTarget, bodies: Mapping[str, str | None]) -> bool:
-    """Whether the nodes that a text was taken from, or the session of one that came from none, were purged."""
+def _is_purged(
+    reader: Reader, row: _HandleRow, kept: HandleTarget, bodies: Mapping[str, str | None]
+) -> bool:
+    """Whether the nodes that a text was taken from, or the session of one that came from none, were
+    purged.
+    """
     if row.status == "purged" and not kept.nodes:
         return True
-    return None in bodies.values() or any(there and there[0] is None for _, there in _elsewhere(reader, row, kept))
+    return None in bodies.values() or any(
+        there and there[0] is None for _, there in _elsewhere(reader, row, kept)
+    )
 
 
 def _check_minted(reader: Reader, row: _HandleRow, kept: HandleTarget) -> Iterator[Wrong]:
-    """That a handle is made from what it stands for. Of what older versions kept without its place, that cannot always be told."""
-    wrong = wrong_with_handle(reader, row.tree, row.handle, row.kind, kept, (row.session,) if row.session else ())
+    """That a handle is made from what it stands for. Of what older versions kept without its place,
+    that cannot always be told.
+    """
+    wrong = wrong_with_handle(
+        reader, row.tree, row.handle, row.kind, kept, (row.session,) if row.session else ()
+    )
     if wrong and (kept.minted_at or wrong != NOT_MADE):
-        yield wrong, f"{COPY}; who imported it from a file that somebody changed takes it away: {_unhandle(row)}"
+        yield (
+            wrong,
+            f"{COPY}; who imported it from a file that somebody changed takes it away: {_unhandle(row)}",
+        )
 
 
 def _unhandle(row: _HandleRow) -> str:
@@ -542,9 +650,15 @@ def _is_foreign(stretch: tuple[str, str]) -> bool:
     return "/" in stretch[0] or "/" in stretch[1]
 
 
-def _elsewhere(reader: Reader, row: _HandleRow, kept: HandleTarget) -> Iterator[tuple[str, Row | None]]:
-    """The nodes of other trees that a handle stands for, and what is said there, where they are here."""
-    for whole in sorted({name for stretch in kept.nodes if _is_foreign(stretch) for name in stretch}):
+def _elsewhere(
+    reader: Reader, row: _HandleRow, kept: HandleTarget
+) -> Iterator[tuple[str, Row | None]]:
+    """The nodes of other trees that a handle stands for, and what is said there, where they are
+    here.
+    """
+    for whole in sorted(
+        {name for stretch in kept.nodes if _is_foreign(stretch) for name in stretch}
+    ):
         tree, _, name = whole.rpartition("/")
         found = read_rows(reader, _THERE, row.tenant, row.project, tree, name)
         yield whole, found[0] if found else None
@@ -584,7 +698,8 @@ def read(decode: Callable[[str], _T], text: str) -> _T | None:
         return None
 
 
-# ── tables ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── tables
+# ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 _NODE = """n.seq, n.tree, n.id, n.local, n.parent, n.jump, n.depth, n.goal, n.request, n.role, n.author, n.body, n.generation,
     n.known, n.tokens, n.total, t.tenant, t.project, t.id, s.key, p.id, p.known, p.depth, p.jump, p.goal, p.request, p.total,

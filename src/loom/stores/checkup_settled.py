@@ -1,4 +1,6 @@
-"""What must be true of trees as they describe themselves, of what projects settle, and of what sessions have at hand."""
+"""What must be true of trees as they describe themselves, of what projects settle, and of what
+sessions have at hand.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,14 +10,25 @@ from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json
 from loom.conversation.tree import TreeHead
 from loom.stores import settings
-from loom.stores.checkup import COPY, NOT_UTF_8, UNREADABLE, CheckedTable, Problem, advise_update, decoder, read
+from loom.stores.checkup import (
+    COPY,
+    NOT_UTF_8,
+    UNREADABLE,
+    CheckedTable,
+    Problem,
+    advise_update,
+    decoder,
+    read,
+)
 from loom.stores.database import Reader, Row
 from loom.stores.purge import FOLDERS, PURGING
 from loom.stores.snapshots import is_inside
 from loom.stores.states import LOCAL, StateKinds, read_state
 from loom.stores.stored import is_garbled
 
-_ANEW = "set it again, or delete it by hand: DELETE FROM settings; the project then has no such setting"
+_ANEW = (
+    "set it again, or delete it by hand: DELETE FROM settings; the project then has no such setting"
+)
 
 
 def _look_at_tree(_: Reader, values: Row, __: int) -> Iterator[Problem]:
@@ -37,12 +50,20 @@ def _look_at_setting(_: Reader, values: Row, __: int) -> Iterator[Problem]:
     held: Any = settings.KINDS.get(kind, object)
     settled = None if is_garbled(values) else read(decoder(held), data)
     if settled is None or (isinstance(settled, Agent) and settled.name != name):
-        yield Problem(_place(kind, name, f"in {tenant}/{project}"), "what is settled cannot be read", _ANEW)
+        yield Problem(
+            _place(kind, name, f"in {tenant}/{project}"), "what is settled cannot be read", _ANEW
+        )
 
 
-def _look_at_state(kinds: StateKinds, own: Path | None, reader: Reader, values: Row) -> Iterator[Problem]:
+def _look_at_state(
+    kinds: StateKinds, own: Path | None, reader: Reader, values: Row
+) -> Iterator[Problem]:
     session, kind, name, data, identity, status, tenant, project, tree = values
-    place = _place(kind, name, f"of session {identity} in {tenant}/{project}" if identity else f"of session {session}")
+    place = _place(
+        kind,
+        name,
+        f"of session {identity} in {tenant}/{project}" if identity else f"of session {session}",
+    )
     drop = f"take it away by hand: DELETE FROM states WHERE session = {session}"
     if is_garbled((kind, name, data)):
         yield Problem(place, f"a state of the session cannot be read: {NOT_UTF_8}", drop)
@@ -56,7 +77,9 @@ def _look_at_state(kinds: StateKinds, own: Path | None, reader: Reader, values: 
         what = "it names a folder of snapshots, and this store cannot prove that it wrote there; a purge does not touch it"
         yield Problem(place, what, f"look what is there; then {drop} AND kind = '{kind}'")
     elif status == "purged" and kind != FOLDERS:
-        yield Problem(place, "its session was purged, and it is still there", f"{drop}; then VACUUM")
+        yield Problem(
+            place, "its session was purged, and it is still there", f"{drop}; then VACUUM"
+        )
     if kind in kinds or kind not in LOCAL:
         remedy = f"{drop} AND kind = '{kind}'"
         try:
@@ -67,7 +90,9 @@ def _look_at_state(kinds: StateKinds, own: Path | None, reader: Reader, values: 
             yield from _missing_nodes(reader, tree, place, named, remedy)
 
 
-def _missing_nodes(reader: Reader, tree: int, place: str, named: tuple[str, ...], remedy: str) -> Iterator[Problem]:
+def _missing_nodes(
+    reader: Reader, tree: int, place: str, named: tuple[str, ...], remedy: str
+) -> Iterator[Problem]:
     for node in named:
         if reader.first_row("SELECT 1 FROM nodes WHERE tree = $1 AND id = $2", tree, node) is None:
             yield Problem(place, f"it names the node {node}, which is not there", remedy)
@@ -88,9 +113,16 @@ _STATES = """SELECT x.session, x.kind, x.name, x.data, s.id, s.status, s.tenant,
 
 
 def settled_tables(own: Path | None, kinds: StateKinds) -> tuple[CheckedTable, ...]:
-    """What else there is to look at in a store. `own` is the folder to which only it writes snapshots."""
+    """What else there is to look at in a store. `own` is the folder to which only it writes
+    snapshots.
+    """
     return (
         CheckedTable("trees", (0,), _TREES, _look_at_tree),
         CheckedTable("settings", ("", "", "", ""), _SETTINGS, _look_at_setting),
-        CheckedTable("states", (0, "", ""), _STATES, lambda reader, values, _: _look_at_state(kinds, own, reader, values)),
+        CheckedTable(
+            "states",
+            (0, "", ""),
+            _STATES,
+            lambda reader, values, _: _look_at_state(kinds, own, reader, values),
+        ),
     )

@@ -1,14 +1,17 @@
-"""The seam to a database: one snapshot to read from, one transaction to write in, the same SQL for both databases.
+"""The seam to a database: one snapshot to read from, one transaction to write in, the same SQL for
+both databases.
 
-SQL is written once, with parameters `$1, $2, …`, and never holds user text: values are only ever parameters. What the two
-databases spell differently is a token, filled in when the statement is run:
+SQL is written once, with parameters `$1, $2, …`, and never holds user text: values are only ever
+parameters. What the two databases spell differently is a token, filled in when the statement is
+run:
 
 {serial}      the type of a column that is the table's own growing key
 {bytes}       the type of a column of bytes
-{each:N}      a subselect of the texts of a JSON array that parameter N holds as text; {each_int:N} of its whole numbers
-{lock}        at the end of a select: keep the rows from others until this transaction ends
-{binary}      after the type of a text: compare it letter by letter, whatever the database's language
-{node_key}    the type of `seq` in `nodes`, and {node_tail} what that table ends with: PostgreSQL keeps a tree's nodes together
+{each:N}      a subselect of the texts of a JSON array that parameter N holds as text; {each_int:N}
+of its whole numbers {lock}        at the end of a select: keep the rows from others until this
+transaction ends {binary}      after the type of a text: compare it letter by letter, whatever the
+database's language {node_key}    the type of `seq` in `nodes`, and {node_tail} what that table ends
+with: PostgreSQL keeps a tree's nodes together
 """
 
 import os
@@ -24,14 +27,17 @@ from loom.errors import ChoiceError, StoreError
 STORE_VARIABLE = "LOOM_STORE"
 BUSY_VARIABLE = "LOOM_BUSY_SECONDS"
 _BUSY_SECONDS = 30.0
-_SLASHES = re.compile(r"^/+(?=/|[A-Za-z]:)")  # sqlite:////tmp/x is /tmp/x, and sqlite:///C:/x is C:/x
+# sqlite:////tmp/x is /tmp/x, and sqlite:///C:/x is C:/x
+_SLASHES = re.compile(r"^/+(?=/|[A-Za-z]:)")
 _TOKEN = re.compile(r"\{(\w+)(?::(\d+))?\}")
 
 Row = tuple[Any, ...]
 
 
 class GarbledText:
-    """A text in a row that is not UTF-8. As a string it shows what can be read of it. No JSON holds it, and no column."""
+    """A text in a row that is not UTF-8. As a string it shows what can be read of it. No JSON holds
+    it, and no column.
+    """
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -51,9 +57,11 @@ def text_of(data: bytes) -> str | GarbledText:
 
 
 class Reader(Protocol):
-    """Statements inside one transaction. The first that fails ends it: whatever comes after it fails too.
+    """Statements inside one transaction. The first that fails ends it: whatever comes after it
+    fails too.
 
-    But a text that is not UTF-8 ends nothing: `all` and `first_row` fail, and whoever goes around it may read on.
+    But a text that is not UTF-8 ends nothing: `all` and `first_row` fail, and whoever goes around
+    it may read on.
     """
 
     def all(self, sql: str, *values: Any) -> list[Row]: ...
@@ -85,7 +93,9 @@ class Database(Protocol):
         """One consistent snapshot."""
 
     def write(self) -> AbstractContextManager[Writer]:
-        """All or nothing: on disk when the block ends, undone on any exception. One thread must not open two at once."""
+        """All or nothing: on disk when the block ends, undone on any exception. One thread must not
+        open two at once.
+        """
 
     def size(self) -> int:
         """Bytes on disk."""
@@ -94,24 +104,34 @@ class Database(Protocol):
         """What the database itself says is wrong with its files."""
 
     def shed(self) -> None:
-        """After a purge: the deleted bytes are gone from the files too, as far as this database can do that."""
+        """After a purge: the deleted bytes are gone from the files too, as far as this database can
+        do that.
+        """
 
     def close(self) -> None: ...
 
 
 def open_database(url: str) -> Database:
-    """The database at a path, `sqlite://PATH`, `:memory:` or `postgres://…`. Nothing is made or connected to before first use."""
+    """The database at a path, `sqlite://PATH`, `:memory:` or `postgres://…`. Nothing is made or
+    connected to before first use.
+    """
     scheme, mark, rest = url.partition("://")
     if mark and scheme in ("postgres", "postgresql"):
         try:
             from loom.stores.postgres import PostgresDatabase
         except ModuleNotFoundError as error:
-            raise StoreError(f"PostgreSQL needs {error.name}, which is not installed: pip install 'loomwright[postgres]'") from None
+            raise StoreError(
+                f"PostgreSQL needs {error.name}, which is not installed: pip install "
+                "'loomwright[postgres]'"
+            ) from None
         return PostgresDatabase(url)
     path = rest if mark and scheme == "sqlite" else url
     if not path or (mark and scheme != "sqlite"):
         shown = f"'{scheme}://…'" if mark else repr(url)
-        raise ChoiceError(f"{shown} is not a store: give a path, sqlite:///PATH, :memory: or postgres://USER@HOST/DATABASE")
+        raise ChoiceError(
+            f"{shown} is not a store: give a path, sqlite:///PATH, :memory: or "
+            "postgres://USER@HOST/DATABASE"
+        )
     from loom.stores.sqlite import SqliteDatabase
 
     return SqliteDatabase(_SLASHES.sub("", path) if mark else path)
@@ -143,5 +163,7 @@ def busy_seconds() -> float:
 
 
 def fill_tokens(sql: str, tokens: Mapping[str, str]) -> str:
-    """The statement with its tokens in the words of one database; `$N` in those words is the number that the token named."""
+    """The statement with its tokens in the words of one database; `$N` in those words is the number
+    that the token named.
+    """
     return _TOKEN.sub(lambda found: tokens[found[1]].replace("$N", f"${found[2]}"), sql)

@@ -1,7 +1,7 @@
 """Whether everything in a store is as it was written, and what to do where it is not.
 
-All of it is looked at, a page at a time; checkup.py and checkup_settled.py say what must be true of a row. Where a page cannot be
-read, that is told, and the rest is looked at all the same.
+All of it is looked at, a page at a time; checkup.py and checkup_settled.py say what must be true of
+a row. Where a page cannot be read, that is told, and the rest is looked at all the same.
 """
 
 import time
@@ -17,14 +17,17 @@ from loom.stores.store import Store
 from loom.stores.stored import go_on_after, read_rows
 
 _PAGE_ROWS = 200
-_PATIENCE = 1000  # rows that cannot be read, one behind the other, before larger steps are taken to find one that can
+# rows that cannot be read, one behind the other, before larger steps are taken to find one that can
+_PATIENCE = 1000
 _MAX_FAILURES = 20_000
 
 Place = tuple[Any, ...]  # the first values of a row, by which its table is ordered
 
 
 class Examination(Iterator[Problem]):
-    """The problems of a store, found while one asks for them; `looked` counts what was looked at so far, by kind."""
+    """The problems of a store, found while one asks for them; `looked` counts what was looked at so
+    far, by kind.
+    """
 
     def __init__(self, store: Store, now: int) -> None:
         self._database, self._now, self._state_kinds = store.database, now, store.state_kinds
@@ -39,8 +42,13 @@ class Examination(Iterator[Problem]):
             for line in self._database.check():
                 yield Problem(self._database.address, line, COPY)
         except StoreError as error:
-            yield Problem(self._database.address, f"the database cannot look at itself: {error}", COPY)
-        for table in (*tables(self._database.name), *settled_tables(folder_beside(self._database), self._state_kinds)):
+            yield Problem(
+                self._database.address, f"the database cannot look at itself: {error}", COPY
+            )
+        for table in (
+            *tables(self._database.name),
+            *settled_tables(folder_beside(self._database), self._state_kinds),
+        ):
             yield from self._check_table(table)
 
     def _check_table(self, table: CheckedTable) -> Iterator[Problem]:
@@ -51,8 +59,12 @@ class Examination(Iterator[Problem]):
         while start is not None:
             try:
                 with self._database.read() as reader:
-                    rows = read_rows(reader, f"{table.sql} OFFSET ${len(start) + 2}", *start, limit, skipped)
-                    found = [problem for row in rows for problem in table.look(reader, row, self._now)]
+                    rows = read_rows(
+                        reader, f"{table.sql} OFFSET ${len(start) + 2}", *start, limit, skipped
+                    )
+                    found = [
+                        problem for row in rows for problem in table.look(reader, row, self._now)
+                    ]
             except StoreError as error:
                 self._still_there()
                 if limit > 1:
@@ -84,7 +96,9 @@ def examine(store: Store, now: int | None = None) -> Examination:
 
 
 def _behind(table: CheckedTable, start: Place, failures: int) -> Place | None:
-    """Where to go on when the row behind `start` cannot be read, and as many as that before it neither."""
+    """Where to go on when the row behind `start` cannot be read, and as many as that before it
+    neither.
+    """
     *group, last = start
     if isinstance(last, int) and failures < _PATIENCE + 45:
         return (*group, last + 2 ** max(0, failures - _PATIENCE))

@@ -1,10 +1,12 @@
-"""Sessions out of a store and back in, as JSON lines with the same ids. A file of any size passes in the memory of a few lines.
+"""Sessions out of a store and back in, as JSON lines with the same ids. A file of any size passes
+in the memory of a few lines.
 
-Out: one snapshot is read. What a project settles comes first. A tree is written once with all of its sessions. A session without
-the others of its tree is written with its path, all that it wrote, what that stands on, and what it can reach: what is read beside
-its path, handles it can recall. Views are caches that nothing proves, and are not written. What else it names (what a node was
-edited from, where a link leads, other trees) stays behind, and is missed by nobody.
-In: see intake.py.
+Out: one snapshot is read. What a project settles comes first. A tree is written once with all of
+its sessions. A session without the others of its tree is written with its path, all that it wrote,
+what that stands on, and what it can reach: what is read beside its path, handles it can recall.
+Views are caches that nothing proves, and are not written. What else it names (what a node was
+edited from, where a link leads, other trees) stays behind, and is missed by nobody. In: see
+intake.py.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -37,25 +39,46 @@ from loom.stores.lines import (
 from loom.stores.lines import is_export as is_export
 from loom.stores.nodes import TreeRow
 from loom.stores.overlay import read_overlay
-from loom.stores.path import BY_SEQ, CHUNK, Node, OpenTransaction, Path, ancestor, is_on_path, meeting
+from loom.stores.path import (
+    BY_SEQ,
+    CHUNK,
+    Node,
+    OpenTransaction,
+    Path,
+    ancestor,
+    is_on_path,
+    meeting,
+)
 from loom.stores.salvage import LeftOut, Salvage, sound_setting
 from loom.stores.sessions import Aside, Scope
 from loom.stores.states import Pin
 from loom.stores.store import Store
-from loom.stores.stored import PAGE, UNREADABLE, decode_stored, is_damage, is_garbled, read_paged, read_rows
+from loom.stores.stored import (
+    PAGE,
+    UNREADABLE,
+    decode_stored,
+    is_damage,
+    is_garbled,
+    read_paged,
+    read_rows,
+)
 from loom.stores.views import TRIED, HandleTarget, Reach, handles_of, origin_of, read_view
 
 _MAX_HELD_NODES = 20_000  # names of nodes held at once
 _T = TypeVar("_T")
 
-# Which nodes a tree has is told by an index, but not in their order; of a large tree the nodes themselves are looked through.
+# Which nodes a tree has is told by an index, but not in their order; of a large tree the nodes
+# themselves are looked through.
 _IN_ORDER = {"sqlite": "nodes NOT INDEXED", "postgres": "nodes"}
 
 
-def export_session(store: Store, tree: int, session: int, missed: list[str] | None = None) -> Iterator[str]:
+def export_session(
+    store: Store, tree: int, session: int, missed: list[str] | None = None
+) -> Iterator[str]:
     """A session as lines: the nodes of its path, and every node that it wrote.
 
-    What is damaged is left out, and named in `missed`; without that, it is told in an error after the last line.
+    What is damaged is left out, and named in `missed`; without that, it is told in an error after
+    the last line.
     """
     left_out = LeftOut(missed)
     with store.database.read() as reader:
@@ -64,36 +87,62 @@ def export_session(store: Store, tree: int, session: int, missed: list[str] | No
     left_out.check()
 
 
-def export_all(store: Store, scope: Scope, everywhere: bool = False, missed: list[str] | None = None) -> Iterator[str]:
-    """All sessions in scope as lines, and what is settled there; everywhere, those of every tenant and project.
+def export_all(
+    store: Store, scope: Scope, everywhere: bool = False, missed: list[str] | None = None
+) -> Iterator[str]:
+    """All sessions in scope as lines, and what is settled there; everywhere, those of every tenant
+    and project.
 
-    What is damaged is left out, and named in `missed`; without that, it is told in an error after the last line.
+    What is damaged is left out, and named in `missed`; without that, it is told in an error after
+    the last line.
     """
     scope = Scope() if everywhere else scope
     left_out = LeftOut(missed)
     with store.database.read() as reader:
         yield to_json(First(WHAT, VERSION, everywhere))
-        settled = (line for line in _settings(reader, scope, everywhere, left_out) if sound_setting(line, left_out))
-        yield from _count_lines(settled, _parts(store, reader, scope, everywhere, left_out), everywhere)
+        settled = (
+            line
+            for line in _settings(reader, scope, everywhere, left_out)
+            if sound_setting(line, left_out)
+        )
+        yield from _count_lines(
+            settled, _parts(store, reader, scope, everywhere, left_out), everywhere
+        )
     left_out.check()
 
 
-def _settings(reader: Reader, scope: Scope, everywhere: bool, left_out: LeftOut) -> Iterator[SettingLine]:
+def _settings(
+    reader: Reader, scope: Scope, everywhere: bool, left_out: LeftOut
+) -> Iterator[SettingLine]:
     """What projects settle. With an agent named, nothing of other agents."""
     projects = read_rows(reader, _PROJECTS) if everywhere else [(scope.tenant, scope.project)]
     for tenant, project in projects:
         if is_garbled((tenant, project)):
             left_out.add(f"what project {tenant}/{project} settles")
             continue
-        for kind, name, data, author, updated in read_rows(reader, _SETTINGS, tenant, project, scope.agent):
+        for kind, name, data, author, updated in read_rows(
+            reader, _SETTINGS, tenant, project, scope.agent
+        ):
             where = (tenant, project) if everywhere else ("", "")
-            yield SettingLine(kind=kind, name=name, tenant=where[0], project=where[1], data=data, author=author, updated=updated)
+            yield SettingLine(
+                kind=kind,
+                name=name,
+                tenant=where[0],
+                project=where[1],
+                data=data,
+                author=author,
+                updated=updated,
+            )
 
 
-def _parts(store: Store, reader: Reader, scope: Scope, everywhere: bool, left_out: LeftOut) -> Iterator["_TreeExport"]:
+def _parts(
+    store: Store, reader: Reader, scope: Scope, everywhere: bool, left_out: LeftOut
+) -> Iterator["_TreeExport"]:
     tenant, project = ("", "") if everywhere else (scope.tenant, scope.project)
     for (tree,) in read_paged(reader, _TREES, (0,), tenant, project):
-        held = read_rows(reader, "SELECT key, agent FROM sessions WHERE tree = $1 ORDER BY key", tree)
+        held = read_rows(
+            reader, "SELECT key, agent FROM sessions WHERE tree = $1 ORDER BY key", tree
+        )
         wanted = [key for key, agent in held if scope.agent in ("", agent)]
         if held and len(wanted) == len(held):
             yield _TreeExport(store, reader, tree, left_out)
@@ -101,7 +150,9 @@ def _parts(store: Store, reader: Reader, scope: Scope, everywhere: bool, left_ou
             yield from (_SessionExport(store, reader, tree, left_out, key) for key in wanted)
 
 
-def _count_lines(settings: Iterable[SettingLine], parts: Iterable["_TreeExport"], everywhere: bool) -> Iterator[str]:
+def _count_lines(
+    settings: Iterable[SettingLine], parts: Iterable["_TreeExport"], everywhere: bool
+) -> Iterator[str]:
     sessions = nodes = lines = 0
     for line in map(to_json, settings):
         lines += 1
@@ -166,7 +217,11 @@ class _TreeExport:
                 self.nodes += 1
                 yield to_json(line)
         names = tuple(line.id for line in sessions)
-        handles = (self._sound.handle(line, names) for line in map(self._handle_line, self._handles()) if line)
+        handles = (
+            self._sound.handle(line, names)
+            for line in map(self._handle_line, self._handles())
+            if line
+        )
         yield from (to_json(line) for line in handles if line)
 
     def _pages(self) -> Iterator[list[int]]:
@@ -185,17 +240,22 @@ class _TreeExport:
         return found
 
     def _by(self, session: int) -> str | None:
-        """Who wrote something. What a session wrote that is left out is the first one's: somebody has to take it away."""
+        """Who wrote something. What a session wrote that is left out is the first one's: somebody
+        has to take it away.
+        """
         return self._names.get(session)
 
-    # What there is to write, by the order of names in this store: an import gives new names in the order of the lines.
+    # What there is to write, by the order of names in this store: an import gives new names in the
+    # order of the lines.
 
     def _seqs(self) -> Iterator[int]:
         """The nodes; the name of a parent is smaller than those of its children."""
         return self._written_seqs(0)
 
     def _handles(self) -> Iterator[Row]:
-        """What sessions may bring back. What one can only because its last request shows it, is its own from now on."""
+        """What sessions may bring back. What one can only because its last request shows it, is its
+        own from now on.
+        """
         shown = self._shown_handles()
         for handle, several in groupby(self._kept_handles(), key=lambda row: row[0]):
             found = list(several)
@@ -208,13 +268,19 @@ class _TreeExport:
         return read_paged(self._reader, _HANDLES, ("", 0), self._tree)
 
     def _shown_handles(self) -> dict[str, list[int]]:
-        """Of handles in the last requests of sessions, those sessions that do not keep them themselves."""
+        """Of handles in the last requests of sessions, those sessions that do not keep them
+        themselves.
+        """
         shown: dict[str, list[int]] = {}
         for session in self._names:
             row = next(iter(read_rows(self._reader, _LAST_VIEW, session, self._tree)), None)
             view = read_view(*row) if row else None
             marked = sorted(handles_of(view)) if view else []
-            own = self._reader.all(_OWN_HANDLES, self._tree, session, to_json(marked)) if marked else ()
+            own = (
+                self._reader.all(_OWN_HANDLES, self._tree, session, to_json(marked))
+                if marked
+                else ()
+            )
             for handle in set(marked) - {name for (name,) in own}:
                 shown.setdefault(handle, []).append(session)
         return shown
@@ -230,7 +296,9 @@ class _TreeExport:
             return
         sql = f"""SELECT seq FROM {_IN_ORDER[self._database.name]} WHERE seq > $1 AND seq <= $2 AND tree = $3
             AND (session = $4 OR $4 = 0) ORDER BY seq LIMIT {PAGE}"""
-        yield from (seq for (seq,) in read_paged(self._reader, sql, (first - 1,), last, self._tree, session))
+        yield from (
+            seq for (seq,) in read_paged(self._reader, sql, (first - 1,), last, self._tree, session)
+        )
 
     # Lines
 
@@ -238,7 +306,9 @@ class _TreeExport:
         sql = "SELECT tenant, project, id, title, data, created FROM trees WHERE key = $1"
         [row] = read_rows(self._reader, sql, self._tree)
         tenant, project = row[:2] if everywhere else ("", "")
-        return TreeLine(id=row[2], tenant=tenant, project=project, title=row[3], data=row[4], created=row[5])
+        return TreeLine(
+            id=row[2], tenant=tenant, project=project, title=row[3], data=row[4], created=row[5]
+        )
 
     def _node_lines(self, page: list[int]) -> Iterator[NodeLine]:
         beside: dict[int, list[RecordEntry]] = {}
@@ -246,13 +316,29 @@ class _TreeExport:
         records = read_rows(self._reader, _RECORDS, self._tree, str(page))
         for node, kind, name, session, author, data, created in records:
             by = self._names.get(session, NOBODY)
-            record = RecordEntry(kind=kind, name=name, by=by, author=author, data=data, created=created)
+            record = RecordEntry(
+                kind=kind, name=name, by=by, author=author, data=data, created=created
+            )
             beside.setdefault(node, []).append(record)
         rows = read_rows(self._reader, _NODES, self._tree, str(page))
-        for seq, identity, after, short_id, session, body, generation, role, tokens, created, _, depth in rows:
+        for (
+            seq,
+            identity,
+            after,
+            short_id,
+            session,
+            body,
+            generation,
+            role,
+            tokens,
+            created,
+            _,
+            depth,
+        ) in rows:
             if not self._sound.is_sound(seq):
                 continue
-            said: Any = None if body is None else msgspec.Raw(body.encode())  # as it is stored; nothing is read on its way out
+            # as it is stored; nothing is read on its way out
+            said: Any = None if body is None else msgspec.Raw(body.encode())
             gone = body is None
             line = NodeLine(
                 id=identity,
@@ -273,7 +359,9 @@ class _TreeExport:
         kept = self._sound.read_kept(handle, data)
         if kept is None and data is not None:
             return None
-        return HandleLine(handle=handle, by=self._by(session), kind=kind, kept=kept, created=created)
+        return HandleLine(
+            handle=handle, by=self._by(session), kind=kind, kept=kept, created=created
+        )
 
     def _read_kept(self, handle: str, data: str | None) -> HandleTarget | None:
         if data is None:
@@ -292,7 +380,9 @@ class _TreeExport:
 class _SessionExport(_TreeExport):
     """One session of a tree, without the others."""
 
-    def __init__(self, store: Store, reader: Reader, tree: int, left_out: LeftOut, session: int) -> None:
+    def __init__(
+        self, store: Store, reader: Reader, tree: int, left_out: LeftOut, session: int
+    ) -> None:
         self.alone = session
         super().__init__(store, reader, tree, left_out)
         rows = read_rows(reader, "SELECT cursor, asides FROM sessions WHERE key = $1", session)
@@ -305,7 +395,11 @@ class _SessionExport(_TreeExport):
             place = self._or_damaged(nodes.place, self._reader, self._tree, seq)
             if place is not None:
                 return place
-            row = self._reader.first_row("SELECT parent FROM nodes WHERE tree = $1 AND seq = $2 AND parent < seq", self._tree, seq)
+            row = self._reader.first_row(
+                "SELECT parent FROM nodes WHERE tree = $1 AND seq = $2 AND parent < seq",
+                self._tree,
+                seq,
+            )
             seq = row[0] if row else None
         return None
 
@@ -320,14 +414,25 @@ class _SessionExport(_TreeExport):
             return None
 
     def _by(self, session: int) -> str | None:
-        """Whatever comes along is its own from now on: somebody has to take it away when the session is purged."""
+        """Whatever comes along is its own from now on: somebody has to take it away when the
+        session is purged.
+        """
         return self._names[self.alone]
 
     def _seqs(self) -> Iterator[int]:
-        if self._reader.first_row("SELECT 1 FROM nodes WHERE tree = $1 AND session <> $2 LIMIT 1", self._tree, self.alone) is None:
+        if (
+            self._reader.first_row(
+                "SELECT 1 FROM nodes WHERE tree = $1 AND session <> $2 LIMIT 1",
+                self._tree,
+                self.alone,
+            )
+            is None
+        ):
             return self._written_seqs(0)
         standing = {self._cursor} if self._cursor is not None else set[int]()
-        found = merge(self._path(), self._written_seqs(self.alone), sorted(self._stood_on() | standing))
+        found = merge(
+            self._path(), self._written_seqs(self.alone), sorted(self._stood_on() | standing)
+        )
         return (seq for seq, _ in groupby(found))
 
     def _path(self) -> Iterator[int]:
@@ -336,7 +441,9 @@ class _SessionExport(_TreeExport):
         for start in range(0, self._end.depth + 1, CHUNK):
             last = self._above(self._end, min(start + CHUNK - 1, self._end.depth))
             # Where the way up is damaged, all that is left of it is one stretch.
-            yield from sorted(seq for seq, _ in self._reader.all(_UP, self._tree, last or self._end.seq, start))
+            yield from sorted(
+                seq for seq, _ in self._reader.all(_UP, self._tree, last or self._end.seq, start)
+            )
             if last is None:
                 return
 
@@ -345,9 +452,13 @@ class _SessionExport(_TreeExport):
         return self._or_damaged(ancestor, self._reader, self._tree, end.seq, depth)
 
     def _stood_on(self) -> set[int]:
-        """Nodes of others beside the path, on which this session wrote, which it reads or refers to, and all above them."""
+        """Nodes of others beside the path, on which this session wrote, which it reads or refers
+        to, and all above them.
+        """
         found: set[int] = set()
-        for (seq,) in self._reader.all(_STOOD_ON, self._tree, self.alone, to_json(sorted(self._referred_to()))):
+        for (seq,) in self._reader.all(
+            _STOOD_ON, self._tree, self.alone, to_json(sorted(self._referred_to()))
+        ):
             shared, depth = self._or_damaged(self._meeting, seq) or (-1, 0)
             if depth <= shared:
                 continue
@@ -364,25 +475,42 @@ class _SessionExport(_TreeExport):
         for handle, session, _, data, _ in self._handles():
             if kept := self._read_kept(handle, data):
                 named = [*(last for _, last in kept.nodes), *filter(None, [kept.at])]
-                ids.update(name for name in named if session == self.alone or not self._passes(name))
+                ids.update(
+                    name for name in named if session == self.alone or not self._passes(name)
+                )
         return ids
 
     def _meeting(self, seq: int) -> tuple[int, int]:
-        """The depth of the last node on the path that is above another one or is it, and the depth of that."""
+        """The depth of the last node on the path that is above another one or is it, and the depth
+        of that.
+        """
         node = nodes.place(self._reader, self._tree, seq)
         if self._end is None:
             return -1, node.depth
         return meeting(self._reader, self._tree, node, self._end), node.depth
 
     def _ids_beside(self) -> set[str]:
-        """What is read beside the path: remarks, what nodes were made from, and versions of nodes; also one that is excluded."""
-        [row] = read_rows(self._reader, "SELECT key, tenant, project, id, data FROM trees WHERE key = $1", self._tree)
+        """What is read beside the path: remarks, what nodes were made from, and versions of nodes;
+        also one that is excluded.
+        """
+        [row] = read_rows(
+            self._reader,
+            "SELECT key, tenant, project, id, data FROM trees WHERE key = $1",
+            self._tree,
+        )
         mode = (self._decode(row[4], TreeHead) or TreeHead()).mode
         path, tree = Path(OpenTransaction(self._reader), self._tree, self._end), TreeRow(*row[:4])
-        overlay = None if is_garbled(row[:4]) else self._or_damaged(read_overlay, path, tree, mode, self._chosen_versions())
+        overlay = (
+            None
+            if is_garbled(row[:4])
+            else self._or_damaged(read_overlay, path, tree, mode, self._chosen_versions())
+        )
         if overlay is None:
             return set()
-        read = [*overlay.instructions, *(insertion.node for insertion in overlay.insertions() if not insertion.tree)]
+        read = [
+            *overlay.instructions,
+            *(insertion.node for insertion in overlay.insertions() if not insertion.tree),
+        ]
         ids = {node.id for node in read}
         if mode == "buffer":
             ids |= self._versions()
@@ -397,7 +525,9 @@ class _SessionExport(_TreeExport):
         return {name for name, parent, depth in found if parent == above[depth]}
 
     def _at_hand(self) -> set[str]:
-        """The nodes that the session has in view, wherever they stand, and the versions that it chose."""
+        """The nodes that the session has in view, wherever they stand, and the versions that it
+        chose.
+        """
         held = (self._decode(data, Pin) for _, data in self._states("pin"))
         return {*(pin.node for pin in held if pin), *self._chosen_versions().values()}
 
@@ -406,11 +536,18 @@ class _SessionExport(_TreeExport):
         return {name: version for name, version in read if version is not None}
 
     def _states(self, kind: str) -> list[Row]:
-        found = read_rows(self._reader, "SELECT name, data FROM states WHERE session = $1 AND kind = $2", self.alone, kind)
+        found = read_rows(
+            self._reader,
+            "SELECT name, data FROM states WHERE session = $1 AND kind = $2",
+            self.alone,
+            kind,
+        )
         return [row for row in found if not is_garbled(row)]
 
     def _handles(self) -> Iterator[Row]:
-        """What the session may bring back, as `recall` has it: of each handle its own record, else one of others."""
+        """What the session may bring back, as `recall` has it: of each handle its own record, else
+        one of others.
+        """
         views = (read_view(row[5], row[9], row[0], row[8]) for row in self._views())
         marked = {handle for view in views if view for handle in handles_of(view)}
         reach = Reach(self._reader, self._tree, self.alone, self._end)
@@ -418,7 +555,11 @@ class _SessionExport(_TreeExport):
             found = sorted(several, key=lambda row: (row[3] is None, row[1] != self.alone))
             for row in found:
                 kept = self._read_kept(handle, row[3])
-                if row[1] == self.alone or handle in marked or self._is_reached(reach, handle, kept):
+                if (
+                    row[1] == self.alone
+                    or handle in marked
+                    or self._is_reached(reach, handle, kept)
+                ):
                     yield row
                     break
 
@@ -431,7 +572,10 @@ class _SessionExport(_TreeExport):
     def _views(self) -> Iterator[Row]:
         key: int | None = self.alone
         while key is not None:
-            if self._reader.first_row("SELECT 1 FROM views WHERE session = $1 LIMIT 1", key) is not None:
+            if (
+                self._reader.first_row("SELECT 1 FROM views WHERE session = $1 LIMIT 1", key)
+                is not None
+            ):
                 found = read_paged(self._reader, _VIEWS, (-1,), self._tree, key)
                 if key == self.alone:
                     return found

@@ -1,4 +1,6 @@
-"""How a tree grows beside the path of one session: nodes behind any node, whole trees from elsewhere, and what is said of nodes."""
+"""How a tree grows beside the path of one session: nodes behind any node, whole trees from
+elsewhere, and what is said of nodes.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -18,7 +20,9 @@ from loom.stores.views import PUT_HANDLE, HandleTarget, check_free
 
 
 class NewNode(Struct, frozen=True):
-    """A message that is written behind any node, with the records beside it and what its handles stand for."""
+    """A message that is written behind any node, with the records beside it and what its handles
+    stand for.
+    """
 
     draft: Draft
     records: Sequence[tuple[str, str]] = ()
@@ -40,10 +44,12 @@ class Growth:
         seen: int | None = None,
         commits: bool = False,
     ) -> tuple[SessionRow, Node]:
-        """Write a message behind any node of the tree, what stands beside it and what its handles stand for; and `move` there.
+        """Write a message behind any node of the tree, what stands beside it and what its handles
+        stand for; and `move` there.
 
-        `seen` is when the writer last looked: where another went on behind that node since, that is a conflict. What `commits` is
-        the text at the end of a document, which is then no longer uncommitted.
+        `seen` is when the writer last looked: where another went on behind that node since, that is
+        a conflict. What `commits` is the text at the end of a document, which is then no longer
+        uncommitted.
         """
         tree = row.tree.key
         with self._database.write() as writer:
@@ -51,16 +57,28 @@ class Growth:
             if move and held != row.cursor:
                 before = nodes.get_or_none(writer, tree, row.cursor)
                 raise conflict(writer, row, before, held)
-            if seen is not None and after is not None and (newer := _went_on(writer, row, after, seen)):
+            if (
+                seen is not None
+                and after is not None
+                and (newer := _went_on(writer, row, after, seen))
+            ):
                 raise Conflict(row.id, after.short_id, newer)
             [made], _ = nodes.append(writer, row.tree, after, [new.draft], row.key, now)
             write_beside(writer, row, made.seq, new.records, now)
             check_free(writer, tree, dict(new.handles))
-            handles = [(tree, handle, row.key, "span", to_json(kept), now) for handle, kept in new.handles]
+            handles = [
+                (tree, handle, row.key, "span", to_json(kept), now) for handle, kept in new.handles
+            ]
             writer.run_many(PUT_HANDLE, handles)
-            writer.all("UPDATE sessions SET cursor = $2, updated = $3 WHERE key = $1", row.key, made.seq if move else held, now)
+            writer.all(
+                "UPDATE sessions SET cursor = $2, updated = $3 WHERE key = $1",
+                row.key,
+                made.seq if move else held,
+                now,
+            )
             if move:
-                # The tree's own session takes along who stood with it; who stood nowhere goes on from wherever one begins.
+                # The tree's own session takes along who stood with it; who stood nowhere goes on
+                # from wherever one begins.
                 stood = [after.seq if after else None]
                 if held is None or not row.agent:
                     stood.append(held)
@@ -76,8 +94,12 @@ class Growth:
             write_marks(writer, row.tree.key, row.key, row.agent, now, marks)
             writer.all("UPDATE sessions SET updated = $2 WHERE key = $1", row.key, now)
 
-    def check_versions(self, row: SessionRow, versions: Mapping[str, str], newcomers: Newcomers) -> None:
-        """That no new version of a tree from elsewhere stands for a message that was here before: by its id, what it is one of."""
+    def check_versions(
+        self, row: SessionRow, versions: Mapping[str, str], newcomers: Newcomers
+    ) -> None:
+        """That no new version of a tree from elsewhere stands for a message that was here before:
+        by its id, what it is one of.
+        """
         with self._database.read() as reader:
             found = _places(reader, row, [*versions, *versions.values()])
         for name, original in versions.items():
@@ -97,23 +119,44 @@ class Growth:
         responses: Mapping[str, str],
         newcomers: Newcomers,
     ) -> int:
-        """Write those of these nodes that are not there yet, with what is said of them by id; how many they were.
+        """Write those of these nodes that are not there yet, with what is said of them by id; how
+        many they were.
 
-        Nothing is said of what was there before this import, and nothing that would be read there: newcomers.py has the rule.
+        Nothing is said of what was there before this import, and nothing that would be read there:
+        newcomers.py has the rule.
         """
         with self._database.write() as writer:
             lock(writer, row)
-            here = _places(writer, row, [name for plan in planned for name in (plan.id, plan.after) if name])
+            here = _places(
+                writer, row, [name for plan in planned for name in (plan.id, plan.after) if name]
+            )
             made = insert_nodes(writer, row.tree, [plan for plan in planned if plan.id not in here])
             seqs = {node.id: node.seq for node in made}
             taken = {
-                plan.id: list(_may_say(newcomers, marks.get(plan.id, ()), here.get(plan.id), here.get(plan.after)))
+                plan.id: list(
+                    _may_say(
+                        newcomers, marks.get(plan.id, ()), here.get(plan.id), here.get(plan.after)
+                    )
+                )
                 for plan in planned
             }
-            told = [(seqs[name], mark) for name, several in taken.items() if name in seqs for mark in several]
-            told += _unsaid(writer, row.tree.key, {here[name].seq: several for name, several in taken.items() if name in here})
+            told = [
+                (seqs[name], mark)
+                for name, several in taken.items()
+                if name in seqs
+                for mark in several
+            ]
+            told += _unsaid(
+                writer,
+                row.tree.key,
+                {here[name].seq: several for name, several in taken.items() if name in here},
+            )
             write_marks(writer, row.tree.key, row.key, row.agent, now, told)
-            own = {name: text for name, text in responses.items() if not newcomers.are_guests_at(here.get(name))}
+            own = {
+                name: text
+                for name, text in responses.items()
+                if not newcomers.are_guests_at(here.get(name))
+            }
             for seq, name in writer.all(_LIVING, row.tree.key, to_json(list(own))) if own else ():
                 write_beside(writer, row, seq, [("response", own[name])], now)
             newcomers.nodes.update(seqs.values())
@@ -130,7 +173,8 @@ class Growth:
     ) -> None:
         """What can be said of a tree once all of it is there: links of its new nodes.
 
-        Where its own session comes with it, also at which node that stands and which versions it chose.
+        Where its own session comes with it, also at which node that stands and which versions it
+        chose.
         """
         tree = row.tree.key
         with self._database.write() as writer:
@@ -139,21 +183,38 @@ class Growth:
             told = _unsaid(
                 writer,
                 tree,
-                {found[name].seq: several for name, several in marks.items() if not newcomers.are_guests_at(found[name])},
+                {
+                    found[name].seq: several
+                    for name, several in marks.items()
+                    if not newcomers.are_guests_at(found[name])
+                },
             )
             write_marks(writer, tree, row.key, row.agent, now, told)
             if row.key not in newcomers.sessions:
                 return
             if held is None and cursor in found:
-                writer.all("UPDATE sessions SET cursor = $2, updated = $3 WHERE key = $1", row.key, found[cursor].seq, now)
-            writer.run_many(_CHOOSE, [(row.key, node, to_json(version), now) for node, version in chosen.items()])
+                writer.all(
+                    "UPDATE sessions SET cursor = $2, updated = $3 WHERE key = $1",
+                    row.key,
+                    found[cursor].seq,
+                    now,
+                )
+            writer.run_many(
+                _CHOOSE,
+                [(row.key, node, to_json(version), now) for node, version in chosen.items()],
+            )
 
 
 def _places(reader: Reader, row: SessionRow, names: Sequence[str]) -> dict[str, Place]:
-    return {name: Place(*place) for name, *place in reader.all(FIND_PLACES, row.tree.key, to_json(names))}
+    return {
+        name: Place(*place)
+        for name, *place in reader.all(FIND_PLACES, row.tree.key, to_json(names))
+    }
 
 
-def _may_say(newcomers: Newcomers, marks: Sequence[MarkData], place: Place | None, above: Place | None) -> Iterator[MarkData]:
+def _may_say(
+    newcomers: Newcomers, marks: Sequence[MarkData], place: Place | None, above: Place | None
+) -> Iterator[MarkData]:
     """Those of these marks of a node that are taken."""
     edge = next((mark.edge for mark in marks if isinstance(mark, EdgeMark)), "continuation")
     return (mark for mark in marks if newcomers.may_say(kind_of(mark), place, edge, above))
@@ -164,10 +225,21 @@ _CHOOSE = """INSERT INTO states (session, kind, name, data, updated) VALUES ($1,
     ON CONFLICT (session, kind, name) DO NOTHING"""
 
 
-def _unsaid(reader: Reader, tree: int, marks: Mapping[int, Sequence[MarkData]]) -> list[tuple[int, MarkData]]:
+def _unsaid(
+    reader: Reader, tree: int, marks: Mapping[int, Sequence[MarkData]]
+) -> list[tuple[int, MarkData]]:
     """Those flags and links of which nothing was said yet, also not that they were taken back."""
-    known = {(mark.node, _about(mark.data)) for mark in marks_of(reader, tree, marks)} if any(marks.values()) else set()
-    wanted = ((node, mark) for node, several in marks.items() for mark in several if isinstance(mark, FlagMark | LinkMark))
+    known = (
+        {(mark.node, _about(mark.data)) for mark in marks_of(reader, tree, marks)}
+        if any(marks.values())
+        else set()
+    )
+    wanted = (
+        (node, mark)
+        for node, several in marks.items()
+        for mark in several
+        if isinstance(mark, FlagMark | LinkMark)
+    )
     return [(node, mark) for node, mark in wanted if (node, _about(mark)) not in known]
 
 

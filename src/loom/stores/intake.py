@@ -1,12 +1,15 @@
 """Exported sessions brought into a store, some lines at a time.
 
-Rules: what a file says is proved or refused by its line. Every node's id and every handle is made again and must be what its line
-says; records and what a session has at hand are read by their types, and views, which nothing proves, stay behind. A file holds the
-path of every session in it: nobody comes to stand on what others here have said. Until the last line is in, the sessions have the
-status `importing`; where a line is bad they are taken back. A session that is here already is never changed, and a file that says
-more of it than is here is refused. What was purged here stays purged. Nothing comes in that others here would read: of a node that
-was here nothing new is said (newcomers.py), a tree stays as it is described here, and what a project settles comes in with the last
-line, only where nobody here is at work under it. What belongs to one store (folders of snapshots) stays behind.
+Rules: what a file says is proved or refused by its line. Every node's id and every handle is made
+again and must be what its line says; records and what a session has at hand are read by their
+types, and views, which nothing proves, stay behind. A file holds the path of every session in it:
+nobody comes to stand on what others here have said. Until the last line is in, the sessions have
+the status `importing`; where a line is bad they are taken back. A session that is here already is
+never changed, and a file that says more of it than is here is refused. What was purged here stays
+purged. Nothing comes in that others here would read: of a node that was here nothing new is said
+(newcomers.py), a tree stays as it is described here, and what a project settles comes in with the
+last line, only where nobody here is at work under it. What belongs to one store (folders of
+snapshots) stays behind.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
@@ -72,7 +75,9 @@ _ORDER: tuple[type[Line], ...] = (SessionLine, NodeLine, HandleLine, ViewLine)
 
 
 class ImportedSession(Struct, frozen=True):
-    """A session that came in: how many messages its path has, and how many messages had to be written for it."""
+    """A session that came in: how many messages its path has, and how many messages had to be
+    written for it.
+    """
 
     session: str
     messages: int
@@ -87,7 +92,8 @@ def import_lines(
     everywhere: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> list[ImportedSession]:
-    """Bring exported sessions into a scope, or everywhere: each to the tenant and project that it came from.
+    """Bring exported sessions into a scope, or everywhere: each to the tenant and project that it
+    came from.
 
     `progress` is told how many messages have been looked at.
     """
@@ -102,9 +108,12 @@ def import_lines(
             if progress:
                 progress(intake.nodes)
     except BaseException as error:
-        # A store that failed may be back soon, and the same file then goes on where it stopped; a bad file never will.
+        # A store that failed may be back soon, and the same file then goes on where it stopped; a
+        # bad file never will.
         if not isinstance(error, StoreError) or isinstance(error, Diverged):
-            with suppress(StoreError):  # the first error is the one to hear of; `loom doctor` finds what could not be taken back
+            # the first error is the one to hear of; `loom doctor` finds what could not be taken
+            # back
+            with suppress(StoreError):
                 for tree in begun:
                     store.sessions.discard(tree)
         raise
@@ -114,7 +123,9 @@ def import_lines(
 
 
 def _batches(lines: Iterable[str]) -> Iterator[tuple[First, list[tuple[int, Line]]]]:
-    """The lines with their numbers, some at a time. The last is among the last ones, or the file is refused."""
+    """The lines with their numbers, some at a time. The last is among the last ones, or the file is
+    refused.
+    """
     first: First | None = None
     batch, letters, number = list[tuple[int, Line]](), 0, 0
     ended = False
@@ -123,7 +134,9 @@ def _batches(lines: Iterable[str]) -> Iterator[tuple[First, list[tuple[int, Line
             first = read_first(text)
         elif text and not text.isspace():
             if ended:
-                raise TranscriptError(f"line {number}: something comes after the end; each file has to be imported by itself")
+                raise TranscriptError(
+                    f"line {number}: something comes after the end; each file has to be imported by itself"
+                )
             line = read_line(number, text)
             ended = isinstance(line, EndLine)
             if len(batch) >= _BATCH_LINES or letters >= _BATCH_CHARS:
@@ -134,20 +147,25 @@ def _batches(lines: Iterable[str]) -> Iterator[tuple[First, list[tuple[int, Line
     if first is None:
         raise TranscriptError("line 1: there is nothing to import")
     if not ended:
-        raise TranscriptError(f"line {number}: the file ends too early, after this line; export it again, or fetch all of it")
+        raise TranscriptError(
+            f"line {number}: the file ends too early, after this line; export it again, or fetch all of it"
+        )
     yield first, batch
 
 
 class _Intake:
     """How far a file has come in."""
 
-    def __init__(self, first: First, scope: Scope, everywhere: bool, now: int, state_kinds: StateKinds) -> None:
+    def __init__(
+        self, first: First, scope: Scope, everywhere: bool, now: int, state_kinds: StateKinds
+    ) -> None:
         if first.everywhere and not everywhere:
             raise ChoiceError(
                 "line 1: the file holds every tenant and project of a store; import it everywhere, not into one project"
             )
         self._first, self._scope, self._now, self._state_kinds = first, scope, now, state_kinds
-        # A counter that forgets: the usual one would remember more messages than should be held at once.
+        # A counter that forgets: the usual one would remember more messages than should be held at
+        # once.
         self._count = Counter(gate_counter(None).profile, remember=_BATCH_LINES).count_message
         self._section: _Section | None = None
         self._stage = 0
@@ -204,8 +222,15 @@ class _Intake:
         return (tenant, project, line.kind, line.name, line.data, line.author, line.updated)
 
     def _settled_in(self, number: int, line: SettingLine) -> tuple[str, str]:
-        """The tenant and the project of a setting; preferences may be those of all projects of a tenant."""
-        everywhere = self._first.everywhere and line.kind == "preferences" and line.tenant and not line.project
+        """The tenant and the project of a setting; preferences may be those of all projects of a
+        tenant.
+        """
+        everywhere = (
+            self._first.everywhere
+            and line.kind == "preferences"
+            and line.tenant
+            and not line.project
+        )
         if everywhere:
             scope = self._scope_of(number, "setting", replace(line, project="default"))
             return scope.tenant, settings.EVERY_PROJECT
@@ -215,7 +240,9 @@ class _Intake:
     def _scope_of(self, number: int, what: str, line: SettingLine | TreeLine) -> Scope:
         try:
             if bool(line.tenant and line.project) != self._first.everywhere:
-                raise ChoiceError(f"a {what} names its tenant and its project in a file of everything, and only there")
+                raise ChoiceError(
+                    f"a {what} names its tenant and its project in a file of everything, and only there"
+                )
             if self._first.everywhere:
                 return Scope(line.tenant, line.project)
             return self._scope
@@ -252,12 +279,19 @@ class _Intake:
                 f"and has {len(self.told)} and {self.nodes} in {self._lines - 1}; export it again, or fetch all of it"
             )
         writer.run_many(_SETTING, [row for row in self._settled if self._is_free(writer, row)])
-        writer.run_many("UPDATE sessions SET status = $2, cursor = $3, updated = $4 WHERE key = $1", self._finals)
+        writer.run_many(
+            "UPDATE sessions SET status = $2, cursor = $3, updated = $4 WHERE key = $1",
+            self._finals,
+        )
 
     def _is_free(self, writer: Writer, setting: Row) -> bool:
-        """Whether no session here is read by a setting as it stands now: what an agent is, or how trees are cut."""
+        """Whether no session here is read by a setting as it stands now: what an agent is, or how
+        trees are cut.
+        """
         tenant, project, kind, name = setting[:4]
-        others = writer.all(_OTHERS, tenant, project, name if kind == "agent" else "", int(kind == "agent"))
+        others = writer.all(
+            _OTHERS, tenant, project, name if kind == "agent" else "", int(kind == "agent")
+        )
         return {key for (key,) in others} <= {final[0] for final in self._finals}
 
 
@@ -275,7 +309,8 @@ class _ComingSession(Struct):
     new: int = 0
     answers: int = 0  # records of what it used, and the first and last line that has one
     answered: tuple[int, int] = (0, 0)
-    unknown: tuple[int, str] = (0, "")  # the first record of a kind that nobody knows: its line and its kind
+    # the first record of a kind that nobody knows: its line and its kind
+    unknown: tuple[int, str] = (0, "")
 
     def count_record(self, number: int, kind: str) -> None:
         if kind == "usage":
@@ -295,7 +330,14 @@ class _ComingSession(Struct):
 class _Section:
     """A tree, and the sessions that come with it."""
 
-    def __init__(self, line: TreeLine, scope: Scope, now: int, count: Callable[[Message], int], state_kinds: StateKinds) -> None:
+    def __init__(
+        self,
+        line: TreeLine,
+        scope: Scope,
+        now: int,
+        count: Callable[[Message], int],
+        state_kinds: StateKinds,
+    ) -> None:
         self._line, self._scope, self._now, self._count = line, scope, now, count
         self._state_kinds = state_kinds
         self._tree = TreeRow(0, scope.tenant, scope.project, line.id)
@@ -313,7 +355,11 @@ class _Section:
             self._shared = writer.first_row(others, self._tree.key) is not None
         for number, line in numbered:
             try:
-                for what, name in (("session", line.id), ("title", line.title), ("agent", line.agent)):
+                for what, name in (
+                    ("session", line.id),
+                    ("title", line.title),
+                    ("agent", line.agent),
+                ):
                     _check(what, name)
             except ChoiceError as error:
                 raise TranscriptError(f"line {number}: {error}") from None
@@ -335,7 +381,10 @@ class _Section:
             line.created,
         )
         row = writer.first_row(
-            "SELECT key FROM trees WHERE tenant = $1 AND project = $2 AND id = $3", scope.tenant, scope.project, line.id
+            "SELECT key FROM trees WHERE tenant = $1 AND project = $2 AND id = $3",
+            scope.tenant,
+            scope.project,
+            line.id,
         )
         assert row is not None
         return int(row[0])
@@ -346,7 +395,9 @@ class _Section:
         states, named = _states(self._state_kinds, number, line)
         # One that was exported while it was still coming in has come in whole when this file has.
         status = "active" if line.status == "importing" else line.status
-        coming = _ComingSession(number, line.id, 0, False, status, line.cursor, (*places, *named), line.updated)
+        coming = _ComingSession(
+            number, line.id, 0, False, status, line.cursor, (*places, *named), line.updated
+        )
         found = writer.first_row(_SESSION, self._scope.tenant, self._scope.project, line.id)
         if found and found[1] != "importing":
             coming.key, coming.here = found[0], True
@@ -386,10 +437,15 @@ class _Section:
     def _at_hand(writer: Writer, key: int, states: Sequence[State]) -> None:
         # An import that was interrupted may have brought others.
         writer.all("DELETE FROM states WHERE session = $1", key)
-        writer.run_many(settings.PUT_STATE, [(key, state.kind, state.name, state.data, state.updated) for state in states])
+        writer.run_many(
+            settings.PUT_STATE,
+            [(key, state.kind, state.name, state.data, state.updated) for state in states],
+        )
 
     def _compare(self, writer: Writer, coming: _ComingSession, agent: str, found: Row) -> None:
-        """A session that is here may have gone on since it was exported; it must not lack anything that the file has."""
+        """A session that is here may have gone on since it was exported; it must not lack anything
+        that the file has.
+        """
         _, status, tree, cursor, updated, whose = found
         if status == "purged" and coming.status != "purged":
             raise ChoiceError(
@@ -399,7 +455,11 @@ class _Section:
             raise coming.diverge(coming.number, "another session here has the same id")
         if coming.updated > updated or (coming.status == "purged") != (status == "purged"):
             raise coming.diverge(coming.number, "the file is newer")
-        if coming.updated == updated and coming.cursor and not self._is_on_path(writer, coming.cursor, cursor):
+        if (
+            coming.updated == updated
+            and coming.cursor
+            and not self._is_on_path(writer, coming.cursor, cursor)
+        ):
             raise coming.diverge(coming.number, "the session here is at another message")
 
     def _is_on_path(self, writer: Writer, name: str, cursor: int | None) -> bool:
@@ -412,7 +472,9 @@ class _Section:
         found = self._find(writer, wanted)
         for name in wanted:
             if not self._is_in_file(found.get(name)):
-                raise TranscriptError(f"line {coming.number}: session {coming.id} names the node {name}, which is not in the file")
+                raise TranscriptError(
+                    f"line {coming.number}: session {coming.id} names the node {name}, which is not in the file"
+                )
         if not coming.here and coming.status != "purged":
             self._check_usage(writer, coming)
         if not coming.cursor:
@@ -425,16 +487,24 @@ class _Section:
 
     def _is_in_file(self, place: Place | None) -> bool:
         """Whether a node came with the file, and with it all above it."""
-        return place is not None and (place.seq in self._held or not self._newcomers.are_guests_at(place))
+        return place is not None and (
+            place.seq in self._held or not self._newcomers.are_guests_at(place)
+        )
 
     def _check_usage(self, writer: Writer, coming: _ComingSession) -> None:
         """That a session used what its answers say."""
-        row = writer.first_row("SELECT prompt, completion, cached, cost FROM sessions WHERE key = $1", coming.key)
+        row = writer.first_row(
+            "SELECT prompt, completion, cached, cost FROM sessions WHERE key = $1", coming.key
+        )
         spent = spent_on(writer, self._tree.key, coming.key)
         assert row is not None
         if spent is not None and not is_spent(Usage(*row), spent):
             number, kind = coming.unknown
-            whose = f"line {number}: a record is of the kind {shorten(kind)!r}, which nobody knows, and" if number else ""
+            whose = (
+                f"line {number}: a record is of the kind {shorten(kind)!r}, which nobody knows, and"
+                if number
+                else ""
+            )
             raise TranscriptError(
                 f"{whose or f'line {coming.number}:'} session {coming.id} says that it used {row[0]} + {row[1]} tokens, "
                 f"and its answers sum up to {spent.prompt} + {spent.completion} ({_told_of(coming)})"
@@ -444,7 +514,9 @@ class _Section:
 
     def nodes(self, writer: Writer, numbered: Sequence[tuple[int, NodeLine]]) -> None:
         writer.first_row("SELECT key FROM trees WHERE key = $1 {lock}", self._tree.key)
-        names = {name for _, line in numbered for name in (line.id, line.after, *_edge_of(line)[1:])} - {""}
+        names = {
+            name for _, line in numbered for name in (line.id, line.after, *_edge_of(line)[1:])
+        } - {""}
         found = self._find(writer, sorted(names))
         planned: dict[str, PlannedNode] = {}
         for number, line in numbered:
@@ -459,20 +531,29 @@ class _Section:
                 self._check_edge(number, line, found)
                 planned[line.id] = self._plan(number, line)
         places = {name: (place.seq, place.depth) for name, place in found.items()}
-        places |= {node.id: (node.seq, node.depth) for node in insert_nodes(writer, self._tree, list(planned.values()))}
+        places |= {
+            node.id: (node.seq, node.depth)
+            for node in insert_nodes(writer, self._tree, list(planned.values()))
+        }
         records: list[tuple[bool, Row]] = []
         for number, line in numbered:
             if line.id not in self._left_out:
                 place, edge, above = found.get(line.id), _edge_of(line)[0], found.get(line.after)
                 told = self._records(number, line, places[line.id], line.id in planned)
-                records += [(self._newcomers.may_say(row[2], place, edge, above), row) for row in told]
+                records += [
+                    (self._newcomers.may_say(row[2], place, edge, above), row) for row in told
+                ]
         writer.run_many(_RECORD, [row for fresh, row in records if fresh])
         writer.run_many(_OWNED, [(*row[:5], row[7]) for fresh, row in records if not fresh])
 
-    def _check_place(self, number: int, line: NodeLine, found: dict[str, Place], planned: Container[str]) -> None:
+    def _check_place(
+        self, number: int, line: NodeLine, found: dict[str, Place], planned: Container[str]
+    ) -> None:
         """That a node comes after one of the file, and that it was not purged here."""
         if line.after and line.after not in planned and not self._is_in_file(found.get(line.after)):
-            raise TranscriptError(f"line {number}: node {line.id} comes after {line.after}, which is not in the file before it")
+            raise TranscriptError(
+                f"line {number}: node {line.id} comes after {line.after}, which is not in the file before it"
+            )
         if line.id in found and found[line.id].gone and line.body is not None:
             raise ChoiceError(
                 f"line {number}: message {line.short_id} was purged here, and a purge is final; import it into another project"
@@ -486,10 +567,22 @@ class _Section:
         tokens, role = line.tokens, str(line.role)
         if line.body is not None:
             tokens, role = self._count(line.body), line.body.role
-        return PlannedNode(line.id, line.after, role, line.body, line.generation, tokens, whose.key, line.created, line.short_id)
+        return PlannedNode(
+            line.id,
+            line.after,
+            role,
+            line.body,
+            line.generation,
+            tokens,
+            whose.key,
+            line.created,
+            line.short_id,
+        )
 
     def _is_left_out(self, line: NodeLine, found: dict[str, Place]) -> bool:
-        """Whether a node is one without words behind what others here have said: nobody could write what is said there next."""
+        """Whether a node is one without words behind what others here have said: nobody could write
+        what is said there next.
+        """
         if line.body is not None or line.id in found:
             return False
         if not line.after:
@@ -497,15 +590,21 @@ class _Section:
         return line.after in self._left_out or self._newcomers.are_guests_at(found.get(line.after))
 
     def _check_edge(self, number: int, line: NodeLine, found: dict[str, Place]) -> None:
-        """That no new version stands for what others here have said: they would read it in its place."""
+        """That no new version stands for what others here have said: they would read it in its
+        place.
+        """
         edge, *originals = _edge_of(line)
         if not self._newcomers.may_stand_for(edge, map(found.get, originals)):
             raise self._whose(number, None).diverge(
                 number, f"{line.short_id} is another version of a message that others here read"
             )
 
-    def _records(self, number: int, line: NodeLine, place: tuple[int, int], new: bool) -> Iterator[Row]:
-        """What stands beside a node. Of a node that was here before, and of a remark on one, nothing is said that others read."""
+    def _records(
+        self, number: int, line: NodeLine, place: tuple[int, int], new: bool
+    ) -> Iterator[Row]:
+        """What stands beside a node. Of a node that was here before, and of a remark on one,
+        nothing is said that others read.
+        """
         for record in line.records:
             if record.data is not None:
                 what = f"the {shorten(record.kind)} of node {line.short_id}"
@@ -515,20 +614,37 @@ class _Section:
                 if whose:
                     whose.count_record(number, record.kind)
                 key = whose.key if whose else 0
-                yield (self._tree.key, place[0], record.kind, record.name, key, record.author, record.data, record.created)
+                yield (
+                    self._tree.key,
+                    place[0],
+                    record.kind,
+                    record.name,
+                    key,
+                    record.author,
+                    record.data,
+                    record.created,
+                )
 
     def handles(self, writer: Writer, numbered: Sequence[tuple[int, HandleLine]]) -> None:
         rows: list[Row] = []
-        found = self._find(writer, sorted({name for _, line in numbered for name in _nodes_named_by(line.kept)}))
+        found = self._find(
+            writer, sorted({name for _, line in numbered for name in _nodes_named_by(line.kept)})
+        )
         for number, line in numbered:
             whose = self._whose(number, line.by)
-            strange = [name for name in _nodes_named_by(line.kept) if name in found and not self._is_in_file(found[name])]
+            strange = [
+                name
+                for name in _nodes_named_by(line.kept)
+                if name in found and not self._is_in_file(found[name])
+            ]
             if strange:
                 why = f"it stands for the node {strange[0]}, which is not in the file"
             else:
                 why = self._wrong_with(writer, line)
             if why:
-                raise TranscriptError(f"line {number}: handle {shorten(line.handle)} cannot be proved: {why}")
+                raise TranscriptError(
+                    f"line {number}: handle {shorten(line.handle)} cannot be proved: {why}"
+                )
             if not whose.here:
                 kept = to_json(line.kept) if line.kept else None
                 rows.append((self._tree.key, line.handle, whose.key, line.kind, kept, line.created))
@@ -540,13 +656,18 @@ class _Section:
                 return ""
             return "what it stands for is missing"
         try:
-            (line.handle + line.kept.minted_at).encode()  # half of a surrogate pair is in no place, and in no handle
-            return wrong_with_handle(writer, self._tree.key, line.handle, line.kind, line.kept, tuple(self.coming))
+            # half of a surrogate pair is in no place, and in no handle
+            (line.handle + line.kept.minted_at).encode()
+            return wrong_with_handle(
+                writer, self._tree.key, line.handle, line.kind, line.kept, tuple(self.coming)
+            )
         except REFUSED as error:
             return f"what it stands for cannot be read: {error}"
 
     def views(self, writer: Writer, numbered: Sequence[tuple[int, ViewLine]]) -> None:
-        """Nothing proves what a view says, and it would be sent: the first request after an import begins an epoch instead."""
+        """Nothing proves what a view says, and it would be sent: the first request after an import
+        begins an epoch instead.
+        """
 
     def _whose(self, number: int, by: str | None) -> _ComingSession:
         if by is None:
@@ -561,9 +682,8 @@ _OTHERS = """SELECT key FROM sessions
 # What the project has settled itself stays.
 _SETTING = """INSERT INTO settings (tenant, project, kind, name, data, author, updated) VALUES ($1, $2, $3, $4, $5, $6, $7)
     ON CONFLICT (tenant, project, kind, name) DO NOTHING"""
-_SESSION = (
-    """SELECT key, status, tree, cursor, updated, agent FROM sessions WHERE tenant = $1 AND project = $2 AND id = $3 {lock}"""
-)
+_SESSION = """SELECT key, status, tree, cursor, updated, agent FROM sessions
+    WHERE tenant = $1 AND project = $2 AND id = $3 {lock}"""
 _BEGIN = """INSERT INTO sessions (tenant, project, id, tree, agent, title, model, status, origin, cursor, head, asides, prompt,
     completion, cached, cost, calibration, created, updated)
     VALUES ($1, $2, $3, $4, $5, $6, $7, 'importing', $8, NULL, $9, $10, $11, $12, $13, $14, $15, $16, $17)
@@ -597,16 +717,31 @@ def _decode(number: int, what: str, data: str, kind: Any) -> object:
 def check_session(number: int, line: SessionLine) -> None:
     """That a session is one that this store could have written."""
     head = line.head
-    words = (line.states, line.asides, line.cursor, line.title, line.calibration, head.system, head.tools, head.settings)
+    words = (
+        line.states,
+        line.asides,
+        line.cursor,
+        line.title,
+        line.calibration,
+        head.system,
+        head.tools,
+        head.settings,
+    )
     if line.status == "purged" and any(words):
-        raise TranscriptError(f"line {number}: session {line.id} was purged, but the file still has content of it")
+        raise TranscriptError(
+            f"line {number}: session {line.id} was purged, but the file still has content of it"
+        )
     if head.messages:
         raise TranscriptError(f"line {number}: session {line.id} has messages beside its nodes")
     if head.max_output is not None and not 0 < head.max_output <= _MAX_TOKENS:
-        raise TranscriptError(f"line {number}: session {line.id} sets a largest answer of {head.max_output} tokens")
+        raise TranscriptError(
+            f"line {number}: session {line.id} sets a largest answer of {head.max_output} tokens"
+        )
     for aside in (*line.asides, *(Aside("", message) for message in head.system)):
         if aside.message.role in SPEAKERS:
-            raise TranscriptError(f"line {number}: session {line.id} has system text of the role {aside.message.role}")
+            raise TranscriptError(
+                f"line {number}: session {line.id} has system text of the role {aside.message.role}"
+            )
         _prove(number, "system text", check_message, aside.message)
     if not line.calibration:
         return
@@ -625,14 +760,17 @@ def _prove(number: int, what: str, check: Callable[..., None], *given: object) -
 
 
 def _states(kinds: StateKinds, number: int, line: SessionLine) -> tuple[list[State], list[str]]:
-    """What a session has at hand, and the nodes that it names. What belongs to one store only is left behind."""
+    """What a session has at hand, and the nodes that it names. What belongs to one store only is
+    left behind.
+    """
     states = [state for state in line.states if state.kind not in LOCAL]
     if len({(state.kind, state.name) for state in states}) < len(states):
         raise TranscriptError(f"line {number}: session {line.id} has the same state twice")
     named: list[str] = []
     for state in states:
         try:
-            (state.name + state.data).encode()  # half of a surrogate pair is held by neither database
+            # half of a surrogate pair is held by neither database
+            (state.name + state.data).encode()
             named += read_state(kinds, state.kind, state.name, state.data)[1]
         except REFUSED as error:
             raise TranscriptError(
@@ -686,14 +824,20 @@ def _edge_of(line: NodeLine) -> tuple[str, str, str]:
 
 
 def _has_words(record: RecordEntry) -> bool:
-    """Whether something is left of a record that a purge would have taken; an edge is a place without words."""
+    """Whether something is left of a record that a purge would have taken; an edge is a place
+    without words.
+    """
     return record.data is not None and record.kind != "edge"
 
 
 def _verify(number: int, line: NodeLine, tree: str) -> None:
-    """That a node is what its id says. The words of a tombstone are gone, so of that only the form can be looked at."""
+    """That a node is what its id says. The words of a tombstone are gone, so of that only the form
+    can be looked at.
+    """
     if (line.body.role if line.body else line.role) not in ROLES:
-        raise TranscriptError(f"line {number}: neither a message nor the record of a purged message")
+        raise TranscriptError(
+            f"line {number}: neither a message nor the record of a purged message"
+        )
     try:
         _check("generation", line.generation)
     except ChoiceError as error:
@@ -702,8 +846,18 @@ def _verify(number: int, line: NodeLine, tree: str) -> None:
         _prove(number, f"node {shorten(line.short_id)}", check_message, line.body)
         identity = node_id(tree, line.after, line.body, line.generation)
         if identity != line.id:
-            raise TranscriptError(f"line {number}: the content does not match its id {line.id}, but {identity}; it was changed")
-    elif not is_node_id(line.id) or not line.role or any(_has_words(record) for record in line.records):
-        raise TranscriptError(f"line {number}: neither a message nor the record of a purged message")
+            raise TranscriptError(
+                f"line {number}: the content does not match its id {line.id}, but {identity}; it was changed"
+            )
+    elif (
+        not is_node_id(line.id)
+        or not line.role
+        or any(_has_words(record) for record in line.records)
+    ):
+        raise TranscriptError(
+            f"line {number}: neither a message nor the record of a purged message"
+        )
     if not is_short_id(line.short_id, line.id):
-        raise TranscriptError(f"line {number}: {line.short_id!r} cannot be a short name of {line.id}")
+        raise TranscriptError(
+            f"line {number}: {line.short_id!r} cannot be a short name of {line.id}"
+        )

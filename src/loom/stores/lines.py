@@ -1,10 +1,11 @@
 """What the lines of an exported file say.
 
-The first line says what the file is and the version of these rules. Then come the settings of its projects, and sections: a tree,
-its sessions, its nodes (parents before children), its handles. The last line says how many of them there were, so that a file that
-was cut short is known. `by` names the session of the section that something belongs to; left out, it is
-the first of them. Version 1 had no settings and no states; its files are read as they are. Older files have views of their sessions
-behind the handles; these are caches that nothing proves, and stay behind.
+The first line says what the file is and the version of these rules. Then come the settings of its
+projects, and sections: a tree, its sessions, its nodes (parents before children), its handles. The
+last line says how many of them there were, so that a file that was cut short is known. `by` names
+the session of the section that something belongs to; left out, it is the first of them. Version 1
+had no settings and no states; its files are read as they are. Older files have views of their
+sessions behind the handles; these are caches that nothing proves, and stay behind.
 """
 
 from typing import Annotated, Literal
@@ -24,7 +25,8 @@ WHAT = "sessions"
 NOBODY = ""  # as `by`: a session that is not in the file
 Whole = Annotated[int, Meta(ge=0, le=2**53)]  # what both databases can hold, and some sums of it
 Tokens = Annotated[int, Meta(ge=0, le=2**40)]
-Moment = Annotated[int, Meta(ge=0, le=253_402_300_799_999)]  # milliseconds, up to the end of the year 9999
+# milliseconds, up to the end of the year 9999
+Moment = Annotated[int, Meta(ge=0, le=253_402_300_799_999)]
 
 
 class First(Struct, frozen=True, omit_defaults=True):
@@ -35,12 +37,20 @@ class First(Struct, frozen=True, omit_defaults=True):
     everywhere: bool = False
 
 
-class _ExportLine(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="line"):
+class _ExportLine(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    tag_field="line",
+):
     pass
 
 
 class SettingLine(_ExportLine, frozen=True, kw_only=True, tag="setting"):
-    """An agent, or how trees are read: those of a project, or of a tenant where no project is named.
+    """An agent, or how trees are read: those of a project, or of a tenant where no project is
+    named.
 
     settings.KINDS says what its data is.
     """
@@ -88,8 +98,12 @@ class SessionLine(_ExportLine, frozen=True, kw_only=True, tag="session"):
     updated: Moment
 
 
-class RecordEntry(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A record that stands beside a node; marks.KINDS says what the data of some kinds is. A purged node keeps only its edge."""
+class RecordEntry(
+    Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """A record that stands beside a node; marks.KINDS says what the data of some kinds is. A purged
+    node keeps only its edge.
+    """
 
     kind: str
     name: str = ""
@@ -100,7 +114,9 @@ class RecordEntry(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_
 
 
 class NodeLine(_ExportLine, frozen=True, kw_only=True, tag="node"):
-    """A message, or what is left of one that was purged: then its role and its tokens are told, for nothing else does."""
+    """A message, or what is left of one that was purged: then its role and its tokens are told, for
+    nothing else does.
+    """
 
     id: str
     after: str = ""
@@ -123,7 +139,9 @@ class HandleLine(_ExportLine, frozen=True, kw_only=True, tag="handle"):
 
 
 class ViewLine(_ExportLine, frozen=True, kw_only=True, tag="view", forbid_unknown_fields=False):
-    """What stood for what in a request. Older versions wrote it; nothing proves what it says, so nobody reads it any more."""
+    """What stood for what in a request. Older versions wrote it; nothing proves what it says, so
+    nobody reads it any more.
+    """
 
 
 class EndLine(_ExportLine, frozen=True, kw_only=True, tag="end"):
@@ -152,14 +170,18 @@ def is_export(first_line: str) -> bool:
 def read_first(line: str) -> First:
     """The first line; a file of something else, or of rules that are newer than these, is refused."""
     if not is_export(line):
-        raise TranscriptError("line 1: not a file of exported sessions; a transcript of another program is imported as one")
+        raise TranscriptError(
+            "line 1: not a file of exported sessions; a transcript of another program is imported "
+            "as one"
+        )
     try:
         first = msgspec.convert(from_json(line.lstrip("\ufeff")), First)
     except msgspec.ValidationError as error:
         raise TranscriptError(f"line 1: {_reason(error)}") from None
     if first.version > VERSION:
         raise TranscriptError(
-            f"line 1: exported by a newer Loom, in version {first.version} of the format, and this one reads up to {VERSION}: "
+            f"line 1: exported by a newer Loom, in version {first.version} of the format, and "
+            f"this one reads up to {VERSION}: "
             "upgrade loomwright"
         )
     return first

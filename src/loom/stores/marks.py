@@ -1,7 +1,9 @@
-"""What is said about nodes without changing them: how they hang in their tree, what they were made from, flags and links.
+"""What is said about nodes without changing them: how they hang in their tree, what they were made
+from, flags and links.
 
-Each is a record with who said it and when. An edge and its sources are written with their node and stay. Flags and links are a
-log: what was said last holds, and what was said before can still be read.
+Each is a record with who said it and when. An edge and its sources are written with their node and
+stay. Flags and links are a log: what was said last holds, and what was said before can still be
+read.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,14 +24,20 @@ _EDGES, _FLAGS = frozenset(get_args(Edge)), frozenset(get_args(Flag))
 
 
 class EdgeMark(Struct, frozen=True, omit_defaults=True):
-    """How a node hangs where it does not just go on; what it was edited from, and of a version of a version the node itself."""
+    """How a node hangs where it does not just go on; what it was edited from, and of a version of a
+    version the node itself.
+    """
 
     edge: Edge = "continuation"
     edited_from: str = ""
     first: str = ""
 
     def __post_init__(self) -> None:
-        if type(self.edge) is not str or self.edge not in _EDGES or not type(self.edited_from) is type(self.first) is str:
+        if (
+            type(self.edge) is not str
+            or self.edge not in _EDGES
+            or not type(self.edited_from) is type(self.first) is str
+        ):
             check_fields(self)
 
 
@@ -41,7 +49,12 @@ class FlagMark(Struct, frozen=True, omit_defaults=True):
     label: str = ""
 
     def __post_init__(self) -> None:
-        if type(self.flag) is not str or self.flag not in _FLAGS or type(self.on) is not bool or type(self.label) is not str:
+        if (
+            type(self.flag) is not str
+            or self.flag not in _FLAGS
+            or type(self.on) is not bool
+            or type(self.label) is not str
+        ):
             check_fields(self)
 
 
@@ -54,12 +67,17 @@ class LinkMark(Struct, frozen=True, omit_defaults=True):
     on: bool = True
 
     def __post_init__(self) -> None:
-        if not type(self.target) is type(self.tree) is type(self.label) is str or type(self.on) is not bool:
+        if (
+            not type(self.target) is type(self.tree) is type(self.label) is str
+            or type(self.on) is not bool
+        ):
             check_fields(self)
 
 
 class Origin(CheckedStruct, frozen=True, omit_defaults=True):
-    """What a node was called where it came from, by whom it was said, and its generation there where it is another here."""
+    """What a node was called where it came from, by whom it was said, and its generation there
+    where it is another here.
+    """
 
     id: str = ""
     author: str = ""
@@ -68,7 +86,13 @@ class Origin(CheckedStruct, frozen=True, omit_defaults=True):
 
 MarkData = EdgeMark | FlagMark | LinkMark | Origin | tuple[Reference, ...]
 # What each kind of record holds. The doctor reads them too.
-KINDS: dict[str, Any] = {"edge": EdgeMark, "sources": tuple[Reference, ...], "flag": FlagMark, "link": LinkMark, "origin": Origin}
+KINDS: dict[str, Any] = {
+    "edge": EdgeMark,
+    "sources": tuple[Reference, ...],
+    "flag": FlagMark,
+    "link": LinkMark,
+    "origin": Origin,
+}
 
 
 _DECODERS = {kind: msgspec.json.Decoder(held) for kind, held in KINDS.items()}
@@ -107,9 +131,15 @@ def read_data(kind: str, data: str) -> Any:
         return read_stored(data, KINDS[kind], f"the {kind} of a node")
 
 
-def marks_of(reader: Reader, tree: int, nodes: Iterable[int], until: int | None = None) -> list[Mark]:
-    """What is said of these nodes, in the order in which it was said; what was said later than `until` is left out."""
-    found = reader.all(f"{_MARKS} AND r.node IN {{each_int:2}} ORDER BY r.seq", tree, str(list(nodes)))
+def marks_of(
+    reader: Reader, tree: int, nodes: Iterable[int], until: int | None = None
+) -> list[Mark]:
+    """What is said of these nodes, in the order in which it was said; what was said later than
+    `until` is left out.
+    """
+    found = reader.all(
+        f"{_MARKS} AND r.node IN {{each_int:2}} ORDER BY r.seq", tree, str(list(nodes))
+    )
     return [mark for mark in map(read_mark, found) if until is None or mark.created <= until]
 
 
@@ -148,7 +178,9 @@ def _with_mark(before: Marks, data: MarkData) -> Marks:
 
 
 def _with_link(links: tuple[Link, ...], mark: LinkMark) -> tuple[Link, ...]:
-    """The links with one that was made, or without those that were taken back: without a label, all to the same node."""
+    """The links with one that was made, or without those that were taken back: without a label, all
+    to the same node.
+    """
     link = Link("", mark.target, mark.tree, mark.label)
     if mark.on:
         return (*(each for each in links if each != link), link)
@@ -160,7 +192,14 @@ def _with_link(links: tuple[Link, ...], mark: LinkMark) -> tuple[Link, ...]:
 _NO_MARKS = Marks()
 
 
-def write_marks(writer: Writer, tree: int, session: int, author: str, now: int, marks: Sequence[tuple[int, MarkData]]) -> None:
+def write_marks(
+    writer: Writer,
+    tree: int,
+    session: int,
+    author: str,
+    now: int,
+    marks: Sequence[tuple[int, MarkData]],
+) -> None:
     """Write down what is said of nodes. What is written with a node is written once; a log grows."""
     logged = [node for node, data in marks if isinstance(data, FlagMark | LinkMark)]
     counted = {

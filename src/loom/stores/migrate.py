@@ -1,6 +1,7 @@
 """The store's version, and the way forward from any older one.
 
-Each migration is one transaction, under a lock that only one opener can hold; a store at the newest version is only read.
+Each migration is one transaction, under a lock that only one opener can hold; a store at the newest
+version is only read.
 """
 
 from collections.abc import Sequence
@@ -20,30 +21,40 @@ class Migration(Struct, frozen=True):
     statements: tuple[str, ...]
 
 
-# Each table that is there, with each of its columns. Tables that an extension of PostgreSQL brought are nobody's data.
+# Each table that is there, with each of its columns. Tables that an extension of PostgreSQL brought
+# are nobody's data.
 _COLUMNS = {
     "sqlite": (
         "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c "
         "WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite~_%' ESCAPE '~'"
     ),
     "postgres": (
-        "SELECT t.relname, a.attname FROM pg_class t JOIN pg_attribute a ON a.attrelid = t.oid AND a.attnum > 0 "
-        "WHERE t.relnamespace = to_regnamespace(quote_ident(current_schema())) AND t.relkind IN ('r', 'p') AND NOT EXISTS "
-        "(SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = t.oid AND d.deptype = 'e')"
+        "SELECT t.relname, a.attname FROM pg_class t JOIN pg_attribute a ON a.attrelid = t.oid "
+        "AND a.attnum > 0 "
+        "WHERE t.relnamespace = to_regnamespace(quote_ident(current_schema())) AND t.relkind IN "
+        "('r', 'p') AND NOT EXISTS "
+        "(SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = t.oid AND "
+        "d.deptype = 'e')"
     ),
 }
 
-# SQLite's write lock keeps other openers out by itself. The number is any, as long as it is always the same.
+# SQLite's write lock keeps other openers out by itself. The number is any, as long as it is always
+# the same.
 _ALONE = {"sqlite": (), "postgres": ("SELECT pg_advisory_xact_lock(7006012718)",)}
 
 _FIRST = {
     "sqlite": ("CREATE TABLE store (version BIGINT NOT NULL, created TEXT NOT NULL)",),
-    "postgres": ("CREATE TABLE store (version BIGINT NOT NULL, created TEXT NOT NULL)", "CREATE SEQUENCE node_seq"),
+    "postgres": (
+        "CREATE TABLE store (version BIGINT NOT NULL, created TEXT NOT NULL)",
+        "CREATE SEQUENCE node_seq",
+    ),
 }
 
 
 def migrate(database: Database, migrations: Sequence[Migration]) -> None:
-    """Bring the store to the newest version. A newer one, and a database of something else, are refused and left as they are."""
+    """Bring the store to the newest version. A newer one, and a database of something else, are
+    refused and left as they are.
+    """
     newest = migrations[-1].number if migrations else 0
     with database.read() as reader:
         version = _version(database, reader, newest)
@@ -60,7 +71,10 @@ def _advance(database: Database, writer: Writer, migration: Migration, newest: i
     if version is None:
         for statement in _FIRST[database.name]:
             writer.all(statement)
-        writer.all("INSERT INTO store (version, created) VALUES (0, $1)", datetime.now(UTC).isoformat(timespec="seconds"))
+        writer.all(
+            "INSERT INTO store (version, created) VALUES (0, $1)",
+            datetime.now(UTC).isoformat(timespec="seconds"),
+        )
         version = 0
     if version >= migration.number:
         return version
@@ -75,16 +89,22 @@ def _version(database: Database, reader: Reader, newest: int) -> int | None:
     columns = set(reader.all(_COLUMNS[database.name]))
     if not columns:
         return None
-    found = reader.first_row("SELECT version FROM store") if {("store", "version"), ("store", "created")} <= columns else None
+    found = (
+        reader.first_row("SELECT version FROM store")
+        if {("store", "version"), ("store", "created")} <= columns
+        else None
+    )
     if found is None:
         tables = sorted({table for table, _ in columns})
         raise StoreError(
-            f"{database.address} is a database of something else (it has the tables {', '.join(tables[:4])}"
+            f"{database.address} is a database of something else (it has the tables "
+            f"{', '.join(tables[:4])}"
             f"{' and more' if len(tables) > 4 else ''}); it was left as it is. Name another one"
         )
     if found[0] > newest:
         raise StoreError(
-            f"{database.address} is a store of version {found[0]}, and this Loom knows versions up to {newest}: "
+            f"{database.address} is a store of version {found[0]}, and this Loom knows versions "
+            f"up to {newest}: "
             "upgrade loomwright, or open another store"
         )
     return int(found[0])

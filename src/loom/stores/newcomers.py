@@ -1,7 +1,9 @@
-"""What a file may say of a tree that is here already. Imports of sessions and of whole trees both ask here.
+"""What a file may say of a tree that is here already. Imports of sessions and of whole trees both
+ask here.
 
-Nothing comes in that others here would read. A file may add messages as new branches. Of a message that was here before, nothing
-more is said; a new remark on one gets no flags, so that nobody reads it who does not ask for it; and no new version stands for one.
+Nothing comes in that others here would read. A file may add messages as new branches. Of a message
+that was here before, nothing more is said; a new remark on one gets no flags, so that nobody reads
+it who does not ask for it; and no new version stands for one.
 """
 
 from collections.abc import Iterable
@@ -10,7 +12,10 @@ from msgspec import Struct
 
 from loom.stores.path import nodes_by
 
-FIND_PLACES = f"SELECT n.id, n.seq, n.depth, CASE WHEN n.body IS NULL THEN 1 ELSE 0 END, n.session FROM {nodes_by('id')}"
+FIND_PLACES = (
+    "SELECT n.id, n.seq, n.depth, CASE WHEN n.body IS NULL THEN 1 ELSE 0 END, "
+    f"n.session FROM {nodes_by('id')}"
+)
 
 
 class Place(Struct, frozen=True):
@@ -33,17 +38,23 @@ class Newcomers(Struct, frozen=True):
 
     def are_guests_at(self, place: Place | None) -> bool:
         """Whether a node was here before the file."""
-        return place is not None and place.session not in self.sessions and place.seq not in self.nodes
+        return (
+            place is not None and place.session not in self.sessions and place.seq not in self.nodes
+        )
 
     def may_say(self, kind: str, place: Place | None, edge: str, above: Place | None) -> bool:
-        """Whether a record of this kind is taken. `place` is that of its node, if that is here, and `above` that of its parent."""
+        """Whether a record of this kind is taken. `place` is that of its node, if that is here, and
+        `above` that of its parent.
+        """
         if self.are_guests_at(place):
             return False
         is_remark_on_others = edge == "annotation" and self.are_guests_at(above)
         return not (is_remark_on_others and kind == "flag")
 
     def may_stand_for(self, edge: str, originals: Iterable[Place | None]) -> bool:
-        """Whether a new node may hang so in the tree: as a version it would be read in the place of these."""
+        """Whether a new node may hang so in the tree: as a version it would be read in the place of
+        these.
+        """
         return edge != "version" or not any(map(self.are_guests_at, originals))
 
 

@@ -18,12 +18,17 @@ from loom.stores.path import COLUMNS, OF_N, TREE, Node, nodes_by, to_node
 from loom.stores.stored import damage_error
 
 MAX_NAME_CHARS = 200
-_NO_LETTERS = ("Cc", "Cs", "Zl", "Zp")  # controls, halves of pairs, breaks of lines; joiners are letters to many scripts
+# controls, halves of pairs, breaks of lines; joiners are letters to many scripts
+_NO_LETTERS = ("Cc", "Cs", "Zl", "Zp")
 
 
 def plain(name: str) -> str:
-    """A name as both databases can hold it, for people who look; the exact one is inside the JSON beside it."""
-    return "".join("\ufffd" if category(letter) in _NO_LETTERS else letter for letter in name[:MAX_NAME_CHARS])
+    """A name as both databases can hold it, for people who look; the exact one is inside the JSON
+    beside it.
+    """
+    return "".join(
+        "\ufffd" if category(letter) in _NO_LETTERS else letter for letter in name[:MAX_NAME_CHARS]
+    )
 
 
 class Draft(Struct, frozen=True):
@@ -35,7 +40,9 @@ class Draft(Struct, frozen=True):
 
 
 class PlannedNode(Struct, frozen=True):
-    """A node to be written whose id and place are settled; without a message, the tombstone of one that was purged."""
+    """A node to be written whose id and place are settled; without a message, the tombstone of one
+    that was purged.
+    """
 
     id: str
     after: str
@@ -58,7 +65,9 @@ class TreeRow(Struct, frozen=True):
 
 
 def get(reader: Reader, tree: int, seq: int) -> Node:
-    row = reader.first_row(f"SELECT {COLUMNS} FROM nodes WHERE tree = {TREE} AND seq = $2", tree, seq)
+    row = reader.first_row(
+        f"SELECT {COLUMNS} FROM nodes WHERE tree = {TREE} AND seq = $2", tree, seq
+    )
     if row is None:
         raise ChoiceError(f"the store has no node {seq} in tree {tree}; run loom doctor")
     return to_node(row)
@@ -73,7 +82,9 @@ def get_or_none(reader: Reader, tree: int, seq: int | None) -> Node | None:
 
 def place(reader: Reader, tree: int, seq: int) -> Node:
     """Where a node stands, without what it says."""
-    row = reader.first_row(f"SELECT {_BODILESS} FROM nodes n WHERE n.tree = {TREE} AND n.seq = $2", tree, seq)
+    row = reader.first_row(
+        f"SELECT {_BODILESS} FROM nodes n WHERE n.tree = {TREE} AND n.seq = $2", tree, seq
+    )
     if row is None:
         raise damage_error(f"node {seq} of tree {tree}")
     return to_node(row)
@@ -82,18 +93,29 @@ def place(reader: Reader, tree: int, seq: int) -> Node:
 def find(reader: Reader, tree: int, name: str) -> Node:
     """The node of this id, short id, or beginning of an id that no other has."""
     if not isinstance(name, str):
-        raise ChoiceError(f"a node id must be a text, found {describe(name)}; give an id, or at least its first 4 characters")
+        raise ChoiceError(
+            f"a node id must be a text, found {describe(name)}; give an id, or at least its first 4 characters"
+        )
     letters = name.removeprefix(VERSION)
     if not is_one_line(name):  # no database could look for it
-        raise ChoiceError(f"there is no node {shorten(name)!r} in this tree; give an id, or at least its first 4 characters")
-    rows = reader.all(f"SELECT {COLUMNS} FROM nodes WHERE tree = {TREE} AND local = $2", tree, letters)
+        raise ChoiceError(
+            f"there is no node {shorten(name)!r} in this tree; give an id, or at least its first 4 characters"
+        )
+    rows = reader.all(
+        f"SELECT {COLUMNS} FROM nodes WHERE tree = {TREE} AND local = $2", tree, letters
+    )
     if not rows and len(letters) >= 4:
         low, high = VERSION + letters, VERSION + letters + "~"
         rows = reader.all(
-            f"SELECT {COLUMNS} FROM nodes WHERE tree = {TREE} AND id >= $2 AND id < $3 ORDER BY id LIMIT 3", tree, low, high
+            f"SELECT {COLUMNS} FROM nodes WHERE tree = {TREE} AND id >= $2 AND id < $3 ORDER BY id LIMIT 3",
+            tree,
+            low,
+            high,
         )
     if not rows:
-        raise ChoiceError(f"there is no node {shorten(name)!r} in this tree; give an id, or at least its first 4 characters")
+        raise ChoiceError(
+            f"there is no node {shorten(name)!r} in this tree; give an id, or at least its first 4 characters"
+        )
     if len(rows) > 1:
         told = ", ".join(row[2] for row in rows)
         raise ChoiceError(f"{shorten(name)!r} matches several nodes ({told}); give more characters")
@@ -101,9 +123,16 @@ def find(reader: Reader, tree: int, name: str) -> Node:
 
 
 def append(
-    writer: Writer, tree: TreeRow, after: Node | None, drafts: Sequence[Draft], session: int, now: int
+    writer: Writer,
+    tree: TreeRow,
+    after: Node | None,
+    drafts: Sequence[Draft],
+    session: int,
+    now: int,
 ) -> tuple[list[Node], int]:
-    """Write a chain of messages behind a node; the nodes, and how many of them had been there already."""
+    """Write a chain of messages behind a node; the nodes, and how many of them had been there
+    already.
+    """
     if not drafts:
         return [], 0
     above = after.id if after else ""
@@ -115,16 +144,28 @@ def append(
     nodes = _find_chain(writer, tree, ids, around)
     known = len(nodes)
     planned = [
-        PlannedNode(ids[n], places[n], draft.message.role, draft.message, draft.generation, draft.tokens, session, now)
+        PlannedNode(
+            ids[n],
+            places[n],
+            draft.message.role,
+            draft.message,
+            draft.generation,
+            draft.tokens,
+            session,
+            now,
+        )
         for n, draft in enumerate(drafts[known:], known)
     ]
     return [*nodes, *insert_nodes(writer, tree, planned, None if known else around)], known
 
 
-def _find_chain(reader: Reader, tree: TreeRow, ids: Sequence[str], around: Sequence[Row]) -> list[Node]:
+def _find_chain(
+    reader: Reader, tree: TreeRow, ids: Sequence[str], around: Sequence[Row]
+) -> list[Node]:
     """The beginning of a chain that is there already. None of it may have been purged."""
     rows = [row[:-1] for row in around if row[1] == ids[0]]
-    if rows and len(ids) > 1:  # what is there is the beginning of the chain, so where the first is not, none is
+    # what is there is the beginning of the chain, so where the first is not, none is
+    if rows and len(ids) > 1:
         rows = reader.all(_BY_ID, tree.key, to_json(ids))
     found = {row[1]: to_node(row) for row in rows}
     nodes = [found[name] for name in ids[: len(found)]]
@@ -138,8 +179,8 @@ def _find_chain(reader: Reader, tree: TreeRow, ids: Sequence[str], around: Seque
 
 _BY_ID = f"SELECT {OF_N} FROM {nodes_by('id')}"
 
-# The node $3, if it is there, the one behind which it comes, and as many jumps above as it takes to lay those of a chain. What was
-# said there may be long, and is needed only of the first.
+# The node $3, if it is there, the one behind which it comes, and as many jumps above as it takes to
+# lay those of a chain. What was said there may be long, and is needed only of the first.
 _BODILESS = OF_N.replace("n.body", "NULL")
 _AROUND = f"""WITH RECURSIVE c (tree, {COLUMNS}, known, jumps) AS (
         SELECT * FROM (SELECT n.tree, {OF_N.replace("n.body", "CASE WHEN n.id = $3 THEN n.body END")}, n.known, 0
@@ -150,13 +191,24 @@ _AROUND = f"""WITH RECURSIVE c (tree, {COLUMNS}, known, jumps) AS (
     SELECT {COLUMNS}, known FROM c"""
 
 
-def insert_nodes(writer: Writer, tree: TreeRow, planned: Sequence[PlannedNode], around: Sequence[Row] | None = None) -> list[Node]:
-    """Write nodes that are not there yet, each behind one that is, or that comes before it here; `around` was read already."""
+def insert_nodes(
+    writer: Writer,
+    tree: TreeRow,
+    planned: Sequence[PlannedNode],
+    around: Sequence[Row] | None = None,
+) -> list[Node]:
+    """Write nodes that are not there yet, each behind one that is, or that comes before it here;
+    `around` was read already.
+    """
     if not planned:
         return []
     if around is None:
         inside = {plan.id for plan in planned}
-        around = writer.all(_BEHIND, tree.key, to_json(sorted({plan.after for plan in planned if plan.after not in inside})))
+        around = writer.all(
+            _BEHIND,
+            tree.key,
+            to_json(sorted({plan.after for plan in planned if plan.after not in inside})),
+        )
     behind: dict[str, tuple[Node | None, str]] = {"": (None, root_key(tree.tenant, tree.project))}
     above = _Above(writer, tree.key)
     for row in around:
@@ -164,7 +216,9 @@ def insert_nodes(writer: Writer, tree: TreeRow, planned: Sequence[PlannedNode], 
         behind[node.id] = (node, row[-1])
         above.learn(node)
     made, rows = list[Node](), list[Row]()
-    for seq, short_id, plan in zip(writer.reserve(len(planned)), _name(writer, tree.key, planned), planned, strict=True):
+    for seq, short_id, plan in zip(
+        writer.reserve(len(planned)), _name(writer, tree.key, planned), planned, strict=True
+    ):
         last, key = behind[plan.after]
         if last is None:
             node = _make_root(seq, short_id, plan)
@@ -240,8 +294,28 @@ _INSERT = """INSERT INTO nodes (seq, tree, id, local, parent, jump, depth, goal,
 
 
 def _row(tree: int, node: Node, body: str | None, author: str, known: str) -> Row:
-    where = (node.seq, tree, node.id, node.short_id, node.parent, node.jump, node.depth, node.goal, node.request)
-    said = (node.role, author, body, node.generation, known, node.tokens, node.total, node.session, node.created)
+    where = (
+        node.seq,
+        tree,
+        node.id,
+        node.short_id,
+        node.parent,
+        node.jump,
+        node.depth,
+        node.goal,
+        node.request,
+    )
+    said = (
+        node.role,
+        author,
+        body,
+        node.generation,
+        known,
+        node.tokens,
+        node.total,
+        node.session,
+        node.created,
+    )
     return (*where, *said, _reminder(node.message))
 
 
@@ -253,7 +327,9 @@ def _reminder(message: Message | None) -> str:
 
 
 class _Above:
-    """Depth and jump of nodes further up, read when first needed: a jump is chosen from two of them."""
+    """Depth and jump of nodes further up, read when first needed: a jump is chosen from two of
+    them.
+    """
 
     def __init__(self, reader: Reader, tree: int) -> None:
         self._reader, self._tree = reader, tree
@@ -276,7 +352,9 @@ class _Above:
 
     def _at(self, seq: int) -> tuple[int, int]:
         if seq not in self._seen:
-            row = self._reader.first_row(f"SELECT depth, jump FROM nodes WHERE tree = {TREE} AND seq = $2", self._tree, seq)
+            row = self._reader.first_row(
+                f"SELECT depth, jump FROM nodes WHERE tree = {TREE} AND seq = $2", self._tree, seq
+            )
             if row is None or row[0] is None or row[1] is None:
                 raise damage_error(f"the path above node {seq} of tree {self._tree}")
             self._seen[seq] = (row[0], row[1])
@@ -284,17 +362,21 @@ class _Above:
 
 
 def _name(reader: Reader, tree: int, planned: Sequence[PlannedNode]) -> list[str]:
-    """A short id for each: the shortest beginning of its hash that no other node of the tree is called by. It stays its own.
+    """A short id for each: the shortest beginning of its hash that no other node of the tree is
+    called by. It stays its own.
 
     A node that comes from elsewhere with a name keeps it where it is free.
     """
     asked, taken = set[str](), set[str]()
     while True:
         given = _free(planned, taken)
-        fresh = [(plan, name) for plan, name in zip(planned, given, strict=True) if name not in asked]
+        fresh = [
+            (plan, name) for plan, name in zip(planned, given, strict=True) if name not in asked
+        ]
         if not fresh:
             return given
-        # Most are free at once. Of many, a longer name is asked for only where the shorter one is taken; of few, along with it.
+        # Most are free at once. Of many, a longer name is asked for only where the shorter one is
+        # taken; of few, along with it.
         more = max(1, _FEW_NAMES // len(fresh))
         names = [longer for plan, name in fresh for longer in islice(_from(plan, name), more)]
         asked.update(names)
@@ -322,8 +404,12 @@ _FEW_TAKEN = f"SELECT n.local FROM {nodes_by('local', most=_FEW_NAMES)}"
 _TAKEN = f"SELECT n.local FROM {nodes_by('local')}"
 
 
-def recognise(reader: Reader, tenant: str, project: str, messages: Sequence[Message]) -> tuple[int, Node | None, int]:
-    """The stored path that says the most of the beginning of these messages: its tree, its end, and how many messages it says."""
+def recognise(
+    reader: Reader, tenant: str, project: str, messages: Sequence[Message]
+) -> tuple[int, Node | None, int]:
+    """The stored path that says the most of the beginning of these messages: its tree, its end, and
+    how many messages it says.
+    """
     key, keys = root_key(tenant, project), []
     for message in messages:
         key = match_key(key, message)

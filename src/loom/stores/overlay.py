@@ -13,7 +13,9 @@ from loom.stores.marks import FlagMark, Marks, read_mark, sum_marks
 from loom.stores.nodes import TreeRow
 from loom.stores.path import TREE, Node, OpenTransaction, Path
 
-MAX_SINGLE_LOOKUPS = 24  # places on a path that are looked up one by one; for more the path is walked
+MAX_SINGLE_LOOKUPS = (
+    24  # places on a path that are looked up one by one; for more the path is walked
+)
 
 
 class Insertion(Struct, frozen=True):
@@ -84,7 +86,9 @@ def read_overlay(
         path, pruned = _until_pruned(path, marked.values())
         if path.end is None:
             return Overlay(path=path, notes=(f"from node {pruned} on, all of the path is pruned",))
-        notes = [f"the path is read up to the node before {pruned}, which is pruned"] if pruned else []
+        notes = (
+            [f"the path is read up to the node before {pruned}, which is pruned"] if pruned else []
+        )
         on = _on_path(path, marked.values())
         hidden = {mark.depth: why for mark in on if (why := _why_hidden(mark, include))}
         made = _Sources(reader, tree, path, hidden, marked, notes)
@@ -92,7 +96,9 @@ def read_overlay(
             if mark.depth not in hidden:
                 made.take(mark.marks.sources, mark.depth)
         made.take(sources, len(path))
-        pins = path.nodes([mark.seq for mark in on if mark.marks.flags.pinned and mark.depth not in hidden])
+        pins = path.nodes(
+            [mark.seq for mark in on if mark.marks.flags.pinned and mark.depth not in hidden]
+        )
         overlay = Overlay(
             path=path,
             hidden=hidden,
@@ -118,8 +124,17 @@ def marked_in(reader: Reader, tree: int) -> dict[int, _MarkedNode]:
     found = reader.all(_SHAPING, tree)
     read = [read_mark((row[0], *row[4:8])) for row in found]
     marks = sum_marks(read)
-    included = {mark.node: mark.data.on for mark in read if isinstance(mark.data, FlagMark) and mark.data.flag == "included"}
-    return {row[0]: _MarkedNode(row[0], row[1], row[2], row[3], marks[row[0]], not included.get(row[0], True)) for row in found}
+    included = {
+        mark.node: mark.data.on
+        for mark in read
+        if isinstance(mark.data, FlagMark) and mark.data.flag == "included"
+    }
+    return {
+        row[0]: _MarkedNode(
+            row[0], row[1], row[2], row[3], marks[row[0]], not included.get(row[0], True)
+        )
+        for row in found
+    }
 
 
 def kept_back(path: Path, marked: Mapping[int, _MarkedNode]) -> str:
@@ -169,27 +184,44 @@ def _on_path(path: Path, marked: Iterable[_MarkedNode]) -> list[_MarkedNode]:
     return [mark for mark in found if mark.depth in at and at[mark.depth][0] == mark.seq]
 
 
-def _annotations(path: Path, marked: Iterable[_MarkedNode], include: Collection[str]) -> dict[int, list[Insertion]]:
+def _annotations(
+    path: Path, marked: Iterable[_MarkedNode], include: Collection[str]
+) -> dict[int, list[Insertion]]:
     """Annotations of nodes on the path that are read, each after its node."""
-    wanted = [mark for mark in marked if mark.marks.edge_mark.edge == "annotation" and _is_included(mark, include)]
+    wanted = [
+        mark
+        for mark in marked
+        if mark.marks.edge_mark.edge == "annotation" and _is_included(mark, include)
+    ]
     wanted = [mark for mark in wanted if not (mark.marks.flags.excluded or mark.marks.flags.pruned)]
     at = names_at(path, {mark.depth - 1 for mark in wanted} | {mark.depth for mark in wanted})
     after: dict[int, list[Insertion]] = {}
     read = {node.seq: node for node in path.nodes([mark.seq for mark in wanted])} if wanted else {}
     for mark in sorted(wanted, key=lambda mark: mark.seq):
         # One that stands on the path itself is read there.
-        if at.get(mark.depth - 1, (None,))[0] == mark.parent and at.get(mark.depth, (None,))[0] != mark.seq:
+        if (
+            at.get(mark.depth - 1, (None,))[0] == mark.parent
+            and at.get(mark.depth, (None,))[0] != mark.seq
+        ):
             after.setdefault(mark.depth - 1, []).append(Insertion(read[mark.seq], "annotation"))
     return after
 
 
-def _with_versions(overlay: Overlay, marked: Iterable[_MarkedNode], chosen: Mapping[str, str]) -> Overlay:
+def _with_versions(
+    overlay: Overlay, marked: Iterable[_MarkedNode], chosen: Mapping[str, str]
+) -> Overlay:
     """The overlay with the versions that replace nodes. Where such a version is excluded, nothing is read."""
     path, hidden = overlay.path, overlay.hidden
     standing = _standing_versions(path, marked, chosen)
     gone = {depth for depth, mark in standing.items() if mark.marks.flags.excluded}
-    read = {node.seq: node for node in path.nodes([mark.seq for mark in standing.values()])} if standing else {}
-    shown = {depth: mark for depth, mark in standing.items() if depth not in gone and depth not in hidden}
+    read = (
+        {node.seq: node for node in path.nodes([mark.seq for mark in standing.values()])}
+        if standing
+        else {}
+    )
+    shown = {
+        depth: mark for depth, mark in standing.items() if depth not in gone and depth not in hidden
+    }
     return replace(
         overlay,
         hidden=hidden | dict.fromkeys(gone, "excluded"),
@@ -197,7 +229,9 @@ def _with_versions(overlay: Overlay, marked: Iterable[_MarkedNode], chosen: Mapp
     )
 
 
-def _standing_versions(path: Path, marked: Iterable[_MarkedNode], chosen: Mapping[str, str]) -> dict[int, _MarkedNode]:
+def _standing_versions(
+    path: Path, marked: Iterable[_MarkedNode], chosen: Mapping[str, str]
+) -> dict[int, _MarkedNode]:
     """Which version replaces a node of the path: the one that was chosen, else the latest edit that is not pruned."""
     versions = {mark.id: mark for mark in marked if mark.marks.edge_mark.edge == "version"}
     live = _live_versions(versions)
@@ -228,9 +262,22 @@ class _Sources:
     """What nodes of the path were made from beside their parents, each once."""
 
     def __init__(
-        self, reader: Reader, tree: TreeRow, path: Path, hidden: dict[int, str], marked: Mapping[int, _MarkedNode], notes: list[str]
+        self,
+        reader: Reader,
+        tree: TreeRow,
+        path: Path,
+        hidden: dict[int, str],
+        marked: Mapping[int, _MarkedNode],
+        notes: list[str],
     ) -> None:
-        self._reader, self._tree, self._path, self._hidden, self._marked, self._notes = reader, tree, path, hidden, marked, notes
+        self._reader, self._tree, self._path, self._hidden, self._marked, self._notes = (
+            reader,
+            tree,
+            path,
+            hidden,
+            marked,
+            notes,
+        )
         self.before: dict[int, list[Insertion]] = {}
         self.instructions: list[Node] = []
         self._taken: set[str] = set()
@@ -254,7 +301,11 @@ class _Sources:
             self._notes.append(f"the {source.role} {source.node} is not here and was left out")
             return
         marked = marked_in(self._reader, key) if foreign else self._marked
-        why = "purged" if node.message is None else kept_back(Path(OpenTransaction(self._reader), key, node), marked)
+        why = (
+            "purged"
+            if node.message is None
+            else kept_back(Path(OpenTransaction(self._reader), key, node), marked)
+        )
         if why:
             self._notes.append(f"the {source.role} {node.short_id} is {why} and was left out")
             return
@@ -264,7 +315,9 @@ class _Sources:
         self._taken.add(insertion.name)
         if source.role == "instruction":
             self.instructions.append(node)
-        elif foreign or not (self._path.holds(node.seq, node.depth) and node.depth not in self._hidden):
+        elif foreign or not (
+            self._path.holds(node.seq, node.depth) and node.depth not in self._hidden
+        ):
             self.before.setdefault(depth, []).append(insertion)
 
 

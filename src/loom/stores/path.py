@@ -1,14 +1,16 @@
 """A path: the nodes from a root to a cursor, read only where one looks.
 
-Each node points to its parent and, by `jump`, to an ancestor further up. Jumps are laid so that any ancestor is found in about
-2·log2(depth) steps (the skew-binary scheme: a jump as long as the two before it together, where those are equally long), an
-append looks at two rows, and a fork costs nothing. So the end, the beginning or the middle of a path of a million nodes is
-read without the rest.
+Each node points to its parent and, by `jump`, to an ancestor further up. Jumps are laid so that any
+ancestor is found in about 2·log2(depth) steps (the skew-binary scheme: a jump as long as the two
+before it together, where those are equally long), an append looks at two rows, and a fork costs
+nothing. So the end, the beginning or the middle of a path of a million nodes is read without the
+rest.
 
-A rule for SQL that looks for nodes: the planner must not see which tree is meant. Of a tree that is newer than its statistics it
-thinks that it has one node, and would look through all of it to find that one. So a search begins with TREE rather than `$1`, and
-a row that leads to another brings its tree along (`n.tree = w.tree`). Without statistics it takes a node for many, so where a walk
-begins at one, `LIMIT 1` says so.
+A rule for SQL that looks for nodes: the planner must not see which tree is meant. Of a tree that is
+newer than its statistics it thinks that it has one node, and would look through all of it to find
+that one. So a search begins with TREE rather than `$1`, and a row that leads to another brings its
+tree along (`n.tree = w.tree`). Without statistics it takes a node for many, so where a walk begins
+at one, `LIMIT 1` says so.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,8 +30,11 @@ TREE = "(SELECT CAST($1 AS BIGINT))"
 
 
 def nodes_by(column: str, kind: str = "each", most: int = 1_000_000_000) -> str:
-    """SQL: nodes `n` of the tree $1 whose column is one of the JSON array $2, which has at most so many."""
-    # With `IN`, both databases may look through the whole tree. The limit keeps the planner from seeing through to `$1`.
+    """SQL: nodes `n` of the tree $1 whose column is one of the JSON array $2, which has at most so
+    many.
+    """
+    # With `IN`, both databases may look through the whole tree. The limit keeps the planner from
+    # seeing through to `$1`.
     each = f"(SELECT CAST($1 AS BIGINT) AS tree, value FROM {{{kind}:2}} x LIMIT {most})"
     return f"{each} e CROSS JOIN nodes n WHERE n.tree = e.tree AND n.{column} = e.value"
 
@@ -38,7 +43,9 @@ BY_SEQ = nodes_by("seq", "each_int")
 
 
 class Node(Struct, frozen=True):
-    """A message at a place in a tree; the message is none where it was purged. `seq`s are names inside this store."""
+    """A message at a place in a tree; the message is none where it was purged. `seq`s are names
+    inside this store.
+    """
 
     seq: int
     id: str
@@ -71,7 +78,8 @@ def to_node(row: Row) -> Node:
     return Node(*values)
 
 
-# What the columns of a node hold; each way in which some of them may hold nothing is learnt when it is first seen.
+# What the columns of a node hold; each way in which some of them may hold nothing is learnt when it
+# is first seen.
 _TYPES = (int, str, str, int, int, int, int, int, str, str, str, int, int, int, int)
 _MAY_BE_NONE = frozenset({3, 4, 6, 7, 9})
 _SOUND: set[tuple[type, ...]] = set()
@@ -94,9 +102,13 @@ class Readable(Protocol):
 
 
 class Path:
-    """The nodes of a tree from its root to `end`; a sequence that reads what is asked of it. Positions count from the root."""
+    """The nodes of a tree from its root to `end`; a sequence that reads what is asked of it.
+    Positions count from the root.
+    """
 
-    def __init__(self, database: Readable, tree: int, end: Node | None, fresh: Sequence[Node] = ()) -> None:
+    def __init__(
+        self, database: Readable, tree: int, end: Node | None, fresh: Sequence[Node] = ()
+    ) -> None:
         self.database = database
         self.tree = tree
         self.end = end
@@ -115,7 +127,9 @@ class Path:
 
     @contextmanager
     def snapshot(self) -> "Iterator[Path]":
-        """The same path for several questions: they are answered in one transaction, and nothing is read twice."""
+        """The same path for several questions: they are answered in one transaction, and nothing is
+        read twice.
+        """
         with ExitStack() as stack:
             yield _Snapshot(_OnDemand(self.database, stack), self.tree, self.end, self.fresh)
 
@@ -156,11 +170,15 @@ class Path:
         return _in_order(found)
 
     def tail(self, tokens: int, start: int = 0) -> list[Node]:
-        """The newest nodes with so many tokens or more, none before `start`; they do not begin with a tool's result."""
+        """The newest nodes with so many tokens or more, none before `start`; they do not begin with
+        a tool's result.
+        """
         if self.end is None:
             return []
         with self.database.read() as reader:
-            return _in_order(reader.all(_TAIL, self.tree, self.end.seq, self.end.total - tokens, start))
+            return _in_order(
+                reader.all(_TAIL, self.tree, self.end.seq, self.end.total - tokens, start)
+            )
 
     def since(self, node: Node) -> list[Node] | None:
         """What has come behind this node; none where it is not on the path."""
@@ -202,7 +220,10 @@ class Path:
         with self.database.read() as reader:
             found = [kind for (kind,) in reader.all(_REMINDER_KINDS, self.tree, kinds)]
             rows = [reader.all(_REMINDERS, self.tree, self.end.depth, kind, most) for kind in found]
-        nodes = [next((node for node in map(to_node, each) if self.holds(node.seq, node.depth)), None) for each in rows]
+        nodes = [
+            next((node for node in map(to_node, each) if self.holds(node.seq, node.depth)), None)
+            for each in rows
+        ]
         return [node for node in nodes if node is not None]
 
     def system_nodes(self) -> list[Node]:
@@ -223,7 +244,9 @@ class Path:
 
 
 class _Snapshot(Path):
-    def __init__(self, database: Readable, tree: int, end: Node | None, fresh: Sequence[Node]) -> None:
+    def __init__(
+        self, database: Readable, tree: int, end: Node | None, fresh: Sequence[Node]
+    ) -> None:
         super().__init__(database, tree, end, fresh)
         self._known = {end.depth: end} if end else {}
 
@@ -270,7 +293,8 @@ def _in_order(rows: list[Row]) -> list[Node]:
 
 def _upward(first: str, going: str) -> str:
     """SQL: the nodes from the first one up to where `going`, about the node `w`, no longer holds."""
-    # Upwards the depth gets smaller at every step; where it does not, the store is damaged, and the walk has an end all the same.
+    # Upwards the depth gets smaller at every step; where it does not, the store is damaged, and the
+    # walk has an end all the same.
     return f"""w (tree, {COLUMNS}) AS (
             SELECT * FROM ({first} LIMIT 1) f
             UNION ALL
@@ -279,10 +303,10 @@ def _upward(first: str, going: str) -> str:
         SELECT {COLUMNS} FROM w"""
 
 
-# From the node $2 to its ancestor at the depth $3: each row names the next, by its jump where that does not lead too far.
-_NEXT = (
-    "CASE WHEN (SELECT j.depth FROM nodes j WHERE j.tree = n.tree AND j.seq = n.jump LIMIT 1) >= $3 THEN n.jump ELSE n.parent END"
-)
+# From the node $2 to its ancestor at the depth $3: each row names the next, by its jump where that
+# does not lead too far.
+_NEXT = """CASE WHEN (SELECT j.depth FROM nodes j WHERE j.tree = n.tree AND j.seq = n.jump LIMIT 1) >= $3
+    THEN n.jump ELSE n.parent END"""
 _UP = f"""a (tree, seq, depth, next) AS (
             SELECT * FROM (SELECT n.tree, n.seq, n.depth, {_NEXT} FROM nodes n WHERE n.tree = {TREE} AND n.seq = $2 LIMIT 1) f
             UNION ALL
@@ -294,7 +318,9 @@ _AT = f"SELECT n.tree, {OF_N} FROM {_FOUND} a CROSS JOIN nodes n WHERE n.tree = 
 _STRETCH = f"WITH RECURSIVE {_UP}, {_upward(_AT, 'w.depth > $4')}"
 _SINCE = f"WITH RECURSIVE {_upward(_NODE, 'w.depth > $3')}"
 _TAIL = f"""WITH RECURSIVE {_upward(_NODE, "w.depth > $4 AND (w.total - w.tokens > $3 OR w.role = 'tool')")}"""
-_SYSTEM = f"""SELECT {OF_N} FROM nodes n WHERE n.tree = {TREE} AND n.reminder <> '' AND n.depth <= $2"""
+_SYSTEM = (
+    f"""SELECT {OF_N} FROM nodes n WHERE n.tree = {TREE} AND n.reminder <> '' AND n.depth <= $2"""
+)
 _REMINDERS = f"{_SYSTEM} AND n.reminder = $3 ORDER BY n.depth DESC LIMIT $4"
 # Each kind leads to the next, so that not all nodes of a kind are looked at.
 _REMINDER_KINDS = f"""WITH RECURSIVE k (kind) AS (
@@ -316,7 +342,9 @@ def ancestor(reader: Reader, tree: int, seq: int, depth: int) -> int:
 
 def is_on_path(reader: Reader, tree: int, end: Node | None, name: str) -> bool:
     """Whether the node of this id is on the path to `end`."""
-    found = reader.first_row(f"SELECT seq, depth FROM nodes WHERE tree = {TREE} AND id = $2", tree, name)
+    found = reader.first_row(
+        f"SELECT seq, depth FROM nodes WHERE tree = {TREE} AND id = $2", tree, name
+    )
     if found is None or end is None or found[1] > end.depth:
         return False
     return ancestor(reader, tree, end.seq, found[1]) == int(found[0])

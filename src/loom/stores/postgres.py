@@ -1,7 +1,9 @@
-"""PostgreSQL through asyncpg, on an event loop of its own in a thread, so that callers of any kind simply wait.
+"""PostgreSQL through asyncpg, on an event loop of its own in a thread, so that callers of any kind
+simply wait.
 
-Rules: a connection lives on that loop only and never crosses a fork. A transaction that could not begin because its connection
-had died is begun once more on a new one; one that has begun is never repeated here.
+Rules: a connection lives on that loop only and never crosses a fork. A transaction that could not
+begin because its connection had died is begun once more on a new one; one that has begun is never
+repeated here.
 """
 
 import asyncio
@@ -37,7 +39,10 @@ _TEXTS = ("text", "varchar", "bpchar", "name")  # types of PostgreSQL that hold 
 _SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 # The store is all that lies in the schema which the address leads to.
-_TABLES = "FROM pg_class t WHERE t.relkind = 'r' AND t.relnamespace = to_regnamespace(quote_ident(current_schema()))"
+_TABLES = (
+    "FROM pg_class t WHERE t.relkind = 'r' AND t.relnamespace = "
+    "to_regnamespace(quote_ident(current_schema()))"
+)
 
 _GONE = (
     OSError,
@@ -48,7 +53,8 @@ _GONE = (
 )
 _WAY_BACK = "nothing acknowledged is lost; start it, or see that it can be reached, and try again"
 
-# The loop and the connections of a parent process: closing them here would end the parent's sessions.
+# The loop and the connections of a parent process: closing them here would end the parent's
+# sessions.
 _abandoned: list[object] = []
 
 _T = TypeVar("_T")
@@ -64,7 +70,9 @@ class _Busy(Exception):
 
 
 class _Unreadable(Exception):
-    """The address is not one. What asyncpg says of it is left out: it would show pieces of the password."""
+    """The address is not one. What asyncpg says of it is left out: it would show pieces of the
+    password.
+    """
 
 
 class _Loop:
@@ -78,7 +86,8 @@ class _Loop:
         self._used: set[Any] = set()
         self._room = asyncio.Semaphore(MAX_CONNECTIONS)
         self._closed = False
-        self._order = threading.Lock()  # so that nothing is asked of a loop that is about to end, and then waited for
+        # so that nothing is asked of a loop that is about to end, and then waited for
+        self._order = threading.Lock()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="loom-postgres", daemon=True)
         self._thread.start()
@@ -102,7 +111,8 @@ class _Loop:
     async def run(self, connection: Any, method: Any, *arguments: Any) -> Any:
         try:
             return await method(*arguments)
-        except asyncpg.InterfaceError as error:  # asyncpg's word for misuse, and for a connection that died a while ago
+        # asyncpg's word for misuse, and for a connection that died a while ago
+        except asyncpg.InterfaceError as error:
             if connection.is_closed():
                 raise ConnectionError("the connection was lost") from error
             raise
@@ -113,7 +123,8 @@ class _Loop:
         except TimeoutError:
             raise
         except _GONE:
-            while self._idle:  # the server was away: what the other connections lead to is gone as well
+            # the server was away: what the other connections lead to is gone as well
+            while self._idle:
                 self._idle.pop().terminate()
             return await self._begin(sql)
 
@@ -178,7 +189,9 @@ class _Loop:
             raise ConnectionError(f"no answer within {_CONNECT_SECONDS} s") from None
 
     def abandon(self, connection: Any) -> None:
-        """Give up a transaction whose caller was interrupted while a statement ran; the server undoes it."""
+        """Give up a transaction whose caller was interrupted while a statement ran; the server
+        undoes it.
+        """
         with self._order:
             if not self._closed:
                 self._loop.call_soon_threadsafe(self._drop, connection)
@@ -235,26 +248,39 @@ class _PostgresTransaction:
         is_text = [attribute.type.name in _TEXTS for attribute in attributes]
         columns = [f"textsend(c{n})" if text else f"c{n}" for n, text in enumerate(is_text)]
         names = ", ".join(f"c{n}" for n, _ in enumerate(is_text))
-        found = self.all(f"WITH found ({names}) AS ({sql}) SELECT {', '.join(columns)} FROM found", *values)
+        found = self.all(
+            f"WITH found ({names}) AS ({sql}) SELECT {', '.join(columns)} FROM found", *values
+        )
         pairs = (zip(is_text, row, strict=True) for row in found)
-        return [tuple(text_of(value) if text and value is not None else value for text, value in row) for row in pairs]
+        return [
+            tuple(text_of(value) if text and value is not None else value for text, value in row)
+            for row in pairs
+        ]
 
     def run_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
         # Gathered here: the caller's generator must not run on the loop's thread.
         self._run(self._connection.executemany, sql, list(rows))
 
     def reserve(self, count: int) -> Sequence[int]:
-        return sorted(key for (key,) in self.all("SELECT nextval('node_seq') FROM generate_series(1, $1::int)", count))
+        return sorted(
+            key
+            for (key,) in self.all(
+                "SELECT nextval('node_seq') FROM generate_series(1, $1::int)", count
+            )
+        )
 
     def _run(self, method: Any, sql: str, *values: Any) -> Any:
         if self.failure:
             raise self.failure
         try:
-            return self._loop.wait_for(self._loop.run(self._connection, method, _spell(sql), *values))
+            return self._loop.wait_for(
+                self._loop.run(self._connection, method, _spell(sql), *values)
+            )
         except Exception as error:
             told = self._database.explain(error)
-            # The server refuses whatever follows in this transaction, and would answer a commit by undoing everything. A text
-            # that cannot be read is only met here, when the server has sent it.
+            # The server refuses whatever follows in this transaction, and would answer a commit by
+            # undoing everything. A text that cannot be read is only met here, when the server has
+            # sent it.
             if not isinstance(error, UnicodeDecodeError):
                 self.failure = told
             raise told from error
@@ -280,7 +306,9 @@ class PostgresDatabase:
 
     @contextmanager
     def write(self) -> Iterator[Writer]:
-        with self._transaction(f"BEGIN; SET LOCAL lock_timeout = {int(self._busy * 1000)}") as statements:
+        with self._transaction(
+            f"BEGIN; SET LOCAL lock_timeout = {int(self._busy * 1000)}"
+        ) as statements:
             yield statements
 
     @contextmanager
@@ -290,10 +318,12 @@ class PostgresDatabase:
         statements = _PostgresTransaction(self, loop, connection)
         try:
             yield statements
-            if statements.failure and begin != _SNAPSHOT:  # who only reads may well go on after an error
+            # who only reads may well go on after an error
+            if statements.failure and begin != _SNAPSHOT:
                 raise statements.failure
         except Exception:
-            with suppress(StoreError):  # the first error is the one to hear of; a connection that died has undone everything
+            # the first error is the one to hear of; a connection that died has undone everything
+            with suppress(StoreError):
                 self._ask(loop, loop.end(connection, "ROLLBACK"))
             raise
         except BaseException:
@@ -304,24 +334,35 @@ class PostgresDatabase:
 
     def size(self) -> int:
         with self.read() as reader:
-            found = reader.first_row(f"SELECT coalesce(sum(pg_total_relation_size(t.oid)), 0)::bigint {_TABLES}")
+            found = reader.first_row(
+                f"SELECT coalesce(sum(pg_total_relation_size(t.oid)), 0)::bigint {_TABLES}"
+            )
         return int(found[0]) if found else 0
 
     def check(self) -> list[str]:
-        """What the server knows without looking at every page: checksums that failed, indexes that are not whole."""
+        """What the server knows without looking at every page: checksums that failed, indexes that
+        are not whole.
+        """
         with self.read() as reader:
-            failures = reader.first_row("SELECT checksum_failures FROM pg_stat_database WHERE datname = current_database()")
+            failures = reader.first_row(
+                "SELECT checksum_failures FROM pg_stat_database WHERE datname = current_database()"
+            )
             broken = reader.all(
                 "SELECT i.indexrelid::regclass::text FROM pg_index i "
                 f"WHERE NOT i.indisvalid AND i.indrelid IN (SELECT t.oid {_TABLES})"
             )
         found = [f"the index {name} is not valid; REINDEX it" for (name,) in broken]
         if failures and failures[0]:
-            found.append(f"{failures[0]} pages did not have the checksum they were written with; restore from a copy")
+            found.append(
+                f"{failures[0]} pages did not have the checksum they were written with; restore "
+                "from a copy"
+            )
         return found
 
     def shed(self) -> None:
-        """Room of deleted rows is given up. The server's own log and free space may hold bytes of them for a while yet."""
+        """Room of deleted rows is given up. The server's own log and free space may hold bytes of
+        them for a while yet.
+        """
         with self.read() as reader:
             tables = reader.all(f"SELECT t.oid::regclass::text {_TABLES}")
         loop = self._own()
@@ -352,12 +393,16 @@ class PostgresDatabase:
             raise self.explain(error) from error
 
     def explain(self, error: Exception) -> StoreError:
-        """An error of PostgreSQL or of the way to it in one line: which store, what is wrong, the way out."""
+        """An error of PostgreSQL or of the way to it in one line: which store, what is wrong, the
+        way out.
+        """
         return StoreError(f"{self.address} {_explain(error, self._busy)}")
 
 
 def _public_address(url: str) -> str:
-    """Host and database of an address. An address that cannot be told apart with certainty is not shown at all."""
+    """Host and database of an address. An address that cannot be told apart with certainty is not
+    shown at all.
+    """
     front, _, query = url.partition("://")[2].partition("?")
     if "@" in query:
         return "the PostgreSQL server"
@@ -373,49 +418,89 @@ def _explain(error: Exception, busy: float) -> str:
         case CancelledError():
             return "was closed while this call ran; nothing of this change was kept. Open it again"
         case _Busy():
-            return f"is busy: this program's {MAX_CONNECTIONS} connections were all in use for {busy:g} s; end some work, try again"
+            return (
+                f"is busy: this program's {MAX_CONNECTIONS} connections were all in use for "
+                f"{busy:g} s; end some work, try again"
+            )
         case asyncpg.InvalidPasswordError() | asyncpg.InvalidAuthorizationSpecificationError():
             return "refuses this user or this password; correct them in the address"
         case asyncpg.InvalidCatalogNameError():
-            return "does not exist on this server; create the database, or correct its name in the address"
+            return (
+                "does not exist on this server; create the database, or correct its name in "
+                "the address"
+            )
         case asyncpg.TooManyConnectionsError():
-            return "has no connection left to give; end other programs, or raise its max_connections, and try again"
+            return (
+                "has no connection left to give; end other programs, or raise its "
+                "max_connections, and try again"
+            )
         case asyncpg.DiskFullError():
-            return "cannot grow: the server's disk is full; nothing of this change was kept. Free some space and try again"
+            return (
+                "cannot grow: the server's disk is full; nothing of this change was kept. Free "
+                "some space and try again"
+            )
         case asyncpg.SerializationError() | asyncpg.DeadlockDetectedError():
             return "was changed by two programs at once and kept the other's change; try again"
         case asyncpg.LockNotAvailableError():
-            return f"is busy: another program has held a lock for {busy:g} s; let that finish and try again"
+            return (
+                f"is busy: another program has held a lock for {busy:g} s; let that finish and "
+                "try again"
+            )
         case asyncpg.QueryCanceledError() | TimeoutError():
-            return f"did not finish a statement within {_STATEMENT_SECONDS} s; it is overloaded or locked. Try again later"
+            return (
+                f"did not finish a statement within {_STATEMENT_SECONDS} s; it is overloaded "
+                "or locked. Try again later"
+            )
         case asyncpg.ReadOnlySQLTransactionError():
-            return "is read-only here: it can be read, not changed. Connect to the server that takes writes"
+            return (
+                "is read-only here: it can be read, not changed. Connect to the server that "
+                "takes writes"
+            )
         case asyncpg.InsufficientPrivilegeError():
-            return f"does not let this user do that ({_line(error)}); grant the right, or connect as its owner"
+            return (
+                f"does not let this user do that ({_line(error)}); grant the right, or connect "
+                "as its owner"
+            )
         case asyncpg.DataCorruptedError() | asyncpg.IndexCorruptedError() | UnicodeDecodeError():
             return (
-                f"is damaged ({_line(error)}): restore it from a copy, or save what can still be read with `loom session export`; "
+                f"is damaged ({_line(error)}): restore it from a copy, or save what can still be "
+                "read with `loom session export`; "
                 "`loom doctor` says more"
             )
-        case OSError() | asyncpg.PostgresConnectionError() | asyncpg.AdminShutdownError() | asyncpg.CrashShutdownError():
+        case (
+            OSError()
+            | asyncpg.PostgresConnectionError()
+            | asyncpg.AdminShutdownError()
+            | asyncpg.CrashShutdownError()
+        ):
             return f"cannot be reached ({_line(error)}): {_WAY_BACK}"
         case asyncpg.CannotConnectNowError():
             return f"is starting or stopping ({_line(error)}): {_WAY_BACK}"
         case asyncpg.CharacterNotInRepertoireError() | asyncpg.UntranslatableCharacterError():
-            return "cannot keep the character U+0000 in a text; take it out, or keep the text as bytes"
+            return (
+                "cannot keep the character U+0000 in a text; take it out, or keep the text as bytes"
+            )
         case _Unreadable():
             return (
-                "cannot be found: its address is not readable. Write postgres://USER:PASSWORD@HOST:PORT/DATABASE, "
+                "cannot be found: its address is not readable. Write "
+                "postgres://USER:PASSWORD@HOST:PORT/DATABASE, "
                 "with %40 for an @ in the password and %2F for a /"
             )
         case asyncpg.InvalidCachedStatementError() | asyncpg.OutdatedSchemaCacheError():
             return "was brought to another version while it was open; try again"
         case asyncpg.DataError() if "surrogates" in str(error):
-            return "keeps only whole characters, and a text holds half a surrogate pair; replace it and try again"
+            return (
+                "keeps only whole characters, and a text holds half a surrogate pair; replace "
+                "it and try again"
+            )
         case _:
             return f"refused: {_line(error)}"
 
 
 def _line(error: Exception) -> str:
-    text = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+    text = (
+        (error.strerror if isinstance(error, OSError) else None)
+        or str(error)
+        or type(error).__name__
+    )
     return shorten(text.partition("\n")[0], 200)

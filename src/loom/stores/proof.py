@@ -1,4 +1,5 @@
-"""What must be true of what others say of a store: messages, records and handles. Imports and the doctor prove it here.
+"""What must be true of what others say of a store: messages, records and handles. Imports and the
+doctor prove it here.
 
 A handle is made from content and place, so it is made again and compared.
 """
@@ -19,11 +20,13 @@ from loom.stores.view_record import ViewRecord
 from loom.stores.views import HandleTarget, handles_of, names
 
 SPEAKERS = ("user", "assistant", "tool")
-_SECTIONS, _PARTS, _INNER = 200, 64, 16  # places from which older versions made handles without keeping them
+# places from which older versions made handles without keeping them
+_SECTIONS, _PARTS, _INNER = 200, 64, 16
 NOT_MADE = "it is not the handle of what it stands for"
 
 
-KINDS = frozenset({*marks.KINDS, "usage", "summary", "digest", "response"})  # of records that this version reads; others stay
+# of records that this version reads; others stay
+KINDS = frozenset({*marks.KINDS, "usage", "summary", "digest", "response"})
 
 
 # Messages and records
@@ -71,7 +74,9 @@ def check_record(kind: str, name: str, data: str, depth: int) -> None:
 def check_summary(summary: Summary, depth: int) -> None:
     """Raises ValueError where it does not tell of a stretch that ends with a node of this depth."""
     if not 0 <= summary.start < summary.stop == depth + 1:
-        raise ValueError(f"it tells of {summary.start} to {summary.stop}, and its node is at {depth}")
+        raise ValueError(
+            f"it tells of {summary.start} to {summary.stop}, and its node is at {depth}"
+        )
     if not all(summary.start <= at < summary.stop for at in summary.hidden) or summary.dropped < 0:
         raise ValueError("what was hidden from it is not in its stretch")
 
@@ -79,10 +84,13 @@ def check_summary(summary: Summary, depth: int) -> None:
 # What was used
 
 
-def spent_on(reader: Reader, tree: int, session: int, is_sound: Callable[[Row], bool] | None = None) -> Usage | None:
+def spent_on(
+    reader: Reader, tree: int, session: int, is_sound: Callable[[Row], bool] | None = None
+) -> Usage | None:
     """What the answers of a session sum up to; none where some were purged or cannot be read.
 
-    With `is_sound`, which looks at the node, kind, name, author, data and time of a record, only sound ones count.
+    With `is_sound`, which looks at the node, kind, name, author, data and time of a record, only
+    sound ones count.
     """
     spent = Usage()
     last = 0
@@ -96,7 +104,10 @@ def spent_on(reader: Reader, tree: int, session: int, is_sound: Callable[[Row], 
             except UNREADABLE:
                 return None
             spent = Usage(
-                spent.prompt + one.prompt, spent.completion + one.completion, spent.cached + one.cached, spent.cost + one.cost
+                spent.prompt + one.prompt,
+                spent.completion + one.completion,
+                spent.cached + one.cached,
+                spent.cost + one.cost,
             )
     return spent
 
@@ -104,7 +115,11 @@ def spent_on(reader: Reader, tree: int, session: int, is_sound: Callable[[Row], 
 def is_spent(usage: Usage, spent: Usage) -> bool:
     if not isinstance(usage.cost, int | float):
         return False
-    sums = (usage.prompt, usage.completion, usage.cached) == (spent.prompt, spent.completion, spent.cached)
+    sums = (usage.prompt, usage.completion, usage.cached) == (
+        spent.prompt,
+        spent.completion,
+        spent.cached,
+    )
     return sums and isclose(usage.cost, spent.cost, rel_tol=1e-9, abs_tol=1e-9)
 
 
@@ -118,25 +133,34 @@ _USAGE = """SELECT seq, node, kind, name, author, data, created FROM records r
 # Handles
 
 
-def wrong_with_handle(reader: Reader, tree: int, handle: str, kind: str, kept: HandleTarget, sessions: tuple[str, ...]) -> str:
-    """Why a handle does not stand for this; "" where it does, or where the nodes of another tree that it names are not here."""
+def wrong_with_handle(
+    reader: Reader, tree: int, handle: str, kind: str, kept: HandleTarget, sessions: tuple[str, ...]
+) -> str:
+    """Why a handle does not stand for this; "" where it does, or where the nodes of another tree
+    that it names are not here.
+    """
     wrong = _wrong_with_stretches(reader, tree, kept)
     if wrong:
         return wrong
     held = {"text": kept.text is not None, "part": kept.place is not None, "span": bool(kept.nodes)}
-    if not held.get(kind) or sum((kept.place is not None, kept.text is not None)) > (kind != "span"):
+    if not held.get(kind) or sum((kept.place is not None, kept.text is not None)) > (
+        kind != "span"
+    ):
         return "what it stands for cannot be read"
     if kind == "part" and len(kept.nodes) != 1:
         return "what it stands for cannot be read"
     text = None
     if kept.place is not None:
         message = _message(reader, tree, kept.nodes[0][0])
-        if message is None:  # purged, damaged, or in a tree that is not here: there is nothing that it could bring back
+        # purged, damaged, or in a tree that is not here: there is nothing that it could bring back
+        if message is None:
             return ""
         text = dict(texts_of(message)).get(kept.place)
         if text is None:
             return f"it stands for the text {kept.place!r} of a node that has no such text"
-    if names(handle, kept, text) or (not kept.minted_at and _was_made(handle, kept, text, sessions)):
+    if names(handle, kept, text) or (
+        not kept.minted_at and _was_made(handle, kept, text, sessions)
+    ):
         return ""
     return NOT_MADE
 
@@ -190,7 +214,9 @@ def _wrong_with_stretches(reader: Reader, tree: int, kept: HandleTarget) -> str:
     return ""
 
 
-_ENDS = f"SELECT n.id, n.seq, n.depth, CASE WHEN n.body IS NULL THEN 1 ELSE 0 END FROM {nodes_by('id')}"
+_ENDS = (
+    f"SELECT n.id, n.seq, n.depth, CASE WHEN n.body IS NULL THEN 1 ELSE 0 END FROM {nodes_by('id')}"
+)
 
 
 def _message(reader: Reader, tree: int, name: str) -> Message | None:

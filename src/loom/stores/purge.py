@@ -1,4 +1,6 @@
-"""What a purge takes away: words, wherever they went. Ids and places stay, and so does how a node hangs in its tree."""
+"""What a purge takes away: words, wherever they went. Ids and places stay, and so does how a node
+hangs in its tree.
+"""
 
 from collections.abc import Container, Mapping, Sequence
 
@@ -14,7 +16,9 @@ from loom.stores.stored import UNREADABLE, decode_stored
 
 
 def held_by(reader: Reader, tree: int, ends: Sequence[int], own: Mapping[int, int]) -> set[int]:
-    """Which of these nodes, given with their depths, stand on a path to one of those ends. Walks up no further than they reach."""
+    """Which of these nodes, given with their depths, stand on a path to one of those ends. Walks up
+    no further than they reach.
+    """
     if not own:
         return set()
     top = min(own.values())
@@ -45,20 +49,31 @@ _UPWARD = f"""WITH RECURSIVE w (tree, seq, parent, depth, n) AS (
 
 
 PURGING = "purging"  # the state of a purged session of which something may still be on disk
-FOLDERS = "snapshots"  # the states by which older versions remembered folders; who wrote them cannot be known
+# the states by which older versions remembered folders; who wrote them cannot be known
+FOLDERS = "snapshots"
 
 
-def take_words(writer: Writer, tree: TreeRow, session: int, gone: Mapping[int, int], now: int) -> None:
-    """Take away the words of these nodes, given with their depths, and those that the session has beside them."""
+def take_words(
+    writer: Writer, tree: TreeRow, session: int, gone: Mapping[int, int], now: int
+) -> None:
+    """Take away the words of these nodes, given with their depths, and those that the session has
+    beside them.
+    """
     each = [(tree.key, seq) for seq in gone]
-    writer.run_many("UPDATE nodes SET body = NULL, author = '', reminder = '' WHERE tree = $1 AND seq = $2", each)
+    writer.run_many(
+        "UPDATE nodes SET body = NULL, author = '', reminder = '' WHERE tree = $1 AND seq = $2",
+        each,
+    )
     # An edge has no words, and without it a remark would look as if the conversation went on there.
     writer.run_many(
-        "UPDATE records SET data = CASE WHEN kind = 'edge' THEN data END, author = '' WHERE tree = $1 AND node = $2", each
+        "UPDATE records SET data = CASE WHEN kind = 'edge' THEN data END, author = '' WHERE tree = $1 AND node = $2",
+        each,
     )
     _take_texts(writer, tree, session, gone)
     writer.all("DELETE FROM views WHERE session = $1", session)
-    writer.all("DELETE FROM states WHERE session = $1 AND kind NOT IN ($2, $3)", session, PURGING, FOLDERS)
+    writer.all(
+        "DELETE FROM states WHERE session = $1 AND kind NOT IN ($2, $3)", session, PURGING, FOLDERS
+    )
     writer.all(
         """INSERT INTO states (session, kind, name, data, updated) VALUES ($1, $2, '', 'true', $3)
             ON CONFLICT (session, kind, name) DO NOTHING""",
@@ -66,13 +81,30 @@ def take_words(writer: Writer, tree: TreeRow, session: int, gone: Mapping[int, i
         PURGING,
         now,
     )
-    _take_views(writer, tree, {**gone, **_take_labels(writer, tree.key, session), **_take_summaries(writer, tree.key, session)})
-    if writer.first_row("SELECT 1 FROM sessions WHERE tree = $1 AND key <> $2 AND status <> 'purged'", tree.key, session) is None:
+    _take_views(
+        writer,
+        tree,
+        {
+            **gone,
+            **_take_labels(writer, tree.key, session),
+            **_take_summaries(writer, tree.key, session),
+        },
+    )
+    if (
+        writer.first_row(
+            "SELECT 1 FROM sessions WHERE tree = $1 AND key <> $2 AND status <> 'purged'",
+            tree.key,
+            session,
+        )
+        is None
+    ):
         _take_head(writer, tree.key)
 
 
 def _take_labels(writer: Writer, tree: int, session: int) -> dict[int, int]:
-    """Take away the labels that a session gave to nodes and links; the flags and the links stay. The nodes, with their depths."""
+    """Take away the labels that a session gave to nodes and links; the flags and the links stay.
+    The nodes, with their depths.
+    """
     found = writer.all(
         """SELECT r.seq, r.node, n.depth, r.kind, r.data FROM records r JOIN nodes n ON n.tree = r.tree AND n.seq = r.node
             WHERE r.tree = $1 AND r.session = $2 AND r.kind IN ('flag', 'link') AND r.data LIKE '%"label":%'""",
@@ -80,20 +112,25 @@ def _take_labels(writer: Writer, tree: int, session: int) -> dict[int, int]:
         session,
     )
     writer.run_many(
-        "UPDATE records SET data = $2 WHERE seq = $1", [(seq, _without_label(kind, data)) for seq, _, _, kind, data in found]
+        "UPDATE records SET data = $2 WHERE seq = $1",
+        [(seq, _without_label(kind, data)) for seq, _, _, kind, data in found],
     )
     return {node: depth for _, node, depth, _, _ in found}
 
 
 def _take_summaries(writer: Writer, tree: int, session: int) -> dict[int, int]:
-    """Take away what a session wrote to sum up. The nodes that it was kept beside, with their depths."""
+    """Take away what a session wrote to sum up. The nodes that it was kept beside, with their
+    depths.
+    """
     found = writer.all(
         """SELECT r.seq, r.node, n.depth FROM records r JOIN nodes n ON n.tree = r.tree AND n.seq = r.node
             WHERE r.tree = $1 AND r.session = $2 AND r.kind IN ('summary', 'digest') AND r.data IS NOT NULL""",
         tree,
         session,
     )
-    writer.run_many("UPDATE records SET data = NULL WHERE seq = $1", [(seq,) for seq, _, _ in found])
+    writer.run_many(
+        "UPDATE records SET data = NULL WHERE seq = $1", [(seq,) for seq, _, _ in found]
+    )
     return {node: depth for _, node, depth in found}
 
 
@@ -105,8 +142,14 @@ def _without_label(kind: str, data: str) -> str | None:
 
 
 def _take_texts(writer: Writer, tree: TreeRow, session: int, gone: Mapping[int, int]) -> None:
-    """Take away texts that were cut in this session from no node that stays, and by whomever from these nodes."""
-    own = writer.all("SELECT handle, data FROM handles WHERE tree = $1 AND session = $2 AND kind = 'text'", tree.key, session)
+    """Take away texts that were cut in this session from no node that stays, and by whomever from
+    these nodes.
+    """
+    own = writer.all(
+        "SELECT handle, data FROM handles WHERE tree = $1 AND session = $2 AND kind = 'text'",
+        tree.key,
+        session,
+    )
     nodeless = [handle for handle, data in own if data is not None and not _names_nodes(data)]
     writer.run_many(_CLEAR, [(tree.key, handle, session) for handle in nodeless])
     if not gone:
@@ -118,21 +161,29 @@ def _take_texts(writer: Writer, tree: TreeRow, session: int, gone: Mapping[int, 
 
 
 def _is_from(data: str, tree: TreeRow, ids: Container[str], is_own: bool) -> bool:
-    """Whether a text came from one of these nodes of a tree. `is_own`: it is kept in that tree, whose nodes it names alone."""
+    """Whether a text came from one of these nodes of a tree. `is_own`: it is kept in that tree,
+    whose nodes it names alone.
+    """
     try:
         held = from_json(data)
-        named = [name for stretch in held.get("nodes", ()) for name in stretch] + list(held.get("shows", ()))
+        named = [name for stretch in held.get("nodes", ()) for name in stretch] + list(
+            held.get("shows", ())
+        )
         parted = [name.rpartition("/") for name in named]
     except UNREADABLE:  # what words are in it nobody knows
         return True
-    return any(name in ids and (other == tree.id or (not other and is_own)) for other, _, name in parted)
+    return any(
+        name in ids and (other == tree.id or (not other and is_own)) for other, _, name in parted
+    )
 
 
 _CLEAR = "UPDATE handles SET data = NULL WHERE tree = $1 AND handle = $2 AND session = $3"
 
 
 def _names_nodes(data: str) -> bool:
-    """Whether a text that was kept came from nodes: it goes when they go, for others may have its marker too."""
+    """Whether a text that was kept came from nodes: it goes when they go, for others may have its
+    marker too.
+    """
     try:
         return bool(from_json(data).get("nodes"))
     except UNREADABLE:  # damaged; what words are in it nobody knows
@@ -144,15 +195,19 @@ _TEXTS = """SELECT h.tree, h.handle, h.session, h.data FROM handles h JOIN trees
 
 
 def _take_views(writer: Writer, tree: TreeRow, worded: Mapping[int, int]) -> None:
-    """Take away views in which these nodes may have been read: on a path, or beside one. The next request begins an epoch."""
+    """Take away views in which these nodes may have been read: on a path, or beside one. The next
+    request begins an epoch.
+    """
     if not worded:
         return
     for key, epoch, node in writer.all(
-        "SELECT v.session, v.epoch, v.node FROM views v JOIN sessions s ON s.key = v.session WHERE s.tree = $1", tree.key
+        "SELECT v.session, v.epoch, v.node FROM views v JOIN sessions s ON s.key = v.session WHERE s.tree = $1",
+        tree.key,
     ):
         if held_by(writer, tree.key, [node], worded):
             writer.all("DELETE FROM views WHERE session = $1 AND epoch = $2", key, epoch)
-    # A view only tells that something came in beside its path, not what; it may come from another tree.
+    # A view only tells that something came in beside its path, not what; it may come from another
+    # tree.
     writer.all(
         """DELETE FROM views WHERE data LIKE '%"shape":"%' AND data NOT LIKE '%"shape":""%'
             AND session IN (SELECT key FROM sessions WHERE tenant = $1 AND project = $2)""",
@@ -168,4 +223,6 @@ def _take_head(writer: Writer, tree: int) -> None:
         mode = decode_stored(row[0] if row else "{}", TreeHead).mode
     except UNREADABLE:
         mode = "dialogue"
-    writer.all("UPDATE trees SET title = '', data = $2 WHERE key = $1", tree, to_json(TreeHead(mode=mode)))
+    writer.all(
+        "UPDATE trees SET title = '', data = $2 WHERE key = $1", tree, to_json(TreeHead(mode=mode))
+    )

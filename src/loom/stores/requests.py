@@ -14,17 +14,20 @@ from loom.stores.views import HandleTarget, advance_view, put_handles, put_view,
 
 
 class SavedRequest(Struct, frozen=True, kw_only=True):
-    """What the next request needs, what markers stand for, and what the session has at hand from now on.
+    """What the next request needs, what markers stand for, and what the session has at hand from
+    now on.
 
-    `view` is that of an epoch that begins, or how far one went that goes on. Without it only the handles are kept.
-    `inherited` are markers from an epoch of the session that this one was forked from. They become its own.
+    `view` is that of an epoch that begins, or how far one went that goes on. Without it only the
+    handles are kept. `inherited` are markers from an epoch of the session that this one was forked
+    from. They become its own.
     """
 
     view: StoredView | EpochProgress | None
     handles: Mapping[str, HandleTarget]
     inherited: Collection[str]
     states: tuple[StateValues, ...] = ()
-    note: tuple[Node, Summary, int] | None = None  # a summary, the node that it ends with, and when it was made
+    # a summary, the node that it ends with, and when it was made
+    note: tuple[Node, Summary, int] | None = None
 
 
 class Requests:

@@ -1,6 +1,8 @@
-"""What of a damaged tree can be exported: whatever an import will prove. What cannot is named and left out.
+"""What of a damaged tree can be exported: whatever an import will prove. What cannot is named and
+left out.
 
-A node goes with all behind it; a session then stands at the last node before that. What else names such a node goes too.
+A node goes with all behind it; a session then stands at the last node before that. What else names
+such a node goes too.
 """
 
 from array import array
@@ -65,7 +67,8 @@ class LeftOut:
             if len(self.things) > _MAX_NAMED_THINGS:
                 named += f" and {len(self.things) - _MAX_NAMED_THINGS} more"
             raise StoreError(
-                f"the store is damaged, and {len(self.things)} of its things could not be exported: "
+                f"the store is damaged, and {len(self.things)} of its things could not be "
+                "exported: "
                 f"{named}. The rest was written and can be imported; loom doctor shows the damage"
             )
 
@@ -142,9 +145,17 @@ def _can_be_written(record: RecordEntry, depth: int) -> bool:
 class Salvage:
     """What is sound of one tree."""
 
-    def __init__(self, reader: Reader, tree: int, left_out: LeftOut, state_kinds: StateKinds) -> None:
-        self._reader, self._tree, self._left_out, self._state_kinds = reader, tree, left_out, state_kinds
-        self._exported = _Seqs()  # not all nodes of the tree where a session goes alone or an index is damaged
+    def __init__(
+        self, reader: Reader, tree: int, left_out: LeftOut, state_kinds: StateKinds
+    ) -> None:
+        self._reader, self._tree, self._left_out, self._state_kinds = (
+            reader,
+            tree,
+            left_out,
+            state_kinds,
+        )
+        # not all nodes of the tree where a session goes alone or an index is damaged
+        self._exported = _Seqs()
         self._id = ""
 
     def tree(self, line: TreeLine) -> TreeLine | None:
@@ -154,7 +165,10 @@ class Salvage:
         except UNREADABLE:
             self._left_out.add(f"what tree {line.id} says of itself")
             line = replace(line, data="{}")
-        return self._or_none(replace(line, title=self._text(line.title, f"the title of tree {line.id}")), f"tree {line.id}")
+        return self._or_none(
+            replace(line, title=self._text(line.title, f"the title of tree {line.id}")),
+            f"tree {line.id}",
+        )
 
     def _text(self, text: Any, what: str) -> str:
         """A text that can be shown, whatever became of it."""
@@ -166,19 +180,31 @@ class Salvage:
     # Nodes
 
     def look_at(self, rows: Iterable[Row]) -> None:
-        """Find the nodes of a page that cannot be proved, and those behind them; parents come before their children."""
+        """Find the nodes of a page that cannot be proved, and those behind them; parents come
+        before their children.
+        """
         for row in rows:
             seq, name, after, short_id, _, body, generation, role, tokens, _, parent, _ = row
             why = "what it comes after is left out"
             if parent is None or (after is not None and parent < seq and self.is_sound(parent)):
                 why = self._wrong_with_node(name, after, short_id, body, generation, role)
-                why = why or ("" if body is not None or _is_number(tokens, Tokens) else "its tokens cannot be")
+                why = why or (
+                    "" if body is not None or _is_number(tokens, Tokens) else "its tokens cannot be"
+                )
             if why:
                 self._left_out.add(f"node {short_id} of tree {self._id} ({why})")
             else:
                 self._exported.add(seq)
 
-    def _wrong_with_node(self, name: str, after: str | None, short_id: str, body: str | None, generation: str, role: str) -> str:
+    def _wrong_with_node(
+        self,
+        name: str,
+        after: str | None,
+        short_id: str,
+        body: str | None,
+        generation: str,
+        role: str,
+    ) -> str:
         try:
             if not is_short_id(short_id, name) or plain(generation) != generation:
                 return "its name is not its own"
@@ -188,7 +214,10 @@ class Salvage:
                 return "it is neither a message nor a purged one"
             message = to_message(body)
             check_message(message)
-            if message.role not in ROLES or node_id(self._id, after or "", message, generation) != name:
+            if (
+                message.role not in ROLES
+                or node_id(self._id, after or "", message, generation) != name
+            ):
                 return "it is not what its id says"
         except UNREADABLE:
             return "it cannot be read"
@@ -200,10 +229,16 @@ class Salvage:
 
     def node(self, line: NodeLine, depth: int) -> NodeLine:
         """A node with those records beside it that can be read."""
-        kept = tuple(record for record in line.records if self._is_sound_record(line, record, depth))
+        kept = tuple(
+            record for record in line.records if self._is_sound_record(line, record, depth)
+        )
         if len(kept) == len(line.records) and _is_number(line.created, Moment):
             return line
-        return replace(line, records=kept, created=self._moment(line.created, f"when node {line.short_id} was written"))
+        return replace(
+            line,
+            records=kept,
+            created=self._moment(line.created, f"when node {line.short_id} was written"),
+        )
 
     def _is_sound_record(self, line: NodeLine, record: RecordEntry, depth: int) -> bool:
         if not _can_be_written(record, depth):
@@ -217,7 +252,9 @@ class Salvage:
         """A session as far as it can be read."""
         key, name = row[:2]
         what = f"session {name}"
-        head = self._read(row[7], Conversation, f"the system text of {what}") or Conversation(messages=())
+        head = self._read(row[7], Conversation, f"the system text of {what}") or Conversation(
+            messages=()
+        )
         asides = self._read(row[8], tuple[Aside, ...], f"the system messages in {what}") or ()
         line = SessionLine(
             id=self._text(name, f"the id of {what}"),
@@ -227,8 +264,12 @@ class Salvage:
             origin=self._text(row[5], f"the origin of {what}"),
             cursor=self._standing(row[6], what),
             head=head,
-            asides=tuple(aside for aside in asides if not aside.after or self._is_here(aside.after)),
-            calibration=self._read(row[9], Calibration, f"the calibration of {what}") if row[9] else None,
+            asides=tuple(
+                aside for aside in asides if not aside.after or self._is_here(aside.after)
+            ),
+            calibration=self._read(row[9], Calibration, f"the calibration of {what}")
+            if row[9]
+            else None,
             states=tuple(begin_epochs_anew(self._states(states, what), self._newest_epoch(key))),
             created=self._moment(row[10], f"when {what} began"),
             updated=self._moment(row[11], f"when {what} was last used"),
@@ -251,11 +292,17 @@ class Salvage:
     def _standing(self, seq: int | None, what: str) -> str:
         """The node at which a session stands, or the last before it that is not left out."""
         while seq is not None and not self.is_sound(seq):
-            row = self._reader.first_row("SELECT parent FROM nodes WHERE tree = $1 AND seq = $2 AND parent < seq", self._tree, seq)
+            row = self._reader.first_row(
+                "SELECT parent FROM nodes WHERE tree = $1 AND seq = $2 AND parent < seq",
+                self._tree,
+                seq,
+            )
             seq = row[0] if row else None
         if seq is None:
             return ""
-        row = self._reader.first_row("SELECT id FROM nodes WHERE tree = $1 AND seq = $2", self._tree, seq)
+        row = self._reader.first_row(
+            "SELECT id FROM nodes WHERE tree = $1 AND seq = $2", self._tree, seq
+        )
         if row is None:
             self._left_out.add(f"the node at which {what} stands")
         return row[0] if row else ""
@@ -279,7 +326,9 @@ class Salvage:
 
     def _is_here(self, name: str) -> bool:
         """Whether a node is in the tree and is exported."""
-        row = self._reader.first_row("SELECT seq FROM nodes WHERE tree = $1 AND id = $2", self._tree, name)
+        row = self._reader.first_row(
+            "SELECT seq FROM nodes WHERE tree = $1 AND id = $2", self._tree, name
+        )
         return row is not None and self.is_sound(row[0])
 
     def _usage(self, session: int, usage: Usage, what: str) -> Usage:
@@ -304,11 +353,15 @@ class Salvage:
         return line
 
     def _is_wrong(self, line: HandleLine, kept: HandleTarget, sessions: tuple[str, ...]) -> bool:
-        named = {name for stretch in kept.nodes for name in stretch if "/" not in name} | set(filter(None, [kept.at]))
+        named = {name for stretch in kept.nodes for name in stretch if "/" not in name} | set(
+            filter(None, [kept.at])
+        )
         if not all(map(self._is_here, named)):
             return True
         try:
-            return bool(wrong_with_handle(self._reader, self._tree, line.handle, line.kind, kept, sessions))
+            return bool(
+                wrong_with_handle(self._reader, self._tree, line.handle, line.kind, kept, sessions)
+            )
         except DamagedError:  # the way from one of its nodes to another
             return True
 

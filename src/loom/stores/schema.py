@@ -1,8 +1,10 @@
-"""The tables, as numbered steps that only go forward. A step that was released is never changed; a change is a new step.
+"""The tables, as numbered steps that only go forward. A step that was released is never changed; a
+change is a new step.
 
-`seq` and `key` are names inside one store; what leaves it are the ids. A node's row says what was said (`body`, never changed; null
-once purged) and what can be worked out from its parent's row and is kept so that no path has to be walked to know it: `depth`,
-`jump` (see path.py), `goal` and `request` (the first and the newest user message at or above it), `total` (tokens up to it).
+`seq` and `key` are names inside one store; what leaves it are the ids. A node's row says what was
+said (`body`, never changed; null once purged) and what can be worked out from its parent's row and
+is kept so that no path has to be walked to know it: `depth`, `jump` (see path.py), `goal` and
+`request` (the first and the newest user message at or above it), `total` (tokens up to it).
 """
 
 from loom.stores.migrate import Migration
@@ -16,7 +18,8 @@ MIGRATIONS = (
                 key {serial}, tenant TEXT NOT NULL, project TEXT NOT NULL, id TEXT {binary} NOT NULL,
                 title TEXT NOT NULL DEFAULT '', data TEXT NOT NULL DEFAULT '{}', created BIGINT NOT NULL,
                 UNIQUE (tenant, project, id))""",
-            # Times are milliseconds since 1970, UTC. `known` is the match key, `local` the short name in the tree.
+            # Times are milliseconds since 1970, UTC. `known` is the match key, `local` the short
+            # name in the tree.
             """CREATE TABLE nodes (
                 seq {node_key}, tree BIGINT NOT NULL, id TEXT {binary} NOT NULL, local TEXT {binary} NOT NULL,
                 parent BIGINT, jump BIGINT, depth BIGINT NOT NULL, goal BIGINT, request BIGINT, role TEXT NOT NULL,
@@ -60,7 +63,8 @@ MIGRATIONS = (
             """CREATE TABLE settings (
                 tenant TEXT NOT NULL, project TEXT NOT NULL, kind TEXT NOT NULL, name TEXT {binary} NOT NULL, data TEXT NOT NULL,
                 author TEXT NOT NULL, updated BIGINT NOT NULL, PRIMARY KEY (tenant, project, kind, name))""",
-            # What a session has at hand beside what was said: text not yet committed, versions chosen, pins, stashes, actions.
+            # What a session has at hand beside what was said: text not yet committed, versions
+            # chosen, pins, stashes, actions.
             """CREATE TABLE states (
                 session BIGINT NOT NULL, kind TEXT NOT NULL, name TEXT {binary} NOT NULL, data TEXT NOT NULL,
                 updated BIGINT NOT NULL, PRIMARY KEY (session, kind, name))""",
@@ -83,7 +87,8 @@ MIGRATIONS = (
         4,
         "what this store wrote to folders that are not its own is known, and so is a view that was damaged",
         (
-            # Only who writes files puts rows here: no import does, so that a purge deletes nothing that somebody else names.
+            # Only who writes files puts rows here: no import does, so that a purge deletes nothing
+            # that somebody else names.
             """CREATE TABLE snapshots (
                 session BIGINT NOT NULL, folder TEXT {binary} NOT NULL, generation TEXT {binary} NOT NULL,
                 PRIMARY KEY (session, folder, generation))""",
@@ -95,7 +100,8 @@ MIGRATIONS = (
         5,
         "system messages are nodes at their place, and the newest of each kind are found without reading a path",
         (
-            # Of a system message, a digest of its kind; empty in nodes of older stores, of which none is looked for.
+            # Of a system message, a digest of its kind; empty in nodes of older stores, of which
+            # none is looked for.
             "ALTER TABLE nodes ADD COLUMN reminder TEXT {binary} NOT NULL DEFAULT ''",
             "CREATE INDEX nodes_reminder ON nodes (tree, reminder, depth) WHERE reminder <> ''",
         ),

@@ -1,4 +1,6 @@
-"""Sessions: a cursor on a tree, with what belongs to it. Every question names its scope; nothing crosses it."""
+"""Sessions: a cursor on a tree, with what belongs to it. Every question names its scope; nothing
+crosses it.
+"""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -24,14 +26,20 @@ Status = Literal["active", "archived", "importing", "purged"]
 
 
 class Scope(Struct, frozen=True):
-    """Whose things are meant. Nothing of another tenant or project is ever seen; with an agent named, nothing of other agents."""
+    """Whose things are meant. Nothing of another tenant or project is ever seen; with an agent
+    named, nothing of other agents.
+    """
 
     tenant: str = "default"
     project: str = "default"
     agent: str = ""
 
     def __post_init__(self) -> None:
-        for what, name in (("tenant", self.tenant), ("project", self.project), ("agent", self.agent)):
+        for what, name in (
+            ("tenant", self.tenant),
+            ("project", self.project),
+            ("agent", self.agent),
+        ):
             check_name(what, name)
             if not name and what != "agent":
                 raise ChoiceError(f"the {what} must have a name; leave it out for 'default'")
@@ -57,9 +65,11 @@ class Usage(Struct, frozen=True):
 
 
 class Aside(Struct, frozen=True):
-    """A system message that is no node: one before the first message, system text of the session, with no id; or one behind a node.
+    """A system message that is no node: one before the first message, system text of the session,
+    with no id; or one behind a node.
 
-    Only a text, which has no roles, and older sessions have those behind nodes. In a conversation they are nodes.
+    Only a text, which has no roles, and older sessions have those behind nodes. In a conversation
+    they are nodes.
     """
 
     after: str
@@ -67,7 +77,9 @@ class Aside(Struct, frozen=True):
 
 
 class SessionRow(Struct, frozen=True, kw_only=True):
-    """A session as it is stored. `head` is all of its conversation but the messages; `origin` the session it came from."""
+    """A session as it is stored. `head` is all of its conversation but the messages; `origin` the
+    session it came from.
+    """
 
     key: int
     id: str
@@ -104,8 +116,9 @@ class NewSession(Struct, frozen=True, kw_only=True):
 class Addition(Struct, frozen=True, kw_only=True):
     """What is written with messages.
 
-    `title` is for a session that has none. `asides` are system messages, each with the number of messages before it. `usage` is
-    what the answer cost. `records` stand beside the last message. `calibration` is what was learnt of how models count.
+    `title` is for a session that has none. `asides` are system messages, each with the number of
+    messages before it. `usage` is what the answer cost. `records` stand beside the last message.
+    `calibration` is what was learnt of how models count.
     """
 
     title: str = ""
@@ -158,16 +171,22 @@ def _asides(text: str, session: str) -> tuple[Aside, ...]:
 
 def check_alive(row: SessionRow, status: str) -> None:
     if status == "purged":
-        raise ChoiceError(f"session {row.id} was purged; its messages are deleted for good, and nothing can be written to it")
+        raise ChoiceError(
+            f"session {row.id} was purged; its messages are deleted for good, and nothing can be written to it"
+        )
 
 
 def lock_alive(writer: Writer, key: int) -> None:
-    """Keep a session as it is until the transaction ends; one that was purged since its writer looked is refused."""
+    """Keep a session as it is until the transaction ends; one that was purged since its writer
+    looked is refused.
+    """
     found = writer.first_row("SELECT id, status FROM sessions WHERE key = $1 {lock}", key)
     if found is None:
         raise ChoiceError(f"the store has no session {key} to write to; run loom doctor")
     if found[1] == "purged":
-        raise ChoiceError(f"session {found[0]} was purged; its messages are deleted for good, and nothing can be written to it")
+        raise ChoiceError(
+            f"session {found[0]} was purged; its messages are deleted for good, and nothing can be written to it"
+        )
 
 
 class Sessions:
@@ -184,7 +203,9 @@ class Sessions:
         about: TreeHead | None = None,
         made: int | None = None,
     ) -> SessionRow:
-        """A new session on a tree of its own, or on the tree of this id; `about` describes a tree made with it, `made` is when."""
+        """A new session on a tree of its own, or on the tree of this id; `about` describes a tree
+        made with it, `made` is when.
+        """
         title = ""
         if about:
             title = check_name("title", new.title)
@@ -204,14 +225,20 @@ class Sessions:
             )
             return self._insert(writer, scope, TreeRow(*found[0]), new, now)
 
-    def fork(self, scope: Scope, row: SessionRow, at: Node | None, identity: str, title: str, now: int) -> SessionRow:
+    def fork(
+        self, scope: Scope, row: SessionRow, at: Node | None, identity: str, title: str, now: int
+    ) -> SessionRow:
         """A second session on the same tree, of the same agent. No node is copied."""
         with self._database.write() as writer:
             lock(writer, row, importing=False)
-            return self._fork(writer, replace(scope, agent=row.agent), row, at, identity, title, now)
+            return self._fork(
+                writer, replace(scope, agent=row.agent), row, at, identity, title, now
+            )
 
     def join_as(self, scope: Scope, row: SessionRow, identity: str, now: int) -> SessionRow:
-        """A session of the scope's agent that takes part in the conversation of a tree, from where the tree's own stands."""
+        """A session of the scope's agent that takes part in the conversation of a tree, from where
+        the tree's own stands.
+        """
         with self._database.write() as writer:
             held, _ = lock(writer, row, importing=False)
             at = nodes.get_or_none(writer, row.tree.key, held)
@@ -220,16 +247,36 @@ class Sessions:
             return made
 
     def _fork(
-        self, writer: Writer, scope: Scope, row: SessionRow, at: Node | None, identity: str, title: str, now: int
+        self,
+        writer: Writer,
+        scope: Scope,
+        row: SessionRow,
+        at: Node | None,
+        identity: str,
+        title: str,
+        now: int,
     ) -> SessionRow:
         if at is not None and at.message is None:
-            raise ChoiceError(f"message {at.short_id} was purged, and a purge is final; fork at another")
-        asides = tuple(aside for aside in row.asides if self._is_before(writer, row.tree.key, at, aside.after))
-        new = NewSession(id=identity, title=title, head=row.head, asides=asides, origin=row.id, cursor=_seq_of(at))
+            raise ChoiceError(
+                f"message {at.short_id} was purged, and a purge is final; fork at another"
+            )
+        asides = tuple(
+            aside for aside in row.asides if self._is_before(writer, row.tree.key, at, aside.after)
+        )
+        new = NewSession(
+            id=identity,
+            title=title,
+            head=row.head,
+            asides=asides,
+            origin=row.id,
+            cursor=_seq_of(at),
+        )
         return self._insert(writer, scope, row.tree, new, now)
 
     @staticmethod
-    def _insert(writer: Writer, scope: Scope, tree: TreeRow, new: "NewSession", now: int) -> SessionRow:
+    def _insert(
+        writer: Writer, scope: Scope, tree: TreeRow, new: "NewSession", now: int
+    ) -> SessionRow:
         check_carried(*new.head.system, *(aside.message for aside in new.asides))
         found = writer.all(
             f"""INSERT INTO sessions (tenant, project, id, tree, agent, title, model, status, origin, cursor, head, asides, created,
@@ -254,7 +301,8 @@ class Sessions:
         return _to_row(found[0], tree)
 
     def on_tree(self, tree: TreeRow, agent: str, importing: bool = False) -> SessionRow | None:
-        """The session of this agent that takes part in a tree's conversation, where there is one, else the one used last.
+        """The session of this agent that takes part in a tree's conversation, where there is one,
+        else the one used last.
 
         With `importing`, one whose import has not come to its end.
         """
@@ -279,7 +327,12 @@ class Sessions:
     def takes_part(self, row: SessionRow) -> bool:
         """Whether what is said where this session stands is where it goes on."""
         with self._database.read() as reader:
-            return reader.first_row(f"SELECT 1 FROM sessions s WHERE s.key = $1 AND {TAKES_PART}", row.key) is not None
+            return (
+                reader.first_row(
+                    f"SELECT 1 FROM sessions s WHERE s.key = $1 AND {TAKES_PART}", row.key
+                )
+                is not None
+            )
 
     def exists(self, scope: Scope, identity: str) -> bool:
         """Whether the project has a session of just this id, whatever became of it."""
@@ -293,12 +346,16 @@ class Sessions:
             return _get(reader, scope, name)
 
     def find(self, scope: Scope, name: str) -> tuple[int, int]:
-        """The keys of the tree and of the session of this id, or of the one that begins so, whatever is damaged in it."""
+        """The keys of the tree and of the session of this id, or of the one that begins so,
+        whatever is damaged in it.
+        """
         with self._database.read() as reader:
             row = _find(reader, scope, name)
             return row[_TREE_KEY], row[0]
 
-    def list_all(self, scope: Scope, statuses: Sequence[Status] = ("active",), limit: int = 0) -> list[SessionRow]:
+    def list_all(
+        self, scope: Scope, statuses: Sequence[Status] = ("active",), limit: int = 0
+    ) -> list[SessionRow]:
         """The sessions in scope, the one used last first."""
         with self._database.read() as reader:
             found = read_rows(
@@ -313,7 +370,9 @@ class Sessions:
             return read_each(found, _to_row, lambda row: f"session {row[1]}")
 
     def sizes(self, rows: Sequence[SessionRow]) -> dict[int, tuple[int, int]]:
-        """How many messages each of these sessions has said, and their tokens, by its key; one that said nothing is left out."""
+        """How many messages each of these sessions has said, and their tokens, by its key; one that
+        said nothing is left out.
+        """
         with self._database.read() as reader:
             found = reader.all(
                 """SELECT s.key, n.depth + 1, n.total FROM sessions s JOIN nodes n ON n.tree = s.tree AND n.seq = s.cursor
@@ -323,7 +382,9 @@ class Sessions:
             return {key: (messages, tokens) for key, messages, tokens in found}
 
     def path(self, row: SessionRow, end: Node | None = None) -> Path:
-        """What was said in this session, as far as its row knows. `end` is not read again where it is the node at the cursor."""
+        """What was said in this session, as far as its row knows. `end` is not read again where it
+        is the node at the cursor.
+        """
         if row.cursor is None:
             return Path(self._database, row.tree.key, None)
         if end is None or end.seq != row.cursor:
@@ -347,10 +408,12 @@ class Sessions:
         importing: bool = False,
         move: bool = True,
     ) -> tuple[SessionRow, list[Node]]:
-        """Write messages behind `after` and move the cursor there, all or nothing, with what is `added` to them.
+        """Write messages behind `after` and move the cursor there, all or nothing, with what is
+        `added` to them.
 
         Without `move` the cursor stays where it is, wherever that is.
-        A chain that this session holds already, behind the same node, is found and not written again: a retry is safe.
+        A chain that this session holds already, behind the same node, is found and not written
+        again: a retry is safe.
         """
         added = added or Addition()
         with self._database.write() as writer:
@@ -360,7 +423,9 @@ class Sessions:
             fresh = _place_asides(after, made, added.asides)
             if move and held != _seq_of(after):
                 is_retry = known == len(drafts) and all(aside in system for aside in fresh)
-                if is_retry and self._is_passed(writer, row.tree.key, held, made[-1] if made else after):
+                if is_retry and self._is_passed(
+                    writer, row.tree.key, held, made[-1] if made else after
+                ):
                     return by_key(writer, row.key), made
                 raise conflict(writer, row, after, held)
             system += tuple(aside for aside in fresh if aside not in system)
@@ -396,7 +461,9 @@ class Sessions:
         calibration: str,
         now: int,
     ) -> SessionRow:
-        """Count what an answer cost of which no node was made, once; its records stand beside the node that it answers."""
+        """Count what an answer cost of which no node was made, once; its records stand beside the
+        node that it answers.
+        """
         with self._database.write() as writer:
             lock(writer, row, importing=False)
             if not _is_charged(writer, row, node, name):
@@ -424,7 +491,9 @@ class Sessions:
                 raise conflict(writer, row, before, held)
             if not row.agent:
                 bring_along(writer, row.tree.key, row.key, [held], _seq_of(to))
-            moved = f"UPDATE sessions SET cursor = $2, updated = $3 WHERE key = $1 RETURNING {_COLUMNS}"
+            moved = (
+                f"UPDATE sessions SET cursor = $2, updated = $3 WHERE key = $1 RETURNING {_COLUMNS}"
+            )
             return _to_row(writer.all(moved, row.key, _seq_of(to), now)[0], row.tree)
 
     def change(
@@ -471,8 +540,12 @@ class Sessions:
             )
             return [data for (data,) in found]
 
-    def recognise(self, scope: Scope, messages: Sequence[Message]) -> tuple[list[SessionRow], Node | None, int]:
-        """Where a resent history is known from: the sessions on that tree, the node, and how many of the messages it covers."""
+    def recognise(
+        self, scope: Scope, messages: Sequence[Message]
+    ) -> tuple[list[SessionRow], Node | None, int]:
+        """Where a resent history is known from: the sessions on that tree, the node, and how many
+        of the messages it covers.
+        """
         with self._database.read() as reader:
             tree, node, count = nodes.recognise(reader, scope.tenant, scope.project, messages)
             found = reader.all(
@@ -485,10 +558,12 @@ class Sessions:
             return list(map(_to_row, found)), node, count
 
     def purge(self, row: SessionRow, now: int) -> tuple[int, int]:
-        """Take away for good what only this session holds. How many messages went, and how many stay because others hold them.
+        """Take away for good what only this session holds. How many messages went, and how many
+        stay because others hold them.
 
-        The rows stay as tombstones: ids and places without words. What the files of the database still hold of the words, `shed`
-        takes away; until all is gone, `purge_ended` is not called, and a note says so. All of it can be done again at any time.
+        The rows stay as tombstones: ids and places without words. What the files of the database
+        still hold of the words, `shed` takes away; until all is gone, `purge_ended` is not called,
+        and a note says so. All of it can be done again at any time.
         """
         tree = row.tree.key
         with self._database.write() as writer:
@@ -499,9 +574,14 @@ class Sessions:
                 row.key,
             )
             own: dict[int, int] = dict(
-                writer.all("SELECT seq, depth FROM nodes WHERE tree = $1 AND session = $2 AND body IS NOT NULL", tree, row.key)
+                writer.all(
+                    "SELECT seq, depth FROM nodes WHERE tree = $1 AND session = $2 AND body IS NOT NULL",
+                    tree,
+                    row.key,
+                )
             )
-            # What purged sessions wrote stayed because others stood on it; who goes takes along what nobody stands on any more.
+            # What purged sessions wrote stayed because others stood on it; who goes takes along
+            # what nobody stands on any more.
             own |= dict(writer.all(_LEFT, tree))
             kept = held_by(writer, tree, [seq for (seq,) in others], own)
             gone = {seq: depth for seq, depth in own.items() if seq not in kept}
@@ -525,7 +605,9 @@ class Sessions:
             writer.all("DELETE FROM states WHERE session = $1", row.key)
 
     def discard(self, tree: int) -> None:
-        """Take back an import that did not come to its end: no trace of it is left. What others built on meanwhile stays."""
+        """Take back an import that did not come to its end: no trace of it is left. What others
+        built on meanwhile stays.
+        """
         with self._database.write() as writer:
             writer.first_row("SELECT key FROM trees WHERE key = $1 {lock}", tree)
             if writer.first_row(_BUILT_ON, tree) is not None:
@@ -534,7 +616,9 @@ class Sessions:
             for table in ("views", "states"):
                 writer.all(f"DELETE FROM {table} WHERE session IN {coming}", tree)
             beside = f"node IN (SELECT seq FROM nodes WHERE tree = $1 AND session IN {coming})"
-            writer.all(f"DELETE FROM records WHERE tree = $1 AND (session IN {coming} OR {beside})", tree)
+            writer.all(
+                f"DELETE FROM records WHERE tree = $1 AND (session IN {coming} OR {beside})", tree
+            )
             for table in ("handles", "nodes"):
                 writer.all(f"DELETE FROM {table} WHERE tree = $1 AND session IN {coming}", tree)
             writer.all("DELETE FROM sessions WHERE tree = $1 AND status = 'importing'", tree)
@@ -554,7 +638,9 @@ class Sessions:
         return node.depth <= depth and ancestor(reader, tree, held, node.depth) == node.seq
 
     def newest_asides(self, row: SessionRow, path: Path) -> tuple[Aside, ...]:
-        """Of the asides that were said behind a message of this path, the newest of each kind, in their order."""
+        """Of the asides that were said behind a message of this path, the newest of each kind, in
+        their order.
+        """
         found: dict[str, Aside] = {}
         for aside in reversed(row.asides):
             kind = kind_of(aside.message)
@@ -574,7 +660,8 @@ class Sessions:
             return meeting(reader, one.tree, one.end, other.end) + 1
 
 
-# Whether somebody else stands on a node of an import that is under way, wrote behind it, or says something of it.
+# Whether somebody else stands on a node of an import that is under way, wrote behind it, or says
+# something of it.
 _BUILT_ON = """SELECT 1 FROM sessions i JOIN nodes n ON n.tree = i.tree AND n.session = i.key
     WHERE i.tree = $1 AND i.status = 'importing' AND (
         EXISTS (SELECT 1 FROM sessions s WHERE s.tree = n.tree AND s.cursor = n.seq AND s.status <> 'importing')
@@ -592,15 +679,21 @@ def _seq_of(node: Node | None) -> int | None:
     return node.seq
 
 
-def _place_asides(after: Node | None, made: Sequence[Node], asides: Sequence[tuple[int, Message]]) -> list[Aside]:
+def _place_asides(
+    after: Node | None, made: Sequence[Node], asides: Sequence[tuple[int, Message]]
+) -> list[Aside]:
     """System messages behind the messages that were written before them."""
     places = [after.id if after else "", *(node.id for node in made)]
     check_carried(*(message for _, message in asides))
     return [Aside(places[index], message) for index, message in asides]
 
 
-def _cost_to_charge(reader: Reader, row: SessionRow, made: Sequence[Node], usage: Usage | None) -> Usage:
-    """What an answer cost, if that is not counted yet: it is where it is recorded, however often the same answer comes."""
+def _cost_to_charge(
+    reader: Reader, row: SessionRow, made: Sequence[Node], usage: Usage | None
+) -> Usage:
+    """What an answer cost, if that is not counted yet: it is where it is recorded, however often
+    the same answer comes.
+    """
     if usage is None or not made or _is_charged(reader, row, made[-1]):
         return Usage()
     return usage
@@ -639,17 +732,22 @@ def by_key(reader: Reader, key: int) -> SessionRow:
     return _to_row(row)
 
 
-def lock(writer: Writer, row: SessionRow, importing: bool = True, purged: bool = False) -> tuple[int | None, str]:
+def lock(
+    writer: Writer, row: SessionRow, importing: bool = True, purged: bool = False
+) -> tuple[int | None, str]:
     """The cursor and the asides as they are stored, held until the transaction ends."""
     # The tree too: what two sessions write to it at once must not get one name twice.
     found = writer.first_row(
-        "SELECT s.cursor, s.asides, s.status FROM sessions s JOIN trees t ON t.key = s.tree WHERE s.key = $1 {lock}", row.key
+        "SELECT s.cursor, s.asides, s.status FROM sessions s JOIN trees t ON t.key = s.tree WHERE s.key = $1 {lock}",
+        row.key,
     )
     if found is None or not purged:
         check_alive(row, found[2] if found else "purged")
     assert found is not None
     if found[2] == "importing" and not importing:
-        raise ChoiceError(f"session {row.id} is still being imported; wait until it is done, or import its file again")
+        raise ChoiceError(
+            f"session {row.id} is still being imported; wait until it is done, or import its file again"
+        )
     return found[0], found[1]
 
 
@@ -665,12 +763,21 @@ def _name_of(node: Node | None) -> str:
 
 
 def _is_charged(reader: Reader, row: SessionRow, node: Node, name: str = "") -> bool:
-    """Whether it is recorded beside a node what its answer cost, or what one of this name cost that it is the question of."""
+    """Whether it is recorded beside a node what its answer cost, or what one of this name cost that
+    it is the question of.
+    """
     sql = "SELECT 1 FROM records WHERE tree = $1 AND node = $2 AND kind = 'usage' AND name = $3"
     return reader.first_row(sql, row.tree.key, node.seq, name) is not None
 
 
-def write_beside(writer: Writer, row: SessionRow, node: int, records: Sequence[tuple[str, str]], now: int, name: str = "") -> None:
+def write_beside(
+    writer: Writer,
+    row: SessionRow,
+    node: int,
+    records: Sequence[tuple[str, str]],
+    now: int,
+    name: str = "",
+) -> None:
     """Write what stands beside a node, by kind."""
     writer.run_many(
         """INSERT INTO records (tree, node, kind, name, session, author, data, created)

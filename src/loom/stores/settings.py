@@ -1,4 +1,6 @@
-"""What a project settles: its agents, and how its trees are read; and what each session has at hand beside what was said."""
+"""What a project settles: its agents, and how its trees are read; and what each session has at hand
+beside what was said.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -14,7 +16,8 @@ from loom.stores.stored import read_each, read_preferences, read_rows, read_stor
 # What each kind of setting holds. The doctor reads them too.
 KINDS = {"agent": Agent, "preferences": Preferences}
 _KEEP_AGAIN = "loom doctor says more, and setting it again mends it"
-EVERY_PROJECT = ""  # as the project of a setting: it holds in all of the tenant's; no project has this name
+# as the project of a setting: it holds in all of the tenant's; no project has this name
+EVERY_PROJECT = ""
 
 
 class Settings:
@@ -34,14 +37,18 @@ class Settings:
     def known_agent(self, scope: Scope, name: str) -> Agent:
         found = self.agent(scope, name)
         if found is None:
-            raise ChoiceError(f"there is no agent {shorten(name)!r} in project {scope.project!r}; loom tree agent NAME creates one")
+            raise ChoiceError(
+                f"there is no agent {shorten(name)!r} in project {scope.project!r}; loom tree agent NAME creates one"
+            )
         return found
 
     def agents(self, scope: Scope) -> list[Agent]:
         with self._database.read() as reader:
             sql = "SELECT data, name FROM settings WHERE tenant = $1 AND project = $2 AND kind = 'agent' ORDER BY name"
             found = read_rows(reader, sql, scope.tenant, scope.project)
-        return read_each(found, lambda row: read_stored(row[0], Agent, ""), lambda row: f"agent {row[1]!r}")
+        return read_each(
+            found, lambda row: read_stored(row[0], Agent, ""), lambda row: f"agent {row[1]!r}"
+        )
 
     def keep_agent(self, scope: Scope, agent: "Agent | Mapping[str, Any]", now: int) -> Agent:
         agent = Agent.of(agent)
@@ -59,14 +66,20 @@ class Settings:
         return read_preferences(data, f"in project {scope.project!r}")
 
     def app_preferences(self, scope: Scope) -> Preferences:
-        """What holds for every tree of the tenant, where neither its project nor the tree says otherwise."""
+        """What holds for every tree of the tenant, where neither its project nor the tree says
+        otherwise.
+        """
         data = self._data(scope.tenant, EVERY_PROJECT, "preferences", "")
         if data is None:
             return Preferences()
         return read_preferences(data, "in all projects")
 
     def keep_preferences(
-        self, scope: Scope, preferences: "Preferences | Mapping[str, Any]", now: int, all_projects: bool = False
+        self,
+        scope: Scope,
+        preferences: "Preferences | Mapping[str, Any]",
+        now: int,
+        all_projects: bool = False,
     ) -> None:
         where = EVERY_PROJECT if all_projects else scope.project
         self._put(scope, where, "preferences", "", to_json(Preferences.of(preferences)), now)
@@ -85,7 +98,15 @@ class Settings:
             put_setting(writer, (scope.tenant, project), kind, name, data, scope.agent, now)
 
 
-def put_setting(writer: Writer, where: tuple[str, str], kind: str, name: str, data: str, author: str, updated: int) -> None:
+def put_setting(
+    writer: Writer,
+    where: tuple[str, str],
+    kind: str,
+    name: str,
+    data: str,
+    author: str,
+    updated: int,
+) -> None:
     writer.all(
         """INSERT INTO settings (tenant, project, kind, name, data, author, updated) VALUES ($1, $2, $3, $4, $5, $6, $7)
             ON CONFLICT (tenant, project, kind, name) DO UPDATE SET data = excluded.data, author = excluded.author,
@@ -99,7 +120,8 @@ def put_setting(writer: Writer, where: tuple[str, str], kind: str, name: str, da
     )
 
 
-StateValues = tuple[str, Mapping[str, str | None]]  # a kind, and values by name as JSON; None takes one away
+# a kind, and values by name as JSON; None takes one away
+StateValues = tuple[str, Mapping[str, str | None]]
 
 
 class States:
@@ -128,9 +150,13 @@ def put_states(writer: Writer, session: int, states: Iterable[StateValues], now:
     """Keep values of several kinds in a transaction that locks the session."""
     for kind, values in states:
         gone = [(session, kind, name) for name, value in values.items() if value is None]
-        kept = [(session, kind, name, value, now) for name, value in values.items() if value is not None]
+        kept = [
+            (session, kind, name, value, now) for name, value in values.items() if value is not None
+        ]
         if gone:
-            writer.run_many("DELETE FROM states WHERE session = $1 AND kind = $2 AND name = $3", gone)
+            writer.run_many(
+                "DELETE FROM states WHERE session = $1 AND kind = $2 AND name = $3", gone
+            )
         if kept:
             writer.run_many(PUT_STATE, kept)
 

@@ -1,7 +1,9 @@
-"""SQLite through apsw, called directly: a few connections that read, one that writes, and errors that say the way out.
+"""SQLite through apsw, called directly: a few connections that read, one that writes, and errors
+that say the way out.
 
-Rules: a connection is never used by two threads at once, nor by a process that did not open it. Reading changes no byte of
-the file, so whoever looks at what is stored first can still refuse it. What was acknowledged is on disk.
+Rules: a connection is never used by two threads at once, nor by a process that did not open it.
+Reading changes no byte of the file, so whoever looks at what is stored first can still refuse it.
+What was acknowledged is on disk.
 """
 
 import os
@@ -32,13 +34,18 @@ _TOKENS = {
     "node_key": "INTEGER PRIMARY KEY",
     "node_tail": "",
 }
-_AS_BYTES = "typeof({name}) = 'text', CASE typeof({name}) WHEN 'text' THEN CAST({name} AS BLOB) ELSE {name} END"
+_AS_BYTES = (
+    "typeof({name}) = 'text', CASE typeof({name}) WHEN 'text' THEN CAST({name} AS BLOB) "
+    "ELSE {name} END"
+)
 _PARAMETER = re.compile(r"\$(\d+)")
 
-# What a value may do wrong on its way into a statement: half a surrogate pair, a number past 64 bits. On its way out: no UTF-8.
+# What a value may do wrong on its way into a statement: half a surrogate pair, a number past 64
+# bits. On its way out: no UTF-8.
 _REFUSED = (apsw.Error, UnicodeError, OverflowError)
 
-# Closing a file drops every lock this process has on it, SQLite's too: so while one thread makes the file, none may open it.
+# Closing a file drops every lock this process has on it, SQLite's too: so while one thread makes
+# the file, none may open it.
 _opening = threading.Lock()
 
 # Connections of a parent process: closing them here could touch files that the parent is using.
@@ -103,11 +110,16 @@ class _SqliteTransaction:
             with _closing(cursor):
                 names = [f"c{number}" for number, _ in enumerate(cursor.get_description())]
             columns = ", ".join(_AS_BYTES.format(name=name) for name in names)
-            found = self.all(f"WITH found ({', '.join(names)}) AS ({spelled}) SELECT {columns} FROM found", *values)
+            found = self.all(
+                f"WITH found ({', '.join(names)}) AS ({spelled}) SELECT {columns} FROM found",
+                *values,
+            )
         except _REFUSED as error:
             raise self._remember_failure(error) from error
         pairs = (zip(row[::2], row[1::2], strict=True) for row in found)
-        return [tuple(text_of(value) if is_text else value for is_text, value in row) for row in pairs]
+        return [
+            tuple(text_of(value) if is_text else value for is_text, value in row) for row in pairs
+        ]
 
     def run_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
         spelled = self._ready(sql)
@@ -129,8 +141,9 @@ class _SqliteTransaction:
 
     def _remember_failure(self, error: Exception) -> StoreError:
         told = self._database.explain(error)
-        # SQLite undoes the whole transaction on some errors, and would then commit each later statement by itself. A text that
-        # cannot be read is no such error, and who goes around it may read on.
+        # SQLite undoes the whole transaction on some errors, and would then commit each later
+        # statement by itself. A text that cannot be read is no such error, and who goes around it
+        # may read on.
         if not isinstance(error, UnicodeDecodeError):
             self.failure = told
         return told
@@ -177,13 +190,24 @@ class SqliteDatabase:
     def write(self) -> Iterator[Writer]:
         with self._writing() as connection:
             if connection.in_transaction and not self._memory:
-                raise StoreError(f"{self.address} is already being written by this thread; let that block end first")
-            if connection.in_transaction:  # in memory all share the one connection, so a read is around this
-                yield from self._transaction(connection, "SAVEPOINT inner", "RELEASE inner", "ROLLBACK TO inner; RELEASE inner")
+                raise StoreError(
+                    f"{self.address} is already being written by this thread; let that block end "
+                    "first"
+                )
+            # in memory all share the one connection, so a read is around this
+            if connection.in_transaction:
+                yield from self._transaction(
+                    connection,
+                    "SAVEPOINT inner",
+                    "RELEASE inner",
+                    "ROLLBACK TO inner; RELEASE inner",
+                )
             else:
                 yield from self._transaction(connection, "BEGIN IMMEDIATE", "COMMIT", "ROLLBACK")
 
-    def _transaction(self, connection: apsw.Connection, begin: str, commit: str, undo: str) -> Iterator[_SqliteTransaction]:
+    def _transaction(
+        self, connection: apsw.Connection, begin: str, commit: str, undo: str
+    ) -> Iterator[_SqliteTransaction]:
         statements = _SqliteTransaction(self, connection)
         try:
             connection.execute(begin)
@@ -191,14 +215,16 @@ class SqliteDatabase:
             raise self.explain(error) from error
         try:
             yield statements
-            if statements.failure and begin != "BEGIN":  # who only reads may well go on after an error
+            # who only reads may well go on after an error
+            if statements.failure and begin != "BEGIN":
                 raise statements.failure
             try:
                 connection.execute(commit)
             except apsw.Error as error:
                 raise self.explain(error) from error
         except BaseException:
-            with suppress(apsw.Error):  # the first error is the one to hear of; SQLite may have undone everything already
+            # the first error is the one to hear of; SQLite may have undone everything already
+            with suppress(apsw.Error):
                 if connection.in_transaction:
                     connection.execute(undo)
             raise
@@ -206,10 +232,16 @@ class SqliteDatabase:
     def size(self) -> int:
         if self._memory:
             with self.read() as reader:
-                found = reader.first_row("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
+                found = reader.first_row(
+                    "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
+                )
             return int(found[0]) if found else 0
         try:
-            return sum(os.path.getsize(file) for file in (self._path, self._path + "-wal") if os.path.exists(file))
+            return sum(
+                os.path.getsize(file)
+                for file in (self._path, self._path + "-wal")
+                if os.path.exists(file)
+            )
         except OSError as error:
             raise self.explain(error) from error
 
@@ -227,14 +259,16 @@ class SqliteDatabase:
     def shed(self) -> None:
         with self._writing() as connection:
             try:
-                # Overwriting what is deleted is not enough: a page that was split earlier may hold a second copy of a row.
+                # Overwriting what is deleted is not enough: a page that was split earlier may hold
+                # a second copy of a row.
                 connection.execute("VACUUM")
                 blocked = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][0]
             except apsw.Error as error:
                 raise self.explain(error) from error
         if blocked:
             raise StoreError(
-                f"{self.address}: another process is reading deleted data, so the log still contains it; let it finish and try "
+                f"{self.address}: another process is reading deleted data, so the log still "
+                "contains it; let it finish and try "
                 "again"
             )
 
@@ -255,7 +289,10 @@ class SqliteDatabase:
         if self._connections.process != os.getpid():
             _abandoned.append(self._connections)
             if self._memory:
-                raise StoreError("an in-memory store stays in the process that opened it; give a path to share one")
+                raise StoreError(
+                    "an in-memory store stays in the process that opened it; give a path to share "
+                    "one"
+                )
             self._connections = _Connections()
         return self._connections
 
@@ -284,24 +321,31 @@ class SqliteDatabase:
     @contextmanager
     def _writing(self) -> Iterator[apsw.Connection]:
         held = self._own()
-        # Threads of one process queue here, woken at once; SQLite would have each of them sleep and ask again.
+        # Threads of one process queue here, woken at once; SQLite would have each of them sleep and
+        # ask again.
         if not held.writing.acquire(timeout=self._busy):
             raise self.explain(apsw.BusyError())
         try:
             self._same_file(held)
             if held.writer is None:
-                held.writer = self._connect(held, "PRAGMA secure_delete = ON", "PRAGMA synchronous = FULL")
+                held.writer = self._connect(
+                    held, "PRAGMA secure_delete = ON", "PRAGMA synchronous = FULL"
+                )
                 self._log_ahead(held.writer)
             yield held.writer
         finally:
             held.writing.release()
 
     def _same_file(self, held: _Connections) -> None:
-        """Somebody may have removed or replaced the file; what is written to the old one would never be seen again."""
+        """Somebody may have removed or replaced the file; what is written to the old one would
+        never be seen again.
+        """
         if self._closed:
             raise StoreError(f"{self.address} was closed; open it again")
         if held.file and held.file != self._file():
-            raise StoreError(f"{self.address} was removed or replaced while it was open; open it again")
+            raise StoreError(
+                f"{self.address} was removed or replaced while it was open; open it again"
+            )
 
     def _file(self) -> tuple[int, int] | None:
         try:
@@ -315,7 +359,9 @@ class SqliteDatabase:
             with _opening:
                 if not self._memory and not os.path.exists(self._path):
                     _make(self._path)
-                connection = self._open(self._path, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+                connection = self._open(
+                    self._path, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+                )
             for setting in settings:
                 connection.execute(setting)
         except (apsw.Error, OSError, ValueError) as error:
@@ -330,11 +376,14 @@ class SqliteDatabase:
             connection.execute("PRAGMA schema_version").fetchall()  # opening alone reads nothing
         except (apsw.CantOpenError, apsw.ReadOnlyError):
             connection.close()
-            # A folder that cannot be written to has no room for SQLite's shared memory. With nothing left in the log, the file
-            # alone is the whole truth and can be read as it is.
+            # A folder that cannot be written to has no room for SQLite's shared memory. With
+            # nothing left in the log, the file alone is the whole truth and can be read as it is.
             if flags & apsw.SQLITE_OPEN_URI or self._has_log() or _may_write(path):
                 raise
-            return self._open(f"{Path(path).as_uri()}?immutable=1", apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+            return self._open(
+                f"{Path(path).as_uri()}?immutable=1",
+                apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI,
+            )
         except BaseException:
             connection.close()
             raise
@@ -345,7 +394,9 @@ class SqliteDatabase:
         return os.path.exists(log) and os.path.getsize(log) > 0
 
     def _log_ahead(self, connection: apsw.Connection) -> None:
-        """Readers never wait for a writer. The setting is kept in the file, so this does something once in its life."""
+        """Readers never wait for a writer. The setting is kept in the file, so this does something
+        once in its life.
+        """
         end = time.monotonic() + self._busy
         while not self._memory and not connection.readonly("main"):
             try:
@@ -377,34 +428,61 @@ def _make(path: str) -> None:
 
 def _may_write(path: str) -> bool:
     effective = os.access in os.supports_effective_ids
-    return all(os.access(place, os.W_OK, effective_ids=effective) for place in (path, os.path.dirname(path)))
+    return all(
+        os.access(place, os.W_OK, effective_ids=effective)
+        for place in (path, os.path.dirname(path))
+    )
 
 
 def _explain(error: Exception, path: str, busy: float) -> str:
     match error:
         case apsw.BusyError() | apsw.LockedError():
-            return f"is busy: another program has held its write lock for {busy:g} s; let that finish and try again"
+            return (
+                f"is busy: another program has held its write lock for {busy:g} s; let that "
+                "finish and try again"
+            )
         case apsw.FullError():
-            return "cannot grow: the disk is full; nothing of this change was kept. Free some space and try again"
+            return (
+                "cannot grow: the disk is full; nothing of this change was kept. Free some "
+                "space and try again"
+            )
         case apsw.ReadOnlyError():
-            return "is read-only, or its folder is: it can be read, not changed. Give yourself the right to write, or copy it"
+            return (
+                "is read-only, or its folder is: it can be read, not changed. Give yourself "
+                "the right to write, or copy it"
+            )
         case apsw.NotADBError():
-            return "is not a database; it was left as it is. Name another file, or restore this one from a copy"
+            return (
+                "is not a database; it was left as it is. Name another file, or restore this "
+                "one from a copy"
+            )
         case apsw.CorruptError() | UnicodeDecodeError():
-            return f"is damaged ({_line(error)}): restore it from a copy, or save what can still be read with `loom session export`"
+            return (
+                f"is damaged ({_line(error)}): restore it from a copy, or save what can still "
+                "be read with `loom session export`"
+            )
         case apsw.CantOpenError() | apsw.PermissionsError() | apsw.AuthError():
             if os.path.isdir(path):
                 return "is a folder; name a file in it"
-            return "cannot be opened; see that its folder exists and that you may read and write in it"
+            return (
+                "cannot be opened; see that its folder exists and that you may read and write in it"
+            )
         case apsw.IOError():
             return (
-                f"cannot be read or written ({_line(error)}): the disk is full, gone or failing; nothing of this change was kept. "
+                f"cannot be read or written ({_line(error)}): the disk is full, gone or failing; "
+                "nothing of this change was kept. "
                 "Free some space, look at the disk and try again"
             )
         case UnicodeEncodeError():
-            return "keeps only whole characters, and a text holds half a surrogate pair; replace it and try again"
+            return (
+                "keeps only whole characters, and a text holds half a surrogate pair; replace "
+                "it and try again"
+            )
         case OSError():
-            return f"cannot be opened: {error.strerror or error}; see that its folder exists and that you may write in it"
+            return (
+                f"cannot be opened: {error.strerror or error}; see that its folder exists and "
+                "that you may write in it"
+            )
         case _:
             return f"refused: {_line(error)}"
 

@@ -1,7 +1,9 @@
-"""What a session may have at hand besides what was said, each kind with its type. Imports and the doctor check it by a table.
+"""What a session may have at hand besides what was said, each kind with its type. Imports and the
+doctor check it by a table.
 
-STORE_KINDS are those whose types the store knows. Whoever opens a store adds kinds of the rooms above.
-Some kinds belong to one store: they are in no export, and a file that brings one along is read without it.
+STORE_KINDS are those whose types the store knows. Whoever opens a store adds kinds of the rooms
+above. Some kinds belong to one store: they are in no export, and a file that brings one along is
+read without it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -30,7 +32,9 @@ class Pin(Struct, frozen=True, omit_defaults=True):
 
 
 class Stash(Struct, frozen=True, omit_defaults=True):
-    """A text that an agent put away, with the nodes whose words it shows; shown while it is recalled."""
+    """A text that an agent put away, with the nodes whose words it shows; shown while it is
+    recalled.
+    """
 
     text: str
     recalled: bool = False
@@ -55,9 +59,11 @@ class Action(Struct, frozen=True, omit_defaults=True):
 
 
 class Request(Struct, frozen=True, omit_defaults=True):
-    """The last request of a session: the node that it ends with ("" for none), its sources, its model and its tokens, uncorrected.
+    """The last request of a session: the node that it ends with ("" for none), its sources, its
+    model and its tokens, uncorrected.
 
-    `answer` is None until an answer comes, and then its digest, or "" of words that no provider sent. `choices` came of it.
+    `answer` is None until an answer comes, and then its digest, or "" of words that no provider
+    sent. `choices` came of it.
     """
 
     node: str
@@ -94,11 +100,17 @@ Digits = Annotated[str, Meta(pattern="^[0-9]{1,15}$")]
 StateKinds = Mapping[str, StateKind]
 STORE_KINDS: StateKinds = {
     "handoff_hidden": StateKind(str, is_unnamed),
-    "overflow": StateKind(Annotated[int, Meta(ge=1, le=_MAX_NUMBER)], lambda name: "\0" not in name),
-    "recalled": StateKind(Annotated[int, Meta(ge=-1, le=_MAX_NUMBER)], is_node_id, lambda name, value: (name,)),
+    "overflow": StateKind(
+        Annotated[int, Meta(ge=1, le=_MAX_NUMBER)], lambda name: "\0" not in name
+    ),
+    "recalled": StateKind(
+        Annotated[int, Meta(ge=-1, le=_MAX_NUMBER)], is_node_id, lambda name, value: (name,)
+    ),
     "seen": StateKind(Digits, is_unnamed),
     "joined": StateKind(bool, is_unnamed),
-    REQUEST: StateKind(Request, is_unnamed, lambda name, value: (value.node,) if value.node else ()),
+    REQUEST: StateKind(
+        Request, is_unnamed, lambda name, value: (value.node,) if value.node else ()
+    ),
     "buffer": StateKind(str, is_unnamed),
     "version": StateKind(str, is_node_id, lambda name, value: (value,)),
     "pin": StateKind(Pin, _anything, lambda name, value: (value.node,) if value.node else ()),
@@ -109,7 +121,9 @@ STORE_KINDS: StateKinds = {
 
 
 def read_state(kinds: StateKinds, kind: str, name: str, data: str) -> tuple[Any, tuple[str, ...]]:
-    """What a state holds, and the nodes that it names. Raises ValueError if it is not a state of one of these kinds."""
+    """What a state holds, and the nodes that it names. Raises ValueError if it is not a state of
+    one of these kinds.
+    """
     about = kinds.get(kind)
     if about is None:
         raise ValueError(f"there is no kind of state {kind!r}")

@@ -1,4 +1,6 @@
-"""A store: what the engine keeps and finds again, each kind of thing behind the few methods that are needed of it."""
+"""A store: what the engine keeps and finds again, each kind of thing behind the few methods that
+are needed of it.
+"""
 
 from loom.stores.database import Database, default_address, open_database
 from loom.stores.growth import Growth
@@ -15,7 +17,9 @@ from loom.stores.views import Views
 
 
 class Store:
-    """One database, opened and brought to the newest version. `state_kinds` is what its sessions may have at hand."""
+    """One database, opened and brought to the newest version. `state_kinds` is what its sessions
+    may have at hand.
+    """
 
     def __init__(self, url: str | None, state_kinds: StateKinds) -> None:
         self.state_kinds = state_kinds

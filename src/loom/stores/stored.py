@@ -1,7 +1,8 @@
-"""What is read back from a store: as it was written, or a typed error that names what cannot be read.
+"""What is read back from a store: as it was written, or a typed error that names what cannot be
+read.
 
-Rows that cannot be read, because a disk is damaged or an older version wrote them, block no others: lists name them and leave
-them out.
+Rows that cannot be read, because a disk is damaged or an older version wrote them, block no others:
+lists name them and leave them out.
 """
 
 import warnings
@@ -18,7 +19,15 @@ from loom.errors import ChoiceError, LoomError, StoreError, UnreadableWarning
 from loom.stores.database import GarbledText, Reader, Row
 
 _T = TypeVar("_T")
-UNREADABLE = (ValueError, TypeError, AttributeError, LookupError, OverflowError, msgspec.MsgspecError, ChoiceError)
+UNREADABLE = (
+    ValueError,
+    TypeError,
+    AttributeError,
+    LookupError,
+    OverflowError,
+    msgspec.MsgspecError,
+    ChoiceError,
+)
 PAGE = 200  # rows read at once
 _ADVICE = "loom doctor says more"
 
@@ -33,7 +42,9 @@ def damage_error(what: str, advice: str = _ADVICE) -> DamagedError:
 
 def is_damage(error: LoomError) -> bool:
     """Whether what was read is damaged, not the way to it: whoever goes around it may read on."""
-    return isinstance(error, DamagedError | ChoiceError) or (isinstance(error, StoreError) and is_text_damaged(error))
+    return isinstance(error, DamagedError | ChoiceError) or (
+        isinstance(error, StoreError) and is_text_damaged(error)
+    )
 
 
 def is_text_damaged(error: StoreError) -> bool:
@@ -73,7 +84,8 @@ def read_rows(reader: Reader, sql: str, *values: Any) -> list[Row]:
 
 
 def read_paged(reader: Reader, sql: str, start: Row, *values: Any) -> Iterator[Row]:
-    """The rows of a statement that ends with a limit of PAGE rows and goes on after `start`, its first parameters.
+    """The rows of a statement that ends with a limit of PAGE rows and goes on after `start`, its
+    first parameters.
 
     Those are the first columns of its rows, by which it is ordered.
     """
@@ -88,7 +100,9 @@ def read_paged(reader: Reader, sql: str, start: Row, *values: Any) -> Iterator[R
 
 
 def go_on_after(rows: Sequence[Row], start: Row, skipped: int) -> tuple[Row, int]:
-    """Where the next page begins: the last place that is not garbled, and how many rows after it were read."""
+    """Where the next page begins: the last place that is not garbled, and how many rows after it
+    were read.
+    """
     for after, row in enumerate(reversed(rows)):
         place = row[: len(start)]
         if not is_garbled(place):
@@ -103,10 +117,14 @@ def _decoder(kind: Hashable) -> Any:
 
 def name_unreadable(what: str) -> None:
     """Warn that something is left out."""
-    warnings.warn(UnreadableWarning(f"{what} cannot be read and is left out; {_ADVICE}"), stacklevel=3)
+    warnings.warn(
+        UnreadableWarning(f"{what} cannot be read and is left out; {_ADVICE}"), stacklevel=3
+    )
 
 
-def read_each(rows: Iterable[Row], read: Callable[[Row], _T], name: Callable[[Row], str]) -> list[_T]:
+def read_each(
+    rows: Iterable[Row], read: Callable[[Row], _T], name: Callable[[Row], str]
+) -> list[_T]:
     """What rows hold. Those that cannot be read are named and left out."""
     made: list[_T] = []
     for row in rows:
@@ -151,6 +169,9 @@ def read_head(text: str, tree: str) -> TreeHead:
     try:
         given = from_json(text)
         preferences = given.pop("preferences", {})
-        return replace(msgspec.convert(given, TreeHead), preferences=_read_each_preference(preferences, f"of tree {tree}"))
+        return replace(
+            msgspec.convert(given, TreeHead),
+            preferences=_read_each_preference(preferences, f"of tree {tree}"),
+        )
     except UNREADABLE:
         raise damage_error(f"what tree {tree} says of itself") from None

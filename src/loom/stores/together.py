@@ -1,8 +1,9 @@
 """Who speaks together on a tree.
 
-Rules: of each agent one session takes part in its tree's conversation, and so does the tree's own. What one of them says is where
-all go on that stood at the same node. Who switches goes alone, but the tree's own session takes along those that stood with it.
-A session that was forked does not take part: it goes its own way.
+Rules: of each agent one session takes part in its tree's conversation, and so does the tree's own.
+What one of them says is where all go on that stood at the same node. Who switches goes alone, but
+the tree's own session takes along those that stood with it. A session that was forked does not take
+part: it goes its own way.
 """
 
 from collections.abc import Sequence
@@ -31,8 +32,12 @@ def join(writer: Writer, session: int, now: int) -> None:
     )
 
 
-def bring_along(writer: Writer, tree: int, session: int, stood: Sequence[int | None], to: int | None) -> None:
-    """Move those that take part, and stand at one of these nodes, to where this session went; unless it goes its own way."""
+def bring_along(
+    writer: Writer, tree: int, session: int, stood: Sequence[int | None], to: int | None
+) -> None:
+    """Move those that take part, and stand at one of these nodes, to where this session went;
+    unless it goes its own way.
+    """
     places = [_NOWHERE if place is None else place for place in stood]
     companions = [(key, to) for (key,) in writer.all(_COMPANIONS, tree, session, str(places))]
     if companions:

@@ -1,4 +1,6 @@
-"""Trees as they are stored: found by id, described, and looked at as a whole without reading what is said in them."""
+"""Trees as they are stored: found by id, described, and looked at as a whole without reading what
+is said in them.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -74,12 +76,16 @@ class Trees:
         check_name("tree's id", name)
         scoped = (scope.tenant, scope.project, scope.agent)
         with self._database.read() as reader:
-            rows = reader.all(f"SELECT {_COLUMNS} FROM trees t WHERE {_SCOPED} AND t.id = $4", *scoped, name)
+            rows = reader.all(
+                f"SELECT {_COLUMNS} FROM trees t WHERE {_SCOPED} AND t.id = $4", *scoped, name
+            )
             if not rows and len(name) >= 4:
                 begins = f"SELECT {_COLUMNS} FROM trees t WHERE {_SCOPED} AND t.id >= $4 AND t.id < $5 ORDER BY t.id LIMIT 3"
                 rows = reader.all(begins, *scoped, name, name + "\uffff")
         if not rows:
-            raise ChoiceError(f"there is no tree {shorten(name)!r} in project {scope.project!r}; loom tree list shows them")
+            raise ChoiceError(
+                f"there is no tree {shorten(name)!r} in project {scope.project!r}; loom tree list shows them"
+            )
         if len(rows) > 1:
             raise ChoiceError(
                 f"{shorten(name)!r} matches several trees ({', '.join(row[3] for row in rows)}); give more characters"
@@ -112,27 +118,37 @@ class Trees:
                 scope.agent,
                 limit or 1_000_000_000,
             )
-            return read_each(found, lambda row: ListedTree(_to_tree(row), row[7], row[8]), lambda row: f"tree {row[3]}")
+            return read_each(
+                found,
+                lambda row: ListedTree(_to_tree(row), row[7], row[8]),
+                lambda row: f"tree {row[3]}",
+            )
 
     def head(self, tree: TreeRow) -> StoredTree:
         """A tree as it is now."""
         with self._database.read() as reader:
             return tree_of(reader, tree)
 
-    def change(self, tree: TreeRow, title: str | None = None, head: TreeHead | None = None) -> StoredTree:
+    def change(
+        self, tree: TreeRow, title: str | None = None, head: TreeHead | None = None
+    ) -> StoredTree:
         """Give a tree another title or head. Its mode stays what it was made with."""
         with self._database.write() as writer:
             writer.first_row("SELECT key FROM trees WHERE key = $1 {lock}", tree.key)
             living = "SELECT count(*), sum(CASE WHEN status = 'purged' THEN 0 ELSE 1 END) FROM sessions WHERE tree = $1"
             held = writer.first_row(living, tree.key)
             if held and held[0] and not held[1]:
-                raise ChoiceError(f"all sessions of tree {tree.id} were purged, so it cannot be changed; create another tree")
+                raise ChoiceError(
+                    f"all sessions of tree {tree.id} were purged, so it cannot be changed; create another tree"
+                )
             before = tree_of(writer, tree)
             if title is not None:
                 check_name("title", title)
                 head = replace(head or before.head, full_title="")
             if head is not None and head.mode != before.head.mode:
-                raise ChoiceError(f"tree {tree.id} is in {before.head.mode} mode, which cannot be changed; create another tree")
+                raise ChoiceError(
+                    f"tree {tree.id} is in {before.head.mode} mode, which cannot be changed; create another tree"
+                )
             writer.all(
                 "UPDATE trees SET title = coalesce($2, title), data = coalesce($3, data) WHERE key = $1",
                 tree.key,
@@ -154,7 +170,10 @@ class Trees:
     def read(self, tree: int, seqs: Iterable[int]) -> dict[int, Node]:
         """Nodes with what they say."""
         with self._database.read() as reader:
-            return {row[0]: to_node(row) for row in reader.all(f"SELECT {OF_N} FROM {BY_SEQ}", tree, str(list(seqs)))}
+            return {
+                row[0]: to_node(row)
+                for row in reader.all(f"SELECT {OF_N} FROM {BY_SEQ}", tree, str(list(seqs)))
+            }
 
     def marks(self, tree: int, seqs: Iterable[int], until: int | None = None) -> dict[int, Marks]:
         """What holds of these nodes."""
@@ -172,7 +191,11 @@ class Trees:
         if node:
             where, seq = "n.parent = $2", node.seq
         with self._database.read() as reader:
-            rows = reader.all(f"SELECT {OF_N} FROM nodes n WHERE n.tree = {TREE} AND {where} ORDER BY n.seq", tree, seq)
+            rows = reader.all(
+                f"SELECT {OF_N} FROM nodes n WHERE n.tree = {TREE} AND {where} ORDER BY n.seq",
+                tree,
+                seq,
+            )
             return list(map(to_node, rows))
 
     def kin(self, tree: int, seqs: Iterable[int], until: int) -> dict[int, Kin]:
@@ -193,7 +216,10 @@ class Trees:
                 edge = read_stored(data, EdgeMark, "how a node hangs in its tree").edge
             of = counted.setdefault(parent, {})
             of[edge] = of.get(edge, 0) + count
-        return {seq: Kin(of.get("continuation", 0), of.get("annotation", 0)) for seq, of in counted.items()}
+        return {
+            seq: Kin(of.get("continuation", 0), of.get("annotation", 0))
+            for seq, of in counted.items()
+        }
 
     def twigs(self, tree: int) -> list[OutlineNode]:
         """Every node without what it says, parents before children."""
@@ -204,11 +230,17 @@ class Trees:
                 tree,
             )
             marks = sum_marks(marks_in(reader, tree))
-            edited = {seq: mark.edge_mark.edited_from for seq, mark in marks.items() if mark.edge_mark.edge == "version"}
+            edited = {
+                seq: mark.edge_mark.edited_from
+                for seq, mark in marks.items()
+                if mark.edge_mark.edge == "version"
+            }
             originals = to_json(sorted(set(edited.values())))
             seqs: dict[str, int] = {}
             if edited:
-                seqs = dict(reader.all(f"SELECT n.id, n.seq FROM {nodes_by('id')}", tree, originals))
+                seqs = dict(
+                    reader.all(f"SELECT n.id, n.seq FROM {nodes_by('id')}", tree, originals)
+                )
         pruned: set[int] = set()
         made: list[OutlineNode] = []
         usual = Marks()
@@ -217,7 +249,11 @@ class Trees:
             original = None
             if seq in edited:
                 original = seqs.get(edited[seq], parent)
-            if mark.flags.pruned or parent in pruned or (original in pruned and original not in edited):
+            if (
+                mark.flags.pruned
+                or parent in pruned
+                or (original in pruned and original not in edited)
+            ):
                 pruned.add(seq)
             if original is not None:
                 parent = original  # drawn beside what it stands for
@@ -236,9 +272,13 @@ class Trees:
         return made
 
     def counts(self, tree: int) -> tuple[int, int]:
-        """How many nodes a tree has, and how many branches: nodes that are no remarks, and behind which nothing goes on."""
+        """How many nodes a tree has, and how many branches: nodes that are no remarks, and behind
+        which nothing goes on.
+        """
         with self._database.read() as reader:
-            row = reader.first_row("SELECT count(*), count(DISTINCT parent) FROM nodes WHERE tree = $1", tree)
+            row = reader.first_row(
+                "SELECT count(*), count(DISTINCT parent) FROM nodes WHERE tree = $1", tree
+            )
             beside = reader.all(
                 """SELECT n.seq, n.parent FROM records r JOIN nodes n ON n.tree = r.tree AND n.seq = r.node
                     WHERE r.tree = $1 AND r.kind = 'edge' AND r.data LIKE '%"edge":%'""",
@@ -246,14 +286,19 @@ class Trees:
             )
             above = [parent for _, parent in beside if parent is not None]
             hang = "SELECT parent, count(*) FROM nodes WHERE tree = $1 AND parent IN {each_int:2} GROUP BY parent"
-            hanging: dict[int, int] = dict(reader.all(hang, tree, str([*above, *(seq for seq, _ in beside)])))
+            hanging: dict[int, int] = dict(
+                reader.all(hang, tree, str([*above, *(seq for seq, _ in beside)]))
+            )
         count, parents = row or (0, 0)
-        # Who has only remarks behind it has nothing that goes on; and a remark is no branch, whatever is said behind it.
+        # Who has only remarks behind it has nothing that goes on; and a remark is no branch,
+        # whatever is said behind it.
         silent = sum(hanging[parent] == count for parent, count in Counter(above).items())
         answered = sum(seq in hanging for seq, _ in beside)
         return count, count - len(beside) - (parents - silent - answered)
 
-    def search(self, tree: int, wanted: Sequence[str], limit: int, model: bool = False) -> list[Node]:
+    def search(
+        self, tree: int, wanted: Sequence[str], limit: int, model: bool = False
+    ) -> list[Node]:
         """The newest nodes that say all of these words; for a `model` of those that are not hidden."""
         found: list[Node] = []
         last = 1 << 62
@@ -274,10 +319,19 @@ class Trees:
         return found[:limit]
 
     def read_all(self, tree: int) -> tuple[list[Node], dict[int, Marks], dict[int, str]]:
-        """All of a tree: its nodes as they were written, what holds of them, and the agents of its sessions."""
+        """All of a tree: its nodes as they were written, what holds of them, and the agents of its
+        sessions.
+        """
         with self._database.read() as reader:
-            read = [to_node(row) for row in reader.all(f"SELECT {OF_N} FROM nodes n WHERE n.tree = $1 ORDER BY n.seq", tree)]
-            agents: dict[int, str] = dict(reader.all("SELECT key, agent FROM sessions WHERE tree = $1 AND agent <> ''", tree))
+            read = [
+                to_node(row)
+                for row in reader.all(
+                    f"SELECT {OF_N} FROM nodes n WHERE n.tree = $1 ORDER BY n.seq", tree
+                )
+            ]
+            agents: dict[int, str] = dict(
+                reader.all("SELECT key, agent FROM sessions WHERE tree = $1 AND agent <> ''", tree)
+            )
             return read, sum_marks(marks_in(reader, tree)), agents
 
     def responses(self, tree: int) -> dict[int, str]:
@@ -289,7 +343,9 @@ class Trees:
     def agents_of(self, tree: int) -> dict[int, str]:
         """The agents of a tree's sessions, by the key of the session."""
         with self._database.read() as reader:
-            return dict(reader.all("SELECT key, agent FROM sessions WHERE tree = $1 AND agent <> ''", tree))
+            return dict(
+                reader.all("SELECT key, agent FROM sessions WHERE tree = $1 AND agent <> ''", tree)
+            )
 
     def sessions_on(self, tree: int) -> Sequence[Row]:
         """The sessions that stand on a tree: id, agent, node and when they were last used."""

@@ -1,10 +1,13 @@
-"""How a view is written down: a record with a version, apart from the values that a request is made with.
+"""How a view is written down: a record with a version, apart from the values that a request is made
+with.
 
 Rules of this file:
 - The names of fields are names in databases. They stay, whatever the values are called in memory.
 - A record without a version was written before there were versions. It has the fields of version 1.
-- A record of a later version cannot be read. A view is a cache: the next request then begins an epoch.
-- Whoever adds a field gives it a default. Whoever changes the meaning of a field raises VIEW_VERSION and converts older records.
+- A record of a later version cannot be read. A view is a cache: the next request then begins an
+  epoch.
+- Whoever adds a field gives it a default. Whoever changes the meaning of a field raises
+  VIEW_VERSION and converts older records.
 """
 
 from typing import Literal
@@ -43,7 +46,9 @@ class PieceRecord(Struct, frozen=True):
 
 
 class EpochRecord(Struct, frozen=True, kw_only=True):
-    """An epoch. What grows with each request of it is in columns of the table: how far the history was seen, and its hash."""
+    """An epoch. What grows with each request of it is in columns of the table: how far the history
+    was seen, and its hash.
+    """
 
     number: int
     policy: str
@@ -91,7 +96,9 @@ class ViewRecord(Struct, frozen=True, kw_only=True):
 
 
 class EpochProgress(Struct, frozen=True):
-    """How far requests of an epoch went: the node that the last one ended with, the messages it saw, and their hash."""
+    """How far requests of an epoch went: the node that the last one ended with, the messages it
+    saw, and their hash.
+    """
 
     epoch: int
     node: int
@@ -100,7 +107,9 @@ class EpochProgress(Struct, frozen=True):
 
 
 class StoredView(Struct, frozen=True, kw_only=True):
-    """A view in its row: whose it is, the node that its last request ended with, how far it goes, and the hash of all that."""
+    """A view in its row: whose it is, the node that its last request ended with, how far it goes,
+    and the hash of all that.
+    """
 
     record: ViewRecord
     node: int
@@ -118,5 +127,7 @@ def decode_view(data: str) -> ViewRecord:
     """A view from what is stored. Raises one of UNREADABLE."""
     record = decode_stored(data, ViewRecord)
     if record.version != VIEW_VERSION:
-        raise ValueError(f"a view of version {record.version}, and this program reads version {VIEW_VERSION}")
+        raise ValueError(
+            f"a view of version {record.version}, and this program reads version {VIEW_VERSION}"
+        )
     return record

@@ -44,11 +44,13 @@ class NewestView(Struct, frozen=True):
 
 
 class HandleTarget(Struct, frozen=True, omit_defaults=True):
-    """What a handle stands for, as it is stored: stretches of nodes, a text by its place in a node, or the text itself.
+    """What a handle stands for, as it is stored: stretches of nodes, a text by its place in a node,
+    or the text itself.
 
-    Who stands behind the node `at` may bring it back; without it, behind the last of the nodes. `TREE/ID` is in another tree.
-    `minted_at` is the place from which the handle was made; what was kept before places were has none. `shows` are nodes whose
-    words are in a text that came from no node itself.
+    Who stands behind the node `at` may bring it back; without it, behind the last of the nodes.
+    `TREE/ID` is in another tree. `minted_at` is the place from which the handle was made; what was
+    kept before places were has none. `shows` are nodes whose words are in a text that came from no
+    node itself.
     """
 
     nodes: tuple[tuple[str, str], ...] = ()
@@ -70,7 +72,8 @@ def text_at(place: str, text: str, shows: Sequence[str] = ()) -> tuple[str, Hand
 
 
 def names(handle: str, kept: HandleTarget, text: str | None = None) -> bool | None:
-    """Whether a handle is made from what is kept under it; none where that was kept without its place and cannot be told.
+    """Whether a handle is made from what is kept under it; none where that was kept without its
+    place and cannot be told.
 
     `text` is the text of the part, where only its place in a node is kept.
     """
@@ -92,7 +95,9 @@ class Views:
         self._database = database
 
     def read_newest(self, row: SessionRow, path: Path) -> ViewRecord | None:
-        """The newest view whose whole span is on this path: the session's own, else one of the session that it was forked from."""
+        """The newest view whose whole span is on this path: the session's own, else one of the
+        session that it was forked from.
+        """
         found = self.find_newest(row, path).view
         return found.record if found else None
 
@@ -113,11 +118,17 @@ class Views:
                     record = read_view(data, check, epoch, depth)
                     if record is None:
                         return NewestView(None, is_damaged=True)
-                    return NewestView(StoredView(record=record, node=node, session=session, seen=seen, hash=digest))
+                    return NewestView(
+                        StoredView(
+                            record=record, node=node, session=session, seen=seen, hash=digest
+                        )
+                    )
         return NewestView(None)
 
     def is_newest(self, row: SessionRow, reached: EpochProgress | None, path: Path) -> bool:
-        """Whether requests of the session went as far as this. Another program may have gone on with it. A purged one ends here."""
+        """Whether requests of the session went as far as this. Another program may have gone on
+        with it. A purged one ends here.
+        """
         with path.database.read() as reader:
             found = reader.first_row(_STANDING, row.key)
             check_alive(row, found[0] if found else "purged")
@@ -132,7 +143,9 @@ class Views:
             return found[0] if found and found[0] is not None else -1
 
     def undo(self, row: SessionRow, path: Path, now: int) -> tuple[int, int]:
-        """Let the epoch before the newest one stand again, as one more; its number, and when it first began."""
+        """Let the epoch before the newest one stand again, as one more; its number, and when it
+        first began.
+        """
         with self._database.write() as writer:
             lock_alive(writer, row.key)
             found = writer.all(_EVERY_VIEW, row.key, row.tree.key)
@@ -143,22 +156,32 @@ class Views:
                     kept.append(one)
                     views[one[0]] = view
             if not views:
-                raise ChoiceError(f"session {row.id} has made no request of its own yet, so there is no epoch to undo")
+                raise ChoiceError(
+                    f"session {row.id} has made no request of its own yet, so there is no epoch to undo"
+                )
             newest = max(one[0] for one in found)
             if newest not in views:
                 raise damage_error(f"the newest epoch of session {row.id}")
             standing = views[newest].of if views[newest].of >= 0 else newest
             before = [one for one in kept if one[0] < standing and views[one[0]].of < 0]
             if not before:
-                raise ChoiceError(f"session {row.id} is in its first epoch; there is none before it to go back to")
+                raise ChoiceError(
+                    f"session {row.id} is in its first epoch; there is none before it to go back to"
+                )
             number, node, seen, digest, _, began = before[-1]
-            depth = writer.first_row("SELECT depth FROM nodes WHERE tree = $1 AND seq = $2", row.tree.key, node)
-            if depth is None or not Path(OpenTransaction(writer), path.tree, path.end).holds(node, depth[0]):
+            depth = writer.first_row(
+                "SELECT depth FROM nodes WHERE tree = $1 AND seq = $2", row.tree.key, node
+            )
+            if depth is None or not Path(OpenTransaction(writer), path.tree, path.end).holds(
+                node, depth[0]
+            ):
                 raise ChoiceError(
                     f"the previous epoch was on another branch than the one session {row.id} is on; switch back first"
                 )
             record = views[number]
-            again = replace(record, of=number, undone=True, epoch=replace(record.epoch, number=newest + 1))
+            again = replace(
+                record, of=number, undone=True, epoch=replace(record.epoch, number=newest + 1)
+            )
             put_view(writer, row, StoredView(record=again, node=node, seen=seen, hash=digest), now)
             return newest + 1, began
 
@@ -177,14 +200,24 @@ class Views:
             put_handles(writer, row, dict(handles), now)
 
     def recall(self, row: SessionRow, path: Path, handle: str) -> str:
-        """What was cut under this handle in this session, or on a path that it stands on or stood on in its last request."""
+        """What was cut under this handle in this session, or on a path that it stands on or stood
+        on in its last request.
+        """
         with self._database.read() as reader:
-            return _resolve(reader, row.tree.key, handle, self._in_scope(reader, row, path.end, handle))
+            return _resolve(
+                reader, row.tree.key, handle, self._in_scope(reader, row, path.end, handle)
+            )
 
     def recall_shown(
-        self, row: SessionRow, path: Path, handle: str, hidden: Collection[int], write: Callable[[list[Message]], str] = to_lines
+        self,
+        row: SessionRow,
+        path: Path,
+        handle: str,
+        hidden: Collection[int],
+        write: Callable[[list[Message]], str] = to_lines,
     ) -> tuple[str, int]:
-        """The same for a model: without what is excluded or pruned by now, wherever it stands, and how many messages that are.
+        """The same for a model: without what is excluded or pruned by now, wherever it stands, and
+        how many messages that are.
 
         `hidden` are more nodes of the tree that are not shown. `write` makes a text of messages.
         """
@@ -201,10 +234,18 @@ class Views:
             return _read(own[0])
         rows = reader.all(_OTHERS, row.tree.key, handle, row.key)
         reach = Reach(reader, row.tree.key, row.key, end)
-        found = [kept for (data,) in rows if data is not None and reach.holds(handle, kept := _read(data))]
+        found = [
+            kept
+            for (data,) in rows
+            if data is not None and reach.holds(handle, kept := _read(data))
+        ]
         if found:
             return _only(reader, row.tree.key, handle, found)
-        raise _purged_error(handle) if own is not None or (None,) in rows else _unknown(handle, f"session {row.id}")
+        raise (
+            _purged_error(handle)
+            if own is not None or (None,) in rows
+            else _unknown(handle, f"session {row.id}")
+        )
 
     def recall_any(self, scope: Scope, handle: str) -> str:
         """What was cut under this handle in any session in scope, or on the path of one."""
@@ -213,11 +254,19 @@ class Views:
             found = {
                 (tree, data): None
                 for tree, agent, data in rows
-                if scope.agent in ("", agent) or (data is not None and _is_reached(reader, tree, scope.agent, handle, _read(data)))
+                if scope.agent in ("", agent)
+                or (
+                    data is not None and _is_reached(reader, tree, scope.agent, handle, _read(data))
+                )
             }
-            texts = {tree: [_read(data) for at, data in found if at == tree and data is not None] for tree, _ in found}
+            texts = {
+                tree: [_read(data) for at, data in found if at == tree and data is not None]
+                for tree, _ in found
+            }
             said = {
-                _resolve(reader, tree, handle, _only(reader, tree, handle, several)) for tree, several in texts.items() if several
+                _resolve(reader, tree, handle, _only(reader, tree, handle, several))
+                for tree, several in texts.items()
+                if several
             }
             if len(said) > 1:
                 raise _ambiguous(handle)
@@ -236,7 +285,9 @@ _ANYWHERE = """SELECT DISTINCT h.tree, s.agent, h.data FROM trees t JOIN handles
 
 
 class Reach:
-    """What a session can recall of what others keep: what stands on its path, or was in or above its last request."""
+    """What a session can recall of what others keep: what stands on its path, or was in or above
+    its last request.
+    """
 
     def __init__(self, reader: Reader, tree: int, session: int, end: Node | None) -> None:
         self._reader, self._tree, self._session, self._end = reader, tree, session, end
@@ -248,7 +299,10 @@ class Reach:
         if anchor and is_on_path(self._reader, self._tree, self._end, anchor):
             return True
         last = self._last_request()
-        return last is not None and (handle in last[1] or bool(anchor and is_on_path(self._reader, self._tree, last[0], anchor)))
+        return last is not None and (
+            handle in last[1]
+            or bool(anchor and is_on_path(self._reader, self._tree, last[0], anchor))
+        )
 
     def _last_request(self) -> tuple[Node, frozenset[str]] | None:
         """Where the session's last request ended, and the handles in its markers."""
@@ -257,7 +311,10 @@ class Reach:
             found = _one_or_none(self._reader, _LAST_VIEW, self._session, self._tree)
             view = read_view(found[1], found[2], found[3], found[4]) if found is not None else None
             if found is not None and view is not None:
-                self._last = nodes.get(self._reader, self._tree, found[0]), frozenset(handles_of(view))
+                self._last = (
+                    nodes.get(self._reader, self._tree, found[0]),
+                    frozenset(handles_of(view)),
+                )
         return self._last
 
 
@@ -271,7 +328,9 @@ def digest_of(data: str) -> str:
 
 
 def read_view(data: object, digest: str, epoch: int, depth: int) -> ViewRecord | None:
-    """A view as it was written; none where it is damaged: it is only a cache, and the next request begins an epoch."""
+    """A view as it was written; none where it is damaged: it is only a cache, and the next request
+    begins an epoch.
+    """
     try:
         if not isinstance(data, str) or (digest and digest_of(data) != digest):
             return None
@@ -296,10 +355,16 @@ def check_view(view: ViewRecord, epoch: int, depth: int) -> None:
     """Raises ValueError where a view cannot be one of a path that ends at this depth."""
     if view.epoch.number != epoch or not view.epoch.policy:
         raise ValueError("its epoch is another")
-    if not (isfinite(view.ratio) and 0 < view.ratio <= _HIGHEST_RATIO) or view.total < 0 or view.of < -1 or view.as_of < 0:
+    if (
+        not (isfinite(view.ratio) and 0 < view.ratio <= _HIGHEST_RATIO)
+        or view.total < 0
+        or view.of < -1
+        or view.as_of < 0
+    ):
         raise ValueError("its numbers are none that are counted")
     _check_stretches(view.ranges, depth + 1)
-    if not view.ranges or len(view.positions) not in (0, len(view.epoch.pieces)):  # older versions did not know where
+    # older versions did not know where
+    if not view.ranges or len(view.positions) not in (0, len(view.epoch.pieces)):
         raise ValueError("it does not say where its pieces stand")
     _check_stretches(view.positions, depth + 1)
     for piece in view.epoch.pieces:
@@ -320,7 +385,9 @@ def _check_stretches(stretches: tuple[tuple[int, int], ...], length: int) -> Non
 
 def handles_of(view: ViewRecord) -> set[str]:
     """The handles in the markers of a view."""
-    return {handle for piece in view.epoch.pieces for item in piece.items for handle in item.handles}
+    return {
+        handle for piece in view.epoch.pieces for item in piece.items for handle in item.handles
+    }
 
 
 def _is_reached(reader: Reader, tree: int, agent: str, handle: str, kept: HandleTarget) -> bool:
@@ -336,9 +403,13 @@ _SESSIONS_OF = "SELECT key, cursor FROM sessions WHERE tree = $1 AND agent = $2 
 
 
 def check_free(reader: Reader, tree: int, handles: Mapping[str, HandleTarget]) -> None:
-    """That each of these handles stands for what is kept under it, and for nothing else in the tree."""
+    """That each of these handles stands for what is kept under it, and for nothing else in the
+    tree.
+    """
     for handle in _clashes(reader, tree, handles):
-        raise ChoiceError(f"{handle} already stands for something else in this tree; change the text slightly and try again")
+        raise ChoiceError(
+            f"{handle} already stands for something else in this tree; change the text slightly and try again"
+        )
 
 
 def _clashes(reader: Reader, tree: int, handles: Mapping[str, HandleTarget]) -> Iterator[str]:
@@ -359,8 +430,12 @@ def _only(reader: Reader, tree: int, handle: str, found: Sequence[HandleTarget])
     raise _ambiguous(handle)
 
 
-def _is_same(reader: Reader, tree: int, handle: str, one: HandleTarget, other: HandleTarget) -> bool:
-    """Whether two records give back the same. One may hold the text of which the other names the place in a node."""
+def _is_same(
+    reader: Reader, tree: int, handle: str, one: HandleTarget, other: HandleTarget
+) -> bool:
+    """Whether two records give back the same. One may hold the text of which the other names the
+    place in a node.
+    """
     if (one.nodes, one.place, one.text) == (other.nodes, other.place, other.text):
         return True
     if {(one.place, one.text), (other.place, other.text)} == {(None, None)}:
@@ -373,7 +448,8 @@ def _is_same(reader: Reader, tree: int, handle: str, one: HandleTarget, other: H
 
 _ADVANCE = "UPDATE views SET node = $3, seen = $4, hash = $5 WHERE session = $1 AND epoch = $2"
 
-# The views of the first session that has any, from $1 on to the sessions that it was forked from; the newest first.
+# The views of the first session that has any, from $1 on to the sessions that it was forked from;
+# the newest first.
 _NEWEST = f"""WITH RECURSIVE o (key, tenant, project, origin, tree, age) AS (
         SELECT key, tenant, project, origin, tree, 0 FROM sessions WHERE key = $1
         UNION ALL
@@ -418,7 +494,8 @@ def put_view(writer: Writer, row: SessionRow, view: StoredView, now: int) -> Non
         now,
         digest_of(data),
     )
-    # A policy that moves at every call would else keep more views than messages. Handles stay, whatever view they come from.
+    # A policy that moves at every call would else keep more views than messages. Handles stay,
+    # whatever view they come from.
     writer.all("DELETE FROM views WHERE session = $1 AND epoch < $2", row.key, number - KEPT)
 
 
@@ -427,9 +504,14 @@ def advance_view(writer: Writer, row: SessionRow, reached: EpochProgress) -> Non
     writer.all(_ADVANCE, row.key, reached.epoch, reached.node, reached.seen, reached.hash)
 
 
-def put_handles(writer: Writer, row: SessionRow, handles: Mapping[str, HandleTarget], now: int) -> None:
+def put_handles(
+    writer: Writer, row: SessionRow, handles: Mapping[str, HandleTarget], now: int
+) -> None:
     """Keep what handles stand for."""
-    rows = ((row.tree.key, handle, row.key, _kind(kept), to_json(kept), now) for handle, kept in handles.items())
+    rows = (
+        (row.tree.key, handle, row.key, _kind(kept), to_json(kept), now)
+        for handle, kept in handles.items()
+    )
     writer.run_many(PUT_HANDLE, rows)
 
 
@@ -461,7 +543,8 @@ def _resolve(
     if kept.place is None:
         text = ""
         for said in _stretches(reader, tree, handle, kept, screen):
-            text += write(said)  # grows in place; joined at the end, all of it would be in memory twice
+            # grows in place; joined at the end, all of it would be in memory twice
+            text += write(said)
         return text
     return dict(texts_of(next(_stretches(reader, tree, handle, kept))[0]))[kept.place]
 
@@ -487,7 +570,9 @@ def _stretches(
 
 
 class _Screen:
-    """What a model may see of what is kept: nothing that is excluded, and nothing that is pruned with a node above it."""
+    """What a model may see of what is kept: nothing that is excluded, and nothing that is pruned
+    with a node above it.
+    """
 
     def __init__(self, reader: Reader, tree: int, hidden: Collection[int]) -> None:
         self._reader, self._tree, self._hidden = reader, tree, hidden
@@ -510,13 +595,17 @@ class _Screen:
     def check(self, handle: str, kept: HandleTarget) -> None:
         """That something of it may be seen: of a text all, of messages at least one."""
         whole = kept.text is not None or kept.place is not None
-        reasons = [self._why_named(name) for stretch in kept.nodes for name in stretch] if whole else []
+        reasons = (
+            [self._why_named(name) for stretch in kept.nodes for name in stretch] if whole else []
+        )
         reasons += [self._why_named(name) for name in kept.shows]
         if not whole and not any(_stretches(self._reader, self._tree, handle, kept, self)):
             reasons = ["excluded"]
         self.count = 0
         for reason in filter(None, reasons):
-            raise ChoiceError(f"what was left out under {handle!r} is now {reason} and stays hidden")
+            raise ChoiceError(
+                f"what was left out under {handle!r} is now {reason} and stays hidden"
+            )
 
     def _why_named(self, name: str) -> str:
         try:
@@ -538,7 +627,9 @@ def _tree_named(reader: Reader, tree: int, name: str) -> int:
         other,
     )
     if row is None:
-        raise ChoiceError(f"tree {shorten(other)!r}, from which something was left out, is no longer here")
+        raise ChoiceError(
+            f"tree {shorten(other)!r}, from which something was left out, is no longer here"
+        )
     return int(row[0])
 
 
@@ -547,8 +638,12 @@ def _purged_error(handle: str) -> ChoiceError:
 
 
 def _ambiguous(handle: str) -> ChoiceError:
-    return ChoiceError(f"{handle} stands for several different things here; name the session whose request has the marker")
+    return ChoiceError(
+        f"{handle} stands for several different things here; name the session whose request has the marker"
+    )
 
 
 def _unknown(handle: object, where: str) -> ChoiceError:
-    return ChoiceError(f"nothing was left out under {shorten(str(handle))!r} in {where}; handles are in markers and reports")
+    return ChoiceError(
+        f"nothing was left out under {shorten(str(handle))!r} in {where}; handles are in markers and reports"
+    )

@@ -1,4 +1,6 @@
-"""Runs of benchmarks: SWE-agent trajectories and tau-bench results, both OpenAI chat with fields of their own."""
+"""Runs of benchmarks: SWE-agent trajectories and tau-bench results, both OpenAI chat with fields of
+their own.
+"""
 
 from typing import Any
 
@@ -11,7 +13,16 @@ from loom.transcripts.chat import from_list
 
 SWE_AGENT = "SWE-agent trajectory"
 TAU_BENCH = "tau-bench run"
-_SWE_FIELDS = ("agent", "message_type", "thought", "action", "tool_call_ids", "is_demo", "tags", "thinking_blocks")
+_SWE_FIELDS = (
+    "agent",
+    "message_type",
+    "thought",
+    "action",
+    "tool_call_ids",
+    "is_demo",
+    "tags",
+    "thinking_blocks",
+)
 
 
 def is_swe_agent(value: Any) -> bool:
@@ -24,7 +35,9 @@ def is_tau_bench(value: Any) -> bool:
 
 def parse_tau_bench(value: dict[str, Any], place: str) -> tuple[Conversation, str]:
     _, conversation = from_list(value["traj"], f"{place}.traj")
-    name = f"task {value.get('task_id', '?')}" + (f", trial {value['trial']}" if "trial" in value else "")
+    name = f"task {value.get('task_id', '?')}" + (
+        f", trial {value['trial']}" if "trial" in value else ""
+    )
     return conversation, name
 
 
@@ -36,7 +49,12 @@ def parse_swe_agent(value: dict[str, Any], place: str) -> Conversation:
             raise TranscriptError(f"{place}.history[{n}]: expected an object")
         wire = without(entry, *_SWE_FIELDS)
         ids = entry.get("tool_call_ids")
-        if wire.get("role") == "tool" and isinstance(ids, list) and ids and "tool_call_id" not in wire:
+        if (
+            wire.get("role") == "tool"
+            and isinstance(ids, list)
+            and ids
+            and "tool_call_id" not in wire
+        ):
             wire["tool_call_id"] = ids[0]
         if wire.get("tool_calls") is None:
             wire.pop("tool_calls", None)
@@ -44,7 +62,8 @@ def parse_swe_agent(value: dict[str, Any], place: str) -> Conversation:
         extras.append({key: entry[key] for key in _SWE_FIELDS if entry.get(key) is not None})
     _, conversation = from_list(messages, f"{place}.history")
     read = (*conversation.system, *conversation.messages)
-    if len(read) != len(extras):  # Anthropic blocks were divided; the client's fields have no one place then
+    # Anthropic blocks were divided; the client's fields have no one place then
+    if len(read) != len(extras):
         return conversation
     kept = [_keep(message, fields) for message, fields in zip(read, extras, strict=True)]
     lead = len(conversation.system)
@@ -52,10 +71,20 @@ def parse_swe_agent(value: dict[str, Any], place: str) -> Conversation:
 
 
 def _keep(message: Message, fields: dict[str, Any]) -> Message:
-    """The message with the program's own fields beside it, and an empty result for each further call it answers."""
+    """The message with the program's own fields beside it, and an empty result for each further
+    call it answers.
+    """
     ids = fields["tool_call_ids"] if isinstance(fields.get("tool_call_ids"), list) else []
     if message.role == "tool":
         answered = [part for part in message.parts if isinstance(part, ToolResult)]
         rest = tuple(ToolResult(str(call_id), ()) for call_id in ids[1:])
-        return replace(message, parts=(*answered, *rest), carried=carry("swe-agent", without(fields, "tool_call_ids")))
-    return message if message.carried is not None else replace(message, carried=carry("swe-agent", fields))
+        return replace(
+            message,
+            parts=(*answered, *rest),
+            carried=carry("swe-agent", without(fields, "tool_call_ids")),
+        )
+    return (
+        message
+        if message.carried is not None
+        else replace(message, carried=carry("swe-agent", fields))
+    )

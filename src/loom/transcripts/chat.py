@@ -18,7 +18,11 @@ _ANTHROPIC_KEYS = {"system", "stop_sequences", "anthropic_version"}
 
 
 def is_message(value: Any) -> bool:
-    return isinstance(value, dict) and isinstance(value.get("role"), str) and not isinstance(value.get("messages"), list)
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get("role"), str)
+        and not isinstance(value.get("messages"), list)
+    )
 
 
 def wire_of(messages: Iterable[Any], request: Any = None) -> str:
@@ -30,7 +34,9 @@ def wire_of(messages: Iterable[Any], request: Any = None) -> str:
         return "openai"
     if isinstance(request, dict):
         tools = request.get("tools")
-        if isinstance(tools, list) and any(isinstance(tool, dict) and "input_schema" in tool for tool in tools):
+        if isinstance(tools, list) and any(
+            isinstance(tool, dict) and "input_schema" in tool for tool in tools
+        ):
             return "anthropic"
         if _ANTHROPIC_KEYS & request.keys():
             return "anthropic"
@@ -43,7 +49,9 @@ def parse_request(request: dict[str, Any]) -> tuple[str, Conversation]:
 
 
 def parse_stream(values: Iterable[tuple[str, Any]]) -> Iterator[Message]:
-    """Messages of either form, mixed as they may be; each value comes with the place it was found at."""
+    """Messages of either form, mixed as they may be; each value comes with the place it was found
+    at.
+    """
     follows_results = False
     for place, value in values:
         try:

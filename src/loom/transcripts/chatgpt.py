@@ -1,7 +1,9 @@
-"""ChatGPT exports: a conversation is a mapping of nodes that name their parents and list their children.
+"""ChatGPT exports: a conversation is a mapping of nodes that name their parents and list their
+children.
 
-Code that the model writes to a recipient, and anything else that a tool answers, is a call, and the tool messages behind it
-are its results. The file has no ids for calls, so a call has the id of its node.
+Code that the model writes to a recipient, and anything else that a tool answers, is a call, and the
+tool messages behind it are its results. The file has no ids for calls, so a call has the id of its
+node.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,18 +12,44 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from loom.conversation.canonical import from_json, to_json
-from loom.conversation.message import Carried, Media, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult
+from loom.conversation.message import (
+    Carried,
+    Media,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+)
 from loom.conversation.tree import Flags, Tree, TreeNode
 from loom.dialects.wire import Json, carry, expect_list, expect_object, expect_text, without
 from loom.errors import WireError
-from loom.transcripts.linked import Record, drop_empty, grow, lift_system, list_of, moment, object_of, text_of
+from loom.transcripts.linked import (
+    Record,
+    drop_empty,
+    grow,
+    lift_system,
+    list_of,
+    moment,
+    object_of,
+    text_of,
+)
 
 FORMAT = "ChatGPT export"
 NAME = "chatgpt"
-_ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system", "tool": "tool"}
+_ROLES: dict[str, Role] = {
+    "user": "user",
+    "assistant": "assistant",
+    "system": "system",
+    "tool": "tool",
+}
 _NOBODY = ("", "all")  # recipients that are no tool
 
-# Where the words of a content are: the first of these fields that has any. What stands in the others is carried.
+# Where the words of a content are: the first of these fields that has any. What stands in the
+# others is carried.
 _WORDS: tuple[tuple[str, ...], ...] = (
     ("text",),
     ("result",),
@@ -37,7 +65,9 @@ def matches(value: Any) -> bool:
 
 def trees(value: Json) -> Iterator[Tree]:
     mapping = value["mapping"]
-    id = text_of(value.get("id")) or text_of(value.get("conversation_id")) or next(iter(mapping), "")
+    id = (
+        text_of(value.get("id")) or text_of(value.get("conversation_id")) or next(iter(mapping), "")
+    )
     if not id:
         raise WireError("id", "the id of the conversation", value.get("id"))
     nodes, ends = grow(_records(mapping))
@@ -45,7 +75,9 @@ def trees(value: Json) -> Iterator[Tree]:
     system, nodes = lift_system(_pair_results(nodes), but=weightless)
     here = {node.id for node in nodes}
     current = ends.get(text_of(value.get("current_node")), "")
-    model = text_of(value.get("default_model_slug")) or next((node.author for node in nodes if node.author), "")
+    model = text_of(value.get("default_model_slug")) or next(
+        (node.author for node in nodes if node.author), ""
+    )
     fields = without(value, "id", "mapping", "current_node", "title", "default_model_slug")
     if fields.get("conversation_id") == id:
         del fields["conversation_id"]
@@ -69,14 +101,24 @@ def _weight(node: Any) -> Any:
 
 def _records(mapping: Json) -> list[Record]:
     """A record for each node; those of one parent in the order in which it lists them."""
-    listed: dict[str, tuple[int, str]] = {}  # child -> its place among all children, and who lists it
+    # child -> its place among all children, and who lists it
+    listed: dict[str, tuple[int, str]] = {}
     for id, node in mapping.items():
         place = f"mapping.{id}"
-        for n, child in enumerate(expect_list(expect_object(node, place).get("children") or [], f"{place}.children")):
+        for n, child in enumerate(
+            expect_list(expect_object(node, place).get("children") or [], f"{place}.children")
+        ):
             listed.setdefault(expect_text(child, f"{place}.children[{n}]"), (len(listed), id))
     order = {id: listed.get(id, (len(listed), ""))[0] for id in mapping}
-    answered = {node.get("parent") for node in mapping.values() if _role(node) == "tool" and isinstance(node.get("parent"), str)}
-    return [_record(id, mapping[id], listed, id in answered) for id in sorted(mapping, key=order.__getitem__)]
+    answered = {
+        node.get("parent")
+        for node in mapping.values()
+        if _role(node) == "tool" and isinstance(node.get("parent"), str)
+    }
+    return [
+        _record(id, mapping[id], listed, id in answered)
+        for id in sorted(mapping, key=order.__getitem__)
+    ]
 
 
 def _role(node: Json) -> Any:
@@ -96,7 +138,10 @@ def _record(id: str, node: Json, listed: dict[str, tuple[int, str]], answered: b
     wire = expect_object(node["message"], f"{place}.message")
     metadata = object_of(wire.get("metadata"))
     message = _message(id, wire, metadata, answered, f"{place}.message")
-    unseen = metadata.get("is_visually_hidden_from_conversation") is True and metadata.get("is_user_system_message") is not True
+    unseen = (
+        metadata.get("is_visually_hidden_from_conversation") is True
+        and metadata.get("is_user_system_message") is not True
+    )
     return Record(
         id=id,
         place=place,
@@ -112,14 +157,21 @@ def _message(id: str, wire: Json, metadata: Json, answered: bool, place: str) ->
     author = expect_object(wire.get("author") or {}, f"{place}.author")
     role = _ROLES.get(str(author.get("role")))
     if role is None:
-        raise WireError(f"{place}.author.role", "user, assistant, system or tool", author.get("role"))
+        raise WireError(
+            f"{place}.author.role", "user, assistant, system or tool", author.get("role")
+        )
     content = expect_object(wire.get("content") or {}, f"{place}.content")
     parts, used = _parts(content, f"{place}.content")
-    if metadata.get("is_user_system_message") is True:  # what the user wants every conversation to begin with
+    # what the user wants every conversation to begin with
+    if metadata.get("is_user_system_message") is True:
         role, parts = "system", parts or _custom_instructions(metadata)
     parts += _attachments(metadata, parts)
     name, recipient = text_of(author.get("name")), text_of(wire.get("recipient"))
-    is_call = role == "assistant" and recipient not in _NOBODY and (answered or content.get("content_type") == "code")
+    is_call = (
+        role == "assistant"
+        and recipient not in _NOBODY
+        and (answered or content.get("content_type") == "code")
+    )
     if is_call:
         parts, wire = _call(id, recipient, parts), without(wire, "recipient")
     elif role != "assistant":
@@ -154,23 +206,36 @@ def _carry_rest(id: str, wire: Json, metadata: Json, author: Json, content: Json
     about = without(metadata, "is_visually_hidden_from_conversation")
     if text_of(author.get("role")) == "assistant" and isinstance(about.get("model_slug"), str):
         del about["model_slug"]
-    inner = {"author": drop_empty(without(author, "role", "name")), "content": drop_empty(content), "metadata": drop_empty(about)}
+    inner = {
+        "author": drop_empty(without(author, "role", "name")),
+        "content": drop_empty(content),
+        "metadata": drop_empty(about),
+    }
     return carry(NAME, drop_empty({**fields, **inner}))
 
 
 def _parts(content: Json, place: str) -> tuple[list[Part], tuple[str, ...]]:
     """What a content says, and the names of the fields that said it."""
     if content.get("content_type") == "thoughts" and isinstance(content.get("thoughts"), list):
-        return [_read_thought(thought, f"{place}.thoughts[{n}]") for n, thought in enumerate(content["thoughts"])], ("thoughts",)
+        return [
+            _read_thought(thought, f"{place}.thoughts[{n}]")
+            for n, thought in enumerate(content["thoughts"])
+        ], ("thoughts",)
     if content.get("content_type") == "reasoning_recap" and isinstance(content.get("content"), str):
         return [Reasoning(content["content"], NAME)], ("content",)
     if content.get("parts"):
         given = expect_list(content["parts"], f"{place}.parts")
-        read = [_part(part, f"{place}.parts[{n}]") for n, part in enumerate(given) if part is not None and part != ""]
+        read = [
+            _part(part, f"{place}.parts[{n}]")
+            for n, part in enumerate(given)
+            if part is not None and part != ""
+        ]
         if read:
             return read, ("parts",)
     for fields in _WORDS:
-        found: list[Part] = [Text(content[field]) for field in fields if text_of(content.get(field))]
+        found: list[Part] = [
+            Text(content[field]) for field in fields if text_of(content.get(field))
+        ]
         if found:
             return found + _pictures(content, place), (*fields, "parts", "assets", "screenshot")
     return _pictures(content, place), ("parts", "assets", "screenshot")
@@ -211,13 +276,19 @@ def _asset(pointer: str, fields: Mapping[Any, Any]) -> Media:
 def _read_thought(thought: Any, place: str) -> Reasoning:
     fields = expect_object(thought, place)
     key = next((key for key in ("content", "summary") if text_of(fields.get(key))), "")
-    return Reasoning(text_of(fields.get(key)), NAME, carried=carry(NAME, drop_empty(without(fields, key))))
+    return Reasoning(
+        text_of(fields.get(key)), NAME, carried=carry(NAME, drop_empty(without(fields, key)))
+    )
 
 
 def _custom_instructions(metadata: Json) -> list[Part]:
     """Older exports keep them out of the message's content."""
     given = object_of(metadata.get("user_context_message_data"))
-    return [Text(given[key]) for key in ("about_user_message", "about_model_message") if text_of(given.get(key))]
+    return [
+        Text(given[key])
+        for key in ("about_user_message", "about_model_message")
+        if text_of(given.get(key))
+    ]
 
 
 def _attachments(metadata: Json, parts: list[Part]) -> list[Part]:
@@ -244,14 +315,19 @@ def _call(id: str, recipient: str, parts: list[Part]) -> list[Part]:
 
 
 def _pair_results(nodes: tuple[TreeNode, ...]) -> tuple[TreeNode, ...]:
-    """The nodes with each result made out to the call it stands behind; a result behind no call keeps an id of its own."""
+    """The nodes with each result made out to the call it stands behind; a result behind no call
+    keeps an id of its own.
+    """
     asked: dict[str, ToolCall | None] = {}
     paired = []
     for node in nodes:
         if node.message.role == "tool":
             asked[node.id] = call = asked.get(node.parent)
             if call is not None:
-                results = tuple(replace(result, call_id=call.id, kind=call.kind) for result in node.message.results)
+                results = tuple(
+                    replace(result, call_id=call.id, kind=call.kind)
+                    for result in node.message.results
+                )
                 node = replace(node, message=replace(node.message, parts=results))
         else:
             asked[node.id] = next(iter(node.message.calls), None)

@@ -1,6 +1,8 @@
-"""Claude.ai exports: chat messages that name their parents, or follow each other where they name none.
+"""Claude.ai exports: chat messages that name their parents, or follow each other where they name
+none.
 
-One message of the model holds its calls and their results in a row; here it becomes several messages.
+One message of the model holds its calls and their results in a row; here it becomes several
+messages.
 """
 
 from collections import deque
@@ -11,7 +13,17 @@ from typing import Any
 from msgspec.structs import replace
 
 from loom.conversation.canonical import to_json
-from loom.conversation.message import Media, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult
+from loom.conversation.message import (
+    Media,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+)
 from loom.conversation.tree import Tree
 from loom.dialects.wire import Json, carry, expect_list, expect_object, expect_text, without
 from loom.errors import WireError
@@ -19,7 +31,12 @@ from loom.transcripts.linked import Record, drop_empty, grow, moment, name_of, t
 
 FORMAT = "Claude.ai export"
 NAME = "claude.ai"
-_ROLES: dict[str, Role] = {"human": "user", "user": "user", "assistant": "assistant", "system": "system"}
+_ROLES: dict[str, Role] = {
+    "human": "user",
+    "user": "user",
+    "assistant": "assistant",
+    "system": "system",
+}
 _BESIDE = ("attachments", "files")
 
 
@@ -32,7 +49,9 @@ def trees(value: Json) -> Iterator[Tree]:
     records = list(_records(value["chat_messages"], model))
     nodes, ends = grow(records)
     leaf = text_of(value.get("current_leaf_message_uuid")) or (records[-1].id if records else "")
-    fields = without(value, "uuid", "name", "summary", "chat_messages", "model", "current_leaf_message_uuid")
+    fields = without(
+        value, "uuid", "name", "summary", "chat_messages", "model", "current_leaf_message_uuid"
+    )
     if created := moment(value.get("created_at")):
         del fields["created_at"]
     yield Tree(
@@ -77,7 +96,10 @@ def _messages(id: str, role: Role, wire: Json, place: str) -> tuple[Message, ...
     parts = [part for key in _BESIDE for part in _media(wire.get(key), f"{place}.{key}")]
     blocks = expect_list(wire.get("content") or [], f"{place}.content")
     written = _blocks(id, role, blocks, f"{place}.content")
-    text, texts = text_of(wire.get("text")), [part.text for part in written if isinstance(part, Text)]
+    text, texts = (
+        text_of(wire.get("text")),
+        [part.text for part in written if isinstance(part, Text)],
+    )
     if text and not texts:
         parts.append(Text(text))
     runs = _divide_results(role, [*parts, *written])
@@ -89,11 +111,15 @@ def _messages(id: str, role: Role, wire: Json, place: str) -> tuple[Message, ...
 
 
 def _divide_results(role: Role, parts: list[Part]) -> list[tuple[Role, tuple[Part, ...]]]:
-    """The parts as messages: results are those of a tool. In a user's message they come before what the user says."""
+    """The parts as messages: results are those of a tool. In a user's message they come before what
+    the user says.
+    """
     ordered = parts
     if role != "assistant":
         ordered = sorted(parts, key=lambda part: not isinstance(part, ToolResult))
-    return [("tool" if answers else role, tuple(run)) for answers, run in groupby(ordered, _is_result)]
+    return [
+        ("tool" if answers else role, tuple(run)) for answers, run in groupby(ordered, _is_result)
+    ]
 
 
 def _is_result(part: Part) -> bool:
@@ -113,7 +139,9 @@ def _rest_of(wire: Json, text: str, texts: list[str]) -> Json:
 
 
 def _blocks(id: str, role: Role, blocks: list[Any], place: str) -> list[Part]:
-    """The parts of a message. Older exports have no ids of calls: there a result is that of the first call still open."""
+    """The parts of a message. Older exports have no ids of calls: there a result is that of the
+    first call still open.
+    """
     parts: list[Part] = []
     nameless: deque[str] = deque()
     for n, given in enumerate(blocks):
@@ -125,15 +153,21 @@ def _blocks(id: str, role: Role, blocks: list[Any], place: str) -> list[Part]:
                 pass
             case {"type": "thinking", "thinking": str(text), **rest} if role == "assistant":
                 signature = text_of(rest.pop("signature", ""))
-                parts.append(Reasoning(text, NAME, signature, carried=carry(NAME, drop_empty(rest))))
+                parts.append(
+                    Reasoning(text, NAME, signature, carried=carry(NAME, drop_empty(rest)))
+                )
             case {"type": "tool_use", "name": str(name), **rest} if role == "assistant":
                 call_id = text_of(rest.pop("id", ""))
                 if not call_id:
                     nameless.append(call_id := f"{id}-{n}")
                 arguments = to_json(rest.pop("input", {}))
-                parts.append(ToolCall(call_id, name, arguments, carried=carry(NAME, drop_empty(rest))))
+                parts.append(
+                    ToolCall(call_id, name, arguments, carried=carry(NAME, drop_empty(rest)))
+                )
             case {"type": "tool_result", **rest}:
-                call_id = text_of(rest.pop("tool_use_id", "")) or (nameless.popleft() if nameless else f"{id}-{n}")
+                call_id = text_of(rest.pop("tool_use_id", "")) or (
+                    nameless.popleft() if nameless else f"{id}-{n}"
+                )
                 parts.append(_result(call_id, rest, f"{place}[{n}]"))
             case _:
                 parts.append(Opaque(NAME, to_json(block)))
@@ -158,16 +192,28 @@ def _result(call_id: str, fields: Json, place: str) -> ToolResult:
 
 
 def _media(files: Any, place: str) -> list[Part]:
-    """What was handed over with a message: the text that was taken out of a file, or its name in the provider's store."""
+    """What was handed over with a message: the text that was taken out of a file, or its name in
+    the provider's store.
+    """
     parts: list[Part] = []
     for n, given in enumerate(expect_list(files or [], place)):
         match expect_object(given, f"{place}[{n}]"):
             case {"extracted_content": str(text), **rest} if text:
                 name = text_of(rest.pop("file_name", ""))
-                parts.append(Media("file", "text", text, "text/plain", name, carry(NAME, drop_empty(rest))))
+                parts.append(
+                    Media("file", "text", text, "text/plain", name, carry(NAME, drop_empty(rest)))
+                )
             case {"file_uuid": str(file), **rest} if file:
                 name, image = text_of(rest.pop("file_name", "")), rest.get("file_kind") == "image"
-                parts.append(Media("image" if image else "file", "id", file, name=name, carried=carry(NAME, drop_empty(rest))))
+                parts.append(
+                    Media(
+                        "image" if image else "file",
+                        "id",
+                        file,
+                        name=name,
+                        carried=carry(NAME, drop_empty(rest)),
+                    )
+                )
             case piece:
                 parts.append(Opaque(NAME, to_json(piece)))
     return parts

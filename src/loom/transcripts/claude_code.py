@@ -1,8 +1,10 @@
-"""Claude Code session files: a tree of lines, linked by parentUuid, of which the live branch is read, or all of it.
+"""Claude Code session files: a tree of lines, linked by parentUuid, of which the live branch is
+read, or all of it.
 
-One line holds one block of a model message, so the lines of one message id are one message. Parallel calls hang on each
-other and each result on its own call: walking up from the leaf alone would lose all calls but one. So what is read is the
-way up from the leaf, the other lines of each message on it, and the results of every call made there.
+One line holds one block of a model message, so the lines of one message id are one message.
+Parallel calls hang on each other and each result on its own call: walking up from the leaf alone
+would lose all calls but one. So what is read is the way up from the leaf, the other lines of each
+message on it, and the results of every call made there.
 """
 
 from array import array
@@ -40,13 +42,17 @@ _TYPES = {
 
 def matches(sample: list[Any]) -> bool:
     return any(
-        isinstance(v, dict) and str(v.get("type")) in _TYPES and ("parentUuid" in v or "leafUuid" in v or "sessionId" in v)
+        isinstance(v, dict)
+        and str(v.get("type")) in _TYPES
+        and ("parentUuid" in v or "leafUuid" in v or "sessionId" in v)
         for v in sample
     )
 
 
 class _FileIndex(Struct):
-    """What the lines of a file say about each other, in numbers: a few dozen bytes a line whatever the lines hold."""
+    """What the lines of a file say about each other, in numbers: a few dozen bytes a line whatever
+    the lines hold.
+    """
 
     uuids: "array[int]"
     parents: "array[int]"
@@ -86,7 +92,16 @@ def runs(path: Path) -> list[Run]:
         if next(reader(), None) is not None:
             head = Conversation(messages=(), model=index.model)
             name = index.name if thread == 0 else SUB_AGENT
-            found.append(Run(number=len(found), format=FORMAT, wire="anthropic", head=head, name=name, messages=reader))
+            found.append(
+                Run(
+                    number=len(found),
+                    format=FORMAT,
+                    wire="anthropic",
+                    head=head,
+                    name=name,
+                    messages=reader,
+                )
+            )
     if not found:
         raise TranscriptError(f"{path}: a Claude Code session without a message")
     return found
@@ -111,11 +126,14 @@ def _add(index: _FileIndex, record: dict[str, Any], kind: Any) -> None:
     message, is_side = object_of(record.get("message")), bool(record.get("isSidechain"))
     line = len(index.uuids)
     index.uuids.append(_number(record["uuid"]))
-    index.parents.append(_number(record.get("parentUuid")) or _number(record.get("logicalParentUuid")))
+    index.parents.append(
+        _number(record.get("parentUuid")) or _number(record.get("logicalParentUuid"))
+    )
     index.messages.append(_number(message.get("id")) if kind == "assistant" else 0)
     index.threads.append(_find_thread(index, record) if is_side else 0)
     if kind in ("user", "assistant") and not is_side:
-        index.leaf = index.uuids[-1]  # the newest word is the live branch, unless the client says otherwise behind it
+        # the newest word is the live branch, unless the client says otherwise behind it
+        index.leaf = index.uuids[-1]
     if kind == "assistant" and not index.model and text_of(message.get("model")) != SYNTHETIC:
         index.model = text_of(message.get("model"))
     _add_calls(index, line, list_of(message.get("content")))
@@ -132,7 +150,9 @@ def _add_calls(index: _FileIndex, line: int, blocks: list[Any]) -> None:
 
 
 def _find_thread(index: _FileIndex, record: dict[str, Any]) -> int:
-    """The side thread of a line. Older clients do not name the sub-agent: a thread is then what goes back to one beginning."""
+    """The side thread of a line. Older clients do not name the sub-agent: a thread is then what
+    goes back to one beginning.
+    """
     uuid, parent = index.uuids[-1], index.parents[-1]
     thread = _number(record.get("agentId")) or index.sides.get(parent, uuid)
     index.sides[uuid] = thread
@@ -147,7 +167,9 @@ def _lines_by_thread(index: _FileIndex) -> dict[int, list[int]]:
 
 
 def _choose(index: _FileIndex, mine: list[int]) -> bytearray:
-    """Which lines of a thread are read: the way up from the leaf, and what belongs to the messages on it."""
+    """Which lines of a thread are read: the way up from the leaf, and what belongs to the messages
+    on it.
+    """
     chosen = bytearray(len(index.uuids))
     wanted = index.uuids[mine[-1]]
     if any(index.uuids[n] == index.leaf for n in mine):
@@ -160,12 +182,16 @@ def _choose(index: _FileIndex, mine: list[int]) -> bytearray:
     for n in mine:
         chosen[n] |= index.messages[n] in parts_of
     for n in mine:
-        chosen[n] |= any(chosen[index.calls[call]] for call in index.answers.get(n, ()) if call in index.calls)
+        chosen[n] |= any(
+            chosen[index.calls[call]] for call in index.answers.get(n, ()) if call in index.calls
+        )
     return chosen
 
 
 def _is_complete(index: _FileIndex, chosen: bytearray) -> bool:
-    """Whether the way up reaches a beginning; after a compaction it may end at what another file holds."""
+    """Whether the way up reaches a beginning; after a compaction it may end at what another file
+    holds.
+    """
     return index.parents[chosen.index(1)] == 0
 
 
@@ -185,11 +211,17 @@ def _reader(path: Path, chosen: bytearray, complete: bool) -> Callable[[], Itera
     return read
 
 
-def _parse_chosen(path: Path, chosen: bytearray, complete: bool) -> Iterator[tuple[dict[str, Any], list[Message]]]:
+def _parse_chosen(
+    path: Path, chosen: bytearray, complete: bool
+) -> Iterator[tuple[dict[str, Any], list[Message]]]:
     """The chosen records that say something, each with its messages."""
     for n, (number, record) in enumerate(_records(path)):
         wire = record.get("message")
-        if not chosen[n] or record.get("type") not in ("user", "assistant") or not isinstance(wire, dict):
+        if (
+            not chosen[n]
+            or record.get("type") not in ("user", "assistant")
+            or not isinstance(wire, dict)
+        ):
             continue
         if _is_clients(record, text_of(wire.get("model")), complete):
             continue
@@ -198,13 +230,17 @@ def _parse_chosen(path: Path, chosen: bytearray, complete: bool) -> Iterator[tup
 
 def _parse_message(path: Path, wire: dict[str, Any], place: str) -> list[Message]:
     try:
-        return anthropic.parse_message({"role": wire.get("role"), "content": wire.get("content")}, place)
+        return anthropic.parse_message(
+            {"role": wire.get("role"), "content": wire.get("content")}, place
+        )
     except WireError as error:
         raise TranscriptError(f"{path}, {error}") from None
 
 
 class _OpenMessage:
-    """The model message that is being read, a block a line, and the results that came before its last block."""
+    """The model message that is being read, a block a line, and the results that came before its
+    last block.
+    """
 
     def __init__(self) -> None:
         self._id: Any = None
@@ -221,7 +257,11 @@ class _OpenMessage:
         if all(message.role == "tool" for message in parsed):
             self._answers += parsed
             return True
-        if record["type"] != "assistant" or self._id is None or record["message"].get("id") != self._id:
+        if (
+            record["type"] != "assistant"
+            or self._id is None
+            or record["message"].get("id") != self._id
+        ):
             return False
         self._parts += parsed[0].parts
         return True
@@ -353,7 +393,9 @@ def _is_repeated(session: _Session, uuid: str, line: _IndexLine) -> bool:
     return bool(line.said) and before >= 0 and session.lines[before].said == line.said
 
 
-def _read_line(path: Path, record: dict[str, Any], place: str, parent: int, whole: bool) -> _IndexLine:
+def _read_line(
+    path: Path, record: dict[str, Any], place: str, parent: int, whole: bool
+) -> _IndexLine:
     wire = object_of(record.get("message"))
     model = text_of(wire.get("model"))
     said: list[Message] = []
@@ -383,7 +425,9 @@ def _read_line(path: Path, record: dict[str, Any], place: str, parent: int, whol
 
 
 def _is_clients(record: dict[str, Any], model: str, whole: bool) -> bool:
-    """The client's own words in the model's name; and the text of a compaction, where all that it stands for is here."""
+    """The client's own words in the model's name; and the text of a compaction, where all that it
+    stands for is here.
+    """
     return model == SYNTHETIC or (bool(record.get("isCompactSummary")) and whole)
 
 
@@ -409,7 +453,9 @@ def _above(parents: Sequence[int], passed: Sequence[bool]) -> list[int]:
 
 def _heads(lines: list[_IndexLine]) -> list[int]:
     """For each line the first one of the message that it is a block of."""
-    spoken = _above([line.parent for line in lines], [not line.said or bool(line.answered) for line in lines])
+    spoken = _above(
+        [line.parent for line in lines], [not line.said or bool(line.answered) for line in lines]
+    )
     heads = list(range(len(lines)))
     for n, line in enumerate(lines):
         if line.message and 0 <= spoken[n] < n and lines[spoken[n]].message == line.message:
@@ -418,7 +464,9 @@ def _heads(lines: list[_IndexLine]) -> list[int]:
 
 
 def _parents(lines: list[_IndexLine], above: list[int], heads: list[int]) -> dict[int, int]:
-    """For each line that says something the head of the message it follows. Results of one message follow each other."""
+    """For each line that says something the head of the message it follows. Results of one message
+    follow each other.
+    """
     bases = [heads[over] if over >= 0 else -1 for over in above]
     rows: dict[int, _Answers] = {}  # line of results, or the head they answer -> the row
     parents: dict[int, int] = {}
@@ -433,7 +481,9 @@ def _parents(lines: list[_IndexLine], above: list[int], heads: list[int]) -> dic
 
 
 def _join_row(rows: dict[int, _Answers], lines: list[_IndexLine], n: int, asked: int) -> int:
-    """Put a line of results into the row of those that answer the same message. The line that it follows."""
+    """Put a line of results into the row of those that answer the same message. The line that it
+    follows.
+    """
     answered, row = lines[n].answered, rows.get(asked)
     if row is not None and not row.calls & answered:
         before, row.last = row.last, n
@@ -450,8 +500,12 @@ def _join_row(rows: dict[int, _Answers], lines: list[_IndexLine], n: int, asked:
     return before
 
 
-def _divide_into_trees(heads: Iterable[int], parents: dict[int, int], lines: list[_IndexLine]) -> dict[int, str]:
-    """For each message the tree it is in: "" for that of the session, else the sub-agent that it begins with."""
+def _divide_into_trees(
+    heads: Iterable[int], parents: dict[int, int], lines: list[_IndexLine]
+) -> dict[int, str]:
+    """For each message the tree it is in: "" for that of the session, else the sub-agent that it
+    begins with.
+    """
     trees: dict[int, str] = {}
     heads = list(heads)
     for head in heads:
@@ -470,11 +524,18 @@ def _divide_into_trees(heads: Iterable[int], parents: dict[int, int], lines: lis
     return {head: trees[head] for head in heads}
 
 
-def _record(head: int, blocks: list[_IndexLine], parent: int, lines: list[_IndexLine], names: dict[int, str]) -> Record:
+def _record(
+    head: int, blocks: list[_IndexLine], parent: int, lines: list[_IndexLine], names: dict[int, str]
+) -> Record:
     first = lines[head]
     messages = first.said
     if messages[0].role == "assistant":
-        messages = [Message("assistant", tuple(part for line in blocks for message in line.said for part in message.parts))]
+        messages = [
+            Message(
+                "assistant",
+                tuple(part for line in blocks for message in line.said for part in message.parts),
+            )
+        ]
     branches_off = first.side and parent >= 0 and not lines[parent].side
     return Record(
         id=names[head],

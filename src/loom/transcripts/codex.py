@@ -1,4 +1,6 @@
-"""Codex session files: the items of the responses wire, one a line, among records of the client's own."""
+"""Codex session files: the items of the responses wire, one a line, among records of the client's
+own.
+"""
 
 from collections.abc import Iterator
 from itertools import takewhile
@@ -20,7 +22,9 @@ _BOOKKEEPING = "internal_chat_message_metadata_passthrough"
 
 def matches(sample: list[Any]) -> bool:
     return any(
-        isinstance(v, dict) and str(v.get("type")) in ("session_meta", "response_item") and isinstance(v.get("payload"), dict)
+        isinstance(v, dict)
+        and str(v.get("type")) in ("session_meta", "response_item")
+        and isinstance(v.get("payload"), dict)
         for v in sample
     )
 
@@ -52,7 +56,9 @@ def _run(path: Path, format: str, sample: list[Any], items: Any) -> Run:
             yield from responses.parse_messages(numbered())
         except WireError as error:
             field = error.place.partition("].")[2] or "item"
-            raise TranscriptError(f"{path}, line {line}: {field}: expected {error.expected}, found {error.found}") from None
+            raise TranscriptError(
+                f"{path}, line {line}: {field}: expected {error.expected}, found {error.found}"
+            ) from None
 
     def messages() -> Iterator[Message]:
         leading = True
@@ -84,7 +90,11 @@ def _head(sample: list[Any]) -> tuple[str, str]:
 
 def _session_items(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     for line, record in files.lines(path):
-        if not isinstance(record, dict) or record.get("type") != "response_item" or not isinstance(record.get("payload"), dict):
+        if (
+            not isinstance(record, dict)
+            or record.get("type") != "response_item"
+            or not isinstance(record.get("payload"), dict)
+        ):
             continue
         about = record.get("metadata")
         if isinstance(about, dict) and about.get("compaction_output"):

@@ -1,7 +1,8 @@
 """Files as bytes, lines and JSON documents, with errors that say where reading failed.
 
-Lines are read one at a time, so a file of any size is read in the memory of its longest line. A single JSON document has
-to be held whole, and one past MAX_DOCUMENT is refused; so is a line past it.
+Lines are read one at a time, so a file of any size is read in the memory of its longest line. A
+single JSON document has to be held whole, and one past MAX_DOCUMENT is refused; so is a line past
+it.
 """
 
 import atexit
@@ -60,7 +61,8 @@ class _SpooledPath(type(Path())):  # type: ignore[misc]
 
 def _spool(stream: BinaryIO) -> Path:
     """A stream, kept in a file so that it can be looked at before it is read."""
-    held = tempfile.NamedTemporaryFile(prefix="loom-", suffix=".json", delete=False)  # noqa: SIM115 - it outlives this call
+    # It outlives this call.
+    held = tempfile.NamedTemporaryFile(prefix="loom-", suffix=".json", delete=False)  # noqa: SIM115
     with held:
         shutil.copyfileobj(stream, held)
     atexit.register(os.unlink, held.name)
@@ -68,7 +70,9 @@ def _spool(stream: BinaryIO) -> Path:
 
 
 def unpack_file(path: Path) -> Path:
-    """The file itself, or what is in it where it is packed with gzip, under the same name without its ending."""
+    """The file itself, or what is in it where it is packed with gzip, under the same name without
+    its ending.
+    """
     try:
         with path.open("rb") as file:
             if file.read(2) != b"\x1f\x8b":
@@ -84,7 +88,8 @@ def unpack_file(path: Path) -> Path:
                 out.write(piece)
                 if out.tell() > MAX_UNPACKED:
                     raise TranscriptError(
-                        f"{path} holds more than {MAX_UNPACKED // 2**20} MiB, the limit for unpacking; unpack it and read the "
+                        f"{path} holds more than {MAX_UNPACKED // 2**20} MiB, the limit for "
+                        "unpacking; unpack it and read the "
                         "result"
                     )
     except (OSError, EOFError, zlib.error) as error:
@@ -93,7 +98,9 @@ def unpack_file(path: Path) -> Path:
 
 
 def inspect(path: Path) -> str:
-    """The first words of a file. Raises where it cannot be a transcript whatever it says: missing, empty, binary and so on."""
+    """The first words of a file. Raises where it cannot be a transcript whatever it says: missing,
+    empty, binary and so on.
+    """
     try:
         if path.is_dir():
             raise TranscriptError(f"{path} is a folder; name a file in it")
@@ -104,18 +111,30 @@ def inspect(path: Path) -> str:
     except FileNotFoundError:
         raise TranscriptError(f"{path} does not exist") from None
     except OSError as error:
-        raise TranscriptError(f"{shorten(str(path), _MAX_NAME_CHARS)} cannot be read: {error.strerror or error}") from None
+        raise TranscriptError(
+            f"{shorten(str(path), _MAX_NAME_CHARS)} cannot be read: {error.strerror or error}"
+        ) from None
     if not start.strip():
         raise TranscriptError(f"{path} is empty")
-    for mark, name in ((codecs.BOM_UTF32_LE, "UTF-32"), (codecs.BOM_UTF16_LE, "UTF-16"), (codecs.BOM_UTF16_BE, "UTF-16")):
+    for mark, name in (
+        (codecs.BOM_UTF32_LE, "UTF-32"),
+        (codecs.BOM_UTF16_LE, "UTF-16"),
+        (codecs.BOM_UTF16_BE, "UTF-16"),
+    ):
         if start.startswith(mark):
             raise TranscriptError(f"{path} is {name}; save it as UTF-8")
     if b"\0" in start:
-        raise TranscriptError(f"{path} is binary: byte {start.index(0)} is zero; a transcript is JSON or JSON lines in UTF-8")
+        raise TranscriptError(
+            f"{path} is binary: byte {start.index(0)} is zero; a transcript is JSON or JSON lines "
+            "in UTF-8"
+        )
     try:
         codecs.getincrementaldecoder("utf-8")().decode(start, final=len(start) < _PEEK)
     except UnicodeDecodeError as error:
-        raise TranscriptError(f"{path} is not UTF-8: byte {error.start} is {start[error.start]:#04x}; save it as UTF-8") from None
+        raise TranscriptError(
+            f"{path} is not UTF-8: byte {error.start} is {start[error.start]:#04x}; save it as "
+            "UTF-8"
+        ) from None
     return start[:200].decode("utf-8-sig", "ignore").strip()
 
 
@@ -133,7 +152,10 @@ def raw_lines(path: Path) -> Iterator[tuple[int, bytes]]:
         while line := file.readline(MAX_DOCUMENT + 1):
             number += 1
             if len(line) > MAX_DOCUMENT:
-                raise TranscriptError(f"{path}, line {number}: longer than {MAX_DOCUMENT // 2**20} MiB, the limit for a line")
+                raise TranscriptError(
+                    f"{path}, line {number}: longer than {MAX_DOCUMENT // 2**20} MiB, the limit "
+                    "for a line"
+                )
             if not line.isspace():
                 yield number, line
 
@@ -159,7 +181,8 @@ def document(path: Path) -> Any:
     size = path.stat().st_size
     if size > MAX_DOCUMENT:
         raise TranscriptError(
-            f"{path} is one JSON document of {size / 2**20:,.0f} MiB; the limit for one document is {MAX_DOCUMENT // 2**20} MiB. "
+            f"{path} is one JSON document of {size / 2**20:,.0f} MiB; the limit for one document "
+            f"is {MAX_DOCUMENT // 2**20} MiB. "
             "Write it as JSON lines, one message or one run in each line"
         )
     return parse(path, path.read_bytes().removeprefix(codecs.BOM_UTF8), "")
@@ -172,16 +195,25 @@ def parse(path: Path, text: bytes, where: str) -> Any:
             return _whole_characters(value)
         return value
     except RecursionError:
-        raise TranscriptError(f"{path}{', ' + where if where else ''}: not valid JSON: nested too deeply") from None
+        raise TranscriptError(
+            f"{path}{', ' + where if where else ''}: not valid JSON: nested too deeply"
+        ) from None
     except UnicodeDecodeError as error:
-        raise TranscriptError(f"{path}{', ' + where if where else ''}: not UTF-8 at byte {error.start}; save it as UTF-8") from None
+        raise TranscriptError(
+            f"{path}{', ' + where if where else ''}: not UTF-8 at byte {error.start}; save it as "
+            "UTF-8"
+        ) from None
     except ValueError as error:
         place = where or _place(error)
-        raise TranscriptError(f"{path}{', ' + place if place else ''}: not valid JSON: {_reason(error)}") from None
+        raise TranscriptError(
+            f"{path}{', ' + place if place else ''}: not valid JSON: {_reason(error)}"
+        ) from None
 
 
 def _whole_characters(value: Any) -> Any:
-    """The value without halves of surrogate pairs: programs that cut a character in two leave them, and no wire takes them."""
+    """The value without halves of surrogate pairs: programs that cut a character in two leave them,
+    and no wire takes them.
+    """
     if isinstance(value, str):
         if value.isascii():
             return value

@@ -13,14 +13,22 @@ from loom.transcripts import benchmarks, chat, claude_code, codex, files, pi
 from loom.transcripts.runs import Run, make_run
 
 LOOKED_FOR = (
-    "OpenAI chat or Anthropic messages (JSON or one a line), OpenAI responses items, a Claude Code, Codex or pi session, "
+    "OpenAI chat or Anthropic messages (JSON or one a line), OpenAI responses items, a Claude "
+    "Code, Codex or pi session, "
     "an SWE-agent trajectory, tau-bench runs"
 )
 
 
 CHAT_FORMATS = {"anthropic": "Anthropic messages JSON", "openai": "OpenAI chat JSON"}  # by the wire
 SAMPLE_ITEMS = 100  # values of a list that are looked at to tell what it is
-_ANSWER_BLOCKS = {"text", "thinking", "redacted_thinking", "tool_use", "server_tool_use", "web_search_tool_result"}
+_ANSWER_BLOCKS = {
+    "text",
+    "thinking",
+    "redacted_thinking",
+    "tool_use",
+    "server_tool_use",
+    "web_search_tool_result",
+}
 
 
 @checks_arguments
@@ -41,7 +49,8 @@ def read_runs(spec: "str | PathLike[str]") -> Iterator[Run]:
             return
         seen += 1
     raise ChoiceError(
-        f"{path} has {seen} {'run' if seen == 1 else 'runs'}; choose #0{f' to #{seen - 1}' if seen > 1 else ''}, not #{number}"
+        f"{path} has {seen} {'run' if seen == 1 else 'runs'}; choose "
+        f"#0{f' to #{seen - 1}' if seen > 1 else ''}, not #{number}"
     )
 
 
@@ -60,7 +69,9 @@ def _find_message(value: Any) -> Any:
     match value:
         case {"choices": [{"message": dict(message)}, *_]}:
             return message
-        case {"type": "message", "role": "assistant", "content": list(blocks)} if all(map(_is_answer_block, blocks)):
+        case {"type": "message", "role": "assistant", "content": list(blocks)} if all(
+            map(_is_answer_block, blocks)
+        ):
             return {"role": "assistant", "content": blocks}
     if chat.is_message(value) and "type" not in value:
         return value
@@ -73,7 +84,9 @@ def _is_answer_block(block: Any) -> bool:
 
 def _is_record(value: Any) -> bool:
     """Whether a lone line is one record of a session rather than a whole document."""
-    return isinstance(value, dict) and ("messages" not in value and "type" in value and not isinstance(value.get("input"), list))
+    return isinstance(value, dict) and (
+        "messages" not in value and "type" in value and not isinstance(value.get("input"), list)
+    )
 
 
 def _line_runs(path: Path, sample: list[Any]) -> Iterator[Run]:
@@ -113,7 +126,9 @@ def _is_run(value: Any) -> bool:
     """Whether a value is a whole run: a request, a trajectory, a result."""
     if not isinstance(value, dict):
         return False
-    asks = isinstance(value.get("input"), list) or (isinstance(value.get("input"), str) and "model" in value)
+    asks = isinstance(value.get("input"), list) or (
+        isinstance(value.get("input"), str) and "model" in value
+    )
     answers = value.get("object") == "response" and isinstance(value.get("output"), list)
     return (
         isinstance(value.get("messages"), list)
@@ -137,7 +152,9 @@ def _read_value(value: Any, number: int, path: Path, place: str) -> Run:
             wire, conversation = chat.parse_request(value)
             return make_run(number, CHAT_FORMATS[wire], wire, conversation)
         if benchmarks.is_swe_agent(value):
-            return make_run(number, benchmarks.SWE_AGENT, "openai", benchmarks.parse_swe_agent(value, at))
+            return make_run(
+                number, benchmarks.SWE_AGENT, "openai", benchmarks.parse_swe_agent(value, at)
+            )
         if value.get("object") == "response" and "input" not in value:
             value = {"model": value.get("model", ""), "input": value["output"]}
         return make_run(number, "OpenAI responses JSON", "responses", responses.parse(value))
@@ -153,7 +170,9 @@ def _list_run(value: Any, number: int, path: Path, place: str) -> Run:
         return make_run(number, CHAT_FORMATS[wire], wire, conversation)
     if isinstance(value, list) and any(codex.is_item(v) for v in islice(value, SAMPLE_ITEMS)):
         try:
-            return make_run(number, codex.ITEMS_FORMAT, "responses", responses.parse({"input": value}))
+            return make_run(
+                number, codex.ITEMS_FORMAT, "responses", responses.parse({"input": value})
+            )
         except WireError as error:
             raise TranscriptError(f"{at}: {error}") from None
     what = describe(value)
@@ -167,7 +186,10 @@ def _list_run(value: Any, number: int, path: Path, place: str) -> Run:
 def _are_messages(value: Any) -> bool:
     if not isinstance(value, list) or not value:
         return False
-    is_chat = all(chat.is_message(v) and v.get("type", "message") == "message" for v in islice(value, SAMPLE_ITEMS))
+    is_chat = all(
+        chat.is_message(v) and v.get("type", "message") == "message"
+        for v in islice(value, SAMPLE_ITEMS)
+    )
     return is_chat and not any(map(given.is_item, value))
 
 
@@ -177,4 +199,6 @@ def _at(path: Path, place: str) -> str:
 
 
 def _unknown(path: Path, found: str) -> TranscriptError:
-    return TranscriptError(f"{path} is none of the transcripts known here: {found}. Looked for {LOOKED_FOR}")
+    return TranscriptError(
+        f"{path} is none of the transcripts known here: {found}. Looked for {LOOKED_FOR}"
+    )

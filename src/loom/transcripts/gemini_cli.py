@@ -1,10 +1,21 @@
-"""Gemini CLI sessions: one line of messages, those of the model with its thoughts, its calls and their results."""
+"""Gemini CLI sessions: one line of messages, those of the model with its thoughts, its calls and
+their results.
+"""
 
 from collections.abc import Iterator
 from typing import Any, Literal
 
 from loom.conversation.canonical import to_json
-from loom.conversation.message import Media, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
+from loom.conversation.message import (
+    Media,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+)
 from loom.conversation.tree import Flags, Tree
 from loom.dialects.wire import Json, carry, expect_list, expect_object, expect_text, without
 from loom.errors import WireError
@@ -28,7 +39,9 @@ def trees(value: Json) -> Iterator[Tree]:
     records: list[Record] = []
     for n, wire in enumerate(value["messages"]):
         place = f"messages[{n}]"
-        records.append(_record(expect_object(wire, place), records[-1].id if records else "", place))
+        records.append(
+            _record(expect_object(wire, place), records[-1].id if records else "", place)
+        )
     nodes, ends = grow(records)
     fields = without(value, "sessionId", "messages", "summary")
     if created := moment(value.get("startTime")):
@@ -53,7 +66,11 @@ def _record(wire: Json, parent: str, place: str) -> Record:
     elif kind == "user":
         messages = [Message("user", tuple(content), carried=carry(NAME, drop_empty(fields)))]
     elif kind in _NOTICES:
-        messages = [Message("system", tuple(content), carried=carry(NAME, drop_empty({"type": kind, **fields})))]
+        messages = [
+            Message(
+                "system", tuple(content), carried=carry(NAME, drop_empty({"type": kind, **fields}))
+            )
+        ]
     else:
         raise WireError(f"{place}.type", "user, gemini, info, warning or error", kind)
     return Record(
@@ -74,20 +91,30 @@ def _exchange(wire: Json, content: list[Part], fields: Json, place: str) -> list
         told = expect_object(thought, f"{place}.thoughts[{n}]")
         words = [text_of(told.get(key)) for key in ("subject", "description")]
         rest = without(told, "subject", "description")
-        parts.append(Reasoning("\n".join(filter(None, words)), NAME, carried=carry(NAME, drop_empty(rest))))
+        parts.append(
+            Reasoning("\n".join(filter(None, words)), NAME, carried=carry(NAME, drop_empty(rest)))
+        )
     parts += content
     results: list[Part] = []
     for n, given in enumerate(expect_list(wire.get("toolCalls") or [], f"{place}.toolCalls")):
         at = f"{place}.toolCalls[{n}]"
         call = expect_object(given, at)
-        id, name = expect_text(call.get("id"), f"{at}.id"), expect_text(call.get("name"), f"{at}.name")
+        id, name = (
+            expect_text(call.get("id"), f"{at}.id"),
+            expect_text(call.get("name"), f"{at}.name"),
+        )
         parts.append(ToolCall(id, name, to_json(call.get("args", {}))))
         if call.get("result") is not None:
             rest = without(call, "id", "name", "args", "result")
             answer = _answer(call["result"], f"{at}.result")
             failed = call.get("status") == "error"
-            results.append(ToolResult(id, answer, failed, name, carried=carry(NAME, drop_empty(rest))))
-    return [Message("assistant", tuple(parts), carried=carry(NAME, drop_empty(fields))), Message("tool", tuple(results))]
+            results.append(
+                ToolResult(id, answer, failed, name, carried=carry(NAME, drop_empty(rest)))
+            )
+    return [
+        Message("assistant", tuple(parts), carried=carry(NAME, drop_empty(fields))),
+        Message("tool", tuple(results)),
+    ]
 
 
 def _answer(result: Any, place: str) -> tuple[Text | Media | Opaque, ...]:
@@ -102,7 +129,9 @@ def _answer(result: Any, place: str) -> tuple[Text | Media | Opaque, ...]:
 def _content(content: Any, place: str) -> list[Part]:
     if isinstance(content, str):
         return [Text(content)] if content else []
-    return [_part(given, f"{place}[{n}]") for n, given in enumerate(expect_list(content or [], place))]
+    return [
+        _part(given, f"{place}[{n}]") for n, given in enumerate(expect_list(content or [], place))
+    ]
 
 
 def _part(given: Any, place: str) -> Part:
@@ -120,4 +149,5 @@ def _part(given: Any, place: str) -> Part:
     raise WireError(place, "a text or an object", given)
 
 
-_SORTS: dict[str, Literal["image", "audio"]] = {"image": "image", "audio": "audio"}  # of media; another is a file
+# of media; another is a file
+_SORTS: dict[str, Literal["image", "audio"]] = {"image": "image", "audio": "audio"}

@@ -16,7 +16,9 @@ _MAX_SECONDS = 253_402_300_800  # seconds: the year 10000
 
 
 class Record(Struct, frozen=True, kw_only=True):
-    """What a file says at one place of a tree: no message, one or several; and which record that place comes after."""
+    """What a file says at one place of a tree: no message, one or several; and which record that
+    place comes after.
+    """
 
     id: str
     place: str
@@ -28,10 +30,12 @@ class Record(Struct, frozen=True, kw_only=True):
 
 
 def grow(records: Iterable[Record]) -> tuple[tuple[TreeNode, ...], dict[str, str]]:
-    """The nodes, parents first and branches in the order of the records; and for each record the node that it ends in.
+    """The nodes, parents first and branches in the order of the records; and for each record the
+    node that it ends in.
 
-    A record without a message is no node: what hangs on it hangs on the nearest node above. Of several messages the last has
-    the record's id, because that is where what comes after the record hangs. A parent that is not here makes a root.
+    A record without a message is no node: what hangs on it hangs on the nearest node above. Of
+    several messages the last has the record's id, because that is where what comes after the record
+    hangs. A parent that is not here makes a root.
     """
     known = _by_id(records)
     children: dict[str, list[Record]] = {}
@@ -44,7 +48,8 @@ def grow(records: Iterable[Record]) -> tuple[tuple[TreeNode, ...], dict[str, str
     nodes: list[TreeNode] = []
     ends: dict[str, str] = {}
     taken = set(known)
-    waiting = roots[::-1]  # a stack and not a call for each: a line of ten thousand nodes is as deep
+    # a stack and not a call for each: a line of ten thousand nodes is as deep
+    waiting = roots[::-1]
     while waiting:
         record = waiting.pop()
         made = _nodes_of(record, ends.get(record.parent, ""), taken)
@@ -79,7 +84,16 @@ def _nodes_of(record: Record, above: str, taken: set[str]) -> list[TreeNode]:
             name = piece(record.id, number, taken)
         if message.role == "tool":
             author = ""
-        made.append(TreeNode(id=name, message=message, parent=above, author=author, flags=flags, created=record.created))
+        made.append(
+            TreeNode(
+                id=name,
+                message=message,
+                parent=above,
+                author=author,
+                flags=flags,
+                created=record.created,
+            )
+        )
         above = name
     return made
 
@@ -93,8 +107,12 @@ def piece(id: str, number: int, taken: set[str]) -> str:
     return name
 
 
-def lift_system(nodes: tuple[TreeNode, ...], but: Container[str] = ()) -> tuple[str, tuple[TreeNode, ...]]:
-    """The system text before the first word, and the other nodes. Where branches differ in it, it stays in its places."""
+def lift_system(
+    nodes: tuple[TreeNode, ...], but: Container[str] = ()
+) -> tuple[str, tuple[TreeNode, ...]]:
+    """The system text before the first word, and the other nodes. Where branches differ in it, it
+    stays in its places.
+    """
     leading: dict[str, TreeNode] = {}
     first_words = []  # what they hang on
     for node in nodes:
@@ -105,7 +123,9 @@ def lift_system(nodes: tuple[TreeNode, ...], but: Container[str] = ()) -> tuple[
         else:
             first_words.append(node.parent)
     above, last = ["", *leading][:-1], ["", *leading][-1]
-    if [node.parent for node in leading.values()] != above or any(parent != last for parent in first_words):
+    if [node.parent for node in leading.values()] != above or any(
+        parent != last for parent in first_words
+    ):
         return "", nodes
     kept = [node for node in nodes if node.id not in leading]
     text = "\n\n".join(node.message.text for node in leading.values())
@@ -125,7 +145,9 @@ def _as_root(node: TreeNode, lifted: Container[str]) -> TreeNode:
 
 
 def moment(value: Any) -> int:
-    """Milliseconds since 1970 of a time as files write it: seconds, or a date in words of ISO 8601; 0 where it is neither."""
+    """Milliseconds since 1970 of a time as files write it: seconds, or a date in words of ISO 8601;
+    0 where it is neither.
+    """
     seconds = value
     if isinstance(value, str):
         try:
@@ -135,13 +157,19 @@ def moment(value: Any) -> int:
             seconds = when.timestamp()
         except (ValueError, OverflowError):
             return 0
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < _MAX_SECONDS:
+    if (
+        isinstance(seconds, bool)
+        or not isinstance(seconds, int | float)
+        or not 0 < seconds < _MAX_SECONDS
+    ):
         return 0
     return round(seconds * 1000)
 
 
 def name_of(wire: Json, key: str, place: str) -> str:
-    """The id that a record has in its file; where it has none, its place, since nothing can refer to it."""
+    """The id that a record has in its file; where it has none, its place, since nothing can refer
+    to it.
+    """
     if wire.get(key) in (None, ""):
         return place
     return expect_text(wire[key], f"{place}.{key}")
@@ -149,7 +177,11 @@ def name_of(wire: Json, key: str, place: str) -> str:
 
 def drop_empty(fields: Mapping[Any, Any]) -> Json:
     """The fields that say something."""
-    return {key: value for key, value in fields.items() if value is not None and value != "" and value != [] and value != {}}
+    return {
+        key: value
+        for key, value in fields.items()
+        if value is not None and value != "" and value != [] and value != {}
+    }
 
 
 def text_of(value: Any) -> str:

@@ -1,7 +1,8 @@
 """Trees in our own form: a JSON document that says what it is, and holds trees as they are.
 
-Rules: ids are texts and unique in their tree; a parent stands before its children; what a node, a link or `current` names is
-in the tree, unless another tree is named. A change that an older Loom would read wrongly gets a new version.
+Rules: ids are texts and unique in their tree; a parent stands before its children; what a node, a
+link or `current` names is in the tree, unless another tree is named. A change that an older Loom
+would read wrongly gets a new version.
 """
 
 from collections.abc import Container, Iterable, Iterator
@@ -41,13 +42,19 @@ def trees(value: Json) -> Iterator[Tree]:
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise WireError("version", "a number from 1", version)
     if version > VERSION:
-        raise WireError("version", f"at most {VERSION}; a newer Loom wrote this, and a newer Loom reads it", version)
+        raise WireError(
+            "version",
+            f"at most {VERSION}; a newer Loom wrote this, and a newer Loom reads it",
+            version,
+        )
     for n, given in enumerate(expect_list(value.get("trees"), "trees")):
         try:
             tree = msgspec.convert(_in_snake_case(given), Tree)
         except msgspec.ValidationError as error:
             what, _, at = str(error).partition(" - at `$")
-            raise TranscriptError(f"trees[{n}]{at.rstrip('`')}: {what[:1].lower()}{what[1:].replace('`', '')}") from None
+            raise TranscriptError(
+                f"trees[{n}]{at.rstrip('`')}: {what[:1].lower()}{what[1:].replace('`', '')}"
+            ) from None
         except ChoiceError as error:  # a value that checks itself
             raise TranscriptError(f"trees[{n}]: {error}") from None
         _check(tree, f"trees[{n}]")
@@ -55,13 +62,18 @@ def trees(value: Json) -> Iterator[Tree]:
 
 
 def _in_snake_case(given: Any) -> Any:
-    """A tree whose head and preferences may be written in camel case, by hand or by another program."""
+    """A tree whose head and preferences may be written in camel case, by hand or by another
+    program.
+    """
     if not isinstance(given, dict):
         return given
     named = {_field(name, Tree.__struct_fields__): value for name, value in given.items()}
     preferences = named.get("preferences")
     if isinstance(preferences, dict):
-        preferred = {_field(name, Preferences.__struct_fields__): value for name, value in preferences.items()}
+        preferred = {
+            _field(name, Preferences.__struct_fields__): value
+            for name, value in preferences.items()
+        }
         strategy = preferred.get("truncation_strategy")
         if isinstance(strategy, str):
             preferred["truncation_strategy"] = _field(strategy, TRUNCATIONS)
@@ -89,7 +101,11 @@ def _check(tree: Tree, place: str) -> None:
             raise WireError(f"{place}.{where}", "the id of a node of this tree", id)
     wrong = tree.wrong_choice()
     if wrong is not None:
-        raise WireError(f"{place}.chosen[{wrong}]", "a node of a buffer and a version of it, once", tree.chosen[wrong].version)
+        raise WireError(
+            f"{place}.chosen[{wrong}]",
+            "a node of a buffer and a version of it, once",
+            tree.chosen[wrong].version,
+        )
     _check_carried(tree.carried, f"{place}.carried")
 
 
@@ -134,7 +150,9 @@ def _check_message(message: Message, place: str) -> None:
         if isinstance(part, ToolResult) and message.role != "tool":
             raise WireError(at, "a result only in a message of the role tool", message.role)
         if isinstance(part, ToolCall | Reasoning) and message.role != "assistant":
-            raise WireError(at, "calls and reasoning only in a message of the assistant", message.role)
+            raise WireError(
+                at, "calls and reasoning only in a message of the assistant", message.role
+            )
         for piece in (part, *part.parts) if isinstance(part, ToolResult) else (part,):
             if isinstance(piece, Opaque):
                 _check_object(piece.json, f"{at}.json")

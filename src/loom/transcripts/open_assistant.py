@@ -16,7 +16,11 @@ _READ = ("message_id", "parent_id", "text", "role", "replies", "deleted", "model
 
 
 def matches(value: Any) -> bool:
-    return isinstance(value, dict) and isinstance(value.get("prompt"), dict) and ("message_tree_id" in value or _is_message(value))
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get("prompt"), dict)
+        and ("message_tree_id" in value or _is_message(value))
+    )
 
 
 def _is_message(value: Json) -> bool:
@@ -60,5 +64,7 @@ def _records(prompt: Json) -> list[Record]:
                 created=created,
             )
         )
-        waiting += [(reply, id, f"{place}.replies[{n}]") for n, reply in reversed(list(enumerate(replies)))]
+        waiting += [
+            (reply, id, f"{place}.replies[{n}]") for n, reply in reversed(list(enumerate(replies)))
+        ]
     return records

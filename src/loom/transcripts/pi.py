@@ -1,4 +1,6 @@
-"""pi session files: one record a line, a tree in newer versions, of which the branch of the last record is read, or all."""
+"""pi session files: one record a line, a tree in newer versions, of which the branch of the last
+record is read, or all.
+"""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -7,7 +9,17 @@ from typing import Any
 from msgspec import Struct
 
 from loom.conversation.canonical import from_json, to_json
-from loom.conversation.message import Conversation, Media, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
+from loom.conversation.message import (
+    Conversation,
+    Media,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+)
 from loom.conversation.tree import Tree
 from loom.dialects import responses
 from loom.dialects.wire import carry, expect_object, without
@@ -18,7 +30,11 @@ from loom.transcripts.runs import Run
 
 FORMAT = "pi session"
 NAME = "pi"
-_WIRES = {"anthropic-messages": "anthropic", "openai-responses": "responses", "openai-codex-responses": "responses"}
+_WIRES = {
+    "anthropic-messages": "anthropic",
+    "openai-responses": "responses",
+    "openai-codex-responses": "responses",
+}
 
 
 def matches(sample: list[Any]) -> bool:
@@ -59,7 +75,11 @@ def _reader(path: Path) -> Callable[[], Iterator[Message]]:
 
     def read() -> Iterator[Message]:
         for number, record in files.lines(path):
-            if not isinstance(record, dict) or record.get("type") != "message" or not isinstance(record.get("message"), dict):
+            if (
+                not isinstance(record, dict)
+                or record.get("type") != "message"
+                or not isinstance(record.get("message"), dict)
+            ):
                 continue
             if branch is not None and record.get("id") not in branch:
                 continue
@@ -105,7 +125,15 @@ def trees(path: Path) -> list[Tree]:
         nodes, ends = grow(records)
     except WireError as error:
         raise TranscriptError(f"{path}, {error}") from None
-    return [Tree(id=head.id or path.stem, nodes=nodes, title=head.title, current=ends.get(last, ""), model=head.model)]
+    return [
+        Tree(
+            id=head.id or path.stem,
+            nodes=nodes,
+            title=head.title,
+            current=ends.get(last, ""),
+            model=head.model,
+        )
+    ]
 
 
 def _record(record: dict[str, Any], number: int, last: str) -> Record:
@@ -116,7 +144,13 @@ def _record(record: dict[str, Any], number: int, last: str) -> Record:
     if "parentId" in record:
         parent = text_of(record["parentId"])
     id = text_of(record.get("id")) or place
-    return Record(id=id, place=place, messages=messages, parent=parent, created=moment(record.get("timestamp")))
+    return Record(
+        id=id,
+        place=place,
+        messages=messages,
+        parent=parent,
+        created=moment(record.get("timestamp")),
+    )
 
 
 def _parse(wire: dict[str, Any], place: str) -> Message:
@@ -126,7 +160,11 @@ def _parse(wire: dict[str, Any], place: str) -> Message:
         blocks = [{"type": "text", "text": content}]
     origin = _WIRES.get(str(wire.get("api")), "openai")
     parts = [
-        _part(expect_object(block, f"{place}.message.content[{n}]"), origin, f"{place}.message.content[{n}]")
+        _part(
+            expect_object(block, f"{place}.message.content[{n}]"),
+            origin,
+            f"{place}.message.content[{n}]",
+        )
         for n, block in enumerate(blocks)
     ]
     if role == "toolResult":
@@ -142,13 +180,22 @@ def _parse(wire: dict[str, Any], place: str) -> Message:
         return Message("tool", (result,))
     if role == "bashExecution":  # what the user ran and shared
         shared = f"$ {wire.get('command', '')}\n{wire.get('output', '')}"
-        return Message("user", (Text(shared),), carried=carry(NAME, without(wire, "role", "command", "output")))
-    if role in ("branchSummary", "compactionSummary"):  # the client's account of what stands elsewhere
-        return Message("user", (Text(str(wire.get("summary", ""))),), carried=carry(NAME, without(wire, "role", "summary")))
+        return Message(
+            "user", (Text(shared),), carried=carry(NAME, without(wire, "role", "command", "output"))
+        )
+    # the client's account of what stands elsewhere
+    if role in ("branchSummary", "compactionSummary"):
+        return Message(
+            "user",
+            (Text(str(wire.get("summary", ""))),),
+            carried=carry(NAME, without(wire, "role", "summary")),
+        )
     if role == "custom":  # what an extension told the model
         return Message("user", tuple(parts), carried=carry(NAME, without(wire, "content")))
     if role not in ("user", "assistant"):
-        raise WireError(f"{place}.message.role", "user, assistant, toolResult or bashExecution", role)
+        raise WireError(
+            f"{place}.message.role", "user, assistant, toolResult or bashExecution", role
+        )
     return Message(role, tuple(parts), carried=carry(NAME, without(wire, "role", "content")))
 
 
@@ -160,7 +207,9 @@ def _part(block: dict[str, Any], origin: str, place: str) -> Part:
             signature = text_of(rest.pop("thinkingSignature", ""))
             return _reasoning(text, signature, origin, rest)
         case {"type": "toolCall", "id": str(call_id), "name": str(name), **rest}:
-            return ToolCall(call_id, name, to_json(rest.pop("arguments", {})), carried=carry(NAME, rest))
+            return ToolCall(
+                call_id, name, to_json(rest.pop("arguments", {})), carried=carry(NAME, rest)
+            )
         case {"type": "image", "data": str(data), "mimeType": str(media_type), **rest}:
             return Media("image", "data", data, media_type, carried=carry(NAME, rest))
         case {"type": str()}:
@@ -178,4 +227,6 @@ def _reasoning(text: str, signature: str, origin: str, rest: dict[str, Any]) -> 
                 return parsed
         except (ValueError, WireError):
             pass
-    return Reasoning(text, origin, signature if origin == "anthropic" else "", carried=carry(NAME, rest))
+    return Reasoning(
+        text, origin, signature if origin == "anthropic" else "", carried=carry(NAME, rest)
+    )

@@ -9,7 +9,9 @@ from loom.conversation.message import Conversation, Message
 
 
 class Run(Struct, frozen=True, kw_only=True):
-    """`head` is all but the messages; `messages()` reads them anew each time, in bounded memory where the file is JSON lines."""
+    """`head` is all but the messages; `messages()` reads them anew each time, in bounded memory
+    where the file is JSON lines.
+    """
 
     number: int
     format: str
@@ -23,9 +25,17 @@ class Run(Struct, frozen=True, kw_only=True):
         return replace(self.head, messages=tuple(self.messages()))
 
 
-def make_run(number: int, format: str, wire: str, conversation: Conversation, name: str = "") -> Run:
+def make_run(
+    number: int, format: str, wire: str, conversation: Conversation, name: str = ""
+) -> Run:
     """A run whose messages are already here."""
     head = replace(conversation, messages=())
     return Run(
-        number=number, format=format, wire=wire, head=head, messages=lambda: iter(conversation.messages), name=name, streams=False
+        number=number,
+        format=format,
+        wire=wire,
+        head=head,
+        messages=lambda: iter(conversation.messages),
+        name=name,
+        streams=False,
     )

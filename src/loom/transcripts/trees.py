@@ -13,13 +13,25 @@ from loom.conversation.message import Message, Text
 from loom.conversation.tree import Tree
 from loom.dialects.wire import Json, carry
 from loom.errors import ChoiceError, TranscriptError, WireError, describe
-from loom.transcripts import chatgpt, claude_ai, claude_code, codex, files, formats, gemini_cli, loom_tree, open_assistant, pi
+from loom.transcripts import (
+    chatgpt,
+    claude_ai,
+    claude_code,
+    codex,
+    files,
+    formats,
+    gemini_cli,
+    loom_tree,
+    open_assistant,
+    pi,
+)
 from loom.transcripts.linked import Record, drop_empty, grow
 from loom.transcripts.loom_tree import write_trees as write_trees
 from loom.transcripts.runs import Run
 
 LOOKED_FOR = (
-    "Loom's own trees, ChatGPT or Claude.ai exports, Claude Code, Gemini CLI or pi sessions, OpenAssistant trees; or, without "
+    "Loom's own trees, ChatGPT or Claude.ai exports, Claude Code, Gemini CLI or pi sessions, "
+    "OpenAssistant trees; or, without "
     "branches, "
 )
 # Browser extensions that save a conversation put what the provider sent in here.
@@ -42,15 +54,20 @@ class SessionFormat(Struct, frozen=True):
     trees: Callable[[Path], Iterable[Tree]]
 
 
-SESSIONS = tuple(SessionFormat(module.FORMAT, module.matches, module.trees) for module in (pi, claude_code))
+SESSIONS = tuple(
+    SessionFormat(module.FORMAT, module.matches, module.trees) for module in (pi, claude_code)
+)
 KINDS = tuple(
-    Kind(module.FORMAT, module.matches, module.trees) for module in (loom_tree, chatgpt, claude_ai, open_assistant, gemini_cli)
+    Kind(module.FORMAT, module.matches, module.trees)
+    for module in (loom_tree, chatgpt, claude_ai, open_assistant, gemini_cli)
 )
 
 
 @checks_arguments
 def read_trees(spec: "str | PathLike[str]") -> Iterator[Tree]:
-    """The trees of FILE, or the one that FILE#N names (from 0). A transcript without branches gives trees without them."""
+    """The trees of FILE, or the one that FILE#N names (from 0). A transcript without branches gives
+    trees without them.
+    """
     path, number = files.locate(fspath(spec))
     found = _trees(files.unpack_file(path))
     if number is None:
@@ -62,7 +79,8 @@ def read_trees(spec: "str | PathLike[str]") -> Iterator[Tree]:
             yield tree
             return
     raise ChoiceError(
-        f"{path} has {seen} {'tree' if seen == 1 else 'trees'}; choose #0{f' to #{seen - 1}' if seen > 1 else ''}, not #{number}"
+        f"{path} has {seen} {'tree' if seen == 1 else 'trees'}; choose "
+        f"#0{f' to #{seen - 1}' if seen > 1 else ''}, not #{number}"
     )
 
 
@@ -91,7 +109,9 @@ def _trees(path: Path) -> Iterator[Tree]:
             if kind is None and before is None:
                 break
             if kind is None:
-                raise TranscriptError(f"{at}: expected a conversation as before it, found {describe(value)}")
+                raise TranscriptError(
+                    f"{at}: expected a conversation as before it, found {describe(value)}"
+                )
             yield from _read(kind, value, at)
         if kind is None:
             yield from _without_branches(path)
@@ -102,7 +122,10 @@ def _trees(path: Path) -> Iterator[Tree]:
 def _sample(path: Path) -> list[Any] | None:
     start = files.inspect(path)
     if start[:1] not in "{[":
-        raise TranscriptError(f"{path} holds no trees: it begins with {start[:20]!r}. Looked for {LOOKED_FOR}{formats.LOOKED_FOR}")
+        raise TranscriptError(
+            f"{path} holds no trees: it begins with {start[:20]!r}. Looked for "
+            f"{LOOKED_FOR}{formats.LOOKED_FOR}"
+        )
     return files.first_lines(path)
 
 
@@ -113,7 +136,9 @@ def _session(sample: list[Any] | None) -> SessionFormat | None:
 
 
 def _values(path: Path, sample: list[Any] | None) -> Iterator[tuple[str, Any]]:
-    """The values that may be conversations, with their places: lines, the items of a list, or the whole document."""
+    """The values that may be conversations, with their places: lines, the items of a list, or the
+    whole document.
+    """
     if sample is not None and len(sample) > 1:
         yield from ((f"line {number}", value) for number, value in files.lines(path))
         return
@@ -125,7 +150,9 @@ def _values(path: Path, sample: list[Any] | None) -> Iterator[tuple[str, Any]]:
 
 
 def _kind(value: Any) -> Kind | None:
-    return next((kind for kind in KINDS if kind.matches(value) or kind.matches(_unwrap(value))), None)
+    return next(
+        (kind for kind in KINDS if kind.matches(value) or kind.matches(_unwrap(value))), None
+    )
 
 
 def _unwrap(value: Any) -> Any:
@@ -148,25 +175,35 @@ def _without_branches(path: Path) -> Iterator[Tree]:
         for run in formats.read_runs(fspath(path)):
             yield _line(run, path)
     except TranscriptError as error:
-        raise TranscriptError(str(error).replace("Looked for ", f"Looked for {LOOKED_FOR}", 1)) from None
+        raise TranscriptError(
+            str(error).replace("Looked for ", f"Looked for {LOOKED_FOR}", 1)
+        ) from None
 
 
 def _line(run: Run, path: Path) -> Tree:
-    """A run as a tree in which each message follows the one before; what a tree has no place for is carried."""
+    """A run as a tree in which each message follows the one before; what a tree has no place for is
+    carried.
+    """
     head = run.head
     plain = all(isinstance(part, Text) for message in head.system for part in message.parts)
     records: list[Record] = []
 
     def add(message: Message) -> None:
         above = records[-1].id if records else ""
-        records.append(Record(id=str(len(records) + 1), place=run.format, messages=(message,), parent=above))
+        records.append(
+            Record(id=str(len(records) + 1), place=run.format, messages=(message,), parent=above)
+        )
 
     for message in () if plain else head.system:
         add(message)
     for message in run.messages():
         add(message)
     nodes, _ = grow(records)
-    fields = {"tools": to_builtins(head.tools), "settings": to_builtins(head.settings), "max_output": head.max_output}
+    fields = {
+        "tools": to_builtins(head.tools),
+        "settings": to_builtins(head.settings),
+        "max_output": head.max_output,
+    }
     return Tree(
         id=f"{path.stem}#{run.number}" if run.number else path.stem,
         nodes=nodes,

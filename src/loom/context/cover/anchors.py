@@ -1,7 +1,9 @@
-"""Anchors: the exact names, paths, numbers and addresses in what was said, and an index of the passages that hold them.
+"""Anchors: the exact names, paths, numbers and addresses in what was said, and an index of the
+passages that hold them.
 
-An anchor is what cannot be said in other words: change a letter of it and it is wrong. The index grows message by message, each
-letter is looked at a bounded number of times, and nothing of it depends on what will be asked.
+An anchor is what cannot be said in other words: change a letter of it and it is wrong. The index
+grows message by message, each letter is looked at a bounded number of times, and nothing of it
+depends on what will be asked.
 """
 
 import re
@@ -16,7 +18,8 @@ from loom.conversation.message import Media, Message, Opaque, Reasoning, Text, T
 
 Voice = Literal["user", "assistant", "thought", "call", "result", "error", "system"]
 
-# How much a mention says about what will be needed: a tool shows everything, a speaker only what matters to him.
+# How much a mention says about what will be needed: a tool shows everything, a speaker only what
+# matters to him.
 VOICES: dict[Voice, float] = {
     "user": 4.0,
     "assistant": 5.0,
@@ -29,11 +32,21 @@ VOICES: dict[Voice, float] = {
 ALONE = 3.0  # and more where a tool names one thing: that tells more than a list of a thousand
 FEW = 4  # names in a tool's answer with which half of that is left
 # What a line is worth for its words alone, whatever it names.
-WORDS: dict[Voice, float] = {"user": 2.5, "assistant": 0.5, "thought": 0.1, "call": 0.0, "result": 0.2, "error": 0.5, "system": 0.1}
+WORDS: dict[Voice, float] = {
+    "user": 2.5,
+    "assistant": 0.5,
+    "thought": 0.1,
+    "call": 0.0,
+    "result": 0.2,
+    "error": 0.5,
+    "system": 0.1,
+}
 NOTED = 1.5  # and more where it tells of an error, a decision or a task
 TREE, RANDOM = 1.0, 5.0  # what its kind adds to the worth of an anchor: a path, what looks random
 
-ANSWER = 3  # lines up to which a tool's answer is worth its words; of a longer one only what names things is kept
+# lines up to which a tool's answer is worth its words; of a longer one only what names things is
+# kept
+ANSWER = 3
 ASKED = 80  # characters up to which a call is told in its own words where its result is shown
 ABOUT = 48  # characters of a call's main argument where it is longer
 WHOLE = 200  # characters up to which a line is one passage; a longer one is cut around its anchors
@@ -47,15 +60,23 @@ PASSAGE = 512  # bytes of a passage and its anchors, its words aside
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _WORD = rf"[^\W{_CJK}]"
 _QUOTE, _UNQUOTE = "`「『《【“", "`」』》】”"
-# A run is letters, digits and what joins them in names. It is taken whole, so that a blob of any length is read once.
+# A run is letters, digits and what joins them in names. It is taken whole, so that a blob of any
+# length is read once.
 _RUN = rf"""(?P<url>[A-Za-z][A-Za-z+]{{1,9}}://[^\s"'`<>()\[\]{{}}\\{_CJK}]+)
     |[{_QUOTE}](?=(?P<quoted>[^\s{_QUOTE}{_UNQUOTE}\\][^\n{_QUOTE}{_UNQUOTE}\\]{{0,38}}[^\s{_QUOTE}{_UNQUOTE}\\])[{_UNQUOTE}])
     |(?P<run>(?:[~.]{{0,2}}/\.?|[@\#.~]|--)?{_WORD}(?:{_WORD}|[./@+:~-](?={_WORD}|[./~])|(?<=\d),(?=\d))*)"""
-# Words of plain letters that nothing joins to others are no names: as many as follow each other are passed over at once.
+# Words of plain letters that nothing joins to others are no names: as many as follow each other are
+# passed over at once.
 _PASSED = r"""(?:[A-Za-z][a-z]*+[.:-]?+[\s,;!?'"()\[\]{}<>=*|&%$^]++)+|"""
 _ESCAPE = r"\\(?:u[0-9a-fA-F]{4}|.)|"
-_PLAIN_RUNS, _ESCAPED_RUNS = re.compile(_PASSED + _RUN, re.VERBOSE), re.compile(_ESCAPE + _PASSED + _RUN, re.VERBOSE)
-_MIXED_RUNS, _MIXED_ESCAPED_RUNS = re.compile(_RUN, re.VERBOSE), re.compile(_ESCAPE + _RUN, re.VERBOSE)
+_PLAIN_RUNS, _ESCAPED_RUNS = (
+    re.compile(_PASSED + _RUN, re.VERBOSE),
+    re.compile(_ESCAPE + _PASSED + _RUN, re.VERBOSE),
+)
+_MIXED_RUNS, _MIXED_ESCAPED_RUNS = (
+    re.compile(_RUN, re.VERBOSE),
+    re.compile(_ESCAPE + _RUN, re.VERBOSE),
+)
 _HAS_CJK = re.compile(f"[{_CJK}]")
 _PARTS = re.compile(r"\w+")
 _NAME = re.compile(
@@ -68,7 +89,8 @@ _NAME = re.compile(
 )
 _FILE = re.compile(r"\.?[\w@+-]+(?<!\b\w)(?:\.[\w@+-]+)*\.[A-Za-z][A-Za-z0-9]{0,4}")
 _DIGITS = re.compile(r"v?\d+(?:[.:,-]\d+)+\w{0,4}")
-_CODE = re.compile(r"[\w-]*(?:\d|[A-Z]{2})[\w-]*|\w+(?:-\w+){2,}")  # joined by hyphens: tickets, dates, names of models
+# joined by hyphens: tickets, dates, names of models
+_CODE = re.compile(r"[\w-]*(?:\d|[A-Z]{2})[\w-]*|\w+(?:-\w+){2,}")
 _RANDOM = re.compile(r"[A-Za-z]\d+[A-Za-z]|\d[A-Za-z]+\d|[A-Za-z]-\w*\d")
 _SENTENCE = re.compile(r"[.!?;:。！？；\n](?:(?<=[。！？；\n])|\s+)")
 _ERROR = re.compile(
@@ -77,7 +99,19 @@ _ERROR = re.compile(
     re.IGNORECASE,
 )
 _ERRORS = (  # without one of these no text in plain letters tells of an error
-    *("error", "exception", "warning", "fail", "fatal", "panic", "denied", "refused", "cannot", "unable", "not found"),
+    *(
+        "error",
+        "exception",
+        "warning",
+        "fail",
+        "fatal",
+        "panic",
+        "denied",
+        "refused",
+        "cannot",
+        "unable",
+        "not found",
+    ),
     *("erreur", "fehler"),
 )
 _TASK = re.compile(
@@ -86,7 +120,20 @@ _TASK = re.compile(
     re.IGNORECASE,
 )
 _TASKS = (
-    *("todo", "fixme", "must", "never", "always", "instead", "decide", "decision", "remember", "important", "agreed", "prefer"),
+    *(
+        "todo",
+        "fixme",
+        "must",
+        "never",
+        "always",
+        "instead",
+        "decide",
+        "decision",
+        "remember",
+        "important",
+        "agreed",
+        "prefer",
+    ),
     *("next step", "remaining", "[ ]"),
 )
 _DEFINES = re.compile(
@@ -97,7 +144,9 @@ _DEFINES = re.compile(
 
 
 class Passage(Struct, frozen=True, gc=False):
-    """A line of a message, or a piece of a long one: `text[start:stop]`. `said` tells how much of its worth is in its words."""
+    """A line of a message, or a piece of a long one: `text[start:stop]`. `said` tells how much of
+    its worth is in its words.
+    """
 
     line: int
     text: str
@@ -111,7 +160,9 @@ class Passage(Struct, frozen=True, gc=False):
 
 
 class Speaker(Struct, frozen=True, gc=False):
-    """Who a message is from: its author or role, or the tool that answered, with what it was asked and the place of the call."""
+    """Who a message is from: its author or role, or the tool that answered, with what it was asked
+    and the place of the call.
+    """
 
     voice: Voice
     name: str
@@ -120,7 +171,9 @@ class Speaker(Struct, frozen=True, gc=False):
 
 
 class Trace(Struct, gc=False):
-    """Where an anchor was named: messages, each once, and passages, both in order. `bonus` is what its kind adds to its worth."""
+    """Where an anchor was named: messages, each once, and passages, both in order. `bonus` is what
+    its kind adds to its worth.
+    """
 
     bonus: float
     messages: list[int]
@@ -171,7 +224,9 @@ class AnchorIndex:
         self.places += [place] * len(read)
         self.origins.append(origin)
         self.sizes.append(named)
-        self.weights.append(VOICES[origin.voice] + (ALONE / (1 + named / FEW) if message.role == "tool" else 0.0))
+        self.weights.append(
+            VOICES[origin.voice] + (ALONE / (1 + named / FEW) if message.role == "tool" else 0.0)
+        )
         self.first.append(len(self.passages))
 
     def of_message(self, place: int) -> list[Passage]:
@@ -183,11 +238,16 @@ class AnchorIndex:
         results = message.results
         if message.role != "tool" or not results:
             return Speaker(_voice(message), _plain(message.author) or message.role)
-        answered = [self._calls.get(result.call_id) or Speaker("call", _plain(result.name) or "tool") for result in results]
+        answered = [
+            self._calls.get(result.call_id) or Speaker("call", _plain(result.name) or "tool")
+            for result in results
+        ]
         voice: Voice = "error" if any(result.error for result in results) else "result"
         if len(answered) == 1:
             return Speaker(voice, answered[0].name, answered[0].about, answered[0].call)
-        return Speaker(voice, ", ".join(dict.fromkeys([call.name for call in answered])), "", answered[0].call)
+        return Speaker(
+            voice, ", ".join(dict.fromkeys([call.name for call in answered])), "", answered[0].call
+        )
 
 
 def _plain(text: str) -> str:
@@ -195,7 +255,9 @@ def _plain(text: str) -> str:
 
 
 def describe_call(call: ToolCall) -> str:
-    """What a call asks: its arguments as they are where they are short, else the first text in them."""
+    """What a call asks: its arguments as they are where they are short, else the first text in
+    them.
+    """
     if len(call.arguments) <= ASKED and len(call.arguments.splitlines()) < 2:
         return call.arguments.strip()
     try:
@@ -204,7 +266,9 @@ def describe_call(call: ToolCall) -> str:
         value = None
     found = call.arguments
     if isinstance(value, dict):
-        found = next((item for item in value.values() if isinstance(item, str) and item.strip()), "")
+        found = next(
+            (item for item in value.values() if isinstance(item, str) and item.strip()), ""
+        )
     found = _plain(found[: 4 * ABOUT])
     return found if len(found) <= ABOUT else found[: ABOUT - 1] + "…"
 
@@ -223,7 +287,9 @@ def _voice(message: Message) -> Voice:
 
 @lru_cache(maxsize=1 << 16)
 def _bonus(anchor: str) -> float:
-    """What its kind adds to the worth of an anchor: what looks random cannot be guessed, a place in a tree is come back to."""
+    """What its kind adds to the worth of an anchor: what looks random cannot be guessed, a place in
+    a tree is come back to.
+    """
     if "/" in anchor and "://" not in anchor:
         return TREE
     return RANDOM if len(anchor) > 5 and _RANDOM.search(anchor) else 0.0
@@ -233,7 +299,9 @@ Found = tuple[int, int, str]  # where an anchor begins and ends in a line, and i
 
 
 def find(line: str, escaped: bool = False) -> list[Found]:
-    r"""The anchors of a line. In escaped text, as in the arguments of a call, `\n` and its like belong to no word."""
+    r"""The anchors of a line. In escaped text, as in the arguments of a call, `\n` and its like
+    belong to no word.
+    """
     found: list[Found] = []
     # Among signs that have no spaces between words, every Latin word is a name.
     mixed = not line.isascii() and _HAS_CJK.search(line) is not None
@@ -248,9 +316,18 @@ def find(line: str, escaped: bool = False) -> list[Found]:
             names = _names(text) if 2 < len(text) <= LONGEST else ()
             if names:
                 found += [(start + low, start + high, text[low:high]) for low, high in names]
-                if escaped and start > 1 and names[0][0] == 0 and line[start - 2] == "\\" and line[start - 1] in "nt":
-                    # What begins a line of code that the model wrote is worth showing there, even where a listing shows it too.
-                    found.append((start - 1, start + names[0][1], line[start - 1 : start + names[0][1]]))
+                if (
+                    escaped
+                    and start > 1
+                    and names[0][0] == 0
+                    and line[start - 2] == "\\"
+                    and line[start - 1] in "nt"
+                ):
+                    # What begins a line of code that the model wrote is worth showing there, even
+                    # where a listing shows it too.
+                    found.append(
+                        (start - 1, start + names[0][1], line[start - 1 : start + names[0][1]])
+                    )
             elif mixed and 2 <= len(text) <= LONGEST and not text.isdigit():
                 found.append((start, stop, text))
         elif kind == "url":
@@ -269,7 +346,12 @@ def _names(run: str) -> tuple[tuple[int, int], ...]:
     if "/" in whole:
         stop = whole.find(":") if ":" in whole else stop
         return ((0, stop),) if stop > 2 else ()
-    if _DIGITS.fullmatch(whole) or whole.startswith("--") or "@" in whole or (whole[0] == "#" and len(whole) > 3):
+    if (
+        _DIGITS.fullmatch(whole)
+        or whole.startswith("--")
+        or "@" in whole
+        or (whole[0] == "#" and len(whole) > 3)
+    ):
         return ((0, stop),)
     if "-" in whole and _CODE.fullmatch(whole):
         return ((0, stop),)
@@ -289,7 +371,9 @@ Said = tuple[Voice, bool, str]  # whose words, whether they are escaped, and the
 
 
 class Memory:
-    """The passages of what was read last, by content: what stands behind a cover now is told of in the next one."""
+    """The passages of what was read last, by content: what stands behind a cover now is told of in
+    the next one.
+    """
 
     def __init__(self, messages: int = READ, held: int = HELD) -> None:
         self._most, self._most_held = messages, held
@@ -327,7 +411,9 @@ def _bytes_of(texts: tuple[Said, ...], passages: tuple[Passage, ...]) -> int:
 
 
 def passages_of(message: Message, memory: Memory) -> tuple[Passage, ...]:
-    """The passages of a message that may be worth keeping: all that is said, and what tools show with names in it."""
+    """The passages of a message that may be worth keeping: all that is said, and what tools show
+    with names in it.
+    """
     return memory.passages(tuple(_texts(message)))
 
 
@@ -366,7 +452,9 @@ def _texts(message: Message) -> Iterator[Said]:
                 assert_never(part)
 
 
-def _cut_line(line: str, found: list[Found], voice: Voice, prose: bool, number: int) -> Iterator[Passage]:
+def _cut_line(
+    line: str, found: list[Found], voice: Voice, prose: bool, number: int
+) -> Iterator[Passage]:
     if len(line) <= WHOLE:
         anchors = tuple(dict.fromkeys([anchor for _, _, anchor in found]))
         said, defines = _score_signs(line, voice, prose), _DEFINES.search(line) is not None
@@ -378,7 +466,9 @@ def _cut_line(line: str, found: list[Found], voice: Voice, prose: bool, number: 
         firsts.setdefault(one[2], one)
     for low, high, anchors in _pieces(line, sorted(firsts.values()), prose):
         text = line[low:high]
-        yield Passage(number, line, low, high, anchors, voice, _bytes(text), _score_signs(text, voice, prose))
+        yield Passage(
+            number, line, low, high, anchors, voice, _bytes(text), _score_signs(text, voice, prose)
+        )
 
 
 def _bytes(text: str) -> int:
@@ -388,12 +478,18 @@ def _bytes(text: str) -> int:
 def _score_signs(text: str, voice: Voice, prose: bool) -> float:
     if voice == "call":
         return 0.0
-    noted = _tells(text, _ERRORS, _ERROR) if voice in ("result", "error") else _tells(text, _TASKS, _TASK)
+    noted = (
+        _tells(text, _ERRORS, _ERROR)
+        if voice in ("result", "error")
+        else _tells(text, _TASKS, _TASK)
+    )
     return (WORDS[voice] if prose else 0.0) + (NOTED if noted else 0.0)
 
 
 def _tells(text: str, stems: tuple[str, ...], pattern: re.Pattern[str]) -> bool:
-    """Whether the pattern is in the text. It is slow and seldom there, and in plain letters never without one of the stems."""
+    """Whether the pattern is in the text. It is slow and seldom there, and in plain letters never
+    without one of the stems.
+    """
     if text.isascii():
         lowered = text.lower()
         for stem in stems:
@@ -404,7 +500,9 @@ def _tells(text: str, stems: tuple[str, ...], pattern: re.Pattern[str]) -> bool:
     return pattern.search(text) is not None
 
 
-def _pieces(line: str, found: list[Found], prose: bool) -> Iterator[tuple[int, int, tuple[str, ...]]]:
+def _pieces(
+    line: str, found: list[Found], prose: bool
+) -> Iterator[tuple[int, int, tuple[str, ...]]]:
     """A long line in pieces: prose by sentences, and what is too long even so around its anchors."""
     at = 0
     for low, high in _sentences(line) if prose else [(0, len(line))]:
@@ -436,7 +534,10 @@ def _groups(found: list[Found]) -> Iterator[list[Found]]:
 def _piece(line: str, group: list[Found], low: int, high: int) -> tuple[int, int, tuple[str, ...]]:
     """A stretch of the line that holds these anchors, each with enough around it to be understood."""
     if group:
-        low, high = min(low, group[0][0] - MARGIN), max(high, max(stop for _, stop, _ in group) + MARGIN)
+        low, high = (
+            min(low, group[0][0] - MARGIN),
+            max(high, max(stop for _, stop, _ in group) + MARGIN),
+        )
     low, high = max(0, low), min(len(line), high)
     # A word cut in half misleads; where a space is near, cut there.
     if low and (near := line.rfind(" ", max(0, low - 12), low)) >= 0:

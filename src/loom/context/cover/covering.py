@@ -1,7 +1,8 @@
 """Covering: what is chosen of a history, with telling lines in the place of what is left out.
 
 Rules of this file:
-- Summaries stand first. Covers of the last epoch stand as they stood. What is left out after them gets one more cover.
+- Summaries stand first. Covers of the last epoch stand as they stood. What is left out after them
+  gets one more cover.
 - Once all of them take too much, they become one.
 - Covers give way to what must be in, and to the newest exchange.
 """
@@ -33,13 +34,17 @@ from loom.conversation.turns import Span, exchanges
 from loom.errors import CannotFit
 
 VERBATIM_TOKENS = 2500  # of the newest that stay as they are after a cover, where there is room
-LONG_HISTORY_ROOMS = 3  # of a history of so many rooms the first cover tells at once as much as it would have come to
-MAX_TRIES = 6  # times that the size of a cover is found again once it is known what it has to tell of
+# of a history of so many rooms the first cover tells at once as much as it would have come to
+LONG_HISTORY_ROOMS = 3
+# times that the size of a cover is found again once it is known what it has to tell of
+MAX_TRIES = 6
 _FRAME = 16  # tokens for what leads a cover in
 
 
 class _Covers(Struct, frozen=True):
-    """What tells of what is left out: the pieces of the last request, those of them that stand, and the tokens for a new cover."""
+    """What tells of what is left out: the pieces of the last request, those of them that stand, and
+    the tokens for a new cover.
+    """
 
     before: Sequence[Piece]
     standing: tuple[Piece, ...]
@@ -51,17 +56,22 @@ class _Covers(Struct, frozen=True):
         return self.standing[-1].span.stop if self.standing else 0
 
     def give(self, lack: int) -> "_Covers | None":
-        """With so many tokens less: of the new cover, or of one in place of them all; None where there is no room for one."""
+        """With so many tokens less: of the new cover, or of one in place of them all; None where
+        there is no room for one.
+        """
         if lack < self.tokens:
             return replace(self, tokens=self.tokens - lack)
         left = self.tokens + cost_of(self.standing) - lack
         return replace(self, standing=(), tokens=left) if self.standing and left > 0 else None
 
 
-def choose(fitting: Fitting, before: Sequence[Piece] = (), summaries: Sequence[SummarySpan] = ()) -> FittedHistory:
+def choose(
+    fitting: Fitting, before: Sequence[Piece] = (), summaries: Sequence[SummarySpan] = ()
+) -> FittedHistory:
     """Let the policy's strategy choose by its own counter, and the gate fill by the best one.
 
-    What was left out is covered, if the policy says so. `before` are the pieces of the last request.
+    What was left out is covered, if the policy says so. `before` are the pieces of the last
+    request.
     """
     if not fitting.policy.cover:
         return cover_first_gap(fill, fitting, summaries)
@@ -70,7 +80,9 @@ def choose(fitting: Fitting, before: Sequence[Piece] = (), summaries: Sequence[S
     return _fill_next_to(fitting, _plan_covers(fitting, before, summaries))
 
 
-def _plan_covers(fitting: Fitting, before: Sequence[Piece], summaries: Sequence[SummarySpan]) -> _Covers:
+def _plan_covers(
+    fitting: Fitting, before: Sequence[Piece], summaries: Sequence[SummarySpan]
+) -> _Covers:
     """Which covers stand, and how large the new one may be."""
     policy, room, total = fitting.policy, fitting.room, sum(fitting.costs)
     standing = up_to_last_cover(_without_pinned(before, fitting.pins))
@@ -87,8 +99,12 @@ def _plan_covers(fitting: Fitting, before: Sequence[Piece], summaries: Sequence[
     return _Covers(before, standing, tokens, once=False)
 
 
-def _lay_summaries(fitting: Fitting, summaries: Sequence[SummarySpan], standing: tuple[Piece, ...]) -> tuple[Piece, ...]:
-    """The pieces of summaries, and covers that follow on them. What there is room for stays as it is."""
+def _lay_summaries(
+    fitting: Fitting, summaries: Sequence[SummarySpan], standing: tuple[Piece, ...]
+) -> tuple[Piece, ...]:
+    """The pieces of summaries, and covers that follow on them. What there is room for stays as it
+    is.
+    """
     if not summaries:
         return ()
     newest = max(find_newest(fitting), fitting.floor)
@@ -130,9 +146,11 @@ def verbatim_tokens(fitting: Fitting) -> int:
 
 
 def _fill_next_to(fitting: Fitting, planned: _Covers, yields: bool = True) -> FittedHistory:
-    """Fill the room that covers leave. They give way to what must be in, and to the newest exchange.
+    """Fill the room that covers leave. They give way to what must be in, and to the newest
+    exchange.
 
-    They do not where that would hardly help: where most of what is cut of goal, request and pins is cut in any case.
+    They do not where that would hardly help: where most of what is cut of goal, request and pins is
+    cut in any case.
     """
     covers, without = planned, _without_covers(fitting, planned)
     for _ in range(MAX_TRIES):
@@ -158,7 +176,9 @@ def _fill_next_to(fitting: Fitting, planned: _Covers, yields: bool = True) -> Fi
 
 
 def _without_covers(fitting: Fitting, planned: _Covers) -> Fitting:
-    """The fitting of a request without covers. What would be told of at another window is not known, but not more than this."""
+    """The fitting of a request without covers. What would be told of at another window is not
+    known, but not more than this.
+    """
     policy = fitting.policy
     return replace(fitting, cover_share=policy.once if planned.once else policy.covers)
 
@@ -174,7 +194,9 @@ def _beside_covers(fitting: Fitting, covers: _Covers) -> Fitting:
 
 
 def _fill_without(fitting: Fitting, planned: _Covers) -> FittedHistory:
-    """What is in without covers, where half or less is then cut of goal, request and pins; else covers stay as planned."""
+    """What is in without covers, where half or less is then cut of goal, request and pins; else
+    covers stay as planned.
+    """
     plain = fill(_without_covers(fitting, planned))
     if not _cut_of(plain):
         return plain
@@ -194,7 +216,9 @@ def _cover(fitting: Fitting, fitted: FittedHistory, covers: _Covers, yields: boo
 
 
 def _tokens_above_floor(fitting: Fitting) -> int:
-    """What all takes that stands after the floor, and what must be in before it: after an overflow that stays as it is."""
+    """What all takes that stands after the floor, and what must be in before it: after an overflow
+    that stays as it is.
+    """
     if not fitting.floor:
         return 0
     before = [n for n in must_and_reminders(fitting) if n < fitting.floor]
@@ -209,14 +233,17 @@ def _cut_of(fitted: FittedHistory) -> int:
 
 
 def find_lack(fitted: FittedHistory, fitting: Fitting, most: int) -> int:
-    """How many tokens goal, request and pins lack to stand whole; and the newest exchange, where it would fit, else to be there."""
+    """How many tokens goal, request and pins lack to stand whole; and the newest exchange, where it
+    would fit, else to be there.
+    """
     cut, last = _cut_of(fitted), fitted.pieces[-1]
     if last.items[0].rule in POINT:
         return cut
     newest, gone = exchanges(fitting.history)[-1], last.action == "dropped"
     size = sum(map(fitting.counter.count_message, fitting.messages(newest)))
     lack = size if gone else size - last.tokens
-    if size > fitting.room // 2 and size > SMALLEST_SHARE:  # it would leave little room for all else
+    # it would leave little room for all else
+    if size > fitting.room // 2 and size > SMALLEST_SHARE:
         lack = 0
     for missing in (lack, SMALLEST_SHARE if gone else 0):
         if fitted.tokens + cut + missing <= most:
@@ -224,19 +251,32 @@ def find_lack(fitted: FittedHistory, fitting: Fitting, most: int) -> int:
     return cut
 
 
-def _cover_gaps(fitting: Fitting, pieces: Sequence[Piece], covers: _Covers, free: int) -> tuple[Piece, ...]:
-    """The pieces with telling lines of what was left out in each gap, in at most so many tokens in all."""
+def _cover_gaps(
+    fitting: Fitting, pieces: Sequence[Piece], covers: _Covers, free: int
+) -> tuple[Piece, ...]:
+    """The pieces with telling lines of what was left out in each gap, in at most so many tokens in
+    all.
+    """
     gaps = [n for n, piece in enumerate(pieces) if piece.action == "dropped"]
     lost = max(sum(pieces[n].tokens_before for n in gaps), 1)
     made, left = list(pieces), min(free, covers.tokens)
     for n in gaps:
         share = min(left, round(covers.tokens * pieces[n].tokens_before / lost)) - _FRAME
-        after = [message for later in pieces[n + 1 :] if later.action != "dropped" for message in later.messages]
+        after = [
+            message
+            for later in pieces[n + 1 :]
+            if later.action != "dropped"
+            for message in later.messages
+        ]
         sources = _find_sources(fitting, pieces[n].span, covers.before)
-        text = tell_lines(sources, after, share, fitting.counter.count_text, fitting.goal, fitting.caches.indexes)
+        text = tell_lines(
+            sources, after, share, fitting.counter.count_text, fitting.goal, fitting.caches.indexes
+        )
         if not text:
             continue
-        covered = cover(fitting, pieces[n], f"{pieces[n].messages[0].text} In part, they said:\n{text}")
+        covered = cover(
+            fitting, pieces[n], f"{pieces[n].messages[0].text} In part, they said:\n{text}"
+        )
         more = covered.tokens - pieces[n].tokens
         if more <= left:
             left -= more
@@ -244,8 +284,12 @@ def _cover_gaps(fitting: Fitting, pieces: Sequence[Piece], covers: _Covers, free
     return tuple(made)
 
 
-def _find_sources(fitting: Fitting, span: Span, before: Sequence[Piece]) -> list[tuple[int, Message]]:
-    """What a cover is made from, with the place of each: messages that were read; of what was covered before, the cover."""
+def _find_sources(
+    fitting: Fitting, span: Span, before: Sequence[Piece]
+) -> list[tuple[int, Message]]:
+    """What a cover is made from, with the place of each: messages that were read; of what was
+    covered before, the cover.
+    """
     sources: list[tuple[int, Message]] = []
     at = span.start
     for piece in before:

@@ -1,7 +1,9 @@
-"""The extractive summary: of messages that were cut, the lines that will be needed next, verbatim, in order, within a budget.
+"""The extractive summary: of messages that were cut, the lines that will be needed next, verbatim,
+in order, within a budget.
 
-An anchor is worth more the more often, the more recently and by the more telling voice it was named; it fades by the inverse of
-its age, as memory does. Lines are then taken by what they newly show per token. Same input, same text; no model.
+An anchor is worth more the more often, the more recently and by the more telling voice it was
+named; it fades by the inverse of its age, as memory does. Lines are then taken by what they newly
+show per token. Same input, same text; no model.
 """
 
 from bisect import bisect_left
@@ -61,18 +63,23 @@ def extract(
 ) -> Extract:
     """Lines of messages[start:stop], verbatim, chosen within so many tokens.
 
-    `after` is what stays verbatim behind them (what the index has from `stop` on, unless told otherwise): what it shows need not be
-    told again, and what it speaks of is likely needed. So is what the `goal` names. `name` tells what a message is called in the
-    text, by its place.
+    `after` is what stays verbatim behind them (what the index has from `stop` on, unless told
+    otherwise): what it shows need not be told again, and what it speaks of is likely needed. So is
+    what the `goal` names. `name` tells what a message is called in the text, by its place.
     """
     start, stop = max(0, start), min(stop, len(index))
     if start >= stop or tokens <= 0:
         return Extract("", 0, ())
-    spoken = index.passages[index.first[stop] :] if after is None else [p for m in after for p in passages_of(m, index.memory)]
+    spoken = (
+        index.passages[index.first[stop] :]
+        if after is None
+        else [p for m in after for p in passages_of(m, index.memory)]
+    )
     worth = _worth(index, start, stop, spoken, goal)
     greedy = _Greedy(index, start, stop, worth, tokens, count, name)
     best, size, chosen = "", 0, 0
-    # Lines cost less together than apart, so there is room for more when the first have been counted as they stand.
+    # Lines cost less together than apart, so there is room for more when the first have been
+    # counted as they stand.
     while tokens - size > max(SMALLEST, size // 100) and greedy.take(tokens - size):
         text = _text(index, greedy.chosen, name)
         if (together := count(text)) > tokens:
@@ -80,12 +87,18 @@ def extract(
         best, size, chosen = text, together, len(greedy.chosen)
     if not best:
         best, size, chosen = _first_that_fit(index, greedy.chosen, tokens, count, name)
-    lines = sorted({(index.places[number], index.passages[number].line) for number in greedy.chosen[:chosen]})
+    lines = sorted(
+        {(index.places[number], index.passages[number].line) for number in greedy.chosen[:chosen]}
+    )
     return Extract(best, size, tuple(Line(*line) for line in lines))
 
 
 def _first_that_fit(
-    index: AnchorIndex, chosen: list[int], tokens: int, count: Callable[[str], int], name: Callable[[int], str]
+    index: AnchorIndex,
+    chosen: list[int],
+    tokens: int,
+    count: Callable[[str], int],
+    name: Callable[[int], str],
 ) -> tuple[str, int, int]:
     """As many of the chosen, best first, as fit where they cost more together than apart."""
     number = len(chosen)
@@ -97,11 +110,16 @@ def _first_that_fit(
     return "", 0, 0
 
 
-def _worth(index: AnchorIndex, start: int, stop: int, after: Iterable[Passage], goal: str) -> dict[str, float]:
+def _worth(
+    index: AnchorIndex, start: int, stop: int, after: Iterable[Passage], goal: str
+) -> dict[str, float]:
     """What showing each anchor of the messages is worth."""
     # What each message's mentions are worth now; nothing for those that are not asked for.
     fading = [0.0] * start
-    fading += [weight / (stop - place + FADING) for place, weight in enumerate(index.weights[start:stop], start)]
+    fading += [
+        weight / (stop - place + FADING)
+        for place, weight in enumerate(index.weights[start:stop], start)
+    ]
     shown = _strongest(after)
     worth: dict[str, float] = {}
     for anchor, trace in index.traces.items():
@@ -114,7 +132,9 @@ def _worth(index: AnchorIndex, start: int, stop: int, after: Iterable[Passage], 
         if value:
             value = value**SHARPNESS * (1 + trace.bonus / (1 + index.sizes[places[-1]] / MANY))
             worth[anchor] = value * SHOWN if anchor in shown else value
-    cues = {anchor: VOICES["user"] for line in goal.splitlines() for _, _, anchor in find(line)} | shown
+    cues = {
+        anchor: VOICES["user"] for line in goal.splitlines() for _, _, anchor in find(line)
+    } | shown
     for anchor, nearness in _near(index, start, stop, cues).items():
         worth[anchor] *= 1 + NEAR * min(nearness, 2.0)
     return worth
@@ -132,7 +152,9 @@ def _strongest(passages: Iterable[Passage]) -> dict[str, float]:
 
 
 def _near(index: AnchorIndex, start: int, stop: int, cues: dict[str, float]) -> dict[str, float]:
-    """How near each anchor was to what is spoken of now: named in the same messages, and those not about everything."""
+    """How near each anchor was to what is spoken of now: named in the same messages, and those not
+    about everything.
+    """
     near: dict[str, float] = {}
     heat: dict[int, float] = {}
     for cue, strength in cues.items():
@@ -159,7 +181,9 @@ def _newest_places(places: list[int], start: int, stop: int, number: int) -> lis
 
 
 class _Greedy:
-    """Takes passages by what they newly show per token. That only falls as others are taken, so a heap need not be renewed."""
+    """Takes passages by what they newly show per token. That only falls as others are taken, so a
+    heap need not be renewed.
+    """
 
     def __init__(
         self,
@@ -172,7 +196,13 @@ class _Greedy:
         name: Callable[[int], str],
     ) -> None:
         self.chosen: list[int] = []
-        self._index, self._stop, self._worth, self._count, self._name = index, stop, worth, count, name
+        self._index, self._stop, self._worth, self._count, self._name = (
+            index,
+            stop,
+            worth,
+            count,
+            name,
+        )
         self._shown: set[str] = set()  # the anchors of what was taken
         self._messages: set[int] = set()
         self._texts: set[str] = set()
@@ -246,8 +276,12 @@ class _Greedy:
         return -round(gain / cost, 9)
 
 
-def _pool(index: AnchorIndex, start: int, stop: int, worth: dict[str, float], anchors: int) -> set[int]:
-    """The passages that are tried: a few for each of so many anchors, and the newest of what was said."""
+def _pool(
+    index: AnchorIndex, start: int, stop: int, worth: dict[str, float], anchors: int
+) -> set[int]:
+    """The passages that are tried: a few for each of so many anchors, and the newest of what was
+    said.
+    """
     low, high = index.first[start], index.first[stop]
     best = sorted(worth, key=worth.__getitem__, reverse=True)[: max(anchors, 50)]
     passages = index.passages
@@ -263,7 +297,9 @@ def _pool(index: AnchorIndex, start: int, stop: int, worth: dict[str, float], an
 
 
 def _lead(index: AnchorIndex, place: int, name: Callable[[int], str], whole: bool) -> str:
-    """Who speaks, and where; of a tool's answer also what it was asked, where the question does not stand there."""
+    """Who speaks, and where; of a tool's answer also what it was asked, where the question does not
+    stand there.
+    """
     origin = index.origins[place]
     about = f" {origin.about}" if whole and origin.about else ""
     return f"[{name(place)}] {origin.name}{about}{' (error)' if origin.voice == 'error' else ''}"
@@ -277,7 +313,9 @@ def _text(index: AnchorIndex, chosen: Iterable[int], name: Callable[[int], str])
     lines: list[str] = []
     for place, of_message in groupby(ordered, key=places.__getitem__):
         lines.append(_lead(index, place, name, whole=index.origins[place].call not in asked))
-        for _, of_line in groupby([passages[number] for number in of_message], key=lambda passage: passage.line):
+        for _, of_line in groupby(
+            [passages[number] for number in of_message], key=lambda passage: passage.line
+        ):
             lines.append(_join_passages(list(of_line)))
     return "\n".join(lines)
 

@@ -1,4 +1,6 @@
-"""What stands for messages that were left out: their telling lines, by the anchors that will be needed, without any model."""
+"""What stands for messages that were left out: their telling lines, by the anchors that will be
+needed, without any model.
+"""
 
 from collections.abc import Callable, Sequence
 
@@ -10,7 +12,8 @@ from loom.conversation.growing import RecentHistories
 from loom.conversation.message import Message
 
 LEAST = 40  # tokens below which a cover tells nothing
-KEPT = 16  # histories whose index is kept, for whoever weaves the same one again or what it has grown to
+# histories whose index is kept, for whoever weaves the same one again or what it has grown to
+KEPT = 16
 
 
 class IndexedHistory(Struct, frozen=True):
@@ -44,7 +47,9 @@ def cover(
     goal: str,
     indexes: HistoryIndexes,
 ) -> str:
-    """Lines of these messages, each known by its place, in at most so many tokens; `after` is what stays verbatim behind them."""
+    """Lines of these messages, each known by its place, in at most so many tokens; `after` is what
+    stays verbatim behind them.
+    """
     if tokens < LEAST or not sources:
         return ""
     messages = tuple([message for _, message in sources])
@@ -52,6 +57,15 @@ def cover(
     index = known.index if known else AnchorIndex(indexes.memory)
     for message in messages[len(index) :]:
         index.add(message)
-    made = extract(index, 0, len(index), tokens, count, after=after, goal=goal, name=lambda place: str(sources[place][0]))
+    made = extract(
+        index,
+        0,
+        len(index),
+        tokens,
+        count,
+        after=after,
+        goal=goal,
+        name=lambda place: str(sources[place][0]),
+    )
     indexes.recent.put(IndexedHistory(messages, index))
     return made.text

@@ -1,6 +1,8 @@
-"""The strategy `ladder`: one rung where pressure has passed it, as many more as it takes to fit, and at last the gate.
+"""The strategy `ladder`: one rung where pressure has passed it, as many more as it takes to fit,
+and at last the gate.
 
-What a rung made smaller stays so. At the pressure at which the policy renews, a fresh window begins below the lowest rung.
+What a rung made smaller stays so. At the pressure at which the policy renews, a fresh window begins
+below the lowest rung.
 """
 
 from collections.abc import Sequence
@@ -25,7 +27,9 @@ MIN_SHARE = 0.05  # of the window, what is tried for history at least
 
 
 class _ClimbedView(Struct, frozen=True):
-    """How a view became smaller: at which pressure, by which rung, and whether a fresh window begins or the gate decides."""
+    """How a view became smaller: at which pressure, by which rung, and whether a fresh window
+    begins or the gate decides.
+    """
 
     view: View
     pressure: float
@@ -80,7 +84,9 @@ def _climb(fitting: Fitting, previous: Epoch | Renewal | None, steps: Ladder) ->
 
 
 def _take_rungs(view: View, fitting: Fitting, rung: str, steps: Ladder) -> tuple[View, str]:
-    """The view as a rung makes it, and as many rungs above that as it takes to fit; and the last one taken."""
+    """The view as a rung makes it, and as many rungs above that as it takes to fit; and the last
+    one taken.
+    """
     if rung:
         view = RUNGS[rung](view, fitting)
     names = [step.name for step in steps.steps]
@@ -93,7 +99,9 @@ def _take_rungs(view: View, fitting: Fitting, rung: str, steps: Ladder) -> tuple
 
 
 def _explain(previous: Epoch | Renewal | None, climbed: _ClimbedView) -> str:
-    """Why a view is not what it was; "" where it is, or where a fresh window was demanded for a reason of its own."""
+    """Why a view is not what it was; "" where it is, or where a fresh window was demanded for a
+    reason of its own.
+    """
     if isinstance(previous, Renewal) and previous.renew:
         return ""
     if climbed.renewed:
@@ -117,9 +125,13 @@ def _reason_of(previous: Epoch | Renewal | None) -> str:
 
 
 def _pressure(view: View, fitting: Fitting) -> float:
-    """By the policy's own counter, of the whole window; what that does not see, calls and media, with it."""
+    """By the policy's own counter, of the whole window; what that does not see, calls and media,
+    with it.
+    """
     messages = [message for piece in view for message in piece.messages]
-    return (fitting.own_beside + sum(_count_said(message, fitting) for message in messages)) / fitting.window
+    return (
+        fitting.own_beside + sum(_count_said(message, fitting) for message in messages)
+    ) / fitting.window
 
 
 def _count_said(message: Message, fitting: Fitting) -> int:
@@ -142,7 +154,8 @@ def _count_all_said(fitting: Fitting) -> int:
 
 
 def _fill_below(fitting: Fitting, share: float) -> FittedHistory:
-    """What the gate lets in, made smaller until the policy's own counter sees less than this share of the window too.
+    """What the gate lets in, made smaller until the policy's own counter sees less than this share
+    of the window too.
 
     Goal, request, pins and the newest exchange give nothing for that.
     """
@@ -160,7 +173,9 @@ def _fill_below(fitting: Fitting, share: float) -> FittedHistory:
 
 
 def _find_standing(fitting: Fitting, previous: Epoch | Renewal | None) -> tuple[View, int]:
-    """The view that the last request had, with what is new, or the history as it is; and the tokens of what was never read."""
+    """The view that the last request had, with what is new, or the history as it is; and the tokens
+    of what was never read.
+    """
     pieces: Sequence[Piece] = ()
     if isinstance(previous, Epoch):
         pieces = previous.pieces
@@ -170,14 +185,20 @@ def _find_standing(fitting: Fitting, previous: Epoch | Renewal | None) -> tuple[
         fitting.archive.add(previous.archive)
     pieces = revive(fitting, pieces)
     fresh = keep_whole(fitting, pieces[-1].span.stop if pieces else 0)
-    unread = sum(spot.tokens for piece in fresh if (spot := fitting.places.unread(piece.span.start)))
+    unread = sum(
+        spot.tokens for piece in fresh if (spot := fitting.places.unread(piece.span.start))
+    )
     return (*pieces, *fresh), unread
 
 
 def _fits_raw(fitting: Fitting) -> bool:
-    """Whether all of the history may stand as it is again, below the lowest rung; the window may have grown."""
+    """Whether all of the history may stand as it is again, below the lowest rung; the window may
+    have grown.
+    """
     said = fitting.own_beside + _count_all_said(fitting)
-    return sum(fitting.costs) <= fitting.room and said / fitting.window <= min(fitting.policy.ladder.values())
+    return sum(fitting.costs) <= fitting.room and said / fitting.window <= min(
+        fitting.policy.ladder.values()
+    )
 
 
 def _uncover_pinned(pieces: Sequence[Piece], fitting: Fitting) -> list[Piece]:
@@ -193,12 +214,16 @@ def _uncover_pinned(pieces: Sequence[Piece], fitting: Fitting) -> list[Piece]:
 
 
 def _with_windows(view: View, fitting: Fitting, lowest: float) -> View:
-    """The view with the window at which each thing would stand whole again: where the lowest rung is not reached, and all fits."""
+    """The view with the window at which each thing would stand whole again: where the lowest rung
+    is not reached, and all fits.
+    """
     by_ladder = ceil((fitting.own_larger + _count_all_said(fitting)) / lowest) + 1
     window = max(by_ladder, fitting.whole_at)
     return tuple(_with_window(piece, window) for piece in view)
 
 
 def _with_window(piece: Piece, window: int) -> Piece:
-    items = (item if item.action == "kept" else replace(item, returns_at=window) for item in piece.items)
+    items = (
+        item if item.action == "kept" else replace(item, returns_at=window) for item in piece.items
+    )
     return replace(piece, items=tuple(items))

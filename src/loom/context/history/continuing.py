@@ -1,4 +1,6 @@
-"""Does the epoch go on? What the last request showed still stands, and what is new fits after it; or the reason why not."""
+"""Does the epoch go on? What the last request showed still stands, and what is new fits after it;
+or the reason why not.
+"""
 
 from collections.abc import Sequence
 
@@ -17,7 +19,9 @@ HEAD_CHANGED = "system text, tools, sections, model or policy changed"
 
 
 def find_change(fitting: Fitting, epoch: Epoch) -> EpochEnds | None:
-    """What keeps an epoch from going on before anything is counted: what is ahead of the history, the history itself, its pins."""
+    """What keeps an epoch from going on before anything is counted: what is ahead of the history,
+    the history itself, its pins.
+    """
     if epoch.policy != fitting.policy.name:
         return EpochEnds(HEAD_CHANGED, 0)
     is_same = _is_history_same(fitting, epoch)
@@ -38,9 +42,11 @@ def _is_history_same(fitting: Fitting, epoch: Epoch) -> bool:
 
 
 def _find_unchanged(fitting: Fitting, epoch: Epoch) -> int:
-    """How far a history that changed is what it was: the exchange that was seen last may have been repaired otherwise since.
+    """How far a history that changed is what it was: the exchange that was seen last may have been
+    repaired otherwise since.
 
-    Where the history of then is not at hand, its messages are known by their places on a path, on which nothing ever changes.
+    Where the history of then is not at hand, its messages are known by their places on a path, on
+    which nothing ever changes.
     """
     before = fitting.history[: epoch.seen]
     last = exchanges(before)[-1].start if before else 0
@@ -59,17 +65,30 @@ def _stand_whole(epoch: Epoch, pins: Sequence[int]) -> bool:
     return fresh <= whole
 
 
-def find_end(fitting: Fitting, epoch: Epoch, pieces: Sequence[Piece], outlook: Outlook) -> EpochEnds | None:
-    """What keeps an epoch from going on with these pieces: they no longer fit, the policy leaves out more, or a new one pays."""
-    tokens, own = cost_of(pieces), own_tokens(pieces, fitting.own) if fitting.formula is not None else 0
+def find_end(
+    fitting: Fitting, epoch: Epoch, pieces: Sequence[Piece], outlook: Outlook
+) -> EpochEnds | None:
+    """What keeps an epoch from going on with these pieces: they no longer fit, the policy leaves
+    out more, or a new one pays.
+    """
+    tokens, own = (
+        cost_of(pieces),
+        own_tokens(pieces, fitting.own) if fitting.formula is not None else 0,
+    )
     if fitting.formula is not None and own > fitting.formula:
-        return EpochEnds(f"{own:,} tokens by the policy's own counter no longer fit {fitting.formula:,}", epoch.seen)
+        return EpochEnds(
+            f"{own:,} tokens by the policy's own counter no longer fit {fitting.formula:,}",
+            epoch.seen,
+        )
     if tokens > fitting.room:
         return EpochEnds(f"{tokens:,} tokens no longer fit {fitting.room:,}", epoch.seen)
     if evicts(fitting, pieces):
         return EpochEnds(f"by its own counter {fitting.policy.name} leaves out more", epoch.seen)
     if outlook.pays:
-        why = f"it pays: about {outlook.saved:,} tokens fewer a call, {outlook.recached:,} cached anew"
+        why = (
+            f"it pays: about {outlook.saved:,} tokens fewer a call, {outlook.recached:,} cached "
+            "anew"
+        )
         return EpochEnds(why, epoch.seen, early=True)
     return None
 
@@ -80,7 +99,9 @@ def expect(fitting: Fitting) -> Outlook:
 
 
 def _count_calls(fitting: Fitting) -> int:
-    """How often a model was asked; of what was never read, every other message is taken to be its answer."""
+    """How often a model was asked; of what was never read, every other message is taken to be its
+    answer.
+    """
     calls = 0
     for n, message in enumerate(fitting.history):
         spot = fitting.places.unread(n)
@@ -89,7 +110,9 @@ def _count_calls(fitting: Fitting) -> int:
 
 
 def weigh_new_epoch(fitting: Fitting, pieces: Sequence[Piece], calls: int) -> Outlook:
-    """What an epoch that began now would bring, where the policy lets one begin before it must and no call is in flight."""
+    """What an epoch that began now would bring, where the policy lets one begin before it must and
+    no call is in flight.
+    """
     policy, room, tokens = fitting.policy, fitting.room, cost_of(pieces)
     early = policy.cold if fitting.cold else policy.early
     # Where all of it would fit, a new epoch would leave nothing out.
@@ -100,7 +123,9 @@ def weigh_new_epoch(fitting: Fitting, pieces: Sequence[Piece], calls: int) -> Ou
     after, shared = _size_new_epoch(fitting, standing)
     said = sum(message.role == "assistant" for piece in pieces for message in piece.messages)
     growth = (tokens - standing) // max(said, 1)
-    now = Standing(now=tokens, after=after, shared=shared, room=room, growth=growth, cold=fitting.cold)
+    now = Standing(
+        now=tokens, after=after, shared=shared, room=room, growth=growth, cold=fitting.cold
+    )
     return weigh(now, calls, fitting.prices)
 
 

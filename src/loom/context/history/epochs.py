@@ -1,4 +1,6 @@
-"""Epochs: what must be known of the last request to go on from it, or to begin another next to what stands."""
+"""Epochs: what must be known of the last request to go on from it, or to begin another next to what
+stands.
+"""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -19,9 +21,11 @@ from loom.conversation.turns import Span
 
 
 class Epoch(Struct, frozen=True, kw_only=True):
-    """What must be known of the last request to go on from it: its pieces, and that history has not changed up to `seen`.
+    """What must be known of the last request to go on from it: its pieces, and that history has not
+    changed up to `seen`.
 
-    Where the history itself is not at hand, its hash is; a piece without messages stands as it is in the history.
+    Where the history itself is not at hand, its hash is; a piece without messages stands as it is
+    in the history.
     """
 
     number: int
@@ -34,15 +38,17 @@ class Epoch(Struct, frozen=True, kw_only=True):
     hash: str = ""
     archive: Archive | None = None
     given_up: tuple[int, ...] = ()  # sections for which there was no room
-    widened: dict[str, int] = {}  # zones of the system text that have some of what was free when it began
+    # zones of the system text that have some of what was free when it began
+    widened: dict[str, int] = {}
     summaries: tuple[SummarySpan, ...] = ()  # those that there are, for the epoch that may begin
 
 
 class EpochEnds(Struct, frozen=True):
     """Why the last epoch does not go on. Another begins, next to what still stands.
 
-    `solid` is how far its pieces still stand for what they did; None is all the way. It is less where what was seen last was
-    repaired otherwise since, and nothing in another policy's epoch. `early`: the epoch could have gone on.
+    `solid` is how far its pieces still stand for what they did; None is all the way. It is less
+    where what was seen last was repaired otherwise since, and nothing in another policy's epoch.
+    `early`: the epoch could have gone on.
     """
 
     reason: str
@@ -70,8 +76,9 @@ class Selection(Struct, frozen=True):
 class Renewal(Struct, frozen=True):
     """That an epoch begins, its number and why: the last one cannot go on.
 
-    `before` are the pieces of the last one that still stand, by their places in what was read now, and `summaries` those that
-    there are. After an overflow, `floor` is the place before which nothing stands that need not. `early`: all would still fit.
+    `before` are the pieces of the last one that still stand, by their places in what was read now,
+    and `summaries` those that there are. After an overflow, `floor` is the place before which
+    nothing stands that need not. `early`: all would still fit.
     """
 
     number: int
@@ -86,7 +93,9 @@ class Renewal(Struct, frozen=True):
 
 
 def begin_after(epoch: Epoch, ends: EpochEnds) -> Renewal:
-    """The epoch that begins where this one ends, of the same history; by places in it as repair left it."""
+    """The epoch that begins where this one ends, of the same history; by places in it as repair
+    left it.
+    """
     return Renewal(
         epoch.number + 1,
         ends.reason,
@@ -98,10 +107,14 @@ def begin_after(epoch: Epoch, ends: EpochEnds) -> Renewal:
     )
 
 
-def place_after_repair(renewal: Renewal, origins: Sequence[int], history: Sequence[Message]) -> Renewal:
-    """The same, by places in the history as repair left it; `origins` tells where each message of that comes from.
+def place_after_repair(
+    renewal: Renewal, origins: Sequence[int], history: Sequence[Message]
+) -> Renewal:
+    """The same, by places in the history as repair left it; `origins` tells where each message of
+    that comes from.
 
-    What stood word by word, or cut, must still be as many messages; from where it is not, nothing of the last epoch stands.
+    What stood word by word, or cut, must still be as many messages; from where it is not, nothing
+    of the last epoch stands.
     """
     if renewal.repaired:
         return renewal
@@ -117,9 +130,16 @@ def place_after_repair(renewal: Renewal, origins: Sequence[int], history: Sequen
         messages = tuple(history[span.start : span.stop])
         if not piece.is_left_out and len(messages) != len(piece.items):
             break
-        before.append(replace(piece, span=span, messages=messages if piece.is_whole else piece.messages))
+        before.append(
+            replace(piece, span=span, messages=messages if piece.is_whole else piece.messages)
+        )
     summaries = tuple(replace(summary, span=move(summary.span)) for summary in renewal.summaries)
-    return replace(renewal, before=tuple(before), summaries=summaries, floor=bisect_left(origins, renewal.floor))
+    return replace(
+        renewal,
+        before=tuple(before),
+        summaries=summaries,
+        floor=bisect_left(origins, renewal.floor),
+    )
 
 
 def epoch_of(report: Report) -> Epoch:

@@ -1,4 +1,6 @@
-"""Filling: what the strategy ranks, as the gate lets it in; and at which window what is cut returns."""
+"""Filling: what the strategy ranks, as the gate lets it in; and at which window what is cut
+returns.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -27,21 +29,30 @@ def fill(fitting: Fitting, start: int = 0) -> FittedHistory:
 
 def _keep_above(ranked: RankedUnits, floor: int) -> RankedUnits:
     """What is ranked, without keeping what stands before a floor."""
-    above = [[unit for unit in group if ranked.spans[unit].start >= floor] for group in ranked.together]
+    above = [
+        [unit for unit in group if ranked.spans[unit].start >= floor] for group in ranked.together
+    ]
     together = [group for group in above if group]
     first = [unit for group in together for unit in group]
     named = set(first)
-    return replace(ranked, together=together, order=[*first, *(unit for unit in ranked.order if unit not in named)])
+    return replace(
+        ranked,
+        together=together,
+        order=[*first, *(unit for unit in ranked.order if unit not in named)],
+    )
 
 
 def _find_chosen_at(fitting: Fitting, ranked: RankedUnits) -> list[int]:
-    """The window at which the strategy itself would choose each unit; 0 where it counts as the gate does."""
+    """The window at which the strategy itself would choose each unit; 0 where it counts as the gate
+    does.
+    """
     if fitting.formula is not None:
         return find_whole_windows(fitting, ranked)
     chosen_at = [0] * len(ranked.spans)
     if fitting.has_best_counter:
         return chosen_at
-    # The strategy would take a unit where all that it ranks before, and itself, fit what it may fill, by its own counter.
+    # The strategy would take a unit where all that it ranks before, and itself, fit what it may
+    # fill, by its own counter.
     used = fitting.own.count_text(fitting.policy.marker) + fitting.set_aside
     for group in ranked.picked:
         used += ranked.sizes[group]
@@ -51,7 +62,9 @@ def _find_chosen_at(fitting: Fitting, ranked: RankedUnits) -> list[int]:
 
 
 def evicts(fitting: Fitting, pieces: Sequence[Piece]) -> bool:
-    """Whether a strategy with a counter of its own would no longer choose something that stands, and need not."""
+    """Whether a strategy with a counter of its own would no longer choose something that stands,
+    and need not.
+    """
     if fitting.has_best_counter:
         return False
     ranked = rank(fitting)
@@ -73,7 +86,12 @@ def leave_room_to_grow(fitting: Fitting) -> Fitting:
 
 def returns_of(pieces: Sequence[Piece], fitting: Fitting) -> Returns | None:
     """The windows at which what was cut returns now, where anything was."""
-    cut = [(piece.span, item.place) for piece in pieces for item in piece.items if item.action != "kept"]
+    cut = [
+        (piece.span, item.place)
+        for piece in pieces
+        for item in piece.items
+        if item.action != "kept"
+    ]
     return Returns(lambda: _find_returns(cut, fitting)) if cut else None
 
 
@@ -82,7 +100,11 @@ def _find_returns(cut: Sequence[tuple[Span, str]], fitting: Fitting) -> Mapping[
     share = max(policy.once, policy.covers) if policy.cover else 0.0
     fitting = replace(leave_room_to_grow(fitting), cover_share=share)
     ranked = rank(fitting)
-    ranking = Ranking(ranked.spans, ranked.order, ranked.kept_units, _find_chosen_at(fitting, ranked))
+    ranking = Ranking(
+        ranked.spans, ranked.order, ranked.kept_units, _find_chosen_at(fitting, ranked)
+    )
     windows = find_windows(fitting, ranking)
-    at = [window for span, window in zip(ranked.spans, windows, strict=True) for _ in range(len(span))]
+    at = [
+        window for span, window in zip(ranked.spans, windows, strict=True) for _ in range(len(span))
+    ]
     return {place: max(at[span.start : span.stop]) for span, place in cut}

@@ -1,6 +1,7 @@
 """The fitting: all that is settled before messages of a history are chosen, as one value.
 
-Whoever chooses, cuts, marks or covers looks at this and at nothing else. Another room, another floor: `replace` makes another.
+Whoever chooses, cuts, marks or covers looks at this and at nothing else. Another room, another
+floor: `replace` makes another.
 """
 
 from collections.abc import Sequence
@@ -40,19 +41,23 @@ class Fitting(Struct, frozen=True, kw_only=True, dict=True):
     beside: int = 0  # what stands next to history at a window where no section has to be cut
     room: int = 0  # what history may take
     refill: float = 1.0  # the share of the room that a new epoch fills
-    cover_share: float = 0.0  # the share of all that there is, next to the room, that tells of what is left out
+    # the share of all that there is, next to the room, that tells of what is left out
+    cover_share: float = 0.0
 
     # Tokens by the policy's own counter.
     zone: int = 0  # the zone of the history, as allocated
     rest: int = 0  # what all other zones, measured, leave
     fills: int | None = None  # what a strategy may fill, where that is measured
-    formula: int | None = None  # the same as the most that history may take at all, goal and markers included
-    set_aside: int = 0  # what a strategy leaves free next to history, at a window where nothing is scaled
+    # the same as the most that history may take at all, goal and markers included
+    formula: int | None = None
+    # what a strategy leaves free next to history, at a window where nothing is scaled
+    set_aside: int = 0
     own_beside: int = 0  # what stands next to history
     own_larger: int = 0  # the same at a window where no section has to be cut
 
     floor: int = 0  # what stands before it is left out, unless it must be in
-    reminders: bool = True  # whether the newest system message of each kind is in where there is room for it
+    # whether the newest system message of each kind is in where there is room for it
+    reminders: bool = True
     spared: frozenset[int] = frozenset()  # messages that no rung of a ladder touches
     prices: Prices | None = None
     cold: bool = False  # a provider no longer has the last request in its cache
@@ -111,8 +116,12 @@ class Fitting(Struct, frozen=True, kw_only=True, dict=True):
         return -int(-(tokens + self.beside) // (1 - self.margin)) + self.reserve + 1
 
 
-def costs_of(history: Sequence[Message], places: Places, counter: Counter, own: bool = False) -> list[int]:
-    """What each message takes; a stretch that was not read takes what is known of it, by the policy's `own` counter or the best."""
+def costs_of(
+    history: Sequence[Message], places: Places, counter: Counter, own: bool = False
+) -> list[int]:
+    """What each message takes; a stretch that was not read takes what is known of it, by the
+    policy's `own` counter or the best.
+    """
     counted = [counter.count_message(message) for message in history]
     for index, spot in enumerate(places.spots):
         if spot.unread:

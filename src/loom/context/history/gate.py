@@ -1,12 +1,18 @@
-"""The last gate, which every policy passes: it fits, it is whole, it keeps the point, or it says why it cannot.
+"""The last gate, which every policy passes: it fits, it is whole, it keeps the point, or it says
+why it cannot.
 
 Rules of this file:
 - Of a document, which knows no roles, its end takes the place of request and goal.
-- The current request, the first goal and pins are in, whatever a strategy chose. If they alone do not fit they are shrunk in the
-  order pins, first goal, current request; then CannotFit. So are all system messages, never shrunk, where the policy keeps them.
-- Else the newest system message of each kind is in, where there is room for it, in a share of the room.
-- The strategy `truncate_middle` has its last nodes in after the request, as many as fit; goal and pins are shrunk for them.
-- Then the newest exchange, shrunk inside if it must be. Then what the strategy ranked, in its order, until one does not fit.
+- The current request, the first goal and pins are in, whatever a strategy chose. If they alone do
+  not fit they are shrunk in the
+  order pins, first goal, current request; then CannotFit. So are all system messages, never shrunk,
+  where the policy keeps them.
+- Else the newest system message of each kind is in, where there is room for it, in a share of the
+  room.
+- The strategy `truncate_middle` has its last nodes in after the request, as many as fit; goal and
+  pins are shrunk for them.
+- Then the newest exchange, shrunk inside if it must be. Then what the strategy ranked, in its
+  order, until one does not fit.
 - Under the strategy `stop_at_limit` all of it is in, or CannotFit.
 - Exchanges are taken whole. Where something is left out a marker with a handle stands.
 - Each pass either fits or lets go of something, so it ends.
@@ -18,7 +24,14 @@ from math import ceil
 from msgspec import Struct
 
 from loom.context.history.fitting import Fitting
-from loom.context.history.pieces import MARKER_FRAME, FittedHistory, keep_as, lay, leave_out, longest_marker
+from loom.context.history.pieces import (
+    MARKER_FRAME,
+    FittedHistory,
+    keep_as,
+    lay,
+    leave_out,
+    longest_marker,
+)
 from loom.context.history.point import REMINDER, SYSTEM_SHARE, MustRule, must_stay
 from loom.context.history.strategies import refuse_to_cut
 from loom.context.report import Piece
@@ -32,12 +45,15 @@ SMALLEST_SHARE = 200  # tokens below which a unit that does not fit is left out 
 
 
 class Ranking(Struct, frozen=True):
-    """Units of a history in the order in which they may claim room. The strategy keeps the first `kept` of them."""
+    """Units of a history in the order in which they may claim room. The strategy keeps the first
+    `kept` of them.
+    """
 
     spans: Sequence[Span]
     order: Sequence[int]
     kept: int
-    chosen_at: Sequence[int]  # the window at which the strategy itself would choose each unit; 0 where it counts as the gate
+    # the window at which the strategy itself would choose each unit; 0 where it counts as the gate
+    chosen_at: Sequence[int]
 
 
 class _Unit(Struct):
@@ -48,12 +64,15 @@ class _Unit(Struct):
     unread: bool = False
     rule: str = ""
     made: tuple[Message, ...] | None = None
-    needs: int = 0  # tokens of room at which it is whole: its own, and those of all that may claim room before it
+    # tokens of room at which it is whole: its own, and those of all that may claim room before it
+    needs: int = 0
     chosen_at: int = 0
 
 
 class _Claims(Struct, frozen=True):
-    """What has to be in and why, reminders, all others in their order; and the tokens of a marker, and of all markers."""
+    """What has to be in and why, reminders, all others in their order; and the tokens of a marker,
+    and of all markers.
+    """
 
     must: dict[int, MustRule]
     reminders: list[int]
@@ -79,7 +98,9 @@ def fit(fitting: Fitting, ranking: Ranking) -> FittedHistory:
     named = {len(units) - 1, *ranking.order[: ranking.kept]}
     rest = [n for n in claims.rest if n in named and units[n].made is None]
     _take_rest(fitting, units, rest, free)
-    return _let_go(fitting, units, [n for n in (*claims.reminders, *rest) if units[n].made is not None])
+    return _let_go(
+        fitting, units, [n for n in (*claims.reminders, *rest) if units[n].made is not None]
+    )
 
 
 def find_windows(fitting: Fitting, ranking: Ranking) -> list[int]:
@@ -104,7 +125,8 @@ def _let_go(fitting: Fitting, units: list[_Unit], taken: list[int]) -> FittedHis
             return laid
         if not taken:
             raise CannotFit(
-                f"goal, request and markers take {laid.tokens:,} tokens, and history has {fitting.room:,}; "
+                f"goal, request and markers take {laid.tokens:,} tokens, and history has "
+                f"{fitting.room:,}; "
                 "choose a larger window or lower the reserve"
             )
         units[taken.pop()].made = None
@@ -126,7 +148,9 @@ def _rank_units(fitting: Fitting, units: list[_Unit], order: Sequence[int]) -> _
 
 
 def _must(fitting: Fitting, spans: Sequence[Span]) -> dict[int, MustRule]:
-    """The units that have to be in, the most important first, and why: the current request, the first goal, system text, pins."""
+    """The units that have to be in, the most important first, and why: the current request, the
+    first goal, system text, pins.
+    """
     why = must_stay(fitting.history, fitting.pins, fitting.policy, fitting.document)
     found: dict[int, MustRule] = {}
     for unit, rule in zip(_units_of(why, spans), why.values(), strict=True):
@@ -136,7 +160,9 @@ def _must(fitting: Fitting, spans: Sequence[Span]) -> dict[int, MustRule]:
 
 
 def _units_of(places: Iterable[int], spans: Sequence[Span]) -> list[int | None]:
-    """The unit that each message is in; None where it stands before the first of them, and is settled already."""
+    """The unit that each message is in; None where it stands before the first of them, and is
+    settled already.
+    """
     unit_of = {index: n for n, span in enumerate(spans) for index in range(span.start, span.stop)}
     return [unit_of.get(index) for index in places]
 
@@ -150,7 +176,9 @@ def _reminders(fitting: Fitting, spans: Sequence[Span]) -> list[int]:
 
 
 def _take_reminders(fitting: Fitting, units: list[_Unit], claims: _Claims, free: int) -> int:
-    """Take as many reminders as fit next to the newest unit, in a share of the room, with a marker each. Returns what they cost."""
+    """Take as many reminders as fit next to the newest unit, in a share of the room, with a marker
+    each. Returns what they cost.
+    """
     newest = units[-1]
     beside = newest.cost if newest.made is None and newest.cost <= free else 0
     most = min(free - beside, int(fitting.room * SYSTEM_SHARE))
@@ -165,7 +193,8 @@ def _take_reminders(fitting: Fitting, units: list[_Unit], claims: _Claims, free:
 
 def _last_nodes(fitting: Fitting, units: Sequence[_Unit]) -> list[int]:
     """The units that the strategy `truncate_middle` keeps whatever their size, the newest first."""
-    if fitting.policy.strategy != "truncate_middle" or fitting.document:  # of a text its end is in already
+    # of a text its end is in already
+    if fitting.policy.strategy != "truncate_middle" or fitting.document:
         return []
     return list(reversed(range(len(units))))[: fitting.policy.minimum_recent_nodes]
 
@@ -173,7 +202,9 @@ def _last_nodes(fitting: Fitting, units: Sequence[_Unit]) -> list[int]:
 def _add_last(
     fitting: Fitting, units: list[_Unit], must: dict[int, MustRule], last: Sequence[int], free: int
 ) -> dict[int, MustRule]:
-    """What has to be in with as many of the last nodes as fit after the request; goal and pins are shrunk for them."""
+    """What has to be in with as many of the last nodes as fit after the request; goal and pins are
+    shrunk for them.
+    """
     if not last:
         return must
     first = {n: rule for n, rule in must.items() if rule in ("current request", "system text")}
@@ -207,7 +238,9 @@ def _count_runs(units: Iterable[int]) -> int:
 
 
 def _take_must(fitting: Fitting, units: list[_Unit], must: dict[int, MustRule], free: int) -> int:
-    """Take what has to be in, shrunk from the least important on where it does not fit. Returns what it costs."""
+    """Take what has to be in, shrunk from the least important on where it does not fit. Returns
+    what it costs.
+    """
     needed = sum(units[n].cost for n in must)
     for n, rule in reversed(must.items()):
         unit = units[n]
@@ -220,7 +253,9 @@ def _take_must(fitting: Fitting, units: list[_Unit], must: dict[int, MustRule], 
 
 
 def _shrink_unit(fitting: Fitting, unit: _Unit, target: int) -> int:
-    """Make a unit no larger than a target, or as small as it gets. Returns the tokens that this saves."""
+    """Make a unit no larger than a target, or as small as it gets. Returns the tokens that this
+    saves.
+    """
     said, counter, archive = fitting.messages(unit.span), fitting.counter, fitting.archive
     made = shrink_messages(said, target, unit.span.start, counter, archive)
     made = made or smallest(said, unit.span.start, counter, archive)
@@ -231,19 +266,30 @@ def _shrink_unit(fitting: Fitting, unit: _Unit, target: int) -> int:
     return saved
 
 
-def _refuse_must(units: list[_Unit], must: dict[int, MustRule], needed: int, free: int) -> CannotFit:
+def _refuse_must(
+    units: list[_Unit], must: dict[int, MustRule], needed: int, free: int
+) -> CannotFit:
     sums: dict[str, int] = {}
     for n, rule in must.items():
         sums[rule] = sums.get(rule, 0) + units[n].cost
     what = ", ".join(f"{rule} {cost:,}" for rule, cost in sums.items())
     return CannotFit(
-        f"the required messages take {needed:,} tokens even when shrunk ({what}), and {max(free, 0):,} are left for history; "
+        f"the required messages take {needed:,} tokens even when shrunk ({what}), and "
+        f"{max(free, 0):,} are left for history; "
         "choose a larger window, or lower the reserve, the prompt or the tools"
     )
 
 
-def _set_needs(fitting: Fitting, units: list[_Unit], order: list[int], must: set[int], markers: int, reminders: int) -> None:
-    """What room each unit needs: what must be in is whole only where all of it is, and so is what comes first after it.
+def _set_needs(
+    fitting: Fitting,
+    units: list[_Unit],
+    order: list[int],
+    must: set[int],
+    markers: int,
+    reminders: int,
+) -> None:
+    """What room each unit needs: what must be in is whole only where all of it is, and so is what
+    comes first after it.
 
     `reminders` is what system messages may take before them, at a window where all of these fit.
     """
@@ -255,7 +301,8 @@ def _set_needs(fitting: Fitting, units: list[_Unit], order: list[int], must: set
         needs = used
         if n in must:
             needs = markers + together
-        elif position > len(must) and refill < 1:  # only a share is filled with these, unless all fits
+        # only a share is filled with these, unless all fits
+        elif position > len(must) and refill < 1:
             needs = min(ceil(used / refill) + 1, total) if refill > 0 else total
         if fitting.cover_share:  # where all of it fits nothing has to be told
             needs = min(ceil(needs / (1 - fitting.cover_share)) + 1, max(total, needs))
@@ -263,7 +310,9 @@ def _set_needs(fitting: Fitting, units: list[_Unit], order: list[int], must: set
 
 
 def _take_rest(fitting: Fitting, units: list[_Unit], order: list[int], free: int) -> None:
-    """Fill what is free, in order, until something does not fit; the newest exchange may also take what a new epoch leaves free."""
+    """Fill what is free, in order, until something does not fit; the newest exchange may also take
+    what a new epoch leaves free.
+    """
     strategy = fitting.policy.strategy
     spare = fitting.room - int(fitting.room * fitting.refill)
     for position, n in enumerate(order):
@@ -276,7 +325,8 @@ def _take_rest(fitting: Fitting, units: list[_Unit], order: list[int], free: int
             unit.rule, unit.made = rule, fitting.messages(unit.span)
             free -= unit.cost
             continue
-        # What does not fit whole is cut to what is left, if that is worth reading; nothing older is taken then.
+        # What does not fit whole is cut to what is left, if that is worth reading; nothing older is
+        # taken then.
         if is_newest or (strategy == "newest" and left >= SMALLEST_SHARE):
             free -= _cut_unit(fitting, unit, left, rule)
         if not is_newest:
@@ -313,7 +363,9 @@ def _mark(fitting: Fitting, gap: list[_Unit]) -> list[Piece]:
         return []
     span = Span(gap[0].span.start, gap[-1].span.stop)
     back = max(_returns_at(unit, fitting) for unit in gap)
-    return [leave_out(fitting, span, fitting.policy.strategy_name, sum(unit.cost for unit in gap), back)]
+    return [
+        leave_out(fitting, span, fitting.policy.strategy_name, sum(unit.cost for unit in gap), back)
+    ]
 
 
 def _returns_at(unit: _Unit, fitting: Fitting) -> int:

@@ -1,10 +1,12 @@
 """The ladder of seed 001: at which pressure a view of the history is made smaller, and how.
 
 Rules of this file:
-- A rung is a pure function from a view to a view that is never larger. Applied again it changes nothing.
+- A rung is a pure function from a view to a view that is never larger. Applied again it changes
+  nothing.
 - Rungs keep ids, order and pairs: an exchange is touched message by message, or goes whole.
 - Pins, the first goal, the current request and what the model has not answered yet are spared.
-- What is cut leaves a marker with a handle. Thresholds are a table; a preset takes one rung a call, the highest it has reached.
+- What is cut leaves a marker with a handle. Thresholds are a table; a preset takes one rung a call,
+  the highest it has reached.
 """
 
 import re
@@ -28,13 +30,15 @@ SNIP_CHARS, REACTIVE_SNIP_CHARS = 2000, 500  # what is left of a long text
 PREVIEW_CHARS = 240  # of a tool's result that was answered
 FIRST_MESSAGES, LAST_MESSAGES = 3, 5  # what a collapse leaves at either end
 MAX_LINE_CHARS, MAX_END_LINES = 120, 60  # of a message in a collapse, and lines at each end of it
-MIN_KEPT_UNITS, SCORE_WEIGHT, SCORE_DECAY = 5, 1.0, 0.5  # of auto: what it keeps at least, K and lambda
+# of auto: what it keeps at least, K and lambda
+MIN_KEPT_UNITS, SCORE_WEIGHT, SCORE_DECAY = 5, 1.0, 0.5
 
 
 View = tuple[Piece, ...]
 Rung = Callable[[View, Fitting], View]
 Tell = Callable[[Sequence[Piece], Fitting], str]
-_Shorter = Callable[[str, str, int, str], str]  # from what is shown, what came, the message and the place in it
+# from what is shown, what came, the message and the place in it
+_Shorter = Callable[[str, str, int, str], str]
 
 
 class Threshold(Struct, frozen=True):
@@ -52,7 +56,10 @@ class Ladder(Struct, frozen=True):
     def __post_init__(self) -> None:
         for step in self.steps:
             if step.name not in RUNGS or not 0 <= step.above <= 1:
-                raise ChoiceError(f"rung {step.name!r} above {step.above}: name one of {', '.join(RUNGS)} and a share from 0 to 1")
+                raise ChoiceError(
+                    f"rung {step.name!r} above {step.above}: name one of {', '.join(RUNGS)} and a "
+                    "share from 0 to 1"
+                )
         if any(low.above >= high.above for low, high in pairwise(self.steps)):
             raise ChoiceError("the thresholds of a ladder must rise from step to step")
 
@@ -62,13 +69,23 @@ class Ladder(Struct, frozen=True):
 
 
 def keep_whole(fitting: Fitting, start: int = 0, stop: int | None = None) -> View:
-    """The history as it is from a place on, a piece for each exchange; of a stretch that was not read, a marker."""
-    spans = (Span(start + span.start, start + span.stop) for span in exchanges(fitting.history[start:stop]))
-    return tuple(_mark(fitting, span) if fitting.places.unread(span.start) else keep(fitting, span, "fits") for span in spans)
+    """The history as it is from a place on, a piece for each exchange; of a stretch that was not
+    read, a marker.
+    """
+    spans = (
+        Span(start + span.start, start + span.stop)
+        for span in exchanges(fitting.history[start:stop])
+    )
+    return tuple(
+        _mark(fitting, span) if fitting.places.unread(span.start) else keep(fitting, span, "fits")
+        for span in spans
+    )
 
 
 def find_spared(history: Sequence[Message], pins: Iterable[int]) -> frozenset[int]:
-    """Pins, the first goal, the current request, and the exchange at the end that the model has not read yet."""
+    """Pins, the first goal, the current request, and the exchange at the end that the model has not
+    read yet.
+    """
     users = [n for n, message in enumerate(history) if message.role == "user"]
     found = {*pins, *users[:1], *users[-1:]}
     if history and history[-1].role == "tool":
@@ -92,7 +109,8 @@ def snip(view: View, fitting: Fitting, limit: int = SNIP_CHARS) -> View:
         if cut_before and _ends_with_one_of(text, own[index]):
             left, gone, handle = cut_before.start(), int(cut_before[1]), cut_before[2]
         else:
-            text = original  # what the gate cut before is cut again, so that the handle gives all of it back
+            # what the gate cut before is cut again, so that the handle gives all of it back
+            text = original
             left, gone, handle = len(text), 0, fitting.archive.keep_part(index, path, text)
         if left <= limit:
             return text
@@ -106,7 +124,9 @@ _SNIPPED = re.compile(r"\n\[\.\.\.snipped (\d+) chars\] \(recall (~[a-z2-7]{12})
 
 def _handles_by_index(view: View) -> dict[int, tuple[str, ...]]:
     """The handles under which texts of each message were cut before."""
-    return {piece.span.start + n: item.handles for piece in view for n, item in enumerate(piece.items)}
+    return {
+        piece.span.start + n: item.handles for piece in view for n, item in enumerate(piece.items)
+    }
 
 
 def _ends_with_one_of(text: str, handles: tuple[str, ...]) -> bool:
@@ -115,7 +135,9 @@ def _ends_with_one_of(text: str, handles: tuple[str, ...]) -> bool:
 
 
 def micro(view: View, fitting: Fitting) -> View:
-    """Results of tools that were answered already: those that came before are named, others become a preview."""
+    """Results of tools that were answered already: those that came before are named, others become
+    a preview.
+    """
     own, seen = _handles_by_index(view), _SeenResults()
 
     def smaller(part: Part, index: int, number: int) -> Part:
@@ -128,7 +150,9 @@ def micro(view: View, fitting: Fitting) -> View:
         first = seen.find_first(part, text)
         if not first and len(text) <= PREVIEW_CHARS:
             return part
-        made = _name_result(part, text, first, fitting.archive.keep_part(index, f"{number}.0", text))
+        made = _name_result(
+            part, text, first, fitting.archive.keep_part(index, f"{number}.0", text)
+        )
         return replace(part, parts=(Text(made),)) if len(made) < len(shown) else part
 
     def rewrite(piece: Piece) -> Piece:
@@ -158,7 +182,9 @@ class _SeenResults:
 
 def _is_plain(result: ToolResult) -> bool:
     """Whether a result is text, and nothing that a preview could not show."""
-    return bool(_text_of(result)) and not any(isinstance(part, Media | Opaque) for part in result.parts)
+    return bool(_text_of(result)) and not any(
+        isinstance(part, Media | Opaque) for part in result.parts
+    )
 
 
 def _name_result(result: ToolResult, text: str, first: str, handle: str) -> str:
@@ -177,7 +203,9 @@ def _text_of(result: ToolResult) -> str:
 
 
 def _find_original(fitting: Fitting, index: int, number: int, shown: str) -> str:
-    """The text of a result as it came, which an earlier rung may have cut; what is shown of it where it was not read."""
+    """The text of a result as it came, which an earlier rung may have cut; what is shown of it
+    where it was not read.
+    """
     if fitting.places.unread(index) or number >= len(fitting.history[index].parts):
         return shown
     result = fitting.history[index].parts[number]
@@ -205,7 +233,11 @@ def auto(view: View, fitting: Fitting) -> View:
     standing = [piece for piece in view if piece.action != "dropped"]
     scores = {piece.span.start: score(piece, fitting) for piece in standing}
     must = [piece for piece in standing if _is_spared(piece, fitting)]
-    others = sorted((p for p in standing if p not in must), key=lambda p: (scores[p.span.start], p.span.start), reverse=True)
+    others = sorted(
+        (p for p in standing if p not in must),
+        key=lambda p: (scores[p.span.start], p.span.start),
+        reverse=True,
+    )
     gone = others[max(most - len(must), 0) :]
     return _cover_runs(view, gone, fitting, "auto", lambda run, fitting: "")
 
@@ -215,11 +247,19 @@ def reactive(view: View, fitting: Fitting) -> View:
     return snip(auto(view, fitting), fitting, REACTIVE_SNIP_CHARS)
 
 
-RUNGS: dict[str, Rung] = {"snip": snip, "micro": micro, "collapse": collapse, "auto": auto, "reactive": reactive}
+RUNGS: dict[str, Rung] = {
+    "snip": snip,
+    "micro": micro,
+    "collapse": collapse,
+    "auto": auto,
+    "reactive": reactive,
+}
 
 
 def score(piece: Piece, fitting: Fitting) -> float:
-    """K · rel · e^(−λ · age): how many of the goal's words an exchange says, and how far back it stands."""
+    """K · rel · e^(−λ · age): how many of the goal's words an exchange says, and how far back it
+    stands.
+    """
     goal = words(fitting.goal)
     found = {word for message in piece.messages for word in words(_all_text(message))}
     relevance = len(goal & found) / len(goal) if goal else 0.5
@@ -228,7 +268,9 @@ def score(piece: Piece, fitting: Fitting) -> float:
 
 
 def words(text: str) -> frozenset[str]:
-    """The words of a text in any script: runs of letters and digits; where no spaces part them, pairs of letters."""
+    """The words of a text in any script: runs of letters and digits; where no spaces part them,
+    pairs of letters.
+    """
     found: set[str] = set()
     for run in _WORD.findall(text.lower()):
         wide = _UNSPACED.findall(run)
@@ -239,14 +281,18 @@ def words(text: str) -> frozenset[str]:
 
 
 _WORD = re.compile(r"\w+")
-_UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
+_UNSPACED = re.compile(
+    r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]+"
+)
 
 
 # Below
 
 
 def _kept_messages(piece: Piece) -> Iterable[tuple[int, Message]]:
-    """The messages of a piece that stand for themselves, with their places; of what was covered, none."""
+    """The messages of a piece that stand for themselves, with their places; of what was covered,
+    none.
+    """
     if not piece.is_left_out:
         yield from zip(range(piece.span.start, piece.span.stop), piece.messages, strict=True)
 
@@ -256,7 +302,9 @@ def _is_spared(piece: Piece, fitting: Fitting) -> bool:
 
 
 def _rewritten(piece: Piece, fitting: Fitting, rule: str, shorter: _Shorter) -> Piece:
-    """The piece with its texts made shorter, each from what is shown of it and from the text as it came."""
+    """The piece with its texts made shorter, each from what is shown of it and from the text as it
+    came.
+    """
     made = []
     for index, message in _kept_messages(piece):
         if index in fitting.spared:
@@ -266,7 +314,9 @@ def _rewritten(piece: Piece, fitting: Fitting, rule: str, shorter: _Shorter) -> 
         if not fitting.places.unread(index):
             originals = find_originals(fitting.history[index], message)
         pairs = enumerate(zip(message.parts, originals, strict=True))
-        parts = tuple(_rewrite_part(part, original, index, f"{n}", shorter) for n, (part, original) in pairs)
+        parts = tuple(
+            _rewrite_part(part, original, index, f"{n}", shorter) for n, (part, original) in pairs
+        )
         made.append(message if parts == message.parts else replace(message, parts=parts))
     return shrink(fitting, piece, made, rule)
 
@@ -288,11 +338,18 @@ def _rewrite_part(part: Part, original: Part, index: int, path: str, shorter: _S
 
 def _mark(fitting: Fitting, span: Span) -> Piece:
     """A marker for a stretch that was not read, whatever it takes."""
-    return leave_out(fitting, span, "not read", sum(spot.tokens for spot in fitting.places.spots[span.start : span.stop]))
+    return leave_out(
+        fitting,
+        span,
+        "not read",
+        sum(spot.tokens for spot in fitting.places.spots[span.start : span.stop]),
+    )
 
 
 def _cover_runs(view: View, gone: Sequence[Piece], fitting: Fitting, rule: str, tell: Tell) -> View:
-    """The view with each run of these pieces, and of what was covered next to them, as one message with a handle."""
+    """The view with each run of these pieces, and of what was covered next to them, as one message
+    with a handle.
+    """
     away = {piece.span.start for piece in gone}
     made: list[Piece] = []
     run: list[Piece] = []
@@ -321,7 +378,9 @@ def _join_run(run: list[Piece], fitting: Fitting, rule: str, tell: Tell) -> list
 
 
 def _tell_beginnings(run: Sequence[Piece], fitting: Fitting) -> str:
-    """How each message of some pieces begins; of very many, those at their ends. An earlier collapse keeps its lines."""
+    """How each message of some pieces begins; of very many, those at their ends. An earlier
+    collapse keeps its lines.
+    """
     goal = f" (goal: {_first_sentence(fitting.goal)})" if fitting.goal else ""
     lines: list[str] = []
     count = 0
@@ -334,7 +393,10 @@ def _tell_beginnings(run: Sequence[Piece], fitting: Fitting) -> str:
             said = fitting.history[piece.span.start : piece.span.stop]
             lines += [f"[{message.role}] {_first_sentence(_all_text(message))}" for message in said]
     if len(lines) > 2 * MAX_END_LINES:
-        more = sum(int(found[1]) if (found := _MORE.fullmatch(line)) else 1 for line in lines[MAX_END_LINES:-MAX_END_LINES])
+        more = sum(
+            int(found[1]) if (found := _MORE.fullmatch(line)) else 1
+            for line in lines[MAX_END_LINES:-MAX_END_LINES]
+        )
         lines = [*lines[:MAX_END_LINES], f"… {more} more …", *lines[-MAX_END_LINES:]]
     return f"collapsed {count} messages{goal}: {' | '.join(lines)}"
 
@@ -345,7 +407,9 @@ _MORE = re.compile(r"… (\d+) more …")
 def _collapsed_lines(piece: Piece, goal: str) -> list[str]:
     """The lines of an earlier collapse; none of what was left out without a word."""
     found = re.fullmatch(
-        rf"\[collapsed \d+ messages{re.escape(goal)}: (.*)\] \(recall ~[a-z2-7]+\)", piece.messages[0].text, re.DOTALL
+        rf"\[collapsed \d+ messages{re.escape(goal)}: (.*)\] \(recall ~[a-z2-7]+\)",
+        piece.messages[0].text,
+        re.DOTALL,
     )
     return found[1].split(" | ") if found else []
 
@@ -363,6 +427,8 @@ _SENTENCE = re.compile(r"[.!?](?=\s|$)|[。！？]")
 
 def _all_text(message: Message) -> str:
     texts = [message.text]
-    texts += [part.text for result in message.results for part in result.parts if isinstance(part, Text)]
+    texts += [
+        part.text for result in message.results for part in result.parts if isinstance(part, Text)
+    ]
     texts += [f"{call.name} {call.arguments}" for call in message.calls]
     return "\n".join(text for text in texts if text)

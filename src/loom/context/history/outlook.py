@@ -1,4 +1,6 @@
-"""Whether a new epoch pays: tokens saved on the calls to come, against tokens that must be cached anew."""
+"""Whether a new epoch pays: tokens saved on the calls to come, against tokens that must be cached
+anew.
+"""
 
 from msgspec import Struct
 
@@ -15,7 +17,9 @@ class Prices(Struct, frozen=True):
 
 
 class Outlook(Struct, frozen=True, omit_defaults=True):
-    """How many calls are expected, and what an epoch that began now would do for them; `pays` is whether that is worth it."""
+    """How many calls are expected, and what an epoch that began now would do for them; `pays` is
+    whether that is worth it.
+    """
 
     calls: int
     saved: int = 0
@@ -24,14 +28,17 @@ class Outlook(Struct, frozen=True, omit_defaults=True):
 
 
 class Standing(Struct, frozen=True, kw_only=True):
-    """Where an epoch stands: tokens now, those it would begin anew with, those of them that stand already, and how it grows."""
+    """Where an epoch stands: tokens now, those it would begin anew with, those of them that stand
+    already, and how it grows.
+    """
 
     now: int
     after: int
     shared: int
     room: int
     growth: int  # tokens that a call adds
-    cold: bool = False  # the provider has forgotten the prefix, so all of it is written anew in any case
+    # the provider has forgotten the prefix, so all of it is written anew in any case
+    cold: bool = False
 
 
 def prices_of(model: ModelFacts) -> Prices | None:
@@ -43,12 +50,16 @@ def prices_of(model: ModelFacts) -> Prices | None:
 
 
 def calls_to_come(made: int) -> int:
-    """As many as were made: seen at any moment of it, a conversation of unknown length is as likely to end before that as after."""
+    """As many as were made: seen at any moment of it, a conversation of unknown length is as likely
+    to end before that as after.
+    """
     return max(1, min(made, MOST))
 
 
 def weigh(standing: Standing, calls: int, prices: Prices | None) -> Outlook:
-    """What an epoch now would bring. It helps only until the next one that must be, however many calls are to come."""
+    """What an epoch now would bring. It helps only until the next one that must be, however many
+    calls are to come.
+    """
     saved, recached = standing.now - standing.after, max(standing.after - standing.shared, 0)
     if prices is None or saved <= 0:
         return Outlook(calls, max(saved, 0), recached)

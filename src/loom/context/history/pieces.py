@@ -1,4 +1,5 @@
-"""Pieces: what is sent in the place of each stretch of a history, with its line in the report. Nobody else makes them.
+"""Pieces: what is sent in the place of each stretch of a history, with its line in the report.
+Nobody else makes them.
 
 Rules of this file:
 - A stretch is kept message by message, or one message stands for all of it: a marker, or a cover.
@@ -46,7 +47,9 @@ def keep(fitting: Fitting, span: Span, rule: str) -> Piece:
     return keep_as(fitting, span, fitting.messages(span), rule)
 
 
-def keep_as(fitting: Fitting, span: Span, messages: tuple[Message, ...], rule: str, returns_at: int = 0) -> Piece:
+def keep_as(
+    fitting: Fitting, span: Span, messages: tuple[Message, ...], rule: str, returns_at: int = 0
+) -> Piece:
     """A stretch with its messages as they are now; some of them may have been shrunk."""
     items = []
     for index, message in zip(range(span.start, span.stop), messages, strict=True):
@@ -78,13 +81,19 @@ def leave_out(fitting: Fitting, span: Span, rule: str, before: int, returns_at: 
     return Piece(span, (message,), (item,))
 
 
-def cover(fitting: Fitting, left_out: Piece, text: str, rule: str = "", role: Role = "user") -> Piece:
+def cover(
+    fitting: Fitting, left_out: Piece, text: str, rule: str = "", role: Role = "user"
+) -> Piece:
     """The piece of a stretch that was left out, with words in the place of its marker."""
     message = Message(role, (Text(text),))
     item = left_out.items[0]
     covered: Action = "covered"
     after = fitting.counter.count_message(message)
-    return Piece(left_out.span, (message,), (replace(item, action=covered, rule=rule or item.rule, after=after),))
+    return Piece(
+        left_out.span,
+        (message,),
+        (replace(item, action=covered, rule=rule or item.rule, after=after),),
+    )
 
 
 def recount(fitting: Fitting, piece: Piece) -> Piece:
@@ -92,12 +101,20 @@ def recount(fitting: Fitting, piece: Piece) -> Piece:
     costs = [fitting.counter.count_message(message) for message in piece.messages]
     if len(costs) < len(piece.items):
         return piece
-    return replace(piece, items=tuple(replace(item, after=cost) for item, cost in zip(piece.items, costs, strict=True)))
+    return replace(
+        piece,
+        items=tuple(
+            replace(item, after=cost) for item, cost in zip(piece.items, costs, strict=True)
+        ),
+    )
 
 
 def revive(fitting: Fitting, pieces: Sequence[Piece]) -> list[Piece]:
     """Pieces of the last epoch with their messages: what is whole has them only in the history."""
-    return [piece if piece.messages else replace(piece, messages=fitting.messages(piece.span)) for piece in pieces]
+    return [
+        piece if piece.messages else replace(piece, messages=fitting.messages(piece.span))
+        for piece in pieces
+    ]
 
 
 def up_to_last_cover(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
@@ -108,7 +125,9 @@ def up_to_last_cover(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
 
 def marker_for(policy: Policy, count: int, handle: str) -> str:
     """What stands where so many messages were left out."""
-    return policy.marker.format(count=f"{count:,} message{'s' if count != 1 else ''}", handle=handle)
+    return policy.marker.format(
+        count=f"{count:,} message{'s' if count != 1 else ''}", handle=handle
+    )
 
 
 def longest_marker(fitting: Fitting) -> Message:
@@ -118,7 +137,9 @@ def longest_marker(fitting: Fitting) -> Message:
 
 
 def own_handles(archive: Archive, index: int, made: Message) -> tuple[str, ...]:
-    """The handles of what was cut from the message at this index; what its own words look like does not count."""
+    """The handles of what was cut from the message at this index; what its own words look like does
+    not count.
+    """
     return tuple(sorted(handles_in(made).intersection(archive.parts_of(index))))
 
 
@@ -147,6 +168,8 @@ def shrink(fitting: Fitting, piece: Piece, messages: Sequence[Message], rule: st
             continue
         handles = {*items[n].handles, *own_handles(fitting.archive, piece.span.start + n, message)}
         shrunk: Action = "shrunk"
-        items[n] = replace(items[n], action=shrunk, rule=rule, after=after, handles=tuple(sorted(handles)))
+        items[n] = replace(
+            items[n], action=shrunk, rule=rule, after=after, handles=tuple(sorted(handles))
+        )
         made[n] = message
     return replace(piece, messages=tuple(made), items=tuple(items))

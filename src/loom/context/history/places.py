@@ -1,4 +1,6 @@
-"""Where the messages of a history stand. Of a stored history only what a window can hold is read; the rest is one spot each."""
+"""Where the messages of a history stand. Of a stored history only what a window can hold is read;
+the rest is one spot each.
+"""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -12,7 +14,8 @@ from loom.conversation.turns import Span
 class Stretch(Struct, frozen=True):
     """What is known of messages that were read once and are not read now.
 
-    How many they are, their tokens by the best counter and by the policy's own, how many exchanges, and how many are the model's.
+    How many they are, their tokens by the best counter and by the policy's own, how many exchanges,
+    and how many are the model's.
     """
 
     messages: int
@@ -23,11 +26,13 @@ class Stretch(Struct, frozen=True):
 
 
 class Spot(Struct, frozen=True):
-    """A message's place on its path, and the nodes it is made of: stretches, each by the ids of its first and its last.
+    """A message's place on its path, and the nodes it is made of: stretches, each by the ids of its
+    first and its last.
 
-    `tokens` are those of a stretch that was not read, and `stretch` what else is known of it; a message that was read is counted
-    instead. What comes in beside the path
-    (an annotation, a reference, a version that stands for the node at this place) says so, and `at` names the node it comes with.
+    `tokens` are those of a stretch that was not read, and `stretch` what else is known of it; a
+    message that was read is counted instead. What comes in beside the path
+    (an annotation, a reference, a version that stands for the node at this place) says so, and `at`
+    names the node it comes with.
     """
 
     start: int
@@ -51,7 +56,8 @@ class Spot(Struct, frozen=True):
 class Places(Struct, frozen=True):
     """A spot for each message of a history; none at all where each message stands at its index.
 
-    `hidden` are places on the path that nothing is shown of: what was excluded or pruned, and is no part of what was left out.
+    `hidden` are places on the path that nothing is shown of: what was excluded or pruned, and is no
+    part of what was left out.
     """
 
     spots: tuple[Spot, ...] = ()
@@ -71,7 +77,11 @@ class Places(Struct, frozen=True):
         spot = self.spots[index]
         if spot.unread:  # a stretch of any length, so it must not be walked through
             return spot.stretch.messages if spot.stretch else spot.stop - spot.start
-        return spot.stop - spot.start - sum(place in self.hidden for place in range(spot.start, spot.stop))
+        return (
+            spot.stop
+            - spot.start
+            - sum(place in self.hidden for place in range(spot.start, spot.stop))
+        )
 
     def span(self, span: Span) -> Span:
         """The place on the path of a span of the history."""
@@ -81,32 +91,58 @@ class Places(Struct, frozen=True):
         return Span(min(spot.start for spot in found), max(spot.stop for spot in found))
 
     def starts(self) -> list[int]:
-        """Which message of the whole history each of these is, counted from 0, and behind them how many there are."""
-        return list(accumulate(map(self.count, range(len(self.spots))), initial=0)) if self.spots else []
+        """Which message of the whole history each of these is, counted from 0, and behind them how
+        many there are.
+        """
+        return (
+            list(accumulate(map(self.count, range(len(self.spots))), initial=0))
+            if self.spots
+            else []
+        )
 
     def label(self, span: Span) -> str:
         at = self.span(span)
         beside = self.spots[span.start].beside if self.spots and len(span) == 1 else ""
-        return f"messages[{at.start}]{beside and '.'}{beside}" if len(at) == 1 else f"messages[{at.start}:{at.stop}]"
+        return (
+            f"messages[{at.start}]{beside and '.'}{beside}"
+            if len(at) == 1
+            else f"messages[{at.start}:{at.stop}]"
+        )
 
     def after_repair(self, origins: Sequence[int]) -> "Places":
         """The places after repair, which tells from which message each comes."""
-        return Places(tuple(self.spots[origin] for origin in origins), self.hidden) if self.spots else self
+        return (
+            Places(tuple(self.spots[origin] for origin in origins), self.hidden)
+            if self.spots
+            else self
+        )
 
 
 EVERYWHERE = Places()
 
 
 def answers_of(spot: Spot) -> int:
-    """How many messages of a stretch are the model's; of what was never read, every other one is taken to be."""
+    """How many messages of a stretch are the model's; of what was never read, every other one is
+    taken to be.
+    """
     return spot.stretch.answers if spot.stretch else (spot.stop - spot.start + 1) // 2
 
 
 def exchanges_of(spot: Spot) -> int:
-    """How many exchanges a stretch has; of what was never read, every other message is taken to begin one."""
+    """How many exchanges a stretch has; of what was never read, every other message is taken to
+    begin one.
+    """
     return spot.stretch.exchanges if spot.stretch else (spot.stop - spot.start + 1) // 2
 
 
 def stand_in(spot: Spot) -> Message:
     """What stands in a history for a stretch that was not read; never sent."""
-    return Message("assistant", (Text(f"[{spot.stop - spot.start} messages not read: {spot.nodes[0][0]} to {spot.nodes[-1][1]}]"),))
+    return Message(
+        "assistant",
+        (
+            Text(
+                f"[{spot.stop - spot.start} messages not read: {spot.nodes[0][0]} to "
+                f"{spot.nodes[-1][1]}]"
+            ),
+        ),
+    )

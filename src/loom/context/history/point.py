@@ -9,13 +9,19 @@ from loom.context.report import Item
 from loom.conversation.message import Message
 from loom.conversation.system_messages import SYSTEM_ROLES, newest_of_kinds
 
-MustRule = Literal["the end of the text", "current request", "first goal", "system text", "pin", "recent nodes"]
-POINT: tuple[MustRule, ...] = ("current request", "first goal", "pin")  # what is shrunk rather than left out
+MustRule = Literal[
+    "the end of the text", "current request", "first goal", "system text", "pin", "recent nodes"
+]
+# what is shrunk rather than left out
+POINT: tuple[MustRule, ...] = ("current request", "first goal", "pin")
 REMINDER = "newest system message of its kind"
-SYSTEM_SHARE = 0.25  # of the room for history, what the newest system messages of each kind may take
+# of the room for history, what the newest system messages of each kind may take
+SYSTEM_SHARE = 0.25
 
 
-def must_stay(history: Sequence[Message], pins: Sequence[int], policy: Policy, document: bool) -> dict[int, MustRule]:
+def must_stay(
+    history: Sequence[Message], pins: Sequence[int], policy: Policy, document: bool
+) -> dict[int, MustRule]:
     """The messages that have to be in, by their places, the most important first, and why."""
     why: dict[int, MustRule] = {}
     if document:
@@ -41,8 +47,12 @@ def _request_and_goal(history: Sequence[Message]) -> dict[int, MustRule]:
 
 
 def must_and_reminders(fitting: Fitting) -> dict[int, str]:
-    """The messages that have to be in and the newest system messages of each kind, by their places, and why."""
-    why: dict[int, str] = dict(must_stay(fitting.history, fitting.pins, fitting.policy, fitting.document))
+    """The messages that have to be in and the newest system messages of each kind, by their places,
+    and why.
+    """
+    why: dict[int, str] = dict(
+        must_stay(fitting.history, fitting.pins, fitting.policy, fitting.document)
+    )
     if fitting.document:
         return why
     left = int(fitting.room * SYSTEM_SHARE)
@@ -56,4 +66,6 @@ def must_and_reminders(fitting: Fitting) -> dict[int, str]:
 
 def cut_of_point(items: Iterable[Item]) -> int:
     """How many tokens of goal, request and pins were cut."""
-    return sum(item.before - item.after for item in items if item.action == "shrunk" and item.rule in POINT)
+    return sum(
+        item.before - item.after for item in items if item.action == "shrunk" and item.rule in POINT
+    )

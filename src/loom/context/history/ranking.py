@@ -1,4 +1,6 @@
-"""Ranking: what the policy's strategy would choose from a history, by its own counter and by sizes alone."""
+"""Ranking: what the policy's strategy would choose from a history, by its own counter and by sizes
+alone.
+"""
 
 from collections.abc import Sequence
 
@@ -10,7 +12,9 @@ from loom.conversation.turns import Span, exchanges, turns
 
 
 class RankedUnits(Struct, frozen=True):
-    """What a strategy chooses: exchanges and their sizes, those that it takes at once, and the order, of which some are kept."""
+    """What a strategy chooses: exchanges and their sizes, those that it takes at once, and the
+    order, of which some are kept.
+    """
 
     spans: list[Span]
     weights: list[int]  # of exchanges
@@ -28,7 +32,9 @@ class RankedUnits(Struct, frozen=True):
 def rank(fitting: Fitting, start: int = 0) -> RankedUnits:
     """What the strategy chooses from a place on, by its own counter."""
     policy, own = fitting.policy, fitting.own
-    spans = [Span(start + span.start, start + span.stop) for span in exchanges(fitting.history[start:])]
+    spans = [
+        Span(start + span.start, start + span.stop) for span in exchanges(fitting.history[start:])
+    ]
     groups = _group(fitting, spans)
     costs = fitting.own_costs
     weights = [sum(costs[span.start : span.stop]) for span in spans]
@@ -36,7 +42,9 @@ def rank(fitting: Fitting, start: int = 0) -> RankedUnits:
     marker = own.count_text(policy.marker)
     available = _available(fitting)
     if callable(policy.strategy):
-        picked = choose_by(policy.strategy, [fitting.messages(span) for span in spans], sizes, available)
+        picked = choose_by(
+            policy.strategy, [fitting.messages(span) for span in spans], sizes, available
+        )
     else:
         picked = choose(policy.strategy, sizes, available, policy.minimum_recent_nodes, marker)
     order = [unit for group in picked.order for unit in reversed(groups[group])]

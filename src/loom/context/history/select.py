@@ -1,4 +1,5 @@
-"""Which of a history goes into a request: the epoch that goes on, or what the policy chooses and the gate lets in.
+"""Which of a history goes into a request: the epoch that goes on, or what the policy chooses and
+the gate lets in.
 
 A strategy takes the fitting and the last epoch. It returns what goes in, or why the epoch ends.
 """
@@ -21,13 +22,17 @@ _Select = Callable[[Fitting, Epoch | Renewal | None], Selection | EpochEnds]
 
 
 def select(fitting: Fitting, previous: Epoch | Renewal | None) -> Selection | EpochEnds:
-    """Continue the epoch of the previous request, or say why it ends; begin one where that is settled."""
+    """Continue the epoch of the previous request, or say why it ends; begin one where that is
+    settled.
+    """
     strategy: _Select = climb if fitting.policy.strategy == "ladder" else rank_and_gate
     return strategy(fitting, previous)
 
 
 def rank_and_gate(fitting: Fitting, previous: Epoch | Renewal | None) -> Selection | EpochEnds:
-    """Every strategy but the ladder: units are ranked by the policy's counter, and the gate lets them in."""
+    """Every strategy but the ladder: units are ranked by the policy's counter, and the gate lets
+    them in.
+    """
     match previous:
         case None:
             return Selection(choose(fitting), 0, "each call is its own", expect(fitting))
@@ -65,4 +70,11 @@ def _go_on(fitting: Fitting, epoch: Epoch) -> Selection | EpochEnds:
     if epoch.archive is not None:
         fitting.archive.add(epoch.archive)
     fitted: FittedHistory = lay(fitting, pieces)
-    return Selection(fitted, epoch.number, "continued", outlook, is_continued=True, returns=returns_of(shown, fitting))
+    return Selection(
+        fitted,
+        epoch.number,
+        "continued",
+        outlook,
+        is_continued=True,
+        returns=returns_of(shown, fitting),
+    )

@@ -1,6 +1,8 @@
-"""Which units of a history a policy would keep, by their sizes alone; the same for messages, turns and nodes of a document.
+"""Which units of a history a policy would keep, by their sizes alone; the same for messages, turns
+and nodes of a document.
 
-A strategy names the units in the order in which they may claim room. The gate, which all policies share, fills in that order.
+A strategy names the units in the order in which they may claim room. The gate, which all policies
+share, fills in that order.
 """
 
 from collections.abc import Sequence
@@ -20,7 +22,9 @@ class Choice(Struct, frozen=True):
 
 
 def recent(sizes: Sequence[int], available: int) -> int:
-    """Where the newest run begins that fits: from the end back to the first unit that does not, none skipped."""
+    """Where the newest run begins that fits: from the end back to the first unit that does not,
+    none skipped.
+    """
     used, start = 0, len(sizes)
     while start > 0 and used + sizes[start - 1] <= available:
         start -= 1
@@ -28,8 +32,12 @@ def recent(sizes: Sequence[int], available: int) -> int:
     return start
 
 
-def truncate_middle(sizes: Sequence[int], available: int, minimum_recent: int = 4, marker: int = 0) -> tuple[int, int]:
-    """Where the head ends and the tail begins: the last units whatever their size, then from the oldest what fits beside them."""
+def truncate_middle(
+    sizes: Sequence[int], available: int, minimum_recent: int = 4, marker: int = 0
+) -> tuple[int, int]:
+    """Where the head ends and the tail begins: the last units whatever their size, then from the
+    oldest what fits beside them.
+    """
     tail = max(0, len(sizes) - max(1, minimum_recent))
     if sum(sizes) <= available:
         return tail, tail
@@ -41,7 +49,9 @@ def truncate_middle(sizes: Sequence[int], available: int, minimum_recent: int = 
     return head, tail
 
 
-def choose(strategy: Strategy, sizes: Sequence[int], available: int, minimum_recent: int, marker: int) -> Choice:
+def choose(
+    strategy: Strategy, sizes: Sequence[int], available: int, minimum_recent: int, marker: int
+) -> Choice:
     count = len(sizes)
     newest_first = tuple(reversed(range(count)))
     match strategy:
@@ -60,22 +70,33 @@ def choose(strategy: Strategy, sizes: Sequence[int], available: int, minimum_rec
             return Choice(newest_first, count)
 
 
-def choose_by(function: StrategyFunction, units: Sequence[Sequence[Message]], sizes: Sequence[int], available: int) -> Choice:
-    """What a function of the caller chooses: the units that it names, in its order. It may leave out any of them."""
+def choose_by(
+    function: StrategyFunction,
+    units: Sequence[Sequence[Message]],
+    sizes: Sequence[int],
+    available: int,
+) -> Choice:
+    """What a function of the caller chooses: the units that it names, in its order. It may leave
+    out any of them.
+    """
     found = tuple(function(units, sizes, available))
     wrong = [unit for unit in found if type(unit) is not int or not 0 <= unit < len(units)]
     if wrong or len(set(found)) < len(found):
         what = describe(wrong[0]) if wrong else "an index twice"
         raise ChoiceError(
-            f"a strategy must return indexes of the {len(units)} exchanges that it was given, each once; found {what}"
+            f"a strategy must return indexes of the {len(units)} exchanges that it was given, "
+            f"each once; found {what}"
         )
     named = set(found)
-    return Choice((*found, *(unit for unit in reversed(range(len(units))) if unit not in named)), len(found))
+    return Choice(
+        (*found, *(unit for unit in reversed(range(len(units))) if unit not in named)), len(found)
+    )
 
 
 def refuse_to_cut(tokens: int, available: int) -> CannotFit:
     """What the strategy `stop_at_limit` says instead of leaving something out."""
     return CannotFit(
-        f"the context takes {tokens:,} tokens of {available:,}, and the strategy stop_at_limit refuses to cut; "
+        f"the context takes {tokens:,} tokens of {available:,}, and the strategy stop_at_limit "
+        "refuses to cut; "
         "exclude messages or choose a model with a larger window"
     )

@@ -1,4 +1,6 @@
-"""Whole turns: what is in by a formula of the policy's own counter, a turn as a whole or not at all."""
+"""Whole turns: what is in by a formula of the policy's own counter, a turn as a whole or not at
+all.
+"""
 
 from collections.abc import Sequence
 from math import ceil
@@ -25,17 +27,20 @@ def own_tokens(pieces: Sequence[Piece], own: Counter) -> int:
 
 
 def fit_turns(fitting: Fitting, ranked: RankedUnits, chosen_at: list[int]) -> FittedHistory:
-    """What the gate lets in of whole turns, in no more than the formula leaves by the policy's own counter.
+    """What the gate lets in of whole turns, in no more than the formula leaves by the policy's own
+    counter.
 
-    A turn that the gate would tear is left out. Only the active turn may be cut: between its exchanges, then inside the newest.
-    System messages go before goal and request are cut.
+    A turn that the gate would tear is left out. Only the active turn may be cut: between its
+    exchanges, then inside the newest. System messages go before goal and request are cut.
     """
     assert fitting.formula is not None
     groups, room, most = ranked.together, fitting.room, fitting.formula
     while True:
         kept = sum(map(len, groups))
         try:
-            fitted = fit(replace(fitting, room=room), Ranking(ranked.spans, ranked.order, kept, chosen_at))
+            fitted = fit(
+                replace(fitting, room=room), Ranking(ranked.spans, ranked.order, kept, chosen_at)
+            )
         except CannotFit:
             if room == fitting.room:
                 raise
@@ -55,15 +60,25 @@ def fit_turns(fitting: Fitting, ranked: RankedUnits, chosen_at: list[int]) -> Fi
             room = int(min(room, fitted.tokens) * share)
 
 
-def _count_whole(groups: Sequence[Sequence[int]], fitted: FittedHistory, spans: Sequence[Span]) -> int:
-    """How many of the first groups are in as a whole; of the first of all, which the gate may cut, it is enough to be named."""
+def _count_whole(
+    groups: Sequence[Sequence[int]], fitted: FittedHistory, spans: Sequence[Span]
+) -> int:
+    """How many of the first groups are in as a whole; of the first of all, which the gate may cut,
+    it is enough to be named.
+    """
     kept = {piece.span.start for piece in fitted.pieces if not piece.is_left_out}
-    torn = (n for n, group in enumerate(groups) if n and any(spans[unit].start not in kept for unit in group))
+    torn = (
+        n
+        for n, group in enumerate(groups)
+        if n and any(spans[unit].start not in kept for unit in group)
+    )
     return next(torn, len(groups))
 
 
 def _lighten(groups: list[list[int]], excess: int, sizes: Sequence[int]) -> list[list[int]]:
-    """Without the last groups that are too much, but with the first; that alone is parted into its units."""
+    """Without the last groups that are too much, but with the first; that alone is parted into its
+    units.
+    """
     if len(groups) == 1:
         groups = [[unit] for unit in groups[0]]
     left = len(groups)
@@ -75,22 +90,35 @@ def _lighten(groups: list[list[int]], excess: int, sizes: Sequence[int]) -> list
 
 def _formula_leaves(fitting: Fitting) -> CannotFit:
     return CannotFit(
-        f"by the counter of the policy {fitting.policy.name!r}, system text, tools and {fitting.reserved_output:,} for the answer "
-        f"leave {fitting.formula:,} of {fitting.window:,} tokens for history, and goal and request take more even when shrunk; "
+        f"by the counter of the policy {fitting.policy.name!r}, system text, tools and "
+        f"{fitting.reserved_output:,} for the answer "
+        f"leave {fitting.formula:,} of {fitting.window:,} tokens for history, and goal and "
+        "request take more even when shrunk; "
         "choose a larger window, or lower the reserve, the prompt or the tools"
     )
 
 
 def find_whole_windows(fitting: Fitting, ranked: RankedUnits) -> list[int]:
-    """The window at which each unit is in with all of its turn, by the policy's own counter and by the best one."""
+    """The window at which each unit is in with all of its turn, by the policy's own counter and by
+    the best one.
+    """
     must = {*must_and_reminders(fitting), *newest_of_kinds(fitting.history)}
     spans, last = ranked.spans, len(ranked.spans) - 1
-    points = {n for n, span in enumerate(spans) if n == last or not must.isdisjoint(range(span.start, span.stop))}
+    points = {
+        n
+        for n, span in enumerate(spans)
+        if n == last or not must.isdisjoint(range(span.start, span.stop))
+    }
     by_own = _windows_by(fitting.own, fitting, ranked, points)
-    return [max(pair) for pair in zip(by_own, _windows_by(fitting.counter, fitting, ranked, points), strict=True)]
+    return [
+        max(pair)
+        for pair in zip(by_own, _windows_by(fitting.counter, fitting, ranked, points), strict=True)
+    ]
 
 
-def _windows_by(counter: Counter, fitting: Fitting, ranked: RankedUnits, points: set[int]) -> list[int]:
+def _windows_by(
+    counter: Counter, fitting: Fitting, ranked: RankedUnits, points: set[int]
+) -> list[int]:
     """The same by one counter; `points` are units that have to be in."""
     costs = costs_of(fitting.history, fitting.places, counter)
     weights = [sum(costs[span.start : span.stop]) for span in ranked.spans]
@@ -109,13 +137,19 @@ def _window_for(tokens: int, fitting: Fitting, counter: Counter) -> int:
     """The window of which history has so many tokens, by the best counter or by the policy's own."""
     if counter is not fitting.counter:
         return fitting.set_aside + ceil(tokens / fitting.refill)
-    return ceil((tokens / fitting.refill + fitting.beside) / (1 - fitting.margin)) + fitting.reserve + 1
+    return (
+        ceil((tokens / fitting.refill + fitting.beside) / (1 - fitting.margin))
+        + fitting.reserve
+        + 1
+    )
 
 
 def find_newer_half(fitting: Fitting, before: Sequence[Piece]) -> int:
-    """Where the newer half begins of the turns that the last request showed, once they take more than the formula leaves; else 0.
+    """Where the newer half begins of the turns that the last request showed, once they take more
+    than the formula leaves; else 0.
 
-    So much goes at once that the next requests only grow. Of one turn, which is the active one, half of its exchanges go.
+    So much goes at once that the next requests only grow. Of one turn, which is the active one,
+    half of its exchanges go.
     """
     if fitting.formula is None or not before:
         return 0

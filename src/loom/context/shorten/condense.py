@@ -1,9 +1,13 @@
-"""Make a tool's answer smaller by what it is: of a log its errors stay, of JSON its shape, of a diff its changes.
+"""Make a tool's answer smaller by what it is: of a log its errors stay, of JSON its shape, of a
+diff its changes.
 
 Rules of this file:
-- What is kept is kept verbatim and in order. `… 12 lines` stands where lines are missing; the marker with the handle stands last.
-- A kind only ranks lines. The best are taken first, and of one rank those nearest to the beginning and to the end.
-- The work is bounded by the length of the text and the tokens asked for. What cannot be read is cut as plain text, never refused.
+- What is kept is kept verbatim and in order. `… 12 lines` stands where lines are missing; the
+  marker with the handle stands last.
+- A kind only ranks lines. The best are taken first, and of one rank those nearest to the beginning
+  and to the end.
+- The work is bounded by the length of the text and the tokens asked for. What cannot be read is cut
+  as plain text, never refused.
 """
 
 import re
@@ -40,7 +44,8 @@ from loom.context.shorten.kinds import (
 )
 from loom.context.shorten.prune import parse, prune, prune_line
 
-LINES = 12_000  # lines that are ranked; of a longer text those at both ends and the telling ones between
+# lines that are ranked; of a longer text those at both ends and the telling ones between
+LINES = 12_000
 LINE = 80  # characters of a line that may stay, or as many as there are tokens
 SHORT = 16  # characters that are shown rather than counted
 NEAR = 2  # lines at each side of an error that may explain it
@@ -53,7 +58,10 @@ VISIBLE = 60  # characters of text without which a page is no page
 _HIDDEN = re.compile(r"<(?:(script|style|svg|noscript|template)\b|(!--))", re.IGNORECASE)
 _TITLE = re.compile(r"<title\b[^<>]*>", re.IGNORECASE)
 _HEADING = re.compile(r"<h([1-6])\b[^<>]*>", re.IGNORECASE)
-_LINK = re.compile(r"<a\b[^<>]*?\shref=[\"']?(?!javascript:|data:|#)([^\"'<>\s]+)[^<>]*>\s*([^<>\s][^<>]*)</a>", re.IGNORECASE)
+_LINK = re.compile(
+    r"<a\b[^<>]*?\shref=[\"']?(?!javascript:|data:|#)([^\"'<>\s]+)[^<>]*>\s*([^<>\s][^<>]*)</a>",
+    re.IGNORECASE,
+)
 _INLINE = re.compile(
     r"</?(?:abbr|b|bdi|bdo|cite|code|del|em|font|i|img|ins|kbd|mark|picture|q|s|small|source|span|strong|sub|sup|time|u|var|wbr)\b[^<>]*>",
     re.IGNORECASE,
@@ -71,18 +79,23 @@ _BLANKS = re.compile(r"[ \t\r\f\v]+")
 
 
 class _RankedLines(Struct):
-    """Lines with what each is worth, in order: the lowest rank is kept first. Lines not looked at and blank ones have none."""
+    """Lines with what each is worth, in order: the lowest rank is kept first. Lines not looked at
+    and blank ones have none.
+    """
 
     lines: list[str]
     ranks: Mapping[int, int]
     noun: str = "line"
     alike: Mapping[int, int] = {}  # the last of the run of like lines in which a line stands
-    told: tuple[tuple[str, list[int]], ...] = ()  # what is counted of lines that are missing: how it is said, and which they are
+    # what is counted of lines that are missing: how it is said, and which they are
+    told: tuple[tuple[str, list[int]], ...] = ()
     shorten: Callable[[str, int], str] = shorten
 
 
 def condense(text: str, tokens: int, count: Callable[[str], int], handle: str) -> str:
-    """A tool's answer in at most so many tokens, with a marker; the marker alone where nothing else fits."""
+    """A tool's answer in at most so many tokens, with a marker; the marker alone where nothing else
+    fits.
+    """
     made = _by_kind(text, tokens, count, handle)
     return shrink_text(text, tokens, count, handle) if made is None else made
 
@@ -121,7 +134,9 @@ def _by_kind(text: str, tokens: int, count: Callable[[str], int], handle: str) -
 
 
 def _lines_to_rank(lines: list[str], telling: re.Pattern[str] | None, most: int) -> list[int]:
-    """The lines to look at: all of them, or those at both ends and, between them, the telling ones with their neighbours."""
+    """The lines to look at: all of them, or those at both ends and, between them, the telling ones
+    with their neighbours.
+    """
     if len(lines) <= most:
         return list(range(len(lines)))
     edge = most * 3 // 8
@@ -131,18 +146,26 @@ def _lines_to_rank(lines: list[str], telling: re.Pattern[str] | None, most: int)
         number = at = 0
         while len(between) < most // 4 and (hit := telling.search(middle, at)):
             number += middle.count("\n", at, hit.start())
-            between.update(range(max(number - NEAR, 0), min(number + NEAR + 1, len(lines) - 2 * edge)))
+            between.update(
+                range(max(number - NEAR, 0), min(number + NEAR + 1, len(lines) - 2 * edge))
+            )
             at = middle.find("\n", hit.end())
             if at < 0:
                 break
-    return [*range(edge), *(edge + number for number in sorted(between)), *range(len(lines) - edge, len(lines))]
+    return [
+        *range(edge),
+        *(edge + number for number in sorted(between)),
+        *range(len(lines) - edge, len(lines)),
+    ]
 
 
 # ── what lines are worth ─────────────────────────────────────────────────────
 
 
 def _log(lines: list[str], seen: list[int]) -> _RankedLines:
-    """Errors, then warnings and traces, then what stands beside errors, then what is said for the first time, then the rest."""
+    """Errors, then warnings and traces, then what stands beside errors, then what is said for the
+    first time, then the rest.
+    """
     ranks: dict[int, int] = {}
     masks: dict[int, str] = {}
     errors: list[int] = []
@@ -175,7 +198,9 @@ def _log(lines: list[str], seen: list[int]) -> _RankedLines:
 def _runs(masks: Mapping[int, str]) -> dict[int, int]:
     """For each line of a run of like lines the last of them."""
     alike: dict[int, int] = {}
-    for _, run in groupby(enumerate(masks), key=lambda place: (masks[place[1]], place[1] - place[0])):
+    for _, run in groupby(
+        enumerate(masks), key=lambda place: (masks[place[1]], place[1] - place[0])
+    ):
         indexes = [index for _, index in run]
         if len(indexes) > 1:
             alike |= dict.fromkeys(indexes, indexes[-1])
@@ -189,7 +214,9 @@ def _with_edges(ranks: dict[int, int], first: int = EDGE) -> dict[int, int]:
 
 
 def _tests(lines: list[str], seen: list[int]) -> _RankedLines:
-    """The summary, then the names of what failed, what was expected, and the rest of each failure; what passed last."""
+    """The summary, then the names of what failed, what was expected, and the rest of each failure;
+    what passed last.
+    """
     ranks: dict[int, int] = {}
     passed: list[int] = []
     failing = False
@@ -242,10 +269,13 @@ def _table(lines: list[str], seen: list[int]) -> _RankedLines:
 
 
 def _code(lines: list[str], seen: list[int]) -> _RankedLines:
-    """What is defined, outermost first, then imports, then the first words on each definition, then other remarks, then bodies."""
+    """What is defined, outermost first, then imports, then the first words on each definition, then
+    other remarks, then bodies.
+    """
     ranks: dict[int, int] = {}
     numbered = is_numbered(view(lines[index]) for index in seen[:SAMPLED])
-    remark = 3  # what a remark is worth here: most where something was just defined, nothing amid a body
+    # what a remark is worth here: most where something was just defined, nothing amid a body
+    remark = 3
     for index in seen:
         line = view(lines[index])
         if numbered:
@@ -270,7 +300,9 @@ def _page(lines: list[str], seen: list[int]) -> _RankedLines:
 
 
 def _visible(text: str) -> list[str]:
-    """What a reader of the page sees, a line each: text, headings with #, links with their addresses."""
+    """What a reader of the page sees, a line each: text, headings with #, links with their
+    addresses.
+    """
     if len(text) > PAGE:
         text = f"{text[: PAGE * 2 // 3]}\n…\n{text[-PAGE // 3 :]}"
     shown = "".join(_without_hidden(text))
@@ -299,13 +331,17 @@ def _without_hidden(text: str) -> Iterator[str]:
 # ── what fits ────────────────────────────────────────────────────────────────
 
 
-def _fitting(ranked: _RankedLines, length: int, tokens: int, count: Callable[[str], int], handle: str) -> str | None:
+def _fitting(
+    ranked: _RankedLines, length: int, tokens: int, count: Callable[[str], int], handle: str
+) -> str | None:
     """As many of the lines, the best first, as fit; none where that is too little to be of use."""
     longest = max(LINE, tokens)
     order = _order(ranked.ranks, tokens)
 
     def compose(taken: Iterable[int]) -> str:
-        return _compose_lines(ranked, sorted(order[place] for place in taken), length, longest, handle)
+        return _compose_lines(
+            ranked, sorted(order[place] for place in taken), length, longest, handle
+        )
 
     return fill([guess(ranked.lines[index][:longest]) for index in order], tokens, count, compose)
 
@@ -322,7 +358,9 @@ def _order(ranks: Mapping[int, int], most: int) -> list[int]:
     ]
 
 
-def _compose_lines(ranked: _RankedLines, kept: list[int], length: int, longest: int, handle: str) -> str:
+def _compose_lines(
+    ranked: _RankedLines, kept: list[int], length: int, longest: int, handle: str
+) -> str:
     """The kept lines, with what is missing between them told, and the marker."""
     lines, made = ranked.lines, list[str]()
     at, left = 0, length
@@ -353,6 +391,9 @@ def _bridge_gaps(lines: list[str], kept: list[int]) -> Iterator[int]:
 def _missing(ranked: _RankedLines, start: int, stop: int) -> str:
     """What stands for lines that are not kept."""
     number = stop - start
-    counts = ((said, bisect_left(indexes, stop) - bisect_left(indexes, start)) for said, indexes in ranked.told)
+    counts = (
+        (said, bisect_left(indexes, stop) - bisect_left(indexes, start))
+        for said, indexes in ranked.told
+    )
     told = " ".join(said.format(counted) for said, counted in counts if counted)
     return f"… {number:,} {ranked.noun}{'s' * (number != 1)}{told and f' ({told})'}"

@@ -1,4 +1,6 @@
-"""Cut what is too large: a text to its head, a marker with a handle, and its tail; pieces to as many of the best as fit."""
+"""Cut what is too large: a text to its head, a marker with a handle, and its tail; pieces to as
+many of the best as fit.
+"""
 
 from collections.abc import Callable, Iterable
 
@@ -14,7 +16,9 @@ def cut_marker(characters: int, handle: str) -> str:
 
 
 def shrink_text(text: str, tokens: int, count: Callable[[str], int], handle: str) -> str:
-    """Head and tail of the text with a marker between, in at most so many tokens; the marker alone where nothing else fits."""
+    """Head and tail of the text with a marker between, in at most so many tokens; the marker alone
+    where nothing else fits.
+    """
     low, high = 0, len(text)
     best = cut_marker(len(text), handle)
     # Twenty steps find the length to a millionth of the text; each counts only what might be kept.
@@ -32,7 +36,9 @@ def shrink_text(text: str, tokens: int, count: Callable[[str], int], handle: str
 
 
 def cut_text(text: str, kept: int, handle: str) -> str:
-    """So many characters of the text with the marker in it: from its beginning and, if they are many, from its end."""
+    """So many characters of the text with the marker in it: from its beginning and, if they are
+    many, from its end.
+    """
     # Of little, the beginning tells most: a goal must still be known by its first words.
     head = kept if kept < 160 else int(kept * HEAD)
     tail = kept - head
@@ -50,7 +56,9 @@ def shorten(text: str, longest: int) -> str:
     if len(text) <= longest:
         return text
     head = int(longest * HEAD)
-    return f"{text[:head]}… {len(text) - longest:,} characters …{text[len(text) - longest + head :]}"
+    return (
+        f"{text[:head]}… {len(text) - longest:,} characters …{text[len(text) - longest + head :]}"
+    )
 
 
 def guess(text: str) -> int:
@@ -59,13 +67,22 @@ def guess(text: str) -> int:
 
 
 def from_ends(place: int, number: int) -> int:
-    """Which of so many is taken in this place: in turn three from the beginning and two from the end."""
+    """Which of so many is taken in this place: in turn three from the beginning and two from the
+    end.
+    """
     fives, rest = divmod(place, 5)
     return 3 * fives + rest if rest < 3 else number - 1 - (2 * fives + rest - 3)
 
 
-def fill(costs: list[int], tokens: int, count: Callable[[str], int], compose: Callable[[Iterable[int]], str]) -> str | None:
-    """The largest text that fits, made of pieces with these costs, the first before the others; none where it is not worth it."""
+def fill(
+    costs: list[int],
+    tokens: int,
+    count: Callable[[str], int],
+    compose: Callable[[Iterable[int]], str],
+) -> str | None:
+    """The largest text that fits, made of pieces with these costs, the first before the others;
+    none where it is not worth it.
+    """
     best, best_size, best_number = None, 0, 0
     low, high = 0, sum(costs) + 1  # with room for so much it fits, with so much it does not
     room = min(tokens, high - 1)
@@ -79,14 +96,19 @@ def fill(costs: list[int], tokens: int, count: Callable[[str], int], compose: Ca
             best, best_size, best_number, low = made, size, len(taken), room
         if FULL * tokens <= size <= tokens or high - low < 2:
             break
-        # What joins the pieces is known only now: if these came to so much, that much would come to the tokens.
+        # What joins the pieces is known only now: if these came to so much, that much would come to
+        # the tokens.
         next_room = room * tokens // max(size, 1) if turn < TRIES // 2 else (low + high) // 2
         room = min(max(next_room, low + 1), high - 1)
-    return best if best_number and (best_size >= WORTH * tokens or best_number == len(costs)) else None
+    return (
+        best if best_number and (best_size >= WORTH * tokens or best_number == len(costs)) else None
+    )
 
 
 def _take_fitting(costs: list[int], room: int) -> list[int]:
-    """The pieces that fit, each in its turn, up to one that does not; the next, which is nearly as good, is still tried."""
+    """The pieces that fit, each in its turn, up to one that does not; the next, which is nearly as
+    good, is still tried.
+    """
     taken: list[int] = []
     passed = False
     for place, cost in enumerate(costs):

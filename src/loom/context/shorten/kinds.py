@@ -1,4 +1,6 @@
-"""What a tool's answer is, known by a few of its lines, and the signs by which its lines are told apart."""
+"""What a tool's answer is, known by a few of its lines, and the signs by which its lines are told
+apart.
+"""
 
 import re
 from collections import Counter
@@ -37,7 +39,9 @@ _LOGGED = re.compile(
 # ── diffs ────────────────────────────────────────────────────────────────────
 
 HUNKS = re.compile(r"^(?:diff |@@ |--- |\+\+\+ )", re.MULTILINE)
-DIFF_HEAD = re.compile(r"diff |Index: |--- \S|\+\+\+ \S|@@ |commit [0-9a-f]{7}|rename |new file|deleted file|Binary files ")
+DIFF_HEAD = re.compile(
+    r"diff |Index: |--- \S|\+\+\+ \S|@@ |commit [0-9a-f]{7}|rename |new file|deleted file|Binary files "
+)
 _DIFF_LINE = re.compile(
     r"[-+ \\@]|diff |index |commit |Index: |Author:|Date:|Merge:|rename |similarity |new |deleted |old mode|===|Binary "
 )
@@ -86,7 +90,8 @@ _LEAST = 4  # lines that make a table or a pattern
 
 NUMBER = re.compile(r"\s{0,8}\d{1,6}(?:[:|→\t-]|\s\s|$)")
 LANDMARK = re.compile(
-    r"^[ \t]{0,8}(?:[a-z]+ ){0,3}(?:def|class|function|func|fn|fun|interface|struct|enum|trait|impl|type)\b", re.MULTILINE
+    r"^[ \t]{0,8}(?:[a-z]+ ){0,3}(?:def|class|function|func|fn|fun|interface|struct|enum|trait|impl|type)\b",
+    re.MULTILINE,
 )
 DEFINING = re.compile(
     r"""(?P<indent>\s*)
@@ -115,7 +120,9 @@ _TAG = re.compile(
     r"</?(?:div|span|p|a|li|ul|ol|td|tr|th|table|h[1-6]|br|img|script|style|link|b|i|em|strong|form|input|button|section|nav|bdi)\b[^<>]*>",
     re.IGNORECASE,
 )
-_JSON = re.compile(r'\s*(?:\{\s*["}]|\[\s*(?:[\[{"\]]|-?\d[\d.eE+-]*\s*[,\]]|(?:true|false|null)\b))')
+_JSON = re.compile(
+    r'\s*(?:\{\s*["}]|\[\s*(?:[\[{"\]]|-?\d[\d.eE+-]*\s*[,\]]|(?:true|false|null)\b))'
+)
 
 
 def kind_of(text: str) -> Kind:
@@ -161,7 +168,9 @@ def alarm(line: str) -> Literal["", "mild", "grave"]:
 
 
 def mask(line: str) -> str:
-    """A line without what varies: equal for lines that say the same of other numbers, times and ids."""
+    """A line without what varies: equal for lines that say the same of other numbers, times and
+    ids.
+    """
     return _VARYING.sub("#", line)
 
 
@@ -227,7 +236,11 @@ def _is_code(lines: list[str]) -> bool:
     braced = _hits(_BRACED, lines) / len(lines)
     named = sum(1 for line in lines if DEFINING.match(line) or IMPORTING.match(line))
     shaped = _hits(_SHAPED, lines) / len(lines)
-    return braced >= 0.4 or (named > 0 and (braced >= 0.25 or shaped >= 0.8)) or (named > 1 and shaped >= 0.6)
+    return (
+        braced >= 0.4
+        or (named > 0 and (braced >= 0.25 or shaped >= 0.8))
+        or (named > 1 and shaped >= 0.6)
+    )
 
 
 def _is_marked_up(lines: list[str]) -> bool:

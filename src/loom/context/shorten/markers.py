@@ -1,7 +1,8 @@
 """How markers name the way back: a tool is named only where the request declares it.
 
-Markers are made, counted and kept as `recall ~handle`. A request that declares no tool of that name is sent with `handle ~handle`
-in its markers: as many letters, and no tool that the model would call in vain.
+Markers are made, counted and kept as `recall ~handle`. A request that declares no tool of that name
+is sent with `handle ~handle` in its markers: as many letters, and no tool that the model would call
+in vain.
 """
 
 import re
@@ -23,7 +24,9 @@ def declares_recall(conversation: Conversation) -> bool:
 
 
 def without_tool(conversation: Conversation, handles: Collection[str]) -> Conversation:
-    """A request whose markers give these handles and name no tool. What merely looks like a marker stays as it is."""
+    """A request whose markers give these handles and name no tool. What merely looks like a marker
+    stays as it is.
+    """
     if not handles:
         return conversation
     return replace(
@@ -44,7 +47,9 @@ def _neutral_part(part: Part, handles: Collection[str]) -> Part:
     if isinstance(part, Text):
         return _neutral_text(part, handles)
     if isinstance(part, ToolResult):
-        inner = tuple(_neutral_text(each, handles) if isinstance(each, Text) else each for each in part.parts)
+        inner = tuple(
+            _neutral_text(each, handles) if isinstance(each, Text) else each for each in part.parts
+        )
         changed = any(each is not before for each, before in zip(inner, part.parts, strict=True))
         return replace(part, parts=inner) if changed else part
     return part

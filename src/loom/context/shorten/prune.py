@@ -1,7 +1,9 @@
-"""Prune JSON until it fits: still JSON, of the same shape and with the same blanks, with how much is missing.
+"""Prune JSON until it fits: still JSON, of the same shape and with the same blanks, with how much
+is missing.
 
-A part is the further from the point the deeper it lies, the longer it is and the more items stand between it and both ends of its
-list. Parts are taken from the point outwards, the telling fields first, and only so many are visited as could fit.
+A part is the further from the point the deeper it lies, the longer it is and the more items stand
+between it and both ends of its list. Parts are taken from the point outwards, the telling fields
+first, and only so many are visited as could fit.
 """
 
 import json
@@ -25,10 +27,14 @@ VISITS = 16  # parts that are looked at for each token
 NAME = 80  # characters of a field's name
 # How much further from the point: a level deeper, a character longer, a field that does not tell.
 DEEPER, LONGER, SILENT = 0.1, 0.001, 0.5
-PLAIN_ITEM, SMALL_ITEM, ITEM = 0.1, 0.2, 1.0  # the next item of a list; the next piece of a text is as far as an item
+# the next item of a list; the next piece of a text is as far as an item
+PLAIN_ITEM, SMALL_ITEM, ITEM = 0.1, 0.2, 1.0
 DEEPEST = 40  # levels that are written
 
-_TELLING = re.compile(r"err|messag|msg|reason|status|state|code|\bid|id$|name|title|path|file|url|type|detail", re.IGNORECASE)
+_TELLING = re.compile(
+    r"err|messag|msg|reason|status|state|code|\bid|id$|name|title|path|file|url|type|detail",
+    re.IGNORECASE,
+)
 _SPACED = re.compile(r"[\]}\"\w], [\"\[{\w-]")
 _INDENT = re.compile(r"\s*[\[{]\s*?\n([ \t]+)")
 
@@ -37,7 +43,9 @@ _Path = tuple[tuple[int, str], ...]
 
 
 class _Leaf(Struct):
-    """What is taken at once, a plain value, a small list or object or a piece of a text, and what it may cost in tokens."""
+    """What is taken at once, a plain value, a small list or object or a piece of a text, and what
+    it may cost in tokens.
+    """
 
     path: _Path
     cost: int
@@ -53,13 +61,19 @@ def parse(text: str) -> list[Any] | dict[str, Any] | None:
 
 
 def prune(text: str, tokens: int, count: Callable[[str], int], handle: str) -> str | None:
-    """As much of a JSON text as fits, and the marker in a line of its own; none where it is no JSON or too little would be left."""
+    """As much of a JSON text as fits, and the marker in a line of its own; none where it is no JSON
+    or too little would be left.
+    """
     value = parse(text)
 
     def marked(written: str) -> str:
         return f"{written}\n{cut_marker(max(len(text) - len(written), 0), handle)}"
 
-    written = None if value is None else _largest(value, text[:SAMPLE], tokens, lambda made: count(marked(made)))
+    written = (
+        None
+        if value is None
+        else _largest(value, text[:SAMPLE], tokens, lambda made: count(marked(made)))
+    )
     return None if written is None else marked(written)
 
 
@@ -70,7 +84,9 @@ def prune_line(line: str, longest: int) -> str:
     return shorten(line, longest) if written is None else written
 
 
-def _largest(value: list[Any] | dict[str, Any], sample: str, most: int, size: Callable[[str], int]) -> str | None:
+def _largest(
+    value: list[Any] | dict[str, Any], sample: str, most: int, size: Callable[[str], int]
+) -> str | None:
     """As much of the value as is not larger than this."""
     write = _writer(sample)
     leaves: list[_Leaf] = []
@@ -93,8 +109,8 @@ class _Walk:
     def __init__(self, value: list[Any] | dict[str, Any], most: int) -> None:
         self._most = most
         self._serial = 0
-        # How far a part is, in which order it was found, its path, the part, how far it is by its lists alone, and which of its
-        # items or pieces comes next.
+        # How far a part is, in which order it was found, its path, the part, how far it is by its
+        # lists alone, and which of its items or pieces comes next.
         self._heap: list[tuple[float, int, _Path, Any, float, int]] = []
         self._push(0.0, (), value, 0.0)
 
@@ -109,7 +125,9 @@ class _Walk:
             _, _, path, part, far, nth = heappop(self._heap)
             name = path[-1][1][:NAME] if path else ""
             if isinstance(part, str):
-                yield _Leaf(path, guess(part[nth * PIECE : (nth + 1) * PIECE]) + (0 if nth else guess(name)))
+                yield _Leaf(
+                    path, guess(part[nth * PIECE : (nth + 1) * PIECE]) + (0 if nth else guess(name))
+                )
                 if (nth + 1) * PIECE < len(part):
                     further = far + (nth + 1) * ITEM * (0.5 if _tells(name) else 1.0)
                     self._push(further, path, part, far, nth + 1)
@@ -133,7 +151,12 @@ class _Walk:
             inner = part[names[place]]
             # What comes first in an object most often says which one it is.
             silent = 0.0 if place == 0 or _tells(names[place][:NAME]) else SILENT
-            self._push(far + deep + LONGER * _letters(inner) + silent, (*path, (place, names[place])), inner, far)
+            self._push(
+                far + deep + LONGER * _letters(inner) + silent,
+                (*path, (place, names[place])),
+                inner,
+                far,
+            )
 
 
 @lru_cache(maxsize=4096)
@@ -167,7 +190,9 @@ def _letters(part: Any, levels: int = 2) -> int:
 
 
 def _build_choice(paths: Iterable[_Path]) -> dict[tuple[int, str], Any]:
-    """The paths as a tree: for each part of a value what is chosen of it, and at the leaves how many times."""
+    """The paths as a tree: for each part of a value what is chosen of it, and at the leaves how
+    many times.
+    """
     root: dict[tuple[int, str], Any] = {}
     for path in paths:
         node = root
@@ -207,10 +232,15 @@ def _pruned_object(part: dict[str, Any], chosen: dict[tuple[int, str], Any]) -> 
 
 
 def _writer(sample: str) -> Callable[[Any], str]:
-    """Writes JSON with the blanks that the sample has, so that what is kept stands there as it stood."""
+    """Writes JSON with the blanks that the sample has, so that what is kept stands there as it
+    stood.
+    """
     found = _INDENT.match(sample)
     indent = found[1] if found else None
-    signs = ("," if indent is not None or not _SPACED.search(sample) else ", ", ": " if '": ' in sample else ":")
+    signs = (
+        "," if indent is not None or not _SPACED.search(sample) else ", ",
+        ": " if '": ' in sample else ":",
+    )
 
     def write(value: Any) -> str:
         written = json.dumps(value, indent=indent, separators=signs, ensure_ascii="\\u" in sample)

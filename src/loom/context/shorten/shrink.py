@@ -1,4 +1,6 @@
-"""Make what is too big alone smaller inside: texts are cut, tools' answers by what they are. Calls stay JSON, pairs stay pairs."""
+"""Make what is too big alone smaller inside: texts are cut, tools' answers by what they are. Calls
+stay JSON, pairs stay pairs.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,16 +14,29 @@ from loom.context.shorten.condense import condense
 from loom.context.shorten.cut import cut_marker, cut_text, shrink_text
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.handles import SAMPLE
-from loom.conversation.message import Carried, Media, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
+from loom.conversation.message import (
+    Carried,
+    Media,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+)
 
 _Cutter = Callable[[str, int, Callable[[str], int], str], str]
 
 
-SAID, LEAST = "[A model says of it, for reference only:] ", 64  # what leads such words in, and tokens left to the text itself
+# what leads such words in, and tokens left to the text itself
+SAID, LEAST = "[A model says of it, for reference only:] ", 64
 
 
 class _Site(Struct):
-    """A thing that can be made smaller: where it stands, what it takes, and how it is written smaller."""
+    """A thing that can be made smaller: where it stands, what it takes, and how it is written
+    smaller.
+    """
 
     message: int
     path: tuple[int, ...]
@@ -32,10 +47,12 @@ class _Site(Struct):
 def shrink_messages(
     messages: tuple[Message, ...], tokens: int, first: int, counter: Counter, archive: Archive
 ) -> tuple[Message, ...] | None:
-    """The messages in at most so many tokens, none dropped and each pair whole; none where even the frames do not fit.
+    """The messages in at most so many tokens, none dropped and each pair whole; none where even the
+    frames do not fit.
 
-    The largest pieces give way first, all to the same size. Reasoning and opaque pieces cannot be cut: if nothing else helps, they
-    go behind a marker, and so do the texts of a message that are many. `first` is the place of the first message in the history.
+    The largest pieces give way first, all to the same size. Reasoning and opaque pieces cannot be
+    cut: if nothing else helps, they go behind a marker, and so do the texts of a message that are
+    many. `first` is the place of the first message in the history.
     """
     if sum(map(counter.count_message, messages)) <= tokens:
         return messages
@@ -46,26 +63,41 @@ def shrink_messages(
     return made if sum(map(counter.count_message, made)) <= tokens else None
 
 
-def smallest(messages: tuple[Message, ...], first: int, counter: Counter, archive: Archive, tokens: int = 0) -> tuple[Message, ...]:
-    """The messages as small as they can be made, or as small as they need to be to fit so many tokens."""
+def smallest(
+    messages: tuple[Message, ...], first: int, counter: Counter, archive: Archive, tokens: int = 0
+) -> tuple[Message, ...]:
+    """The messages as small as they can be made, or as small as they need to be to fit so many
+    tokens.
+    """
     bare = tuple(_without_closed(m, first + n, archive) for n, m in enumerate(messages))
     return _to_level(bare, tokens, first, counter, archive)
 
 
-def _to_level(messages: tuple[Message, ...], tokens: int, first: int, counter: Counter, archive: Archive) -> tuple[Message, ...]:
-    """The messages with all that is larger cut down to one size, which is found so that the whole fits if it can."""
+def _to_level(
+    messages: tuple[Message, ...], tokens: int, first: int, counter: Counter, archive: Archive
+) -> tuple[Message, ...]:
+    """The messages with all that is larger cut down to one size, which is found so that the whole
+    fits if it can.
+    """
     sites = [site for n, message in enumerate(messages) for site in _sites(n, message, counter)]
     total = sum(map(counter.count_message, messages))
     least = counter.count_text(cut_marker(1_000_000, SAMPLE)) + 24
-    cap = _level([site.tokens for site in sites], tokens - (total - sum(site.tokens for site in sites)))
-    # Sizes add up only nearly: joining texts moves token borders. So the level falls until the whole is counted small enough.
+    cap = _level(
+        [site.tokens for site in sites], tokens - (total - sum(site.tokens for site in sites))
+    )
+    # Sizes add up only nearly: joining texts moves token borders. So the level falls until the
+    # whole is counted small enough.
     while cap is not None and cap > least:
-        made = _apply(messages, [site for site in sites if site.tokens > cap], cap, first, counter, archive)
+        made = _apply(
+            messages, [site for site in sites if site.tokens > cap], cap, first, counter, archive
+        )
         excess = sum(map(counter.count_message, made)) - tokens
         if excess <= 0:
             return made
         cap -= max(8, -(-excess // max(1, sum(site.tokens > cap for site in sites))))
-    return _apply(messages, [site for site in sites if site.tokens > least], least, first, counter, archive)
+    return _apply(
+        messages, [site for site in sites if site.tokens > least], least, first, counter, archive
+    )
 
 
 def _level(sizes: list[int], room: int) -> int | None:
@@ -105,7 +137,12 @@ def _alone(media: Media, counter: Counter) -> int:
 
 
 def _apply(
-    messages: tuple[Message, ...], sites: list[_Site], cap: int, first: int, counter: Counter, archive: Archive
+    messages: tuple[Message, ...],
+    sites: list[_Site],
+    cap: int,
+    first: int,
+    counter: Counter,
+    archive: Archive,
 ) -> tuple[Message, ...]:
     made = list(messages)
     for site in sites:
@@ -116,15 +153,22 @@ def _apply(
         if len(site.path) == 2:
             assert isinstance(part, ToolResult)
             inner = list(part.parts)
-            inner[site.path[1]] = _smaller(inner[site.path[1]], cap, place, counter, archive, condense)
+            inner[site.path[1]] = _smaller(
+                inner[site.path[1]], cap, place, counter, archive, condense
+            )
             smaller = replace(part, parts=tuple(inner))
         else:
             smaller = _smaller(part, cap, place, counter, archive, shrink_text)
-        made[site.message] = replace(message, parts=(*message.parts[: site.path[0]], smaller, *message.parts[site.path[0] + 1 :]))
+        made[site.message] = replace(
+            message,
+            parts=(*message.parts[: site.path[0]], smaller, *message.parts[site.path[0] + 1 :]),
+        )
     return tuple(made)
 
 
-def _smaller(part: Any, cap: int, place: tuple[int, str], counter: Counter, archive: Archive, cut: _Cutter) -> Any:
+def _smaller(
+    part: Any, cap: int, place: tuple[int, str], counter: Counter, archive: Archive, cut: _Cutter
+) -> Any:
     match part:
         case Text():
             handle, said = archive.keep_part(*place, part.text), archive.digests.get(part.text, "")
@@ -134,17 +178,25 @@ def _smaller(part: Any, cap: int, place: tuple[int, str], counter: Counter, arch
                     return replace(part, text=told)
             return replace(part, text=cut(part.text, cap, counter.count_text, handle))
         case Media():
-            return Text(f"[{part.kind} left out; recall {archive.keep_part(*place, to_json(part))}]")
+            return Text(
+                f"[{part.kind} left out; recall {archive.keep_part(*place, to_json(part))}]"
+            )
         case ToolCall():
             handle = archive.keep_part(*place, part.arguments)
             if part.kind == "custom":
-                return replace(part, arguments=shrink_text(part.arguments, cap, counter.count_text, handle))
-            return replace(part, arguments=shrink_json(part.arguments, cap, counter.count_text, handle))
+                return replace(
+                    part, arguments=shrink_text(part.arguments, cap, counter.count_text, handle)
+                )
+            return replace(
+                part, arguments=shrink_json(part.arguments, cap, counter.count_text, handle)
+            )
     raise TypeError(f"a {type(part).__name__} cannot be cut")
 
 
 def shrink_json(text: str, tokens: int, count: Callable[[str], int], handle: str) -> str:
-    """JSON arguments with their long texts cut, still of the same shape; all behind a marker where that is not enough."""
+    """JSON arguments with their long texts cut, still of the same shape; all behind a marker where
+    that is not enough.
+    """
     try:
         value = from_json(text)
     except ValueError:
@@ -169,12 +221,15 @@ def _shorter(value: Any, limit: int, handle: str) -> Any:
 
 
 def _without_closed(message: Message, index: int, archive: Archive) -> Message:
-    """Without reasoning and opaque pieces, which cannot be cut; the message as it was stands behind a marker. Texts are one.
+    """Without reasoning and opaque pieces, which cannot be cut; the message as it was stands behind
+    a marker. Texts are one.
 
     The marker is a text of its own: it is none of the words that a handle gives back.
     """
     carried = _without_details(message.carried)
-    if carried is message.carried and not any(isinstance(part, Reasoning | Opaque) for part in message.parts):
+    if carried is message.carried and not any(
+        isinstance(part, Reasoning | Opaque) for part in message.parts
+    ):
         return _join_texts(message)
     marker = Text(f"[reasoning left out; recall {archive.keep_part(index, '', to_json(message))}]")
     open_parts = tuple(part for part in message.parts if not isinstance(part, Reasoning | Opaque))
@@ -199,7 +254,9 @@ def _join_texts(message: Message) -> Message:
 
 
 def find_originals(came: Message, shown: Message) -> tuple[Part, ...]:
-    """For each part that is shown of a message, the part as it came; the shown one where that cannot be told."""
+    """For each part that is shown of a message, the part as it came; the shown one where that
+    cannot be told.
+    """
     joined = _join_texts(came).parts
     open_parts = tuple(part for part in came.parts if not isinstance(part, Reasoning | Opaque))
     behind_marker = (*shown.parts[:1], *_join_texts(replace(came, parts=open_parts)).parts)

@@ -8,7 +8,10 @@ Protection = Literal["never", "own size", "last", "on demand", "first"]
 PARTITIONS: dict[str, tuple[tuple[str, ...], Protection]] = {
     "system": (("system_prompt", "rules", "handoff"), "never"),
     "working": (("working",), "own size"),
-    "memory": (("memory", "decision_context", "repo_map", "knowledge", "recalled", "messages"), "last"),
+    "memory": (
+        ("memory", "decision_context", "repo_map", "knowledge", "recalled", "messages"),
+        "last",
+    ),
     "skill": (("skills", "tool_definitions"), "on demand"),
     "history": (("summary", "history"), "first"),
 }

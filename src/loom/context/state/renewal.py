@@ -1,7 +1,9 @@
-"""Renewal: what an agent takes along when its window begins anew, as a document for the model and as files for a restart.
+"""Renewal: what an agent takes along when its window begins anew, as a document for the model and
+as files for a restart.
 
 Rules of this file:
-- The document holds only what was so at the moment of renewal: it is the same text in every call of the epoch.
+- The document holds only what was so at the moment of renewal: it is the same text in every call of
+  the epoch.
 - Everything is bounded; what is longer ends in "…".
 - What was written to the files is read back as the same working state.
 """
@@ -36,10 +38,14 @@ _WRITES = frozenset({
 })  # fmt: skip
 _PATCHES = frozenset({"applypatch", "patch"})
 _MOVES, _COPIES = frozenset({"move", "rename"}), frozenset({"copy"})
-_DELETES, _WHOLE = frozenset({"delete", "remove", "rm", "unlink"}), frozenset({"file", "files", "fs", "path"})
+_DELETES, _WHOLE = (
+    frozenset({"delete", "remove", "rm", "unlink"}),
+    frozenset({"file", "files", "fs", "path"}),
+)
 _LOOKS = frozenset({"dir", "directory", "folder", "get", "list", "read", "show", "undo", "view"})
 _VERBS = ("command", "action", "operation")
-_OPENS, _EDITS_OPEN = ("open", "create"), "edit"  # tools that share an open file: the second need not name it
+# tools that share an open file: the second need not name it
+_OPENS, _EDITS_OPEN = ("open", "create"), "edit"
 
 # Which argument names the file; letters only, so that filePath, file_path and FilePath are one.
 _PATHS = frozenset({
@@ -47,13 +53,26 @@ _PATHS = frozenset({
     "relativeworkspacepath", "targetfile", "targetnotebook", "targetpath",
 })  # fmt: skip
 _FROM = _PATHS | {"from", "oldpath", "source", "sourcepath", "src"}
-_TO = frozenset({"dest", "destination", "destinationpath", "destpath", "dst", "newpath", "target", "targetpath", "to"})
+_TO = frozenset(
+    {
+        "dest",
+        "destination",
+        "destinationpath",
+        "destpath",
+        "dst",
+        "newpath",
+        "target",
+        "targetpath",
+        "to",
+    }
+)
 
 _PATCH = "*** Begin Patch"
 _PATCHED = re.compile(r"^\*\*\* (?:(Add|Update|Delete) File|(Move) to): (.+)$", re.MULTILINE)
 # Most wires cannot say that a result is an error; then its first words do.
 _FAILED = re.compile(
-    r"\W*(?:tool_use_error|errors?\b|exception\b|fail(?:ed|ure)\b|traceback\b|cannot\b|could not\b|unable to\b|invalid\b"
+    r"\W*(?:tool_use_error|errors?\b|exception\b|fail(?:ed|ure)\b|traceback\b|cannot\b|could "
+    r"not\b|unable to\b|invalid\b"
     r"|permission denied|no (?:match|replacement|such)\b)",
     re.IGNORECASE,
 )
@@ -61,7 +80,9 @@ _EXIT = re.compile(r"exit(?:ed with)?[ _]code\"?:? ?-?[1-9]", re.IGNORECASE)
 
 
 class Handoff(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is handed to whoever goes on. `pending` are calls that were made and not answered; `handoff_ts` is milliseconds, UTC."""
+    """What is handed to whoever goes on. `pending` are calls that were made and not answered;
+    `handoff_ts` is milliseconds, UTC.
+    """
 
     goal: str
     sprint: int
@@ -75,8 +96,17 @@ class Handoff(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True):
     handoff_ts: int
 
 
-def handoff(working: Working, goal: str, messages: Iterable[Message], sprint: int, at: int, progress: str = "") -> Handoff:
-    """The handoff of this moment. The model's own assessment counts first, then `progress`, then the last thing it said."""
+def handoff(
+    working: Working,
+    goal: str,
+    messages: Iterable[Message],
+    sprint: int,
+    at: int,
+    progress: str = "",
+) -> Handoff:
+    """The handoff of this moment. The model's own assessment counts first, then `progress`, then
+    the last thing it said.
+    """
     seen = _Seen(messages)
     board = working.dashboard
     told = (board.goal_progress, working.scratchpad, progress, seen.said)
@@ -95,7 +125,9 @@ def handoff(working: Working, goal: str, messages: Iterable[Message], sprint: in
 
 
 def artifacts(messages: Iterable[Message]) -> tuple[str, ...]:
-    """The files that tool calls wrote, each once and the one written last at the end. What failed or was deleted is not there."""
+    """The files that tool calls wrote, each once and the one written last at the end. What failed
+    or was deleted is not there.
+    """
     return tuple(_Seen(messages).files)
 
 
@@ -120,7 +152,11 @@ def to_system_prompt(handoff: Handoff) -> str:
         ("Pending", _list_entries(handoff.pending) if handoff.pending else []),
         (
             "Context Snapshot",
-            [f"- rho: {handoff.rho:.2f}", f"- error_count: {handoff.error_count}", f"- depth: {handoff.depth}"],
+            [
+                f"- rho: {handoff.rho:.2f}",
+                f"- error_count: {handoff.error_count}",
+                f"- depth: {handoff.depth}",
+            ],
         ),
     ):
         if told:
@@ -145,12 +181,15 @@ def _line(text: str, limit: int) -> str:
 
 
 class _Seen:
-    """What one pass over messages leaves: the files that were written, the calls that are open, the last thing the model said."""
+    """What one pass over messages leaves: the files that were written, the calls that are open, the
+    last thing the model said.
+    """
 
     def __init__(self, messages: Iterable[Message]) -> None:
         self.files: dict[str, None] = {}
         self.said = ""
-        self._open: dict[str, tuple[int, ToolCall]] = {}  # the newest call of each id, and when it was made
+        # the newest call of each id, and when it was made
+        self._open: dict[str, tuple[int, ToolCall]] = {}
         self._round, self._speaking = 0, False
         self._opened = ""
         for message in messages:
@@ -166,7 +205,10 @@ class _Seen:
         return [call for made, call in self._open.values() if made == self._round]
 
     def pending(self) -> tuple[str, ...]:
-        return tuple(_line(f"{call.name} {call.arguments[: 2 * CALL]}", CALL) for call in self.waiting()[:PENDING])
+        return tuple(
+            _line(f"{call.name} {call.arguments[: 2 * CALL]}", CALL)
+            for call in self.waiting()[:PENDING]
+        )
 
     def _speak(self, message: Message) -> None:
         if not self._speaking:
@@ -194,12 +236,17 @@ class _Seen:
 
 
 def has_failed(result: ToolResult) -> bool:
-    """Whether a result tells of an error: by its mark, or by its words, because not every wire has a mark."""
-    return result.error or _is_failure("\n".join(part.text for part in result.parts if isinstance(part, Text)))
+    """Whether a result tells of an error: by its mark, or by its words, because not every wire has
+    a mark.
+    """
+    return result.error or _is_failure(
+        "\n".join(part.text for part in result.parts if isinstance(part, Text))
+    )
 
 
 def _is_failure(text: str) -> bool:
-    ends = text[-_HEAD:] if text.startswith("{") else ""  # JSON tells the exit code behind the output
+    # JSON tells the exit code behind the output
+    ends = text[-_HEAD:] if text.startswith("{") else ""
     return bool(_FAILED.match(text[:_HEAD]) or _EXIT.search(text[:_HEAD]) or _EXIT.search(ends))
 
 
@@ -218,7 +265,9 @@ def _find_changes(call: ToolCall, opened: str) -> list[tuple[str, bool]]:
     if not found and opened and call.name == _EDITS_OPEN:
         found = [(opened, True)]
     clean = [(path.strip().removeprefix("./"), written) for path, written in found]
-    return [(path, written) for path, written in clean if 0 < len(path) <= LINE and path.isprintable()]
+    return [
+        (path, written) for path, written in clean if 0 < len(path) <= LINE and path.isprintable()
+    ]
 
 
 def _is_patch(call: ToolCall, words: frozenset[str]) -> bool:
@@ -230,7 +279,9 @@ def _is_patch(call: ToolCall, words: frozenset[str]) -> bool:
 
 def _may_change(call: ToolCall, words: frozenset[str]) -> bool:
     """Whether a call may change files: by its name, or by the command that it is given."""
-    return not words.isdisjoint(_WRITES | _DELETES) or any(verb in call.arguments for verb in _VERBS)
+    return not words.isdisjoint(_WRITES | _DELETES) or any(
+        verb in call.arguments for verb in _VERBS
+    )
 
 
 def _arguments(call: ToolCall) -> object:
@@ -244,7 +295,10 @@ def _arguments(call: ToolCall) -> object:
 def _words(name: str) -> frozenset[str]:
     """The words of a name, however they are joined: write_file, WriteFile, mcp__fs__writefile."""
     words = {word.lower() for word in _WORD.findall(name)}
-    return frozenset(words | {part for word in words if word.endswith("file") for part in (word[:-4], "file") if part})
+    return frozenset(
+        words
+        | {part for word in words if word.endswith("file") for part in (word[:-4], "file") if part}
+    )
 
 
 def _find_verbs(given: dict[str, Any]) -> frozenset[str]:
@@ -260,7 +314,9 @@ def _find_verbs(given: dict[str, Any]) -> frozenset[str]:
 
 
 def _by_argument(words: frozenset[str], given: dict[str, Any]) -> list[tuple[str, bool]]:
-    """The files that arguments name, and whether they are there afterwards; by what these words say is done."""
+    """The files that arguments name, and whether they are there afterwards; by what these words say
+    is done.
+    """
     if words & _LOOKS:
         return []
     if words & _DELETES:
@@ -271,14 +327,24 @@ def _by_argument(words: frozenset[str], given: dict[str, Any]) -> list[tuple[str
     targets = list(_find_names(given, _TO)) if words & (_MOVES | _COPIES) else []
     if not targets:
         return [(path, True) for path in _find_names(given, _PATHS)]
-    gone = [path for path in _find_names(given, _FROM) if path not in targets] if words & _MOVES else []
+    gone = (
+        [path for path in _find_names(given, _FROM) if path not in targets]
+        if words & _MOVES
+        else []
+    )
     return [*((path, False) for path in gone), *((path, True) for path in targets)]
 
 
 def _find_names(given: object, keys: frozenset[str], depth: int = 0) -> Iterator[str]:
-    """What these arguments name; where none stands outside, those of the objects inside, as of several edits in one call."""
+    """What these arguments name; where none stands outside, those of the objects inside, as of
+    several edits in one call.
+    """
     if isinstance(given, dict):
-        found = [value for key, value in given.items() if isinstance(value, str) and _letters(key) in keys]
+        found = [
+            value
+            for key, value in given.items()
+            if isinstance(value, str) and _letters(key) in keys
+        ]
         if found:
             yield from found
             return
@@ -346,19 +412,26 @@ def snapshot(working: Working) -> dict[str, Any]:
     """Working state as the contents of its files, by name."""
     made = {}
     for name, kind in STATE_FILES.items():
-        made[name] = msgspec.to_builtins({field: getattr(working, field) for field in kind.__struct_fields__})
+        made[name] = msgspec.to_builtins(
+            {field: getattr(working, field) for field in kind.__struct_fields__}
+        )
     made["working_state.json"]["dashboard"] = asdict(working.dashboard)  # whole: people read it
     made["event_state.json"]["recent_event_decisions"] = working.recent_event_decisions[-DECISIONS:]
     return made
 
 
 def restored(files: Mapping[str, Any]) -> Working:
-    """The working state that the contents of these files tell; what a missing one would tell is as in an empty state."""
+    """The working state that the contents of these files tell; what a missing one would tell is as
+    in an empty state.
+    """
     fields: dict[str, Any] = {}
     for name, kind in STATE_FILES.items():
         if name in files:
             try:
                 fields |= asdict(msgspec.convert(files[name], kind))
             except msgspec.ValidationError as error:
-                raise ChoiceError(f"{name} is not a working state: {error}; repair or remove it, the others can be read") from None
+                raise ChoiceError(
+                    f"{name} is not a working state: {error}; repair or remove it, the others can "
+                    "be read"
+                ) from None
     return Working(**fields)

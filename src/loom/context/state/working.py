@@ -1,9 +1,11 @@
-"""Working state: what an agent decides by, beside the conversation. Seed 001's dashboard, plan, events, knowledge and scratchpad.
+"""Working state: what an agent decides by, beside the conversation. Seed 001's dashboard, plan,
+events, knowledge and scratchpad.
 
 Rules of this file:
 - Every verb takes a state and returns one; nothing here knows a clock or a store.
 - It is bounded: what would grow past a limit is aggregated, or its oldest goes.
-- It is never compressed by a rung. It stands in the tail, because the dashboard changes with every call.
+- It is never compressed by a rung. It stands in the tail, because the dashboard changes with every
+  call.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,17 +20,19 @@ from loom.errors import ChoiceError, shorten
 Urgency = Literal["low", "normal", "high", "critical"]
 ALARMING = ("high", "critical")
 
-EVENTS, SAME = 10, 3  # pending events from which on those of one type are told together, and of how many
+# pending events from which on those of one type are told together, and of how many
+EVENTS, SAME = 10, 3
 DECISIONS, EVIDENCE, CITATIONS = 5, 10, 5
 PLAN, QUESTIONS, RISKS = 20, 10, 10
 LINE, SCRATCHPAD = 400, 4000  # characters of one entry, and of the scratchpad
 
 
 class Dashboard(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True):
-    """`rho` is the pressure of the last request, `token_budget` what it left free; None before the first one.
+    """`rho` is the pressure of the last request, `token_budget` what it left free; None before the
+    first one.
 
-    `goal_progress` is the model's own assessment, `error_count` are recent errors, `depth` is how deep in sub-agents this is,
-    `last_hb_ts` the last heartbeat (milliseconds, UTC).
+    `goal_progress` is the model's own assessment, `error_count` are recent errors, `depth` is how
+    deep in sub-agents this is, `last_hb_ts` the last heartbeat (milliseconds, UTC).
     """
 
     rho: float = 0.0
@@ -41,7 +45,9 @@ class Dashboard(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Incident(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something that happened outside. Of several that are told together, `count` says how many, and the summary tells the last."""
+    """Something that happened outside. Of several that are told together, `count` says how many,
+    and the summary tells the last.
+    """
 
     event_id: str
     type: str = ""
@@ -81,13 +87,22 @@ EMPTY = Working()
 
 def measured(working: Working, pressure: float, left: int) -> Working:
     """What the engine knows by itself: how full the window is, and how many tokens are left of it."""
-    return replace(working, dashboard=replace(working.dashboard, rho=round(pressure, 2), token_budget=max(left, 0)))
+    return replace(
+        working,
+        dashboard=replace(working.dashboard, rho=round(pressure, 2), token_budget=max(left, 0)),
+    )
 
 
 def assess(
-    working: Working, *, progress: str | None = None, plan: Iterable[str] | None = None, scratchpad: str | None = None
+    working: Working,
+    *,
+    progress: str | None = None,
+    plan: Iterable[str] | None = None,
+    scratchpad: str | None = None,
 ) -> Working:
-    """What the model says of itself: how far it is, what it will do, what it thinks. What is left out stays as it was."""
+    """What the model says of itself: how far it is, what it will do, what it thinks. What is left
+    out stays as it was.
+    """
     made = working
     if progress is not None:
         made = replace(made, dashboard=replace(made.dashboard, goal_progress=_line(progress)))
@@ -149,9 +164,21 @@ def _aggregate_events(events: tuple[Incident, ...]) -> tuple[Incident, ...]:
             made.append(event)
         elif event is alike[0]:
             count = sum(each.count for each in alike)
-            urgency = "critical" if any(e.urgency == "critical" for e in alike) else max(alike, key=_urgency).urgency
+            urgency = (
+                "critical"
+                if any(e.urgency == "critical" for e in alike)
+                else max(alike, key=_urgency).urgency
+            )
             told = f"{count} {event.type} events; the last: {alike[-1].summary}"
-            made.append(Incident(event_id=event.event_id, type=event.type, summary=_line(told), urgency=urgency, count=count))
+            made.append(
+                Incident(
+                    event_id=event.event_id,
+                    type=event.type,
+                    summary=_line(told),
+                    urgency=urgency,
+                    count=count,
+                )
+            )
     return tuple(made[-2 * EVENTS :])
 
 
@@ -160,7 +187,8 @@ def _urgency(event: Incident) -> int:
 
 
 def acknowledge(working: Working, event_id: str, decision: str) -> Working:
-    """The agent has dealt with an event: it and its risk go, what was decided stays, and the interrupt ends.
+    """The agent has dealt with an event: it and its risk go, what was decided stays, and the
+    interrupt ends.
 
     With one that tells of several go the risks of all of them.
     """
@@ -186,15 +214,25 @@ def acknowledge(working: Working, event_id: str, decision: str) -> Working:
 
 def _no_event(event_id: str, events: Sequence[Incident]) -> ChoiceError:
     there = dict.fromkeys(event.event_id for event in events)
-    names = f"; there are {', '.join(shorten(name, 80) for name in there)}" if there else "; there is none at all"
+    names = (
+        f"; there are {', '.join(shorten(name, 80) for name in there)}"
+        if there
+        else "; there is none at all"
+    )
     return ChoiceError(f"there is no pending event {shorten(event_id)!r}{names}")
 
 
 def learn(working: Working, evidence: Evidence, citation: str = "") -> Working:
-    """A piece of knowledge comes up. The same one from the same source comes up once; of many the best stay."""
+    """A piece of knowledge comes up. The same one from the same source comes up once; of many the
+    best stay.
+    """
     evidence = replace(evidence, content=evidence.content[: 2 * LINE], title=_line(evidence.title))
     known = {_fingerprint(each) for each in working.evidence_packs}
-    packs = working.evidence_packs if _fingerprint(evidence) in known else (*working.evidence_packs, evidence)
+    packs = (
+        working.evidence_packs
+        if _fingerprint(evidence) in known
+        else (*working.evidence_packs, evidence)
+    )
     if len(packs) > EVIDENCE:
         worst = min(range(len(packs)), key=lambda n: (packs[n].score, n))
         packs = (*packs[:worst], *packs[worst + 1 :])
@@ -237,11 +275,19 @@ def render_dashboard(working: Working) -> str:
         ("Pending Events", list(map(_describe_with_id, working.pending_events))),
         (
             "Active Risks",
-            [_describe(risk) if risk.event_id in pending else _describe_with_id(risk) for risk in working.active_risks],
+            [
+                _describe(risk) if risk.event_id in pending else _describe_with_id(risk)
+                for risk in working.active_risks
+            ],
         ),
         ("Recent Decisions on Events", _list(working.recent_event_decisions)),
         ("Active Questions", _list(working.active_questions)),
-        ("Knowledge Evidence", _list(f"{each.title or each.source}: {' '.join(each.content.split())}" for each in best)),
+        (
+            "Knowledge Evidence",
+            _list(
+                f"{each.title or each.source}: {' '.join(each.content.split())}" for each in best
+            ),
+        ),
         ("Knowledge Citations", _list(working.citations)),
         ("Scratchpad", [working.scratchpad] if working.scratchpad else []),
     )

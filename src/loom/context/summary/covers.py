@@ -1,4 +1,6 @@
-"""Summaries in a request: what tells of a stretch of the history in a few words, in its place or before the first gap."""
+"""Summaries in a request: what tells of a stretch of the history in a few words, in its place or
+before the first gap.
+"""
 
 from collections.abc import Callable, Sequence
 from itertools import groupby, pairwise
@@ -31,9 +33,11 @@ class SummarySpan(Struct, frozen=True):
 
 
 def lay_summaries(summaries: Sequence[SummarySpan], fitting: Fitting) -> tuple[Piece, ...]:
-    """The history up to the last summary as pieces: each summary stands for what it tells of, but what must be in stands whole.
+    """The history up to the last summary as pieces: each summary stands for what it tells of, but
+    what must be in stands whole.
 
-    None at all where they do not follow one another from the beginning, or one would tear an exchange.
+    None at all where they do not follow one another from the beginning, or one would tear an
+    exchange.
     """
     units = exchanges(fitting.history)
     if not summaries or not _cover_beginning(summaries) or not _keep_exchanges(summaries, units):
@@ -46,12 +50,18 @@ def lay_summaries(summaries: Sequence[SummarySpan], fitting: Fitting) -> tuple[P
     pieces: list[Piece] = []
     for summary in summaries:
         inside = [unit for unit in units if summary.span.start <= unit.start < summary.span.stop]
-        pieces += _lay_summary(summary, [(rule, list(run)) for rule, run in groupby(inside, rule_of)], fitting)
+        pieces += _lay_summary(
+            summary, [(rule, list(run)) for rule, run in groupby(inside, rule_of)], fitting
+        )
     return tuple(pieces)
 
 
-def _lay_summary(summary: SummarySpan, runs: Sequence[tuple[str, list[Span]]], fitting: Fitting) -> list[Piece]:
-    """What a summary says in the place of its first run of exchanges; markers for others, but runs with a rule stand whole."""
+def _lay_summary(
+    summary: SummarySpan, runs: Sequence[tuple[str, list[Span]]], fitting: Fitting
+) -> list[Piece]:
+    """What a summary says in the place of its first run of exchanges; markers for others, but runs
+    with a rule stand whole.
+    """
     pieces: list[Piece] = []
     for rule, run in runs:
         if rule:
@@ -84,13 +94,20 @@ def _cover_run(run: Sequence[Span], summary: SummarySpan, fitting: Fitting) -> P
     return cover(fitting, marked, text)
 
 
-def cover_first_gap(fill: Callable[[Fitting], FittedHistory], fitting: Fitting, summaries: Sequence[SummarySpan]) -> FittedHistory:
-    """What is filled in, with all that summaries tell as one message where something was first left out."""
+def cover_first_gap(
+    fill: Callable[[Fitting], FittedHistory], fitting: Fitting, summaries: Sequence[SummarySpan]
+) -> FittedHistory:
+    """What is filled in, with all that summaries tell as one message where something was first left
+    out.
+    """
     fitted = fill(fitting)
     if not summaries or fitting.policy.summary != "message" or _first_gap(fitted) is None:
         return fitted
-    text = fitting.policy.summary_text.format(text="\n\n".join(summary.text for summary in summaries))
-    count, most = fitting.counter.count_text, fitting.room // 2  # what tells of the history must not take its room
+    text = fitting.policy.summary_text.format(
+        text="\n\n".join(summary.text for summary in summaries)
+    )
+    # what tells of the history must not take its room
+    count, most = fitting.counter.count_text, fitting.room // 2
     if count(text) + _FRAME > most:
         text = shrink_text(text, most - _FRAME, count, fitting.archive.keep_text("summary", text))
     try:

@@ -1,8 +1,10 @@
-"""Summaries by a model, the part that needs none: when one is due, what the model is given, and what is made of its answer.
+"""Summaries by a model, the part that needs none: when one is due, what the model is given, and
+what is made of its answer.
 
 Rules of this file:
 - A cut tears no exchange, and no turn where turns are to stay whole.
-- What a model is given fits its window. What it is not given is told in a note, never left out in silence.
+- What a model is given fits its window. What it is not given is told in a note, never left out in
+  silence.
 - What a model says is words: it brings no roles, commands, markers or handles into a request.
 - A summary has each note once, at its end.
 """
@@ -28,7 +30,8 @@ SHORTENED = "[Note: {count} oversized messages were summed up from their beginni
 UNKNOWN = "[no such handle]"
 TOGETHER = 10  # messages that are summed up in one piece, if they fit
 LEAST = 64  # tokens of a conversation that are worth asking about
-SNIPPET, SHARE, SNIPPETS = 200, 10, (200, 100, 50, 25)  # characters and percent of a message in an extract; fewer where it must be
+# characters and percent of a message in an extract; fewer where it must be
+SNIPPET, SHARE, SNIPPETS = 200, 10, (200, 100, 50, 25)
 PLACEHOLDER = 200  # characters of seed 000's placeholder
 OPAQUE = 2000  # characters of a piece that only its own wire understands
 HEAD = 0.6  # of what is kept of an oversized message; the rest is its end
@@ -40,7 +43,8 @@ Count = Callable[[str], int]
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """When to sum up: past so many messages (0: whatever their number), or above such a share of the room for history (0 likewise).
+    """When to sum up: past so many messages (0: whatever their number), or above such a share of
+    the room for history (0 likewise).
 
     The last messages, `keep` of them, are not summed up.
     """
@@ -59,15 +63,22 @@ class Due(Struct, frozen=True):
 
 
 def due(messages: Sequence[Message], tokens: int, room: int, limits: Limits) -> Due | None:
-    """Whether messages that are not summed up yet should be; `tokens` is what they take of the room that history has."""
+    """Whether messages that are not summed up yet should be; `tokens` is what they take of the room
+    that history has.
+    """
     reason = ""
     if _too_many(len(messages), limits):
         reason = f"{len(messages):,} messages, more than {limits.messages:,}"
     elif limits.above > 0 and len(messages) > limits.keep and tokens > limits.above * room:
         reason = f"{tokens:,} tokens, more than {limits.above:.0%} of {max(room, 0):,}"
     stop = _safe_cut(messages, limits) if reason else 0
-    # A long turn may hold back a cut that leaves too many; then the next one is due at once, so it is made now.
-    while stop and _too_many(len(messages) - stop, limits) and (more := _safe_cut(messages[stop:], limits)):
+    # A long turn may hold back a cut that leaves too many; then the next one is due at once, so it
+    # is made now.
+    while (
+        stop
+        and _too_many(len(messages) - stop, limits)
+        and (more := _safe_cut(messages[stop:], limits))
+    ):
         stop += more
     return Due(stop, reason) if stop else None
 
@@ -77,7 +88,9 @@ def _too_many(count: int, limits: Limits) -> bool:
 
 
 def _safe_cut(messages: Sequence[Message], limits: Limits) -> int:
-    """The cut nearest to what is kept that tears nothing and parts no call from an answer yet to come; 0 where there is none."""
+    """The cut nearest to what is kept that tears nothing and parts no call from an answer yet to
+    come; 0 where there is none.
+    """
     target = len(messages) - limits.keep
     starts = parse_turn_boundaries(messages) if limits.whole_turns else []
     stop = find_safe_boundary(messages, target) if starts else target
@@ -92,14 +105,20 @@ def _safe_cut(messages: Sequence[Message], limits: Limits) -> int:
 
 
 class Notes(Struct, frozen=True):
-    """What a summary says of itself: messages that were dropped before it, messages it saw the ends of, and whether it saw all."""
+    """What a summary says of itself: messages that were dropped before it, messages it saw the ends
+    of, and whether it saw all.
+    """
 
     dropped: int = 0
     shortened: int = 0
     omitted: bool = False
 
     def __add__(self, other: "Notes") -> "Notes":
-        return Notes(self.dropped + other.dropped, self.shortened + other.shortened, self.omitted or other.omitted)
+        return Notes(
+            self.dropped + other.dropped,
+            self.shortened + other.shortened,
+            self.omitted or other.omitted,
+        )
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -109,7 +128,9 @@ class Notes(Struct, frozen=True):
 
 
 class Parts(Struct, frozen=True):
-    """A conversation as text, in parts that fit a model's window; none where nothing is said or nothing fits."""
+    """A conversation as text, in parts that fit a model's window; none where nothing is said or
+    nothing fits.
+    """
 
     texts: tuple[str, ...]
     notes: Notes = Notes()
@@ -123,10 +144,14 @@ class _Line(Struct, frozen=True):
     whole: bool
 
 
-def parts(messages: Sequence[Message], window: int, count: Count, *, omit: bool = False, beside: int = 0) -> Parts:
-    """What a model of this window is given of the messages; each part takes at most half of it, and leaves `beside` tokens free.
+def parts(
+    messages: Sequence[Message], window: int, count: Count, *, omit: bool = False, beside: int = 0
+) -> Parts:
+    """What a model of this window is given of the messages; each part takes at most half of it, and
+    leaves `beside` tokens free.
 
-    A message that is larger alone is given by its beginning and end, or left out where `omit` says so; a note tells of it.
+    A message that is larger alone is given by its beginning and end, or left out where `omit` says
+    so; a note tells of it.
     """
     room = min(window // 2, window - beside)
     if room < LEAST:
@@ -160,7 +185,9 @@ def _halves(lines: Sequence[_Line], room: int, count: Count) -> list[str]:
 
 
 def _middle(lines: Sequence[_Line]) -> int:
-    """Where to part lines: at the turn that begins nearest to the middle, else at the exchange that does, else there."""
+    """Where to part lines: at the turn that begins nearest to the middle, else at the exchange that
+    does, else there.
+    """
     middle = len(lines) // 2
     inner = range(1, len(lines))
     near = [n for n in inner if lines[n].turn] or [n for n in inner if lines[n].whole] or [middle]
@@ -168,7 +195,9 @@ def _middle(lines: Sequence[_Line]) -> int:
 
 
 def describe_messages(messages: Iterable[Message]) -> list[str]:
-    """Each message as a model reads of it: `role: words`, and a line `tool NAME: …` for each call and each result."""
+    """Each message as a model reads of it: `role: words`, and a line `tool NAME: …` for each call
+    and each result.
+    """
     names: dict[str, str] = {}
     return [_describe_message(message, names) for message in messages]
 
@@ -180,14 +209,23 @@ def _describe_message(message: Message, names: dict[str, str]) -> str:
     for part in message.parts:
         match part:
             case Reasoning():
-                thoughts += [f"{message.role} (thinking): {_one_line(part.text)}"] if part.text.strip() else []
+                thoughts += (
+                    [f"{message.role} (thinking): {_one_line(part.text)}"]
+                    if part.text.strip()
+                    else []
+                )
             case ToolCall():
                 names[part.id] = _one_line(part.name)
-                used.append(f"tool {names[part.id]}: called with {_one_line(part.arguments) or 'nothing'}")
+                used.append(
+                    f"tool {names[part.id]}: called with {_one_line(part.arguments) or 'nothing'}"
+                )
             case ToolResult():
                 name = _one_line(part.name) or names.get(part.call_id, "unknown")
                 failed = "failed: " if part.error else ""
-                used.append(f"tool {name}: {failed}{_one_line(' '.join(map(_inner, part.parts))) or 'no output'}")
+                used.append(
+                    f"tool {name}: "
+                    f"{failed}{_one_line(' '.join(map(_inner, part.parts))) or 'no output'}"
+                )
             case Text() | Media() | Opaque():
                 said.append(_inner(part))
             case _:
@@ -217,9 +255,14 @@ def _keep_both_ends(text: str, tokens: int, count: Count) -> str:
     def kept(length: int) -> str:
         head = int(length * HEAD)
         tail = length - head
-        return f"{text[:head]}[… {len(text) - length:,} characters left out …]{text[len(text) - tail :] if tail else ''}"
+        return (
+            f"{text[:head]}[… {len(text) - length:,} characters left out "
+            f"…]{text[len(text) - tail :] if tail else ''}"
+        )
 
-    return kept(_find_longest(lambda length: count(kept(length)) <= tokens, min(len(text), tokens * 12)))
+    return kept(
+        _find_longest(lambda length: count(kept(length)) <= tokens, min(len(text), tokens * 12))
+    )
 
 
 def _find_longest(fits: Callable[[int], bool], most: int) -> int:
@@ -232,7 +275,12 @@ def _find_longest(fits: Callable[[int], bool], most: int) -> int:
 
 @cache
 def _prompt(name: str) -> str:
-    return files("loom.context").joinpath("prompts", f"{name}.txt").read_text(encoding="utf-8").removesuffix("\n")
+    return (
+        files("loom.context")
+        .joinpath("prompts", f"{name}.txt")
+        .read_text(encoding="utf-8")
+        .removesuffix("\n")
+    )
 
 
 def system_prompt(tokens: int) -> str:
@@ -245,7 +293,9 @@ def summary_prompt(conversation: str, existing: str = "") -> str:
     runs = re.findall(r"`{3,}", conversation)
     fence = "`" * (max(map(len, runs), default=2) + 1)
     before = f"Existing context: {existing}\n" if existing else ""
-    return _prompt("summary").format(existing=before, conversation=f"{fence}\n{conversation}\n{fence}")
+    return _prompt("summary").format(
+        existing=before, conversation=f"{fence}\n{conversation}\n{fence}"
+    )
 
 
 def merge_prompt(first: str, second: str) -> str:
@@ -257,7 +307,9 @@ def merge_prompt(first: str, second: str) -> str:
 
 
 def summarize_old_messages(messages: Iterable[Message | Mapping[str, Any]]) -> str:
-    """Seed 000's placeholder for a summary: how many messages there are, and the first letters of what they say."""
+    """Seed 000's placeholder for a summary: how many messages there are, and the first letters of
+    what they say.
+    """
     contents = [_content(as_message(message)) for message in messages]
     words = " ".join(contents)
     cut = PLACEHOLDER
@@ -267,14 +319,18 @@ def summarize_old_messages(messages: Iterable[Message | Mapping[str, Any]]) -> s
 
 
 def _content(message: Message) -> str:
-    inner = [part.text for result in message.results for part in result.parts if isinstance(part, Text)]
+    inner = [
+        part.text for result in message.results for part in result.parts if isinstance(part, Text)
+    ]
     return "\n".join(inner) if message.results else message.text
 
 
 def fallback(messages: Iterable[Message], tokens: int, count: Count, existing: str = "") -> str:
-    """Seed 002's summary where no model makes one: the beginning of each message, behind what was summed up before.
+    """Seed 002's summary where no model makes one: the beginning of each message, behind what was
+    summed up before.
 
-    In at most so many tokens: then less of each message, and at last only the first and the last of them.
+    In at most so many tokens: then less of each message, and at last only the first and the last of
+    them.
     """
     lines = [_one_line(text).partition(": ") for text in describe_messages(messages) if text]
     before = f"{existing}\n\n" if existing else ""
@@ -285,7 +341,9 @@ def fallback(messages: Iterable[Message], tokens: int, count: Count, existing: s
             return before + made
     if existing:
         before = f"{_cut(existing, tokens // 2, count)}\n\n"
-    return _cut(before + _keep_both_ends(made, max(0, tokens - count(before) - 1), count), tokens, count)
+    return _cut(
+        before + _keep_both_ends(made, max(0, tokens - count(before) - 1), count), tokens, count
+    )
 
 
 def _extract(lines: Iterable[tuple[str, str, str]], share: int, least: int) -> str:
@@ -299,15 +357,18 @@ def _extract(lines: Iterable[tuple[str, str, str]], share: int, least: int) -> s
 # What is made of an answer
 
 _HANDLE = re.compile(rf"~[a-z2-7]{{{LENGTH - 1}}}", re.IGNORECASE)
-# Control characters, halves of surrogate pairs, and letters that nobody sees or that turn others around.
+# Control characters, halves of surrogate pairs, and letters that nobody sees or that turn others
+# around.
 _HIDDEN = re.compile(
     "[\x00-\x08\x0e-\x1f\x7f-\x9f\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
 )
 _ROLES = "system|developer|user|assistant|human|instructions?"
 _IMITATES = re.compile(
-    rf"[\s*_#`+-]*(?:(?:{_ROLES}|tool)[\s*_`]*[:：]|tool\s+\S{{1,64}}[:：]|context_summary|existing context:|conversation:)"
+    rf"[\s*_#`+-]*(?:(?:{_ROLES}|tool)[\s*_`]*[:：]|tool\s+\S{{1,64}}[:：]|context_summary|existing "
+    r"context:|conversation:)"
     rf"|\s*(?:→|={{3,}}|</?\s*(?:{_ROLES}|tool|conversation|summary)\b)"
-    r"|\s*\[(?:[^\]]{0,200}\brecall\b|(?:emergency compression|note|summary|collapsed)\b|\w{1,12}\] .{1,80} · )"
+    r"|\s*\[(?:[^\]]{0,200}\brecall\b|(?:emergency "
+    r"compression|note|summary|collapsed)\b|\w{1,12}\] .{1,80} · )"
     r"|(?!>).*(?:<\||\|>|\[/?INST\]|<</?SYS>>)",
     re.IGNORECASE,
 )
@@ -317,7 +378,8 @@ _SENTENCE = re.compile(r"[.!?…][\"')\]]*(?=\s)|[。！？]|\n")
 def clean_summary(text: str, tokens: int, count: Count, known_handles: Collection[str] = ()) -> str:
     """What a model said, as harmless words in at most so many tokens; "" where nothing is left.
 
-    A handle that is not known is taken out, and a line that looks like a role, a marker or a command is quoted.
+    A handle that is not known is taken out, and a line that looks like a role, a marker or a
+    command is quoted.
     """
     lines = [line.rstrip() for line in _printable(text).strip().split("\n")]
     quoted = "\n".join(f"> {line}" if _IMITATES.match(line) else line for line in lines)
@@ -327,7 +389,9 @@ def clean_summary(text: str, tokens: int, count: Count, known_handles: Collectio
 
 
 def _printable(text: str) -> str:
-    """A text without control characters, halves of surrogate pairs, and what turns or hides letters; every line break is one."""
+    """A text without control characters, halves of surrogate pairs, and what turns or hides
+    letters; every line break is one.
+    """
     return _HIDDEN.sub("", "\n".join(text.splitlines()))
 
 
@@ -339,9 +403,12 @@ def _cut(text: str, tokens: int, count: Count) -> str:
     def kept(length: int) -> str:
         return f"{text[:length].rstrip()} …"
 
-    length = _find_longest(lambda length: count(kept(length)) <= tokens, min(len(text), tokens * 12))
+    length = _find_longest(
+        lambda length: count(kept(length)) <= tokens, min(len(text), tokens * 12)
+    )
     ends = [found.end() for found in _SENTENCE.finditer(text, 0, length)]
-    # Too much would be lost with a sentence that is long; then a word is the end, and at last a letter.
+    # Too much would be lost with a sentence that is long; then a word is the end, and at last a
+    # letter.
     best = ends[-1] if ends and ends[-1] * 2 > length else text.rfind(" ", 0, length)
     best = best if best * 2 > length else length
     # A tokenizer may take more for less.
@@ -367,7 +434,9 @@ def add_notes(words: str, notes: Notes) -> str:
 
 def apart(summary: str) -> tuple[str, Notes]:
     """The words of a summary, and its notes summed up."""
-    dropped, shortened = (sum(map(int, _pattern(note).findall(summary))) for note in (EMERGENCY, SHORTENED))
+    dropped, shortened = (
+        sum(map(int, _pattern(note).findall(summary))) for note in (EMERGENCY, SHORTENED)
+    )
     omitted = bool(_pattern(OMITTED).search(summary))
     for note in (EMERGENCY, SHORTENED, OMITTED):
         summary = _pattern(note).sub("", summary)

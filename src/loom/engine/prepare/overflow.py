@@ -11,14 +11,18 @@ from loom.engine.reading import AssembledMessages
 from loom.stores.summaries import Summary, join_texts
 
 
-def find_newer_half(shown: Sequence[tuple[int, int]], assembled: AssembledMessages, policy: Policy) -> int:
-    """Where the newer half begins of the turns that the last request showed; of one turn, the newer half of its exchanges.
+def find_newer_half(
+    shown: Sequence[tuple[int, int]], assembled: AssembledMessages, policy: Policy
+) -> int:
+    """Where the newer half begins of the turns that the last request showed; of one turn, the newer
+    half of its exchanges.
 
     Where turns are whole, no turn is divided: of one turn only its request stays.
     """
     seen = _seen_again(shown, assembled)
     if policy.strategy == "whole_turns":
-        # What stands apart from the others, the goal, is not of the history that the preset has left.
+        # What stands apart from the others, the goal, is not of the history that the preset has
+        # left.
         begin = max((n for n in seen if n - 1 not in seen), default=0)
         return max(begin + newer_half(assembled.messages[begin:]), 1)
     turns = [n for n in sorted(seen) if assembled.messages[n].role == "user"]
@@ -29,7 +33,9 @@ def find_newer_half(shown: Sequence[tuple[int, int]], assembled: AssembledMessag
 
 
 def _seen_again(shown: Sequence[tuple[int, int]], assembled: AssembledMessages) -> set[int]:
-    """The messages that the last request showed, by their places in what was read now; without one, all."""
+    """The messages that the last request showed, by their places in what was read now; without one,
+    all.
+    """
     begins = [start for start, _ in shown]
     seen: set[int] = set()
     for n, spot in enumerate(assembled.places.spots):
@@ -39,7 +45,9 @@ def _seen_again(shown: Sequence[tuple[int, int]], assembled: AssembledMessages) 
     return seen
 
 
-def note_overflow(summaries: Sequence[Summary], assembled: AssembledMessages, floor: int) -> Summary:
+def note_overflow(
+    summaries: Sequence[Summary], assembled: AssembledMessages, floor: int
+) -> Summary:
     """What summaries told, with a note that an overflow cost what stands before a place."""
     before = assembled.places.spots[:floor]
     done = summaries[-1].stop if summaries else 0
@@ -47,7 +55,13 @@ def note_overflow(summaries: Sequence[Summary], assembled: AssembledMessages, fl
     gone = sum(spot.stop - spot.start for spot in before if spot.start >= done)
     if floor == len(assembled.messages):
         gone -= _still_there(assembled.messages)
-    return Summary(text=with_note(join_texts(summaries), gone), start=0, stop=stop, by="an overflow", dropped=gone)
+    return Summary(
+        text=with_note(join_texts(summaries), gone),
+        start=0,
+        stop=stop,
+        by="an overflow",
+        dropped=gone,
+    )
 
 
 def _still_there(messages: Sequence[Message]) -> int:

@@ -27,16 +27,21 @@ from loom.stores.views import HandleTarget
 
 
 class LastRequest(Struct, frozen=True):
-    """What a session remembers of its last request, so that the next reads only what is new. `counted` is without correction."""
+    """What a session remembers of its last request, so that the next reads only what is new.
+    `counted` is without correction.
+    """
 
     reading: Reading
     view: View
     model: str
     counted: int
-    note: Summary | None = None  # that an overflow cost messages, to be written down with the request
+    # that an overflow cost messages, to be written down with the request
+    note: Summary | None = None
 
 
-def remember(context: Context, reading: Reading, options: Options, model: str, view: View | None) -> LastRequest:
+def remember(
+    context: Context, reading: Reading, options: Options, model: str, view: View | None
+) -> LastRequest:
     """The view with how far this request went; of a new epoch, the view as it begins."""
     report, end = context.report, reading.nodes[-1]
     found = context.continuation
@@ -56,15 +61,25 @@ def remember(context: Context, reading: Reading, options: Options, model: str, v
         )
     else:
         kept = view.session if epoch.pins == view.epoch.pins else 0
-        view = replace(view, epoch=replace(epoch, pieces=view.epoch.pieces), ranges=reading.ranges, session=kept)
-    return LastRequest(reading, replace(view, node=end.seq), model, round(report.input_tokens / options.ratio))
+        view = replace(
+            view,
+            epoch=replace(epoch, pieces=view.epoch.pieces),
+            ranges=reading.ranges,
+            session=kept,
+        )
+    return LastRequest(
+        reading, replace(view, node=end.seq), model, round(report.input_tokens / options.ratio)
+    )
 
 
 def _left_out(found: Continuation, options: Options, model: str) -> tuple[Known, ...]:
     """What is known of each stretch that a request left out."""
     best, own = counters(options, model)
     places, history = found.places, found.history
-    tokens, own_tokens = costs_of(history, places, best), costs_of(history, places, own, own is not best)
+    tokens, own_tokens = (
+        costs_of(history, places, best),
+        costs_of(history, places, own, own is not best),
+    )
     begins = {span.start for span in exchanges(history)}
     made: list[Known] = []
     for piece in found.pieces:
@@ -84,7 +99,8 @@ def _left_out(found: Continuation, options: Options, model: str) -> tuple[Known,
 
 
 class NewHandles(Struct, frozen=True):
-    """What markers of a request stand for that the store does not know yet, each with a hash of what was cut.
+    """What markers of a request stand for that the store does not know yet, each with a hash of
+    what was cut.
 
     `inherited` are handles that an older epoch made.
     """
@@ -95,7 +111,9 @@ class NewHandles(Struct, frozen=True):
 
 
 def new_handles(context: Context, reading: Reading, known: Mapping[str, int]) -> NewHandles:
-    """The handles of a request without those that are known already, with the hash of what they stand for."""
+    """The handles of a request without those that are known already, with the hash of what they
+    stand for.
+    """
     archive = context.archive
     assert isinstance(archive, PathArchive)
     nodes = {node.id: node for node in reading.nodes}
@@ -103,28 +121,41 @@ def new_handles(context: Context, reading: Reading, known: Mapping[str, int]) ->
     hashes = {handle: hash(archive.cuts[handle]) for handle in sorted(named & archive.cuts.keys())}
     made = [handle for handle, digest in hashes.items() if known.get(handle) != digest]
     kept = {handle: _make_kept(archive.cuts[handle], nodes) for handle in made}
-    inherited = frozenset(handle for handle in named if handle not in hashes and handle not in known)
+    inherited = frozenset(
+        handle for handle in named if handle not in hashes and handle not in known
+    )
     return NewHandles(kept, {handle: hashes[handle] for handle in made}, inherited)
 
 
 def _make_kept(cut: Cut, nodes: Mapping[str, Node]) -> HandleTarget:
-    """What is stored of what was cut: stretches of nodes, the place of a text in a node, or the text."""
+    """What is stored of what was cut: stretches of nodes, the place of a text in a node, or the
+    text.
+    """
     if cut.kind == "span":
         return HandleTarget(cut.nodes, at=cut.at, minted_at=cut.minted_at)
     place = None
     node = nodes.get(cut.nodes[0][0]) if cut.kind == "part" else None
     if node is not None and node.message is not None:
         place = next((place for place, text in texts_of(node.message) if text == cut.text), None)
-    # What repair had changed before it was cut is in no node, so it is kept itself, until that node is purged.
-    return HandleTarget(cut.nodes, place, cut.text if place is None else None, cut.at, cut.minted_at)
+    # What repair had changed before it was cut is in no node, so it is kept itself, until that node
+    # is purged.
+    return HandleTarget(
+        cut.nodes, place, cut.text if place is None else None, cut.at, cut.minted_at
+    )
 
 
 def calibration(row: SessionRow) -> Calibration:
     """What the session has learnt of how its models count."""
-    return read_stored(row.calibration, Calibration, f"the calibration of session {row.id}") if row.calibration else Calibration()
+    return (
+        read_stored(row.calibration, Calibration, f"the calibration of session {row.id}")
+        if row.calibration
+        else Calibration()
+    )
 
 
 def ratio_of(row: SessionRow, model: str) -> float:
-    """What counts for a model are multiplied by. What a public tokenizer counts is never taken for less."""
+    """What counts for a model are multiplied by. What a public tokenizer counts is never taken for
+    less.
+    """
     learnt = calibration(row).ratio(model)
     return max(learnt, 1.0) if isinstance(profile_for(model or None).text, Exact) else learnt

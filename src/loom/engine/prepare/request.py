@@ -73,11 +73,12 @@ DAMAGED_VIEW = "what the store kept of the last request is damaged"
 
 
 class RequestInput(Struct, frozen=True, kw_only=True):
-    """What one request is made from: a session and its path, what is asked for, and what is remembered of the last request.
+    """What one request is made from: a session and its path, what is asked for, and what is
+    remembered of the last request.
 
-    After an overflow an epoch begins in any case, without the older half of what the last request showed. So does one that
-    is `renewing`, for the reason given. `handoff` is what the window began with, and
-    the map of `project` stands in the system text.
+    After an overflow an epoch begins in any case, without the older half of what the last request
+    showed. So does one that is `renewing`, for the reason given. `handoff` is what the window began
+    with, and the map of `project` stands in the system text.
     """
 
     store: Store
@@ -95,7 +96,9 @@ class RequestInput(Struct, frozen=True, kw_only=True):
 
 
 class _Findings(Struct, frozen=True, kw_only=True):
-    """What the store has for a request. `reason` is why an epoch begins if nothing ends the last one."""
+    """What the store has for a request. `reason` is why an epoch begins if nothing ends the last
+    one.
+    """
 
     overlay: Overlay
     shape: str
@@ -120,7 +123,9 @@ class _Findings(Struct, frozen=True, kw_only=True):
 
 
 class _Beginning(Struct, frozen=True, kw_only=True):
-    """What an epoch that begins is made from: what was read, what is asked for as it is counted from now on, its number."""
+    """What an epoch that begins is made from: what was read, what is asked for as it is counted
+    from now on, its number.
+    """
 
     options: Options
     number: int
@@ -128,7 +133,9 @@ class _Beginning(Struct, frozen=True, kw_only=True):
 
 
 def prepare(asked: RequestInput) -> tuple[Context, LastRequest]:
-    """The request, and what to remember of it. The last epoch goes on if it can, else one begins from what is read again."""
+    """The request, and what to remember of it. The last epoch goes on if it can, else one begins
+    from what is read again.
+    """
     with asked.path.snapshot() as now:
         found = _find(asked, now)
         ends = _why_it_ends(asked, found)
@@ -153,11 +160,20 @@ def _find(asked: RequestInput, path: Path) -> _Findings:
     if not store.views.is_newest(row, find_reached(last.view) if last else None, path):
         last = None
     overlay = style.overlay(path)
-    reason = "what is pruned changed" if len(overlay.path) < len(path) else "the first request on this path"
+    reason = (
+        "what is pruned changed"
+        if len(overlay.path) < len(path)
+        else "the first request on this path"
+    )
     path = overlay.path
     if path.end is None:
-        raise CannotFit(f"there is nothing to send: {'; '.join(overlay.notes)}; restore it, or switch to another node")
-    head = head_of(row, style, overlay, store.sessions.on_path(row, path) if style.document else row.asides)
+        raise CannotFit(
+            f"there is nothing to send: {'; '.join(overlay.notes)}; restore it, or switch to "
+            "another node"
+        )
+    head = head_of(
+        row, style, overlay, store.sessions.on_path(row, path) if style.document else row.asides
+    )
     asking = _ask_sources(asked, path, head)
     options = asking.options
     view, is_damaged = (last.view, False) if last else _find_view(store, row, path)
@@ -264,27 +280,38 @@ def _read_more(found: _Findings) -> Reading:
     return reading or read_same(found.path, _grown_ranges(found.view, found.path), found.view.holes)
 
 
-def _go_on(asked: RequestInput, found: _Findings, view: View, reading: Reading) -> tuple[Context, LastRequest] | EpochEnds:
+def _go_on(
+    asked: RequestInput, found: _Findings, view: View, reading: Reading
+) -> tuple[Context, LastRequest] | EpochEnds:
     """The next request of the last epoch, or why that ends."""
     options = replace(found.options, ratio=view.ratio)
-    full = gather(replace(found.asking, options=options, summary=view.told, map=view.map), EPOCH_SOURCES)
+    full = gather(
+        replace(found.asking, options=options, summary=view.told, map=view.map), EPOCH_SOURCES
+    )
     assembled = assemble(asked.style, reading, found.overlay, view.as_of, options.policy.merge)
     said, pins = replace(found.head, messages=assembled.messages), place_pins(found.pins, assembled)
     context = go_on(said, full, pins, view.epoch, assembled.places, asked.fetch)
     if isinstance(context, EpochEnds):
         return context
     if view.undone:
-        report, back = replace(context.report, epoch_reason=UNDONE), replace(context.continuation, is_continued=False)
+        report, back = (
+            replace(context.report, epoch_reason=UNDONE),
+            replace(context.continuation, is_continued=False),
+        )
         context = replace(context, report=report, continuation=back)
         view = replace(view, undone=False, session=0)
-    return _with_notes(context, found.overlay, asked.project), remember(context, reading, options, found.model, view)
+    return _with_notes(context, found.overlay, asked.project), remember(
+        context, reading, options, found.model, view
+    )
 
 
 # An epoch begins
 
 
 def _read_again(asked: RequestInput, found: _Findings) -> _Beginning:
-    """What the window can hold, and what the last epoch showed. Of what that left out, what is known of it."""
+    """What the window can hold, and what the last epoch showed. Of what that left out, what is
+    known of it.
+    """
     path, view = found.path, found.view
     options = replace(found.options, ratio=ratio_of(asked.row, found.model))
     count, own = counters(options, found.model)
@@ -295,17 +322,26 @@ def _read_again(asked: RequestInput, found: _Findings) -> _Beginning:
         also += shown_on(view, path, found.usable)
     pins: Sequence[Node] = found.pins
     if not options.document:
-        pins = [*pins, *newest_reminders(path, found.overlay.hidden, options.policy.system_messages == "keep")]
+        pins = [
+            *pins,
+            *newest_reminders(path, found.overlay.hidden, options.policy.system_messages == "keep"),
+        ]
         pins = [*pins, *kept_nodes(path, found.overlay.hidden, options.policy.rules)]
     from_start = options.policy.strategy == "truncate_middle"
-    ranges = read_window(path, found.usable, pins, from_start, count.count_message, found.overlay.hidden, also)
+    ranges = read_window(
+        path, found.usable, pins, from_start, count.count_message, found.overlay.hidden, also
+    )
     reading = read_ranges(path, ranges, count.count_message, left, own.count_message)
     last = max(asked.store.views.epoch(asked.row, path), view.epoch.number if view else -1)
     return _Beginning(options=options, number=last + 1, reading=reading)
 
 
-def _summary_edges(found: _Findings, left: Sequence[tuple[int, int, object]]) -> list[tuple[int, int]]:
-    """The places where summaries begin and end, without those that are known as the ends of what was left out."""
+def _summary_edges(
+    found: _Findings, left: Sequence[tuple[int, int, object]]
+) -> list[tuple[int, int]]:
+    """The places where summaries begin and end, without those that are known as the ends of what
+    was left out.
+    """
     policy = found.options.policy
     if policy.summary != "cover" and not policy.summary_replaces:
         return []
@@ -315,7 +351,9 @@ def _summary_edges(found: _Findings, left: Sequence[tuple[int, int, object]]) ->
 
 
 class _SummaryUse(Struct, frozen=True, kw_only=True):
-    """What summaries tell in an epoch that begins, the place before which nothing stands that need not, and a note to keep."""
+    """What summaries tell in an epoch that begins, the place before which nothing stands that need
+    not, and a note to keep.
+    """
 
     summaries: list[Summary]
     floor: int
@@ -323,7 +361,9 @@ class _SummaryUse(Struct, frozen=True, kw_only=True):
     text: str  # of the system text
 
 
-def _tell_summaries(asked: RequestInput, found: _Findings, options: Options, assembled: AssembledMessages) -> _SummaryUse:
+def _tell_summaries(
+    asked: RequestInput, found: _Findings, options: Options, assembled: AssembledMessages
+) -> _SummaryUse:
     policy, summaries, floor, note = options.policy, found.summaries, 0, None
     if asked.overflowed:
         floor = find_newer_half(shown_stretches(found.view), assembled, policy)
@@ -337,7 +377,9 @@ def _tell_summaries(asked: RequestInput, found: _Findings, options: Options, ass
     return _SummaryUse(summaries=summaries, floor=floor, note=note, text=text)
 
 
-def _begin(asked: RequestInput, found: _Findings, beginning: _Beginning, ends: EpochEnds | None) -> tuple[Context, LastRequest]:
+def _begin(
+    asked: RequestInput, found: _Findings, beginning: _Beginning, ends: EpochEnds | None
+) -> tuple[Context, LastRequest]:
     """The first request of an epoch."""
     reading, style = beginning.reading, asked.style
     options = replace(beginning.options, digests=digests_of(asked.store, asked.row, reading.nodes))
@@ -347,7 +389,9 @@ def _begin(asked: RequestInput, found: _Findings, beginning: _Beginning, ends: E
         beginning.number,
         ends.reason if ends else found.reason,
         before=place_pieces(standing_pieces(found.view, options, found.shape, ends), assembled),
-        summaries=() if options.policy.summary == "system" else place_summaries(told.summaries, assembled, options.policy),
+        summaries=()
+        if options.policy.summary == "system"
+        else place_summaries(told.summaries, assembled, options.policy),
         floor=told.floor,
         early=ends is not None and ends.early,
         renew=bool(asked.renewing),
@@ -370,27 +414,43 @@ def _begin(asked: RequestInput, found: _Findings, beginning: _Beginning, ends: E
         summaries=names_of(told.summaries),
         shown=shown_summaries(told.summaries, context),
     )
-    return _with_notes(context, found.overlay, asked.project), replace(began, view=view, note=told.note)
+    return _with_notes(context, found.overlay, asked.project), replace(
+        began, view=view, note=told.note
+    )
 
 
-def prepare_ending(row: SessionRow, path: Path, options: Options, style: ReadingStyle, fetch: Callable[[str], str]) -> Context:
+def prepare_ending(
+    row: SessionRow, path: Path, options: Options, style: ReadingStyle, fetch: Callable[[str], str]
+) -> Context:
     """The request of a document of which nothing is committed yet."""
     head = head_of(row, style, style.overlay(path), ())
-    return build(head, replace(options, document=True, ending=style.buffer), (), None, EVERYWHERE, fetch)
+    return build(
+        head, replace(options, document=True, ending=style.buffer), (), None, EVERYWHERE, fetch
+    )
 
 
 def _with_damage(context: Context, usual: str) -> Context:
-    """The context with a report that names the damaged view as the reason of the epoch, and any other unusual reason."""
+    """The context with a report that names the damaged view as the reason of the epoch, and any
+    other unusual reason.
+    """
     reason = context.report.epoch_reason
     why = DAMAGED_VIEW if reason == usual else f"{DAMAGED_VIEW}; {reason}"
     return replace(context, report=replace(context.report, epoch_reason=why))
 
 
 def _with_notes(context: Context, overlay: Overlay, project: "RankedProject | None") -> Context:
-    """The context with a line in its report for each message that is hidden from it, and notes of the tree and the project."""
+    """The context with a line in its report for each message that is hidden from it, and notes of
+    the tree and the project.
+    """
     notes = (*overlay.notes, *(project.notes if project else ()))
     if not overlay.hidden and not notes:
         return context
-    hidden = [Item(f"messages[{depth}]", "history", "hidden", why, 0, 0) for depth, why in sorted(overlay.hidden.items())]
+    hidden = [
+        Item(f"messages[{depth}]", "history", "hidden", why, 0, 0)
+        for depth, why in sorted(overlay.hidden.items())
+    ]
     report = context.report
-    return replace(context, report=replace(report, lines=(*report.lines, *hidden), notes=(*report.notes, *notes)))
+    return replace(
+        context,
+        report=replace(report, lines=(*report.lines, *hidden), notes=(*report.notes, *notes)),
+    )

@@ -15,9 +15,11 @@ from loom.engine.reading import AssembledMessages, Known
 from loom.engine.views import View
 from loom.stores.path import Node, Path
 
-Standing = tuple[Piece, int, int]  # a piece of the last epoch, and where on the path it begins and ends
+# a piece of the last epoch, and where on the path it begins and ends
+Standing = tuple[Piece, int, int]
 EVERYTHING = 1 << 62  # further than any path goes
-_MAX_NEW_WINDOWS = 3  # windows of new text that can still be appended; no tokenizer counts so much less than another
+# windows of new text that can still be appended; no tokenizer counts so much less than another
+_MAX_NEW_WINDOWS = 3
 
 
 def counters(options: Options, model: str) -> tuple[Counter, Counter]:
@@ -33,11 +35,16 @@ def known_stretches(view: View, options: Options) -> tuple[Known, ...]:
     if view.ratio == options.ratio:
         return view.left
     factor = options.ratio / view.ratio
-    return tuple((start, stop, replace(known, tokens=ceil(known.tokens * factor))) for start, stop, known in view.left)
+    return tuple(
+        (start, stop, replace(known, tokens=ceil(known.tokens * factor)))
+        for start, stop, known in view.left
+    )
 
 
 def shown_stretches(view: View | None) -> list[tuple[int, int]]:
-    """The stretches of the path that the last request showed word by word. All that came after them it showed too."""
+    """The stretches of the path that the last request showed word by word. All that came after them
+    it showed too.
+    """
     if view is None:
         return []
     pieces = zip(view.epoch.pieces, view.positions, strict=False)
@@ -46,8 +53,12 @@ def shown_stretches(view: View | None) -> list[tuple[int, int]]:
 
 
 def shown_on(view: View | None, path: Path, usable: int) -> list[tuple[int, int]]:
-    """The stretches of a path that the last request showed, and what has come since, unless that is far too much."""
-    shown = [(start, min(stop, len(path))) for start, stop in shown_stretches(view) if start < len(path)]
+    """The stretches of a path that the last request showed, and what has come since, unless that is
+    far too much.
+    """
+    shown = [
+        (start, min(stop, len(path))) for start, stop in shown_stretches(view) if start < len(path)
+    ]
     if view is not None and is_too_much(view, path, usable):
         return [(start, stop) for start, stop in shown if stop < len(path)]
     return shown
@@ -59,16 +70,27 @@ def is_too_much(view: View, path: Path, usable: int) -> bool:
     return (path.end.total - view.total) * min(view.ratio, 1) > _MAX_NEW_WINDOWS * usable
 
 
-def standing_pieces(view: View | None, options: Options, shape: str, ends: EpochEnds | None) -> list[Standing]:
-    """The pieces of the last epoch that still stand, with their places on the path; none if what is hidden has changed."""
-    if view is None or ends is None or view.shape != shape or view.epoch.policy != options.policy.name:
+def standing_pieces(
+    view: View | None, options: Options, shape: str, ends: EpochEnds | None
+) -> list[Standing]:
+    """The pieces of the last epoch that still stand, with their places on the path; none if what is
+    hidden has changed.
+    """
+    if (
+        view is None
+        or ends is None
+        or view.shape != shape
+        or view.epoch.policy != options.policy.name
+    ):
         return []
     placed = zip(view.epoch.pieces, view.positions, strict=False)
     return [(piece, *place) for piece, place in placed if ends.holds(piece)]
 
 
 def place_pieces(standing: Sequence[Standing], assembled: AssembledMessages) -> tuple[Piece, ...]:
-    """Those pieces by their places in what was read now, up to the first that has no place of its own."""
+    """Those pieces by their places in what was read now, up to the first that has no place of its
+    own.
+    """
     index = PathIndex(assembled)
     made: list[Piece] = []
     for piece, start, stop in standing:
@@ -76,7 +98,9 @@ def place_pieces(standing: Sequence[Standing], assembled: AssembledMessages) -> 
         begin = made[-1].span.stop if made else 0
         if first is None or last is None or first != begin or first == last:
             break
-        if piece.items[0].action not in LEFT_OUT and any(assembled.places.unread(n) for n in range(first, last)):
+        if piece.items[0].action not in LEFT_OUT and any(
+            assembled.places.unread(n) for n in range(first, last)
+        ):
             break
         made.append(replace(piece, span=Span(first, last)))
     return tuple(made)
@@ -90,7 +114,9 @@ class PathIndex:
         self._starts = [spot.start for spot in self._spots]
 
     def at(self, place: int) -> int | None:
-        """The first message at a place or after it; None if the place is inside of a stretch that was not read."""
+        """The first message at a place or after it; None if the place is inside of a stretch that
+        was not read.
+        """
         found = bisect_left(self._starts, place)
         return found if not found or self._spots[found - 1].stop <= place else None
 

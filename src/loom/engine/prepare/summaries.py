@@ -23,10 +23,17 @@ def written_by_person(summaries: Sequence[Summary]) -> str:
     return next((summary.name for summary in reversed(summaries) if summary.by == BY_PERSON), "")
 
 
-def place_summaries(summaries: Sequence[Summary], assembled: AssembledMessages, policy: Policy) -> tuple[SummarySpan, ...]:
-    """Summaries by their places in what was read now. If one has no place of its own, none is told: lines cover the gap."""
-    if policy.summary == "message":  # one message tells all of it, before whatever is left out first
-        return tuple(_tell(0, first_after(assembled, summary.stop), summary) for summary in summaries)
+def place_summaries(
+    summaries: Sequence[Summary], assembled: AssembledMessages, policy: Policy
+) -> tuple[SummarySpan, ...]:
+    """Summaries by their places in what was read now. If one has no place of its own, none is told:
+    lines cover the gap.
+    """
+    # one message tells all of it, before whatever is left out first
+    if policy.summary == "message":
+        return tuple(
+            _tell(0, first_after(assembled, summary.stop), summary) for summary in summaries
+        )
     index = PathIndex(assembled)
     made: list[SummarySpan] = []
     for summary in summaries:
@@ -43,6 +50,8 @@ def _tell(start: int, stop: int, summary: Summary) -> SummarySpan:
 
 def shown_summaries(summaries: Sequence[Summary], context: Context) -> tuple[str, ...]:
     """The names of those that a request shows. One may be shortened at its end."""
-    texts = [message.text for message in (*context.conversation.system, *context.conversation.messages)]
+    texts = [
+        message.text for message in (*context.conversation.system, *context.conversation.messages)
+    ]
     openings = ((summary.name, summary.text[:_OPENING_CHARS]) for summary in summaries)
     return tuple(name for name, opening in openings if any(opening in text for text in texts))

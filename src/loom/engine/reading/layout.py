@@ -1,4 +1,6 @@
-"""Messages of a path in their places: with what comes in, without what is hidden, neighbours joined."""
+"""Messages of a path in their places: with what comes in, without what is hidden, neighbours
+joined.
+"""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
@@ -17,7 +19,9 @@ Join = Callable[[Message, Message], Message | None]  # None where the two stay s
 
 
 def lay(reading: Reading, overlay: Overlay, write: Write) -> tuple[tuple[Message, ...], Places]:
-    """The messages of a path as they are read, each written by `write`, with what comes in and without what is hidden."""
+    """The messages of a path as they are read, each written by `write`, with what comes in and
+    without what is hidden.
+    """
     layout = _Layout(overlay, write)
     nodes_at = {node.depth: node for node in reading.nodes}
     special = sorted({*overlay.hidden, *overlay.versions, *overlay.before, *overlay.after})
@@ -47,7 +51,9 @@ class _Layout:
 
     def insert(self, insertion: Insertion, depth: int, at: str, unread: bool = False) -> None:
         tokens = max(insertion.node.tokens, 1) if unread else 0
-        spot = Spot(depth, depth + 1, ((insertion.name, insertion.name),), tokens, insertion.kind, at)
+        spot = Spot(
+            depth, depth + 1, ((insertion.name, insertion.name),), tokens, insertion.kind, at
+        )
         self.add(spot, stand_in(spot) if unread else self._write(insertion.node))
 
     def at(self, name: str, spot: Spot, message: Message, unread: bool = False) -> None:
@@ -80,7 +86,9 @@ class _Layout:
             begin = depth + 1
 
 
-def join_neighbours(messages: Sequence[Message], places: Places, join: Join) -> tuple[tuple[Message, ...], Places]:
+def join_neighbours(
+    messages: Sequence[Message], places: Places, join: Join
+) -> tuple[tuple[Message, ...], Places]:
     """Neighbours that `join` makes one message of, with one place for both."""
     made: list[Message] = []
     spots: list[Spot] = []
@@ -94,5 +102,12 @@ def join_neighbours(messages: Sequence[Message], places: Places, join: Join) -> 
             continue
         made[-1] = both
         before = spots[-1]
-        spots[-1] = Spot(before.start, spot.stop, (*before.nodes, *spot.nodes), 0, before.beside and spot.beside, spot.anchor)
+        spots[-1] = Spot(
+            before.start,
+            spot.stop,
+            (*before.nodes, *spot.nodes),
+            0,
+            before.beside and spot.beside,
+            spot.anchor,
+        )
     return tuple(made), replace(places, spots=tuple(spots))

@@ -1,4 +1,6 @@
-"""What of a path a window needs: its end, the first goal, the current request and pins; between them stretches not read."""
+"""What of a path a window needs: its end, the first goal, the current request and pins; between
+them stretches not read.
+"""
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -22,12 +24,15 @@ _WITHIN = ("tool", *SYSTEM_ROLES)  # what stands between a call and the end of i
 
 Count = Callable[[Message], int]
 Range = tuple[int, int]
-Hole = tuple[int, int, int, Stretch | None]  # a stretch that was not read: where it begins and ends, its tokens, what else is known
+# a stretch that was not read: where it begins and ends, its tokens, what else is known
+Hole = tuple[int, int, int, Stretch | None]
 Known = tuple[int, int, Stretch]  # a stretch of the path, and what is known of it
 
 
 class Reading(Struct, frozen=True):
-    """The messages that were read, with one that stands in for each stretch that was not, and where all of them stand."""
+    """The messages that were read, with one that stands in for each stretch that was not, and where
+    all of them stand.
+    """
 
     messages: tuple[Message, ...]
     places: Places
@@ -44,9 +49,11 @@ def read_window(
     hidden: Collection[int] = (),
     also: Iterable[Range] = (),
 ) -> tuple[Range, ...]:
-    """The stretches of a path that a window of so many tokens can hold anything of, its last one open to the end.
+    """The stretches of a path that a window of so many tokens can hold anything of, its last one
+    open to the end.
 
-    What is at the places `hidden` is not shown: it is no goal, no request, and fills nothing. `also` is read in any case.
+    What is at the places `hidden` is not shown: it is no goal, no request, and fills nothing.
+    `also` is read in any case.
     """
     if path.end is None:
         return ()
@@ -58,7 +65,8 @@ def read_window(
     wanted += [_exchange(path, pin.depth) for pin in pins]
     if not must:
         wanted.append(_exchange(path, next((n for n in range(len(path)) if n not in hidden), 0)))
-    # What must be in, and the newest exchange, may be cut to almost nothing: it is what is beside them that fills a window.
+    # What must be in, and the newest exchange, may be cut to almost nothing: it is what is beside
+    # them that fills a window.
     fills = _Filler(count, [*wanted, _exchange(path, len(path) - 1)], hidden)
     if from_start:
         wanted.append((0, _head(path, tokens, fills)))
@@ -78,7 +86,12 @@ def newest_reminders(path: Path, hidden: Collection[int], all_of_them: bool) -> 
 def _find_requests(path: Path, hidden: Collection[int]) -> set[int]:
     """Where the first goal and the newest request stand, of those that are shown."""
     assert path.end is not None
-    found = {node.seq: node.depth for node in path.nodes([seq for seq in (path.end.goal, path.end.request) if seq is not None])}
+    found = {
+        node.seq: node.depth
+        for node in path.nodes(
+            [seq for seq in (path.end.goal, path.end.request) if seq is not None]
+        )
+    }
     if path.end.goal is None or path.end.request is None:
         return set()
     goal, request = found[path.end.goal], found[path.end.request]
@@ -89,7 +102,10 @@ def _find_requests(path: Path, hidden: Collection[int]) -> set[int]:
         request = path.nodes([above])[0].depth
     while goal in hidden:
         more = path[goal + 1 : min(goal + 1 + _AHEAD, request + 1)]
-        goal = next((node.depth for node in more if node.role == "user" and node.depth not in hidden), goal + len(more))
+        goal = next(
+            (node.depth for node in more if node.role == "user" and node.depth not in hidden),
+            goal + len(more),
+        )
     return {goal, request}
 
 
@@ -98,18 +114,28 @@ class _Filler:
 
     def __init__(self, count: Count, spared: Iterable[Range], hidden: Collection[int]) -> None:
         self._count = count
-        self._spared = {position for start, stop in spared for position in range(start, stop)} | set(hidden)
+        self._spared = {
+            position for start, stop in spared for position in range(start, stop)
+        } | set(hidden)
 
     def tokens(self, nodes: Iterable[Node]) -> int:
-        return sum(self._count(message_of(node)) for node in nodes if node.depth not in self._spared)
+        return sum(
+            self._count(message_of(node)) for node in nodes if node.depth not in self._spared
+        )
 
 
 def read_ranges(
-    path: Path, ranges: Sequence[Range], count: Count | None = None, known: Sequence[Known] = (), own: Count | None = None
+    path: Path,
+    ranges: Sequence[Range],
+    count: Count | None = None,
+    known: Sequence[Known] = (),
+    own: Count | None = None,
 ) -> Reading:
-    """Read these stretches. `count` is the counter in use: what was never read is told in its tokens.
+    """Read these stretches. `count` is the counter in use: what was never read is told in its
+    tokens.
 
-    `known` is what is known of stretches that were left out before: each that is not read again stands for itself.
+    `known` is what is known of stretches that were left out before: each that is not read again
+    stands for itself.
     """
     messages: list[Message] = []
     spots: list[Spot] = []
@@ -127,8 +153,13 @@ def read_ranges(
         read += inside
         end = stop
     if count is not None and len(spots) > len(read):
-        factor = sum(count(message_of(node)) for node in read) / max(sum(node.tokens for node in read), 1)
-        spots = [replace(spot, tokens=ceil(spot.tokens * factor)) if spot.unread else spot for spot in spots]
+        factor = sum(count(message_of(node)) for node in read) / max(
+            sum(node.tokens for node in read), 1
+        )
+        spots = [
+            replace(spot, tokens=ceil(spot.tokens * factor)) if spot.unread else spot
+            for spot in spots
+        ]
         spots = _with_known(spots, read, known, count, own or count)
     return Reading(tuple(messages), Places(tuple(spots)), tuple(ranges), tuple(read))
 
@@ -137,7 +168,9 @@ def read_same(path: Path, ranges: Sequence[Range], holes: Sequence[Hole]) -> Rea
     """Read what was read for a request before, with the same said of what was not."""
     if not holes:
         return read_ranges(path, ranges)
-    reading = read_ranges(path, ranges, known=[(start, stop, _NOTHING) for start, stop, _, _ in holes])
+    reading = read_ranges(
+        path, ranges, known=[(start, stop, _NOTHING) for start, stop, _, _ in holes]
+    )
     told = {(start, stop): (tokens, stretch) for start, stop, tokens, stretch in holes}
     spots = []
     for spot in reading.places.spots:
@@ -150,7 +183,11 @@ def read_same(path: Path, ranges: Sequence[Range], holes: Sequence[Hole]) -> Rea
 
 def holes_of(reading: Reading) -> tuple[Hole, ...]:
     """What a reading says of what was not read."""
-    return tuple((spot.start, spot.stop, spot.tokens, spot.stretch) for spot in reading.places.spots if spot.unread)
+    return tuple(
+        (spot.start, spot.stop, spot.tokens, spot.stretch)
+        for spot in reading.places.spots
+        if spot.unread
+    )
 
 
 _NOTHING = Stretch(0, 0, 0, 0, 0)
@@ -164,16 +201,21 @@ def _parts(start: int, stop: int, known: Sequence[Known]) -> Iterator[Range]:
 
 def _hole(path: Path, start: int, stop: int) -> Spot:
     first, last = path[start], path[stop - 1]
-    return Spot(start, stop, ((first.id, last.id),), max(last.total - first.total + first.tokens, 1))
+    return Spot(
+        start, stop, ((first.id, last.id),), max(last.total - first.total + first.tokens, 1)
+    )
 
 
-def _with_known(spots: Sequence[Spot], read: Sequence[Node], known: Sequence[Known], count: Count, own: Count) -> list[Spot]:
+def _with_known(
+    spots: Sequence[Spot], read: Sequence[Node], known: Sequence[Known], count: Count, own: Count
+) -> list[Spot]:
     """The spots with what is known of each; of a stretch that is read in part, less what was read."""
     made = list(spots)
     starts = [spot.start for spot in spots]
     depths = [node.depth for node in read]
     messages = [message_of(node) for node in read]
-    messages = [messages[n] for n in order_behind_results(messages)]  # as requests show them, and count them
+    # as requests show them, and count them
+    messages = [messages[n] for n in order_behind_results(messages)]
     for start, stop, stretch in known:
         inside = range(bisect_left(starts, start), bisect_left(starts, stop))
         holes = [n for n in inside if made[n].unread]
@@ -236,17 +278,23 @@ def _head(path: Path, tokens: int, fills: _Filler) -> int:
 
 
 def _exchange(path: Path, position: int) -> Range:
-    """The model's message and its results around a position, with system messages among them; any other message alone."""
+    """The model's message and its results around a position, with system messages among them; any
+    other message alone.
+    """
     start = stop = position
     if path[position].role in SYSTEM_ROLES and not _leads_to_result(path, position):
         return position, position + 1
     while start > 0 and path[start].role in _WITHIN:
         before = path[max(start - _AHEAD, 0) : start]
-        start = next((node.depth for node in reversed(before) if node.role not in _WITHIN), before[0].depth)
+        start = next(
+            (node.depth for node in reversed(before) if node.role not in _WITHIN), before[0].depth
+        )
     while True:
         more = path[stop + 1 : stop + 1 + _AHEAD]
         inside = next((n for n, node in enumerate(more) if node.role not in _WITHIN), len(more))
-        results = max((n for n, node in enumerate(more[:inside], 1) if node.role == "tool"), default=0)
+        results = max(
+            (n for n, node in enumerate(more[:inside], 1) if node.role == "tool"), default=0
+        )
         stop += results
         if results < _AHEAD:
             return start, stop + 1

@@ -24,10 +24,11 @@ Headers = Callable[[Sequence[Node], int], Mapping[int, str]]  # of nodes, as the
 
 
 class ReadingStyle(Struct, frozen=True, kw_only=True):
-    """How a session reads its tree: for which agent, with which versions, and what the next node is made from.
+    """How a session reads its tree: for which agent, with which versions, and what the next node is
+    made from.
 
-    `buffer` is the text at its end that is not committed. An agent that knows the loom gets `headers` and an `addendum`.
-    `now` is when an epoch begins that begins with this request.
+    `buffer` is the text at its end that is not committed. An agent that knows the loom gets
+    `headers` and an `addendum`. `now` is when an epoch begins that begins with this request.
     """
 
     tree: StoredTree
@@ -46,7 +47,9 @@ class ReadingStyle(Struct, frozen=True, kw_only=True):
 
     def overlay(self, path: Path) -> Overlay:
         """What is hidden from a path, and what comes in."""
-        return read_overlay(path, self.tree.row, self.tree.head.mode, self.chosen, self.sources, self.include)
+        return read_overlay(
+            path, self.tree.row, self.tree.head.mode, self.chosen, self.sources, self.include
+        )
 
 
 class AssembledMessages(Struct, frozen=True):
@@ -56,7 +59,9 @@ class AssembledMessages(Struct, frozen=True):
     places: Places
 
 
-def assemble(style: ReadingStyle, reading: Reading, overlay: Overlay, as_of: int, merging: bool) -> AssembledMessages:
+def assemble(
+    style: ReadingStyle, reading: Reading, overlay: Overlay, as_of: int, merging: bool
+) -> AssembledMessages:
     """What was read as it is sent."""
     if style.document:
         messages, places = lay(reading, overlay, lambda node: as_text(message_of(node)))
@@ -72,13 +77,24 @@ def assemble(style: ReadingStyle, reading: Reading, overlay: Overlay, as_of: int
         return message
 
     messages, places = _move_behind_results(*lay(reading, overlay, write))
-    return AssembledMessages(*join_neighbours(messages, places, merge)) if merging else AssembledMessages(messages, places)
+    return (
+        AssembledMessages(*join_neighbours(messages, places, merge))
+        if merging
+        else AssembledMessages(messages, places)
+    )
 
 
-def _move_behind_results(messages: tuple[Message, ...], places: Places) -> tuple[tuple[Message, ...], Places]:
-    """The messages in the order that wires demand. Places count on in that order, so that an epoch knows them again."""
+def _move_behind_results(
+    messages: tuple[Message, ...], places: Places
+) -> tuple[tuple[Message, ...], Places]:
+    """The messages in the order that wires demand. Places count on in that order, so that an epoch
+    knows them again.
+    """
     order = order_behind_results(messages)
-    spots = tuple(replace(places.spots[n], start=spot.start, stop=spot.stop) for n, spot in zip(order, places.spots, strict=True))
+    spots = tuple(
+        replace(places.spots[n], start=spot.start, stop=spot.stop)
+        for n, spot in zip(order, places.spots, strict=True)
+    )
     return tuple(messages[n] for n in order), replace(places, spots=spots)
 
 
@@ -95,13 +111,19 @@ def shape_of(overlay: Overlay) -> str:
 
 
 def _names(insertions: Mapping[int, Sequence[Insertion]]) -> list[tuple[int, list[str]]]:
-    return sorted((depth, [insertion.name for insertion in several]) for depth, several in insertions.items())
+    return sorted(
+        (depth, [insertion.name for insertion in several]) for depth, several in insertions.items()
+    )
 
 
-def head_of(row: SessionRow, style: ReadingStyle, overlay: Overlay, asides: Iterable[Aside]) -> Conversation:
-    """The conversation but for its messages. System text is the agent's, the session's, the tree's, then instructions.
+def head_of(
+    row: SessionRow, style: ReadingStyle, overlay: Overlay, asides: Iterable[Aside]
+) -> Conversation:
+    """The conversation but for its messages. System text is the agent's, the session's, the tree's,
+    then instructions.
 
-    Of the `asides` those stand in it that were said before the first message; in a text, which has no roles, all of them.
+    Of the `asides` those stand in it that were said before the first message; in a text, which has
+    no roles, all of them.
     """
     head, tree, agent = row.head, style.tree.head, style.agent
     agent_model, agent_prompt = (agent.model, agent.system_prompt) if agent else ("", "")
@@ -116,9 +138,15 @@ def head_of(row: SessionRow, style: ReadingStyle, overlay: Overlay, asides: Iter
     return replace(head, system=(*system, *leading))
 
 
-def _join_system(before: list[str], system: tuple[Message, ...], after: list[str]) -> tuple[Message, ...]:
+def _join_system(
+    before: list[str], system: tuple[Message, ...], after: list[str]
+) -> tuple[Message, ...]:
     """One system message of all texts, where the session's own are texts; providers refuse several."""
-    if all(isinstance(part, Text) and part.carried is None for message in system for part in message.parts):
+    if all(
+        isinstance(part, Text) and part.carried is None
+        for message in system
+        for part in message.parts
+    ):
         return _system_text([*before, *(message.text for message in system), *after])
     return (*_system_text(before), *system, *_system_text(after))
 

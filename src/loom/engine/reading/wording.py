@@ -1,4 +1,6 @@
-"""How messages of a tree are read: neighbours of one author as one, a header above each, or a text without roles."""
+"""How messages of a tree are read: neighbours of one author as one, a header above each, or a text
+without roles.
+"""
 
 from msgspec.structs import replace
 
@@ -8,12 +10,20 @@ BETWEEN = "\n\n"
 
 
 def merge(one: Message, other: Message) -> Message | None:
-    """Both as one message where the same author spoke twice; none where another did, or where calls or reasoning are between."""
-    if (one.role, one.author) != (other.role, other.author) or not (_is_spoken(one) and _is_spoken(other)):
+    """Both as one message where the same author spoke twice; none where another did, or where calls
+    or reasoning are between.
+    """
+    if (one.role, one.author) != (other.role, other.author) or not (
+        _is_spoken(one) and _is_spoken(other)
+    ):
         return None
     match one.parts[-1], other.parts[0]:
         case Text(before, None), Text(behind, None):
-            parts: tuple[Part, ...] = (*one.parts[:-1], Text(before + BETWEEN + behind), *other.parts[1:])
+            parts: tuple[Part, ...] = (
+                *one.parts[:-1],
+                Text(before + BETWEEN + behind),
+                *other.parts[1:],
+            )
         case _:
             parts = (*one.parts, *other.parts)
     return replace(one, parts=parts, carried=None)
@@ -27,7 +37,10 @@ def add_header(message: Message, header: str) -> Message:
     """The message with a header above its words. Reasoning stays first: wires insist on it."""
     if message.role == "tool" or not message.parts:
         return message
-    at = next((n for n, part in enumerate(message.parts) if not isinstance(part, Reasoning)), len(message.parts))
+    at = next(
+        (n for n, part in enumerate(message.parts) if not isinstance(part, Reasoning)),
+        len(message.parts),
+    )
     behind = message.parts[at:]
     match behind:
         case (Text(text, None), *_):

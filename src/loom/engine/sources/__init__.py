@@ -1,7 +1,8 @@
-"""Where the sections of a request come from. A source is a file with a function `gather(asking)`, and a line in a list here.
+"""Where the sections of a request come from. A source is a file with a function `gather(asking)`,
+and a line in a list here.
 
-Sections of SESSION_SOURCES are made for each request. WINDOW_SOURCES say what the window began with. Sections of
-EPOCH_SOURCES stand as they were when the epoch began.
+Sections of SESSION_SOURCES are made for each request. WINDOW_SOURCES say what the window began
+with. Sections of EPOCH_SOURCES stand as they were when the epoch began.
 """
 
 from collections.abc import Iterable
@@ -9,7 +10,14 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from loom.context.options import Options
-from loom.engine.sources import agent_blocks, handoff, project_map, summaries, system_messages, working_state
+from loom.engine.sources import (
+    agent_blocks,
+    handoff,
+    project_map,
+    summaries,
+    system_messages,
+    working_state,
+)
 from loom.engine.sources.asking import Asking, Gather
 from loom.engine.sources.project_map import (
     check_project,
@@ -27,7 +35,9 @@ EPOCH_SOURCES: tuple[Gather, ...] = (summaries.gather, project_map.gather)
 
 
 def gather(asking: Asking, sources: Iterable[Gather]) -> Options:
-    """What is asked for, with what these sources add. What the caller says of a zone counts before what a source says."""
+    """What is asked for, with what these sources add. What the caller says of a zone counts before
+    what a source says.
+    """
     options = asking.options
     for source in sources:
         found = source(replace(asking, options=options))

@@ -20,13 +20,16 @@ from loom.stores.store import Store
 if TYPE_CHECKING:
     from loom.project.maps import RankedProject
 
-SPARE_TOKENS = 64  # that a zone has beyond the text it was made for, so that the text stands as it is
+# that a zone has beyond the text it was made for, so that the text stands as it is
+SPARE_TOKENS = 64
 
 
 class Asking(Struct, frozen=True, kw_only=True):
-    """What a source may look at: the session and its tree, what is asked for, and what the epoch began with.
+    """What a source may look at: the session and its tree, what is asked for, and what the epoch
+    began with.
 
-    The row of a guest has the key 0: it has nothing of its own. `begins` says that an epoch begins with this request.
+    The row of a guest has the key 0: it has nothing of its own. `begins` says that an epoch begins
+    with this request.
     """
 
     store: Store
@@ -45,7 +48,9 @@ class Asking(Struct, frozen=True, kw_only=True):
 
 
 class SourceSections(Struct, frozen=True, kw_only=True):
-    """What a source adds: sections, rooms for those that must not be cut, tokens left free for later requests of the epoch."""
+    """What a source adds: sections, rooms for those that must not be cut, tokens left free for
+    later requests of the epoch.
+    """
 
     sections: tuple[Section, ...] = ()
     rooms: Mapping[str, int] = {}

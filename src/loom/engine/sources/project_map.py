@@ -1,4 +1,6 @@
-"""The map of a project in the requests of a session: a snapshot for each epoch, and what a request needs beyond it."""
+"""The map of a project in the requests of a session: a snapshot for each epoch, and what a request
+needs beyond it.
+"""
 
 from collections.abc import Callable
 from os import PathLike
@@ -22,11 +24,16 @@ if TYPE_CHECKING:
 MAX_NEWS_TOKENS = 512  # of what stands in the tail
 
 
-# The room `project` is loaded where a map is asked for: grammars and numpy take long, and most requests have none.
+# The room `project` is loaded where a map is asked for: grammars and numpy take long, and most
+# requests have none.
 
 
-def read_project(project: "str | PathLike[str]", progress: Callable[[int, int], None] | None) -> tuple[str, ...]:
-    """Read what changed in a project, for one who wants to see how far that is; what is to be known of how it was read."""
+def read_project(
+    project: "str | PathLike[str]", progress: Callable[[int, int], None] | None
+) -> tuple[str, ...]:
+    """Read what changed in a project, for one who wants to see how far that is; what is to be known
+    of how it was read.
+    """
     from loom.project.maps import notes, read_anew
 
     read_anew(project, progress)
@@ -41,12 +48,18 @@ def check_project(project: "str | PathLike[str]") -> None:
 
 
 def rank_project(path: Path, project: "str | PathLike[str]") -> "RankedProject":
-    """A project, and what of it matters for a path: for its goal, its request, and what its last messages were about."""
+    """A project, and what of it matters for a path: for its goal, its request, and what its last
+    messages were about.
+    """
     from loom.project.maps import look_at
     from loom.project.touched import RECENT_MESSAGES, asked_by
 
     recent = [node.message for node in path[-RECENT_MESSAGES:] if node.message]
-    goal, request = (_text_at(path, place) for place in (path.end.goal, path.end.request)) if path.end else ("", "")
+    goal, request = (
+        (_text_at(path, place) for place in (path.end.goal, path.end.request))
+        if path.end
+        else ("", "")
+    )
     return look_at(project, asked_by(goal, request or (recent[-1].text if recent else ""), recent))
 
 
@@ -55,7 +68,9 @@ def _text_at(path: Path, place: int | None) -> str:
     return next((node.message.text for node in nodes if node.message), "")
 
 
-def draw_epoch_map(options: Options, head: Conversation, project: "RankedProject | None") -> EpochMap | None:
+def draw_epoch_map(
+    options: Options, head: Conversation, project: "RankedProject | None"
+) -> EpochMap | None:
     """The map for an epoch that begins, as large as its zone."""
     if project is None:
         return None
@@ -65,7 +80,9 @@ def draw_epoch_map(options: Options, head: Conversation, project: "RankedProject
     return EpochMap(project.root, made.text, project.digest_map(made))
 
 
-def draw_single_map(options: Options, given: Conversation, project: "str | PathLike[str]") -> list[Section]:
+def draw_single_map(
+    options: Options, given: Conversation, project: "str | PathLike[str]"
+) -> list[Section]:
     """The map for a request that is on its own."""
     from loom.project.maps import look_at
     from loom.project.touched import asked_in
@@ -76,19 +93,23 @@ def draw_single_map(options: Options, given: Conversation, project: "str | PathL
 
 def keep_shown_map(made: EpochMap | None, report: Report) -> EpochMap | None:
     """A map with the symbols that a request shows of it: none if there was no room for it."""
-    stands = next((item.action == "kept" for item in reversed(report.lines) if item.zone == "repo_map"), False)
+    stands = next(
+        (item.action == "kept" for item in reversed(report.lines) if item.zone == "repo_map"), False
+    )
     return made if made is None or stands else replace(made, files={})
 
 
 def gather(asking: Asking) -> SourceSections:
     """The map that stands in the system text, and in the tail what a request needs beyond it.
 
-    If an epoch begins the map is new, and room is left for the tail of later requests: else the next one would not fit.
+    If an epoch begins the map is new, and room is left for the tail of later requests: else the
+    next one would not fit.
     """
     sections = (_section(asking.map),) if asking.map else ()
     if asking.project is None:
         return SourceSections(sections=sections)
-    # No zone of its own: one more would make all others smaller, and so the text that a provider has cached another.
+    # No zone of its own: one more would make all others smaller, and so the text that a provider
+    # has cached another.
     tokens = min(MAX_NEWS_TOKENS, budget_for(asking.options, asking.head).usable // 8)
     if asking.begins:
         return SourceSections(sections=sections, ahead=tokens)
@@ -99,7 +120,9 @@ def _news(asking: Asking, project: "RankedProject", tokens: int) -> tuple[Sectio
     """What a request needs beyond the map in its system text."""
     count = _counter(asking.options, asking.head)
     shown = asking.map.files if asking.map else {}
-    text = project.draw_news(shown, tokens, count) if shown else project.draw_map(tokens, count).text
+    text = (
+        project.draw_news(shown, tokens, count) if shown else project.draw_map(tokens, count).text
+    )
     return (Section("map_update", text, "project"),) if text else ()
 
 
