@@ -169,7 +169,7 @@ def on_terminal(*arguments: str) -> str:
 def test_demo_maps_its_own_code() -> None:
     shown = loom("demo").stdout
     assert "context/history/gate.py (relevance: high)" in shown
-    assert "marker_for" in shown.split("A map of the code")[1]
+    assert "find_windows" in shown.split("A map of the code")[1]
 
 
 def test_weave_puts_the_map_of_a_project_into_the_request(shop: Path, asking: Path) -> None:

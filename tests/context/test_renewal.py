@@ -15,7 +15,7 @@ from loom.context.state.renewal import (
     artifacts,
     handoff,
     pending,
-    restored,
+    restore_working,
     snapshot,
     to_system_prompt,
 )
@@ -442,7 +442,10 @@ def test_working_state_comes_back_from_its_files_exactly(state: Working) -> None
         "event_state.json",
         "knowledge_state.json",
     }
-    assert restored({name: from_json(to_json(content)) for name, content in files.items()}) == state
+    assert (
+        restore_working({name: from_json(to_json(content)) for name, content in files.items()})
+        == state
+    )
 
 
 def test_the_files_hold_what_the_seed_puts_there() -> None:
@@ -463,16 +466,16 @@ def test_the_files_hold_what_the_seed_puts_there() -> None:
 
 def test_of_decisions_the_last_five_are_kept() -> None:
     many = Working(recent_event_decisions=tuple("abcdefg"))
-    assert restored(snapshot(many)).recent_event_decisions == tuple("cdefg")
+    assert restore_working(snapshot(many)).recent_event_decisions == tuple("cdefg")
 
 
 def test_a_missing_file_is_an_empty_part_of_the_state() -> None:
     state = assess(EMPTY, progress="half", plan=["a"], scratchpad="b")
     files = snapshot(state)
     del files["plan_state.json"]
-    assert restored(files) == assess(state, plan=[])
-    assert restored({}) == EMPTY
-    assert restored({"plan_state.json": {}, "notes.json": 3}) == EMPTY
+    assert restore_working(files) == assess(state, plan=[])
+    assert restore_working({}) == EMPTY
+    assert restore_working({"plan_state.json": {}, "notes.json": 3}) == EMPTY
 
 
 @pytest.mark.parametrize(
@@ -489,4 +492,4 @@ def test_a_broken_file_is_named(name: str, content: Any) -> None:
     with pytest.raises(
         ChoiceError, match=f"^{name} is not a working state: .*; repair or remove it"
     ):
-        restored(snapshot(EMPTY) | {name: content})
+        restore_working(snapshot(EMPTY) | {name: content})

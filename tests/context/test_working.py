@@ -48,7 +48,7 @@ def test_it_reads_as_the_seed_has_it() -> None:
         Evidence(source="wiki", title="Retries", content="Retries are safe.", score=0.4),
         "wiki/12",
     )
-    state = w.beat(w.add_errors(w.measured(state, 0.756, 1200), 2), 1_700_000_000_000)
+    state = w.beat(w.add_errors(w.set_measures(state, 0.756, 1200), 2), 1_700_000_000_000)
     assert render(state) == (
         "## Dashboard\n- rho: 0.76\n- token_budget: 1200\n- goal_progress: half done\n- error_count: 2\n- depth: 0\n"
         "- last_hb_ts: 1700000000000\n⚠️ **INTERRUPT REQUESTED**\n\n## Current Plan\n1. read\n2. write\n\n"
@@ -147,7 +147,7 @@ def test_with_nothing_but_working_state_the_tail_is_small() -> None:
     assert (
         count(
             render(
-                w.measured(
+                w.set_measures(
                     w.assess(EMPTY, progress="reading the code", plan=["read", "fix", "test"]),
                     0.5,
                     9999,

@@ -127,11 +127,11 @@ def test_what_a_session_has_at_hand_comes_with_it_and_only_then(
     lines = list(session.export())
     elsewhere.import_lines(lines)
     same = elsewhere.session(session.id)
-    assert same.drafted == "not yet"
+    assert same.draft_text == "not yet"
     assert list(elsewhere.export()) == lines
     same.draft("something else")
     elsewhere.import_lines(lines)
-    assert elsewhere.session(session.id).drafted == "something else"
+    assert elsewhere.session(session.id).draft_text == "something else"
 
 
 def test_what_is_said_of_nodes_comes_along(loom: Loom, elsewhere: Loom) -> None:

@@ -378,7 +378,7 @@ READS = {
         *(
             "conversation",
             "cursor",
-            "drafted",
+            "draft_text",
             "export",
             "id",
             "policy",
@@ -493,10 +493,10 @@ def read_everything(address: str) -> None:
                 session.resume(),
                 session.summary,
                 session.versions(),
-                session.drafted,
+                session.draft_text,
             ) is not None
             list(session.export())
-            if session.cursor is not None or session.drafted:
+            if session.cursor is not None or session.draft_text:
                 prepare(session, preview=True)
         for listed in loom.trees():
             read_tree(loom, loom.tree(listed.tree.row.id))

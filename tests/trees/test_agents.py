@@ -441,7 +441,7 @@ def test_an_agent_writes_to_a_document_beside_what_a_person_is_writing(
     letter.say("Begin. ")
     letter.session().draft("half a tho")
     one(loom, made, '→ write "letter" "Agent text. "')
-    assert letter.session().drafted == "half a tho", "what is not committed stays so"
+    assert letter.session().draft_text == "half a tho", "what is not committed stays so"
     assert woven(letter).document() == "Begin. Agent text. half a tho"
     last = letter.session().cursor
     assert last is not None

@@ -416,7 +416,7 @@ def test_assembly_steps_the_working_buffer_ends_the_text_and_is_committed_later(
         "upon a",
         " time",
     ]
-    assert session.drafted == ""
+    assert session.draft_text == ""
 
 
 @pytest.mark.parametrize("moves", ["edit", "switch", "say"])
@@ -430,7 +430,7 @@ def test_assembly_steps_the_working_buffer_is_committed_by_what_leaves_it(
         "switch": lambda: tree.switch(first.id),
         "say": lambda: tree.say(" a time"),
     }[moves]()
-    assert tree.session().drafted == ""
+    assert tree.session().draft_text == ""
     assert "upon" in [
         node.message.text
         for node in loom.store.trees.children(tree.stored.row.key, first)
@@ -905,7 +905,7 @@ def test_a_committed_text_is_committed_once(loom: Loom, monkeypatch: pytest.Monk
     session.draft("Half ")
     monkeypatch.setattr(loom.store.states, "put", None)  # nothing but the one transaction writes
     session.commit()
-    assert session.drafted == ""
+    assert session.draft_text == ""
 
 
 @pytest.mark.parametrize(

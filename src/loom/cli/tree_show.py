@@ -105,7 +105,7 @@ def show_tree(
         say(to_json(_tree_report(loom, tree, twigs, here)))
         return
     print_tree(loom, tree, twigs, here, lines, depth)
-    _print_draft(tree.session(standing.agent).drafted if standing else "")
+    _print_draft(tree.session(standing.agent).draft_text if standing else "")
 
 
 def _standing_at(tree: LoomTree, standing: SessionRow | None) -> int | None:
@@ -277,7 +277,7 @@ def show_path(loom: Loom, name: str, at: str | None, last: int, as_json: bool) -
     tree = loom.tree(name)
     steps, count = tree.path(at, last=last)
     agents = loom.store.trees.agents_of(tree.stored.row.key)
-    drafted = tree.session().drafted if at is None else ""
+    drafted = tree.session().draft_text if at is None else ""
     if as_json:
         told = {
             "tree": tree.id,

@@ -58,7 +58,7 @@ class Context(Struct, frozen=True):
 
     def anthropic(self) -> dict[str, Any]:
         """The request for Anthropic messages, with cache marks."""
-        conversation = _with_marks(self.sent, self.tail)
+        conversation = _with_marks(self.sent_conversation, self.tail)
         if not self.is_answer_limited:
             conversation = limit_unstreamed(conversation)
         wire: dict[str, Any] = dialect("anthropic").render(conversation).wire
@@ -68,9 +68,15 @@ class Context(Struct, frozen=True):
         """The request as one text."""
         if self.is_document:
             return to_sendable(
-                "\n\n".join(message.text for message in (*self.sent.system, *self.sent.messages))
+                "\n\n".join(
+                    message.text
+                    for message in (
+                        *self.sent_conversation.system,
+                        *self.sent_conversation.messages,
+                    )
+                )
             )
-        text: str = dialect("document").render(self.sent).wire
+        text: str = dialect("document").render(self.sent_conversation).wire
         return text
 
     def render(self, name: str) -> Any:
@@ -85,11 +91,11 @@ class Context(Struct, frozen=True):
         return self.archive.recall(handle)
 
     def _render(self, name: str) -> dict[str, Any]:
-        wire: dict[str, Any] = dialect(name).render(self.sent).wire
+        wire: dict[str, Any] = dialect(name).render(self.sent_conversation).wire
         return wire
 
     @property
-    def sent(self) -> Conversation:
+    def sent_conversation(self) -> Conversation:
         """The conversation as it is sent: its markers name `recall` only where the request declares
         that tool.
         """

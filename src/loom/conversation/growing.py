@@ -35,7 +35,7 @@ class GrowingHistory(Protocol):
     """What was worked out of a history as far as it was given, and about how many bytes it takes."""
 
     @property
-    def given(self) -> tuple[Message, ...]: ...
+    def messages(self) -> tuple[Message, ...]: ...
     @property
     def size(self) -> int: ...
 
@@ -60,9 +60,9 @@ class RecentHistories(Generic[Kept]):
         known = list(self._known.items())
         # The same messages, not just equal ones, are compared at next to no cost.
         begun = [
-            (len(each.given), number)
+            (len(each.messages), number)
             for number, each in known
-            if messages[: len(each.given)] == each.given
+            if messages[: len(each.messages)] == each.messages
         ]
         for _, number in sorted(begun, reverse=True):
             # else another thread was quicker
@@ -72,7 +72,7 @@ class RecentHistories(Generic[Kept]):
 
     def put(self, grown: Kept) -> None:
         """Keep it for the next taker, unless there is nothing of it yet or too much."""
-        if not grown.given or grown.size > self._size:
+        if not grown.messages or grown.size > self._size:
             return
         self._known[next(self._numbers)] = grown
         size = 0

@@ -115,7 +115,7 @@ def _look(messages: tuple[Message, ...], seen: "SeenHistories") -> _MendedMessag
     the mender.
     """
     sound, mending = seen.sound.take(messages) or _Sound(), seen.mending.take(messages)
-    if (mending is None or len(mending.given) <= len(sound.given)) and sound.grow(messages):
+    if (mending is None or len(mending.messages) <= len(sound.messages)) and sound.grow(messages):
         made = sound.result()
     else:
         mending = mending or _Mending()
@@ -133,7 +133,7 @@ class _Mending:
     """
 
     def __init__(self) -> None:
-        self.given: tuple[Message, ...] = ()
+        self.messages: tuple[Message, ...] = ()
         self.size = 0
         self._marked = False
         self._mender = Mender()
@@ -148,8 +148,8 @@ class _Mending:
 
     def grow(self, messages: tuple[Message, ...]) -> None:
         """Take in what is new."""
-        fresh = messages[len(self.given) :]
-        for index, message in enumerate(fresh, len(self.given)):
+        fresh = messages[len(self.messages) :]
+        for index, message in enumerate(fresh, len(self.messages)):
             self._mender.take(index, message)
         for held in self._mender.take_held():
             if held is not self._last:
@@ -165,7 +165,7 @@ class _Mending:
             if held is not self._last and not held.waits:
                 self._mender.forget(held)
                 del self._open[place]
-        self.given, self._marked = messages, self._marked or marks_in(fresh)
+        self.messages, self._marked = messages, self._marked or marks_in(fresh)
         self.size += sum(map(message_bytes, fresh))
 
     def _leave(self, place: int, held: HeldMessage) -> None:
@@ -183,7 +183,7 @@ class _Mending:
         changes += [change for place in sorted(self._changes) for change in self._changes[place]]
         if not changes:
             return _MendedMessages(
-                messages=self.given, origins=range(len(self.given)), marked=self._marked
+                messages=self.messages, origins=range(len(self.messages)), marked=self._marked
             )
         return _MendedMessages(
             messages=tuple(chain.from_iterable(self._messages)),
@@ -200,25 +200,25 @@ class _Sound:
     """
 
     def __init__(self) -> None:
-        self.given: tuple[Message, ...] = ()
+        self.messages: tuple[Message, ...] = ()
         self.size = 0
         self._marked = False
         self._used: set[str] = set()
 
     def grow(self, messages: tuple[Message, ...]) -> bool:
         """Take in what is new, if nothing may be amiss there."""
-        fresh = messages[len(self.given) :]
+        fresh = messages[len(self.messages) :]
         calls = sound_calls(fresh, self._used)
         if calls is None:
             return False
         self._used |= calls
-        self.given, self._marked = messages, self._marked or marks_in(fresh)
+        self.messages, self._marked = messages, self._marked or marks_in(fresh)
         self.size += sum(map(message_bytes, fresh))
         return True
 
     def result(self) -> _MendedMessages:
         return _MendedMessages(
-            messages=self.given, origins=range(len(self.given)), marked=self._marked
+            messages=self.messages, origins=range(len(self.messages)), marked=self._marked
         )
 
 

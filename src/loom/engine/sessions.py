@@ -22,7 +22,7 @@ from loom.context.report import Report
 from loom.context.request import Context
 from loom.context.sections import Section
 from loom.context.state.renewal import Handoff, open_calls
-from loom.context.state.working import EMPTY, Working, measured
+from loom.context.state.working import EMPTY, Working, set_measures
 from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json
 from loom.conversation.checked import check_flag, check_number, check_text, checks_arguments
@@ -381,13 +381,13 @@ class Session:
         self._keep_states(text_values("buffer", "", check_text("what is drafted", text)))
 
     @property
-    def drafted(self) -> str:
+    def draft_text(self) -> str:
         """The draft at the end of a buffer; "" if there is none."""
         return self._state.texts("buffer").get("", "")
 
     def commit(self) -> Node | None:
         """Make a node of the draft, if there is one."""
-        text = self.drafted
+        text = self.draft_text
         if not text:
             return None
         return self.append_at(
@@ -654,7 +654,7 @@ class Session:
             include=frozenset(self._node(name).id for name in details.include),
         )
         if reading.document:
-            return replace(reading, chosen=self.versions(), buffer=self.drafted)
+            return replace(reading, chosen=self.versions(), buffer=self.draft_text)
         if agent is not None and agent.loom_aware:
             return replace(reading, headers=headers_from(store, row), addendum=addendum())
         return reading
@@ -1333,7 +1333,7 @@ class Session:
     acommit = async_form(commit)
     aconversation = async_form(conversation)
     adraft = async_form(draft)
-    adrafted = async_value(drafted)
+    adraft_text = async_value(draft_text)
     aexport = async_lines(export)
     afork = async_form(fork)
     akeep_working = async_form(keep_working)
@@ -1401,4 +1401,4 @@ def _measure(state: Working, report: Report) -> Working:
     """The working state with what a request was measured at: the pressure that its report tells,
     and what it left free.
     """
-    return measured(state, report.pressure, report.usable - report.input_tokens)
+    return set_measures(state, report.pressure, report.usable - report.input_tokens)

@@ -28,7 +28,13 @@ from pathlib import Path
 
 import msgspec
 
-from loom.context.state.renewal import STATE_FILES, Handoff, restored, snapshot, to_system_prompt
+from loom.context.state.renewal import (
+    STATE_FILES,
+    Handoff,
+    restore_working,
+    snapshot,
+    to_system_prompt,
+)
 from loom.context.state.working import Working
 from loom.conversation.canonical import from_json, to_json
 from loom.errors import ChoiceError, StoreError
@@ -133,7 +139,7 @@ class Snapshots:
             except ValueError as error:
                 raise _damage_error(place, f"{name} is not JSON: {error}") from None
         try:
-            return restored(contents), msgspec.convert(contents[HANDOFF], Handoff)
+            return restore_working(contents), msgspec.convert(contents[HANDOFF], Handoff)
         except ChoiceError as error:
             raise _damage_error(place, str(error)) from None
         except msgspec.ValidationError as error:

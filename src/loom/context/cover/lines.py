@@ -19,7 +19,7 @@ KEPT = 16
 class IndexedHistory(Struct, frozen=True):
     """Messages, and the index that holds them."""
 
-    given: tuple[Message, ...]
+    messages: tuple[Message, ...]
     index: AnchorIndex
 
     @property

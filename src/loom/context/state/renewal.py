@@ -107,7 +107,7 @@ def handoff(
     """The handoff of this moment. The model's own assessment counts first, then `progress`, then
     the last thing it said.
     """
-    seen = _Seen(messages)
+    seen = _WorkTrace(messages)
     board = working.dashboard
     told = (board.goal_progress, working.scratchpad, progress, seen.said)
     return Handoff(
@@ -128,17 +128,17 @@ def artifacts(messages: Iterable[Message]) -> tuple[str, ...]:
     """The files that tool calls wrote, each once and the one written last at the end. What failed
     or was deleted is not there.
     """
-    return tuple(_Seen(messages).files)
+    return tuple(_WorkTrace(messages).files)
 
 
 def open_calls(messages: Iterable[Message]) -> tuple[ToolCall, ...]:
     """The calls that were made last and not answered, with the ids by which a result answers them."""
-    return tuple(_Seen(messages).waiting())
+    return tuple(_WorkTrace(messages).waiting())
 
 
 def pending(messages: Iterable[Message]) -> tuple[str, ...]:
     """The calls that wait for an answer: made when the model spoke last, and not answered."""
-    return _Seen(messages).pending()
+    return _WorkTrace(messages).pending()
 
 
 def to_system_prompt(handoff: Handoff) -> str:
@@ -180,7 +180,7 @@ def _line(text: str, limit: int) -> str:
 # What the messages tell
 
 
-class _Seen:
+class _WorkTrace:
     """What one pass over messages leaves: the files that were written, the calls that are open, the
     last thing the model said.
     """
@@ -420,7 +420,7 @@ def snapshot(working: Working) -> dict[str, Any]:
     return made
 
 
-def restored(files: Mapping[str, Any]) -> Working:
+def restore_working(files: Mapping[str, Any]) -> Working:
     """The working state that the contents of these files tell; what a missing one would tell is as
     in an empty state.
     """

@@ -85,7 +85,7 @@ EMPTY = Working()
 # What happens to it
 
 
-def measured(working: Working, pressure: float, left: int) -> Working:
+def set_measures(working: Working, pressure: float, left: int) -> Working:
     """What the engine knows by itself: how full the window is, and how many tokens are left of it."""
     return replace(
         working,
