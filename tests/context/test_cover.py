@@ -185,7 +185,7 @@ def test_threads_that_weave_the_same_history_do_not_disturb_each_other() -> None
 
 
 class Noted(Struct):
-    given: tuple[Message, ...]
+    messages: tuple[Message, ...]
     size: int = 1
 
 
@@ -199,10 +199,10 @@ def test_the_longest_beginning_is_lent_and_to_one_at_a_time() -> None:
         recent.put(Noted(said(count)))
     found = recent.take(said(7))
     assert found is not None
-    assert found.given == said(5)
+    assert found.messages == said(5)
     again = recent.take(said(7))
     assert again is not None
-    assert again.given == said(2)
+    assert again.messages == said(2)
     assert recent.take(said(7)) is None
     assert recent.take(said(9, "other")) is None
     recent.put(found)
