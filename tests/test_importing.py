@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from loom import Conversation, Loom, Message, Text, read_runs
 from loom.engine.importing import import_run
 from loom.errors import TranscriptError
-from loom.stores.doctor import examine
+from loom.stores.health.doctor import examine
 from loom.transcripts.runs import Run, make_run
 from tests import strategies as our
 from tests.shared import AGENTS, FIXTURES, examples, needs_shared

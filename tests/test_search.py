@@ -27,8 +27,8 @@ from loom.context.history.ladder import words
 from loom.conversation.handles import to_lines
 from loom.engine.search import LONGEST, PASSAGE, Hit, matches, search, shown_in
 from loom.errors import ChoiceError
-from loom.stores.doctor import examine
-from loom.stores.overlay import Overlay, read_overlay
+from loom.stores.health.doctor import examine
+from loom.stores.tree.overlay import Overlay, read_overlay
 from tests.shared import examples
 from tests.stores.conftest import address, server  # noqa: F401
 

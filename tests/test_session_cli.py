@@ -1005,7 +1005,7 @@ def test_nothing_in_a_message_drives_the_terminal() -> None:
 # Whoever may do everything must first become nobody, who may not be able to read what is loaded
 # only when it is needed.
 AS_NOBODY = """
-import json, os, sys, loom.stores.sqlite
+import json, os, sys, loom.stores.sql.sqlite
 from click.testing import CliRunner
 from loom.cli.main import cli
 loom.weave([{"role": "user", "content": "hi"}])

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from loom.errors import StoreError as StoreError
     from loom.errors import WireError as WireError
     from loom.project.maps import project_map as project_map
-    from loom.stores.path import Node as Node
+    from loom.stores.tree.path import Node as Node
     from loom.transcripts.formats import read_runs as read_runs
     from loom.transcripts.trees import read_trees as read_trees
     from loom.transcripts.trees import write_trees as write_trees
@@ -98,7 +98,7 @@ _HOMES = {
     "loom.engine.workspace": ("Event",),
     "loom.errors": ("CannotFit", "ChoiceError", "Conflict", "LoomError", "StoreError", "WireError"),
     "loom.project.maps": ("project_map",),
-    "loom.stores.path": ("Node",),
+    "loom.stores.tree.path": ("Node",),
     "loom.transcripts.formats": ("read_runs",),
     "loom.transcripts.trees": ("read_trees", "write_trees"),
 }

@@ -24,12 +24,12 @@ from loom.engine.sessions import ResumePoint
 from loom.engine.trees import Step
 from loom.engine.window import BuiltMessages
 from loom.project.render import Map, ShownFile
-from loom.stores.intake import ImportedSession
-from loom.stores.marks import EdgeMark, Mark, Marks, Origin
-from loom.stores.nodes import TreeRow
 from loom.stores.sessions import Aside, SessionRow, Usage
 from loom.stores.states import Result
-from loom.stores.trees import ListedTree, StoredTree
+from loom.stores.transfer.intake import ImportedSession
+from loom.stores.tree.marks import EdgeMark, Mark, Marks, Origin
+from loom.stores.tree.nodes import TreeRow
+from loom.stores.tree.trees import ListedTree, StoredTree
 from loom.stores.views import HandleTarget
 from loom.transcripts.runs import Run
 

@@ -22,7 +22,7 @@ from loom.conversation.growing import RecentHistories
 from loom.conversation.handles import to_lines
 from loom.conversation.message import Message, Text
 from loom.errors import ChoiceError
-from loom.stores.doctor import examine
+from loom.stores.health.doctor import examine
 from tests.shared import examples
 from tests.strategies import broken_histories, histories
 

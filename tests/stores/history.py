@@ -17,7 +17,7 @@ from loom.conversation.tree import Preferences, Reference, TreeHead
 from loom.engine.trees import LoomTree
 from loom.errors import ChoiceError, Conflict
 from loom.providers.scripted import ScriptedModel
-from loom.stores.database import Database
+from loom.stores.sql.database import Database
 
 WORDS = [
     "der",

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from loom.errors import StoreError
-from loom.stores.database import Database
-from loom.stores.migrate import Migration
+from loom.stores.sql.database import Database
+from loom.stores.sql.migrate import Migration
 
 TABLES = (
     Migration(
@@ -43,8 +43,8 @@ def start(code: str, *arguments: str, **settings: Any) -> "subprocess.Popen[str]
     head = (
         "import sys\n"
         "from loom.errors import StoreError\n"
-        "from loom.stores.database import open_database\n"
-        "from loom.stores.migrate import migrate\n"
+        "from loom.stores.sql.database import open_database\n"
+        "from loom.stores.sql.migrate import migrate\n"
         "from tests.stores.tables import TABLES, put, words\n"
     )
     return subprocess.Popen(

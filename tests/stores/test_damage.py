@@ -24,7 +24,7 @@ from loom.conversation.message import Role
 from loom.conversation.tree import Preferences, TreeHead
 from loom.engine.aware import memory_of, memory_text
 from loom.errors import UnreadableWarning
-from loom.stores.doctor import examine
+from loom.stores.health.doctor import examine
 from tests.shared import EXAMPLES
 from tests.stores.history import change, open_loom
 

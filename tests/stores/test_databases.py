@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from loom.errors import StoreError
-from loom.stores.database import Database, open_database
-from loom.stores.migrate import Migration, migrate
+from loom.stores.sql.database import Database, open_database
+from loom.stores.sql.migrate import Migration, migrate
 from tests.stores.tables import INSERT, TABLES, finish, one_line, put, put_and_raise, start, words
 
 # Two characters of each plane, and what programs trip over: signs that join, marks of order, the

@@ -20,10 +20,10 @@ from loom.engine.session_state import STATE_KINDS
 from loom.engine.sessions import Session
 from loom.engine.trees import LoomTree
 from loom.errors import WireError
-from loom.stores.doctor import examine
-from loom.stores.path import Node
+from loom.stores.health.doctor import examine
 from loom.stores.sessions import Scope, Usage
 from loom.stores.store import Store
+from loom.stores.tree.path import Node
 from tests.shared import examples
 
 _numbers = itertools.count()

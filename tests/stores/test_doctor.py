@@ -14,10 +14,10 @@ from loom import Loom, Message, Session, StoreError, Text
 from loom.conversation.agents import Agent
 from loom.conversation.tree import Preferences, Reference
 from loom.engine.session_state import STATE_KINDS
-from loom.stores.doctor import examine
-from loom.stores.marks import Origin
+from loom.stores.health.doctor import examine
 from loom.stores.sessions import Addition, NewSession
 from loom.stores.store import Store
+from loom.stores.tree.marks import Origin
 from tests.stores.conftest import Server
 from tests.stores.history import answer, change, live, open_loom, select
 

@@ -25,8 +25,8 @@ from loom.conversation.tree import ChosenVersion, Flags, Reference, TreeHead, Tr
 from loom.engine.aware import memory_of, memory_text
 from loom.engine.trees import LoomTree
 from loom.errors import Diverged, StoreError, TranscriptError
-from loom.stores.doctor import examine
-from loom.stores.path import to_message
+from loom.stores.health.doctor import examine
+from loom.stores.tree.path import to_message
 from loom.stores.views import digest_of
 from tests.shared import examples
 from tests.stores.history import live, open_loom, select
@@ -815,7 +815,7 @@ def test_a_remark_is_not_read_either_where_its_import_was_interrupted(
         "created": 1,
     }
     lines.insert(at + 1, remark | {"records": [edge, included]})
-    monkeypatch.setattr("loom.stores.intake._BATCH_LINES", at + 2)
+    monkeypatch.setattr("loom.stores.transfer.intake._BATCH_LINES", at + 2)
 
     def cut_short() -> Iterator[str]:
         yield from counted(lines)[: at + 4]

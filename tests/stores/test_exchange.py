@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from loom import CannotFit, Loom, LoomError, Message, Session, StoreError, Text
 from loom.errors import ChoiceError, Diverged, TranscriptError
-from loom.stores.doctor import examine
-from loom.stores.exchange import ImportedSession, is_export
+from loom.stores.health.doctor import examine
+from loom.stores.transfer.exchange import ImportedSession, is_export
 from tests import strategies as our
 from tests.shared import examples
 from tests.stores.history import answer, change, live, open_loom, select

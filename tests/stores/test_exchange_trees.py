@@ -13,7 +13,7 @@ import pytest
 from loom import Loom
 from loom.conversation.agents import Agent
 from loom.conversation.tree import Mode, Preferences, Reference, TreeHead
-from loom.stores.doctor import examine
+from loom.stores.health.doctor import examine
 from tests.stores.history import open_loom, select
 from tests.stores.test_exchange import altered, requested, talk, whole
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from loom.errors import ChoiceError, Conflict, StoreError
-from loom.stores.database import Database, default_address, open_database
-from loom.stores.migrate import migrate
+from loom.stores.sql.database import Database, default_address, open_database
+from loom.stores.sql.migrate import migrate
 from tests.stores.conftest import Server
 from tests.stores.tables import INSERT, TABLES, finish, one_line, put, put_and_raise, start, words
 
@@ -144,7 +144,7 @@ def test_a_read_only_store_is_read_and_says_why_it_is_not_written(what: str) -> 
         # Whoever may do everything must first become nobody.
         code = (
             "import os\n"
-            "import loom.stores.sqlite\n"
+            "import loom.stores.sql.sqlite\n"
             "if os.geteuid() == 0: os.setegid(65534); os.seteuid(65534)\n"
             "database = open_database(sys.argv[1])\n"
             "migrate(database, TABLES); print(words(database)); print(words(database)); print(database.check())\n"

@@ -16,7 +16,7 @@ from msgspec import Struct
 from loom import CannotFit, Loom, Session
 from loom.conversation.canonical import from_json
 from loom.errors import ChoiceError
-from loom.stores.doctor import examine
+from loom.stores.health.doctor import examine
 from tests.shared import examples
 from tests.stores.history import act, open_loom, select, text
 

@@ -16,10 +16,10 @@ from loom.conversation import handles as naming
 from loom.conversation.canonical import from_json
 from loom.errors import ChoiceError
 from loom.stores import views
-from loom.stores.database import open_database
-from loom.stores.doctor import examine
-from loom.stores.migrate import migrate
-from loom.stores.schema import MIGRATIONS
+from loom.stores.health.doctor import examine
+from loom.stores.sql.database import open_database
+from loom.stores.sql.migrate import migrate
+from loom.stores.sql.schema import MIGRATIONS
 from loom.stores.views import HandleTarget
 from tests.stores.history import open_loom, select
 

@@ -20,8 +20,8 @@ from loom.conversation.tree import TreeHead
 from loom.engine.trees import LoomTree
 from loom.errors import ChoiceError
 from loom.providers.scripted import ScriptedModel
-from loom.stores.doctor import examine
-from loom.stores.path import Node
+from loom.stores.health.doctor import examine
+from loom.stores.tree.path import Node
 from tests.shared import examples
 from tests.stores.history import open_loom
 

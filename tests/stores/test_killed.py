@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from loom import Loom, StoreError
-from loom.stores.doctor import examine
+from loom.stores.health.doctor import examine
 from tests.stores.conftest import Server
 from tests.stores.writers import digest
 

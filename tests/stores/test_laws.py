@@ -42,7 +42,7 @@ from loom.dialects.repair import repair
 from loom.engine.reading import read_ranges
 from loom.errors import ChoiceError
 from loom.providers.scripted import ScriptedModel
-from loom.stores.doctor import examine
+from loom.stores.health.doctor import examine
 from tests import strategies as our
 from tests.laws.test_weave import longer
 from tests.shared import AGENTS, examples, needs_shared

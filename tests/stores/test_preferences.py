@@ -11,7 +11,7 @@ from loom import Loom
 from loom.conversation.tree import Preferences, TreeHead
 from loom.engine.session_state import STATE_KINDS
 from loom.errors import TranscriptError
-from loom.stores.doctor import examine
+from loom.stores.health.doctor import examine
 from loom.stores.sessions import Scope
 from loom.stores.store import Store
 

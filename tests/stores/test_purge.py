@@ -12,7 +12,7 @@ import pytest
 from loom import Loom, Message, Reasoning, Text, ToolCall, ToolResult
 from loom.conversation.identity import _hash
 from loom.conversation.tree import Reference, TreeHead
-from loom.stores.doctor import examine
+from loom.stores.health.doctor import examine
 from tests.stores.history import WORDS, live, open_loom, select
 
 SECRET = "the secret word is heddle " * 200

@@ -21,7 +21,7 @@ from loom.engine.purging import keep_snapshot
 from loom.engine.snapshots import Snapshots, new_generation
 from loom.engine.workspace import Event
 from loom.errors import ChoiceError, StoreError, Unfinished
-from loom.stores.doctor import examine
+from loom.stores.health.doctor import examine
 from loom.stores.snapshots import folder_beside
 from tests.stores.history import change, open_loom, select
 

@@ -24,9 +24,9 @@ from loom import (
 )
 from loom.context.policy import policy as find_policy
 from loom.conversation.canonical import to_json
-from loom.stores.database import open_database
-from loom.stores.doctor import examine
+from loom.stores.health.doctor import examine
 from loom.stores.sessions import Addition
+from loom.stores.sql.database import open_database
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from loom.dialects import dialect
 from loom.engine.session_state import STATE_KINDS
 from loom.engine.trees import LoomTree, preferred_policy
 from loom.errors import ChoiceError
-from loom.stores.doctor import examine
+from loom.stores.health.doctor import examine
 from loom.stores.sessions import Scope
 from loom.stores.store import Store
 from tests.shared import examples

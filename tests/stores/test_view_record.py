@@ -12,7 +12,7 @@ from loom.context.report import Item
 from loom.context.request import Context
 from loom.engine.sessions import Session
 from loom.engine.views import restore_view, store_view
-from loom.stores.doctor import examine
+from loom.stores.health.doctor import examine
 from loom.stores.view_record import VIEW_VERSION, StoredView, decode_view, encode_view
 from loom.stores.views import digest_of
 from tests.stores.history import open_loom, select

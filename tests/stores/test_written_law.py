@@ -43,7 +43,7 @@ from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import Carried, Opaque
 from loom.conversation.tree import Flags, Link, TreeNode
 from loom.errors import CannotFit, Conflict, StoreError
-from loom.stores.doctor import examine
+from loom.stores.health.doctor import examine
 from tests.shared import EXAMPLES, examples
 
 # Wild values

@@ -7,7 +7,7 @@ from typing import Any
 from loom import Context, Loom, Message
 from loom.conversation.tree import TreeHead
 from loom.engine.trees import LoomTree
-from loom.stores.path import Node
+from loom.stores.tree.path import Node
 
 
 def woven(tree: LoomTree, **wishes: Any) -> Context:

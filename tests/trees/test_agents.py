@@ -14,8 +14,8 @@ from loom.engine import commands
 from loom.engine.answers import AnswerOutcome
 from loom.engine.trees import LoomTree
 from loom.errors import ChoiceError
-from loom.stores.doctor import examine
-from loom.stores.path import Node
+from loom.stores.health.doctor import examine
+from loom.stores.tree.path import Node
 from tests.trees.making import dialogue, told, woven
 
 TEXTS = [

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from loom import Loom, Message, Text, read_trees, write_trees
 from loom.conversation.tree import ChosenVersion, Flags, Link, Tree, TreeHead, TreeNode
 from loom.errors import ChoiceError, LoomError, StoreError, WireError
-from loom.stores.doctor import examine
+from loom.stores.health.doctor import examine
 from loom.transcripts.loom_tree import trees
 from tests.shared import SHARED, examples, needs_shared
 from tests.test_tree_files import trees as any_trees

@@ -29,8 +29,8 @@ from loom.conversation.identity import SHORTEST
 from loom.conversation.message import Message
 from loom.engine.loom import Loom
 from loom.engine.sessions import Session
-from loom.stores.path import Node
 from loom.stores.sessions import SessionRow
+from loom.stores.tree.path import Node
 
 LAST, SYSTEM = 20, 3  # messages shown, system messages shown
 STATUS_COLOURS = {"active": "green", "importing": "yellow", "purged": "red"}

@@ -17,8 +17,8 @@ from loom.conversation.checked import checks_arguments
 from loom.conversation.growing import RecentHistories, message_bytes
 from loom.conversation.message import Conversation, Media, Message, Part, Text, ToolCall, ToolResult
 from loom.dialects.answer_fields import has_answer_fields
-from loom.dialects.given import parse_given
 from loom.dialects.mender import ID, UNANSWERED, Change, HeldMessage, Mender, is_sendable_message
+from loom.dialects.mixed_input import parse_given
 from loom.dialects.openai_rules import MAX_CALLS, is_author
 from loom.dialects.plain import is_sdk_object
 from loom.dialects.settings_repair import marks_in, mend_settings

@@ -56,12 +56,12 @@ from loom.engine.sessions import Session
 from loom.engine.trees import LoomTree, make_tree
 from loom.engine.workspace import Workspace
 from loom.errors import ChoiceError, Conflict, shorten
-from loom.stores.marks import Marks
-from loom.stores.overlay import read_overlay
-from loom.stores.path import Node
+from loom.stores.sql.stored import read_stored
 from loom.stores.states import Digits
-from loom.stores.stored import read_stored
-from loom.stores.trees import Kin, StoredTree
+from loom.stores.tree.marks import Marks
+from loom.stores.tree.overlay import read_overlay
+from loom.stores.tree.path import Node
+from loom.stores.tree.trees import Kin, StoredTree
 from loom.stores.views import text_at
 
 INLINE = 1000  # tokens of a result; of more, head and tail are shown

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from loom.context.gather import gather
 from loom.conversation.message import Conversation, Message, Tool
 from loom.conversation.names import flatten
-from loom.dialects.given import parse_given
+from loom.dialects.mixed_input import parse_given
 from loom.dialects.plain import is_sdk_object
 from loom.errors import ChoiceError, WireError, describe
 

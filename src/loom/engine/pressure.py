@@ -11,8 +11,8 @@ from loom.context.state.working import Working
 from loom.conversation.canonical import to_json
 from loom.conversation.turns import in_flight
 from loom.providers.overflow import Overflow
-from loom.stores.overlay import Overlay, names_at
-from loom.stores.path import Path
+from loom.stores.tree.overlay import Overlay, names_at
+from loom.stores.tree.path import Path
 
 COLD = 5 * 60_000  # milliseconds after which providers forget a prefix
 DEAD = 10 * 60_000  # milliseconds after which nobody waits for a call's result any more

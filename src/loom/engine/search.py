@@ -24,10 +24,10 @@ from loom.context.history.ladder import words
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import Media, Message, Opaque, Reasoning, Text, ToolCall, ToolResult
 from loom.errors import ChoiceError, describe, shorten
-from loom.stores.overlay import Overlay
-from loom.stores.path import Node
 from loom.stores.sessions import SessionRow
 from loom.stores.store import Store
+from loom.stores.tree.overlay import Overlay
+from loom.stores.tree.path import Node
 from loom.stores.view_record import ViewRecord
 from loom.stores.views import HandleTarget, span_at
 

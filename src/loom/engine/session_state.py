@@ -16,8 +16,8 @@ from loom.conversation.checked import check_text
 from loom.errors import ChoiceError
 from loom.stores.sessions import check_name
 from loom.stores.settings import States, StateValues
+from loom.stores.sql.stored import UNREADABLE, decode_stored, read_stored
 from loom.stores.states import REQUEST, STORE_KINDS, Request, StateKind, StateKinds, is_unnamed
-from loom.stores.stored import UNREADABLE, decode_stored, read_stored
 
 STATE_KINDS: StateKinds = {
     **STORE_KINDS,

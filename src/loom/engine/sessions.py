@@ -32,7 +32,7 @@ from loom.conversation.system_messages import SYSTEM_ROLES
 from loom.conversation.tree import Reference
 from loom.dialects.answers import Answer, parse_answer
 from loom.dialects.document import to_plain_text
-from loom.dialects.given import parse_call
+from loom.dialects.mixed_input import parse_call
 from loom.engine.answers import (
     AnswerOutcome,
     AnswerPlace,
@@ -101,16 +101,16 @@ from loom.engine.views import find_reached, store_view
 from loom.engine.workspace import EventKind, Workspace
 from loom.errors import CannotFit, ChoiceError, Conflict, StoreError, Unfinished, describe, shorten
 from loom.providers.overflow import Overflow, error_text, read_overflow
-from loom.stores.exchange import export_session
-from loom.stores.growth import NewNode
-from loom.stores.nodes import Draft
-from loom.stores.overlay import Overlay, names_at
-from loom.stores.path import Node, Path
 from loom.stores.requests import SavedRequest
 from loom.stores.sessions import Addition, NewSession, SessionRow, Usage, check_alive, check_name
 from loom.stores.settings import StateValues
 from loom.stores.states import Request
 from loom.stores.summaries import join_texts
+from loom.stores.transfer.exchange import export_session
+from loom.stores.tree.growth import NewNode
+from loom.stores.tree.nodes import Draft
+from loom.stores.tree.overlay import Overlay, names_at
+from loom.stores.tree.path import Node, Path
 from loom.stores.views import HandleTarget
 
 if TYPE_CHECKING:

@@ -38,9 +38,9 @@ from loom.context.state.renewal import (
 from loom.context.state.working import Working
 from loom.conversation.canonical import from_json, to_json
 from loom.errors import ChoiceError, StoreError
-from loom.stores.database import default_address, open_database
 from loom.stores.sessions import Scope
 from loom.stores.snapshots import folder_beside
+from loom.stores.sql.database import default_address, open_database
 
 HANDOFF, DOCUMENT = "handoff.json", "handoff.md"
 CURRENT = "current"

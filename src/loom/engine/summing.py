@@ -15,11 +15,11 @@ from loom.context.summary.summaries import Limits, due
 from loom.conversation.message import Conversation, Message, Text, ToolResult
 from loom.engine.reading import ReadingStyle, head_of, message_of
 from loom.engine.summarize import Ask
-from loom.stores.overlay import Overlay
-from loom.stores.path import Node, Path
 from loom.stores.sessions import SessionRow
 from loom.stores.store import Store
 from loom.stores.summaries import Summary, join_texts
+from loom.stores.tree.overlay import Overlay
+from loom.stores.tree.path import Node, Path
 
 BY_MODEL = "a model"  # whose words a summary has
 MOST = 2000  # messages that are summed up at once; what is left is due again

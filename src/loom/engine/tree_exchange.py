@@ -25,14 +25,14 @@ from loom.engine.inputs import first_line
 from loom.engine.reading import message_of
 from loom.engine.workspace import Workspace
 from loom.errors import ChoiceError, StoreError, shorten
-from loom.stores.marks import EdgeMark, LinkMark, MarkData, Marks, Origin, flags_as_marks
-from loom.stores.newcomers import Newcomers
-from loom.stores.nodes import PlannedNode, plain
-from loom.stores.path import Node
 from loom.stores.sessions import NewSession, SessionRow
+from loom.stores.sql.stored import damage_error, read_stored
 from loom.stores.store import Store
-from loom.stores.stored import damage_error, read_stored
-from loom.stores.trees import StoredTree
+from loom.stores.transfer.newcomers import Newcomers
+from loom.stores.tree.marks import EdgeMark, LinkMark, MarkData, Marks, Origin, flags_as_marks
+from loom.stores.tree.nodes import PlannedNode, plain
+from loom.stores.tree.path import Node
+from loom.stores.tree.trees import StoredTree
 
 _NODES = 1000  # in one transaction: between two of them other writers have their turn
 

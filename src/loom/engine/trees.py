@@ -31,11 +31,11 @@ from loom.engine.sessions import Session, check_sources
 from loom.engine.threads import async_form, async_value
 from loom.engine.workspace import Workspace
 from loom.errors import ChoiceError, Conflict
-from loom.stores.marks import EdgeMark, Flag, FlagMark, LinkMark, Mark, Marks
-from loom.stores.overlay import Insertion, Overlay, read_overlay
-from loom.stores.path import Node, Path, meeting
 from loom.stores.sessions import NewSession, SessionRow, check_name
-from loom.stores.trees import StoredTree
+from loom.stores.tree.marks import EdgeMark, Flag, FlagMark, LinkMark, Mark, Marks
+from loom.stores.tree.overlay import Insertion, Overlay, read_overlay
+from loom.stores.tree.path import Node, Path, meeting
+from loom.stores.tree.trees import StoredTree
 
 _T = TypeVar("_T")
 

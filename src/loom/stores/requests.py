@@ -4,11 +4,11 @@ from collections.abc import Collection, Mapping
 
 from msgspec import Struct
 
-from loom.stores.database import Database
-from loom.stores.path import Node
 from loom.stores.sessions import SessionRow, lock_alive
 from loom.stores.settings import StateValues, put_states
+from loom.stores.sql.database import Database
 from loom.stores.summaries import Summary, put_summary
+from loom.stores.tree.path import Node
 from loom.stores.view_record import EpochProgress, StoredView
 from loom.stores.views import HandleTarget, advance_view, put_handles, put_view, share_handles
 

@@ -14,13 +14,13 @@ from loom.conversation.message import Conversation, Message, check_carried
 from loom.conversation.system_messages import kind_of
 from loom.conversation.tree import TreeHead
 from loom.errors import ChoiceError, Conflict, shorten
-from loom.stores import nodes
-from loom.stores.database import Database, Reader, Row, Writer
-from loom.stores.nodes import MAX_NAME_CHARS, Draft, TreeRow, plain
-from loom.stores.path import Node, Path, ancestor, is_on_path, meeting
-from loom.stores.purge import held_by, take_words
-from loom.stores.stored import damage_error, is_garbled, read_each, read_rows, read_stored
-from loom.stores.together import TAKES_PART, bring_along, join
+from loom.stores.health.purge import held_by, take_words
+from loom.stores.sql.database import Database, Reader, Row, Writer
+from loom.stores.sql.stored import damage_error, is_garbled, read_each, read_rows, read_stored
+from loom.stores.tree import nodes
+from loom.stores.tree.nodes import MAX_NAME_CHARS, Draft, TreeRow, plain
+from loom.stores.tree.path import Node, Path, ancestor, is_on_path, meeting
+from loom.stores.tree.together import TAKES_PART, bring_along, join
 
 Status = Literal["active", "archived", "importing", "purged"]
 

@@ -9,9 +9,9 @@ from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json
 from loom.conversation.tree import Preferences
 from loom.errors import ChoiceError, shorten
-from loom.stores.database import Database, Reader, Writer
 from loom.stores.sessions import Scope, check_name, lock_alive
-from loom.stores.stored import read_each, read_preferences, read_rows, read_stored
+from loom.stores.sql.database import Database, Reader, Writer
+from loom.stores.sql.stored import read_each, read_preferences, read_rows, read_stored
 
 # What each kind of setting holds. The doctor reads them too.
 KINDS = {"agent": Agent, "preferences": Preferences}

@@ -9,9 +9,9 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 
-from loom.stores.database import Database
-from loom.stores.purge import FOLDERS
+from loom.stores.health.purge import FOLDERS
 from loom.stores.sessions import SessionRow, lock_alive
+from loom.stores.sql.database import Database
 
 SUFFIX = ".sessions"
 

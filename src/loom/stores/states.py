@@ -16,7 +16,7 @@ from loom.conversation.canonical import from_json
 from loom.conversation.identity import is_node_id
 from loom.conversation.tree import Reference
 from loom.errors import ChoiceError
-from loom.stores.purge import FOLDERS, PURGING
+from loom.stores.health.purge import FOLDERS, PURGING
 
 REQUEST = "request"
 LOCAL = frozenset({FOLDERS, PURGING, REQUEST})  # kinds that never leave their store

@@ -2,17 +2,17 @@
 are needed of it.
 """
 
-from loom.stores.database import Database, default_address, open_database
-from loom.stores.growth import Growth
-from loom.stores.migrate import migrate
 from loom.stores.requests import Requests
-from loom.stores.schema import MIGRATIONS
 from loom.stores.sessions import Sessions
 from loom.stores.settings import Settings, States
 from loom.stores.snapshots import WrittenSnapshots
+from loom.stores.sql.database import Database, default_address, open_database
+from loom.stores.sql.migrate import migrate
+from loom.stores.sql.schema import MIGRATIONS
 from loom.stores.states import StateKinds
 from loom.stores.summaries import Summaries
-from loom.stores.trees import Trees
+from loom.stores.tree.growth import Growth
+from loom.stores.tree.trees import Trees
 from loom.stores.views import Views
 
 

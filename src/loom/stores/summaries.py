@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from loom.conversation.canonical import to_json
 from loom.conversation.checked import CheckedStruct
-from loom.stores.database import Database, Reader, Writer
-from loom.stores.path import Node, Path
 from loom.stores.sessions import SessionRow, lock_alive
-from loom.stores.stored import read_stored
+from loom.stores.sql.database import Database, Reader, Writer
+from loom.stores.sql.stored import read_stored
+from loom.stores.tree.path import Node, Path
 from loom.stores.views import origin_of
 
 _MAX_RECENT_SUMMARIES = 512  # summaries of a tree that are looked through for those of a path

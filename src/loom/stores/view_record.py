@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Message
-from loom.stores.stored import decode_stored
+from loom.stores.sql.stored import decode_stored
 
 VIEW_VERSION = 1  # what this program writes
 

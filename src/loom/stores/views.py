@@ -13,12 +13,12 @@ from loom.conversation.canonical import to_json
 from loom.conversation.handles import mint, texts_of, to_lines
 from loom.conversation.message import Message
 from loom.errors import ChoiceError, StoreError, shorten
-from loom.stores import nodes
-from loom.stores.database import Database, Reader, Row, Writer
-from loom.stores.overlay import marked_in, why_kept_back
-from loom.stores.path import CHUNK, Node, OpenTransaction, Path, is_on_path
 from loom.stores.sessions import Scope, SessionRow, check_alive, lock_alive
-from loom.stores.stored import UNREADABLE, damage_error, is_text_damaged, read_stored
+from loom.stores.sql.database import Database, Reader, Row, Writer
+from loom.stores.sql.stored import UNREADABLE, damage_error, is_text_damaged, read_stored
+from loom.stores.tree import nodes
+from loom.stores.tree.overlay import marked_in, why_kept_back
+from loom.stores.tree.path import CHUNK, Node, OpenTransaction, Path, is_on_path
 from loom.stores.view_record import EpochProgress, StoredView, ViewRecord, decode_view, encode_view
 
 KEPT = 64  # epochs of a session whose views are kept, for undoing them

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from loom.conversation.message import Conversation, Message, Text
-from loom.dialects import given, responses
+from loom.dialects import mixed_input, responses
 from loom.dialects.wire import without
 from loom.errors import TranscriptError, WireError
 from loom.transcripts import files
@@ -31,7 +31,9 @@ def matches(sample: list[Any]) -> bool:
 
 def is_item(value: Any) -> bool:
     """Whether a value is an item of the responses wire, a typed message included."""
-    return given.is_item(value) or (isinstance(value, dict) and value.get("type") == "message")
+    return mixed_input.is_item(value) or (
+        isinstance(value, dict) and value.get("type") == "message"
+    )
 
 
 def runs(path: Path, sample: list[Any]) -> list[Run]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from loom.conversation.checked import checks_arguments
-from loom.dialects import given, responses
+from loom.dialects import mixed_input, responses
 from loom.errors import ChoiceError, TranscriptError, WireError, describe
 from loom.transcripts import benchmarks, chat, claude_code, codex, files, pi
 from loom.transcripts.runs import Run, make_run
@@ -190,7 +190,7 @@ def _are_messages(value: Any) -> bool:
         chat.is_message(v) and v.get("type", "message") == "message"
         for v in islice(value, SAMPLE_ITEMS)
     )
-    return is_chat and not any(map(given.is_item, value))
+    return is_chat and not any(map(mixed_input.is_item, value))
 
 
 def _at(path: Path, place: str) -> str:

@@ -19,10 +19,10 @@ from loom.conversation.turns import exchanges
 from loom.engine.prepare.standing import counters
 from loom.engine.reading import Known, Reading, holes_of
 from loom.engine.views import View
-from loom.stores.path import Node
 from loom.stores.sessions import SessionRow
-from loom.stores.stored import read_stored
+from loom.stores.sql.stored import read_stored
 from loom.stores.summaries import Summary
+from loom.stores.tree.path import Node
 from loom.stores.views import HandleTarget
 
 

@@ -59,11 +59,11 @@ from loom.engine.sources import (
 from loom.engine.summing import digests_of
 from loom.engine.views import View, find_reached, restore_view
 from loom.errors import CannotFit
-from loom.stores.overlay import Overlay
-from loom.stores.path import Node, Path
 from loom.stores.sessions import SessionRow
 from loom.stores.store import Store
 from loom.stores.summaries import Summary, join_texts, name_of
+from loom.stores.tree.overlay import Overlay
+from loom.stores.tree.path import Node, Path
 
 if TYPE_CHECKING:
     from loom.project.maps import RankedProject

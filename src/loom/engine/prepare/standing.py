@@ -13,7 +13,7 @@ from loom.context.report import LEFT_OUT, Piece
 from loom.conversation.turns import Span
 from loom.engine.reading import AssembledMessages, Known
 from loom.engine.views import View
-from loom.stores.path import Node, Path
+from loom.stores.tree.path import Node, Path
 
 # a piece of the last epoch, and where on the path it begins and ends
 Standing = tuple[Piece, int, int]

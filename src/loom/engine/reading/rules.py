@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 from loom.context.rules import Rule, find_kept
 from loom.engine.reading.ranges import message_of
-from loom.stores.path import Node, Path
+from loom.stores.tree.path import Node, Path
 
 
 def kept_nodes(path: Path, hidden: Collection[int], rules: Sequence[Rule]) -> list[Node]:

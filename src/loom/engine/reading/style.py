@@ -15,10 +15,10 @@ from loom.conversation.tree import Reference
 from loom.engine.reading.layout import join_neighbours, lay
 from loom.engine.reading.ranges import Reading, message_of
 from loom.engine.reading.wording import BETWEEN, add_header, as_text, merge
-from loom.stores.overlay import Insertion, Overlay, read_overlay
-from loom.stores.path import Node, Path
 from loom.stores.sessions import Aside, SessionRow
-from loom.stores.trees import StoredTree
+from loom.stores.tree.overlay import Insertion, Overlay, read_overlay
+from loom.stores.tree.path import Node, Path
+from loom.stores.tree.trees import StoredTree
 
 Headers = Callable[[Sequence[Node], int], Mapping[int, str]]  # of nodes, as they were at a time
 

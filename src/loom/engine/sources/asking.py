@@ -13,9 +13,9 @@ from loom.context.state.working import EMPTY, Working
 from loom.conversation.message import Conversation
 from loom.engine.reading import ReadingStyle
 from loom.engine.views import EpochMap
-from loom.stores.path import Path
 from loom.stores.sessions import Aside, SessionRow
 from loom.stores.store import Store
+from loom.stores.tree.path import Path
 
 if TYPE_CHECKING:
     from loom.project.maps import RankedProject

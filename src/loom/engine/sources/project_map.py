@@ -16,7 +16,7 @@ from loom.context.sections import FRAME, MAP_ORIGIN, Section
 from loom.conversation.message import Conversation
 from loom.engine.sources.asking import Asking, SourceSections
 from loom.engine.views import EpochMap
-from loom.stores.path import Path
+from loom.stores.tree.path import Path
 
 if TYPE_CHECKING:
     from loom.project.maps import RankedProject

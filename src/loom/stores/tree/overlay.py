@@ -7,11 +7,11 @@ from msgspec.structs import replace
 
 from loom.conversation.tree import Mode, Reference
 from loom.errors import ChoiceError
-from loom.stores import nodes
-from loom.stores.database import Reader
-from loom.stores.marks import FlagMark, Marks, read_mark, sum_marks
-from loom.stores.nodes import TreeRow
-from loom.stores.path import TREE, Node, OpenTransaction, Path
+from loom.stores.sql.database import Reader
+from loom.stores.tree import nodes
+from loom.stores.tree.marks import FlagMark, Marks, read_mark, sum_marks
+from loom.stores.tree.nodes import TreeRow
+from loom.stores.tree.path import TREE, Node, OpenTransaction, Path
 
 MAX_SINGLE_LOOKUPS = (
     24  # places on a path that are looked up one by one; for more the path is walked

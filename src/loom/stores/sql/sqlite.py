@@ -19,7 +19,7 @@ from typing import Any
 import apsw
 
 from loom.errors import StoreError
-from loom.stores.database import Reader, Row, Writer, busy_seconds, fill_tokens, text_of
+from loom.stores.sql.database import Reader, Row, Writer, busy_seconds, fill_tokens, text_of
 
 MEMORY = ":memory:"
 _MAX_IDLE_READERS = 8  # connections kept for the next reader

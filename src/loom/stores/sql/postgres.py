@@ -19,7 +19,7 @@ from urllib.parse import parse_qs
 import asyncpg
 
 from loom.errors import StoreError, shorten
-from loom.stores.database import Reader, Row, Writer, busy_seconds, fill_tokens, text_of
+from loom.stores.sql.database import Reader, Row, Writer, busy_seconds, fill_tokens, text_of
 
 MAX_CONNECTIONS = 8
 _CONNECT_SECONDS = 10

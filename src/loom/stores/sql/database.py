@@ -118,7 +118,7 @@ def open_database(url: str) -> Database:
     scheme, mark, rest = url.partition("://")
     if mark and scheme in ("postgres", "postgresql"):
         try:
-            from loom.stores.postgres import PostgresDatabase
+            from loom.stores.sql.postgres import PostgresDatabase
         except ModuleNotFoundError as error:
             raise StoreError(
                 f"PostgreSQL needs {error.name}, which is not installed: pip install "
@@ -132,7 +132,7 @@ def open_database(url: str) -> Database:
             f"{shown} is not a store: give a path, sqlite:///PATH, :memory: or "
             "postgres://USER@HOST/DATABASE"
         )
-    from loom.stores.sqlite import SqliteDatabase
+    from loom.stores.sql.sqlite import SqliteDatabase
 
     return SqliteDatabase(_SLASHES.sub("", path) if mark else path)
 

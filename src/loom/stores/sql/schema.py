@@ -7,7 +7,7 @@ is kept so that no path has to be walked to know it: `depth`, `jump` (see path.p
 `request` (the first and the newest user message at or above it), `total` (tokens up to it).
 """
 
-from loom.stores.migrate import Migration
+from loom.stores.sql.migrate import Migration
 
 MIGRATIONS = (
     Migration(

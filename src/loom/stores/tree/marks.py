@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from loom.conversation.canonical import to_json
 from loom.conversation.checked import CheckedStruct, check_fields
 from loom.conversation.tree import Edge, Flags, Link, Reference
-from loom.stores.database import Reader, Row, Writer
-from loom.stores.stored import read_stored
+from loom.stores.sql.database import Reader, Row, Writer
+from loom.stores.sql.stored import read_stored
 
 Flag = Literal["bookmarked", "pruned", "excluded", "pinned", "included"]
 _EDGES, _FLAGS = frozenset(get_args(Edge)), frozenset(get_args(Flag))

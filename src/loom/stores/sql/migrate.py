@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from msgspec import Struct
 
 from loom.errors import StoreError
-from loom.stores.database import Database, Reader, Writer
+from loom.stores.sql.database import Database, Reader, Writer
 
 
 class Migration(Struct, frozen=True):

@@ -8,14 +8,22 @@ from msgspec import Struct
 
 from loom.conversation.canonical import to_json
 from loom.errors import Conflict, Diverged
-from loom.stores import nodes
-from loom.stores.database import Database, Reader
-from loom.stores.marks import EdgeMark, FlagMark, LinkMark, MarkData, kind_of, marks_of, write_marks
-from loom.stores.newcomers import FIND_PLACES, Newcomers, Place
-from loom.stores.nodes import Draft, PlannedNode, insert_nodes
-from loom.stores.path import TREE, Node, nodes_by
 from loom.stores.sessions import SessionRow, by_key, conflict, lock, write_beside
-from loom.stores.together import bring_along
+from loom.stores.sql.database import Database, Reader
+from loom.stores.transfer.newcomers import FIND_PLACES, Newcomers, Place
+from loom.stores.tree import nodes
+from loom.stores.tree.marks import (
+    EdgeMark,
+    FlagMark,
+    LinkMark,
+    MarkData,
+    kind_of,
+    marks_of,
+    write_marks,
+)
+from loom.stores.tree.nodes import Draft, PlannedNode, insert_nodes
+from loom.stores.tree.path import TREE, Node, nodes_by
+from loom.stores.tree.together import bring_along
 from loom.stores.views import PUT_HANDLE, HandleTarget, check_free
 
 

@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.tree import TreeHead
-from loom.stores.database import Reader, Writer
-from loom.stores.marks import KINDS
-from loom.stores.nodes import TreeRow
-from loom.stores.path import BY_SEQ, TREE
-from loom.stores.stored import UNREADABLE, decode_stored
+from loom.stores.sql.database import Reader, Writer
+from loom.stores.sql.stored import UNREADABLE, decode_stored
+from loom.stores.tree.marks import KINDS
+from loom.stores.tree.nodes import TreeRow
+from loom.stores.tree.path import BY_SEQ, TREE
 
 
 def held_by(reader: Reader, tree: int, ends: Sequence[int], own: Mapping[int, int]) -> set[int]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from loom.stores.path import nodes_by
+from loom.stores.tree.path import nodes_by
 
 FIND_PLACES = (
     "SELECT n.id, n.seq, n.depth, CASE WHEN n.body IS NULL THEN 1 ELSE 0 END, "

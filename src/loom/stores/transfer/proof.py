@@ -10,12 +10,12 @@ from math import isclose
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.handles import mint, texts_of
 from loom.conversation.message import Carried, Message, Opaque, Reasoning, ToolCall, ToolResult
-from loom.stores import marks
-from loom.stores.database import Reader, Row
-from loom.stores.path import ancestor, nodes_by, to_message
 from loom.stores.sessions import Usage
-from loom.stores.stored import UNREADABLE, decode_stored, read_rows
+from loom.stores.sql.database import Reader, Row
+from loom.stores.sql.stored import UNREADABLE, decode_stored, read_rows
 from loom.stores.summaries import Summary
+from loom.stores.tree import marks
+from loom.stores.tree.path import ancestor, nodes_by, to_message
 from loom.stores.view_record import ViewRecord
 from loom.stores.views import HandleTarget, handles_of, names
 

@@ -13,9 +13,9 @@ from loom.conversation.message import Message, check_carried
 from loom.conversation.names import is_one_line
 from loom.conversation.system_messages import SYSTEM_ROLES, kind_of
 from loom.errors import ChoiceError, describe, shorten
-from loom.stores.database import Reader, Row, Writer
-from loom.stores.path import COLUMNS, OF_N, TREE, Node, nodes_by, to_node
-from loom.stores.stored import damage_error
+from loom.stores.sql.database import Reader, Row, Writer
+from loom.stores.sql.stored import damage_error
+from loom.stores.tree.path import COLUMNS, OF_N, TREE, Node, nodes_by, to_node
 
 MAX_NAME_CHARS = 200
 # controls, halves of pairs, breaks of lines; joiners are letters to many scripts

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from loom.conversation.canonical import from_json
 from loom.conversation.tree import Preferences, TreeHead
 from loom.errors import ChoiceError, LoomError, StoreError, UnreadableWarning
-from loom.stores.database import GarbledText, Reader, Row
+from loom.stores.sql.database import GarbledText, Reader, Row
 
 _T = TypeVar("_T")
 UNREADABLE = (

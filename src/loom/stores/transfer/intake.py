@@ -30,9 +30,12 @@ from loom.conversation.identity import is_node_id, is_short_id, node_id
 from loom.conversation.message import ROLES, Message
 from loom.conversation.tree import TreeHead
 from loom.errors import ChoiceError, Diverged, StoreError, TranscriptError, shorten
-from loom.stores import marks, nodes, settings
-from loom.stores.database import Row, Writer
-from loom.stores.lines import (
+from loom.stores import settings
+from loom.stores.sessions import Aside, Scope, Usage, check_name
+from loom.stores.sql.database import Row, Writer
+from loom.stores.states import LOCAL, StateKinds, read_state
+from loom.stores.store import Store
+from loom.stores.transfer.lines import (
     NOBODY,
     REFUSED,
     EndLine,
@@ -49,10 +52,8 @@ from loom.stores.lines import (
     read_first,
     read_line,
 )
-from loom.stores.newcomers import FIND_PLACES, Keys, Newcomers, Place
-from loom.stores.nodes import PlannedNode, TreeRow, insert_nodes, plain
-from loom.stores.path import is_on_path
-from loom.stores.proof import (
+from loom.stores.transfer.newcomers import FIND_PLACES, Keys, Newcomers, Place
+from loom.stores.transfer.proof import (
     KINDS,
     SPEAKERS,
     check_message,
@@ -61,9 +62,9 @@ from loom.stores.proof import (
     spent_on,
     wrong_with_handle,
 )
-from loom.stores.sessions import Aside, Scope, Usage, check_name
-from loom.stores.states import LOCAL, StateKinds, read_state
-from loom.stores.store import Store
+from loom.stores.tree import marks, nodes
+from loom.stores.tree.nodes import PlannedNode, TreeRow, insert_nodes, plain
+from loom.stores.tree.path import is_on_path
 from loom.stores.views import PUT_HANDLE, HandleTarget
 
 _BATCH_LINES = 1000  # in one transaction: between two of them other writers have their turn

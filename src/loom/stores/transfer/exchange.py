@@ -19,11 +19,22 @@ import msgspec
 from loom.conversation.canonical import to_json
 from loom.conversation.tree import TreeHead
 from loom.errors import LoomError
-from loom.stores import nodes
-from loom.stores.database import Reader, Row
-from loom.stores.intake import ImportedSession as ImportedSession
-from loom.stores.intake import import_lines as import_lines
-from loom.stores.lines import (
+from loom.stores.sessions import Aside, Scope
+from loom.stores.sql.database import Reader, Row
+from loom.stores.sql.stored import (
+    PAGE,
+    UNREADABLE,
+    decode_stored,
+    is_damage,
+    is_garbled,
+    read_paged,
+    read_rows,
+)
+from loom.stores.states import Pin
+from loom.stores.store import Store
+from loom.stores.transfer.intake import ImportedSession as ImportedSession
+from loom.stores.transfer.intake import import_lines as import_lines
+from loom.stores.transfer.lines import (
     NOBODY,
     VERSION,
     WHAT,
@@ -36,10 +47,12 @@ from loom.stores.lines import (
     SettingLine,
     TreeLine,
 )
-from loom.stores.lines import is_export as is_export
-from loom.stores.nodes import TreeRow
-from loom.stores.overlay import read_overlay
-from loom.stores.path import (
+from loom.stores.transfer.lines import is_export as is_export
+from loom.stores.transfer.salvage import LeftOut, Salvage, sound_setting
+from loom.stores.tree import nodes
+from loom.stores.tree.nodes import TreeRow
+from loom.stores.tree.overlay import read_overlay
+from loom.stores.tree.path import (
     BY_SEQ,
     CHUNK,
     Node,
@@ -48,19 +61,6 @@ from loom.stores.path import (
     ancestor,
     is_on_path,
     meeting,
-)
-from loom.stores.salvage import LeftOut, Salvage, sound_setting
-from loom.stores.sessions import Aside, Scope
-from loom.stores.states import Pin
-from loom.stores.store import Store
-from loom.stores.stored import (
-    PAGE,
-    UNREADABLE,
-    decode_stored,
-    is_damage,
-    is_garbled,
-    read_paged,
-    read_rows,
 )
 from loom.stores.views import TRIED, HandleTarget, Reach, handles_of, origin_of, read_view
 

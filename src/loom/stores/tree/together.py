@@ -8,7 +8,7 @@ part: it goes its own way.
 
 from collections.abc import Sequence
 
-from loom.stores.database import Writer
+from loom.stores.sql.database import Writer
 
 JOINED = "joined"  # the state of a session that takes part
 _NOWHERE = -1  # where a session stands that has said nothing; no node has this number

@@ -20,8 +20,8 @@ from typing import Protocol, overload
 from msgspec import Struct
 
 from loom.conversation.message import Message
-from loom.stores.database import Reader, Row
-from loom.stores.stored import UNREADABLE, damage_error, decode_stored
+from loom.stores.sql.database import Reader, Row
+from loom.stores.sql.stored import UNREADABLE, damage_error, decode_stored
 
 CHUNK = 1000  # nodes read at once when a whole path is read
 COLUMNS = "seq, id, local, parent, jump, depth, goal, request, role, body, generation, tokens, total, session, created"

@@ -10,7 +10,7 @@ from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json
 from loom.conversation.tree import TreeHead
 from loom.stores import settings
-from loom.stores.checkup import (
+from loom.stores.health.checkup import (
     COPY,
     NOT_UTF_8,
     UNREADABLE,
@@ -20,11 +20,11 @@ from loom.stores.checkup import (
     decoder,
     read,
 )
-from loom.stores.database import Reader, Row
-from loom.stores.purge import FOLDERS, PURGING
+from loom.stores.health.purge import FOLDERS, PURGING
 from loom.stores.snapshots import is_inside
+from loom.stores.sql.database import Reader, Row
+from loom.stores.sql.stored import is_garbled
 from loom.stores.states import LOCAL, StateKinds, read_state
-from loom.stores.stored import is_garbled
 
 _ANEW = (
     "set it again, or delete it by hand: DELETE FROM settings; the project then has no such setting"

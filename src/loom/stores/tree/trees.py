@@ -13,14 +13,14 @@ from loom.conversation.canonical import to_json
 from loom.conversation.outline import OutlineNode
 from loom.conversation.tree import TreeHead
 from loom.errors import ChoiceError, shorten
-from loom.stores import nodes
-from loom.stores.database import Database, Reader, Row
-from loom.stores.marks import EdgeMark, Mark, Marks, marks_in, marks_of, sum_marks
-from loom.stores.nodes import TreeRow
-from loom.stores.overlay import kept_back, marked_in
-from loom.stores.path import BY_SEQ, OF_N, TREE, Node, OpenTransaction, Path, nodes_by, to_node
 from loom.stores.sessions import Scope, check_name
-from loom.stores.stored import damage_error, read_each, read_head, read_rows, read_stored
+from loom.stores.sql.database import Database, Reader, Row
+from loom.stores.sql.stored import damage_error, read_each, read_head, read_rows, read_stored
+from loom.stores.tree import nodes
+from loom.stores.tree.marks import EdgeMark, Mark, Marks, marks_in, marks_of, sum_marks
+from loom.stores.tree.nodes import TreeRow
+from loom.stores.tree.overlay import kept_back, marked_in
+from loom.stores.tree.path import BY_SEQ, OF_N, TREE, Node, OpenTransaction, Path, nodes_by, to_node
 
 _COLUMNS = "t.key, t.tenant, t.project, t.id, t.title, t.data, t.created"
 _SCOPED = """t.tenant = $1 AND t.project = $2

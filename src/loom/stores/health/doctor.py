@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from loom.errors import StoreError
-from loom.stores.checkup import COPY, CheckedTable, tables
-from loom.stores.checkup import Problem as Problem
-from loom.stores.checkup_settled import settled_tables
+from loom.stores.health.checkup import COPY, CheckedTable, tables
+from loom.stores.health.checkup import Problem as Problem
+from loom.stores.health.checkup_settled import settled_tables
 from loom.stores.snapshots import folder_beside
+from loom.stores.sql.stored import go_on_after, read_rows
 from loom.stores.store import Store
-from loom.stores.stored import go_on_after, read_rows
 
 _PAGE_ROWS = 200
 # rows that cannot be read, one behind the other, before larger steps are taken to find one that can

@@ -13,11 +13,11 @@ from loom.budget.calibration import Calibration
 from loom.conversation.canonical import to_json
 from loom.conversation.identity import is_node_id, is_short_id, match_key, node_id, root_key
 from loom.conversation.message import Conversation, Message
-from loom.stores import marks, nodes
-from loom.stores.database import GarbledText, Reader, Row
-from loom.stores.nodes import plain
-from loom.stores.path import OpenTransaction, Path, nodes_by, to_message
-from loom.stores.proof import (
+from loom.stores.sessions import Aside, Status, Usage
+from loom.stores.sql.database import GarbledText, Reader, Row
+from loom.stores.sql.stored import UNREADABLE as UNREADABLE
+from loom.stores.sql.stored import DamagedError, decode_stored, read_rows
+from loom.stores.transfer.proof import (
     NOT_MADE,
     check_record,
     is_spent,
@@ -25,9 +25,9 @@ from loom.stores.proof import (
     unknown_markers,
     wrong_with_handle,
 )
-from loom.stores.sessions import Aside, Status, Usage
-from loom.stores.stored import UNREADABLE as UNREADABLE
-from loom.stores.stored import DamagedError, decode_stored, read_rows
+from loom.stores.tree import marks, nodes
+from loom.stores.tree.nodes import plain
+from loom.stores.tree.path import OpenTransaction, Path, nodes_by, to_message
 from loom.stores.view_record import ViewRecord, decode_view
 from loom.stores.views import HandleTarget, check_view, digest_of
 

@@ -21,9 +21,12 @@ from loom.conversation.message import ROLES, Conversation
 from loom.conversation.tree import TreeHead
 from loom.errors import StoreError, TranscriptError
 from loom.stores import settings
-from loom.stores.database import Reader, Row
-from loom.stores.intake import begin_epochs_anew, check_session
-from loom.stores.lines import (
+from loom.stores.sessions import Aside, Status, Usage, check_name
+from loom.stores.sql.database import Reader, Row
+from loom.stores.sql.stored import UNREADABLE, DamagedError, decode_stored
+from loom.stores.states import LOCAL, StateKinds, read_state
+from loom.stores.transfer.intake import begin_epochs_anew, check_session
+from loom.stores.transfer.lines import (
     HandleLine,
     Moment,
     NodeLine,
@@ -35,12 +38,15 @@ from loom.stores.lines import (
     TreeLine,
     read_line,
 )
-from loom.stores.nodes import plain
-from loom.stores.path import to_message
-from loom.stores.proof import check_message, check_record, is_spent, spent_on, wrong_with_handle
-from loom.stores.sessions import Aside, Status, Usage, check_name
-from loom.stores.states import LOCAL, StateKinds, read_state
-from loom.stores.stored import UNREADABLE, DamagedError, decode_stored
+from loom.stores.transfer.proof import (
+    check_message,
+    check_record,
+    is_spent,
+    spent_on,
+    wrong_with_handle,
+)
+from loom.stores.tree.nodes import plain
+from loom.stores.tree.path import to_message
 from loom.stores.views import HandleTarget
 
 _T = TypeVar("_T")

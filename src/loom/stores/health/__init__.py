@@ -1,0 +1,1 @@
+"""Whether a store is sound, and how words leave it for good."""

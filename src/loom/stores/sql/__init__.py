@@ -1,0 +1,1 @@
+"""Two databases behind one way to write SQL: tables, migrations, how stored values are read."""

@@ -1,0 +1,1 @@
+"""Sessions and trees out of a store and into another, each line proved."""
