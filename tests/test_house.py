@@ -75,3 +75,21 @@ def test_the_way_of_a_first_request_is_followed_into_its_thread(house: ModuleTyp
 
 def test_every_type_that_a_caller_meets_is_public(house: ModuleType) -> None:
     assert house.find_private_types() == []
+
+
+# What is not met yet. The options of `weave` and `prepare` are named one by one, so that an editor
+# and `help` show them; small functions and one file per source make the walk of a request longer.
+UNMET = {
+    "parameters, most",
+    "conditional expressions per 1,000 lines",
+    "lines over 100 columns, %",
+    "modules that a first prepare passes",
+    "functions that a first prepare passes",
+    "names that other rooms import from context",
+    "names that other rooms import from stores",
+}
+
+
+def test_what_is_met_stays_met(house: ModuleType) -> None:
+    for figure in house.measure():
+        assert figure.is_met or figure.name in UNMET, (figure.name, figure.places[:5])

@@ -206,7 +206,7 @@ def add_weave_options(command: Callable[..., None]) -> Callable[..., None]:
     """What `weave` and `explain` share."""
 
     @wraps(command)
-    def run(
+    def run(  # noqa: PLR0913
         file: str | None,
         session: str | None,
         tree: str | None,

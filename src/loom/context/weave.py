@@ -39,7 +39,7 @@ SECTION_SLACK = 0.1  # of what is usable: what sections leave free that cannot s
 MAX_WIDENINGS = 3  # times that free room is given to sections of one request
 
 
-def weave(
+def weave(  # noqa: PLR0913
     messages: Conversation | Iterable[Message | Mapping[str, Any]],
     *,
     model: str | None = None,

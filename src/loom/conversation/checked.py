@@ -265,7 +265,7 @@ def _refuse(place: str, misfit: Misfit) -> NoReturn:
     ) from None
 
 
-def _fit(value: Any, info: inspect.Type) -> Any:
+def _fit(value: Any, info: inspect.Type) -> Any:  # noqa: C901
     """The value as the annotation has it."""
     match info:
         case inspect.StrType():

@@ -238,7 +238,7 @@ def check(wire: Any, original: Any = None) -> list[Finding]:
     return findings
 
 
-def check_messages(messages: Iterable[Any], marks: "_Marks | None" = None) -> Iterator[Finding]:
+def check_messages(messages: Iterable[Any], marks: "_Marks | None" = None) -> Iterator[Finding]:  # noqa: C901
     marks = marks or _Marks()
     pending: dict[str, str] = {}  # id -> place of the calls that the next message must answer
     seen: dict[str, None] = {}

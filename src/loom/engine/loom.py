@@ -79,7 +79,7 @@ class Loom(Workspace):
 
     @classmethod
     @checks_arguments
-    def open(
+    def open(  # noqa: PLR0913
         cls,
         url: "str | PathLike[str] | None" = None,
         *,

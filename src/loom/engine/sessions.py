@@ -304,7 +304,7 @@ class Session:
         return self._store.trees.head(self.row.tree).head.mode == "buffer"
 
     @checks_arguments
-    def append_at(
+    def append_at(  # noqa: PLR0913
         self,
         message: Message,
         behind: Node | None,
@@ -529,7 +529,7 @@ class Session:
 
     # A request: read, gather, weave, save
 
-    async def prepare(
+    async def prepare(  # noqa: PLR0913
         self,
         request: Given | None = None,
         *,

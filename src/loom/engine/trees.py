@@ -216,7 +216,7 @@ class LoomTree:
         """Find a node by its id, or by the first characters of its id."""
         return self._store.trees.node(self.stored.row.key, name)
 
-    def say(
+    def say(  # noqa: PLR0913
         self,
         what: Given,
         *,
@@ -550,7 +550,7 @@ class LoomTree:
         marks = self._store.trees.marks(self.stored.row.key, shown)
         return [_step(overlay, node, entry, marks) for node, entry in entries], len(whole)
 
-    async def prepare(
+    async def prepare(  # noqa: PLR0913
         self,
         request: Given | None = None,
         *,

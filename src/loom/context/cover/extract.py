@@ -50,7 +50,7 @@ class Extract(Struct, frozen=True):
     lines: tuple[Line, ...]
 
 
-def extract(
+def extract(  # noqa: PLR0913
     index: AnchorIndex,
     start: int,
     stop: int,

@@ -413,7 +413,7 @@ def _public_address(url: str) -> str:
     return f"{host}/{name}" if name else host
 
 
-def _explain(error: Exception, busy: float) -> str:
+def _explain(error: Exception, busy: float) -> str:  # noqa: C901
     match error:
         case CancelledError():
             return "was closed while this call ran; nothing of this change was kept. Open it again"
