@@ -156,7 +156,7 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "created": told(0, 1_700_000_000_000),
 }
 # Finished things that Loom hands out: nobody makes or stores them.
-HANDED_OUT = {"Context", "Event"}
+HANDED_OUT = {"Context", "Event", "Node", "Report"}
 INNER = (TreeNode, Flags, Link, Carried, Opaque, Working, Dashboard, Incident, Evidence)
 
 
