@@ -1,17 +1,21 @@
 """The one walk over the parts of messages, and what each part holds."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 from typing import assert_never
 
 from loom.conversation.message import Media, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 
 
-def walk_parts(parts: Iterable[Part]) -> Iterator[Part]:
+def walk_parts(parts: Sequence[Part]) -> Sequence[Part]:
     """Each part, and after a tool result the parts inside it."""
+    if not any(isinstance(part, ToolResult) for part in parts):
+        return parts
+    found: list[Part] = []
     for part in parts:
-        yield part
+        found.append(part)
         if isinstance(part, ToolResult):
-            yield from walk_parts(part.parts)
+            found += walk_parts(part.parts)
+    return found
 
 
 def text_of(part: Part) -> str:

@@ -41,13 +41,17 @@ def has_marks(conversation: Conversation) -> bool:
 
 def marks_in(messages: Iterable[Message]) -> bool:
     """Whether a part of these messages carries a cache mark."""
-    return any(_is_marked(part) for message in messages for part in walk_parts(message.parts))
+    for message in messages:
+        for part in walk_parts(message.parts):
+            if _is_marked(part):
+                return True
+    return False
 
 
 def _is_marked(part: Part) -> bool:
     if isinstance(part, Opaque):
         return part.wire == anthropic.NAME and '"cache_control"' in part.json
-    return _carries_mark(part.carried)
+    return part.carried is not None and _carries_mark(part.carried)
 
 
 def _carries_mark(carried: Carried | None) -> bool:
