@@ -51,9 +51,9 @@ Row = dict[str, Any]
 def mapped(root: Path, request: Path, edited: str, cache: Path) -> Row:
     """The maps of a project for a request, and what they cost."""
     from loom.budget.tokenizers import tokenizer
-    from loom.project.index import open_index
-    from loom.project.rank import MapRequest, rank_files
-    from loom.project.render import Map, render_map
+    from loom.project.draw.render import Map, render_map
+    from loom.project.index.project_index import open_index
+    from loom.project.rank.ranking import MapRequest, rank_files
 
     count = tokenizer("o200k_base")
     count("Ready, qzxvkj?")

@@ -23,7 +23,7 @@ from loom.engine.search import Hit
 from loom.engine.sessions import ResumePoint
 from loom.engine.trees import Step
 from loom.engine.window import BuiltMessages
-from loom.project.render import Map, ShownFile
+from loom.project.draw.render import Map, ShownFile
 from loom.stores.sessions import Aside, SessionRow, Usage
 from loom.stores.states import Result
 from loom.stores.transfer.intake import ImportedSession

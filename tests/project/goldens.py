@@ -7,8 +7,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from loom import project_map
-from loom.project.languages import parse
-from loom.project.symbols import ParsedFile
+from loom.project.parse.languages import parse
+from loom.project.parse.symbols import ParsedFile
 
 FOLDER = Path(__file__).resolve().parent / "fixtures"
 MAP = 240  # tokens of a map, less than some fixtures would take

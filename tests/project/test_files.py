@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loom.project import files
-from loom.project.files import MAX_FILE_BYTES, is_generated, list_files, read_text
+from loom.project.index import files
+from loom.project.index.files import MAX_FILE_BYTES, is_generated, list_files, read_text
 
 NAMES = [
     "größe.py",

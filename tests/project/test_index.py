@@ -22,12 +22,12 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from loom.errors import ChoiceError
-from loom.project import index_file, workers
-from loom.project.entries import Entry, entry_of, pack_entry, unpack_entry
-from loom.project.files import list_files
-from loom.project.index import Index, open_index, recency
-from loom.project.index_file import MAKERS
-from tests.shared import examples
+from loom.project.index import index_file, workers
+from loom.project.index.entries import Entry, entry_of, pack_entry, unpack_entry
+from loom.project.index.files import list_files
+from loom.project.index.index_file import MAKERS
+from loom.project.index.project_index import Index, open_index, recency
+from tests.shared import ROOT, examples
 
 # seconds before now that files of these tests were changed, so that nobody doubts when it was
 AGO = 3600
@@ -318,7 +318,7 @@ def test_when_the_clock_went_back_content_decides(
     os.utime(root / "src/apple.py", ns=(seen.st_mtime_ns, seen.st_mtime_ns))
     assert index.update() == 1  # whatever times a program sets, the system tells
     monkeypatch.setattr(
-        "loom.project.index.list_files",
+        "loom.project.index.project_index.list_files",
         lambda root: [structs.replace(one, noticed=0) for one in list_files(root)],
     )
     (root / "src/apple.py").write_text("def fell():\n    pass\n")
@@ -478,9 +478,12 @@ def test_what_another_version_made_is_made_anew(root: Path, cache: Path) -> None
 
 
 def test_a_version_is_all_the_code_that_makes_an_entry() -> None:
-    code = "import sys, loom.project.entries; print(*(name for name in sys.modules if name.startswith('loom.project.')))"
+    code = "import sys, loom.project.index.entries; print(*(name for name in sys.modules if name.startswith('loom.project.')))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert {name.removeprefix("loom.project.") for name in done.stdout.split()} == set(MAKERS)
+    loaded = {name.removeprefix("loom.project.").replace(".", "/") for name in done.stdout.split()}
+    assert loaded - {"index", "parse"} == set(MAKERS)
+    assert all((ROOT / "src/loom/project" / f"{name}.py").is_file() for name in MAKERS)
+    assert (ROOT / "src/loom/project/parse/queries/lines.txt").is_file()
 
 
 def break_file(cache: Path, how: str) -> None:
@@ -548,11 +551,11 @@ def test_no_changed_byte_makes_an_index_wrong(root: Path, cache: Path) -> None:
 PRELUDE = """
 import os, resource, sys, time
 from pathlib import Path
-from loom.project.index import open_index
-import loom.project.languages
+from loom.project.index.project_index import open_index
+import loom.project.parse.languages
 root, cache = Path(sys.argv[1]), Path(sys.argv[2])
 def become_nobody():
-    loom.project.languages.parse("a.py", "def f(): pass")  # nobody may be unable to import anything
+    loom.project.parse.languages.parse("a.py", "def f(): pass")  # nobody may be unable to import anything
     os.setegid(65534)
     os.seteuid(65534)
 """
@@ -654,8 +657,8 @@ def test_killed_at_any_time_the_next_update_is_right(root: Path, cache: Path, se
     many_files(root, 60)
     dice = random.Random(seed)
     code = """
-import random, loom.project.index
-loom.project.index._BATCH_BYTES = 5_000
+import random, loom.project.index.project_index
+loom.project.index.project_index._BATCH_BYTES = 5_000
 index = open_index(root, cache)
 print("ready", flush=True)
 while True:
@@ -677,8 +680,8 @@ while True:
 def test_several_processes_at_once_are_all_right(root: Path, cache: Path) -> None:
     many_files(root, 40)
     code = """
-import loom.project.index
-loom.project.index._BATCH_BYTES = 5_000
+import loom.project.index.project_index
+loom.project.index.project_index._BATCH_BYTES = 5_000
 index = open_index(root, cache)
 until = time.monotonic() + 0.8
 while time.monotonic() < until: index.update()
@@ -758,7 +761,7 @@ def test_a_program_without_a_guarded_main_can_have_helpers(
     large: Path, cache: Path, tmp_path: Path
 ) -> None:
     script = tmp_path / "script.py"
-    code = "import loom.project.workers\nloom.project.workers.MIN_HELPED_BYTES = 1\nprint(open_index(root, cache).update())\n"
+    code = "import loom.project.index.workers\nloom.project.index.workers.MIN_HELPED_BYTES = 1\nprint(open_index(root, cache).update())\n"
     script.write_text(PRELUDE + code)
     done = subprocess.run(
         [sys.executable, script, large, cache], capture_output=True, text=True, timeout=60

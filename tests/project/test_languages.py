@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loom.project import grammars
-from loom.project.grammars import GRAMMARS
-from loom.project.languages import language_of, parse
-from loom.project.linewise import forms, parse_by_lines
-from loom.project.python_lines import parse_python_lines
-from loom.project.symbols import ParsedFile
+from loom.project.parse import grammars
+from loom.project.parse.grammars import GRAMMARS
+from loom.project.parse.languages import language_of, parse
+from loom.project.parse.linewise import forms, parse_by_lines
+from loom.project.parse.python_lines import parse_python_lines
+from loom.project.parse.symbols import ParsedFile
 from tests.project.goldens import FIXTURES, golden, told
 from tests.shared import examples
 
@@ -362,8 +362,8 @@ CUTS = """
 import sys
 from itertools import chain, repeat
 from pathlib import Path
-from loom.project import grammars
-from loom.project.languages import parse
+from loom.project.parse import grammars
+from loom.project.parse.languages import parse
 parse("a.kt", "val x = 1\\n@Thr")  # its scanner never ends without a line break
 path, step = Path(sys.argv[1]), int(sys.argv[2])
 text = path.read_text()
@@ -439,7 +439,7 @@ def test_any_depth_and_any_heap_of_signs_is_read_in_a_bounded_time(ending: str, 
 
 SOUP = """
 import random, sys
-from loom.project.languages import parse
+from loom.project.parse.languages import parse
 dice, size = random.Random(int(sys.argv[2])), int(sys.argv[3])
 signs = "()[]{}<>,.;:+-*/&|!?=@#'\\"\\\\ $%^~ab1"
 words = ["alpha ", "of ", "class ", "def ", "if ", "(", "x, ", "return ", "<T", ">", "int "]

@@ -16,7 +16,7 @@ from loom.budget.tokenizers import tokenizer
 from loom.errors import ChoiceError
 from loom.project import maps
 from loom.project.maps import BEYOND, RankedProject, look_at
-from loom.project.rank import MapRequest
+from loom.project.rank.ranking import MapRequest
 from loom.project.touched import MAX_TOUCHED_NAMES, asked_in, touched_names
 from tests.project.goldens import FIXTURES, MAP, golden_map, mapped
 

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loom.project.entries import entry_of
-from loom.project.index import Index
-from loom.project.rank import MapRequest, RankedFile, rank_files
-from loom.project.request import Frame, read_request
-from loom.project.roles import role_of
+from loom.project.index.entries import entry_of
+from loom.project.index.project_index import Index
+from loom.project.rank.ranking import MapRequest, RankedFile, rank_files
+from loom.project.rank.request import Frame, read_request
+from loom.project.rank.roles import role_of
 from tests.shared import ROOT, examples
 
 PYTHON_CART = '''
@@ -439,8 +439,8 @@ def test_files_alike_go_by_path(tmp_path: Path) -> None:
 
 def test_the_order_does_not_depend_on_the_process(shop: Index) -> None:
     program = (
-        "import sys; from pathlib import Path; from loom.project.index import Index\n"
-        "from loom.project.rank import MapRequest, rank_files\n"
+        "import sys; from pathlib import Path; from loom.project.index.project_index import Index\n"
+        "from loom.project.rank.ranking import MapRequest, rank_files\n"
         "index = Index(Path(sys.argv[1])); index.update(); print(rank_files(index, MapRequest(query=sys.argv[2])))"
     )
     query = "the total price of a cart and its orders, reports, pages, sessions and mail"

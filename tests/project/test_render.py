@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loom.budget.tokenizers import tokenizer
-from loom.project.index import Index
-from loom.project.rank import MapRequest, RankedFile, rank_files
-from loom.project.render import HEADER, MAX_SIGNATURE_CHARS, Map, ShownFile, render_map
-from loom.project.symbols import Definition, Kind
+from loom.project.draw.render import HEADER, MAX_SIGNATURE_CHARS, Map, ShownFile, render_map
+from loom.project.index.project_index import Index
+from loom.project.parse.symbols import Definition, Kind
+from loom.project.rank.ranking import MapRequest, RankedFile, rank_files
 from tests.shared import examples
 
 HEADING = re.compile(r"### [^\n]+ \(relevance: (?:high|medium|low)\)")

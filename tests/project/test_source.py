@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from loom import project_map
 from loom.budget.tokenizers import tokenizer
-from loom.project.source import HEADER, MIN_SOURCE_TOKENS
+from loom.project.draw.source import HEADER, MIN_SOURCE_TOKENS
 from tests.shared import examples
 
 count = tokenizer("o200k_base")
@@ -74,7 +74,7 @@ def test_no_map_is_over_its_budget(
 def test_what_changed_since_it_was_read_is_left_out(
     shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("loom.project.source.read_text", lambda *_: "nothing of it\n" * 100)
+    monkeypatch.setattr("loom.project.draw.source.read_text", lambda *_: "nothing of it\n" * 100)
     assert (
         HEADER
         not in project_map(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loom.project.terms import terms_of
+from loom.project.parse.terms import terms_of
 from tests.shared import examples
 
 

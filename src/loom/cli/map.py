@@ -15,7 +15,7 @@ from loom.conversation.canonical import to_json
 from loom.errors import ChoiceError
 
 if TYPE_CHECKING:
-    from loom.project.render import Map
+    from loom.project.draw.render import Map
 
 COLOURS = {"high": "green", "medium": "yellow", "low": None}
 PAUSE = 0.5  # seconds between two looks

@@ -18,14 +18,14 @@ from loom.budget.zones import DEFAULTS
 from loom.conversation.canonical import to_json
 from loom.conversation.checked import checks_arguments
 from loom.errors import ChoiceError, describe
-from loom.project.entries import Entry
-from loom.project.grammars import HAS_GRAMMARS, NO_GRAMMARS
-from loom.project.index import Index, Progress, newest_commit, open_index
-from loom.project.rank import MapRequest, RankedFile, rank_files
-from loom.project.render import Count, Map, printable, render_map
-from loom.project.seed_map import seed_map
-from loom.project.source import packed_map
-from loom.project.symbols import Definition
+from loom.project.draw.render import Count, Map, printable, render_map
+from loom.project.draw.seed_map import seed_map
+from loom.project.draw.source import packed_map
+from loom.project.index.entries import Entry
+from loom.project.index.project_index import Index, Progress, newest_commit, open_index
+from loom.project.parse.grammars import HAS_GRAMMARS, NO_GRAMMARS
+from loom.project.parse.symbols import Definition
+from loom.project.rank.ranking import MapRequest, RankedFile, rank_files
 
 BEYOND = "## Project Files for this request, beyond those above\n\n"
 GONE = "No longer in the project: "

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from loom.conversation.canonical import from_json
 from loom.conversation.message import Message, Part, Text, ToolCall
-from loom.project.rank import MapRequest
-from loom.project.request import paths_in
+from loom.project.rank.ranking import MapRequest
+from loom.project.rank.request import paths_in
 
 RECENT_MESSAGES = 40  # messages at the end of a conversation that tell what it touched
 MAX_TOUCHED_NAMES = 24  # paths and names

@@ -12,8 +12,8 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from loom.project.entries import Entry
-from loom.project.terms import terms_in
+from loom.project.index.entries import Entry
+from loom.project.parse.terms import terms_in
 
 MIN_OUTER_CHARS = 8  # letters from which other words are looked for inside of a word
 

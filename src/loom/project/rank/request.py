@@ -9,8 +9,8 @@ from math import log, sqrt
 
 from msgspec import Struct
 
-from loom.project.roles import Role
-from loom.project.terms import stem, terms_of
+from loom.project.parse.terms import stem, terms_of
+from loom.project.rank.roles import Role
 
 MAX_REQUEST_CHARS = 60_000  # characters of a request that are looked at
 # characters of a line that a frame is looked for in, and of a word that may be a path

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from loom.project.files import read_text
-from loom.project.rank import RankedFile
-from loom.project.render import Count, Map, printable, render_map
-from loom.project.symbols import Definition
+from loom.project.draw.render import Count, Map, printable, render_map
+from loom.project.index.files import read_text
+from loom.project.parse.symbols import Definition
+from loom.project.rank.ranking import RankedFile
 
 MIN_SOURCE_TOKENS = 6000  # tokens from which on a map has source behind it
 NAMES = 0.5  # of a larger one that stay for files and symbols

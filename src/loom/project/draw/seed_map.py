@@ -4,10 +4,10 @@ kind.
 
 from collections.abc import Iterable, Mapping
 
-from loom.project.entries import Entry
-from loom.project.rank import RankedFile
-from loom.project.render import HEADER, Map, ShownFile, printable
-from loom.project.symbols import Definition, ParsedFile
+from loom.project.draw.render import HEADER, Map, ShownFile, printable
+from loom.project.index.entries import Entry
+from loom.project.parse.symbols import Definition, ParsedFile
+from loom.project.rank.ranking import RankedFile
 
 BYTES_PER_TOKEN = 4
 

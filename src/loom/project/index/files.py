@@ -16,7 +16,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from loom.project.git import git
+from loom.project.index.git import git
 
 MAX_FILE_BYTES = 2**20  # bytes of a file that is read
 MAX_WALKED_FILES = 200_000  # files that a walk finds before it stops: somebody may name their home

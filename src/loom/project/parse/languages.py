@@ -3,10 +3,10 @@
 import re
 from functools import cache
 
-from loom.project.grammars import GRAMMARS, parse_by_grammar
-from loom.project.linewise import forms, parse_by_lines
-from loom.project.python_lines import parse_python_lines
-from loom.project.symbols import ParsedFile
+from loom.project.parse.grammars import GRAMMARS, parse_by_grammar
+from loom.project.parse.linewise import forms, parse_by_lines
+from loom.project.parse.python_lines import parse_python_lines
+from loom.project.parse.symbols import ParsedFile
 
 
 def parse(path: str, text: str) -> ParsedFile:

@@ -14,8 +14,8 @@ from unicodedata import category
 
 from msgspec import Struct
 
-from loom.project.rank import RankedFile, Relevance
-from loom.project.symbols import Definition
+from loom.project.parse.symbols import Definition
+from loom.project.rank.ranking import RankedFile, Relevance
 
 HEADER = "## Project Files\n\n"
 PATH = 0.6  # what showing a path is worth beside showing all that the file defines

@@ -20,13 +20,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from loom.project.files import read_text
-from loom.project.index import Index, recency
-from loom.project.lookup import File, Lookup, Place, lookup_of, plain
-from loom.project.request import Frame, RequestClues, read_request
-from loom.project.roles import Role
-from loom.project.symbols import Definition
-from loom.project.words import Floats, Numbers, WordTable, join_tables
+from loom.project.index.files import read_text
+from loom.project.index.project_index import Index, recency
+from loom.project.parse.symbols import Definition
+from loom.project.rank.lookup import File, Lookup, Place, lookup_of, plain
+from loom.project.rank.request import Frame, RequestClues, read_request
+from loom.project.rank.roles import Role
+from loom.project.rank.words import Floats, Numbers, WordTable, join_tables
 
 Relevance = Literal["high", "medium", "low"]
 

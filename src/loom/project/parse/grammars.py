@@ -30,14 +30,14 @@ from typing import cast
 
 from msgspec import Struct, structs
 
-from loom.project.linewise import (
+from loom.project.parse.linewise import (
     MAX_NAME_CHARS,
     MAX_PATH_CHARS,
     MAX_SIGNATURE_CHARS,
     one_line,
     parse_by_lines,
 )
-from loom.project.symbols import Definition, Kind, ParsedFile
+from loom.project.parse.symbols import Definition, Kind, ParsedFile
 
 try:
     from tree_sitter import Language, Node, Parser, Point, Query, QueryCursor

@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from loom.project.files import is_generated, read_text
-from loom.project.languages import parse
-from loom.project.symbols import Definition, Kind, ParsedFile
-from loom.project.terms import terms_in, terms_of
+from loom.project.index.files import is_generated, read_text
+from loom.project.parse.languages import parse
+from loom.project.parse.symbols import Definition, Kind, ParsedFile
+from loom.project.parse.terms import terms_in, terms_of
 
 MAX_TERMS = 20_000  # of one file; a table of data has no end of them
 MAX_GENERATED_DEFINITIONS = 500  # definitions of a file that no person wrote

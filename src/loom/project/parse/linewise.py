@@ -10,7 +10,7 @@ from typing import cast
 
 from msgspec import Struct
 
-from loom.project.symbols import Definition, Kind, ParsedFile
+from loom.project.parse.symbols import Definition, Kind, ParsedFile
 
 MAX_SIGNATURE_CHARS = 200
 MAX_NAME_CHARS = 200

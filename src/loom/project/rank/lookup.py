@@ -13,13 +13,13 @@ from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 
-from loom.project.entries import Entry
-from loom.project.graph import Graph
-from loom.project.index import Index
-from loom.project.roles import Role, role_of
-from loom.project.symbols import Definition
-from loom.project.terms import terms_in, terms_of
-from loom.project.words import Texts, Vocabulary
+from loom.project.index.entries import Entry
+from loom.project.index.project_index import Index
+from loom.project.parse.symbols import Definition
+from loom.project.parse.terms import terms_in, terms_of
+from loom.project.rank.graph import Graph
+from loom.project.rank.roles import Role, role_of
+from loom.project.rank.words import Texts, Vocabulary
 
 # how sure it is that a file is meant of whose path only the last part is spelled as it is
 TAIL = 0.4

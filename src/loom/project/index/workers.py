@@ -24,8 +24,8 @@ from typing import IO
 import msgspec
 from msgspec import Struct
 
-from loom.project.entries import Entry, digest_of, pack_entry, read_entry, unpack_entry
-from loom.project.files import MAX_FILE_BYTES, FoundFile, read_text
+from loom.project.index.entries import Entry, digest_of, pack_entry, read_entry, unpack_entry
+from loom.project.index.files import MAX_FILE_BYTES, FoundFile, read_text
 
 # bytes to read for which helpers are started: less is read before they are awake
 MIN_HELPED_BYTES = 2**20
@@ -39,7 +39,7 @@ _AWAKE = b"loom reads\n"
 _MAX_CHATTER_BYTES = 2**16  # bytes that whatever else runs in a helper may have said before
 _LENGTH = struct.Struct("<I")
 _START = (
-    "import sys; sys.path[:] = sys.argv[2:]; from loom.project.workers import serve; "
+    "import sys; sys.path[:] = sys.argv[2:]; from loom.project.index.workers import serve; "
     "serve(sys.argv[1])"
 )
 

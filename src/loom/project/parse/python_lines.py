@@ -13,8 +13,8 @@ from itertools import accumulate
 
 from msgspec import Struct
 
-from loom.project.linewise import MAX_NAME_CHARS, MAX_PATH_CHARS, one_line
-from loom.project.symbols import Definition, Kind, ParsedFile
+from loom.project.parse.linewise import MAX_NAME_CHARS, MAX_PATH_CHARS, one_line
+from loom.project.parse.symbols import Definition, Kind, ParsedFile
 
 _MAX_SIGNS = 50_000  # in one statement
 _MAX_DEPTH = 100

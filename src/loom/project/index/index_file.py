@@ -23,17 +23,17 @@ from loom.errors import StoreError
 
 FORMAT = 2
 BUSY_SECONDS = 1.0
-# The modules that an entry is made by.
+# The modules that an entry is made by, in the folder of the room.
 MAKERS = (
-    "entries",
-    "files",
-    "git",
-    "grammars",
-    "languages",
-    "linewise",
-    "python_lines",
-    "symbols",
-    "terms",
+    "index/entries",
+    "index/files",
+    "index/git",
+    "parse/grammars",
+    "parse/languages",
+    "parse/linewise",
+    "parse/python_lines",
+    "parse/symbols",
+    "parse/terms",
 )
 _DAMAGED = (
     apsw.CorruptError,
@@ -218,8 +218,9 @@ def made_by() -> str:
     grammars that are installed.
     """
     digest = blake2b(f"{FORMAT} {sys.version_info[:2]}".encode(), digest_size=16)
-    here = Path(__file__).parent
-    for source in (*sorted(here.glob("queries/*")), *(here / f"{name}.py" for name in MAKERS)):
+    room = Path(__file__).parent.parent
+    queries = sorted(room.glob("parse/queries/*"))
+    for source in (*queries, *(room / f"{name}.py" for name in MAKERS)):
         with suppress(OSError):
             digest.update(source.read_bytes())
     for folder in sys.path:

@@ -11,8 +11,8 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from loom.project.entries import Entry
-from loom.project.words import Floats
+from loom.project.index.entries import Entry
+from loom.project.rank.words import Floats
 
 MAX_DEFINERS = 15  # files that define a name; what more of them define is everybody's word
 BACK = 0.6  # how much a file that uses something gets from it, beside what it gives

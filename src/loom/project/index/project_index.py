@@ -21,11 +21,11 @@ import msgspec
 from msgspec import structs
 
 from loom.errors import ChoiceError, StoreError
-from loom.project.entries import Entry, digest_of, pack_entry, unpack_entry
-from loom.project.files import FoundFile, list_files, read_text
-from loom.project.git import git
-from loom.project.index_file import IndexFile, Row, SeenFile, cache_folder
-from loom.project.workers import Fresh, read_all
+from loom.project.index.entries import Entry, digest_of, pack_entry, unpack_entry
+from loom.project.index.files import FoundFile, list_files, read_text
+from loom.project.index.git import git
+from loom.project.index.index_file import IndexFile, Row, SeenFile, cache_folder
+from loom.project.index.workers import Fresh, read_all
 
 # nanoseconds within which two changes may have the same time on some file system
 TICK_NANOSECONDS = 2 * 10**9

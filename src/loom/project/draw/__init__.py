@@ -1,0 +1,1 @@
+"""The map as text, within a budget of tokens."""

@@ -1,0 +1,1 @@
+"""Which files and definitions of a project matter for a request."""
