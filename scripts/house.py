@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "loom"
 MAX_COLUMNS = 100
 REQUEST_FUNCTIONS = (
-    "context.weave",
+    "context.weaving",
     "context.assemble",
     "context.history",
     "engine.sessions",

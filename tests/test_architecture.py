@@ -2,9 +2,13 @@
 public names are these.
 """
 
+import ast
 import re
 import subprocess
 import sys
+from importlib import import_module
+
+import pytest
 
 import loom
 from tests.shared import ROOT
@@ -98,8 +102,44 @@ def test_public_names_are_pinned_and_there() -> None:
 def test_importing_loom_does_no_work() -> None:
     code = "import sys; import loom; print(sorted(m for m in sys.modules if m.split('.')[0] in ('loom', 'msgspec', 'click')))"
     checked = run(sys.executable, "-c", code)
-    assert checked.stdout.strip() == "['loom']"
+    assert checked.stdout.strip() == "['loom', 'loom.doors']"
     assert checked.stderr == ""
+
+
+@pytest.mark.parametrize("package", ["loom", "loom.context", "loom.stores"])
+def test_a_door_gives_what_a_type_checker_reads_in_it(package: str) -> None:
+    door = import_module(package)
+    assert door.__file__ is not None
+    with open(door.__file__, encoding="utf-8") as source:
+        read = {
+            alias.name: node.module
+            for node in ast.walk(ast.parse(source.read()))
+            if isinstance(node, ast.ImportFrom) and node.module not in ("typing", "loom.doors")
+            for alias in node.names
+        }
+    assert sorted(read) == door.__all__ == dir(door)
+    for name, module in read.items():
+        assert module is not None
+        assert getattr(door, name) is getattr(import_module(module), name)
+    with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'nothing'"):
+        door.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("room", "name", "spared"),
+    [
+        ("context", "Policy", ("weaving", "history.gate", "state")),
+        ("stores", "Node", ("transfer", "health", "views")),
+    ],
+)
+def test_a_name_from_a_door_loads_its_own_module_and_not_the_room(
+    room: str, name: str, spared: tuple[str, ...]
+) -> None:
+    code = f"import sys; from loom.{room} import {name}; print(*sys.modules)"
+    loaded = run(sys.executable, "-c", code).stdout.split()
+    assert f"loom.{room}" in loaded
+    for module in spared:
+        assert not any(each.startswith(f"loom.{room}.{module}") for each in loaded)
 
 
 def test_no_pattern_repeats_a_group_possessively() -> None:

@@ -13,7 +13,7 @@ from loom.budget.counting import Counter
 from loom.budget.profiles import profile_for
 from loom.context.caches import SHARED, Caches
 from loom.context.options import check_options
-from loom.context.weave import build
+from loom.context.weaving import build
 from loom.conversation.growing import message_bytes
 
 SECRET = "hunter2-is-the-secret-word"

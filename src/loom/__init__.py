@@ -1,7 +1,6 @@
 """Loom decides what a language model sees."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from loom.budget.counting import estimate_message_tokens as estimate_message_tokens
@@ -9,12 +8,12 @@ if TYPE_CHECKING:
     from loom.budget.counting import is_over_context_budget as is_over_context_budget
     from loom.budget.models import model_limit as model_limit
     from loom.budget.zones import allocate_budget as allocate_budget
-    from loom.context.policy import Policy as Policy
-    from loom.context.report import Report as Report
-    from loom.context.request import Context as Context
-    from loom.context.rules import Rule as Rule
-    from loom.context.sections import Section as Section
-    from loom.context.weave import weave as weave
+    from loom.context import Context as Context
+    from loom.context import Policy as Policy
+    from loom.context import Report as Report
+    from loom.context import Rule as Rule
+    from loom.context import Section as Section
+    from loom.context import weave as weave
     from loom.conversation.agents import Agent as Agent
     from loom.conversation.message import Conversation as Conversation
     from loom.conversation.message import Media as Media
@@ -49,70 +48,62 @@ if TYPE_CHECKING:
     from loom.errors import StoreError as StoreError
     from loom.errors import WireError as WireError
     from loom.project.maps import project_map as project_map
-    from loom.stores.tree.path import Node as Node
+    from loom.stores import Node as Node
     from loom.transcripts.formats import read_runs as read_runs
     from loom.transcripts.trees import read_trees as read_trees
     from loom.transcripts.trees import write_trees as write_trees
+else:  # importing loom does no work
+    from loom.doors import open_door
 
-# Importing loom does no work: a name is fetched when it is first used.
-_HOMES = {
-    "loom.budget.counting": (
-        "estimate_message_tokens",
-        "estimate_tool_defs_tokens",
-        "is_over_context_budget",
-    ),
-    "loom.budget.models": ("model_limit",),
-    "loom.budget.zones": ("allocate_budget",),
-    "loom.context.policy": ("Policy",),
-    "loom.context.report": ("Report",),
-    "loom.context.rules": ("Rule",),
-    "loom.context.sections": ("Section",),
-    "loom.context.request": ("Context",),
-    "loom.context.weave": ("weave",),
-    "loom.conversation.agents": ("Agent",),
-    "loom.conversation.message": (
-        "Conversation",
-        "Media",
-        "Message",
-        "Reasoning",
-        "Text",
-        "Tool",
-        "ToolCall",
-        "ToolResult",
-    ),
-    "loom.conversation.tree": ("Preferences", "Reference", "Tree", "TreeHead"),
-    "loom.conversation.turns": (
-        "exchanges",
-        "find_safe_boundary",
-        "parse_turn_boundaries",
-        "turns",
-    ),
-    "loom.dialects": ("dialect",),
-    "loom.dialects.repair": ("repair", "restore_ids"),
-    "loom.engine.loom": ("Loom",),
-    "loom.engine.sessions": ("Session",),
-    "loom.engine.summarize": ("Model",),
-    "loom.engine.tools": ("tools",),
-    "loom.engine.trees": ("LoomTree",),
-    "loom.engine.window": ("ContextWindow",),
-    "loom.engine.workspace": ("Event",),
-    "loom.errors": ("CannotFit", "ChoiceError", "Conflict", "LoomError", "StoreError", "WireError"),
-    "loom.project.maps": ("project_map",),
-    "loom.stores.tree.path": ("Node",),
-    "loom.transcripts.formats": ("read_runs",),
-    "loom.transcripts.trees": ("read_trees", "write_trees"),
-}
-_HOME = {name: home for home, names in _HOMES.items() for name in names}
-__all__ = sorted(_HOME)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'loom' has no attribute {name!r}")
-    value = getattr(import_module(_HOME[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__
+    __getattr__, __dir__, __all__ = open_door(
+        __name__,
+        {
+            "budget.counting": (
+                "estimate_message_tokens",
+                "estimate_tool_defs_tokens",
+                "is_over_context_budget",
+            ),
+            "budget.models": ("model_limit",),
+            "budget.zones": ("allocate_budget",),
+            "context": ("Context", "Policy", "Report", "Rule", "Section", "weave"),
+            "conversation.agents": ("Agent",),
+            "conversation.message": (
+                "Conversation",
+                "Media",
+                "Message",
+                "Reasoning",
+                "Text",
+                "Tool",
+                "ToolCall",
+                "ToolResult",
+            ),
+            "conversation.tree": ("Preferences", "Reference", "Tree", "TreeHead"),
+            "conversation.turns": (
+                "exchanges",
+                "find_safe_boundary",
+                "parse_turn_boundaries",
+                "turns",
+            ),
+            "dialects": ("dialect",),
+            "dialects.repair": ("repair", "restore_ids"),
+            "engine.loom": ("Loom",),
+            "engine.sessions": ("Session",),
+            "engine.summarize": ("Model",),
+            "engine.tools": ("tools",),
+            "engine.trees": ("LoomTree",),
+            "engine.window": ("ContextWindow",),
+            "engine.workspace": ("Event",),
+            "errors": (
+                "CannotFit",
+                "ChoiceError",
+                "Conflict",
+                "LoomError",
+                "StoreError",
+                "WireError",
+            ),
+            "project.maps": ("project_map",),
+            "stores": ("Node",),
+            "transcripts.formats": ("read_runs",),
+            "transcripts.trees": ("read_trees", "write_trees"),
+        },
+    )

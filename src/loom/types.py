@@ -4,12 +4,22 @@ give back.
 
 from loom.budget.models import Figures
 from loom.budget.zones import Budget, BudgetOptions, Zone
-from loom.context.handles import Archive
-from loom.context.history.outlook import Outlook
-from loom.context.history.places import Places, Spot, Stretch
-from loom.context.report import Continuation, Item, Piece, Returns
-from loom.context.state.renewal import Handoff
-from loom.context.state.working import Dashboard, Evidence, Incident, Working
+from loom.context import (
+    Archive,
+    Continuation,
+    Dashboard,
+    Evidence,
+    Handoff,
+    Incident,
+    Item,
+    Outlook,
+    Piece,
+    Places,
+    Returns,
+    Spot,
+    Stretch,
+    Working,
+)
 from loom.conversation.message import Carried, Opaque
 from loom.conversation.outline import OutlineNode
 from loom.conversation.tree import ChosenVersion, Flags, Link, TreeNode
@@ -24,13 +34,21 @@ from loom.engine.sessions import ResumePoint
 from loom.engine.trees import Step
 from loom.engine.window import BuiltMessages
 from loom.project.draw.render import Map, ShownFile
-from loom.stores.sessions import Aside, SessionRow, Usage
-from loom.stores.states import Result
-from loom.stores.transfer.intake import ImportedSession
-from loom.stores.tree.marks import EdgeMark, Mark, Marks, Origin
-from loom.stores.tree.nodes import TreeRow
-from loom.stores.tree.trees import ListedTree, StoredTree
-from loom.stores.views import HandleTarget
+from loom.stores import (
+    Aside,
+    EdgeMark,
+    HandleTarget,
+    ImportedSession,
+    ListedTree,
+    Mark,
+    Marks,
+    Origin,
+    Result,
+    SessionRow,
+    StoredTree,
+    TreeRow,
+    Usage,
+)
 from loom.transcripts.runs import Run
 
 __all__ = [

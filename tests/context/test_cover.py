@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from loom import Context, Loom, weave
 from loom.context.caches import SHARED
 from loom.context.cover.lines import HistoryIndexes, cover
-from loom.context.policy import policy
+from loom.context.policy import find_policy
 from loom.context.report import LEFT_OUT
 from loom.conversation.growing import RecentHistories
 from loom.conversation.handles import to_lines
@@ -79,7 +79,7 @@ def test_without_a_share_nothing_is_told() -> None:
         model="gpt-4o",
         window=WINDOW,
         reserve_output=0,
-        policy=replace(policy("default"), cover=0.0),
+        policy=replace(find_policy("default"), cover=0.0),
     )
     assert covers(plain) == []
     assert {item.action for item in plain.report.items} == {"kept", "dropped"}
@@ -288,4 +288,4 @@ def test_what_is_excluded_is_uncovered() -> None:
 def test_shares_that_make_no_sense_are_refused() -> None:
     for field in ("cover", "once", "covers", "verbatim"):
         with pytest.raises(ChoiceError, match=field):
-            replace(policy("default"), **{field: 2.0})
+            replace(find_policy("default"), **{field: 2.0})

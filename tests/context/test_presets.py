@@ -29,7 +29,7 @@ from loom.budget.profiles import profile
 from loom.context.history import ladder
 from loom.context.history.pieces import handles_in
 from loom.context.history.strategies import recent, truncate_middle
-from loom.context.policy import Policy, policies, policy
+from loom.context.policy import Policy, find_policy, policies
 from tests.shared import ROOT
 
 
@@ -238,7 +238,7 @@ def worked(steps: int) -> list[Message]:
 
 
 def test_seed_001_levels_are_as_printed() -> None:
-    partitions = policy("partitions")
+    partitions = find_policy("partitions")
     assert partitions.ladder == {"snip": 0.7, "micro": 0.8, "collapse": 0.9, "auto": 0.95}
     assert (partitions.strategy, partitions.counter, partitions.renew) == (
         "ladder",
@@ -317,7 +317,7 @@ def test_seed_002_cuts_between_turns() -> None:
 
 
 def test_seed_002_numbers_are_as_printed() -> None:
-    turns = policy("turns")
+    turns = find_policy("turns")
     assert (turns.strategy, turns.counter, turns.reserve) == ("whole_turns", "turns", 32_768)
     assert (turns.summarize_past, turns.summarize_above, turns.summarize_keep) == (20, 0.75, 4)
 
@@ -398,7 +398,7 @@ def test_seed_002_parts_of_the_system_text_stand_in_its_order_and_are_divided_as
 
 
 def test_seed_002_a_summary_is_told_in_its_words() -> None:
-    turns = policy("turns")
+    turns = find_policy("turns")
     assert (turns.summary, turns.summary_text) == (
         "system",
         "CONTEXT_SUMMARY: The following is an approximate summary of prior conversation for reference only. "
@@ -410,7 +410,7 @@ def test_seed_002_a_summary_is_told_in_its_words() -> None:
 
 
 def test_seed_003_defaults_are_as_printed() -> None:
-    tree = policy("tree")
+    tree = find_policy("tree")
     assert (tree.strategy, tree.minimum_recent_nodes, tree.reserve) == ("truncate_middle", 4, 1024)
     assert "[... earlier messages truncated ...]" in tree.marker
 
@@ -435,7 +435,7 @@ def test_seed_003_keeps_beginning_and_end_of_a_conversation() -> None:
 @pytest.mark.parametrize("strategy", ["truncate_middle", "rolling_window", "stop_at_limit"])
 def test_seed_003_strategies_on_messages(strategy: str) -> None:
     """On documents: tests/trees/test_seed_003.py, through the gate that makes them."""
-    chosen = replace(policy("tree"), strategy=strategy)
+    chosen = replace(find_policy("tree"), strategy=strategy)
     assert not weave(said(6), model="gpt-4o", window=50_000, policy=chosen).report.truncated
     if strategy == "stop_at_limit":
         with pytest.raises(CannotFit, match="refuses to cut"):
@@ -808,4 +808,4 @@ def test_halves_of_characters_do_no_harm() -> None:
 @pytest.mark.parametrize("marker", ["{x} recall {handle}", "{", "cut"])
 def test_a_marker_must_name_its_handle(marker: str) -> None:
     with pytest.raises(LoomError, match="marker"):
-        replace(policy("default"), marker=marker)
+        replace(find_policy("default"), marker=marker)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from loom import CannotFit, Message, Text, ToolCall, ToolResult, weave
-from loom.context.policy import policies, policy
+from loom.context.policy import find_policy, policies
 from loom.conversation.system_messages import kind_of, order_behind_results
 from tests.shared import examples
 
@@ -63,7 +63,7 @@ def test_system_messages_of_very_many_kinds_do_not_end_in_an_error(name: str) ->
 
 
 def test_a_policy_may_keep_all_of_them() -> None:
-    keeping = replace(policy("default"), name="strict", system_messages="keep")
+    keeping = replace(find_policy("default"), name="strict", system_messages="keep")
     context = weave(reminded(40), model="gpt-4o", window=3_000, reserve_output=0, policy=keeping)
     texts = [message["content"] for message in context.openai()["messages"]]
     assert len([text for text in texts if text.startswith("Reminder")]) == 40

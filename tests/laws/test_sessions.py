@@ -34,7 +34,7 @@ from loom.context.options import Options
 from loom.context.policy import policies
 from loom.context.request import Context
 from loom.context.summary.covers import SummarySpan
-from loom.context.weave import build, go_on
+from loom.context.weaving import build, go_on
 from loom.conversation.handles import LENGTH, SAMPLE, mint, to_lines
 from loom.conversation.system_messages import order_behind_results
 from loom.conversation.turns import Span

@@ -35,7 +35,7 @@ from loom.context.options import check_options
 from loom.context.policy import Policy, policies
 from loom.context.report import LEFT_OUT, Item
 from loom.context.request import Context
-from loom.context.weave import build
+from loom.context.weaving import build
 from loom.conversation.canonical import to_json
 from loom.conversation.handles import to_lines
 from loom.dialects.repair import repair

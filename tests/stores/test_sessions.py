@@ -22,7 +22,7 @@ from loom import (
     Session,
     Text,
 )
-from loom.context.policy import policy as find_policy
+from loom.context.policy import find_policy
 from loom.conversation.canonical import to_json
 from loom.stores.health.doctor import examine
 from loom.stores.sessions import Addition

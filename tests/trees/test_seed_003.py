@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from loom import CannotFit, Loom, Media, Message, Text, ToolCall, ToolResult
-from loom.context.policy import policy
+from loom.context.policy import find_policy
 from loom.conversation.agents import PERMISSIONS, Agent
 from loom.conversation.tree import Preferences, Reference, TreeHead
 from loom.engine.trees import preferred_policy
@@ -641,7 +641,7 @@ def test_token_estimation_four_characters_a_token_and_1024_reserved() -> None:
 
     counter = Counter(profile("tree"))
     assert [counter.count_text("x" * n) for n in (0, 1, 4, 5, 8)] == [0, 1, 1, 2, 2]
-    assert policy("tree").reserve == 1024
+    assert find_policy("tree").reserve == 1024
 
 
 def test_token_estimation_the_buffer_is_reserved_for_the_answer(loom: Loom) -> None:
@@ -674,7 +674,7 @@ def test_user_preferences_defaults_are_as_printed(loom: Loom) -> None:
     tree, _ = dialogue(loom, ["one"])
     held = preferred_policy(tree.preferences)
     assert (held.strategy, held.minimum_recent_nodes, held.reserve) == ("truncate_middle", 4, 1024)
-    assert held == policy("tree")
+    assert held == find_policy("tree")
 
 
 def test_user_preferences_are_the_applications_overridden_by_the_tree(loom: Loom) -> None:

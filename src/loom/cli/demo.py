@@ -22,9 +22,7 @@ from loom.cli.map import print_map
 from loom.cli.show import print_message
 from loom.cli.terminal import bar, dim, plural, say, style
 from loom.cli.weave import find_stretches
-from loom.context.report import LEFT_OUT
-from loom.context.request import Context
-from loom.context.weave import weave
+from loom.context import LEFT_OUT, Context, weave
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import Message
 from loom.dialects import WIRES, dialect

@@ -12,7 +12,7 @@ from loom.cli.store import in_store
 from loom.cli.terminal import amount, clean, dim, one_line, plural, say, style
 from loom.conversation.canonical import to_json
 from loom.engine.loom import Loom
-from loom.stores.health.doctor import Problem, examine
+from loom.stores import Problem, examine
 
 SHOWN, PLACES = (
     20,

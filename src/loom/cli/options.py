@@ -19,13 +19,11 @@ from loom.cli.models import user_overrides
 from loom.cli.store import PROJECT_VARIABLE, Where, add_scope_options
 from loom.cli.terminal import dim, reading, say
 from loom.cli.text_input import parse_source
-from loom.context.options import AskedOptions, check_options
-from loom.context.policy import Policy
-from loom.context.request import Context
-from loom.context.weave import weave as weave_request
+from loom.context import AskedOptions, Context, Policy, check_options
+from loom.context import weave as weave_request
 from loom.engine.sources import draw_single_map, read_project
 from loom.errors import CannotFit, ChoiceError
-from loom.stores.sessions import SessionRow
+from loom.stores import SessionRow
 from loom.transcripts.runs import Run
 
 

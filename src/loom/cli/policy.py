@@ -5,8 +5,7 @@ from msgspec import to_builtins
 
 from loom.cli.groups import Group
 from loom.cli.terminal import dim, say, style, width, wrap_lines
-from loom.context.policy import policies, policy_text
-from loom.context.policy import policy as find_policy
+from loom.context import find_policy, policies, policy_text
 from loom.conversation.canonical import to_json
 
 

@@ -10,8 +10,7 @@ from loom.cli import terminal
 from loom.cli.budget import read_several
 from loom.cli.models import user_overrides
 from loom.cli.terminal import clean, columns_of, dim, note, one_line, plural, say, style
-from loom.context.policy import Policy
-from loom.context.request import Context
+from loom.context import Context, Policy
 from loom.conversation.canonical import to_json
 from loom.engine.replay import PlayedPolicy, ReplayFigures
 from loom.engine.replay import replay as play

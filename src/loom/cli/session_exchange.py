@@ -19,7 +19,7 @@ from loom.conversation.canonical import to_json
 from loom.engine.importing import import_run
 from loom.engine.loom import Loom
 from loom.errors import ChoiceError, TranscriptError
-from loom.stores.transfer.exchange import ImportedSession, is_export
+from loom.stores import ImportedSession, is_export
 from loom.transcripts import files
 from loom.transcripts.formats import read_runs
 

@@ -10,13 +10,12 @@ from msgspec import to_builtins
 from loom.cli import terminal
 from loom.cli.store import Where, add_scope_options
 from loom.cli.terminal import clean, dim, note, one_line, plural, say, style
-from loom.context.state.renewal import to_system_prompt
-from loom.context.state.working import EMPTY, render
+from loom.context import EMPTY, render, to_system_prompt
 from loom.conversation.canonical import to_json
 from loom.engine.loom import Loom
 from loom.engine.sessions import ResumePoint, Session
 from loom.errors import ChoiceError
-from loom.stores.sessions import check_alive
+from loom.stores import check_alive
 
 
 @click.command("resume")

@@ -29,8 +29,7 @@ from loom.conversation.identity import SHORTEST
 from loom.conversation.message import Message
 from loom.engine.loom import Loom
 from loom.engine.sessions import Session
-from loom.stores.sessions import SessionRow
-from loom.stores.tree.path import Node
+from loom.stores import Node, SessionRow
 
 LAST, SYSTEM = 20, 3  # messages shown, system messages shown
 STATUS_COLOURS = {"active": "green", "importing": "yellow", "purged": "red"}

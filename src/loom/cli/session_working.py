@@ -10,8 +10,18 @@ from msgspec import to_builtins
 
 from loom.cli.store import in_store
 from loom.cli.terminal import dim, say, style
-from loom.context.state import working as verbs
-from loom.context.state.working import EMPTY, Incident, Working
+from loom.context import (
+    EMPTY,
+    Incident,
+    Working,
+    acknowledge,
+    assess,
+    beat,
+    deepen,
+    happen,
+    interrupt,
+    render,
+)
 from loom.conversation.canonical import to_json
 from loom.engine.loom import Loom
 
@@ -69,7 +79,7 @@ def working(loom: Loom, name: str, clear: bool, as_json: bool, **changes: Any) -
     before = session.working
     made = _change(EMPTY if clear else before, changes)
     if changes["heartbeat"]:
-        made = verbs.beat(made, loom.now())
+        made = beat(made, loom.now())
     if made != before:
         session.keep_working(made)
     _print(made, as_json)
@@ -77,7 +87,7 @@ def working(loom: Loom, name: str, clear: bool, as_json: bool, **changes: Any) -
 
 def _change(state: Working, changes: Mapping[str, Any]) -> Working:
     """The working state with everything that the options change about it."""
-    made = verbs.assess(
+    made = assess(
         state,
         progress=changes["progress"],
         plan=changes["plan"] or None,
@@ -86,14 +96,14 @@ def _change(state: Working, changes: Mapping[str, Any]) -> Working:
     if changes["event"] is not None:
         identity, text = _split_id(changes["event"])
         event = Incident(event_id=identity, summary=text or identity, urgency=changes["urgency"])
-        made = verbs.happen(made, event)
+        made = happen(made, event)
     if changes["acknowledge"] is not None:
         identity, decision = _split_id(changes["acknowledge"])
-        made = verbs.acknowledge(made, identity, decision or "done")
+        made = acknowledge(made, identity, decision or "done")
     if changes["interrupted"] is not None:
-        made = verbs.interrupt(made, changes["interrupted"])
+        made = interrupt(made, changes["interrupted"])
     if changes["depth"] is not None:
-        made = verbs.deepen(made, changes["depth"])
+        made = deepen(made, changes["depth"])
     return made
 
 
@@ -107,7 +117,7 @@ def _print(state: Working, as_json: bool) -> None:
     if as_json:
         say(to_json(to_builtins(state)))
         return
-    text = verbs.render(state)
+    text = render(state)
     if not text:
         say(dim("no working state yet; --progress, --plan or --scratchpad creates one"))
     for line in text.splitlines():

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from loom.engine.loom import Loom
 from loom.errors import StoreError
-from loom.stores.sql.database import STORE_VARIABLE, default_address, open_database
+from loom.stores import STORE_VARIABLE, default_address, open_database
 
 PROJECT_VARIABLE, TENANT_VARIABLE = "LOOM_PROJECT", "LOOM_TENANT"
 

@@ -23,7 +23,7 @@ from loom.conversation.tree import Mode, TreeHead
 from loom.engine.answers import AnswerOutcome
 from loom.engine.loom import Loom
 from loom.errors import ChoiceError
-from loom.stores.tree.trees import ListedTree
+from loom.stores import ListedTree
 
 ROLES: dict[str, Role] = {"human": "user", "model": "assistant"}
 

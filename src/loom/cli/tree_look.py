@@ -6,7 +6,7 @@ from loom.cli.show import look
 from loom.cli.terminal import one_line, style
 from loom.conversation.message import Reasoning
 from loom.conversation.tree import Flags
-from loom.stores.tree.path import Node
+from loom.stores import Node
 
 ROOM = 16  # columns of text that are left to a line, however far it is indented
 LABEL = 24  # columns of a bookmark's label

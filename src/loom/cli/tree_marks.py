@@ -9,7 +9,7 @@ from loom.cli.terminal import clean, say, style
 from loom.cli.text_input import read_text
 from loom.engine.loom import Loom
 from loom.engine.trees import LoomTree
-from loom.stores.tree.path import Node
+from loom.stores import Node
 
 
 def tell(name: str, what: str) -> None:

@@ -16,8 +16,7 @@ from loom.conversation.message import Text
 from loom.engine.loom import Loom
 from loom.engine.trees import LoomTree
 from loom.errors import ChoiceError
-from loom.stores.tree.marks import FlagMark, LinkMark, Mark, Marks
-from loom.stores.tree.path import Node
+from loom.stores import FlagMark, LinkMark, Mark, Marks, Node
 
 _WIDE = 11
 

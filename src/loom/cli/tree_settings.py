@@ -14,7 +14,7 @@ from loom.cli.store import in_store
 from loom.cli.table import print_table
 from loom.cli.terminal import clean, dim, one_line, say, style
 from loom.cli.tree_marks import tell
-from loom.context.policy import policy
+from loom.context import find_policy
 from loom.conversation.agents import PERMISSIONS, Agent, Permission
 from loom.conversation.canonical import to_json
 from loom.conversation.checked import choose, to_snake_case
@@ -390,7 +390,7 @@ def _print_line(what: str, value: str, whose: str = "") -> None:
 
 def _preferences(loom: Loom, tree: LoomTree | None) -> dict[str, tuple[str | int, str]]:
     """What holds of each preference, and who says so."""
-    usual = policy("tree")
+    usual = find_policy("tree")
     defaults = (usual.strategy, usual.minimum_recent_nodes, usual.reserve)
     layers: list[tuple[str, Mapping[str, Any]]] = [
         (DEFAULT, dict(zip(_PREFERENCES, defaults, strict=True))),

@@ -28,8 +28,7 @@ from loom.conversation.outline import OutlineLine, OutlineNode, Sizes, outline, 
 from loom.engine.loom import Loom
 from loom.engine.trees import LoomTree, Step
 from loom.errors import ChoiceError
-from loom.stores.sessions import SessionRow
-from loom.stores.tree.path import Node
+from loom.stores import Node, SessionRow
 
 LINES, LAST = 200, 50  # of a picture, of a path
 LETTERS = 200  # of what a node says, in JSON

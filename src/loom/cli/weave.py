@@ -16,7 +16,7 @@ from loom.cli.convert import STANDARD_OUTPUT, open_output
 from loom.cli.options import Subject, WeaveOptions, add_weave_options
 from loom.cli.show import look
 from loom.cli.terminal import bar, clean, dim, note, one_line, plural, say, say_dim, style
-from loom.context.report import LEFT_OUT, Action, Item, Report
+from loom.context import LEFT_OUT, Action, Item, Report
 from loom.conversation.canonical import to_json
 from loom.conversation.turns import Span
 from loom.dialects import dialect

@@ -1,1 +1,175 @@
 """What the model will see: policies, strategies, the gate, and the report."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from loom.context.budgeting import budget_for as budget_for
+    from loom.context.caches import Caches as Caches
+    from loom.context.cover.anchors import find as find
+    from loom.context.gathering import make_conversation as make_conversation
+    from loom.context.handles import Archive as Archive
+    from loom.context.handles import Cut as Cut
+    from loom.context.handles import PathArchive as PathArchive
+    from loom.context.history.epochs import Epoch as Epoch
+    from loom.context.history.epochs import EpochEnds as EpochEnds
+    from loom.context.history.epochs import Renewal as Renewal
+    from loom.context.history.epochs import epoch_of as epoch_of
+    from loom.context.history.epochs import hash_of as hash_of
+    from loom.context.history.fitting import costs_of as costs_of
+    from loom.context.history.ladder import words as words
+    from loom.context.history.outlook import Outlook as Outlook
+    from loom.context.history.places import EVERYWHERE as EVERYWHERE
+    from loom.context.history.places import Places as Places
+    from loom.context.history.places import Spot as Spot
+    from loom.context.history.places import Stretch as Stretch
+    from loom.context.history.places import answers_of as answers_of
+    from loom.context.history.places import exchanges_of as exchanges_of
+    from loom.context.history.places import stand_in as stand_in
+    from loom.context.options import AskedOptions as AskedOptions
+    from loom.context.options import Options as Options
+    from loom.context.options import check_options as check_options
+    from loom.context.policy import Policy as Policy
+    from loom.context.policy import find_policy as find_policy
+    from loom.context.policy import policies as policies
+    from loom.context.policy import policy_text as policy_text
+    from loom.context.report import LEFT_OUT as LEFT_OUT
+    from loom.context.report import Action as Action
+    from loom.context.report import Continuation as Continuation
+    from loom.context.report import Item as Item
+    from loom.context.report import Piece as Piece
+    from loom.context.report import Report as Report
+    from loom.context.report import Returns as Returns
+    from loom.context.request import Context as Context
+    from loom.context.rules import Rule as Rule
+    from loom.context.rules import find_kept as find_kept
+    from loom.context.sections import FRAME as FRAME
+    from loom.context.sections import MAP_ORIGIN as MAP_ORIGIN
+    from loom.context.sections import Section as Section
+    from loom.context.shorten.cut import shrink_text as shrink_text
+    from loom.context.state.renewal import FILES as FILES
+    from loom.context.state.renewal import STATE_FILES as STATE_FILES
+    from loom.context.state.renewal import Handoff as Handoff
+    from loom.context.state.renewal import handoff as handoff
+    from loom.context.state.renewal import has_failed as has_failed
+    from loom.context.state.renewal import open_calls as open_calls
+    from loom.context.state.renewal import restore_working as restore_working
+    from loom.context.state.renewal import snapshot as snapshot
+    from loom.context.state.renewal import to_system_prompt as to_system_prompt
+    from loom.context.state.working import EMPTY as EMPTY
+    from loom.context.state.working import PLAN as PLAN
+    from loom.context.state.working import SCRATCHPAD as SCRATCHPAD
+    from loom.context.state.working import Dashboard as Dashboard
+    from loom.context.state.working import Evidence as Evidence
+    from loom.context.state.working import Incident as Incident
+    from loom.context.state.working import Working as Working
+    from loom.context.state.working import acknowledge as acknowledge
+    from loom.context.state.working import add_errors as add_errors
+    from loom.context.state.working import assess as assess
+    from loom.context.state.working import beat as beat
+    from loom.context.state.working import deepen as deepen
+    from loom.context.state.working import happen as happen
+    from loom.context.state.working import interrupt as interrupt
+    from loom.context.state.working import render as render
+    from loom.context.state.working import render_dashboard as render_dashboard
+    from loom.context.state.working import set_measures as set_measures
+    from loom.context.state.working import subtract_errors as subtract_errors
+    from loom.context.summary.covers import SummarySpan as SummarySpan
+    from loom.context.summary.summaries import Limits as Limits
+    from loom.context.summary.summaries import Notes as Notes
+    from loom.context.summary.summaries import add_notes as add_notes
+    from loom.context.summary.summaries import apart as apart
+    from loom.context.summary.summaries import clean_summary as clean_summary
+    from loom.context.summary.summaries import describe_messages as describe_messages
+    from loom.context.summary.summaries import due as due
+    from loom.context.summary.summaries import fallback as fallback
+    from loom.context.summary.summaries import merge_prompt as merge_prompt
+    from loom.context.summary.summaries import parts as parts
+    from loom.context.summary.summaries import summarize_old_messages as summarize_old_messages
+    from loom.context.summary.summaries import summary_prompt as summary_prompt
+    from loom.context.summary.summaries import system_prompt as system_prompt
+    from loom.context.summary.summaries import with_note as with_note
+    from loom.context.weaving import build as build
+    from loom.context.weaving import go_on as go_on
+    from loom.context.weaving import weave as weave
+else:
+    from loom.doors import open_door
+
+    __getattr__, __dir__, __all__ = open_door(
+        __name__,
+        {
+            "budgeting": ("budget_for",),
+            "caches": ("Caches",),
+            "cover.anchors": ("find",),
+            "gathering": ("make_conversation",),
+            "handles": ("Archive", "Cut", "PathArchive"),
+            "history.epochs": ("Epoch", "EpochEnds", "Renewal", "epoch_of", "hash_of"),
+            "history.fitting": ("costs_of",),
+            "history.ladder": ("words",),
+            "history.outlook": ("Outlook",),
+            "history.places": (
+                "EVERYWHERE",
+                "Places",
+                "Spot",
+                "Stretch",
+                "answers_of",
+                "exchanges_of",
+                "stand_in",
+            ),
+            "options": ("AskedOptions", "Options", "check_options"),
+            "policy": ("Policy", "find_policy", "policies", "policy_text"),
+            "report": ("Action", "Continuation", "Item", "LEFT_OUT", "Piece", "Report", "Returns"),
+            "request": ("Context",),
+            "rules": ("Rule", "find_kept"),
+            "sections": ("FRAME", "MAP_ORIGIN", "Section"),
+            "shorten.cut": ("shrink_text",),
+            "state.renewal": (
+                "FILES",
+                "Handoff",
+                "STATE_FILES",
+                "handoff",
+                "has_failed",
+                "open_calls",
+                "restore_working",
+                "snapshot",
+                "to_system_prompt",
+            ),
+            "state.working": (
+                "Dashboard",
+                "EMPTY",
+                "Evidence",
+                "Incident",
+                "PLAN",
+                "SCRATCHPAD",
+                "Working",
+                "acknowledge",
+                "add_errors",
+                "assess",
+                "beat",
+                "deepen",
+                "happen",
+                "interrupt",
+                "render",
+                "render_dashboard",
+                "set_measures",
+                "subtract_errors",
+            ),
+            "summary.covers": ("SummarySpan",),
+            "summary.summaries": (
+                "Limits",
+                "Notes",
+                "add_notes",
+                "apart",
+                "clean_summary",
+                "describe_messages",
+                "due",
+                "fallback",
+                "merge_prompt",
+                "parts",
+                "summarize_old_messages",
+                "summary_prompt",
+                "system_prompt",
+                "with_note",
+            ),
+            "weaving": ("build", "go_on", "weave"),
+        },
+    )

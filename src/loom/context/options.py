@@ -11,8 +11,7 @@ from msgspec import Struct
 
 from loom.budget.models import Overrides
 from loom.context.caches import SHARED, Caches
-from loom.context.policy import Policy
-from loom.context.policy import policy as find_policy
+from loom.context.policy import Policy, find_policy
 from loom.context.sections import Section, check_zone
 from loom.conversation.checked import MAX_NUMBER, check_text
 from loom.errors import ChoiceError, describe

@@ -244,7 +244,7 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """A policy like another, except for these fields. Zones are added to the zones of the
         other.
         """
-        given = policy(base)
+        given = find_policy(base)
         return _make(
             cls, _extend_fields({field: getattr(given, field) for field in _FIELDS}, changes)
         )
@@ -317,10 +317,10 @@ def _read_presets() -> dict[str, str]:
 
 def policy_text(name: str) -> str:
     """A policy that ships, as its TOML."""
-    return _read_presets()[policy(name).name]
+    return _read_presets()[find_policy(name).name]
 
 
-def policy(given: "str | Policy") -> Policy:
+def find_policy(given: "str | Policy") -> Policy:
     if isinstance(given, Policy):
         return given
     if not isinstance(given, str) or given not in policies():

@@ -20,11 +20,7 @@ from loom.dialects.answers import Answer
 from loom.engine.aware import Result
 from loom.engine.prepare import calibration
 from loom.errors import Conflict
-from loom.stores.sessions import SessionRow, Usage
-from loom.stores.states import Request
-from loom.stores.store import Store
-from loom.stores.tree.nodes import plain
-from loom.stores.tree.path import Node, Path
+from loom.stores import Node, Path, Request, SessionRow, Store, Usage, plain
 
 RECENT_NODES = 64  # among which an answer is looked for that was written already
 

@@ -12,22 +12,30 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from loom.context.sections import Section
+from loom.context import Section
 from loom.conversation.agents import PERMISSIONS, Agent
 from loom.conversation.names import flatten
 from loom.errors import ChoiceError
-from loom.stores.sessions import SessionRow
-from loom.stores.sql.stored import UNREADABLE, damage_error
-from loom.stores.states import STORE_KINDS, read_state
-from loom.stores.states import Action as Action
-from loom.stores.states import Pin as Pin
-from loom.stores.states import Result as Result
-from loom.stores.states import Stash as Stash
-from loom.stores.store import Store
-from loom.stores.tree.marks import Marks
-from loom.stores.tree.overlay import kept_back, marked_in
-from loom.stores.tree.path import Node, OpenTransaction, Path
-from loom.stores.tree.trees import Kin, StoredTree
+from loom.stores import (
+    STORE_KINDS,
+    UNREADABLE,
+    Kin,
+    Marks,
+    Node,
+    OpenTransaction,
+    Path,
+    SessionRow,
+    Store,
+    StoredTree,
+    damage_error,
+    kept_back,
+    marked_in,
+    read_state,
+)
+from loom.stores import Action as Action
+from loom.stores import Pin as Pin
+from loom.stores import Result as Result
+from loom.stores import Stash as Stash
 
 TRACED = 10  # actions that are shown
 _T = TypeVar("_T")

@@ -16,7 +16,7 @@ from typing import ClassVar
 from msgspec import structs
 
 from loom.budget.counting import gate_counter
-from loom.context.shorten.cut import shrink_text
+from loom.context import shrink_text
 from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json
 from loom.conversation.commands import (
@@ -56,13 +56,7 @@ from loom.engine.sessions import Session
 from loom.engine.trees import LoomTree, make_tree
 from loom.engine.workspace import Workspace
 from loom.errors import ChoiceError, Conflict, shorten
-from loom.stores.sql.stored import read_stored
-from loom.stores.states import Digits
-from loom.stores.tree.marks import Marks
-from loom.stores.tree.overlay import read_overlay
-from loom.stores.tree.path import Node
-from loom.stores.tree.trees import Kin, StoredTree
-from loom.stores.views import text_at
+from loom.stores import Digits, Kin, Marks, Node, StoredTree, read_overlay, read_stored, text_at
 
 INLINE = 1000  # tokens of a result; of more, head and tail are shown
 PINS, STASHES, STASHED = 20, 50, 100_000  # how many an agent may have, and how many letters in one

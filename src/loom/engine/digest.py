@@ -9,9 +9,7 @@ from loom.conversation.handles import SAMPLE
 from loom.conversation.names import flatten
 from loom.engine.reading import message_of
 from loom.errors import ChoiceError, shorten
-from loom.stores.tree.overlay import Overlay, names_at
-from loom.stores.tree.path import Node
-from loom.stores.views import HandleTarget, span_at
+from loom.stores import HandleTarget, Node, Overlay, names_at, span_at
 
 TOKENS, LEAST = 400, 120  # that a digest takes at most, and that it may be asked to
 _LINE = 200  # letters of a message in it

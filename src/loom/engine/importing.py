@@ -10,8 +10,7 @@ from loom.engine.inputs import first_line, title_of
 from loom.engine.loom import Loom
 from loom.engine.sessions import Session
 from loom.errors import StoreError
-from loom.stores.sessions import Addition, NewSession
-from loom.stores.tree.nodes import Draft
+from loom.stores import Addition, Draft, NewSession
 from loom.transcripts.runs import Run
 
 _MESSAGES = 1000  # in one transaction: between two of them other writers have their turn

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from loom.context.gather import gather
+from loom.context import make_conversation
 from loom.conversation.message import Conversation, Message, Tool
 from loom.conversation.names import flatten
 from loom.dialects.mixed_input import parse_given
@@ -57,7 +57,7 @@ def parse_head(
 ) -> Conversation:
     """The system text and the tools of a session, as a caller gives them."""
     try:
-        return gather((), system, tools)[0]
+        return make_conversation((), system, tools)[0]
     except TypeError as error:  # a field that JSON cannot hold
         raise WireError("tools", "values that JSON can hold", str(error)) from None
 

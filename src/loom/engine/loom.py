@@ -30,12 +30,20 @@ from loom.engine.tree_exchange import export_tree, import_tree
 from loom.engine.trees import LoomTree, make_tree
 from loom.engine.workspace import Workspace
 from loom.errors import ChoiceError, describe
-from loom.stores.sessions import NewSession, Scope, SessionRow, check_name
-from loom.stores.snapshots import folder_beside
-from loom.stores.store import Store
-from loom.stores.transfer.exchange import ImportedSession, export_all, export_session, import_lines
-from loom.stores.tree.path import Node
-from loom.stores.tree.trees import ListedTree
+from loom.stores import (
+    ImportedSession,
+    ListedTree,
+    NewSession,
+    Node,
+    Scope,
+    SessionRow,
+    Store,
+    check_name,
+    export_all,
+    export_session,
+    folder_beside,
+    import_lines,
+)
 
 
 def _milliseconds() -> int:

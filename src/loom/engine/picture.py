@@ -6,7 +6,7 @@ from loom.conversation.outline import OutlineLine, outline
 from loom.engine.reading import message_of
 from loom.engine.trees import LoomTree
 from loom.errors import shorten
-from loom.stores.tree.path import Node
+from loom.stores import Node
 
 _WORDS = 60  # letters of what a node says
 _LINES = 60

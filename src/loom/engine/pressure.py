@@ -5,14 +5,11 @@ work to a fresh window.
 from msgspec.structs import replace
 
 from loom.budget.zones import Budget
-from loom.context.options import Options
-from loom.context.state.renewal import FILES, Handoff, handoff
-from loom.context.state.working import Working
+from loom.context import FILES, Handoff, Options, Working, handoff
 from loom.conversation.canonical import to_json
 from loom.conversation.turns import in_flight
 from loom.providers.overflow import Overflow
-from loom.stores.tree.overlay import Overlay, names_at
-from loom.stores.tree.path import Path
+from loom.stores import Overlay, Path, names_at
 
 COLD = 5 * 60_000  # milliseconds after which providers forget a prefix
 DEAD = 10 * 60_000  # milliseconds after which nobody waits for a call's result any more

@@ -9,12 +9,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from loom.context.state.renewal import Handoff
-from loom.context.state.working import Working
+from loom.context import Handoff, Working
 from loom.engine.snapshots import Snapshots, new_generation
 from loom.errors import ChoiceError, StoreError
-from loom.stores.sessions import SessionRow
-from loom.stores.store import Store
+from loom.stores import SessionRow, Store
 
 
 def keep_snapshot(

@@ -19,10 +19,7 @@ from msgspec.structs import asdict, replace
 from loom.budget.counting import gate_counter
 from loom.budget.models import ModelFacts, Overrides, cost
 from loom.budget.models import model as find_model
-from loom.context.policy import Policy
-from loom.context.policy import policy as find_policy
-from loom.context.report import Report
-from loom.context.request import Context
+from loom.context import Context, Policy, Report, find_policy
 from loom.conversation.message import Conversation, Media, Message, ToolResult
 from loom.dialects.openai import render_messages
 from loom.engine.loom import Loom

@@ -19,17 +19,11 @@ from typing import Any, assert_never
 
 from msgspec import Struct
 
-from loom.context.cover.anchors import find
-from loom.context.history.ladder import words
+from loom.context import find, words
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import Media, Message, Opaque, Reasoning, Text, ToolCall, ToolResult
 from loom.errors import ChoiceError, describe, shorten
-from loom.stores.sessions import SessionRow
-from loom.stores.store import Store
-from loom.stores.tree.overlay import Overlay
-from loom.stores.tree.path import Node
-from loom.stores.view_record import ViewRecord
-from loom.stores.views import HandleTarget, span_at
+from loom.stores import HandleTarget, Node, Overlay, SessionRow, Store, ViewRecord, span_at
 
 LIMIT = 10  # hits, where nobody says how many
 LONGEST = 500  # characters of a query

@@ -7,17 +7,24 @@ in one transaction.
 
 from typing import Any
 
-from loom.context.policy import Policy, policies
-from loom.context.policy import policy as find_policy
-from loom.context.state.renewal import Handoff
-from loom.context.state.working import EMPTY, Working
+from loom.context import EMPTY, Handoff, Policy, Working, find_policy, policies
 from loom.conversation.canonical import to_json
 from loom.conversation.checked import check_text
 from loom.errors import ChoiceError
-from loom.stores.sessions import check_name
-from loom.stores.settings import States, StateValues
-from loom.stores.sql.stored import UNREADABLE, decode_stored, read_stored
-from loom.stores.states import REQUEST, STORE_KINDS, Request, StateKind, StateKinds, is_unnamed
+from loom.stores import (
+    REQUEST,
+    STORE_KINDS,
+    UNREADABLE,
+    Request,
+    StateKind,
+    StateKinds,
+    States,
+    StateValues,
+    check_name,
+    decode_stored,
+    is_unnamed,
+    read_stored,
+)
 
 STATE_KINDS: StateKinds = {
     **STORE_KINDS,

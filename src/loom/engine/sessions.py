@@ -14,15 +14,22 @@ from msgspec.structs import replace
 
 from loom.budget.counting import gate_counter
 from loom.budget.models import Overrides
-from loom.context.budgeting import budget_for
-from loom.context.options import Options, check_options
-from loom.context.policy import Policy, policies
-from loom.context.policy import policy as find_policy
-from loom.context.report import Report
-from loom.context.request import Context
-from loom.context.sections import Section
-from loom.context.state.renewal import Handoff, open_calls
-from loom.context.state.working import EMPTY, Working, set_measures
+from loom.context import (
+    EMPTY,
+    Context,
+    Handoff,
+    Options,
+    Policy,
+    Report,
+    Section,
+    Working,
+    budget_for,
+    check_options,
+    find_policy,
+    open_calls,
+    policies,
+    set_measures,
+)
 from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json
 from loom.conversation.checked import check_flag, check_number, check_text, checks_arguments
@@ -101,17 +108,26 @@ from loom.engine.views import find_reached, store_view
 from loom.engine.workspace import EventKind, Workspace
 from loom.errors import CannotFit, ChoiceError, Conflict, StoreError, Unfinished, describe, shorten
 from loom.providers.overflow import Overflow, error_text, read_overflow
-from loom.stores.requests import SavedRequest
-from loom.stores.sessions import Addition, NewSession, SessionRow, Usage, check_alive, check_name
-from loom.stores.settings import StateValues
-from loom.stores.states import Request
-from loom.stores.summaries import join_texts
-from loom.stores.transfer.exchange import export_session
-from loom.stores.tree.growth import NewNode
-from loom.stores.tree.nodes import Draft
-from loom.stores.tree.overlay import Overlay, names_at
-from loom.stores.tree.path import Node, Path
-from loom.stores.views import HandleTarget
+from loom.stores import (
+    Addition,
+    Draft,
+    HandleTarget,
+    NewNode,
+    NewSession,
+    Node,
+    Overlay,
+    Path,
+    Request,
+    SavedRequest,
+    SessionRow,
+    StateValues,
+    Usage,
+    check_alive,
+    check_name,
+    export_session,
+    join_texts,
+    names_at,
+)
 
 if TYPE_CHECKING:
     from loom.project.maps import RankedProject

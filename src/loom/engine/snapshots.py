@@ -28,19 +28,10 @@ from pathlib import Path
 
 import msgspec
 
-from loom.context.state.renewal import (
-    STATE_FILES,
-    Handoff,
-    restore_working,
-    snapshot,
-    to_system_prompt,
-)
-from loom.context.state.working import Working
+from loom.context import STATE_FILES, Handoff, Working, restore_working, snapshot, to_system_prompt
 from loom.conversation.canonical import from_json, to_json
 from loom.errors import ChoiceError, StoreError
-from loom.stores.sessions import Scope
-from loom.stores.snapshots import folder_beside
-from loom.stores.sql.database import default_address, open_database
+from loom.stores import Scope, default_address, folder_beside, open_database
 
 HANDOFF, DOCUMENT = "handoff.json", "handoff.md"
 CURRENT = "current"

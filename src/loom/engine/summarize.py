@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 from msgspec import Struct
 
 from loom.budget.counting import gate_counter
-from loom.context.summary.summaries import (
+from loom.context import (
     Notes,
     add_notes,
     apart,

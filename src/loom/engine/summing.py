@@ -8,18 +8,11 @@ from typing import Literal
 from msgspec import Struct
 
 from loom.budget.counting import Counter, gate_counter, seed_counter
-from loom.context.budgeting import budget_for
-from loom.context.options import Options
-from loom.context.policy import Policy
-from loom.context.summary.summaries import Limits, due
+from loom.context import Limits, Options, Policy, budget_for, due
 from loom.conversation.message import Conversation, Message, Text, ToolResult
 from loom.engine.reading import ReadingStyle, head_of, message_of
 from loom.engine.summarize import Ask
-from loom.stores.sessions import SessionRow
-from loom.stores.store import Store
-from loom.stores.summaries import Summary, join_texts
-from loom.stores.tree.overlay import Overlay
-from loom.stores.tree.path import Node, Path
+from loom.stores import Node, Overlay, Path, SessionRow, Store, Summary, join_texts
 
 BY_MODEL = "a model"  # whose words a summary has
 MOST = 2000  # messages that are summed up at once; what is left is due again

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from loom.budget.counting import gate_counter
-from loom.context.state.working import PLAN, SCRATCHPAD, Working, acknowledge, assess
+from loom.context import PLAN, SCRATCHPAD, Working, acknowledge, assess
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.handles import SAMPLE
 from loom.conversation.message import Message, Text, Tool, ToolCall, ToolResult

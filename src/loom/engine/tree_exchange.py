@@ -25,14 +25,24 @@ from loom.engine.inputs import first_line
 from loom.engine.reading import message_of
 from loom.engine.workspace import Workspace
 from loom.errors import ChoiceError, StoreError, shorten
-from loom.stores.sessions import NewSession, SessionRow
-from loom.stores.sql.stored import damage_error, read_stored
-from loom.stores.store import Store
-from loom.stores.transfer.newcomers import Newcomers
-from loom.stores.tree.marks import EdgeMark, LinkMark, MarkData, Marks, Origin, flags_as_marks
-from loom.stores.tree.nodes import PlannedNode, plain
-from loom.stores.tree.path import Node
-from loom.stores.tree.trees import StoredTree
+from loom.stores import (
+    EdgeMark,
+    LinkMark,
+    MarkData,
+    Marks,
+    Newcomers,
+    NewSession,
+    Node,
+    Origin,
+    PlannedNode,
+    SessionRow,
+    Store,
+    StoredTree,
+    damage_error,
+    flags_as_marks,
+    plain,
+    read_stored,
+)
 
 _NODES = 1000  # in one transaction: between two of them other writers have their turn
 

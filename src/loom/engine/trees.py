@@ -11,10 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.budget.models import Overrides
-from loom.context.policy import Policy
-from loom.context.policy import policy as find_policy
-from loom.context.request import Context
-from loom.context.sections import Section
+from loom.context import Context, Policy, Section, find_policy
 from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json
 from loom.conversation.checked import check_flag, check_number, check_text, checks_arguments, choose
@@ -31,11 +28,24 @@ from loom.engine.sessions import Session, check_sources
 from loom.engine.threads import async_form, async_value
 from loom.engine.workspace import Workspace
 from loom.errors import ChoiceError, Conflict
-from loom.stores.sessions import NewSession, SessionRow, check_name
-from loom.stores.tree.marks import EdgeMark, Flag, FlagMark, LinkMark, Mark, Marks
-from loom.stores.tree.overlay import Insertion, Overlay, read_overlay
-from loom.stores.tree.path import Node, Path, meeting
-from loom.stores.tree.trees import StoredTree
+from loom.stores import (
+    EdgeMark,
+    Flag,
+    FlagMark,
+    Insertion,
+    LinkMark,
+    Mark,
+    Marks,
+    NewSession,
+    Node,
+    Overlay,
+    Path,
+    SessionRow,
+    StoredTree,
+    check_name,
+    meeting,
+    read_overlay,
+)
 
 _T = TypeVar("_T")
 

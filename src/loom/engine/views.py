@@ -4,11 +4,9 @@ back.
 
 from msgspec import Struct
 
-from loom.context.history.epochs import Epoch
-from loom.context.history.places import Stretch
-from loom.context.report import Item, Piece
+from loom.context import Epoch, Item, Piece, Stretch
 from loom.conversation.turns import Span
-from loom.stores.view_record import (
+from loom.stores import (
     VIEW_VERSION,
     EpochProgress,
     EpochRecord,

@@ -9,13 +9,15 @@ from loom.budget.counting import Counter
 from loom.budget.models import model_limit
 from loom.budget.profiles import SEEDS
 from loom.budget.zones import DEFAULTS, Budget, allocate_budget
-from loom.context.gather import gather
-from loom.context.options import check_options
-from loom.context.policy import policy as find_policy
-from loom.context.request import Context
-from loom.context.sections import Section
-from loom.context.summary.summaries import summarize_old_messages
-from loom.context.weave import build
+from loom.context import (
+    Context,
+    Section,
+    build,
+    check_options,
+    find_policy,
+    make_conversation,
+    summarize_old_messages,
+)
 from loom.conversation.message import Conversation, Message, Text
 from loom.engine.sources import draw_single_map
 
@@ -73,7 +75,7 @@ class ContextWindow:
             policy = replace(policy, history="rest")  # no zones are set aside
             # A reserve that nobody asked for must not take a small window.
             reserve = options.get("reserved_output", min(DEFAULTS["reserved_output"], window // 4))
-        given, _ = gather(messages, None, None)
+        given, _ = make_conversation(messages, None, None)
         given = _with_one_system_text(given, system_prompt, policy.separator)
         wish = check_options(
             model=model,

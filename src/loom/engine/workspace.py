@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 
-from loom.context.caches import Caches
+from loom.context import Caches
 from loom.conversation.agents import Agent
 from loom.conversation.checked import checks_arguments
 from loom.engine.answers import Order
@@ -19,8 +19,7 @@ from loom.engine.aware import Result
 from loom.engine.snapshots import Snapshots
 from loom.engine.summarize import Model
 from loom.engine.threads import WORKERS, Threads
-from loom.stores.sessions import Scope
-from loom.stores.store import Store
+from loom.stores import Scope, Store
 
 EventKind = Literal[
     "created",

@@ -3,12 +3,11 @@
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from loom.context.policy import Policy
-from loom.context.summary.summaries import with_note
+from loom.context import Policy, with_note
 from loom.conversation.message import Message
 from loom.conversation.turns import exchanges, newer_half
 from loom.engine.reading import AssembledMessages
-from loom.stores.summaries import Summary, join_texts
+from loom.stores import Summary, join_texts
 
 
 def find_newer_half(

@@ -7,23 +7,26 @@ from msgspec.structs import replace
 
 from loom.budget.calibration import Calibration
 from loom.budget.profiles import Exact, profile_for
-from loom.context.handles import Cut, PathArchive
-from loom.context.history.epochs import epoch_of, hash_of
-from loom.context.history.fitting import costs_of
-from loom.context.history.places import Stretch, answers_of, exchanges_of
-from loom.context.options import Options
-from loom.context.report import LEFT_OUT, Continuation
-from loom.context.request import Context
+from loom.context import (
+    LEFT_OUT,
+    Context,
+    Continuation,
+    Cut,
+    Options,
+    PathArchive,
+    Stretch,
+    answers_of,
+    costs_of,
+    epoch_of,
+    exchanges_of,
+    hash_of,
+)
 from loom.conversation.handles import texts_of
 from loom.conversation.turns import exchanges
 from loom.engine.prepare.standing import counters
 from loom.engine.reading import Known, Reading, holes_of
 from loom.engine.views import View
-from loom.stores.sessions import SessionRow
-from loom.stores.sql.stored import read_stored
-from loom.stores.summaries import Summary
-from loom.stores.tree.path import Node
-from loom.stores.views import HandleTarget
+from loom.stores import HandleTarget, Node, SessionRow, Summary, read_stored
 
 
 class LastRequest(Struct, frozen=True):

@@ -6,14 +6,18 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from loom.context.budgeting import budget_for
-from loom.context.history.epochs import EpochEnds, Renewal
-from loom.context.history.places import EVERYWHERE
-from loom.context.options import Options
-from loom.context.report import Item
-from loom.context.request import Context
-from loom.context.state.renewal import Handoff
-from loom.context.weave import build, go_on
+from loom.context import (
+    EVERYWHERE,
+    Context,
+    EpochEnds,
+    Handoff,
+    Item,
+    Options,
+    Renewal,
+    budget_for,
+    build,
+    go_on,
+)
 from loom.conversation.message import Conversation
 from loom.engine.prepare.overflow import find_newer_half, note_overflow
 from loom.engine.prepare.remember import LastRequest, ratio_of, remember
@@ -59,11 +63,7 @@ from loom.engine.sources import (
 from loom.engine.summing import digests_of
 from loom.engine.views import View, find_reached, restore_view
 from loom.errors import CannotFit
-from loom.stores.sessions import SessionRow
-from loom.stores.store import Store
-from loom.stores.summaries import Summary, join_texts, name_of
-from loom.stores.tree.overlay import Overlay
-from loom.stores.tree.path import Node, Path
+from loom.stores import Node, Overlay, Path, SessionRow, Store, Summary, join_texts, name_of
 
 if TYPE_CHECKING:
     from loom.project.maps import RankedProject

@@ -7,13 +7,11 @@ from math import ceil
 from msgspec.structs import replace
 
 from loom.budget.counting import Counter, gate_counter, seed_counter, text_counter
-from loom.context.history.epochs import EpochEnds
-from loom.context.options import Options
-from loom.context.report import LEFT_OUT, Piece
+from loom.context import LEFT_OUT, EpochEnds, Options, Piece
 from loom.conversation.turns import Span
 from loom.engine.reading import AssembledMessages, Known
 from loom.engine.views import View
-from loom.stores.tree.path import Node, Path
+from loom.stores import Node, Path
 
 # a piece of the last epoch, and where on the path it begins and ends
 Standing = tuple[Piece, int, int]

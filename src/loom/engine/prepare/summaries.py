@@ -2,13 +2,11 @@
 
 from collections.abc import Sequence
 
-from loom.context.policy import Policy
-from loom.context.request import Context
-from loom.context.summary.covers import SummarySpan
+from loom.context import Context, Policy, SummarySpan
 from loom.conversation.turns import Span
 from loom.engine.prepare.standing import PathIndex, first_after
 from loom.engine.reading import AssembledMessages
-from loom.stores.summaries import Summary
+from loom.stores import Summary
 
 BY_PERSON = "a person"  # who wrote a summary that no program made
 _OPENING_CHARS = 60  # by which a summary is known in a request

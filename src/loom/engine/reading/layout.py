@@ -8,11 +8,10 @@ from math import ceil
 
 from msgspec.structs import replace
 
-from loom.context.history.places import Places, Spot, stand_in
+from loom.context import Places, Spot, stand_in
 from loom.conversation.message import Message
 from loom.engine.reading.ranges import Reading
-from loom.stores.tree.overlay import Insertion, Overlay, names_at
-from loom.stores.tree.path import Node
+from loom.stores import Insertion, Node, Overlay, names_at
 
 Write = Callable[[Node], Message]
 Join = Callable[[Message, Message], Message | None]  # None where the two stay separate

@@ -10,11 +10,11 @@ from math import ceil
 from msgspec import Struct
 from msgspec.structs import replace
 
-from loom.context.history.places import Places, Spot, Stretch, stand_in
+from loom.context import Places, Spot, Stretch, stand_in
 from loom.conversation.message import Message, Text
 from loom.conversation.system_messages import SYSTEM_ROLES, order_behind_results
 from loom.conversation.turns import exchanges
-from loom.stores.tree.path import Node, Path
+from loom.stores import Node, Path
 
 _AHEAD = 64  # nodes read at once where it is not known how many are needed
 _KINDS = 256  # of system messages, of which the newest are looked for

@@ -2,9 +2,9 @@
 
 from collections.abc import Collection, Sequence
 
-from loom.context.rules import Rule, find_kept
+from loom.context import Rule, find_kept
 from loom.engine.reading.ranges import message_of
-from loom.stores.tree.path import Node, Path
+from loom.stores import Node, Path
 
 
 def kept_nodes(path: Path, hidden: Collection[int], rules: Sequence[Rule]) -> list[Node]:

@@ -6,7 +6,7 @@ from hashlib import blake2b
 from msgspec import Struct
 from msgspec.structs import replace
 
-from loom.context.history.places import Places
+from loom.context import Places
 from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Conversation, Message, Text
@@ -15,10 +15,7 @@ from loom.conversation.tree import Reference
 from loom.engine.reading.layout import join_neighbours, lay
 from loom.engine.reading.ranges import Reading, message_of
 from loom.engine.reading.wording import BETWEEN, add_header, as_text, merge
-from loom.stores.sessions import Aside, SessionRow
-from loom.stores.tree.overlay import Insertion, Overlay, read_overlay
-from loom.stores.tree.path import Node, Path
-from loom.stores.tree.trees import StoredTree
+from loom.stores import Aside, Insertion, Node, Overlay, Path, SessionRow, StoredTree, read_overlay
 
 Headers = Callable[[Sequence[Node], int], Mapping[int, str]]  # of nodes, as they were at a time
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from loom.context.options import Options
+from loom.context import Options
 from loom.engine.sources import (
     agent_blocks,
     handoff,

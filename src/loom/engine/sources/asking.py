@@ -6,16 +6,11 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from loom.budget.counting import gate_counter
-from loom.context.options import Options
-from loom.context.sections import Section
-from loom.context.state.renewal import Handoff
-from loom.context.state.working import EMPTY, Working
+from loom.context import EMPTY, Handoff, Options, Section, Working
 from loom.conversation.message import Conversation
 from loom.engine.reading import ReadingStyle
 from loom.engine.views import EpochMap
-from loom.stores.sessions import Aside, SessionRow
-from loom.stores.store import Store
-from loom.stores.tree.path import Path
+from loom.stores import Aside, Path, SessionRow, Store
 
 if TYPE_CHECKING:
     from loom.project.maps import RankedProject

@@ -1,7 +1,6 @@
 """The handoff with which the window last began again."""
 
-from loom.context.sections import Section
-from loom.context.state.renewal import to_system_prompt
+from loom.context import Section, to_system_prompt
 from loom.engine.sources.asking import NOTHING, Asking, SourceSections, gather_whole
 
 

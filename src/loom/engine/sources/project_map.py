@@ -9,14 +9,11 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from loom.budget.counting import gate_counter
-from loom.context.budgeting import budget_for
-from loom.context.options import Options
-from loom.context.report import Report
-from loom.context.sections import FRAME, MAP_ORIGIN, Section
+from loom.context import FRAME, MAP_ORIGIN, Options, Report, Section, budget_for
 from loom.conversation.message import Conversation
 from loom.engine.sources.asking import Asking, SourceSections
 from loom.engine.views import EpochMap
-from loom.stores.tree.path import Path
+from loom.stores import Path
 
 if TYPE_CHECKING:
     from loom.project.maps import RankedProject

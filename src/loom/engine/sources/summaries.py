@@ -1,6 +1,6 @@
 """What summaries tell in the system text."""
 
-from loom.context.sections import Section
+from loom.context import Section
 from loom.engine.sources.asking import NOTHING, Asking, SourceSections
 
 

@@ -1,6 +1,6 @@
 """System messages that older sessions keep beside what was said."""
 
-from loom.context.sections import Section
+from loom.context import Section
 from loom.engine.sources.asking import NOTHING, Asking, SourceSections
 
 

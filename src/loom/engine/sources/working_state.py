@@ -2,10 +2,16 @@
 
 from collections.abc import Iterable
 
-from loom.context.policy import Policy
-from loom.context.sections import Section
-from loom.context.state.renewal import has_failed
-from loom.context.state.working import EMPTY, Working, add_errors, render_dashboard, subtract_errors
+from loom.context import (
+    EMPTY,
+    Policy,
+    Section,
+    Working,
+    add_errors,
+    has_failed,
+    render_dashboard,
+    subtract_errors,
+)
 from loom.conversation.message import Message
 from loom.engine.sources.asking import NOTHING, Asking, SourceSections, gather_whole
 

@@ -17,7 +17,7 @@ from loom.dialects.plain import is_sdk_object
 from loom.errors import ChoiceError, describe
 
 
-def gather(
+def make_conversation(
     messages: Conversation | Iterable[Message | Mapping[str, Any]],
     system: str | None,
     tools: Iterable[Tool | Mapping[str, Any]] | None,

@@ -12,7 +12,7 @@ from loom.budget.models import Overrides
 from loom.budget.zones import DEFAULTS
 from loom.context.assemble import Material, make_request
 from loom.context.budgeting import budget_for
-from loom.context.gather import check_pins, find_pinned, gather
+from loom.context.gathering import check_pins, find_pinned, make_conversation
 from loom.context.history.epochs import Epoch, EpochEnds, Renewal, begin_after, epoch_of
 from loom.context.history.places import EVERYWHERE, Places
 from loom.context.history.point import cut_of_point
@@ -84,7 +84,7 @@ def weave(  # noqa: PLR0913
         zones=zones,
     )
     check_pins(pins, previous)
-    given, spans = gather(messages, system, tools, options.caches)
+    given, spans = make_conversation(messages, system, tools, options.caches)
     return build(
         given, options, find_pinned(pins, given, spans), epoch_of(previous) if previous else None
     )
