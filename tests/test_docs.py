@@ -86,6 +86,38 @@ def test_the_program_of_the_page_on_sessions_runs(tmp_path: Path) -> None:
     assert run_python("-c", program, cwd=tmp_path) == "The login fails after an hour. Why?\nr2\n"
 
 
+@pytest.mark.long
+def test_the_commands_of_the_page_on_sessions_can_be_copied(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "sessions.md").read_text()
+    fences = re.findall(r"^```(\w*)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    blocks = [block for language, block in fences if not language]
+    copied = [block for block in blocks if "postgres" not in block]
+    assert len(copied) == len(blocks) - 1
+    loom = f"""loom() {{ {sys.executable} -c 'from loom.cli.main import run; run()' "$@"; }}"""
+    done = subprocess.run(
+        ["bash", "-e", "-o", "pipefail", "-c", "\n".join([loom, *copied])],
+        cwd=tmp_path,
+        env=os.environ | {"LOOM_STORE": str(tmp_path / "kept.db")},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_page_on_moving_trees_reads_its_own_tree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (ROOT / "docs" / "trees-exchange.md").read_text()
+    [tree] = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    [program] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "conversations.json").write_text(tree)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(program, "trees-exchange.md", "exec"), {})
+    assert capsys.readouterr().out == "A pound of flour 6 1\n"
+
+
 def test_the_agent_of_the_readme_runs(tmp_path: Path) -> None:
     """The provider refuses the request with the whole page in it, and takes a shorter one."""
     pytest.importorskip("openai")
