@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from loom.cli import terminal
-from loom.cli.tree import tree as group
+from loom.cli.tree.commands import tree as group
 from loom.conversation.commands import SPECS
 from loom.conversation.message import Message, Text
 from loom.conversation.tree import Flags, Tree, TreeNode

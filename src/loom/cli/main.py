@@ -4,7 +4,7 @@ import sys
 import warnings
 from importlib import import_module
 from io import TextIOWrapper
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -27,23 +27,32 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     click.echo(f"loom: {clean(' '.join(str(message).split()))}", err=True)
 
 
-# Where each command is, so that only what is called is loaded. A command and its module have one
-# name, or both are given.
-_TRANSCRIPT = ("check", "convert", "show", "weave", "weave:explain", "replay", "budget:count")
-_OTHERS = (
-    "session",
-    "tree",
-    "map:map_command",
-    "recall",
-    "doctor",
-    "budget",
-    "models",
-    "policy",
-    "demo",
-)
+class _Home(NamedTuple):
+    """The module of a command below `loom.cli`, and the function in it."""
+
+    module: str
+    function: str
+    reads_file: bool = False  # its arguments may be -#N, a run of standard input
+
+
+# Where each command is, so that only what is called is loaded. A command is a line here.
 _HOMES = {
-    place.rpartition(":")[2].removesuffix("_command"): place
-    for place in sorted((*_TRANSCRIPT, *_OTHERS))
+    "budget": _Home("request.budget", "budget"),
+    "check": _Home("transcript.check", "check", reads_file=True),
+    "convert": _Home("transcript.convert", "convert", reads_file=True),
+    "count": _Home("request.budget", "count", reads_file=True),
+    "demo": _Home("demo.commands", "demo"),
+    "doctor": _Home("store.doctor", "doctor"),
+    "explain": _Home("request.weave", "explain", reads_file=True),
+    "map": _Home("request.map", "map_command"),
+    "models": _Home("settings.models", "models"),
+    "policy": _Home("settings.policy", "policy"),
+    "recall": _Home("request.recall", "recall"),
+    "replay": _Home("request.replay", "replay", reads_file=True),
+    "session": _Home("session.commands", "session"),
+    "show": _Home("transcript.show", "show", reads_file=True),
+    "tree": _Home("tree.commands", "tree"),
+    "weave": _Home("request.weave", "weave", reads_file=True),
 }
 
 
@@ -52,15 +61,13 @@ class _Group(Group):
         return sorted(_HOMES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        place = _HOMES.get(cmd_name)
-        if place is None:
+        home = _HOMES.get(cmd_name)
+        if home is None:
             return None
-        module, _, name = place.partition(":")
-        command: click.Command = getattr(import_module(f"loom.cli.{module}"), name or module)
-        if place in _TRANSCRIPT:
-            command.context_settings["ignore_unknown_options"] = (
-                True  # -#N names a run of standard input
-            )
+        module = import_module(f"loom.cli.{home.module}")
+        command: click.Command = getattr(module, home.function)
+        if home.reads_file:
+            command.context_settings["ignore_unknown_options"] = True
         return command
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -4,7 +4,7 @@ the way back from an epoch.
 
 import click
 
-from loom.cli.store import in_store
+from loom.cli.store.where import in_store
 from loom.cli.terminal import clean, dim, say
 from loom.cli.text_input import read_text
 from loom.conversation.canonical import to_json

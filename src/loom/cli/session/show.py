@@ -8,8 +8,7 @@ from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from loom.cli import terminal
-from loom.cli.show import look
-from loom.cli.store import Where, add_scope_options, in_store
+from loom.cli.store.where import Where, add_scope_options, in_store
 from loom.cli.table import short_ids
 from loom.cli.terminal import (
     COLOURS,
@@ -24,6 +23,7 @@ from loom.cli.terminal import (
     say,
     style,
 )
+from loom.cli.transcript.show import look
 from loom.conversation.canonical import to_json
 from loom.conversation.identity import SHORTEST
 from loom.conversation.message import Message

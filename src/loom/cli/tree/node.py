@@ -8,9 +8,9 @@ from typing import Any
 from msgspec import Struct, to_builtins
 
 from loom.cli import terminal
-from loom.cli.show import look
 from loom.cli.terminal import COLOURS, age, clean, columns_of, dim, one_line, plural, say, style
-from loom.cli.tree_look import ROOM, marks_of, speaker, words_of
+from loom.cli.transcript.show import look
+from loom.cli.tree.look import ROOM, marks_of, speaker, words_of
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Text
 from loom.engine.loom import Loom

@@ -9,14 +9,14 @@ from typing import Any, Literal
 import click
 
 from loom.cli.groups import Group
-from loom.cli.store import Where, add_scope_options, in_store
+from loom.cli.store.where import Where, add_scope_options, in_store
 from loom.cli.table import print_table, short_ids
 from loom.cli.terminal import age, clean, dim, plural, say, style
 from loom.cli.text_input import parse_source, read_text
-from loom.cli.tree_exchange import export_trees, import_trees
-from loom.cli.tree_marks import MARKING, tell
-from loom.cli.tree_settings import agent_command, set_command
-from loom.cli.tree_show import show_path, show_tree
+from loom.cli.tree.exchange import export_trees, import_trees
+from loom.cli.tree.marks import MARKING, tell
+from loom.cli.tree.settings import agent_command, set_command
+from loom.cli.tree.show import show_path, show_tree
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Role
 from loom.conversation.tree import Mode, TreeHead

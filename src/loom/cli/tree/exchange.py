@@ -6,9 +6,9 @@ from pathlib import Path
 import click
 
 from loom.cli import terminal
-from loom.cli.convert import open_output
-from loom.cli.session_exchange import Progress
-from loom.cli.store import Where, add_scope_options, in_store
+from loom.cli.output import open_output
+from loom.cli.progress import Progress
+from loom.cli.store.where import Where, add_scope_options, in_store
 from loom.cli.terminal import dim, one_line, plural, say, style
 from loom.conversation.canonical import to_json
 from loom.conversation.tree import Tree

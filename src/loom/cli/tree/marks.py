@@ -4,7 +4,7 @@ of a node without changing it.
 
 import click
 
-from loom.cli.store import in_store
+from loom.cli.store.where import in_store
 from loom.cli.terminal import clean, say, style
 from loom.cli.text_input import read_text
 from loom.engine.loom import Loom

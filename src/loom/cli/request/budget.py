@@ -12,8 +12,7 @@ from msgspec import Struct, to_builtins
 from loom.budget.counting import gate_counter
 from loom.budget.models import model as find_model
 from loom.budget.zones import MESSAGE_TOKENS, BudgetOptions, allocate_budget, messages_that_fit
-from loom.cli.models import user_overrides
-from loom.cli.show import look
+from loom.cli.settings.models import user_overrides
 from loom.cli.table import print_table
 from loom.cli.terminal import (
     COLOURS,
@@ -28,6 +27,7 @@ from loom.cli.terminal import (
     style,
     width,
 )
+from loom.cli.transcript.show import look
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Message, Text
 from loom.transcripts.formats import read_runs

@@ -12,12 +12,12 @@ import click
 
 from loom.cli import terminal
 from loom.cli.groups import Group
-from loom.cli.session_exchange import export_command, import_command
-from loom.cli.session_pressure import summary, undo
-from loom.cli.session_resume import resume
-from loom.cli.session_show import list_sessions, show_session
-from loom.cli.session_working import working
-from loom.cli.store import in_store
+from loom.cli.session.exchange import export_command, import_command
+from loom.cli.session.pressure import summary, undo
+from loom.cli.session.resume import resume
+from loom.cli.session.show import list_sessions, show_session
+from loom.cli.session.working import working
+from loom.cli.store.where import in_store
 from loom.cli.terminal import (
     clean,
     one_line,

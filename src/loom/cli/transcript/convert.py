@@ -1,13 +1,9 @@
 """`loom convert`: a transcript in the JSON of another provider, mended on the way if asked."""
 
-import os
-import sys
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 from io import StringIO
 from itertools import chain, islice
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any, TextIO
 
 import click
@@ -15,15 +11,16 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from loom.cli import terminal
-from loom.cli.check import LossTally, Several
+from loom.cli.output import STANDARD_OUTPUT, open_output
 from loom.cli.terminal import dim, one_line, plural, say, style
+from loom.cli.transcript.check import LossTally, Several
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Message
 from loom.dialects import DIALECTS, dialect
 from loom.dialects.repair import Change, Mender, repair
 from loom.dialects.settings_repair import mend_marks_as_they_pass
 from loom.dialects.wire import Dialect
-from loom.errors import ChoiceError, TranscriptError
+from loom.errors import TranscriptError
 from loom.transcripts.formats import read_runs
 from loom.transcripts.runs import Run
 
@@ -111,46 +108,6 @@ def _write(
         out.write((",\n" if n else "\n") + to_json(item))
     out.write("\n]}")
     return count
-
-
-STANDARD_OUTPUT = Path("-")
-
-
-def open_output(path: Path | None) -> AbstractContextManager[TextIO]:
-    """A file that appears whole, or standard output."""
-    if path is None or path == STANDARD_OUTPUT:
-        return nullcontext(sys.stdout)
-    if not path.parent.is_dir():
-        raise ChoiceError(
-            f"{path.parent} is not a folder; create it, or choose another folder for {path.name}"
-        )
-    if path.exists() and not path.is_file():  # a pipe or a device takes what it is given
-        return path.open("w", encoding="utf-8")
-    return _whole_file(path.resolve())
-
-
-@contextmanager
-def _whole_file(path: Path) -> Iterator[TextIO]:
-    """A file that appears only when all of it is written, with the rights it had."""
-    mode = path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask()
-    with NamedTemporaryFile(
-        "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
-    ) as held:
-        try:
-            yield held  # type: ignore[misc]  # the wrapper has all of a text stream
-            held.flush()
-            os.fsync(held.fileno())
-            os.chmod(held.name, mode)
-            os.replace(held.name, path)
-        except BaseException:
-            os.unlink(held.name)
-            raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 @click.command()

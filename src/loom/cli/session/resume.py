@@ -8,7 +8,7 @@ import click
 from msgspec import to_builtins
 
 from loom.cli import terminal
-from loom.cli.store import Where, add_scope_options
+from loom.cli.store.where import Where, add_scope_options
 from loom.cli.terminal import clean, dim, note, one_line, plural, say, style
 from loom.context import EMPTY, render, to_system_prompt
 from loom.conversation.canonical import to_json

@@ -8,7 +8,7 @@ from typing import Any
 import click
 from msgspec import to_builtins
 
-from loom.cli.store import in_store
+from loom.cli.store.where import in_store
 from loom.cli.terminal import dim, say, style
 from loom.context import (
     EMPTY,

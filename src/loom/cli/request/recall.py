@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from loom.cli.store import in_store
+from loom.cli.store.where import in_store
 from loom.cli.terminal import COLOURS, clean, dim, say, style
 from loom.conversation.canonical import to_json
 from loom.engine.loom import Loom

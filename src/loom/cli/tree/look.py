@@ -2,8 +2,8 @@
 
 import click
 
-from loom.cli.show import look
 from loom.cli.terminal import one_line, style
+from loom.cli.transcript.show import look
 from loom.conversation.message import Reasoning
 from loom.conversation.tree import Flags
 from loom.stores import Node

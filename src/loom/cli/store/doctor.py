@@ -7,9 +7,9 @@ import click
 from msgspec.structs import asdict
 
 from loom.cli import terminal
-from loom.cli.check import Several
-from loom.cli.store import in_store
+from loom.cli.store.where import in_store
 from loom.cli.terminal import amount, clean, dim, one_line, plural, say, style
+from loom.cli.transcript.check import Several
 from loom.conversation.canonical import to_json
 from loom.engine.loom import Loom
 from loom.stores import Problem, examine

@@ -14,14 +14,14 @@ import click
 import msgspec
 
 from loom.cli import terminal
-from loom.cli.check import RunCheck, check_run, print_checked
-from loom.cli.convert import tell_change
-from loom.cli.demo_session import GOAL, long_session
-from loom.cli.demo_tree import branch, wander
-from loom.cli.map import print_map
-from loom.cli.show import print_message
+from loom.cli.demo.long_session import GOAL, long_session
+from loom.cli.demo.tree import branch, wander
+from loom.cli.request.map import print_map
+from loom.cli.request.weave import find_stretches
 from loom.cli.terminal import bar, dim, plural, say, style
-from loom.cli.weave import find_stretches
+from loom.cli.transcript.check import RunCheck, check_run, print_checked
+from loom.cli.transcript.convert import tell_change
+from loom.cli.transcript.show import print_message
 from loom.context import LEFT_OUT, Context, weave
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import Message
@@ -57,7 +57,7 @@ def demo() -> None:
 def _mend() -> int:
     """The first act; returns how many errors are left, which is none."""
     wire, conversation = parse_request(
-        from_json(resources.files("loom.cli").joinpath("data/broken.json").read_bytes())
+        from_json(resources.files("loom.cli.demo").joinpath("data/broken.json").read_bytes())
     )
     run = make_run(0, "OpenAI chat JSON", wire, conversation)
     columns = terminal.width()

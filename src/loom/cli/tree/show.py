@@ -8,7 +8,7 @@ import click
 from msgspec import to_builtins
 
 from loom.cli import terminal
-from loom.cli.store import in_store
+from loom.cli.store.where import in_store
 from loom.cli.terminal import (
     COLOURS,
     age,
@@ -21,8 +21,8 @@ from loom.cli.terminal import (
     say,
     style,
 )
-from loom.cli.tree_look import ROOM, marks_of, speaker, words_of
-from loom.cli.tree_node import show_node
+from loom.cli.tree.look import ROOM, marks_of, speaker, words_of
+from loom.cli.tree.node import show_node
 from loom.conversation.canonical import to_json
 from loom.conversation.outline import OutlineLine, OutlineNode, Sizes, outline, sizes
 from loom.engine.loom import Loom

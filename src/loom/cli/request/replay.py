@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from loom.cli import terminal
-from loom.cli.budget import read_several
-from loom.cli.models import user_overrides
+from loom.cli.request.budget import read_several
+from loom.cli.settings.models import user_overrides
 from loom.cli.terminal import clean, columns_of, dim, note, one_line, plural, say, style
 from loom.context import Context, Policy
 from loom.conversation.canonical import to_json

@@ -10,10 +10,10 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from loom.cli import terminal
-from loom.cli.store import in_store
+from loom.cli.store.where import in_store
 from loom.cli.table import print_table
 from loom.cli.terminal import clean, dim, one_line, say, style
-from loom.cli.tree_marks import tell
+from loom.cli.tree.marks import tell
 from loom.context import find_policy
 from loom.conversation.agents import PERMISSIONS, Agent, Permission
 from loom.conversation.canonical import to_json

@@ -2,8 +2,6 @@
 sessions.
 """
 
-import sys
-import time
 from collections.abc import Iterable, Iterator
 from os import fspath
 from pathlib import Path
@@ -12,20 +10,19 @@ from typing import Any
 import click
 
 from loom.cli import terminal
-from loom.cli.convert import open_output
-from loom.cli.store import Where, add_scope_options, in_store
-from loom.cli.terminal import bar, dim, one_line, plural, say, style, wants_colour
+from loom.cli.output import open_output
+from loom.cli.progress import Progress
+from loom.cli.store.where import Where, add_scope_options, in_store
+from loom.cli.terminal import dim, one_line, plural, say, style
 from loom.conversation.canonical import to_json
 from loom.engine.importing import import_run
 from loom.engine.loom import Loom
-from loom.errors import ChoiceError, TranscriptError
+from loom.errors import ChoiceError
 from loom.stores import ImportedSession, is_export
 from loom.transcripts import files
 from loom.transcripts.formats import read_runs
 
-BAR = 24
 DAMAGED = 1  # status of an export that had to leave something out
-PAUSE = 0.1  # seconds between two drawings
 
 
 @click.command("export")
@@ -138,43 +135,3 @@ def _import_transcript(loom: Loom, path: Path, number: int | None) -> Iterator[I
 def _first_line(path: Path) -> str:
     with path.open("rb") as file:
         return file.readline(1000).decode("utf-8-sig", errors="replace")
-
-
-class Progress:
-    """How far an import is, drawn on standard error while it runs, and only where that is a
-    terminal.
-    """
-
-    def __init__(self, size: int = 0) -> None:
-        self._size, self._read, self._draw_line = size, 0, 0.0
-        self._shown = sys.stderr.isatty()
-
-    def reading(self, path: Path) -> Iterator[str]:
-        """The lines of a file, counted as they pass."""
-        for number, line in files.raw_lines(path):
-            self._read += len(line)
-            try:
-                yield line.decode()
-            except UnicodeDecodeError as error:
-                raise TranscriptError(
-                    f"{path}, line {number}: not UTF-8 at byte {error.start}; export it again"
-                ) from None
-
-    def tell(self, messages: int) -> None:
-        if not self._shown or time.monotonic() < self._draw_line + PAUSE:
-            return
-        self._draw_line = time.monotonic()
-        share = f"{bar(self._read / self._size, BAR):<{BAR}}  " if self._size else ""
-        click.echo(
-            f"\r{style(share, fg='blue')}{plural(messages, 'message')}",
-            nl=False,
-            err=True,
-            color=wants_colour(),
-        )
-
-    def __enter__(self) -> "Progress":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._draw_line:
-            click.echo(f"\r{'':<{BAR + 25}}\r", nl=False, err=True)

@@ -14,9 +14,9 @@ from click.core import ParameterSource
 from msgspec import Struct
 from msgspec.structs import replace
 
-from loom.cli.budget import read_several
-from loom.cli.models import user_overrides
-from loom.cli.store import PROJECT_VARIABLE, Where, add_scope_options
+from loom.cli.request.budget import read_several
+from loom.cli.settings.models import user_overrides
+from loom.cli.store.where import PROJECT_VARIABLE, Where, add_scope_options
 from loom.cli.terminal import dim, reading, say
 from loom.cli.text_input import parse_source
 from loom.context import AskedOptions, Context, Policy, check_options

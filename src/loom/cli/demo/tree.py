@@ -3,7 +3,7 @@
 import asyncio
 
 from loom.cli.terminal import dim, say, style
-from loom.cli.tree_show import print_tree
+from loom.cli.tree.show import print_tree
 from loom.conversation.agents import Agent
 from loom.conversation.tree import TreeHead
 from loom.engine.loom import Loom

@@ -11,11 +11,11 @@ import click
 from msgspec import Struct
 
 from loom.cli import terminal
-from loom.cli.budget import print_zone
-from loom.cli.convert import STANDARD_OUTPUT, open_output
-from loom.cli.options import Subject, WeaveOptions, add_weave_options
-from loom.cli.show import look
+from loom.cli.output import STANDARD_OUTPUT, open_output
+from loom.cli.request.budget import print_zone
+from loom.cli.request.options import Subject, WeaveOptions, add_weave_options
 from loom.cli.terminal import bar, clean, dim, note, one_line, plural, say, say_dim, style
+from loom.cli.transcript.show import look
 from loom.context import LEFT_OUT, Action, Item, Report
 from loom.conversation.canonical import to_json
 from loom.conversation.turns import Span

@@ -1,0 +1,1 @@
+"""`loom demo`: what Loom does, on examples that it brings along."""

@@ -1,0 +1,1 @@
+"""`loom session`: sessions that are kept."""

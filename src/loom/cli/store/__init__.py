@@ -1,0 +1,1 @@
+"""Which store a command means, and `loom doctor`."""

@@ -1,0 +1,1 @@
+"""Commands that read a transcript: check, convert, show."""

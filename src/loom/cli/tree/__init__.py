@@ -1,0 +1,1 @@
+"""`loom tree`: branching conversations that are kept."""
