@@ -25,7 +25,6 @@ from loom import (
 )
 from loom.budget.counting import gate_counter
 from loom.context.history.pieces import handles_in
-from loom.context.state.working import assess
 from loom.conversation.message import Conversation
 from loom.engine.summing import DIGEST
 from loom.providers.scripted import ScriptedModel, Wait
@@ -539,7 +538,7 @@ def test_a_window_that_is_full_begins_anew_with_a_handoff_and_a_snapshot(
     session = loom.new("work")
     session.append("GOAL: tidy up the parts.")
     session.keep_working(
-        assess(session.working, progress="half", plan=["read", "write"], scratchpad="mind part 9")
+        session.working.assess(progress="half", plan=["read", "write"], scratchpad="mind part 9")
     )
     renewed: list[Context] = []
     for n in range(4):
@@ -570,7 +569,7 @@ def test_working_state_comes_back_from_its_files(store: Callable[..., Loom]) -> 
     with store() as loom:
         session = loom.new("work")
         session.append("GOAL: tidy up.")
-        session.keep_working(assess(session.working, plan=["read"]))
+        session.keep_working(session.working.assess(plan=["read"]))
         session.append(*(message for n in range(40) for message in step(n, 200)))
         prepared(session, policy="partitions")
         loom.store.states.put(session.row.key, "working", {"": None}, loom.now())
@@ -693,7 +692,7 @@ def test_a_provider_that_reports_too_little_does_not_make_requests_longer(loom: 
 
 def test_working_state_stands_whole_however_long_it_is(loom: Loom) -> None:
     session = long_session(loom)
-    session.keep_working(assess(session.working, scratchpad="word " * 790 + "END"))
+    session.keep_working(session.working.assess(scratchpad="word " * 790 + "END"))
     assert "END" in prepared(session, window=16_000).conversation.messages[-1].text
 
 

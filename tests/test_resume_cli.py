@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from loom.context.state.renewal import Handoff
-from loom.context.state.working import EMPTY, assess
+from loom.context.state.working import Working
 from loom.conversation.message import Message, Text, ToolCall, ToolResult
 from loom.engine.loom import Loom
 from loom.engine.snapshots import Snapshots, default_folder
@@ -60,7 +60,7 @@ def working_on(
         session = loom.new(title, model="gpt-4o")
         session.append("The login fails after an hour. Fix it.", *messages)
         session.keep_working(
-            assess(EMPTY, progress="the cause is found", plan=["write a test", "fix it"])
+            Working().assess(progress="the cause is found", plan=["write a test", "fix it"])
         )
         if prepared:
             asyncio.run(session.prepare())
@@ -138,7 +138,7 @@ def lost_state(store: Path) -> str:  # noqa: F811
     folder = default_folder(str(store))
     assert folder
     Snapshots(folder).write(
-        session.id, assess(EMPTY, progress="two of three", plan=["the third"]), KEPT
+        session.id, Working().assess(progress="two of three", plan=["the third"]), KEPT
     )
     return session.id
 
@@ -216,7 +216,7 @@ def test_nothing_hostile_reaches_the_terminal() -> None:
     )
     with Loom.open() as loom:
         loom.session(name).keep_working(
-            assess(EMPTY, progress=hostile, plan=[hostile], scratchpad=f"{hostile}\nmore")
+            Working().assess(progress=hostile, plan=[hostile], scratchpad=f"{hostile}\nmore")
         )
     shown = run("session", "resume", name)
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\u202e]", shown)

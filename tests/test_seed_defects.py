@@ -392,7 +392,7 @@ def test_001_the_handoff_stands_whole_in_the_next_requests(loom: Loom, window: i
     session = loom.new("work")
     session.append("GOAL: tidy up the parts.")
     session.keep_working(
-        working.assess(session.working, progress="half of it", plan=["read part 9", "write a test"])
+        session.working.assess(progress="half of it", plan=["read part 9", "write a test"])
     )
     first = until_renewed(session, lambda n: step(n, window // 20), window)
     session.append("Go on.")
@@ -427,7 +427,7 @@ def test_001_what_is_left_of_the_budget_is_told_anew_with_each_request(
     """The token budget on the dashboard is never updated ([F], 001)."""
     session = loom.new("work")
     session.append("GOAL: go.")
-    session.keep_working(working.assess(session.working, progress="begun"))
+    session.keep_working(session.working.assess(progress="begun"))
     left = []
     for n in range(3):
         session.append(*step(n))
@@ -447,9 +447,7 @@ def test_001_sessions_and_agents_do_not_overwrite_each_others_snapshots(tmp_path
         sessions = [ann.new("one"), ann.new("two"), bob.new("three")]
         for session in sessions:
             session.append(f"GOAL: {session.row.title}.")
-            session.keep_working(
-                working.assess(session.working, plan=[f"plan of {session.row.title}"])
-            )
+            session.keep_working(session.working.assess(plan=[f"plan of {session.row.title}"]))
             until_renewed(session, lambda n: step(n, 1500))
     plans = [json.loads(path.read_text())["plan"] for path in tmp_path.rglob("plan_state.json")]
     assert sorted(plans) == [["plan of one"], ["plan of three"], ["plan of two"]]
@@ -464,7 +462,7 @@ def test_001_a_dashboard_that_changes_leaves_the_prefix_as_it_was(loom: Loom, po
     session.append("GOAL: go.")
     requests = []
     for n in range(4):
-        session.keep_working(working.assess(session.working, progress=f"step {n}"))
+        session.keep_working(session.working.assess(progress=f"step {n}"))
         requests.append(prepared(session, policy=policy, window=12_000).openai()["messages"])
         session.append(*step(n))
     for before, after in pairwise(requests):
@@ -480,9 +478,7 @@ def test_001_working_state_skills_and_memory_reach_the_request(loom: Loom, polic
     """
     session = loom.new("work", system="You are careful.")
     session.append("GOAL: go.")
-    session.keep_working(
-        working.assess(session.working, plan=["the first step"], scratchpad="a hunch")
-    )
+    session.keep_working(session.working.assess(plan=["the first step"], scratchpad="a hunch"))
     told = texts(
         prepared(
             session,
@@ -1156,13 +1152,11 @@ def test_001_a_level_is_passed_and_not_reached() -> None:
 
 
 def test_001_events_of_one_type_are_told_together_from_four_on_and_five_citations_stand() -> None:
-    state = working.EMPTY
+    state = working.Working()
     for n in range(10):
         kind = "mail" if n < 3 else "build" if n < 7 else f"other {n}"
-        state = working.happen(
-            state, working.Incident(event_id=f"e{n}", type=kind, summary=f"s{n}")
-        )
-        state = working.learn(state, working.Evidence(source=f"s{n}"), f"cited {n}")
+        state = state.happen(working.Incident(event_id=f"e{n}", type=kind, summary=f"s{n}"))
+        state = state.learn(working.Evidence(source=f"s{n}"), f"cited {n}")
     assert [(event.type, event.count) for event in state.pending_events[:4]] == [
         *[("mail", 1)] * 3,
         ("build", 4),

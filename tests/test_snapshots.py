@@ -19,8 +19,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loom.context.state.renewal import STATE_FILES, Handoff, to_system_prompt
-from loom.context.state.working import EMPTY, Working, assess
+from loom.context.state.renewal import Handoff
+from loom.context.state.working import Working
 from loom.engine import snapshots
 from loom.engine.snapshots import Snapshots, default_folder, folder_name
 from loom.errors import ChoiceError, StoreError
@@ -31,8 +31,7 @@ STEPS = ("open", "write", "fsync", "replace", "mkdir", "unlink", "rmdir")
 
 
 def working(number: int, size: int = 0) -> Working:
-    return assess(
-        EMPTY,
+    return Working().assess(
         progress=f"at {number}",
         plan=[f"step {number}"],
         scratchpad=f"{number} " + "x" * size,
@@ -79,8 +78,12 @@ def kept(tmp_path: Path) -> Snapshots:
 def test_a_snapshot_is_six_files_that_people_and_programs_can_read(kept: Snapshots) -> None:
     folder = keep(kept, 3)
     assert folder.parent == kept.folder / "s"
-    assert {path.name for path in folder.iterdir()} == {*STATE_FILES, "handoff.json", "handoff.md"}
-    assert (folder / "handoff.md").read_text() == to_system_prompt(handoff(3)) + "\n"
+    assert {path.name for path in folder.iterdir()} == {
+        *Working.FILE_NAMES,
+        "handoff.json",
+        "handoff.md",
+    }
+    assert (folder / "handoff.md").read_text() == handoff(3).to_system_prompt() + "\n"
     assert (folder / "plan_state.json").read_text() == '{\n  "plan": [\n    "step 3"\n  ]\n}\n'
     assert (folder.parent / "current").read_text() == folder.name
     assert read(kept) == 3
@@ -127,7 +130,7 @@ def test_only_the_owner_can_read_them(kept: Snapshots) -> None:
 
 
 def test_half_a_character_can_be_kept(kept: Snapshots) -> None:
-    state = assess(EMPTY, scratchpad="a\udc80b 重试 🧵")
+    state = Working().assess(scratchpad="a\udc80b 重试 🧵")
     folder = kept.write("s", state, handoff(1))
     found = kept.read("s")
     assert found
@@ -320,7 +323,7 @@ def test_everything_is_on_disk_before_it_is_made_current(
     at = log.index(("replace", "current"))
     synced = [name for what, name in log[:at] if what == "sync"]
     assert set(synced) == {
-        *STATE_FILES,
+        *Working.FILE_NAMES,
         "handoff.json",
         "handoff.md",
         "current",
@@ -575,4 +578,4 @@ def test_a_missing_state_file_is_an_empty_part_of_the_state(kept: Snapshots) -> 
     folder = keep(kept, 1)
     (folder / "plan_state.json").unlink()
     found = kept.read("s")
-    assert found == (assess(working(1), plan=[]), handoff(1))
+    assert found == (working(1).assess(plan=[]), handoff(1))

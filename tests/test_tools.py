@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from loom import Conversation, Loom, Message, Session, Text, ToolCall, ToolResult, weave
 from loom.budget.counting import gate_counter
-from loom.context.state.working import EMPTY, PLAN, SCRATCHPAD, Incident, happen
+from loom.context.state.working import Incident, Working
 from loom.conversation.canonical import to_json
 from loom.conversation.handles import to_lines
 from loom.dialects import WIRES
@@ -257,7 +257,10 @@ def test_a_model_keeps_its_own_assessment(session: Session) -> None:
     )
     done(session, "set_working_state", {"plan": []})
     assert session.working.plan == ()
-    long = {"plan": [str(n) for n in range(PLAN + 3)], "scratchpad": "x" * (SCRATCHPAD + 1)}
+    long = {
+        "plan": [str(n) for n in range(Working.MAX_PLAN_STEPS + 3)],
+        "scratchpad": "x" * (Working.MAX_SCRATCHPAD_CHARS + 1),
+    }
     assert done(session, "set_working_state", long) == (
         "Kept, but only the first 20 steps of 23 and the first 4,000 characters of 4,001 of the scratchpad."
     )
@@ -271,7 +274,7 @@ def test_a_model_acknowledges_the_events_that_it_dealt_with(session: Session) ->
             summary=f"build {n} broke",
             urgency="high" if n else "normal",
         )
-        session.keep_working(happen(session.working, event))
+        session.keep_working(session.working.happen(event))
     told = done(
         session, "acknowledge_event", {"event": " ci:1 ", "decision": "The test was wrong."}
     )
@@ -333,7 +336,7 @@ def test_a_model_is_told_what_it_got_wrong(
 ) -> None:
     session.append("hi")
     assert told in refused(session, name, arguments)
-    assert session.working == EMPTY
+    assert session.working == Working()
 
 
 def test_calls_of_other_tools_are_left_to_whoever_has_them(session: Session) -> None:

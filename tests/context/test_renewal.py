@@ -13,13 +13,9 @@ from loom.context.state import renewal
 from loom.context.state.renewal import (
     Handoff,
     artifacts,
-    handoff,
     pending,
-    restore_working,
-    snapshot,
-    to_system_prompt,
 )
-from loom.context.state.working import EMPTY, Dashboard, Evidence, Incident, Working, assess
+from loom.context.state.working import Dashboard, Evidence, Incident, Working
 from loom.conversation.canonical import from_json, to_json
 from loom.dialects.repair import UNANSWERED
 from loom.errors import ChoiceError
@@ -294,17 +290,20 @@ def test_what_the_model_thinks_of_its_progress_comes_first() -> None:
         answered("done"),
         said(" \n"),
     ]
-    full = assess(EMPTY, progress="half done", scratchpad="the cache?")
-    assert handoff(full, "g", history, 1, 0, "from a cover").progress_summary == "half done"
+    full = Working().assess(progress="half done", scratchpad="the cache?")
+    assert Handoff.make(full, "g", history, 1, 0, "from a cover").progress_summary == "half done"
     assert (
-        handoff(
-            assess(EMPTY, scratchpad="the cache?"), "g", history, 1, 0, "from a cover"
+        Handoff.make(
+            Working().assess(scratchpad="the cache?"), "g", history, 1, 0, "from a cover"
         ).progress_summary
         == "the cache?"
     )
-    assert handoff(EMPTY, "g", history, 1, 0, "from a cover").progress_summary == "from a cover"
-    assert handoff(EMPTY, "g", history, 1, 0).progress_summary == "I begin."
-    assert handoff(EMPTY, "g", [], 1, 0).progress_summary == ""
+    assert (
+        Handoff.make(Working(), "g", history, 1, 0, "from a cover").progress_summary
+        == "from a cover"
+    )
+    assert Handoff.make(Working(), "g", history, 1, 0).progress_summary == "I begin."
+    assert Handoff.make(Working(), "g", [], 1, 0).progress_summary == ""
 
 
 def test_a_handoff_holds_what_the_seed_names() -> None:
@@ -315,7 +314,7 @@ def test_a_handoff_holds_what_the_seed_names() -> None:
         answered(),
         called("bash", {"command": "make"}),
     ]
-    made = handoff(
+    made = Handoff.make(
         Working(dashboard=board, plan=("test", "ship")), "Do it.", history, 3, 1_700_000_000_000
     )
     assert made == Handoff(
@@ -338,19 +337,19 @@ def test_however_much_there_is_a_handoff_stays_small() -> None:
     history = []
     for number in range(200):
         history += [called("write", {"path": f"{'d' * 300}/{number}"}), answered(), said(long)]
-    made = handoff(state, long, history, 1, 0, long)
+    made = Handoff.make(state, long, history, 1, 0, long)
     assert (len(made.goal), len(made.progress_summary)) == (renewal.GOAL, renewal.PROGRESS)
     assert made.goal.endswith("…")
-    assert len(to_system_prompt(made)) < 30_000
+    assert len(made.to_system_prompt()) < 30_000
 
 
 @given(broken_histories)
 @settings(max_examples=examples(60))
 def test_of_any_history_a_handoff_can_be_made(history: list[Message]) -> None:
-    made = handoff(EMPTY, "Do it.", history, 1, 0)
+    made = Handoff.make(Working(), "Do it.", history, 1, 0)
     assert (made.produced_artifacts, made.pending) == (artifacts(history), pending(history))
     assert from_json(to_json(made))["goal"] == "Do it."
-    assert to_system_prompt(made).startswith("# Handoff Document (Sprint 1)\n")
+    assert made.to_system_prompt().startswith("# Handoff Document (Sprint 1)\n")
 
 
 def test_the_document_reads_as_the_seed_has_it() -> None:
@@ -366,7 +365,7 @@ def test_the_document_reads_as_the_seed_has_it() -> None:
         depth=1,
         handoff_ts=1_700_000_000_000,
     )
-    assert to_system_prompt(made) == (
+    assert made.to_system_prompt() == (
         "# Handoff Document (Sprint 3)\n"
         "\n## Goal\nFix the login.\nIt fails after an hour.\n"
         "\n## Progress Summary\nThe cause is found.\n"
@@ -378,7 +377,7 @@ def test_the_document_reads_as_the_seed_has_it() -> None:
 
 
 def test_the_document_of_a_session_that_did_nothing_says_so() -> None:
-    assert to_system_prompt(handoff(EMPTY, "", [], 1, 5)) == (
+    assert Handoff.make(Working(), "", [], 1, 5).to_system_prompt() == (
         "# Handoff Document (Sprint 1)\n\n## Goal\n(not stated)\n\n## Progress Summary\n(not assessed)\n"
         "\n## Produced Artifacts\n(none)\n\n## Open Tasks\n(none)\n"
         "\n## Context Snapshot\n- rho: 0.00\n- error_count: 0\n- depth: 0"
@@ -387,7 +386,7 @@ def test_the_document_of_a_session_that_did_nothing_says_so() -> None:
 
 def test_the_document_does_not_change_with_the_time() -> None:
     first, second = (
-        to_system_prompt(handoff(EMPTY, "g", [], 1, at)) for at in (0, 1_700_000_000_000)
+        Handoff.make(Working(), "g", [], 1, at).to_system_prompt() for at in (0, 1_700_000_000_000)
     )
     assert first == second
 
@@ -435,7 +434,7 @@ states = st.builds(
 @given(states)
 @settings(max_examples=examples(100))
 def test_working_state_comes_back_from_its_files_exactly(state: Working) -> None:
-    files = snapshot(state)
+    files = state.to_files()
     assert set(files) == {
         "working_state.json",
         "plan_state.json",
@@ -443,13 +442,13 @@ def test_working_state_comes_back_from_its_files_exactly(state: Working) -> None
         "knowledge_state.json",
     }
     assert (
-        restore_working({name: from_json(to_json(content)) for name, content in files.items()})
+        Working.from_files({name: from_json(to_json(content)) for name, content in files.items()})
         == state
     )
 
 
 def test_the_files_hold_what_the_seed_puts_there() -> None:
-    files = snapshot(EMPTY)
+    files = Working().to_files()
     assert set(files["working_state.json"]) == {"dashboard", "scratchpad"}
     assert set(files["working_state.json"]["dashboard"]) == set(Dashboard.__struct_fields__)
     assert files["plan_state.json"] == {"plan": ()}
@@ -466,16 +465,16 @@ def test_the_files_hold_what_the_seed_puts_there() -> None:
 
 def test_of_decisions_the_last_five_are_kept() -> None:
     many = Working(recent_event_decisions=tuple("abcdefg"))
-    assert restore_working(snapshot(many)).recent_event_decisions == tuple("cdefg")
+    assert Working.from_files(many.to_files()).recent_event_decisions == tuple("cdefg")
 
 
 def test_a_missing_file_is_an_empty_part_of_the_state() -> None:
-    state = assess(EMPTY, progress="half", plan=["a"], scratchpad="b")
-    files = snapshot(state)
+    state = Working().assess(progress="half", plan=["a"], scratchpad="b")
+    files = state.to_files()
     del files["plan_state.json"]
-    assert restore_working(files) == assess(state, plan=[])
-    assert restore_working({}) == EMPTY
-    assert restore_working({"plan_state.json": {}, "notes.json": 3}) == EMPTY
+    assert Working.from_files(files) == state.assess(plan=[])
+    assert Working.from_files({}) == Working()
+    assert Working.from_files({"plan_state.json": {}, "notes.json": 3}) == Working()
 
 
 @pytest.mark.parametrize(
@@ -492,4 +491,4 @@ def test_a_broken_file_is_named(name: str, content: Any) -> None:
     with pytest.raises(
         ChoiceError, match=f"^{name} is not a working state: .*; repair or remove it"
     ):
-        restore_working(snapshot(EMPTY) | {name: content})
+        Working.from_files(Working().to_files() | {name: content})

@@ -17,7 +17,7 @@ from loom.budget.counting import Counter
 from loom.budget.profiles import profile
 from loom.context.policy import policies
 from loom.context.state import working as w
-from loom.context.state.working import EMPTY, Evidence, Incident, Working, render
+from loom.context.state.working import Evidence, Incident, Working
 from loom.errors import ChoiceError
 from tests.shared import examples
 
@@ -37,42 +37,43 @@ def test_the_dashboard_has_what_the_seed_prints() -> None:
 
 
 def test_it_reads_as_the_seed_has_it() -> None:
-    state = w.assess(
-        EMPTY, progress="half done", plan=["read", "write"], scratchpad="maybe the cache"
+    state = Working().assess(
+        progress="half done", plan=["read", "write"], scratchpad="maybe the cache"
     )
-    state = w.happen(
-        state, Incident(event_id="e1", type="ci", summary="the build broke", urgency="high")
+    state = state.happen(
+        Incident(event_id="e1", type="ci", summary="the build broke", urgency="high")
     )
-    state = w.learn(
-        w.ask(state, "why?"),
+    state = state.ask("why?").learn(
         Evidence(source="wiki", title="Retries", content="Retries are safe.", score=0.4),
         "wiki/12",
     )
-    state = w.beat(w.add_errors(w.set_measures(state, 0.756, 1200), 2), 1_700_000_000_000)
-    assert render(state) == (
+    state = state.set_measures(0.756, 1200).add_errors(2).beat(1_700_000_000_000)
+    assert state.render() == (
         "## Dashboard\n- rho: 0.76\n- token_budget: 1200\n- goal_progress: half done\n- error_count: 2\n- depth: 0\n"
         "- last_hb_ts: 1700000000000\n⚠️ **INTERRUPT REQUESTED**\n\n## Current Plan\n1. read\n2. write\n\n"
         "## Pending Events\n- [high] the build broke (e1)\n\n## Active Risks\n- [high] the build broke\n\n"
         "## Active Questions\n- why?\n\n## Knowledge Evidence\n- Retries: Retries are safe.\n\n"
         "## Knowledge Citations\n- wiki/12\n\n## Scratchpad\nmaybe the cache"
     )
-    assert render(EMPTY) == ""
+    assert Working().render() == ""
 
 
 def test_an_event_comes_up_once_and_an_urgent_one_interrupts() -> None:
-    state = w.happen(
-        w.happen(EMPTY, Incident(event_id="a", summary="x")), Incident(event_id="a", summary="y")
+    state = (
+        Working()
+        .happen(Incident(event_id="a", summary="x"))
+        .happen(Incident(event_id="a", summary="y"))
     )
     assert [event.summary for event in state.pending_events] == ["x"]
     assert not state.dashboard.interrupt_requested
-    state = w.happen(state, Incident(event_id="b", summary="fire", urgency="critical"))
+    state = state.happen(Incident(event_id="b", summary="fire", urgency="critical"))
     assert state.dashboard.interrupt_requested
     assert [risk.event_id for risk in state.active_risks] == ["b"]
 
 
 def test_what_is_acknowledged_goes_and_the_decision_stays() -> None:
-    state = w.happen(EMPTY, Incident(event_id="b", summary="fire", urgency="critical"))
-    state = w.acknowledge(state, "b", "called the fire brigade")
+    state = Working().happen(Incident(event_id="b", summary="fire", urgency="critical"))
+    state = state.acknowledge("b", "called the fire brigade")
     assert (state.pending_events, state.active_risks, state.dashboard.interrupt_requested) == (
         (),
         (),
@@ -80,21 +81,21 @@ def test_what_is_acknowledged_goes_and_the_decision_stays() -> None:
     )
     assert state.recent_event_decisions == ("called the fire brigade",)
     with pytest.raises(ChoiceError, match="no pending event 'b'"):
-        w.acknowledge(state, "b", "again")
+        state.acknowledge("b", "again")
     for number in range(9):
-        state = w.acknowledge(
-            w.happen(state, Incident(event_id=f"e{number}")), f"e{number}", f"d{number}"
+        state = state.happen(Incident(event_id=f"e{number}")).acknowledge(
+            f"e{number}", f"d{number}"
         )
     assert state.recent_event_decisions == ("d4", "d5", "d6", "d7", "d8"), "the last five"
 
 
 def test_from_ten_pending_on_events_of_one_type_are_told_together() -> None:
-    state = EMPTY
+    state = Working()
     for number in range(9):
         kind = "mail" if number < 6 else f"other {number}"
-        state = w.happen(state, Incident(event_id=f"e{number}", type=kind, summary=f"s{number}"))
+        state = state.happen(Incident(event_id=f"e{number}", type=kind, summary=f"s{number}"))
     assert len(state.pending_events) == 9
-    state = w.happen(state, Incident(event_id="e9", type="mail", summary="the last"))
+    state = state.happen(Incident(event_id="e9", type="mail", summary="the last"))
     assert [(event.type, event.count) for event in state.pending_events] == [
         ("mail", 7),
         ("other 6", 1),
@@ -105,12 +106,12 @@ def test_from_ten_pending_on_events_of_one_type_are_told_together() -> None:
 
 
 def test_the_same_evidence_comes_up_once_and_the_best_stay() -> None:
-    state = EMPTY
+    state = Working()
     for number in range(14):
-        state = w.learn(
-            state, Evidence(source="s", title=f"t{number}", content="c", score=number / 10)
+        state = state.learn(
+            Evidence(source="s", title=f"t{number}", content="c", score=number / 10)
         )
-        state = w.learn(state, Evidence(source="s", title=f"t{number}", content="c", score=0.9))
+        state = state.learn(Evidence(source="s", title=f"t{number}", content="c", score=0.9))
     assert len(state.evidence_packs) == 10
     assert {each.title for each in state.evidence_packs} == {f"t{n}" for n in range(4, 14)}
 
@@ -123,22 +124,22 @@ events = st.builds(
     st.sampled_from(["low", "normal", "high", "critical"]),
 )
 verbs = st.one_of(
-    events.map(lambda e: lambda s: w.happen(s, e)),
+    events.map(lambda e: lambda s: s.happen(e)),
     st.text(max_size=9000).map(
-        lambda t: lambda s: w.assess(s, progress=t, plan=[t] * 40, scratchpad=t)
+        lambda t: lambda s: s.assess(progress=t, plan=[t] * 40, scratchpad=t)
     ),
-    st.text(max_size=3000).map(lambda t: lambda s: w.learn(s, Evidence(source=t, content=t), t)),
-    st.lists(st.text(max_size=900), max_size=30).map(lambda q: lambda s: w.ask(s, *q)),
+    st.text(max_size=3000).map(lambda t: lambda s: s.learn(Evidence(source=t, content=t), t)),
+    st.lists(st.text(max_size=900), max_size=30).map(lambda q: lambda s: s.ask(*q)),
 )
 
 
 @given(st.lists(verbs, max_size=60))
 @settings(max_examples=examples(40), deadline=None)
 def test_whatever_happens_it_stays_small(done: list) -> None:  # type: ignore[type-arg]
-    state = EMPTY
+    state = Working()
     for verb in done:
         state = verb(state)
-    assert len(render(state)) < 60_000
+    assert len(state.render()) < 60_000
     assert len(state.pending_events) <= 20
     assert len(state.plan) <= 20
 
@@ -146,13 +147,13 @@ def test_whatever_happens_it_stays_small(done: list) -> None:  # type: ignore[ty
 def test_with_nothing_but_working_state_the_tail_is_small() -> None:
     assert (
         count(
-            render(
-                w.set_measures(
-                    w.assess(EMPTY, progress="reading the code", plan=["read", "fix", "test"]),
-                    0.5,
-                    9999,
-                )
+            Working()
+            .assess(progress="reading the code", plan=["read", "fix", "test"])
+            .set_measures(
+                0.5,
+                9999,
             )
+            .render()
         )
         <= 150
     )
@@ -169,7 +170,7 @@ def test_a_sessions_working_state_stands_at_the_end_and_is_kept() -> None:
         assert len(asyncio.run(session.prepare()).conversation.messages) == 1, (
             "without one nothing is shown"
         )
-        session.keep_working(w.assess(session.working, progress="begun", plan=["read"]))
+        session.keep_working(session.working.assess(progress="begun", plan=["read"]))
         first = asyncio.run(session.prepare(window=10_000, reserve_output=1000))
         assert first.conversation.messages[-1].text.startswith(
             "## Dashboard\n- goal_progress: begun"
@@ -198,7 +199,7 @@ def test_there_is_one_pressure_and_it_is_not_told_before_it_is_measured(
 ) -> None:
     with Loom.open(tmp_path / "loom.db") as loom:
         session = loom.new(model="gpt-4o")
-        session.keep_working(w.assess(EMPTY, progress="begun"))
+        session.keep_working(Working().assess(progress="begun"))
         before = None
         for number in range(12):
             session.append(f"Request {number}.", {"role": "assistant", "content": "word " * 400})
@@ -232,17 +233,16 @@ def test_the_pressure_of_the_ladder_is_the_one_that_the_report_tells() -> None:
 
 
 def test_what_a_model_has_not_acknowledged_is_named_and_goes_together() -> None:
-    state = EMPTY
+    state = Working()
     for number in range(12):
-        state = w.happen(
-            state,
+        state = state.happen(
             Incident(event_id=f"e{number}", type="ci", summary=f"build {number}", urgency="high"),
         )
-    shown = render(state)
+    shown = state.render()
     for event in (*state.pending_events, *state.active_risks):
         assert f"({event.event_id})" in shown, "what is shown can be acknowledged"
     for event in state.pending_events:
-        state = w.acknowledge(state, event.event_id, "fixed")
+        state = state.acknowledge(event.event_id, "fixed")
     assert (state.pending_events, state.active_risks) == ((), ())
 
 
@@ -281,7 +281,7 @@ def test_errors_of_tools_are_counted_on_every_wire_and_fall_when_work_succeeds(w
     with Loom.open(":memory:") as loom:
         session = loom.new()
         session.append("Fix it.")
-        session.keep_working(w.assess(EMPTY, progress="begun"))
+        session.keep_working(Working().assess(progress="begun"))
         seen = []
         for text in (
             "Error: no such file",
@@ -307,8 +307,8 @@ def test_errors_of_tools_are_counted_until_the_next_request() -> None:
     with Loom.open(":memory:") as loom:
         session = loom.new()
         session.append("Fix it.", *failing(1, True))
-        assert session.working == EMPTY, "nobody asked for working state"
-        session.keep_working(w.assess(EMPTY, progress="begun"))
+        assert session.working == Working(), "nobody asked for working state"
+        session.keep_working(Working().assess(progress="begun"))
         session.append(*failing(2, True))
         session.append(*failing(3, False), *failing(4, True))
         session.append(*failing(5, True))

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from loom import Context, Loom, LoomError, Message, Session, Text, ToolCall, ToolResult
 from loom.cli.main import cli
 from loom.context.policy import policies
-from loom.context.state.working import EMPTY, assess
+from loom.context.state.working import Working
 from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Role
@@ -63,7 +63,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
             Message("assistant", (Text("more " * 100),)),
             "Go on.",
         )
-        session.keep_working(assess(EMPTY, progress="half", plan=["look", "mend"]))
+        session.keep_working(Working().assess(progress="half", plan=["look", "mend"]))
         asyncio.run(session.prepare(window=900, reserve_output=100))
         said = {"role": "assistant", "content": "an answer"}
         usage = {"prompt_tokens": 300, "completion_tokens": 5}
@@ -332,7 +332,7 @@ def fill(address: str) -> None:
                 "usage": usage,
             }
         )
-        session.keep_working(assess(EMPTY, progress="half"))
+        session.keep_working(Working().assess(progress="half"))
         loom.keep_agent(Agent(name="ann", kind="human"))
 
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from loom import Loom, Message, Session, Text, ToolCall
 from loom.context.state.renewal import Handoff
-from loom.context.state.working import EMPTY, assess
+from loom.context.state.working import Working
 from loom.conversation.tree import TreeHead
 from loom.engine import snapshots
 from loom.engine.purging import keep_snapshot
@@ -54,7 +54,7 @@ def open_with(address: str, folder: Path | None, **more: Any) -> Loom:
 def written(loom: Loom, session: Session) -> Path:
     """A snapshot of a session, and the folder in which it is."""
     assert loom.snapshots
-    session.keep_working(assess(EMPTY, progress=SECRET))
+    session.keep_working(Working().assess(progress=SECRET))
     keep_snapshot(loom.store, session.row, loom.snapshots, session.working, HANDOFF)
     return loom.snapshots.place(session.id)
 
@@ -136,7 +136,7 @@ def test_a_folder_that_was_planted_before_is_noticed_and_left_alone(
 def test_what_another_store_wrote_to_the_same_folder_stays(loom: Loom, tmp_path: Path) -> None:
     session = talk(loom)
     place = written(loom, session)
-    other = Snapshots(tmp_path / "shared").write(session.id, EMPTY, HANDOFF, ours=())
+    other = Snapshots(tmp_path / "shared").write(session.id, Working(), HANDOFF, ours=())
     (place / "notes").mkdir()
     session.purge()
     assert {path.name for path in place.iterdir()} == {other.name, "current", "notes"}
@@ -198,7 +198,7 @@ def test_what_an_older_version_wrote_beside_the_store_goes_too(tmp_path: Path) -
     with open_with(str(tmp_path / "loom.db"), None) as loom:
         session = talk(loom)
         assert loom.snapshots
-        folder = loom.snapshots.write(session.id, EMPTY, HANDOFF)
+        folder = loom.snapshots.write(session.id, Working(), HANDOFF)
         change(loom.store.database, PLANTED, session.row.key, str(loom.snapshots.folder))
         assert list(examine(loom.store)) == []
         session.purge()
@@ -319,7 +319,7 @@ WRITES: dict[str, Callable[[Session], object]] = {
     "prepare": lambda session: asyncio.run(session.prepare(window=3000)),
     "prepare a request": lambda session: asyncio.run(session.prepare(SECRET, window=3000)),
     "preview": lambda session: asyncio.run(session.prepare(window=3000, preview=True)),
-    "working state": lambda session: session.keep_working(assess(EMPTY, progress=SECRET)),
+    "working state": lambda session: session.keep_working(Working().assess(progress=SECRET)),
     "a summary": lambda session: session.set_summary(SECRET),
     "no summary": lambda session: session.set_summary(""),
     "a tool": lambda session: session.use(
@@ -407,7 +407,7 @@ def test_a_snapshot_that_is_written_while_its_session_is_purged_does_not_stay(
     monkeypatch.setattr(Snapshots, "write", write_slowly)
     assert loom.snapshots
     with pytest.raises(ChoiceError, match="purged"):
-        keep_snapshot(loom.store, session.row, loom.snapshots, EMPTY, HANDOFF)
+        keep_snapshot(loom.store, session.row, loom.snapshots, Working(), HANDOFF)
     assert not list(loom.snapshots.folder.rglob("*.json"))
 
 

@@ -46,33 +46,12 @@ if TYPE_CHECKING:
     from loom.context.sections import MAP_ORIGIN as MAP_ORIGIN
     from loom.context.sections import Section as Section
     from loom.context.shorten.cut import shrink_text as shrink_text
-    from loom.context.state.renewal import FILES as FILES
-    from loom.context.state.renewal import STATE_FILES as STATE_FILES
     from loom.context.state.renewal import Handoff as Handoff
-    from loom.context.state.renewal import handoff as handoff
-    from loom.context.state.renewal import has_failed as has_failed
     from loom.context.state.renewal import open_calls as open_calls
-    from loom.context.state.renewal import restore_working as restore_working
-    from loom.context.state.renewal import snapshot as snapshot
-    from loom.context.state.renewal import to_system_prompt as to_system_prompt
-    from loom.context.state.working import EMPTY as EMPTY
-    from loom.context.state.working import PLAN as PLAN
-    from loom.context.state.working import SCRATCHPAD as SCRATCHPAD
     from loom.context.state.working import Dashboard as Dashboard
     from loom.context.state.working import Evidence as Evidence
     from loom.context.state.working import Incident as Incident
     from loom.context.state.working import Working as Working
-    from loom.context.state.working import acknowledge as acknowledge
-    from loom.context.state.working import add_errors as add_errors
-    from loom.context.state.working import assess as assess
-    from loom.context.state.working import beat as beat
-    from loom.context.state.working import deepen as deepen
-    from loom.context.state.working import happen as happen
-    from loom.context.state.working import interrupt as interrupt
-    from loom.context.state.working import render as render
-    from loom.context.state.working import render_dashboard as render_dashboard
-    from loom.context.state.working import set_measures as set_measures
-    from loom.context.state.working import subtract_errors as subtract_errors
     from loom.context.summary.covers import SummarySpan as SummarySpan
     from loom.context.summary.summaries import Limits as Limits
     from loom.context.summary.summaries import Notes as Notes
@@ -122,37 +101,8 @@ else:
             "rules": ("Rule", "find_kept"),
             "sections": ("FRAME", "MAP_ORIGIN", "Section"),
             "shorten.cut": ("shrink_text",),
-            "state.renewal": (
-                "FILES",
-                "Handoff",
-                "STATE_FILES",
-                "handoff",
-                "has_failed",
-                "open_calls",
-                "restore_working",
-                "snapshot",
-                "to_system_prompt",
-            ),
-            "state.working": (
-                "Dashboard",
-                "EMPTY",
-                "Evidence",
-                "Incident",
-                "PLAN",
-                "SCRATCHPAD",
-                "Working",
-                "acknowledge",
-                "add_errors",
-                "assess",
-                "beat",
-                "deepen",
-                "happen",
-                "interrupt",
-                "render",
-                "render_dashboard",
-                "set_measures",
-                "subtract_errors",
-            ),
+            "state.renewal": ("Handoff", "open_calls"),
+            "state.working": ("Dashboard", "Evidence", "Incident", "Working"),
             "summary.covers": ("SummarySpan",),
             "summary.summaries": (
                 "Limits",

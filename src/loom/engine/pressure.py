@@ -5,7 +5,7 @@ work to a fresh window.
 from msgspec.structs import replace
 
 from loom.budget.zones import Budget
-from loom.context import FILES, Handoff, Options, Working, handoff
+from loom.context import Handoff, Options, Working
 from loom.conversation.canonical import to_json
 from loom.conversation.turns import in_flight
 from loom.providers.overflow import Overflow
@@ -66,13 +66,8 @@ def make_handoff(overlay: Overlay, working: Working, before: Handoff | None, now
     ]
     goal = next((node.message.text for node in goals if node.message), "")
     messages = [node.message for node in shown if node.message]
-    made = handoff(working, goal, messages, (before.sprint if before else 0) + 1, now)
-    files = [
-        file
-        for file in (before.produced_artifacts if before else ())
-        if file not in made.produced_artifacts
-    ]
-    return replace(made, produced_artifacts=(*files, *made.produced_artifacts)[-FILES:])
+    sprint = before.sprint if before else 0
+    return Handoff.make(working, goal, messages, sprint + 1, now).with_files_of(before)
 
 
 def hidden_names(path: Path, overlay: Overlay) -> str:

@@ -7,7 +7,7 @@ in one transaction.
 
 from typing import Any
 
-from loom.context import EMPTY, Handoff, Policy, Working, find_policy, policies
+from loom.context import Handoff, Policy, Working, find_policy, policies
 from loom.conversation.canonical import to_json
 from loom.conversation.checked import check_text
 from loom.errors import ChoiceError
@@ -50,7 +50,7 @@ class SessionState:
     @property
     def working(self) -> Working:
         data = self._all("working").get("")
-        return read_stored(data, Working, "the working state of the session") if data else EMPTY
+        return read_stored(data, Working, "the working state of the session") if data else Working()
 
     @property
     def handoff(self) -> Handoff | None:
@@ -144,7 +144,7 @@ class SessionState:
 
 def working_values(working: Working) -> StateValues:
     working = Working.of(working)
-    return "working", {"": to_json(working) if working != EMPTY else None}
+    return "working", {"": to_json(working) if not working.is_empty else None}
 
 
 def handoff_values(handoff: Handoff, hidden: str) -> list[StateValues]:

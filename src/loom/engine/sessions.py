@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from loom.budget.counting import gate_counter
 from loom.budget.models import Overrides
 from loom.context import (
-    EMPTY,
     Context,
     Handoff,
     Options,
@@ -28,7 +27,6 @@ from loom.context import (
     find_policy,
     open_calls,
     policies,
-    set_measures,
 )
 from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json
@@ -86,7 +84,6 @@ from loom.engine.sources import (
     SESSION_SOURCES,
     Asking,
     check_project,
-    count_errors,
     gather,
     is_in_requests,
     rank_project,
@@ -311,7 +308,7 @@ class Session:
     def _count_errors(self, messages: Sequence[Message]) -> None:
         """Count results that tell of an error in the working state, if there is one."""
         state = self.working
-        counted = count_errors(state, messages) if state != EMPTY else state
+        counted = state if state.is_empty else state.count_errors(messages)
         if counted != state:
             self.keep_working(counted)
 
@@ -372,8 +369,7 @@ class Session:
     def keep_working(self, working: Working) -> Working:
         """Store another working state.
 
-        The functions of `loom.context.state.working` make one from the last. The next request
-        contains it.
+        The methods of `Working` make one from the last. The next request contains it.
         """
         self._keep_states(working_values(working))
         return working
@@ -682,7 +678,7 @@ class Session:
         which pins.
         """
         refused_at = self._count_refused(options, details) if details.overflow else 0
-        working = EMPTY if self._guest else self.working
+        working = Working() if self._guest else self.working
         row = replace(self.row, key=0, id="") if self._guest else self.row
         asking = Asking(
             store=self._store,
@@ -940,11 +936,11 @@ class Session:
         working, before, restored = self.working, self._state.handoff, False
         snapshots = self._workspace.snapshots
         found = (
-            snapshots.read(self.id) if snapshots and (working == EMPTY or before is None) else None
+            snapshots.read(self.id) if snapshots and (working.is_empty or before is None) else None
         )
         if found:
             before = before or found[1]
-            if working == EMPTY and found[0] != EMPTY:
+            if working.is_empty and not found[0].is_empty:
                 working, restored = self.keep_working(found[0]), True
         handoff = self._make_handoff(self.path, working, before)
         pending = open_calls(node.message for node in self.path[-LAST_MESSAGES:] if node.message)
@@ -1417,4 +1413,4 @@ def _measure(state: Working, report: Report) -> Working:
     """The working state with what a request was measured at: the pressure that its report tells,
     and what it left free.
     """
-    return set_measures(state, report.pressure, report.usable - report.input_tokens)
+    return state.set_measures(report.pressure, report.usable - report.input_tokens)

@@ -28,14 +28,14 @@ from pathlib import Path
 
 import msgspec
 
-from loom.context import STATE_FILES, Handoff, Working, restore_working, snapshot, to_system_prompt
+from loom.context import Handoff, Working
 from loom.conversation.canonical import from_json, to_json
 from loom.errors import ChoiceError, StoreError
 from loom.stores import Scope, default_address, folder_beside, open_database
 
 HANDOFF, DOCUMENT = "handoff.json", "handoff.md"
 CURRENT = "current"
-NAMES = (*STATE_FILES, HANDOFF, DOCUMENT, CURRENT)  # what a generation may hold
+NAMES = (*Working.FILE_NAMES, HANDOFF, DOCUMENT, CURRENT)  # what a generation may hold
 # seconds after which nobody is still writing a generation; it takes a few hundredths of one
 ABANDONED = 3600.0
 _TRIES = 100  # generations that may go while one is read
@@ -102,9 +102,9 @@ class Snapshots:
         when they are old; else all.
         """
         place = self.place(session)
-        files = {name: _document(content) for name, content in snapshot(working).items()}
+        files = {name: _document(content) for name, content in working.to_files().items()}
         files[HANDOFF] = _document(handoff)
-        files[DOCUMENT] = f"{to_system_prompt(handoff)}\n".encode(errors="replace")
+        files[DOCUMENT] = f"{handoff.to_system_prompt()}\n".encode(errors="replace")
         try:
             return _write(place, generation or new_generation(handoff), files, ours)
         except OSError as error:
@@ -130,7 +130,7 @@ class Snapshots:
             except ValueError as error:
                 raise _damage_error(place, f"{name} is not JSON: {error}") from None
         try:
-            return restore_working(contents), msgspec.convert(contents[HANDOFF], Handoff)
+            return Working.from_files(contents), msgspec.convert(contents[HANDOFF], Handoff)
         except ChoiceError as error:
             raise _damage_error(place, str(error)) from None
         except msgspec.ValidationError as error:
@@ -274,10 +274,10 @@ def _read(place: Path) -> dict[str, bytes] | None:
         if not _GENERATION.fullmatch(name):
             raise _damage_error(place, f"{CURRENT} names no generation")
         files = {}
-        for file in (*STATE_FILES, HANDOFF):
+        for file in (*Working.FILE_NAMES, HANDOFF):
             with suppress(FileNotFoundError):
                 files[file] = (place / name / file).read_bytes()
-        if len(files) == len(STATE_FILES) + 1 or _current(place) == name:
+        if len(files) == len(Working.FILE_NAMES) + 1 or _current(place) == name:
             return files
     raise StoreError(f"{place} is written so often that it cannot be read; try again")
 

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from loom.budget.counting import gate_counter
-from loom.context import PLAN, SCRATCHPAD, Working, acknowledge, assess
+from loom.context import Working
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.handles import SAMPLE
 from loom.conversation.message import Message, Text, Tool, ToolCall, ToolResult
@@ -269,25 +269,26 @@ def _keep(session: Remembers, asked: _SetWorkingState) -> str:
             "set_working_state was called with nothing to keep; give progress, plan or scratchpad"
         )
     session.keep_working(
-        assess(
-            session.working, progress=asked.progress, plan=asked.plan, scratchpad=asked.scratchpad
+        session.working.assess(
+            progress=asked.progress, plan=asked.plan, scratchpad=asked.scratchpad
         )
     )
     cut = (
-        [f"the first {PLAN} steps of {len(asked.plan)}"]
-        if asked.plan and len(asked.plan) > PLAN
+        [f"the first {Working.MAX_PLAN_STEPS} steps of {len(asked.plan)}"]
+        if asked.plan and len(asked.plan) > Working.MAX_PLAN_STEPS
         else []
     )
-    if asked.scratchpad and len(asked.scratchpad) > SCRATCHPAD:
+    if asked.scratchpad and len(asked.scratchpad) > Working.MAX_SCRATCHPAD_CHARS:
         cut.append(
-            f"the first {SCRATCHPAD:,} characters of {len(asked.scratchpad):,} of the scratchpad"
+            f"the first {Working.MAX_SCRATCHPAD_CHARS:,} characters of {len(asked.scratchpad):,} "
+            "of the scratchpad"
         )
     return f"Kept, but only {' and '.join(cut)}." if cut else "Kept."
 
 
 def _acknowledge(session: Remembers, asked: _AcknowledgeEvent) -> str:
     made = session.keep_working(
-        acknowledge(session.working, asked.event.strip(), asked.decision.strip() or "done")
+        session.working.acknowledge(asked.event.strip(), asked.decision.strip() or "done")
     )
     pending = len(made.pending_events)
     return f"Acknowledged. {pending} pending {'event is' if pending == 1 else 'events are'} left."

@@ -10,7 +10,6 @@ from msgspec import to_builtins
 from loom.cli import terminal
 from loom.cli.store.where import Where, add_scope_options
 from loom.cli.terminal import clean, dim, note, one_line, plural, say, style
-from loom.context import EMPTY, render, to_system_prompt
 from loom.conversation.canonical import to_json
 from loom.engine.loom import Loom
 from loom.engine.sessions import ResumePoint, Session
@@ -43,7 +42,7 @@ def resume(where: Where, name: str | None, as_json: bool) -> None:
                 "status": found.row.status,
                 "goal": resumed.handoff.goal,
                 "handoff": to_builtins(resumed.handoff),
-                "document": to_system_prompt(resumed.handoff),
+                "document": resumed.handoff.to_system_prompt(),
                 "working": to_builtins(resumed.working),
                 "restored": resumed.restored,
                 "pending": [
@@ -108,14 +107,14 @@ def _print(found: Session, resumed: ResumePoint, epoch: int | None, going_on: st
         if resumed.restored
         else "from the store"
     )
-    state = state if resumed.working != EMPTY else "none yet; loom session working creates one"
+    state = state if not resumed.working.is_empty else "none yet; loom session working creates one"
     for what, value in (
         ("goal", resumed.handoff.goal or "(not stated)"),
         ("window", window),
         ("state", state),
     ):
         say(f"  {dim(f'{what:<10}')} {one_line(value, terminal.width() - 13)}")
-    for text in (to_system_prompt(resumed.handoff), render(resumed.working)):
+    for text in (resumed.handoff.to_system_prompt(), resumed.working.render()):
         if text:
             say()
             _print_text(text)

@@ -10,18 +10,7 @@ from msgspec import to_builtins
 
 from loom.cli.store.where import in_store
 from loom.cli.terminal import dim, say, style
-from loom.context import (
-    EMPTY,
-    Incident,
-    Working,
-    acknowledge,
-    assess,
-    beat,
-    deepen,
-    happen,
-    interrupt,
-    render,
-)
+from loom.context import Incident, Working
 from loom.conversation.canonical import to_json
 from loom.engine.loom import Loom
 
@@ -77,9 +66,9 @@ def working(loom: Loom, name: str, clear: bool, as_json: bool, **changes: Any) -
     """
     session = loom.session(name)
     before = session.working
-    made = _change(EMPTY if clear else before, changes)
+    made = _change(Working() if clear else before, changes)
     if changes["heartbeat"]:
-        made = beat(made, loom.now())
+        made = made.beat(loom.now())
     if made != before:
         session.keep_working(made)
     _print(made, as_json)
@@ -87,8 +76,7 @@ def working(loom: Loom, name: str, clear: bool, as_json: bool, **changes: Any) -
 
 def _change(state: Working, changes: Mapping[str, Any]) -> Working:
     """The working state with everything that the options change about it."""
-    made = assess(
-        state,
+    made = state.assess(
         progress=changes["progress"],
         plan=changes["plan"] or None,
         scratchpad=changes["scratchpad"],
@@ -96,14 +84,14 @@ def _change(state: Working, changes: Mapping[str, Any]) -> Working:
     if changes["event"] is not None:
         identity, text = _split_id(changes["event"])
         event = Incident(event_id=identity, summary=text or identity, urgency=changes["urgency"])
-        made = happen(made, event)
+        made = made.happen(event)
     if changes["acknowledge"] is not None:
         identity, decision = _split_id(changes["acknowledge"])
-        made = acknowledge(made, identity, decision or "done")
+        made = made.acknowledge(identity, decision or "done")
     if changes["interrupted"] is not None:
-        made = interrupt(made, changes["interrupted"])
+        made = made.interrupt(changes["interrupted"])
     if changes["depth"] is not None:
-        made = deepen(made, changes["depth"])
+        made = made.deepen(changes["depth"])
     return made
 
 
@@ -117,7 +105,7 @@ def _print(state: Working, as_json: bool) -> None:
     if as_json:
         say(to_json(to_builtins(state)))
         return
-    text = render(state)
+    text = state.render()
     if not text:
         say(dim("no working state yet; --progress, --plan or --scratchpad creates one"))
     for line in text.splitlines():

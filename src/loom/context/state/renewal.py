@@ -1,33 +1,29 @@
-"""Renewal: what an agent takes along when its window begins anew, as a document for the model and
-as files for a restart.
+"""Renewal: what an agent takes along when its window begins again, as a document for the
+model.
 
 Rules of this file:
 - The document holds only what was so at the moment of renewal: it is the same text in every call of
   the epoch.
 - Everything is bounded; what is longer ends in "…".
-- What was written to the files is read back as the same working state.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-import msgspec
-from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import replace
 
-from loom.context.state.working import DECISIONS, LINE, PLAN, Dashboard, Evidence, Incident, Working
+from loom.context.state.failures import is_failure
+from loom.context.state.working import LINE, Working
 from loom.conversation.canonical import from_json
 from loom.conversation.checked import CheckedStruct
 from loom.conversation.message import Message, Text, ToolCall, ToolResult
 from loom.dialects.repair import UNANSWERED
-from loom.errors import ChoiceError
 
 GOAL, PROGRESS = 2000, 2000  # characters of each
 FILES, PENDING = 40, 20  # files that are named, and calls
 CALL = 160  # characters of a call
 
-_HEAD = 200  # characters of a result in which it says whether it failed
 _DEEP = 4  # objects inside objects in which arguments name files
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
@@ -69,14 +65,6 @@ _TO = frozenset(
 
 _PATCH = "*** Begin Patch"
 _PATCHED = re.compile(r"^\*\*\* (?:(Add|Update|Delete) File|(Move) to): (.+)$", re.MULTILINE)
-# Most wires cannot say that a result is an error; then its first words do.
-_FAILED = re.compile(
-    r"\W*(?:tool_use_error|errors?\b|exception\b|fail(?:ed|ure)\b|traceback\b|cannot\b|could "
-    r"not\b|unable to\b|invalid\b"
-    r"|permission denied|no (?:match|replacement|such)\b)",
-    re.IGNORECASE,
-)
-_EXIT = re.compile(r"exit(?:ed with)?[ _]code\"?:? ?-?[1-9]", re.IGNORECASE)
 
 
 class Handoff(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True):
@@ -95,33 +83,66 @@ class Handoff(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True):
     depth: int
     handoff_ts: int
 
+    @classmethod
+    def make(
+        cls,
+        working: Working,
+        goal: str,
+        messages: Iterable[Message],
+        sprint: int,
+        at: int,
+        progress: str = "",
+    ) -> "Handoff":
+        """The handoff of this moment. The model's own assessment counts first, then `progress`,
+        then the last thing it said.
+        """
+        seen = _WorkTrace(messages)
+        board = working.dashboard
+        told = (board.goal_progress, working.scratchpad, progress, seen.said)
+        return cls(
+            goal=_shorten_text(goal, GOAL),
+            sprint=sprint,
+            progress_summary=_shorten_text(
+                next((text for text in told if text.strip()), ""), PROGRESS
+            ),
+            produced_artifacts=tuple(seen.files),
+            open_tasks=tuple(_line(task, LINE) for task in working.plan[: Working.MAX_PLAN_STEPS]),
+            pending=seen.pending(),
+            rho=board.rho,
+            error_count=board.error_count,
+            depth=board.depth,
+            handoff_ts=at,
+        )
 
-def handoff(
-    working: Working,
-    goal: str,
-    messages: Iterable[Message],
-    sprint: int,
-    at: int,
-    progress: str = "",
-) -> Handoff:
-    """The handoff of this moment. The model's own assessment counts first, then `progress`, then
-    the last thing it said.
-    """
-    seen = _WorkTrace(messages)
-    board = working.dashboard
-    told = (board.goal_progress, working.scratchpad, progress, seen.said)
-    return Handoff(
-        goal=_shorten_text(goal, GOAL),
-        sprint=sprint,
-        progress_summary=_shorten_text(next((text for text in told if text.strip()), ""), PROGRESS),
-        produced_artifacts=tuple(seen.files),
-        open_tasks=tuple(_line(task, LINE) for task in working.plan[:PLAN]),
-        pending=seen.pending(),
-        rho=board.rho,
-        error_count=board.error_count,
-        depth=board.depth,
-        handoff_ts=at,
-    )
+    def with_files_of(self, earlier: "Handoff | None") -> "Handoff":
+        """The same with the files that an earlier handoff named, before its own."""
+        if earlier is None:
+            return self
+        own = self.produced_artifacts
+        files = (*(file for file in earlier.produced_artifacts if file not in own), *own)
+        return replace(self, produced_artifacts=files[-FILES:])
+
+    def to_system_prompt(self) -> str:
+        """The handoff as the model reads it."""
+        lines = [f"# Handoff Document (Sprint {self.sprint})"]
+        for title, told in (
+            ("Goal", [self.goal or "(not stated)"]),
+            ("Progress Summary", [self.progress_summary or "(not assessed)"]),
+            ("Produced Artifacts", _list_entries(self.produced_artifacts)),
+            ("Open Tasks", _list_entries(self.open_tasks)),
+            ("Pending", _list_entries(self.pending) if self.pending else []),
+            (
+                "Context Snapshot",
+                [
+                    f"- rho: {self.rho:.2f}",
+                    f"- error_count: {self.error_count}",
+                    f"- depth: {self.depth}",
+                ],
+            ),
+        ):
+            if told:
+                lines += ["", f"## {title}", *told]
+        return "\n".join(lines)
 
 
 def artifacts(messages: Iterable[Message]) -> tuple[str, ...]:
@@ -139,29 +160,6 @@ def open_calls(messages: Iterable[Message]) -> tuple[ToolCall, ...]:
 def pending(messages: Iterable[Message]) -> tuple[str, ...]:
     """The calls that wait for an answer: made when the model spoke last, and not answered."""
     return _WorkTrace(messages).pending()
-
-
-def to_system_prompt(handoff: Handoff) -> str:
-    """The handoff as the model reads it."""
-    lines = [f"# Handoff Document (Sprint {handoff.sprint})"]
-    for title, told in (
-        ("Goal", [handoff.goal or "(not stated)"]),
-        ("Progress Summary", [handoff.progress_summary or "(not assessed)"]),
-        ("Produced Artifacts", _list_entries(handoff.produced_artifacts)),
-        ("Open Tasks", _list_entries(handoff.open_tasks)),
-        ("Pending", _list_entries(handoff.pending) if handoff.pending else []),
-        (
-            "Context Snapshot",
-            [
-                f"- rho: {handoff.rho:.2f}",
-                f"- error_count: {handoff.error_count}",
-                f"- depth: {handoff.depth}",
-            ],
-        ),
-    ):
-        if told:
-            lines += ["", f"## {title}", *told]
-    return "\n".join(lines)
 
 
 def _list_entries(entries: Iterable[str]) -> list[str]:
@@ -223,7 +221,7 @@ class _WorkTrace:
         if result.call_id not in self._open or text == UNANSWERED:
             return
         call = self._open.pop(result.call_id)[1]
-        if result.error or _is_failure(text):
+        if result.error or is_failure(text):
             return
         if call.name in _OPENS:
             self._opened = next(_find_names(_arguments(call), _PATHS), "")
@@ -233,21 +231,6 @@ class _WorkTrace:
                 self.files[path] = None
         while len(self.files) > FILES:
             del self.files[next(iter(self.files))]
-
-
-def has_failed(result: ToolResult) -> bool:
-    """Whether a result tells of an error: by its mark, or by its words, because not every wire has
-    a mark.
-    """
-    return result.error or _is_failure(
-        "\n".join(part.text for part in result.parts if isinstance(part, Text))
-    )
-
-
-def _is_failure(text: str) -> bool:
-    # JSON tells the exit code behind the output
-    ends = text[-_HEAD:] if text.startswith("{") else ""
-    return bool(_FAILED.match(text[:_HEAD]) or _EXIT.search(text[:_HEAD]) or _EXIT.search(ends))
 
 
 def _find_changes(call: ToolCall, opened: str) -> list[tuple[str, bool]]:
@@ -374,64 +357,3 @@ def _in_patch(text: str) -> Iterator[tuple[str, bool]]:
             yield before, False
         yield path, kind != "Delete"
         before = path.strip()
-
-
-# As files
-
-
-class _WorkingState(Struct, frozen=True):
-    dashboard: Dashboard = Dashboard()
-    scratchpad: str = ""
-
-
-class _PlanState(Struct, frozen=True):
-    plan: tuple[str, ...] = ()
-
-
-class _EventState(Struct, frozen=True):
-    pending_events: tuple[Incident, ...] = ()
-    active_risks: tuple[Incident, ...] = ()
-    recent_event_decisions: tuple[str, ...] = ()
-
-
-class _KnowledgeState(Struct, frozen=True):
-    active_questions: tuple[str, ...] = ()
-    evidence_packs: tuple[Evidence, ...] = ()
-    citations: tuple[str, ...] = ()
-
-
-STATE_FILES: Mapping[str, type[Struct]] = {
-    "working_state.json": _WorkingState,
-    "plan_state.json": _PlanState,
-    "event_state.json": _EventState,
-    "knowledge_state.json": _KnowledgeState,
-}
-
-
-def snapshot(working: Working) -> dict[str, Any]:
-    """Working state as the contents of its files, by name."""
-    made = {}
-    for name, kind in STATE_FILES.items():
-        made[name] = msgspec.to_builtins(
-            {field: getattr(working, field) for field in kind.__struct_fields__}
-        )
-    made["working_state.json"]["dashboard"] = asdict(working.dashboard)  # whole: people read it
-    made["event_state.json"]["recent_event_decisions"] = working.recent_event_decisions[-DECISIONS:]
-    return made
-
-
-def restore_working(files: Mapping[str, Any]) -> Working:
-    """The working state that the contents of these files tell; what a missing one would tell is as
-    in an empty state.
-    """
-    fields: dict[str, Any] = {}
-    for name, kind in STATE_FILES.items():
-        if name in files:
-            try:
-                fields |= asdict(msgspec.convert(files[name], kind))
-            except msgspec.ValidationError as error:
-                raise ChoiceError(
-                    f"{name} is not a working state: {error}; repair or remove it, the others can "
-                    "be read"
-                ) from None
-    return Working(**fields)

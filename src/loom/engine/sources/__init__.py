@@ -27,7 +27,7 @@ from loom.engine.sources.project_map import (
     rank_project,
     read_project,
 )
-from loom.engine.sources.working_state import count_errors, is_in_requests
+from loom.engine.sources.working_state import is_in_requests
 
 SESSION_SOURCES: tuple[Gather, ...] = (agent_blocks.gather, working_state.gather)
 WINDOW_SOURCES: tuple[Gather, ...] = (handoff.gather, system_messages.gather)
@@ -56,7 +56,6 @@ __all__ = [
     "WINDOW_SOURCES",
     "Asking",
     "check_project",
-    "count_errors",
     "draw_epoch_map",
     "draw_single_map",
     "gather",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from loom.budget.counting import gate_counter
-from loom.context import EMPTY, Handoff, Options, Section, Working
+from loom.context import Handoff, Options, Section, Working
 from loom.conversation.message import Conversation
 from loom.engine.reading import ReadingStyle
 from loom.engine.views import EpochMap
@@ -33,7 +33,7 @@ class Asking(Struct, frozen=True, kw_only=True):
     style: ReadingStyle
     head: Conversation
     options: Options
-    working: Working = EMPTY
+    working: Working = Working()
     handoff: Handoff | None = None
     asides: tuple[Aside, ...] = ()
     summary: str = ""
