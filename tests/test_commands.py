@@ -132,7 +132,7 @@ WRONG: list[tuple[str, str]] = [
     ("pin", "pin takes 1 argument, found none"),
     ("pin a7x2 stash:ideas", "pin takes 1 argument, found 2"),
     ("pin result:last", "result: takes a whole number from 1, found 'last'"),
-    ("pin stash:", "stash: takes a value right behind its colon, found ''"),
+    ("pin stash:", "stash: takes a value right after its colon, found ''"),
     ('stash "my ideas"', "stash takes 2 arguments, found 1"),
     ("stash content-of:a7x2", "stash takes 2 arguments, found 1"),
     ('stash "my ideas" "the text" content-of:a7x2', "stash takes 2 arguments, found 3"),
@@ -154,8 +154,8 @@ WRONG: list[tuple[str, str]] = [
     ("respond", "respond takes 1 argument, found none"),
     ("respond to:a7x2", "respond takes 1 argument, found none"),
     ("respond yes of course", "respond takes 1 argument, found 3"),
-    ('respond to: a7x2 "yes"', "to: takes a value right behind its colon, found ''"),
-    ('respond to:"" "yes"', "to: takes a value right behind its colon, found ''"),
+    ('respond to: a7x2 "yes"', "to: takes a value right after its colon, found ''"),
+    ('respond to:"" "yes"', "to: takes a value right after its colon, found ''"),
     ("annotate a7x2", "annotate takes 2 arguments, found 1"),
     ("link a7x2", "link takes 2 to 3 arguments, found 1"),
     ("link a b c d", "link takes 2 to 3 arguments, found 4"),
@@ -475,14 +475,14 @@ def test_a_batch_has_a_limit_which_is_told_once() -> None:
         Thought("hm"),
         Mistake(
             "LIMIT_EXCEEDED",
-            "an answer may hold 20 commands; 3 more were not run",
+            "an answer may contain 20 commands; 3 more were not run",
             "give at most 20 at a time",
             "→ prune a",
         ),
     )
     [last] = parse_commands(f"{batch}→ list")[1][LONGEST_BATCH:]
     assert isinstance(last, Mistake)
-    assert last.message == "an answer may hold 20 commands; 1 more was not run"
+    assert last.message == "an answer may contain 20 commands; 1 more was not run"
 
 
 def test_mistakes_count_as_commands() -> None:
@@ -617,21 +617,21 @@ def test_a_mistake_is_told_with_its_hint_if_it_has_one() -> None:
 
 def test_help_lists_the_commands_that_an_agent_may_use() -> None:
     assert help_text(allowed=("loom_aware", "loom_generate")).splitlines() == [
-        "→ view NODE                           show a node whole",
+        "→ view NODE                           show a node in full",
         "→ list [continuations|siblings|annotations|links|bookmarks|branches|trees|documents]",
-        "                                      list these; continuations by default",
-        "→ tree [NODE] [depth:N]               draw the tree, 5 deep by default",
-        "→ switch NODE [digest:yes]            go to a node; digest: sum up what you leave",
-        '→ search "WORDS"                      find nodes that say this',
-        "→ think … ←                           think, over many lines if you like; only you see it",
-        "→ pin NODE | result:N | stash:LABEL   keep this in mind",
+        "                                      list these (default: continuations)",
+        "→ tree [NODE] [depth:N]               draw the tree (default depth: 5)",
+        "→ switch NODE [digest:yes]            move to a node; digest:yes sums up the branch that you leave",
+        '→ search "WORDS"                      find nodes with these words',
+        "→ think … ←                           think, on any number of lines; only you see it",
+        "→ pin NODE | result:N | stash:LABEL   keep this in your memory",
         '→ stash "LABEL" "TEXT" | content-of:NODE | summary-of:A-B',
-        "                                      put this away",
-        '→ recall "LABEL"|~HANDLE [from:LINE]  bring back what was put away',
-        "→ drop pin:NODE | stash:LABEL         forget this",
+        "                                      save this for later",
+        '→ recall "LABEL"|~HANDLE [from:LINE]  get back a stash, or what a handle names',
+        "→ drop pin:NODE | stash:LABEL         remove this from your memory",
         "→ memory [trace|stashed]              show your memory",
         "→ help [COMMAND]                      list the commands, or explain one",
-        "→ continue [n:N]                      let the model go on, up to 10 times",
+        "→ continue [n:N]                      let the model continue, up to 10 times",
     ]
 
 

@@ -491,7 +491,7 @@ def test_undo_brings_back_the_epoch_before_where_it_fits(loom: Loom) -> None:
     third = prepared(session)
     assert (third.report.epoch, third.report.epoch_reason) == (
         number,
-        "the last epoch was undone, and the one before it goes on",
+        "the last epoch was undone, and the one before it continues",
     )
     assert prepared(session).report.epoch_reason == "continued"
     assert third.conversation.messages == first.conversation.messages

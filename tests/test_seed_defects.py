@@ -947,7 +947,7 @@ def test_002_a_search_does_what_its_description_says() -> None:
     [about] = [tool for tool in tools() if tool.name == "search_context"]
     promised = about.description + about.schema
     assert not re.search(r"\b(AND|OR|NOT)\b|operator|regex", promised)
-    assert 'A \\"quoted phrase\\" must occur just so.' in promised
+    assert 'A \\"quoted phrase\\" must match exactly.' in promised
     with Loom.open(":memory:") as loom:
         session = loom.new()
         session.append("alpha came", "beta came", "alpha met beta", "gamma and delta")
@@ -1009,7 +1009,7 @@ def test_002_what_is_brought_back_has_its_tool_results_and_its_limit(loom: Loom)
     assert isinstance(part, Text)
     words, _, more = part.text.rpartition("\n")
     assert 100 < count(words) <= 200
-    assert "go on with recall" in more
+    assert "continue with recall" in more
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -139,7 +139,7 @@ def test_a_long_text_comes_in_parts_that_make_it_whole(
         page = done(session, "recall", {"handle": handle, "from": start, "tokens": tokens})
         part, _, told = page.rpartition("\n")
         found = re.fullmatch(
-            r"\[characters ([\d,]+) to ([\d,]+) of ([\d,]+)(?:; go on with recall (.*))?\]", told
+            r"\[characters ([\d,]+) to ([\d,]+) of ([\d,]+)(?:; continue with recall (.*))?\]", told
         )
         assert found, told
         begin, end, whole = (int(number.replace(",", "")) for number in found.groups()[:3])
@@ -234,7 +234,7 @@ def test_what_was_lost_is_found_and_recalled(session: Session) -> None:
         len(done(session, "search_context", {"query": "number word", "limit": 3}).splitlines()) == 4
     )
     assert done(session, "search_context", {"query": "heddle"}).startswith(
-        "Nothing that you no longer see says 'heddle'. Try"
+        "No message that you no longer see matches 'heddle'. Try"
     )
 
 
@@ -243,11 +243,12 @@ def test_what_was_lost_is_found_and_recalled(session: Session) -> None:
 
 def test_a_model_keeps_its_own_assessment(session: Session) -> None:
     assert (
-        done(session, "set_working_state", {"progress": "half", "plan": ["test", "fix"]}) == "Kept."
+        done(session, "set_working_state", {"progress": "half", "plan": ["test", "fix"]})
+        == "Stored."
     )
     assert (
         done(session, "set_working_state", {"progress": None, "plan": None, "scratchpad": "hm"})
-        == "Kept."
+        == "Stored."
     )
     state = session.working
     assert (state.dashboard.goal_progress, state.plan, state.scratchpad) == (
@@ -262,7 +263,7 @@ def test_a_model_keeps_its_own_assessment(session: Session) -> None:
         "scratchpad": "x" * (Working.MAX_SCRATCHPAD_CHARS + 1),
     }
     assert done(session, "set_working_state", long) == (
-        "Kept, but only the first 20 steps of 23 and the first 4,000 characters of 4,001 of the scratchpad."
+        "Stored, but only the first 20 steps of 23 and the first 4,000 characters of 4,001 of the scratchpad."
     )
 
 
@@ -326,7 +327,7 @@ def test_a_model_acknowledges_the_events_that_it_dealt_with(session: Session) ->
         ("search_context", "{}", "Object missing required field `query`"),
         ("search_context", '{"query":" "}', "a search needs words to look for"),
         ("search_context", '{"query":"a","limit":51}', "Expected `int` <= 50"),
-        ("set_working_state", "{}", "nothing to keep; give progress, plan or scratchpad"),
+        ("set_working_state", "{}", "nothing to store; give progress, plan or scratchpad"),
         ("acknowledge_event", '{"event":"e1"}', "Object missing required field `decision`"),
         ("set_working_state", '{"plan":"one"}', "Expected `array | null`, got `str` - at `$.plan`"),
     ],

@@ -85,6 +85,6 @@ def test_the_page_on_trees_can_be_followed_by_copying(capsys: pytest.CaptureFixt
                 assert plain(found) == plain(expected), command
     assert seen > 30
     assert [text.splitlines()[-1] for text in printed] == [
-        'About 120 grams. stashed "unit" (5 letters)',
+        'About 120 grams. stashed "unit" (5 characters)',
         "Yours Yours",
     ]

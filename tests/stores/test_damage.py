@@ -385,7 +385,7 @@ def test_a_damaged_view_begins_an_epoch(address: str) -> None:
             session = loom.session(name)
             after = ask(session)
             assert (before.report.epoch, after.report.epoch) == (number, number + 1)
-            assert after.report.epoch_reason == "what the store kept of the last request is damaged"
+            assert after.report.epoch_reason == "what the store has of the last request is damaged"
             assert after.openai() == before.openai()
             again = ask(session)
             assert (again.report.epoch, again.report.epoch_reason) == (number + 1, "continued")
@@ -412,7 +412,7 @@ def test_every_policy_goes_on_with_a_damaged_view_in_the_process_and_after_it(ad
             context = ask(session, policy)
             assert context.report.epoch == epochs[policy] + 1
             assert context.report.epoch_reason.startswith(
-                "what the store kept of the last request is damaged"
+                "what the store has of the last request is damaged"
             )
             assert "Another." in to_json(context.openai()["messages"])
             for handle in {handle for item in context.report.items for handle in item.handles}:

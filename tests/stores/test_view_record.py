@@ -120,7 +120,7 @@ def test_a_view_that_cannot_be_read_begins_an_epoch(address: str, change: Any) -
         after = ask(loom.session(name))
         assert (after.report.epoch, after.report.epoch_reason) == (
             1,
-            "what the store kept of the last request is damaged",
+            "what the store has of the last request is damaged",
         )
         assert after.openai() == before.openai()
         assert ask(loom.session(name)).report.epoch_reason == "continued"

@@ -154,7 +154,7 @@ the edge, not about the weft. ←
         f"[{b.short_id}] model · ",
         f"annotated [{a.short_id}] with [",
         "a branch next to",
-        "sums up what you left",
+        "is a digest of the branch that you left",
         f"[{c.short_id}] is pruned with ",
         f"[{c.short_id}] is back with ",
         '"notes", 1 part',
@@ -280,7 +280,7 @@ def test_a_batch_is_bounded(loom: Loom, tree: tuple[LoomTree, list[Node]]) -> No
     acted = loom.act(made.id, "→ list\n" * (LONGEST_BATCH + 5), agent="bot")
     assert len(acted.results) == LONGEST_BATCH + 1
     assert results(acted)[-1].startswith(
-        "✗ LIMIT_EXCEEDED: an answer may hold 20 commands; 5 more were not run"
+        "✗ LIMIT_EXCEEDED: an answer may contain 20 commands; 5 more were not run"
     )
 
 
@@ -315,7 +315,7 @@ def test_one_writer_at_a_time_goes_on_with_a_branch(
     theirs = made.say("I was quicker.", agent="other")
     text = one(loom, made, '→ respond "Me too."')
     assert text == (
-        f"✗ CONFLICT: somebody went on behind {last.short_id} with {theirs.short_id} since you looked\n"
+        f"✗ CONFLICT: somebody continued after {last.short_id} with {theirs.short_id} since you looked\n"
         f"  hint: → view {theirs.short_id}"
     )
     assert one(loom, made, '→ respond "Me too."').startswith("wrote ["), (
@@ -335,7 +335,7 @@ def test_an_answer_behind_what_somebody_went_on_with_is_not_written_and_told(
         "the commands are carried out all the same"
     )
     assert acted.results[0].text.startswith(
-        f"✗ CONFLICT: your answer was not written: somebody went on behind {last.short_id} with {theirs.short_id} since you looked"
+        f"✗ CONFLICT: your answer was not written: somebody continued after {last.short_id} with {theirs.short_id} since you looked"
     )
     assert "your answer was not written" in told(woven(made, agent="bot"))[-1][1], (
         "and the agent is told"

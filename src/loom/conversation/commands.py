@@ -103,11 +103,11 @@ _STASH = 'stash "LABEL" "TEXT" | content-of:NODE | summary-of:A-B'
 SPECS: dict[str, Spec] = {
     spec.name: spec
     for spec in (
-        Spec("view", "view NODE", "show a node whole", "loom_aware", 1, 1),
+        Spec("view", "view NODE", "show a node in full", "loom_aware", 1, 1),
         Spec(
             "list",
             f"list [{'|'.join(_LISTS)}]",
-            f"list these; {_LISTS[0]} by default",
+            f"list these (default: {_LISTS[0]})",
             "loom_aware",
             0,
             1,
@@ -116,7 +116,7 @@ SPECS: dict[str, Spec] = {
         Spec(
             "tree",
             "tree [NODE] [depth:N]",
-            f"draw the tree, {TREE_DEPTH} deep by default",
+            f"draw the tree (default depth: {TREE_DEPTH})",
             "loom_aware",
             0,
             1,
@@ -125,17 +125,17 @@ SPECS: dict[str, Spec] = {
         Spec(
             "switch",
             "switch NODE [digest:yes]",
-            "go to a node; digest: sum up what you leave",
+            "move to a node; digest:yes sums up the branch that you leave",
             "loom_aware",
             1,
             1,
             ("digest",),
         ),
-        Spec("search", 'search "WORDS"', "find nodes that say this", "loom_aware", 1, 1),
+        Spec("search", 'search "WORDS"', "find nodes with these words", "loom_aware", 1, 1),
         Spec(
             "think",
             "think … ←",
-            "think, over many lines if you like; only you see it",
+            "think, on any number of lines; only you see it",
             "loom_aware",
             0,
             0,
@@ -143,7 +143,7 @@ SPECS: dict[str, Spec] = {
         Spec(
             "pin",
             "pin NODE | result:N | stash:LABEL",
-            "keep this in mind",
+            "keep this in your memory",
             "loom_aware",
             1,
             1,
@@ -153,7 +153,7 @@ SPECS: dict[str, Spec] = {
         Spec(
             "stash",
             _STASH,
-            "put this away",
+            "save this for later",
             "loom_aware",
             2,
             2,
@@ -163,7 +163,7 @@ SPECS: dict[str, Spec] = {
         Spec(
             "recall",
             'recall "LABEL"|~HANDLE [from:LINE]',
-            "bring back what was put away",
+            "get back a stash, or what a handle names",
             "loom_aware",
             1,
             1,
@@ -172,7 +172,7 @@ SPECS: dict[str, Spec] = {
         Spec(
             "drop",
             "drop pin:NODE | stash:LABEL",
-            "forget this",
+            "remove this from your memory",
             "loom_aware",
             1,
             1,
@@ -198,7 +198,7 @@ SPECS: dict[str, Spec] = {
             1,
             ("to",),
         ),
-        Spec("annotate", 'annotate NODE "TEXT"', "make a remark on a node", "loom_write", 2, 2),
+        Spec("annotate", 'annotate NODE "TEXT"', "write a note on a node", "loom_write", 2, 2),
         Spec(
             "link",
             'link NODE NODE|TREE/NODE ["LABEL"]',
@@ -208,14 +208,14 @@ SPECS: dict[str, Spec] = {
             3,
         ),
         Spec("edit", 'edit NODE "TEXT"', "write another version of a node", "loom_write", 2, 2),
-        Spec("bookmark", 'bookmark NODE ["LABEL"]', "mark a node", "loom_write", 1, 2),
-        Spec("unbookmark", "unbookmark NODE", "take the mark away", "loom_write", 1, 1),
-        Spec("prune", "prune NODE", "hide a node and all that follows it", "loom_write", 1, 1),
-        Spec("restore", "restore NODE", "show again what was pruned", "loom_write", 1, 1),
+        Spec("bookmark", 'bookmark NODE ["LABEL"]', "bookmark a node", "loom_write", 1, 2),
+        Spec("unbookmark", "unbookmark NODE", "remove the bookmark", "loom_write", 1, 1),
+        Spec("prune", "prune NODE", "hide a node and everything after it", "loom_write", 1, 1),
+        Spec("restore", "restore NODE", "show a pruned node again", "loom_write", 1, 1),
         Spec(
             "continue",
             "continue [n:N]",
-            f"let the model go on, up to {MOST_CONTINUATIONS} times",
+            f"let the model continue, up to {MOST_CONTINUATIONS} times",
             "loom_generate",
             0,
             0,
@@ -253,7 +253,7 @@ _VALUES = {
     "digest": (re.compile(r"yes|no"), "yes or no"),
     "summary-of": (re.compile(r"[^\s-]+-[^\s-]+"), "the first and the last node, as A-B"),
 }
-_SOMETHING = re.compile(r".+", re.DOTALL), "a value right behind its colon"
+_SOMETHING = re.compile(r".+", re.DOTALL), "a value right after its colon"
 
 
 # Reading
@@ -482,7 +482,7 @@ def _endless(name: str, source: str) -> Mistake:
 
 def _too_many(count: int, source: str) -> Mistake:
     were = "1 more was" if count == 1 else f"{count:,} more were"
-    message = f"an answer may hold {LONGEST_BATCH} commands; {were} not run"
+    message = f"an answer may contain {LONGEST_BATCH} commands; {were} not run"
     return Mistake("LIMIT_EXCEEDED", message, f"give at most {LONGEST_BATCH} at a time", source)
 
 

@@ -123,7 +123,7 @@ class _Hand:
         match item:
             case Thought(text):
                 self._actions.append(
-                    Action(f"→ think ({len(text):,} letters)", self._workspace.now())
+                    Action(f"→ think ({len(text):,} characters)", self._workspace.now())
                 )
                 return None
             case Mistake():
@@ -242,11 +242,11 @@ class _Hand:
         self._stand(self._tree.switch(node.id, agent=self._session.row.agent, leave_digest=digests))
         here = self._session.cursor or node
         left = (
-            f", where [{here.short_id}] sums up what you left"
+            f", where [{here.short_id}] is a digest of the branch that you left"
             if digests and here.parent == node.seq
             else ""
         )
-        return f"you stand at [{here.short_id}]{left}"
+        return f"you are at [{here.short_id}]{left}"
 
     def _search(self, command: Command) -> str:
         wanted = command.words[0].lower().split()
@@ -310,11 +310,11 @@ class _Hand:
         if len(text) > STASHED:
             raise _CommandRefused(
                 "LIMIT_EXCEEDED",
-                f"a stash holds at most {STASHED:,} characters, found {len(text):,}",
+                f"a stash can have at most {STASHED:,} characters, found {len(text):,}",
                 "stash a part of it",
             )
         self._keep("stash", label, Stash(text, shows=tuple(self._shows)))
-        return f'stashed "{label}" ({len(text):,} letters)'
+        return f'stashed "{label}" ({len(text):,} characters)'
 
     def _summary(self, first: str, last: str) -> str:
         begin, end, tree = self._node(first), self._node(last), self._tree.stored.row
@@ -399,7 +399,7 @@ class _Hand:
             looked=looked,
         )
         self._stand(self._tree.session(self._session.row.agent))
-        return f"wrote [{made.short_id}]; you stand there"
+        return f"wrote [{made.short_id}]; it is your current node"
 
     def _annotate(self, command: Command) -> str:
         on = self._node(command.words[0])
@@ -660,7 +660,7 @@ class _Hand:
 
 def _went_on(conflict: Conflict, what: str = "") -> Mistake:
     message = (
-        f"{what}somebody went on behind {conflict.expected} with {conflict.found} since you looked"
+        f"{what}somebody continued after {conflict.expected} with {conflict.found} since you looked"
     )
     return Mistake("CONFLICT", message, f"→ view {conflict.found}")
 

@@ -42,21 +42,22 @@ class Remembers(Protocol):
 class _Recall(Struct, frozen=True, forbid_unknown_fields=True, rename={"start": "from"}):
     handle: Annotated[str, Meta(description="The handle, from a marker or from search_context.")]
     start: (
-        Annotated[int, Meta(ge=0, description="The character to go on from; a part says which.")]
+        Annotated[int, Meta(ge=0, description="The character to continue from; a part says which.")]
         | None
     ) = None
     tokens: (
-        Annotated[int, Meta(ge=_LEAST, le=RECALL_TOKENS, description="How much at most.")] | None
+        Annotated[int, Meta(ge=_LEAST, le=RECALL_TOKENS, description="The most tokens to return.")]
+        | None
     ) = None
 
 
 class _SearchContext(Struct, frozen=True, forbid_unknown_fields=True):
     query: Annotated[
-        str, Meta(description='Words, names, numbers. A "quoted phrase" must occur just so.')
+        str, Meta(description='Words, names, numbers. A "quoted phrase" must match exactly.')
     ]
     limit: (
         Annotated[
-            int, Meta(ge=1, le=_HITS, description=f"How many hits at most; {LIMIT} by default.")
+            int, Meta(ge=1, le=_HITS, description=f"The most hits to return ({LIMIT} by default).")
         ]
         | None
     ) = None
@@ -71,13 +72,15 @@ class _AcknowledgeEvent(Struct, frozen=True, forbid_unknown_fields=True):
 
 class _SetWorkingState(Struct, frozen=True, forbid_unknown_fields=True):
     progress: (
-        Annotated[str, Meta(description="How far the goal is reached, in one line.")] | None
+        Annotated[str, Meta(description="How far you are with the goal, in one line.")] | None
     ) = None
     plan: (
-        Annotated[tuple[str, ...], Meta(description="The steps ahead; replaces the plan.")] | None
+        Annotated[tuple[str, ...], Meta(description="The next steps. This replaces the plan.")]
+        | None
     ) = None
     scratchpad: (
-        Annotated[str, Meta(description="Short-term reasoning; replaces the scratchpad.")] | None
+        Annotated[str, Meta(description="Notes for the next turns. This replaces the scratchpad.")]
+        | None
     ) = None
 
 
@@ -99,8 +102,8 @@ _TOOLS: dict[str, tuple[type[Struct], str]] = {
     ),
     "acknowledge_event": (
         _AcknowledgeEvent,
-        "Say that you dealt with a pending event of your working state. It and its risk are taken "
-        "off the list.",
+        "Say that you dealt with a pending event. The event and its risk are removed from your "
+        "working state.",
     ),
 }
 _Given = TypeVar("_Given", bound=Struct)
@@ -222,7 +225,7 @@ def _recall(session: Remembers, asked: _Recall) -> str:
     more = (
         ""
         if end == len(text)
-        else f"; go on with recall {to_json({'handle': handle, 'from': end})}"
+        else f"; continue with recall {to_json({'handle': handle, 'from': end})}"
     )
     return (
         f"{text[start:end]}\n[characters {start:,} to {end:,} of "
@@ -256,17 +259,19 @@ def _search(session: Remembers, asked: _SearchContext) -> str:
     hits = session.search(asked.query, asked.limit or LIMIT)
     if not hits:
         return (
-            f"Nothing that you no longer see says {shorten(asked.query, 80)!r}. Try other "
-            "words, or none in quotes."
+            f"No message that you no longer see matches {shorten(asked.query, 80)!r}. Try other "
+            "words, or no quotes."
         )
     lines = (f"{hit.handle} (message {hit.place}, {hit.role}): {hit.text}" for hit in hits)
-    return "\n".join(("Best first; recall a handle to read the whole message.", *lines))
+    return "\n".join(
+        ("The best hit comes first. Recall its handle to read the whole message.", *lines)
+    )
 
 
 def _keep(session: Remembers, asked: _SetWorkingState) -> str:
     if asked == _SetWorkingState():
         raise ChoiceError(
-            "set_working_state was called with nothing to keep; give progress, plan or scratchpad"
+            "set_working_state was called with nothing to store; give progress, plan or scratchpad"
         )
     session.keep_working(
         session.working.assess(
@@ -283,7 +288,7 @@ def _keep(session: Remembers, asked: _SetWorkingState) -> str:
             f"the first {Working.MAX_SCRATCHPAD_CHARS:,} characters of {len(asked.scratchpad):,} "
             "of the scratchpad"
         )
-    return f"Kept, but only {' and '.join(cut)}." if cut else "Kept."
+    return f"Stored, but only {' and '.join(cut)}." if cut else "Stored."
 
 
 def _acknowledge(session: Remembers, asked: _AcknowledgeEvent) -> str:

@@ -86,8 +86,8 @@ def find_end(
         return EpochEnds(f"by its own counter {fitting.policy.name} leaves out more", epoch.seen)
     if outlook.pays:
         why = (
-            f"it pays: about {outlook.saved:,} tokens fewer a call, {outlook.recached:,} cached "
-            "anew"
+            f"it pays: about {outlook.saved:,} tokens less in each call, {outlook.recached:,} cached "
+            "again"
         )
         return EpochEnds(why, epoch.seen, early=True)
     return None

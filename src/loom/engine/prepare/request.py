@@ -68,8 +68,8 @@ from loom.stores import Node, Overlay, Path, SessionRow, Store, Summary, join_te
 if TYPE_CHECKING:
     from loom.project.maps import RankedProject
 
-UNDONE = "the last epoch was undone, and the one before it goes on"
-DAMAGED_VIEW = "what the store kept of the last request is damaged"
+UNDONE = "the last epoch was undone, and the one before it continues"
+DAMAGED_VIEW = "what the store has of the last request is damaged"
 
 
 class RequestInput(Struct, frozen=True, kw_only=True):
@@ -257,7 +257,7 @@ def _why_read_otherwise(found: _Findings, view: View) -> EpochEnds | None:
     path = found.path
     assert path.end is not None
     if view.shape != found.shape:
-        return EpochEnds("what is excluded, included, edited or made from elsewhere changed", 0)
+        return EpochEnds("the nodes that are excluded, included, edited or merged have changed", 0)
     if len(path) <= view.ranges[-1][0]:
         return EpochEnds("the path now ends before what the last request showed")
     ranges = _grown_ranges(view, path)
