@@ -48,7 +48,9 @@ class StoreError(LoomError):
 
 
 class Conflict(StoreError):
-    """Somebody else moved what this call was about to change: read the session again, then decide."""
+    """Somebody else moved what this call was about to change: read the session again, then
+    decide.
+    """
 
     def __init__(self, session: str, expected: str, found: str) -> None:
         self.session = session

@@ -25,7 +25,9 @@ class Calibration(Struct, frozen=True):
     models: tuple[ModelRatio, ...] = ()
 
     def ratio(self, model: str) -> float:
-        """What counts for this model are to be multiplied by; 1.0 where nothing was reported yet."""
+        """What counts for this model are to be multiplied by; 1.0 where nothing was reported
+        yet.
+        """
         return next((seen.ratio for seen in self.models if seen.model == model), 1.0)
 
 

@@ -344,7 +344,8 @@ def _extenders() -> re.Pattern[str]:
     return re.compile(
         f"[{ranges}\U0001f3fb-\U0001f3ff\U000e0020-\U000e01ef]"
         "|\u200d[^\\s\\w]?|\u200c|\r(?=\n)"
-        "|(?<=[\U0001f1e6-\U0001f1ff])[\U0001f1e6-\U0001f1ff](?=(?:[\U0001f1e6-\U0001f1ff]{2})*(?![\U0001f1e6-\U0001f1ff]))"
+        "|(?<=[\U0001f1e6-\U0001f1ff])[\U0001f1e6-\U0001f1ff]"
+        "(?=(?:[\U0001f1e6-\U0001f1ff]{2})*(?![\U0001f1e6-\U0001f1ff]))"
     )
 
 
@@ -367,7 +368,9 @@ def seed_counter(given: str | Callable[[str], int]) -> Counter:
 
 @lru_cache(maxsize=16)
 def text_counter(model: str | None, ratio: float = 1.0) -> Counter:
-    """The best counter for the nodes of a document, which have no frames: they become one message."""
+    """The best counter for the nodes of a document, which have no frames: they become one
+    message.
+    """
     return Counter(replace(gate_counter(model, ratio).profile, per_message=0), ratio=ratio)
 
 

@@ -64,7 +64,9 @@ _BLOCK_STARTS = [start for start, _, _ in letters.BLOCKS]
 
 
 class _Accents(dict[int, str]):
-    """Folds each letter beyond a to z into the one that stands for its block in the table of cuts."""
+    """Folds each letter beyond a to z into the one that stands for its block in the table of
+    cuts.
+    """
 
     def __missing__(self, code: int) -> str:
         if code < 0x80:

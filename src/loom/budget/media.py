@@ -213,7 +213,9 @@ def _patches(width: int, height: int, rule: Patches) -> int:
 
 
 def image_size(data: str) -> tuple[int, int] | None:
-    """Width and height from the head of a base64 PNG, JPEG, GIF or WebP, None where it says none."""
+    """Width and height from the head of a base64 PNG, JPEG, GIF or WebP, None where it says
+    none.
+    """
     head = _head(data, _HEAD)
     size: tuple[int, int] | None = None
     if head.startswith(b"\x89PNG\r\n\x1a\n") and len(head) >= 24:
@@ -337,7 +339,8 @@ def _page_tokens(rule: MediaRule) -> int:
 
 _PDF_PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
 _PDF_TREE = re.compile(
-    rb"/Type\s*/Pages\b[^>]{0,400}?/Count\s+(\d{1,6})|/Count\s+(\d{1,6})[^>]{0,400}?/Type\s*/Pages\b"
+    rb"/Type\s*/Pages\b[^>]{0,400}?/Count\s+(\d{1,6})"
+    rb"|/Count\s+(\d{1,6})[^>]{0,400}?/Type\s*/Pages\b"
 )
 _PDF_OBJECTS = re.compile(rb"/ObjStm\b[^\x00]{0,400}?stream\r?\n")
 # bytes of a document's compressed lists of objects that are looked through

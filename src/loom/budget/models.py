@@ -112,7 +112,9 @@ class Figures(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tru
 
 
 class ModelFacts(Struct, frozen=True, kw_only=True):
-    """A model and its figures. `known` is false where nothing but the default window could be said."""
+    """A model and its figures. `known` is false where nothing but the default window could be
+    said.
+    """
 
     name: str
     window: int

@@ -67,7 +67,9 @@ class Material(Struct, frozen=True, kw_only=True):
 
 
 class _History(Struct, frozen=True, kw_only=True):
-    """The conversation as repair left it, what repair changed, and where pins and messages are now."""
+    """The conversation as repair left it, what repair changed, and where pins and messages are
+    now.
+    """
 
     conversation: Conversation
     changes: Sequence[Change]
@@ -129,7 +131,9 @@ class _Parts(Struct, frozen=True, kw_only=True):
 def make_request(
     material: Material, previous: Epoch | Renewal | None, given_up: Sequence[int]
 ) -> Context | EpochEnds:
-    """One request, without the sections that were given up; or why the last epoch does not go on."""
+    """One request, without the sections that were given up; or why the last epoch does not go
+    on.
+    """
     history = _repair(material)
     limits = _set_limits(material)
     archive = _open_archive(material, history, previous)
@@ -344,7 +348,10 @@ def _hash_head(material: Material, system: Sequence[Message], tools: Sequence[To
 
 
 def _tool_text(tool: Tool) -> str:
-    return f"{tool.name}\n{tool.description}\n{tool.schema}\n{tool.carried.fields if tool.carried else ''}\n"
+    carried = ""
+    if tool.carried:
+        carried = tool.carried.fields
+    return f"{tool.name}\n{tool.description}\n{tool.schema}\n{carried}\n"
 
 
 def _hash(text: str) -> str:

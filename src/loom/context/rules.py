@@ -114,7 +114,9 @@ def find_kept(
 
 
 def find_tools(messages: Sequence[Message]) -> list[tuple[str, ...]]:
-    """For each message the tool that each of its results comes from, else the tools that it calls."""
+    """For each message the tool that each of its results comes from, else the tools that it
+    calls.
+    """
     names: dict[str, str] = {}
     found: list[tuple[str, ...]] = []
     for message in messages:

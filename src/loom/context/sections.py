@@ -154,7 +154,9 @@ class _Cut(Struct):
 def _find_cut(
     sections: Sequence[Section], items: Sequence[Item], zones: Collection[str]
 ) -> list[_Cut]:
-    """The zones, of these, in which a section was cut: the tail first, then what is most relevant."""
+    """The zones, of these, in which a section was cut: the tail first, then what is most
+    relevant.
+    """
     found: dict[str, _Cut] = {}
     cut: set[str] = set()
     for section, item in zip(sections, items, strict=True):
@@ -170,7 +172,9 @@ def _find_cut(
 
 
 def _own_share(cut: _Cut, needed: int, free: Free) -> float:
-    """How much the policy's own counter counts for a token of these texts; 0 where it has no say."""
+    """How much the policy's own counter counts for a token of these texts; 0 where it has no
+    say.
+    """
     return max(sum(map(free.own.count_text, cut.texts)) / max(needed, 1), 0.01) if free.own else 0.0
 
 
@@ -233,7 +237,9 @@ def describe_large(budget: Budget, sections: Sequence[Section], counter: Counter
 def _needed_by_zone(
     budget: Budget, sections: Sequence[Section], counter: Counter
 ) -> dict[str, tuple[int, int]]:
-    """For each zone with sections, the tokens that these take whole, and those that the zone has."""
+    """For each zone with sections, the tokens that these take whole, and those that the zone
+    has.
+    """
     sizes = {zone.name: zone.tokens for zone in budget.zones}
     made: dict[str, tuple[int, int]] = {}
     for section in sections:
@@ -257,7 +263,9 @@ class Shelves(Struct, frozen=True, kw_only=True):
 
 
 class PlacedSections(Struct, frozen=True):
-    """System text with its sections, the tail, an item for each section, and what each zone needs."""
+    """System text with its sections, the tail, an item for each section, and what each zone
+    needs.
+    """
 
     system: tuple[Message, ...]
     tail: tuple[Message, ...]

@@ -32,7 +32,9 @@ def text_bytes(text: str) -> int:
 
 
 class GrowingHistory(Protocol):
-    """What was worked out of a history as far as it was given, and about how many bytes it takes."""
+    """What was worked out of a history as far as it was given, and about how many bytes it
+    takes.
+    """
 
     @property
     def messages(self) -> tuple[Message, ...]: ...

@@ -66,7 +66,9 @@ def turns(history: Sequence[Message]) -> list[Span]:
 
 @checks_arguments
 def parse_turn_boundaries(history: Sequence[Message | Mapping[str, Any]]) -> list[int]:
-    """The index at which each turn starts: the user messages. Takes messages or chat dictionaries."""
+    """The index at which each turn starts: the user messages. Takes messages or chat
+    dictionaries.
+    """
     return [index for index, message in enumerate(history) if _starts_turn(message)]
 
 

@@ -53,7 +53,9 @@ def has_answer_fields(message: Message) -> bool:
 def drop_answer_fields(
     message: Message, keep: Collection[str] = ()
 ) -> tuple[Message, dict[str, str]]:
-    """The message without fields that only answers have, and the rule that each broke by its name."""
+    """The message without fields that only answers have, and the rule that each broke by its
+    name.
+    """
     if not has_answer_fields(message):
         return message, {}
     dropped: dict[str, str] = {}

@@ -17,27 +17,32 @@ from loom.errors import WireError
 
 _CHAT = {"text", "refusal", "image_url", "input_audio", "file", "audio_url", "video_url"}
 _ANTHROPIC = {
-    "text", "image", "document", "search_result", "thinking", "redacted_thinking", "tool_use", "tool_result",
-    "server_tool_use", "web_search_tool_result", "web_fetch_tool_result", "code_execution_tool_result",
-    "bash_code_execution_tool_result", "text_editor_code_execution_tool_result", "tool_search_tool_result",
-    "advisor_tool_result", "mcp_tool_use", "mcp_tool_result", "mcp_tool_listing", "container_upload", "compaction",
+    "text", "image", "document", "search_result", "thinking", "redacted_thinking", "tool_use",
+    "tool_result", "server_tool_use", "web_search_tool_result", "web_fetch_tool_result",
+    "code_execution_tool_result", "bash_code_execution_tool_result",
+    "text_editor_code_execution_tool_result", "tool_search_tool_result", "advisor_tool_result",
+    "mcp_tool_use", "mcp_tool_result", "mcp_tool_listing", "container_upload", "compaction",
     "fallback", "tool_addition", "tool_removal", "tool_reference", "browser_state",
 }  # fmt: skip
 _RESPONSES = {
-    "input_text", "output_text", "input_image", "input_file", "input_audio", "summary_text", "reasoning_text",
-    "computer_screenshot", "encrypted_content", "message", "reasoning", "item_reference", "compaction",
-    "compaction_trigger", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output",
-    "local_shell_call", "local_shell_call_output", "shell_call", "shell_call_output", "apply_patch_call",
-    "apply_patch_call_output", "computer_call", "computer_call_output", "tool_search_call", "tool_search_output",
-    "web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call",
-    "mcp_list_tools", "mcp_approval_request", "mcp_approval_response", "program", "program_output", "additional_tools",
+    "input_text", "output_text", "input_image", "input_file", "input_audio", "summary_text",
+    "reasoning_text", "computer_screenshot", "encrypted_content", "message", "reasoning",
+    "item_reference", "compaction", "compaction_trigger", "function_call", "function_call_output",
+    "custom_tool_call", "custom_tool_call_output", "local_shell_call", "local_shell_call_output",
+    "shell_call", "shell_call_output", "apply_patch_call", "apply_patch_call_output",
+    "computer_call", "computer_call_output", "tool_search_call", "tool_search_output",
+    "web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call",
+    "mcp_call", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response", "program",
+    "program_output", "additional_tools",
 }  # fmt: skip
 BLOCK_TYPES = frozenset(_CHAT | _ANTHROPIC | _RESPONSES)
 _BY_LETTERS = {name.replace("_", ""): name for name in sorted(BLOCK_TYPES)}
 
 
 def keep_other_block(wire: str, block: Json, place: str) -> Opaque:
-    """A block that the dialect does not read, as it is; unless its type is a known one, misspelt."""
+    """A block that the dialect does not read, as it is; unless its type is a known one,
+    misspelt.
+    """
     check_block_type(block, place)
     return opaque(wire, block)
 
@@ -61,7 +66,9 @@ def nearest_type(kind: str) -> str:
 
 
 def note_unknown_blocks(messages: Iterable[Message]) -> list[str]:
-    """For each wire a line on the blocks that only it may know, so that other wires leave them out."""
+    """For each wire a line on the blocks that only it may know, so that other wires leave them
+    out.
+    """
     found: dict[str, Counter[str]] = {}
     for message in messages:
         for piece in walk_parts(message.parts):

@@ -17,8 +17,9 @@ from loom.dialects.wire import Json, expect_object
 from loom.errors import WireError
 
 _ANTHROPIC_BLOCKS = {
-    "tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use", "document", "search_result",
-    "web_search_tool_result", "container_upload", "mcp_tool_use", "mcp_tool_result", "compaction",
+    "tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use", "document",
+    "search_result", "web_search_tool_result", "container_upload", "mcp_tool_use",
+    "mcp_tool_result", "compaction",
 }  # fmt: skip
 _OPENAI_ROLES = {"tool", "function", "developer"}
 _ITEMS = {

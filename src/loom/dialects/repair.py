@@ -235,7 +235,9 @@ class SeenHistories:
 
 
 def sound_calls(messages: Iterable[Message], before: Set[str] = frozenset()) -> set[str] | None:
-    """The ids of the calls in these messages, in one quick look; none where something may be amiss."""
+    """The ids of the calls in these messages, in one quick look; none where something may be
+    amiss.
+    """
     waiting: set[str] = set()
     used: set[str] = set()
     for message in messages:

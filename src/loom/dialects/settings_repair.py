@@ -163,7 +163,9 @@ _Bearer = TypeVar("_Bearer", Tool, Part)
 
 
 def _rewrite_carried(bearer: _Bearer, change: Callable[[Json], Json | None]) -> _Bearer:
-    """A tool or a part with the mark that it carries replaced; the very same where nothing changes."""
+    """A tool or a part with the mark that it carries replaced; the very same where nothing
+    changes.
+    """
     carried: Carried | None = getattr(bearer, "carried", None)
     if carried is None or carried.wire != anthropic.NAME or '"cache_control"' not in carried.fields:
         return bearer

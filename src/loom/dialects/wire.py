@@ -1,4 +1,6 @@
-"""What every dialect is made of: findings, losses, and the reading and writing of carried fields."""
+"""What every dialect is made of: findings, losses, and the reading and writing of carried
+fields.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal
@@ -176,7 +178,9 @@ def strictness(tool: Tool) -> bool | None:
 
 
 def foreign_to_tool(tool: Tool, wire: str) -> list[str]:
-    """Names of the fields of a tool that another provider's wire carried and this one cannot hold."""
+    """Names of the fields of a tool that another provider's wire carried and this one cannot
+    hold.
+    """
     if tool.carried is None or tool.carried.wire == wire:
         return []
     return [

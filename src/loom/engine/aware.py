@@ -198,7 +198,9 @@ def _pinned_text(store: Store, row: SessionRow, name: str) -> str:
 
 
 def still_shown(store: Store, row: SessionRow, held: Pin | Stash | Result) -> str:
-    """A text that shows the words of nodes, as long as nobody has kept one of them from being read."""
+    """A text that shows the words of nodes, as long as nobody has kept one of them from being
+    read.
+    """
     nodes: list[Node] = []
     for name in held.shows:
         # it stayed behind when the session was exported alone, so nobody hid it here

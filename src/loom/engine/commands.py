@@ -568,7 +568,9 @@ class _Hand:
         return _text(message_of(node))
 
     def _find_hidden(self, nodes: Sequence[Node]) -> dict[int, str]:
-        """Those of these nodes whose words this agent is not to see, and why; a person may see all."""
+        """Those of these nodes whose words this agent is not to see, and why; a person may see
+        all.
+        """
         return (
             kept_from_models(self._store, self._tree.stored.row.key, nodes)
             if self._agent.kind == "model"

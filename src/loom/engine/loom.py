@@ -232,7 +232,9 @@ class Loom(Workspace):
         return export_tree(self.store, self.store.trees.get(self.scope, name))
 
     def act(self, tree: str, answer: Any, *, agent: str | None = None) -> AnswerOutcome:
-        """Take the answer of an agent on a tree, and run its commands, as `LoomTree.absorb` does."""
+        """Take the answer of an agent on a tree, and run its commands, as `LoomTree.absorb`
+        does.
+        """
         return self.tree(tree).absorb(answer, agent=agent)
 
     def agent(self, name: str) -> Agent | None:

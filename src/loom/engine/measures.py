@@ -19,8 +19,10 @@ LEAST_GOLD = 3  # of which there must be so many for a cut to tell anything
 
 # Defines the measure and nothing else: what the product takes for worth keeping is wider.
 _ANCHOR = re.compile(
-    r"(?:[\w.\-~]*/)+[\w.\-]+|https?://\S+|\b[A-Za-z_]\w*(?:_\w+)+\b|\b[a-z]+[A-Z]\w+\b|\b[A-Z][a-z]+[A-Z]\w+\b"
-    r"|\b\d[\d.,:-]{2,}\b|\b\w+\.(?:py|ts|js|md|json|tsx|go|rs|java|toml|yaml|yml|sh)\b|\b[A-Z]{2,}[A-Z0-9_]{2,}\b"
+    r"(?:[\w.\-~]*/)+[\w.\-]+|https?://\S+|\b[A-Za-z_]\w*(?:_\w+)+\b|\b[a-z]+[A-Z]\w+\b"
+    r"|\b[A-Z][a-z]+[A-Z]\w+\b"
+    r"|\b\d[\d.,:-]{2,}\b|\b\w+\.(?:py|ts|js|md|json|tsx|go|rs|java|toml|yaml|yml|sh)\b"
+    r"|\b[A-Z]{2,}[A-Z0-9_]{2,}\b"
 )
 _LONG_LINE = 60
 _AROUND = 20
@@ -43,7 +45,9 @@ def message_tokens(message: Chat, count: Count) -> int:
 
 
 def torn_pairs(messages: Iterable[Chat]) -> int:
-    """Results without a call just before them, and calls without all their results just after them."""
+    """Results without a call just before them, and calls without all their results just after
+    them.
+    """
     torn, pending = 0, set[str]()
     for message in messages:
         if message["role"] == "tool":
@@ -131,7 +135,9 @@ def strict_windows(texts: Texts, gold: set[str]) -> dict[str, dict[str, int]]:
 def strict_recall(
     text: str, windows: Mapping[str, Mapping[str, int]], gold: set[str], cut: int
 ) -> float:
-    """The share of the gold that a context kept: a span from before the cut stands in it verbatim."""
+    """The share of the gold that a context kept: a span from before the cut stands in it
+    verbatim.
+    """
     kept = (
         any(first < cut and span in text for span, first in windows.get(anchor, {}).items())
         for anchor in gold

@@ -21,7 +21,9 @@ _SAFE = 0.95  # of what a provider took, or would have
 
 
 def moment(path: Path, now: int) -> tuple[bool, bool]:
-    """Whether the provider has forgotten the last request by now, and whether a call is in flight."""
+    """Whether the provider has forgotten the last request by now, and whether a call is in
+    flight.
+    """
     recent = path[-_LOOKED_AT:]
     answered = next((node.created for node in reversed(recent) if node.role == "assistant"), None)
     cold = answered is not None and now - answered > COLD
@@ -34,7 +36,9 @@ def moment(path: Path, now: int) -> tuple[bool, bool]:
 
 
 def limit_after_refusal(overflow: Overflow, counted: int, reserve: int) -> int:
-    """How many tokens, as we count them, may be sent from now on, once a provider refused so many."""
+    """How many tokens, as we count them, may be sent from now on, once a provider refused so
+    many.
+    """
     most = counted * _SAFE
     if overflow.limit and overflow.asked:
         most = min(

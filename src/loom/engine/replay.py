@@ -189,7 +189,9 @@ class _Transcript:
         )
 
     def new(self, seen: int, cut: int) -> int:
-        """Tokens that came since a call; before the first one also what stands before all messages."""
+        """Tokens that came since a call; before the first one also what stands before all
+        messages.
+        """
         return sum(weighed.tokens for weighed in self.weighed[seen:cut]) + (
             0 if seen else self.fixed
         )

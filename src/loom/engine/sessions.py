@@ -164,7 +164,9 @@ class _RequestParts(Struct, frozen=True, kw_only=True):
 
 
 class _WovenRequest(Struct, frozen=True, kw_only=True):
-    """A request that was made, what is remembered of it, and whether a fresh window begins with it."""
+    """A request that was made, what is remembered of it, and whether a fresh window begins with
+    it.
+    """
 
     context: Context
     prepared: LastRequest
@@ -313,7 +315,9 @@ class Session:
             self.keep_working(counted)
 
     def _is_text(self) -> bool:
-        """Whether the session is on a text without roles, in which a system message has no place."""
+        """Whether the session is on a text without roles, in which a system message has no
+        place.
+        """
         return self._store.trees.head(self.row.tree).head.mode == "buffer"
 
     @checks_arguments
@@ -743,7 +747,9 @@ class Session:
         )
 
     def _weave(self, gathered: _RequestParts, details: _Details) -> _WovenRequest:
-        """The request. If a fresh window begins, it is made again with the handoff of this moment."""
+        """The request. If a fresh window begins, it is made again with the handoff of this
+        moment.
+        """
         asked = gathered.asked
         try:
             woven = self._weave_once(asked)
@@ -1237,7 +1243,9 @@ class Session:
         return request
 
     def _find_request(self, stood: str) -> Request | None:
-        """The last request in the store, without that of another object which was never answered."""
+        """The last request in the store, without that of another object which was never
+        answered.
+        """
         request = self._state.request
         self._is_request_kept = request is not None
         if request and not self._lasting and request.answer is None and request.node != stood:

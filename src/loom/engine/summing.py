@@ -167,7 +167,9 @@ def _new_digests(stretch: _Stretch, nodes: Sequence[Node]) -> tuple[str, ...]:
 
 
 def _is_shown(store: Store, row: SessionRow, path: Path, newest: Summary) -> bool:
-    """Whether requests show a summary, so that a model was not asked in vain; one of a person was."""
+    """Whether requests show a summary, so that a model was not asked in vain; one of a person
+    was.
+    """
     view = store.views.read_newest(row, path)
     return newest.by != BY_MODEL or (view is not None and newest.name in view.shown)
 

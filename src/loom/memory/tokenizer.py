@@ -9,7 +9,9 @@ from loom.conversation.message import Message
 
 
 class TokenCounter:
-    """Counts tokens as the model does, or by a careful estimate where its tokenizer is not public."""
+    """Counts tokens as the model does, or by a careful estimate where its tokenizer is not
+    public.
+    """
 
     def __init__(self, model: str | None = None) -> None:
         self._counter = counter_for(model)

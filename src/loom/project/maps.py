@@ -229,7 +229,9 @@ _opening = Lock()
 
 
 def _after_fork() -> None:
-    """A child of a process that was just looking would wait for ever; it opens its projects anew."""
+    """A child of a process that was just looking would wait for ever; it opens its projects
+    anew.
+    """
     global _opening
     _opening = Lock()
     _projects.clear()

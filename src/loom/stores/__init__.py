@@ -1,4 +1,4 @@
-"""Where conversations are kept: one seam over SQLite and PostgreSQL, and what is stored through it."""
+"""Where conversations are kept: one seam over SQLite and PostgreSQL, and what is stored there."""
 
 from typing import TYPE_CHECKING
 

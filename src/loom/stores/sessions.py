@@ -49,14 +49,17 @@ def check_name(what: str, name: object) -> str:
     """A name that both databases can hold, on one line."""
     if not isinstance(name, str) or plain(name) != name:
         raise ChoiceError(
-            f"a {what} must be a text of at most {MAX_NAME_CHARS} characters, without line breaks or control characters, found "
+            f"a {what} must be a text of at most {MAX_NAME_CHARS} characters, without line "
+            "breaks or control characters, found "
             f"{shorten(repr(name))}"
         )
     return name
 
 
 class Usage(Struct, frozen=True):
-    """What providers reported: tokens read (of them from their cache), tokens written, and dollars."""
+    """What providers reported: tokens read (of them from their cache), tokens written, and
+    dollars.
+    """
 
     prompt: Annotated[int, Meta(ge=0, le=2**53)] = 0
     completion: Annotated[int, Meta(ge=0, le=2**53)] = 0
@@ -129,11 +132,15 @@ class Addition(Struct, frozen=True, kw_only=True):
 
 
 _COLUMNS = (
-    "key, id, agent, title, model, status, origin, cursor, head, asides, prompt, completion, cached, cost, calibration, created, "
+    "key, id, agent, title, model, status, origin, cursor, head, asides, prompt, completion, "
+    "cached, cost, calibration, created, "
     "updated"
 )
 _OF_S = ", ".join(f"s.{name}" for name in _COLUMNS.split(", "))
-_FROM = f"SELECT {_OF_S}, t.key, t.tenant, t.project, t.id FROM sessions s JOIN trees t ON t.key = s.tree"
+_FROM = (
+    f"SELECT {_OF_S}, t.key, t.tenant, t.project, t.id FROM sessions s "
+    "JOIN trees t ON t.key = s.tree"
+)
 _TREE_KEY = 17  # the column of the tree's key in it
 _SCOPED = "s.tenant = $1 AND s.project = $2 AND ($3 = '' OR s.agent = $3)"
 
@@ -172,7 +179,8 @@ def _asides(text: str, session: str) -> tuple[Aside, ...]:
 def check_alive(row: SessionRow, status: str) -> None:
     if status == "purged":
         raise ChoiceError(
-            f"session {row.id} was purged; its messages are deleted for good, and nothing can be written to it"
+            f"session {row.id} was purged; its messages are deleted for good, and nothing can "
+            "be written to it"
         )
 
 
@@ -185,7 +193,8 @@ def lock_alive(writer: Writer, key: int) -> None:
         raise ChoiceError(f"the store has no session {key} to write to; run loom doctor")
     if found[1] == "purged":
         raise ChoiceError(
-            f"session {found[0]} was purged; its messages are deleted for good, and nothing can be written to it"
+            f"session {found[0]} was purged; its messages are deleted for good, and nothing "
+            "can be written to it"
         )
 
 
@@ -214,8 +223,10 @@ class Sessions:
         with self._database.write() as writer:
             found = writer.all(
                 # Setting it to what it is makes a tree that is there already a row like a new one.
-                """INSERT INTO trees (tenant, project, id, title, data, created) VALUES ($1, $2, $3, $4, $5, $6)
-                    ON CONFLICT (tenant, project, id) DO UPDATE SET id = excluded.id RETURNING key, tenant, project, id""",
+                """INSERT INTO trees (tenant, project, id, title, data, created)
+                    VALUES ($1, $2, $3, $4, $5, $6)
+                    ON CONFLICT (tenant, project, id) DO UPDATE SET id = excluded.id
+                    RETURNING key, tenant, project, id""",
                 scope.tenant,
                 scope.project,
                 check_name("tree's id", tree or new.id),
@@ -279,7 +290,8 @@ class Sessions:
     ) -> SessionRow:
         check_carried(*new.head.system, *(aside.message for aside in new.asides))
         found = writer.all(
-            f"""INSERT INTO sessions (tenant, project, id, tree, agent, title, model, status, origin, cursor, head, asides, created,
+            f"""INSERT INTO sessions (tenant, project, id, tree, agent, title, model, status,
+                origin, cursor, head, asides, created,
                 updated) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $13)
                 ON CONFLICT (tenant, project, id) DO NOTHING RETURNING {_COLUMNS}""",
             scope.tenant,
@@ -309,7 +321,8 @@ class Sessions:
         status: Status = "importing" if importing else "active"
         with self._database.read() as reader:
             row = reader.first_row(
-                f"""{_FROM} WHERE s.tree = $1 AND s.agent = $2 AND s.status = $3 ORDER BY CASE WHEN s.id = t.id THEN 0
+                f"""{_FROM} WHERE s.tree = $1 AND s.agent = $2 AND s.status = $3
+                    ORDER BY CASE WHEN s.id = t.id THEN 0
                     WHEN {TAKES_PART} THEN 1 ELSE 2 END, s.updated DESC, s.key LIMIT 1""",
                 tree.key,
                 agent,
@@ -360,7 +373,8 @@ class Sessions:
         with self._database.read() as reader:
             found = read_rows(
                 reader,
-                f"{_FROM} WHERE {_SCOPED} AND s.status IN {{each:4}} ORDER BY s.updated DESC, s.key DESC LIMIT $5",
+                f"{_FROM} WHERE {_SCOPED} AND s.status IN {{each:4}} "
+                "ORDER BY s.updated DESC, s.key DESC LIMIT $5",
                 scope.tenant,
                 scope.project,
                 scope.agent,
@@ -375,7 +389,8 @@ class Sessions:
         """
         with self._database.read() as reader:
             found = reader.all(
-                """SELECT s.key, n.depth + 1, n.total FROM sessions s JOIN nodes n ON n.tree = s.tree AND n.seq = s.cursor
+                """SELECT s.key, n.depth + 1, n.total FROM sessions s
+                    JOIN nodes n ON n.tree = s.tree AND n.seq = s.cursor
                     WHERE s.key IN {each_int:1}""",
                 str([row.key for row in rows]),
             )
@@ -432,10 +447,13 @@ class Sessions:
             end = made[-1].seq if made and move else held
             cost = _cost_to_charge(writer, row, made, added.usage)
             found = writer.all(
-                f"""UPDATE sessions SET cursor = $2, updated = $3, title = CASE WHEN title = '' THEN $4 ELSE title END,
-                    asides = $5, prompt = prompt + $6, completion = completion + $7, cached = cached + $8, cost = cost + $9,
+                f"""UPDATE sessions SET cursor = $2, updated = $3, title = CASE
+                    WHEN title = '' THEN $4 ELSE title END,
+                    asides = $5, prompt = prompt + $6, completion = completion + $7,
+                    cached = cached + $8, cost = cost + $9,
                     calibration = CASE WHEN $10 = '' THEN calibration ELSE $10 END WHERE key = $1
-                    RETURNING {_COLUMNS}, (SELECT count(*) FROM sessions o WHERE o.tree = $11 AND o.key <> $1)""",
+                    RETURNING {_COLUMNS}, (SELECT count(*) FROM sessions o
+                    WHERE o.tree = $11 AND o.key <> $1)""",
                 row.key,
                 end,
                 now,
@@ -468,8 +486,10 @@ class Sessions:
             lock(writer, row, importing=False)
             if not _is_charged(writer, row, node, name):
                 writer.all(
-                    """UPDATE sessions SET prompt = prompt + $2, completion = completion + $3, cached = cached + $4,
-                        cost = cost + $5, calibration = CASE WHEN $6 = '' THEN calibration ELSE $6 END, updated = $7
+                    """UPDATE sessions SET prompt = prompt + $2, completion = completion + $3,
+                        cached = cached + $4,
+                        cost = cost + $5, calibration = CASE WHEN $6 = '' THEN calibration
+                        ELSE $6 END, updated = $7
                         WHERE key = $1""",
                     row.key,
                     usage.prompt,
@@ -516,8 +536,10 @@ class Sessions:
             if title is not None:
                 check_name("title", title)
             writer.all(
-                """UPDATE sessions SET title = coalesce($2, title), status = coalesce($3, status), head = coalesce($4, head),
-                    model = coalesce($5, model), calibration = coalesce($6, calibration), updated = $7 WHERE key = $1""",
+                """UPDATE sessions SET title = coalesce($2, title), status = coalesce($3, status),
+                    head = coalesce($4, head),
+                    model = coalesce($5, model), calibration = coalesce($6, calibration),
+                    updated = $7 WHERE key = $1""",
                 row.key,
                 title,
                 status,
@@ -532,7 +554,8 @@ class Sessions:
         """What stands beside a node, by its kind."""
         with self._database.read() as reader:
             found = reader.all(
-                """SELECT data FROM records WHERE tree = $1 AND node = $2 AND kind = $3 AND name = '' AND data IS NOT NULL
+                """SELECT data FROM records
+                    WHERE tree = $1 AND node = $2 AND kind = $3 AND name = '' AND data IS NOT NULL
                     ORDER BY seq""",
                 row.tree.key,
                 node.seq,
@@ -549,7 +572,8 @@ class Sessions:
         with self._database.read() as reader:
             tree, node, count = nodes.recognise(reader, scope.tenant, scope.project, messages)
             found = reader.all(
-                f"{_FROM} WHERE {_SCOPED} AND s.tree = $4 AND s.status = 'active' ORDER BY s.updated DESC",
+                f"{_FROM} WHERE {_SCOPED} AND s.tree = $4 AND s.status = 'active' "
+                "ORDER BY s.updated DESC",
                 scope.tenant,
                 scope.project,
                 scope.agent,
@@ -569,13 +593,15 @@ class Sessions:
         with self._database.write() as writer:
             cursor, _ = lock(writer, row, purged=True)
             others = writer.all(
-                "SELECT cursor FROM sessions WHERE tree = $1 AND key <> $2 AND status <> 'purged' AND cursor IS NOT NULL",
+                "SELECT cursor FROM sessions WHERE tree = $1 AND key <> $2 "
+                "AND status <> 'purged' AND cursor IS NOT NULL",
                 tree,
                 row.key,
             )
             own: dict[int, int] = dict(
                 writer.all(
-                    "SELECT seq, depth FROM nodes WHERE tree = $1 AND session = $2 AND body IS NOT NULL",
+                    "SELECT seq, depth FROM nodes WHERE tree = $1 AND session = $2 "
+                    "AND body IS NOT NULL",
                     tree,
                     row.key,
                 )
@@ -591,8 +617,10 @@ class Sessions:
                 stay = said - len(held_by(writer, tree, [cursor], gone))
             take_words(writer, row.tree, row.key, gone, now)
             writer.all(
-                """UPDATE sessions SET title = '', cursor = NULL, head = $2, asides = '[]', calibration = '', model = '',
-                    updated = CASE WHEN status = 'purged' THEN updated ELSE $3 END, status = 'purged' WHERE key = $1""",
+                """UPDATE sessions SET title = '', cursor = NULL, head = $2, asides = '[]',
+                    calibration = '', model = '',
+                    updated = CASE WHEN status = 'purged' THEN updated
+                    ELSE $3 END, status = 'purged' WHERE key = $1""",
                 row.key,
                 to_json(_EMPTY),
                 now,
@@ -664,7 +692,8 @@ class Sessions:
 # something of it.
 _BUILT_ON = """SELECT 1 FROM sessions i JOIN nodes n ON n.tree = i.tree AND n.session = i.key
     WHERE i.tree = $1 AND i.status = 'importing' AND (
-        EXISTS (SELECT 1 FROM sessions s WHERE s.tree = n.tree AND s.cursor = n.seq AND s.status <> 'importing')
+        EXISTS (SELECT 1 FROM sessions s
+        WHERE s.tree = n.tree AND s.cursor = n.seq AND s.status <> 'importing')
         OR EXISTS (SELECT 1 FROM nodes c JOIN sessions s ON s.key = c.session
             WHERE c.tree = n.tree AND c.parent = n.seq AND s.status <> 'importing')
         OR EXISTS (SELECT 1 FROM records r JOIN sessions s ON s.key = r.session
@@ -716,11 +745,13 @@ def _find(reader: Reader, scope: Scope, name: str) -> Row:
     if not rows:
         whose = f" of agent {scope.agent}" if scope.agent else ""
         raise ChoiceError(
-            f"there is no session {shorten(name)!r}{whose} in project {scope.project!r}; loom session list shows them"
+            f"there is no session {shorten(name)!r}{whose} in project {scope.project!r}; loom "
+            "session list shows them"
         )
     if len(rows) > 1:
+        matching = ", ".join(str(row[1]) for row in rows)
         raise ChoiceError(
-            f"{shorten(name)!r} matches several sessions ({', '.join(str(row[1]) for row in rows)}); give more characters"
+            f"{shorten(name)!r} matches several sessions ({matching}); give more characters"
         )
     return rows[0]
 
@@ -738,7 +769,8 @@ def lock(
     """The cursor and the asides as they are stored, held until the transaction ends."""
     # The tree too: what two sessions write to it at once must not get one name twice.
     found = writer.first_row(
-        "SELECT s.cursor, s.asides, s.status FROM sessions s JOIN trees t ON t.key = s.tree WHERE s.key = $1 {lock}",
+        "SELECT s.cursor, s.asides, s.status FROM sessions s JOIN trees t ON t.key = s.tree "
+        "WHERE s.key = $1 {lock}",
         row.key,
     )
     if found is None or not purged:
@@ -746,7 +778,8 @@ def lock(
     assert found is not None
     if found[2] == "importing" and not importing:
         raise ChoiceError(
-            f"session {row.id} is still being imported; wait until it is done, or import its file again"
+            f"session {row.id} is still being imported; wait until it is done, or import its "
+            "file again"
         )
     return found[0], found[1]
 
@@ -781,6 +814,7 @@ def write_beside(
     """Write what stands beside a node, by kind."""
     writer.run_many(
         """INSERT INTO records (tree, node, kind, name, session, author, data, created)
-            VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (tree, node, kind, name) DO NOTHING""",
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+            ON CONFLICT (tree, node, kind, name) DO NOTHING""",
         [(row.tree.key, node, kind, name, row.key, row.agent, data, now) for kind, data in records],
     )

@@ -38,13 +38,17 @@ class Settings:
         found = self.agent(scope, name)
         if found is None:
             raise ChoiceError(
-                f"there is no agent {shorten(name)!r} in project {scope.project!r}; loom tree agent NAME creates one"
+                f"there is no agent {shorten(name)!r} in project {scope.project!r}; loom tree "
+                "agent NAME creates one"
             )
         return found
 
     def agents(self, scope: Scope) -> list[Agent]:
         with self._database.read() as reader:
-            sql = "SELECT data, name FROM settings WHERE tenant = $1 AND project = $2 AND kind = 'agent' ORDER BY name"
+            sql = (
+                "SELECT data, name FROM settings WHERE tenant = $1 AND project = $2 "
+                "AND kind = 'agent' ORDER BY name"
+            )
             found = read_rows(reader, sql, scope.tenant, scope.project)
         return read_each(
             found, lambda row: read_stored(row[0], Agent, ""), lambda row: f"agent {row[1]!r}"
@@ -86,7 +90,10 @@ class Settings:
 
     def _data(self, tenant: str, project: str, kind: str, name: str) -> str | None:
         with self._database.read() as reader:
-            sql = "SELECT data FROM settings WHERE tenant = $1 AND project = $2 AND kind = $3 AND name = $4"
+            sql = (
+                "SELECT data FROM settings WHERE tenant = $1 AND project = $2 AND kind = $3 "
+                "AND name = $4"
+            )
             row = reader.first_row(sql, tenant, project, kind, check_name(kind, name))
         if row is None:
             return None
@@ -108,8 +115,10 @@ def put_setting(
     updated: int,
 ) -> None:
     writer.all(
-        """INSERT INTO settings (tenant, project, kind, name, data, author, updated) VALUES ($1, $2, $3, $4, $5, $6, $7)
-            ON CONFLICT (tenant, project, kind, name) DO UPDATE SET data = excluded.data, author = excluded.author,
+        """INSERT INTO settings (tenant, project, kind, name, data, author, updated)
+            VALUES ($1, $2, $3, $4, $5, $6, $7)
+            ON CONFLICT (tenant, project, kind, name) DO UPDATE
+            SET data = excluded.data, author = excluded.author,
             updated = excluded.updated""",
         *where,
         kind,
@@ -136,7 +145,9 @@ class States:
             return states_of(reader, session, kind)
 
     def put(self, session: int, kind: str, values: Mapping[str, str | None], now: int) -> None:
-        """Keep these values; None takes one away. A session that was purged keeps nothing any more."""
+        """Keep these values; None takes one away. A session that was purged keeps nothing any
+        more.
+        """
         self.put_all(session, [(kind, values)], now)
 
     def put_all(self, session: int, states: Iterable[StateValues], now: int) -> None:
@@ -162,7 +173,8 @@ def put_states(writer: Writer, session: int, states: Iterable[StateValues], now:
 
 
 PUT_STATE = """INSERT INTO states (session, kind, name, data, updated) VALUES ($1, $2, $3, $4, $5)
-    ON CONFLICT (session, kind, name) DO UPDATE SET data = excluded.data, updated = excluded.updated"""
+    ON CONFLICT (session, kind, name) DO UPDATE
+    SET data = excluded.data, updated = excluded.updated"""
 
 
 def states_of(reader: Reader, session: int, kind: str) -> dict[str, str]:

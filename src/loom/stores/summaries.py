@@ -116,12 +116,15 @@ def put_summary(writer: Writer, row: SessionRow, node: Node, summary: Summary, n
     writer.all(_PUT, row.tree.key, node.seq, "summary", name, row.key, row.agent, data, now)
 
 
-_PUT = """INSERT INTO records (tree, node, kind, name, session, author, data, created) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+_PUT = """INSERT INTO records (tree, node, kind, name, session, author, data, created)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
     ON CONFLICT (tree, node, kind, name) DO NOTHING"""
 _STANDS = """NOT EXISTS (SELECT 1 FROM records o
     WHERE o.tree = r.tree AND o.node = r.node AND o.kind = 'retired' AND o.name = r.name)"""
-_NEWEST = f"""SELECT n.seq, n.depth, r.name, r.data FROM records r JOIN nodes n ON n.tree = r.tree AND n.seq = r.node
-    WHERE r.tree = $1 AND r.kind = 'summary' AND r.data IS NOT NULL AND r.session IN {{each_int:2}} AND {_STANDS}
+_NEWEST = f"""SELECT n.seq, n.depth, r.name, r.data FROM records r
+    JOIN nodes n ON n.tree = r.tree AND n.seq = r.node
+    WHERE r.tree = $1 AND r.kind = 'summary' AND r.data IS NOT NULL AND r.session IN {{each_int:2}}
+    AND {_STANDS}
     ORDER BY r.seq DESC LIMIT {_MAX_RECENT_SUMMARIES}"""
 _DIGESTS = """SELECT node, data FROM records
     WHERE tree = $1 AND node IN {each_int:2} AND kind = 'digest' AND data IS NOT NULL"""

@@ -26,12 +26,14 @@ _HIGHEST_RATIO = 100.0
 TRIED = 16  # epochs of a session that are tried for one that stands on a path
 _MAX_FORKS = 64  # of forks without a request of their own that are gone through to find one
 
-PUT_HANDLE = """INSERT INTO handles (tree, handle, session, kind, data, created) VALUES ($1, $2, $3, $4, $5, $6)
+PUT_HANDLE = """INSERT INTO handles (tree, handle, session, kind, data, created)
+    VALUES ($1, $2, $3, $4, $5, $6)
     ON CONFLICT (tree, handle, session) DO NOTHING"""
 
 _SHARE_HANDLES = """INSERT INTO handles (tree, handle, session, kind, data, created)
     SELECT h.tree, h.handle, CAST($2 AS BIGINT), h.kind, h.data, CAST($3 AS BIGINT) FROM handles h
-    WHERE h.tree = $1 AND h.handle IN {each:4} AND h.data IS NOT NULL AND h.session = (SELECT min(o.session) FROM handles o
+    WHERE h.tree = $1 AND h.handle IN {each:4} AND h.data IS NOT NULL
+    AND h.session = (SELECT min(o.session) FROM handles o
         WHERE o.tree = h.tree AND o.handle = h.handle AND o.data IS NOT NULL)
     ON CONFLICT (tree, handle, session) DO NOTHING"""
 
@@ -157,7 +159,8 @@ class Views:
                     views[one[0]] = view
             if not views:
                 raise ChoiceError(
-                    f"session {row.id} has made no request of its own yet, so there is no epoch to undo"
+                    f"session {row.id} has made no request of its own yet, so there is no "
+                    "epoch to undo"
                 )
             newest = max(one[0] for one in found)
             if newest not in views:
@@ -176,7 +179,8 @@ class Views:
                 node, depth[0]
             ):
                 raise ChoiceError(
-                    f"the previous epoch was on another branch than the one session {row.id} is on; switch back first"
+                    f"the previous epoch was on another branch than the one session {row.id} "
+                    "is on; switch back first"
                 )
             record = views[number]
             again = replace(
@@ -318,7 +322,8 @@ class Reach:
         return self._last
 
 
-_LAST_VIEW = """SELECT v.node, v.data, v.digest, v.epoch, n.depth FROM views v JOIN nodes n ON n.tree = $2 AND n.seq = v.node
+_LAST_VIEW = """SELECT v.node, v.data, v.digest, v.epoch, n.depth FROM views v
+    JOIN nodes n ON n.tree = $2 AND n.seq = v.node
     WHERE v.session = $1 ORDER BY v.epoch DESC LIMIT 1"""
 
 
@@ -399,7 +404,10 @@ def _is_reached(reader: Reader, tree: int, agent: str, handle: str, kept: Handle
     return False
 
 
-_SESSIONS_OF = "SELECT key, cursor FROM sessions WHERE tree = $1 AND agent = $2 AND status <> 'purged' ORDER BY key"
+_SESSIONS_OF = (
+    "SELECT key, cursor FROM sessions WHERE tree = $1 AND agent = $2 AND status <> 'purged' "
+    "ORDER BY key"
+)
 
 
 def check_free(reader: Reader, tree: int, handles: Mapping[str, HandleTarget]) -> None:
@@ -408,7 +416,8 @@ def check_free(reader: Reader, tree: int, handles: Mapping[str, HandleTarget]) -
     """
     for handle in _clashes(reader, tree, handles):
         raise ChoiceError(
-            f"{handle} already stands for something else in this tree; change the text slightly and try again"
+            f"{handle} already stands for something else in this tree; change the text "
+            "slightly and try again"
         )
 
 
@@ -419,8 +428,10 @@ def _clashes(reader: Reader, tree: int, handles: Mapping[str, HandleTarget]) -> 
 
 
 # All that is kept under a handle of a tree is the same, so one record of it tells.
-_UNDER = """SELECT h.handle, h.data FROM handles h WHERE h.tree = $1 AND h.handle IN {each:2} AND h.session = (
-    SELECT min(o.session) FROM handles o WHERE o.tree = h.tree AND o.handle = h.handle AND o.data IS NOT NULL)"""
+_UNDER = """SELECT h.handle, h.data FROM handles h
+    WHERE h.tree = $1 AND h.handle IN {each:2} AND h.session = (
+    SELECT min(o.session) FROM handles o
+    WHERE o.tree = h.tree AND o.handle = h.handle AND o.data IS NOT NULL)"""
 
 
 def _only(reader: Reader, tree: int, handle: str, found: Sequence[HandleTarget]) -> HandleTarget:
@@ -454,16 +465,21 @@ _NEWEST = f"""WITH RECURSIVE o (key, tenant, project, origin, tree, age) AS (
         SELECT key, tenant, project, origin, tree, 0 FROM sessions WHERE key = $1
         UNION ALL
         SELECT s.key, s.tenant, s.project, s.origin, s.tree, o.age + 1 FROM o CROSS JOIN sessions s
-        WHERE s.tenant = o.tenant AND s.project = o.project AND s.id = o.origin AND s.tree = $2 AND s.key < o.key
-        AND o.age < {_MAX_FORKS} AND (SELECT v.session FROM views v WHERE v.session = o.key LIMIT 1) IS NULL)
-    SELECT v.session, v.node, n.depth, v.seen, v.hash, v.data, v.epoch, v.digest FROM o CROSS JOIN views v CROSS JOIN nodes n
-    WHERE v.session = o.key AND n.tree = o.tree AND n.seq = v.node ORDER BY o.age, v.epoch DESC LIMIT 1 OFFSET $3"""
+        WHERE s.tenant = o.tenant AND s.project = o.project AND s.id = o.origin AND s.tree = $2
+        AND s.key < o.key
+        AND o.age < {_MAX_FORKS} AND (SELECT v.session FROM views v WHERE v.session = o.key
+        LIMIT 1) IS NULL)
+    SELECT v.session, v.node, n.depth, v.seen, v.hash, v.data, v.epoch, v.digest FROM o
+    CROSS JOIN views v CROSS JOIN nodes n
+    WHERE v.session = o.key AND n.tree = o.tree AND n.seq = v.node ORDER BY o.age, v.epoch DESC
+    LIMIT 1 OFFSET $3"""
 
 
 def origin_of(reader: Reader, tree: int, session: int) -> int | None:
     """The session of the same tree that this one was forked from."""
     found = reader.first_row(
-        """SELECT o.key FROM sessions s JOIN sessions o ON o.tenant = s.tenant AND o.project = s.project AND o.id = s.origin
+        """SELECT o.key FROM sessions s
+            JOIN sessions o ON o.tenant = s.tenant AND o.project = s.project AND o.id = s.origin
             WHERE s.key = $1 AND o.tree = $2 AND o.key < s.key""",
         session,
         tree,
@@ -471,9 +487,11 @@ def origin_of(reader: Reader, tree: int, session: int) -> int | None:
     return found[0] if found else None
 
 
-_EVERY_VIEW = """SELECT v.epoch, v.node, v.seen, v.hash, v.data, v.created, n.depth, v.digest FROM views v
+_EVERY_VIEW = """SELECT v.epoch, v.node, v.seen, v.hash, v.data, v.created, n.depth, v.digest
+    FROM views v
     JOIN nodes n ON n.tree = $2 AND n.seq = v.node WHERE v.session = $1 ORDER BY v.epoch"""
-_STANDING = """SELECT s.status, v.epoch, v.node, v.seen FROM sessions s LEFT JOIN views v ON v.session = s.key
+_STANDING = """SELECT s.status, v.epoch, v.node, v.seen FROM sessions s
+    LEFT JOIN views v ON v.session = s.key
     WHERE s.key = $1 ORDER BY v.epoch DESC LIMIT 1"""
 
 
@@ -483,7 +501,8 @@ def put_view(writer: Writer, row: SessionRow, view: StoredView, now: int) -> Non
     writer.all(
         """INSERT INTO views (session, epoch, node, seen, hash, data, created, digest)
             VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
-            ON CONFLICT (session, epoch) DO UPDATE SET node = excluded.node, seen = excluded.seen, hash = excluded.hash,
+            ON CONFLICT (session, epoch) DO UPDATE
+            SET node = excluded.node, seen = excluded.seen, hash = excluded.hash,
             data = excluded.data, digest = excluded.digest""",
         row.key,
         number,
@@ -564,7 +583,10 @@ def _stretches(
                 found = screen.let_through(found, why)
             for node in found:
                 if node.message is None:
-                    gone = f"of what was left out under {handle!r}, message {node.short_id} was purged and is gone for good"
+                    gone = (
+                        f"of what was left out under {handle!r}, message {node.short_id} was "
+                        "purged and is gone for good"
+                    )
                     raise ChoiceError(gone)
             yield [node.message for node in found if node.message]
 
@@ -622,7 +644,8 @@ def _tree_named(reader: Reader, tree: int, name: str) -> int:
     if not other:
         return tree
     row = reader.first_row(
-        "SELECT o.key FROM trees t JOIN trees o ON o.tenant = t.tenant AND o.project = t.project AND o.id = $2 WHERE t.key = $1",
+        "SELECT o.key FROM trees t JOIN trees o ON o.tenant = t.tenant "
+        "AND o.project = t.project AND o.id = $2 WHERE t.key = $1",
         tree,
         other,
     )
@@ -639,11 +662,13 @@ def _purged_error(handle: str) -> ChoiceError:
 
 def _ambiguous(handle: str) -> ChoiceError:
     return ChoiceError(
-        f"{handle} stands for several different things here; name the session whose request has the marker"
+        f"{handle} stands for several different things here; name the session whose request "
+        "has the marker"
     )
 
 
 def _unknown(handle: object, where: str) -> ChoiceError:
     return ChoiceError(
-        f"nothing was left out under {shorten(str(handle))!r} in {where}; handles are in markers and reports"
+        f"nothing was left out under {shorten(str(handle))!r} in {where}; handles are in "
+        "markers and reports"
     )

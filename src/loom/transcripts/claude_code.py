@@ -308,7 +308,9 @@ class _Answers(Struct):
 
 
 def trees(path: Path) -> list[Tree]:
-    """The session with every branch; and a tree for each sub-agent whose first line hangs nowhere."""
+    """The session with every branch; and a tree for each sub-agent whose first line hangs
+    nowhere.
+    """
     session = _read_session(path)
     lines = session.lines
     above = _above([line.parent for line in lines], [not line.said for line in lines])

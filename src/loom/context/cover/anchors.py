@@ -63,8 +63,10 @@ _QUOTE, _UNQUOTE = "`「『《【“", "`」』》】”"
 # A run is letters, digits and what joins them in names. It is taken whole, so that a blob of any
 # length is read once.
 _RUN = rf"""(?P<url>[A-Za-z][A-Za-z+]{{1,9}}://[^\s"'`<>()\[\]{{}}\\{_CJK}]+)
-    |[{_QUOTE}](?=(?P<quoted>[^\s{_QUOTE}{_UNQUOTE}\\][^\n{_QUOTE}{_UNQUOTE}\\]{{0,38}}[^\s{_QUOTE}{_UNQUOTE}\\])[{_UNQUOTE}])
-    |(?P<run>(?:[~.]{{0,2}}/\.?|[@\#.~]|--)?{_WORD}(?:{_WORD}|[./@+:~-](?={_WORD}|[./~])|(?<=\d),(?=\d))*)"""
+    |[{_QUOTE}](?=(?P<quoted>[^\s{_QUOTE}{_UNQUOTE}\\]
+        [^\n{_QUOTE}{_UNQUOTE}\\]{{0,38}}[^\s{_QUOTE}{_UNQUOTE}\\])[{_UNQUOTE}])
+    |(?P<run>(?:[~.]{{0,2}}/\.?|[@\#.~]|--)?
+        {_WORD}(?:{_WORD}|[./@+:~-](?={_WORD}|[./~])|(?<=\d),(?=\d))*)"""
 # Words of plain letters that nothing joins to others are no names: as many as follow each other are
 # passed over at once.
 _PASSED = r"""(?:[A-Za-z][a-z]*+[.:-]?+[\s,;!?'"()\[\]{}<>=*|&%$^]++)+|"""
@@ -80,10 +82,12 @@ _MIXED_RUNS, _MIXED_ESCAPED_RUNS = (
 _HAS_CJK = re.compile(f"[{_CJK}]")
 _PARTS = re.compile(r"\w+")
 _NAME = re.compile(
-    r"""\w*[^\W\d_]_\w+ | _\w{2,}                                     # snake_case
-    | [a-z]+[A-Z]\w* | [A-Z]+[a-z0-9]+[A-Z]\w* | [A-Z]{2,}[a-z]\w+   # camelCase, PascalCase, HTTPServer
-    | [A-Z][A-Z0-9]{2,}                                              # CONSTANTS
-    | (?=\w*\d)(?=\w*[^\W\d_])\w{3,}                                 # letters and digits: hashes, versions, codes
+    r"""\w*[^\W\d_]_\w+ | _\w{2,}           # snake_case
+    | [a-z]+[A-Z]\w*                       # camelCase
+    | [A-Z]+[a-z0-9]+[A-Z]\w*              # PascalCase
+    | [A-Z]{2,}[a-z]\w+                    # HTTPServer
+    | [A-Z][A-Z0-9]{2,}                    # CONSTANTS
+    | (?=\w*\d)(?=\w*[^\W\d_])\w{3,}       # letters and digits: hashes, versions, codes
     | \d{3,}""",
     re.VERBOSE,
 )
@@ -94,7 +98,8 @@ _CODE = re.compile(r"[\w-]*(?:\d|[A-Z]{2})[\w-]*|\w+(?:-\w+){2,}")
 _RANDOM = re.compile(r"[A-Za-z]\d+[A-Za-z]|\d[A-Za-z]+\d|[A-Za-z]-\w*\d")
 _SENTENCE = re.compile(r"[.!?;:。！？；\n](?:(?<=[。！？；\n])|\s+)")
 _ERROR = re.compile(
-    r"(?:error|exception|warning)s?\b|\b(?:fail(?:ed|ure|s)?|fatal|panic|denied|refused|cannot|unable)\b|not found"
+    r"(?:error|exception|warning)s?\b"
+    r"|\b(?:fail(?:ed|ure|s)?|fatal|panic|denied|refused|cannot|unable)\b|not found"
     r"|错误|失败|异常|錯誤|失敗|エラー|오류|ошибк|erreur|fehler",
     re.IGNORECASE,
 )
@@ -115,7 +120,8 @@ _ERRORS = (  # without one of these no text in plain letters tells of an error
     *("erreur", "fehler"),
 )
 _TASK = re.compile(
-    r"\b(?:TODO|FIXME|must|never|always|instead|decided?|decision|remember|important|agreed|prefer|next step|remaining)\b"
+    r"\b(?:TODO|FIXME|must|never|always|instead|decided?|decision|remember|important|agreed"
+    r"|prefer|next step|remaining)\b"
     r"|\[ \]|决定|必须|不要|待办|注意|記住|记住|決定|必ず|нужно|решено",
     re.IGNORECASE,
 )
@@ -138,7 +144,8 @@ _TASKS = (
 )
 _DEFINES = re.compile(
     r"^\W*(?:export |public |private |static |async |pub |default |abstract )*"
-    r"(?:def|class|function|func|fn|interface|type|struct|enum|trait|const|let|var|import|from|module|package)\b"
+    r"(?:def|class|function|func|fn|interface|type|struct|enum|trait|const|let|var|import|from"
+    r"|module|package)\b"
     r"|^\W{0,3}[\w.\-\[\]\"']{2,40} ?(?::=|=|:) ?\S|^\S+:\d+"
 )
 
@@ -503,7 +510,9 @@ def _tells(text: str, stems: tuple[str, ...], pattern: re.Pattern[str]) -> bool:
 def _pieces(
     line: str, found: list[Found], prose: bool
 ) -> Iterator[tuple[int, int, tuple[str, ...]]]:
-    """A long line in pieces: prose by sentences, and what is too long even so around its anchors."""
+    """A long line in pieces: prose by sentences, and what is too long even so around its
+    anchors.
+    """
     at = 0
     for low, high in _sentences(line) if prose else [(0, len(line))]:
         until = at
@@ -532,7 +541,9 @@ def _groups(found: list[Found]) -> Iterator[list[Found]]:
 
 
 def _piece(line: str, group: list[Found], low: int, high: int) -> tuple[int, int, tuple[str, ...]]:
-    """A stretch of the line that holds these anchors, each with enough around it to be understood."""
+    """A stretch of the line that holds these anchors, each with enough around it to be
+    understood.
+    """
     if group:
         low, high = (
             min(low, group[0][0] - MARGIN),

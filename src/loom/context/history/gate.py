@@ -220,7 +220,9 @@ def _add_last(
 
 
 def _is_room_for(fitting: Fitting, unit: _Unit, tokens: int, can_be_cut: bool) -> bool:
-    """Whether so many tokens hold a unit. The newest of all may be cut, and is then the only one."""
+    """Whether so many tokens hold a unit. The newest of all may be cut, and is then the only
+    one.
+    """
     if unit.unread:
         return False
     return unit.cost <= tokens or (can_be_cut and _smallest_cost(fitting, unit) <= tokens)

@@ -227,7 +227,9 @@ def collapse(view: View, fitting: Fitting) -> View:
 
 
 def auto(view: View, fitting: Fitting) -> View:
-    """Of all exchanges the better half stays, by how they relate to the goal and how old they are."""
+    """Of all exchanges the better half stays, by how they relate to the goal and how old they
+    are.
+    """
     unread = map(fitting.places.unread, (span.start for span in exchanges(fitting.history)))
     most = max(MIN_KEPT_UNITS, sum(exchanges_of(spot) if spot else 1 for spot in unread) // 2)
     standing = [piece for piece in view if piece.action != "dropped"]

@@ -134,7 +134,9 @@ def _windows_by(
 
 
 def _window_for(tokens: int, fitting: Fitting, counter: Counter) -> int:
-    """The window of which history has so many tokens, by the best counter or by the policy's own."""
+    """The window of which history has so many tokens, by the best counter or by the policy's
+    own.
+    """
     if counter is not fitting.counter:
         return fitting.set_aside + ceil(tokens / fitting.refill)
     return (

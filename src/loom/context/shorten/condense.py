@@ -63,14 +63,17 @@ _LINK = re.compile(
     re.IGNORECASE,
 )
 _INLINE = re.compile(
-    r"</?(?:abbr|b|bdi|bdo|cite|code|del|em|font|i|img|ins|kbd|mark|picture|q|s|small|source|span|strong|sub|sup|time|u|var|wbr)\b[^<>]*>",
+    r"</?(?:abbr|b|bdi|bdo|cite|code|del|em|font|i|img|ins|kbd|mark|picture|q|s|small|source"
+    r"|span|strong|sub|sup|time|u|var|wbr)\b[^<>]*>",
     re.IGNORECASE,
 )
 _ITEM = re.compile(r"<li\b[^<>]*>", re.IGNORECASE)
 _CELL = re.compile(r"</t[dh]>\s*<t[dh]\b[^<>]*>", re.IGNORECASE)
 _BLOCK = re.compile(
-    r"</?(?:address|article|aside|blockquote|body|br|button|caption|center|dd|details|dialog|div|dl|dt|fieldset|figure|footer|form"
-    r"|h[1-6]|head|header|hr|html|label|li|main|meta|nav|ol|option|p|pre|section|select|summary|table|tbody|td|textarea|tfoot|th"
+    r"</?(?:address|article|aside|blockquote|body|br|button|caption|center|dd|details|dialog"
+    r"|div|dl|dt|fieldset|figure|footer|form"
+    r"|h[1-6]|head|header|hr|html|label|li|main|meta|nav|ol|option|p|pre|section|select"
+    r"|summary|table|tbody|td|textarea|tfoot|th"
     r"|thead|title|tr|ul)\b[^<>]*>",
     re.IGNORECASE,
 )
@@ -101,7 +104,9 @@ def condense(text: str, tokens: int, count: Callable[[str], int], handle: str) -
 
 
 def _by_kind(text: str, tokens: int, count: Callable[[str], int], handle: str) -> str | None:
-    """The text made smaller as its kind asks for; none where that does not fit or keeps too little."""
+    """The text made smaller as its kind asks for; none where that does not fit or keeps too
+    little.
+    """
     kind = kind_of(text)
     if kind == "text" or count(cut_marker(len(text), handle)) > tokens:
         return None

@@ -52,7 +52,9 @@ def cut_text(text: str, kept: int, handle: str) -> str:
 
 
 def shorten(text: str, longest: int) -> str:
-    """A line that is too long as its beginning and its end, with how much is missing between them."""
+    """A line that is too long as its beginning and its end, with how much is missing between
+    them.
+    """
     if len(text) <= longest:
         return text
     head = int(longest * HEAD)

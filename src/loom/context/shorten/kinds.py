@@ -21,17 +21,22 @@ _VARYING = re.compile(r"\b(?=[a-fA-F]*\d)[0-9a-fA-F]{6,}(?:-[0-9a-fA-F]+)*\b|\d+
 # In small letters only: a pattern that heeds no case is seven times slower.
 _MILD = ("warn", "deprecat", "警告", "경고", "предупрежд")
 ALARM = re.compile(
-    "error|exception|traceback|fail|fatal|panic|critical|denied|refused|cannot|unable|not found|timed out|timeout|abort|killed"
+    "error|exception|traceback|fail|fatal|panic|critical|denied|refused|cannot|unable"
+    "|not found|timed out|timeout|abort|killed"
     "|segmentation|错误|失败|异常|錯誤|失敗|エラー|오류|ошибк|erreur|fehler|" + "|".join(_MILD)
 )
 _NONE = re.compile(r"(?:\A|\W)(?:0|no) \Z")  # before what did not happen
 TRACE = re.compile(r'\s+(?:at |File "|\.\.\. \d+ more)|Caused by|During handling|goroutine \d')
 _LOGGED = re.compile(
-    r"""\W{0,3}(?:\d{4}[-/.]\d\d[-/.]\d\d|\d\d[-/]\d\d[-/]\d\d|\d\d:\d\d:\d\d|[A-Z][a-z]{2}\ [ \d]\d\ \d\d:\d\d|\d+\.\d{3,}\])
-    | .{0,80}?(?:(?<![\w.])(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|ERR|FATAL|CRITICAL|SEVERE)[\]:>)|!\s"]
+    r"""\W{0,3}(?:\d{4}[-/.]\d\d[-/.]\d\d | \d\d[-/]\d\d[-/]\d\d | \d\d:\d\d:\d\d
+        | [A-Z][a-z]{2}\ [ \d]\d\ \d\d:\d\d | \d+\.\d{3,}\])
+    | .{0,80}?(?:(?<![\w.])(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|ERR|FATAL|CRITICAL|SEVERE)
+            [\]:>)|!\s"]
         | \b(?:error|warning|note)(?:\ ?\[?[A-Z]+\d+\]?)?:\ | \blevel=\w)
-    | npm\ (?:ERR!|error|WARN|warn|notice|info)\b | >\ \S+@\S+\ \w | make(?:\[\d+\])?:\ | \[\d+/\d+\]\ | Step\ \d+/\d | \#\d+\ \S
-    | (?:Collecting|Downloading|Requirement\ already|Compiling|Get:\d|Setting\ up|Unpacking|Preparing|Fetching|Successfully)\b
+    | npm\ (?:ERR!|error|WARN|warn|notice|info)\b | >\ \S+@\S+\ \w
+    | make(?:\[\d+\])?:\ | \[\d+/\d+\]\ | Step\ \d+/\d | \#\d+\ \S
+    | (?:Collecting|Downloading|Requirement\ already|Compiling|Get:\d|Setting\ up|Unpacking
+        |Preparing|Fetching|Successfully)\b
     | \s+at\ .+[:(]\d+ | \s+File\ ".+",\ line\ \d | Traceback\ \(most""",
     re.VERBOSE,
 )
@@ -40,10 +45,12 @@ _LOGGED = re.compile(
 
 HUNKS = re.compile(r"^(?:diff |@@ |--- |\+\+\+ )", re.MULTILINE)
 DIFF_HEAD = re.compile(
-    r"diff |Index: |--- \S|\+\+\+ \S|@@ |commit [0-9a-f]{7}|rename |new file|deleted file|Binary files "
+    r"diff |Index: |--- \S|\+\+\+ \S|@@ |commit [0-9a-f]{7}"
+    r"|rename |new file|deleted file|Binary files "
 )
 _DIFF_LINE = re.compile(
-    r"[-+ \\@]|diff |index |commit |Index: |Author:|Date:|Merge:|rename |similarity |new |deleted |old mode|===|Binary "
+    r"[-+ \\@]|diff |index |commit |Index: |Author:|Date:|Merge:"
+    r"|rename |similarity |new |deleted |old mode|===|Binary "
 )
 _HUNK = re.compile(r"@@ -\d+(?:,\d+)? \+\d+")
 
@@ -51,30 +58,39 @@ _HUNK = re.compile(r"@@ -\d+(?:,\d+)? \+\d+")
 
 SUMMARY = re.compile(
     r"""=+\ .*(?:\d+\ (?:passed|failed|errors?|skipped|warnings?|deselected)|no\ tests\ ran)
-    | \s*(?:Tests?|Test\ Suites|Test\ Files|Snapshots):?\s+\d+\ \w+ | test\ result:\ | Ran\ \d+\ tests?\ in | (?:FAILED|OK)\ \(.*=\d
-    | (?:ok|FAIL)\s+\S+\s+(?:\d+\.\d+s|\(cached\)|\[\w) | [\#ℹ]\ (?:tests|pass|fail)\ \d | \s*\d+\ (?:passing|failing)\b
+    | \s*(?:Tests?|Test\ Suites|Test\ Files|Snapshots):?\s+\d+\ \w+
+    | test\ result:\ | Ran\ \d+\ tests?\ in | (?:FAILED|OK)\ \(.*=\d
+    | (?:ok|FAIL)\s+\S+\s+(?:\d+\.\d+s|\(cached\)|\[\w) | [\#ℹ]\ (?:tests|pass|fail)\ \d
+    | \s*\d+\ (?:passing|failing)\b
     | \s*<testsuites?\b | \d+\ (?:passed|failed)[,;\s]""",
     re.VERBOSE,
 )
 FAILING = re.compile(
-    r"""(?:FAILED|ERROR|FAIL:?|XPASS)\s+\S | \S+\ FAILED\b | \S.*\ \.\.\.\ (?:FAILED|FAIL|ERROR)\b | \s*---\ FAIL
-    | _{3,}\ .*\ _{3,}$ | ----\ .*\ ----$ | \s*[✕✗✘×✖]\ | \s*●\ | not\ ok\b | \s*<(?:failure|error)\b | .*\bpanicked\ at\ """,
+    r"""(?:FAILED|ERROR|FAIL:?|XPASS)\s+\S | \S+\ FAILED\b | \S.*\ \.\.\.\ (?:FAILED|FAIL|ERROR)\b
+    | \s*---\ FAIL
+    | _{3,}\ .*\ _{3,}$ | ----\ .*\ ----$ | \s*[✕✗✘×✖]\ | \s*●\ | not\ ok\b
+    | \s*<(?:failure|error)\b | .*\bpanicked\ at\ """,
     re.VERBOSE,
 )
 ASSERTING = re.compile(
     r"""[E>]\s+\S | \s*\S+\.\w+:\d+
-    | .*(?:\b[Aa]ssert|\b(?:[Ee]xpected|[Rr]eceived|[Aa]ctual)\b|\b(?:left|right|got|want):?\ |(?:Error|Exception)\b)""",
+    | .*(?:\b[Aa]ssert | \b(?:[Ee]xpected|[Rr]eceived|[Aa]ctual)\b | \b(?:left|right|got|want):?[ ]
+        | (?:Error|Exception)\b)""",
     re.VERBOSE,
 )
 PASSING = re.compile(
-    r"""\S+\ PASSED\b | PASS(?:ED)?\b | \s*---\ (?:PASS|SKIP) | ===\ (?:RUN|CONT|PAUSE|NAME) | .*\ \.\.\.\ (?:ok|ignored|skipped)\b
+    r"""\S+\ PASSED\b | PASS(?:ED)?\b | \s*---\ (?:PASS|SKIP) | ===\ (?:RUN|CONT|PAUSE|NAME)
+    | .*\ \.\.\.\ (?:ok|ignored|skipped)\b
     | \s*[✓✔√]\ | ok\s | (?:\S+\.py\ )?[.sxX]+\s*(?:\[\s*\d+%\])?$ | \s*<testcase\b[^>]*/>$""",
     re.VERBOSE,
 )
 _TESTED = re.compile(
-    r"""=+\ (?:test\ session\ starts|FAILURES|ERRORS|short\ test\ summary) | running\ \d+\ tests?$ | test\ \S+\ \.\.\.\ \w
-    | (?:PASS|FAIL)\ +\S+\.\w+ | \s*---\ (?:PASS|FAIL|SKIP): | ===\ RUN\  | \w+\ \(\S+\)\ \.\.\.\ (?:ok|FAIL|ERROR|skipped)
-    | \S+::\S+\ (?:PASSED|FAILED|SKIPPED|ERROR) | \s*<testcase\b | (?:not\ )?ok\ \d+\b | \s*[✓✔√✕✗✘]\ .*\(\d+""",
+    r"""=+\ (?:test\ session\ starts|FAILURES|ERRORS|short\ test\ summary) | running\ \d+\ tests?$
+    | test\ \S+\ \.\.\.\ \w
+    | (?:PASS|FAIL)\ +\S+\.\w+ | \s*---\ (?:PASS|FAIL|SKIP): | ===\ RUN[ ]
+    | \w+\ \(\S+\)\ \.\.\.\ (?:ok|FAIL|ERROR|skipped)
+    | \S+::\S+\ (?:PASSED|FAILED|SKIPPED|ERROR) | \s*<testcase\b | (?:not\ )?ok\ \d+\b
+    | \s*[✓✔√✕✗✘]\ .*\(\d+""",
     re.VERBOSE,
 )
 
@@ -90,22 +106,27 @@ _LEAST = 4  # lines that make a table or a pattern
 
 NUMBER = re.compile(r"\s{0,8}\d{1,6}(?:[:|→\t-]|\s\s|$)")
 LANDMARK = re.compile(
-    r"^[ \t]{0,8}(?:[a-z]+ ){0,3}(?:def|class|function|func|fn|fun|interface|struct|enum|trait|impl|type)\b",
+    r"^[ \t]{0,8}(?:[a-z]+ ){0,3}(?:def|class|function|func|fn|fun|interface|struct|enum|trait"
+    r"|impl|type)\b",
     re.MULTILINE,
 )
 DEFINING = re.compile(
     r"""(?P<indent>\s*)
-    (?:(?:export|default|public|private|protected|internal|static|final|abstract|async|override|virtual|unsafe|inline|extern|declare
+    (?:(?:export|default|public|private|protected|internal|static|final|abstract|async|override
+        |virtual|unsafe|inline|extern|declare
         |sealed|partial|open|data|suspend|readonly|pub(?:\([^)]*\))?)\ +)*
-    (?:(?:def|defp|defmodule|class|function|func|fn|fun|interface|struct|enum|trait|impl|module|mod|namespace|record)[\ *(<]
+    (?:(?:def|defp|defmodule|class|function|func|fn|fun|interface|struct|enum|trait|impl|module|mod
+        |namespace|record)[\ *(<]
     | type\ \w+\b | (?:describe|it|test)\(["'`]
     | (?:const|let|var)\ \w+.*=\ *(?:async\ *)?(?:function\b|\([^)]*\).*=>|\w+\ *=>)
-    | (?!(?:if|for|while|switch|catch|return|else|do|try|with|foreach|elif|elseif|until|unless|new|await|throw)\b)
+    | (?!(?:if|for|while|switch|catch|return|else|do|try|with|foreach|elif|elseif|until|unless|new
+        |await|throw)\b)
         (?:[\w<>\[\],.*&:?]+\ +)*\w+\ ?\([^;]*\)[^;=()]*\{$)""",
     re.VERBOSE,
 )
 IMPORTING = re.compile(
-    r"\s*(?:import\b[ ({*\"']|from \S+ import\b|#\s*include\b|using \w|use \w[\w:]*|package \w|require\b|export .*\bfrom\b"
+    r"\s*(?:import\b[ ({*\"']|from \S+ import\b|#\s*include\b|using \w|use \w[\w:]*"
+    r"|package \w|require\b|export .*\bfrom\b"
     r"|(?:const|let|var) .*\brequire\()"
 )
 CONSTANT = re.compile(r"(?:export )?(?:const |let |var |static )?[A-Z][A-Z0-9_]+\b[^=(]*=")
@@ -117,7 +138,8 @@ _BRACED = re.compile(r".*[{};]$|\s*[})\]]")
 
 _PAGE = re.compile(r"\s*<(?:!doctype html|html|head|body)\b", re.IGNORECASE)
 _TAG = re.compile(
-    r"</?(?:div|span|p|a|li|ul|ol|td|tr|th|table|h[1-6]|br|img|script|style|link|b|i|em|strong|form|input|button|section|nav|bdi)\b[^<>]*>",
+    r"</?(?:div|span|p|a|li|ul|ol|td|tr|th|table|h[1-6]|br|img|script|style|link|b|i|em|strong"
+    r"|form|input|button|section|nav|bdi)\b[^<>]*>",
     re.IGNORECASE,
 )
 _JSON = re.compile(
@@ -151,7 +173,9 @@ def kind_of(text: str) -> Kind:
 
 
 def view(line: str) -> str:
-    """A line as it is looked at: not too much of it, without colours and without blanks at its end."""
+    """A line as it is looked at: not too much of it, without colours and without blanks at its
+    end.
+    """
     line = line[:VIEW]
     return (_ANSI.sub("", line) if "\x1b" in line else line).rstrip()
 

@@ -29,8 +29,9 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
 # What the name of a tool, or its argument `command`, says that it does.
 _WRITES = frozenset({
-    "append", "apply", "applypatch", "copy", "create", "edit", "insert", "modify", "move", "multiedit", "overwrite", "patch", "put",
-    "rename", "replace", "save", "strreplace", "update", "write",
+    "append", "apply", "applypatch", "copy", "create", "edit", "insert", "modify", "move",
+    "multiedit", "overwrite", "patch", "put", "rename", "replace", "save", "strreplace", "update",
+    "write",
 })  # fmt: skip
 _PATCHES = frozenset({"applypatch", "patch"})
 _MOVES, _COPIES = frozenset({"move", "rename"}), frozenset({"copy"})
@@ -45,8 +46,9 @@ _OPENS, _EDITS_OPEN = ("open", "create"), "edit"
 
 # Which argument names the file; letters only, so that filePath, file_path and FilePath are one.
 _PATHS = frozenset({
-    "absolutepath", "file", "filename", "filepath", "fullpath", "notebookpath", "outputfile", "outputpath", "path", "relativepath",
-    "relativeworkspacepath", "targetfile", "targetnotebook", "targetpath",
+    "absolutepath", "file", "filename", "filepath", "fullpath", "notebookpath", "outputfile",
+    "outputpath", "path", "relativepath", "relativeworkspacepath", "targetfile", "targetnotebook",
+    "targetpath",
 })  # fmt: skip
 _FROM = _PATHS | {"from", "oldpath", "source", "sourcepath", "src"}
 _TO = frozenset(
@@ -153,7 +155,9 @@ def artifacts(messages: Iterable[Message]) -> tuple[str, ...]:
 
 
 def open_calls(messages: Iterable[Message]) -> tuple[ToolCall, ...]:
-    """The calls that were made last and not answered, with the ids by which a result answers them."""
+    """The calls that were made last and not answered, with the ids by which a result answers
+    them.
+    """
     return tuple(_WorkTrace(messages).waiting())
 
 

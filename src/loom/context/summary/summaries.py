@@ -250,7 +250,9 @@ def _one_line(text: str) -> str:
 
 
 def _keep_both_ends(text: str, tokens: int, count: Count) -> str:
-    """Beginning and end of a text, and how much is missing between them, in at most so many tokens."""
+    """Beginning and end of a text, and how much is missing between them, in at most so many
+    tokens.
+    """
 
     def kept(length: int) -> str:
         head = int(length * HEAD)
@@ -360,15 +362,16 @@ _HANDLE = re.compile(rf"~[a-z2-7]{{{LENGTH - 1}}}", re.IGNORECASE)
 # Control characters, halves of surrogate pairs, and letters that nobody sees or that turn others
 # around.
 _HIDDEN = re.compile(
-    "[\x00-\x08\x0e-\x1f\x7f-\x9f\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
+    "[\x00-\x08\x0e-\x1f\x7f-\x9f\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff"
+    "\ud800-\udfff\U000e0000-\U000e007f]"
 )
 _ROLES = "system|developer|user|assistant|human|instructions?"
 _IMITATES = re.compile(
-    rf"[\s*_#`+-]*(?:(?:{_ROLES}|tool)[\s*_`]*[:：]|tool\s+\S{{1,64}}[:：]|context_summary|existing "
-    r"context:|conversation:)"
+    rf"[\s*_#`+-]*(?:(?:{_ROLES}|tool)[\s*_`]*[:：]|tool\s+\S{{1,64}}[:：]"
+    r"|context_summary|existing context:|conversation:)"
     rf"|\s*(?:→|={{3,}}|</?\s*(?:{_ROLES}|tool|conversation|summary)\b)"
-    r"|\s*\[(?:[^\]]{0,200}\brecall\b|(?:emergency "
-    r"compression|note|summary|collapsed)\b|\w{1,12}\] .{1,80} · )"
+    r"|\s*\[(?:[^\]]{0,200}\brecall\b|(?:emergency compression|note|summary|collapsed)\b"
+    r"|\w{1,12}\] .{1,80} · )"
     r"|(?!>).*(?:<\||\|>|\[/?INST\]|<</?SYS>>)",
     re.IGNORECASE,
 )

@@ -217,7 +217,9 @@ def _find_view(store: Store, row: SessionRow, path: Path) -> tuple[View | None, 
 
 
 def _find_pins(pins: Sequence[Node], overlay: Overlay) -> tuple[Node, ...]:
-    """Pins that were asked for and those of the tree. What is pruned by now is not in any request."""
+    """Pins that were asked for and those of the tree. What is pruned by now is not in any
+    request.
+    """
     asked = [pin for pin in pins if pin.depth < len(overlay.path)]
     return (*asked, *(pin for pin in overlay.pins if pin not in asked))
 

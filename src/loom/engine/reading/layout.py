@@ -64,7 +64,9 @@ class _Layout:
                 self.add(spot, message)
 
     def apart(self, spot: Spot, special: Sequence[int]) -> None:
-        """A stretch that was not read, divided at the places where something is hidden or comes in."""
+        """A stretch that was not read, divided at the places where something is hidden or comes
+        in.
+        """
         edges = {place for depth in special for place in (depth - 1, depth, depth + 1)}
         known = names_at(self._overlay.path, edges | {spot.start - 1, spot.start, spot.stop - 1})
         total = {depth: tokens for depth, (_, _, tokens) in known.items()} | {-1: 0}

@@ -78,7 +78,9 @@ def read_window(
 
 
 def newest_reminders(path: Path, hidden: Collection[int], all_of_them: bool) -> list[Node]:
-    """The newest system message of each kind on a path, as far as they are shown; or all of them."""
+    """The newest system message of each kind on a path, as far as they are shown; or all of
+    them.
+    """
     found = path.system_nodes() if all_of_them else path.reminders(_KINDS, _OF_A_KIND)
     return [node for node in found if node.depth not in hidden]
 
@@ -209,7 +211,9 @@ def _hole(path: Path, start: int, stop: int) -> Spot:
 def _with_known(
     spots: Sequence[Spot], read: Sequence[Node], known: Sequence[Known], count: Count, own: Count
 ) -> list[Spot]:
-    """The spots with what is known of each; of a stretch that is read in part, less what was read."""
+    """The spots with what is known of each; of a stretch that is read in part, less what was
+    read.
+    """
     made = list(spots)
     starts = [spot.start for spot in spots]
     depths = [node.depth for node in read]

@@ -8,7 +8,9 @@ from loom.stores import Node, Path
 
 
 def kept_nodes(path: Path, hidden: Collection[int], rules: Sequence[Rule]) -> list[Node]:
-    """The nodes that must be read because a rule keeps them. To find them, all of the path is read."""
+    """The nodes that must be read because a rule keeps them. To find them, all of the path is
+    read.
+    """
     if all(rule.keep is None for rule in rules):
         return []
     nodes = [node for node in path[: len(path)] if node.depth not in hidden]

@@ -138,7 +138,9 @@ def head_of(
 def _join_system(
     before: list[str], system: tuple[Message, ...], after: list[str]
 ) -> tuple[Message, ...]:
-    """One system message of all texts, where the session's own are texts; providers refuse several."""
+    """One system message of all texts, where the session's own are texts; providers refuse
+    several.
+    """
     if all(
         isinstance(part, Text) and part.carried is None
         for message in system

@@ -45,7 +45,8 @@ _DAMAGED = (
 _SCHEMA = """
     CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS files
-        (path TEXT PRIMARY KEY, size INT, changed INT, noticed INT, seen INT, digest BLOB, sum INT) WITHOUT ROWID;
+        (path TEXT PRIMARY KEY, size INT, changed INT, noticed INT, seen INT, digest BLOB,
+        sum INT) WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS entries (path TEXT PRIMARY KEY, data BLOB, sum INT);
 """
 
@@ -80,7 +81,9 @@ class IndexFile:
         self._about = {"root": os.fsencode(root).hex(), "made_by": made_by()}
 
     def load(self) -> list[Row]:
-        """All rows that are whole and made by this very version of Loom and its grammars, by path."""
+        """All rows that are whole and made by this very version of Loom and its grammars, by
+        path.
+        """
         with self._raise_store_errors():
             if not self._path.exists():
                 return []
@@ -201,7 +204,8 @@ class IndexFile:
         except (apsw.Error, OSError) as error:
             line = str(error).partition("\n")[0].removeprefix(f"{type(error).__name__}: ")
             raise StoreError(
-                f"the index is only in memory: {self._path} cannot be read or written ({line}); free some space there,"
+                f"the index is only in memory: {self._path} cannot be read or written "
+                f"({line}); free some space there,"
                 " or name another folder for caches in XDG_CACHE_HOME"
             ) from error
 

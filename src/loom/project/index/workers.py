@@ -176,7 +176,9 @@ def _cores() -> int:
 
 
 class _Helper:
-    """A process that reads chunks, and the thread that hands them to it and takes what it answers."""
+    """A process that reads chunks, and the thread that hands them to it and takes what it
+    answers.
+    """
 
     def __init__(self, root: Path, chunks: "deque[_Chunk]", answers: _Answers) -> None:
         self._chunks, self._answers = chunks, answers

@@ -323,8 +323,8 @@ class _Frame:
     """
 
     __slots__ = (
-        "also", "begin", "body", "cuts", "keyword", "kind", "last", "name", "named", "node", "outer", "parent", "path", "row",
-        "spent", "start", "stop", "within",
+        "also", "begin", "body", "cuts", "keyword", "kind", "last", "name", "named", "node",
+        "outer", "parent", "path", "row", "spent", "start", "stop", "within",
     )  # fmt: skip
 
     def __init__(self, kind: str, start: int, stop: int, node: Node, outer: _Frame | None) -> None:

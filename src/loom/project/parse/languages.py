@@ -76,10 +76,11 @@ _ENDINGS = {
     "scala": ".scala .sc .sbt",
 }
 _COMMANDS = {
-    "node": "javascript", "nodejs": "javascript", "bun": "javascript", "deno": "typescript", "ts-node": "typescript",
-    "tsx": "typescript", "iex": "elixir", "sh": "shell", "bash": "shell", "zsh": "shell", "ksh": "shell", "dash": "shell",
-    "ash": "shell", "fish": "shell", "rscript": "r", "luajit": "lua", "pwsh": "powershell", "runghc": "haskell",
-    "tclsh": "tcl", "escript": "erlang", "guile": "lisp", "racket": "lisp", "sbcl": "lisp", "pypy": "python",
+    "node": "javascript", "nodejs": "javascript", "bun": "javascript", "deno": "typescript",
+    "ts-node": "typescript", "tsx": "typescript", "iex": "elixir", "sh": "shell", "bash": "shell",
+    "zsh": "shell", "ksh": "shell", "dash": "shell", "ash": "shell", "fish": "shell",
+    "rscript": "r", "luajit": "lua", "pwsh": "powershell", "runghc": "haskell", "tclsh": "tcl",
+    "escript": "erlang", "guile": "lisp", "racket": "lisp", "sbcl": "lisp", "pypy": "python",
 }
 # fmt: on
 _HEADERS = frozenset((".h", ".hh", ".hpp", ".hxx", ".h++", ".cuh", ".inl", ".ipp", ".tpp"))

@@ -92,7 +92,10 @@ def parse_by_lines(language: str, text: str) -> ParsedFile:
 
 # Patterns
 
-_CONTROL = "if|else|for|foreach|while|switch|catch|return|new|throw|do|using|lock|when|await|yield|sizeof|typeof|assert|case"
+_CONTROL = (
+    "if|else|for|foreach|while|switch|catch|return|new|throw|do|using|lock|when|await|yield"
+    "|sizeof|typeof|assert|case"
+)
 _NAME = r"(?P<name>[^\W\d][\w$]*)"
 _PATH = r"(?P<name>[^\W\d]\w*(?:(?:::~?|[.:\\])[^\W\d]\w*)*)"
 _STANDS_FOR = {
@@ -112,7 +115,8 @@ _GROUP = re.compile(r"\(\?P<(\w+)>")
 _PARTS = re.compile(r"::|[.:\\]")
 _USE = re.compile(r"[^\W\d]\w{1,99}(?=[ \t]?[(.!]|::)|\b[A-Z]\w{2,99}")
 _GOES_ON = re.compile(
-    r"[{})\]]|(?:end|else|elif|elsif|rescue|ensure|catch|except|finally|begin|do|then|where|deriving|fi|done)\b"
+    r"[{})\]]|(?:end|else|elif|elsif|rescue|ensure|catch|except|finally|begin|do|then|where"
+    r"|deriving|fi|done)\b"
     r"|(?:\w+ ){0,3}constructor\b"
 )
 

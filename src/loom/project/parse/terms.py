@@ -18,21 +18,23 @@ _SIGNS = bytes(
 _PIECES = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]{3,}")
 # Marks are no letters for `re`, but the words of many scripts have them inside.
 _MARKS = (
-    "\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed"
-    "\u0900-\u0963\u0966-\u096f\u0971-\u0df3\u0e31-\u0e3a\u0e47-\u0e4e\u0eb1-\u0ebc\u0ec8-\u0ecd\u0f71-\u0f84\u102b-\u103e"
-    "\u17b4-\u17d3\u200c\u200d"
+    "\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a"
+    "\u064b-\u065f\u0670\u06d6-\u06ed\u0900-\u0963\u0966-\u096f\u0971-\u0df3\u0e31-\u0e3a"
+    "\u0e47-\u0e4e\u0eb1-\u0ebc\u0ec8-\u0ecd\u0f71-\u0f84\u102b-\u103e\u17b4-\u17d3\u200c\u200d"
 )
 _WORDS = re.compile(rf"[\w{_MARKS}]+")
 _UNSPACED = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
-    "\U00020000-\U0003ffff]+"
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
+    "\uf900-\ufaff\U00020000-\U0003ffff]+"
 )
 _VOWEL = re.compile("[aeiouy]")
 _SHORT = re.compile("[^aeiou][aeiouy][^aeiouwxy]")  # what may have lost its e: nam(e)ing, siz(e)d
 
 
 class _TermCache(dict[str, tuple[str, ...]]):
-    """The terms of each raw word that was met; those of a new one are found when it is asked for."""
+    """The terms of each raw word that was met; those of a new one are found when it is asked
+    for.
+    """
 
     def __missing__(self, word: str) -> tuple[str, ...]:
         terms = tuple(
@@ -139,7 +141,9 @@ def stem(word: str) -> str:
 
 
 def _fix_ending(word: str, left: str) -> str:
-    """What is left of a word without its ending; the word where that is no word: `string`, `used`."""
+    """What is left of a word without its ending; the word where that is no word: `string`,
+    `used`.
+    """
     if len(left) < 3 or not _VOWEL.search(left):
         return word
     if left[-1] == left[-2] and left[-1] not in "lsz":

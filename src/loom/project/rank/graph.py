@@ -24,7 +24,9 @@ Numbers = NDArray[np.int64]
 
 
 class _FileNames(Struct, frozen=True):
-    """What one file defines and what it uses of others and how often, by the numbers of the names."""
+    """What one file defines and what it uses of others and how often, by the numbers of the
+    names.
+    """
 
     entry: Entry
     defined: Numbers

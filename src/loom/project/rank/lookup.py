@@ -134,7 +134,9 @@ class Lookup:
         return 1 / len(found), found
 
     def _ending(self, parts: Sequence[str]) -> tuple[int, list[str]]:
-        """The files whose paths have most of these parts in common with their ends, and how many."""
+        """The files whose paths have most of these parts in common with their ends, and how
+        many.
+        """
         if not parts:
             return 0, []
         common = {

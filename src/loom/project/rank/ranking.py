@@ -618,7 +618,9 @@ def _label(before: float, files: int) -> Relevance:
 def _order_definitions(
     own: dict[str, list[float]],
 ) -> dict[str, tuple[list[int], tuple[float, ...]]]:
-    """The numbers of the definitions of files, best first, and the share of each within its file."""
+    """The numbers of the definitions of files, best first, and the share of each within its
+    file.
+    """
     paths = [path for path, scores in own.items() if scores]
     if not paths:
         return {}

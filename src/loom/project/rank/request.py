@@ -100,7 +100,9 @@ def _cut_middle(text: str) -> str:
 
 
 def _without_comments(text: str) -> str:
-    """A text without what HTML hides. By hand: a pattern would look for the end of each beginning."""
+    """A text without what HTML hides. By hand: a pattern would look for the end of each
+    beginning.
+    """
     kept, rest = "", text
     while (start := rest.find("<!--")) >= 0 and (stop := rest.find("-->", start)) >= 0:
         kept, rest = kept + rest[:start], rest[stop + 3 :]
@@ -117,13 +119,15 @@ _ANSWERED = re.compile(r"^ *[-*] \[[ xX]\].*$", re.MULTILINE)  # the boxes of a 
 # A line of a list of packages: `attrs==19.3.0`, `attrs  19.3.0`, `├── attrs@19.3.0`, `attrs
 # (19.3.0)`, `attrs v19.3.0`
 _LISTED = re.compile(
-    r"^[^\w\n@./-]{0,20}[@\w./-]{1,100}(?:==|@|[ \t]{1,80}[(]?v?)\d{1,9}\.\d[\w.+-]{0,40}[)]?(?:[ \t]{1,80}\S{1,200})?[ \t]*$",
+    r"^[^\w\n@./-]{0,20}[@\w./-]{1,100}(?:==|@|[ \t]{1,80}[(]?v?)\d{1,9}\.\d[\w.+-]{0,40}[)]?"
+    r"(?:[ \t]{1,80}\S{1,200})?[ \t]*$",
     re.MULTILINE,
 )
 _FENCE = re.compile(r"^[ \t]*(```|~~~)[^\n]*\n(.*?)(?:^[ \t]*\1|\Z)", re.DOTALL | re.MULTILINE)
 _INLINE = re.compile(r"`([^`\n]+)`")
 _IS_OUTPUT = re.compile(
-    r'Traceback|File "|^E  |={10}|-{20}|^[ \t]{0,40}at [^\n]{1,300}:\d+\)?$|^goroutine \d|panicked at',
+    r'Traceback|File "|^E  |={10}|-{20}|^[ \t]{0,40}at [^\n]{1,300}:\d+\)?$'
+    r"|^goroutine \d|panicked at",
     re.MULTILINE,
 )
 
@@ -226,7 +230,8 @@ def _frames(text: str) -> Iterator[Frame]:
 
 _QUOTED = re.compile(r"\"([^\"\n]{1,200})\"|`([^`\n]{1,200})`|(?<!\w)'([^'\n]{1,200})'(?!\w)")
 _RAISED = re.compile(
-    r"\b(?:[A-Z]\w*(?:Error|Exception|Warning)|error|warning|fatal|panic)\b(?:\[\w+\])?: *([^\n]{12,200})",
+    r"\b(?:[A-Z]\w*(?:Error|Exception|Warning)|error|warning|fatal|panic)\b(?:\[\w+\])?: "
+    r"*([^\n]{12,200})",
     re.IGNORECASE,
 )
 # what a program puts into a message, or beside it
@@ -246,7 +251,10 @@ def _literals(text: str) -> list[str]:
 
 # Roles of files
 
-_DO = r"\b(?:add|write|fix|update|improve|extend|change|correct|missing|failing|flaky|broken|new|more|typos?)\b[^.\n]{0,24}"
+_DO = (
+    r"\b(?:add|write|fix|update|improve|extend|change|correct|missing|failing|flaky|broken|new"
+    r"|more|typos?)\b[^.\n]{0,24}"
+)
 _ASKED: dict[Role, re.Pattern[str]] = {
     # Of one test it is told in many a request that is about what it tests.
     "test": re.compile(
@@ -260,12 +268,14 @@ _ASKED: dict[Role, re.Pattern[str]] = {
 }
 
 _STOP = """
-a about above after again all also am an and any are as at be because been before being below between both but by can cannot could
-did do does doing done down during each either else ever every few for from further get gets got had has have having he her here
-him his how however i if in into is it its itself just like may me might more most must my no nor not now of off on once one only
-or other our out over own per please same see seem shall she should since so some still such than that the their them then there
-these they thing this those though through thus to too under until up upon us use used using very via want was we well were what
-when where whether which while who whom whose why will with within without would yes yet you your hi hello thanks thank ok okay
+a about above after again all also am an and any are as at be because been before being below
+between both but by can cannot could did do does doing done down during each either else ever every
+few for from further get gets got had has have having he her here him his how however i if in into
+is it its itself just like may me might more most must my no nor not now of off on once one only or
+other our out over own per please same see seem shall she should since so some still such than that
+the their them then there these they thing this those though through thus to too under until up upon
+us use used using very via want was we well were what when where whether which while who whom whose
+why will with within without would yes yet you your hi hello thanks thank ok okay
 continue proceed
 的是 不是 一个 我们 这个 可以 没有 如果 因为 所以
 """

@@ -22,7 +22,9 @@ Numbers = NDArray[np.int32]
 
 
 class WordTable(Struct, frozen=True):
-    """Rows of words one behind the other, how many each row has, and how often each word is said."""
+    """Rows of words one behind the other, how many each row has, and how often each word is
+    said.
+    """
 
     words: Numbers
     sizes: Numbers

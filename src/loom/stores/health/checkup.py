@@ -106,7 +106,7 @@ def garbled_in(row: object) -> list[str]:
 
 
 # ── nodes
-# ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class _NodeRow(Struct, frozen=True):
@@ -190,7 +190,8 @@ def _check_words(row: _NodeRow, message: Message) -> Iterator[Wrong]:
         )
     if (message.role, plain(message.author)) != (row.role, row.author):
         yield (
-            f"it is kept as said by {row.role} {row.author!r}, and was said by {message.role} {message.author!r}",
+            f"it is kept as said by {row.role} {row.author!r}, and was said by {message.role} "
+            f"{message.author!r}",
             _ANEW,
         )
     assert row.tenant is not None
@@ -234,7 +235,7 @@ def _check_derived(row: _NodeRow) -> Iterator[Wrong]:
 
 
 # ── records
-# ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class _RecordRow(Struct, frozen=True):
@@ -346,7 +347,7 @@ def _named_by_record(reader: Reader, row: _RecordRow) -> Iterator[Wrong]:
 
 
 # ── sessions
-# ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class _SessionRow(Struct, frozen=True):
@@ -381,8 +382,14 @@ def _look_at_session(reader: Reader, values: Row, now: int) -> Iterator[Problem]
         yield Problem(place, what, remedy)
     if row.status == "importing" and now - row.updated > _HOUR_MILLISECONDS:
         hours = (now - row.updated) // _HOUR_MILLISECONDS
-        what = f"its import did not come to an end; the last was heard of it {hours} {'hour' if hours == 1 else 'hours'} ago"
-        remedy = f"import its file again (an export goes on where it stopped), or take it away: loom session purge {row.id}"
+        what = (
+            f"its import did not come to an end; the last was heard of it {hours} "
+            f"{'hour' if hours == 1 else 'hours'} ago"
+        )
+        remedy = (
+            "import its file again (an export goes on where it stopped), or take it away: loom "
+            f"session purge {row.id}"
+        )
         yield Problem(place, what, remedy, note=True)
 
 
@@ -411,7 +418,10 @@ def _session(reader: Reader, row: _SessionRow) -> Iterator[Wrong]:
         "",
         _NOTHING,
     ):
-        nothing = "title = '', cursor = NULL, asides = '[]', calibration = '', head = '{\"messages\":[]}', model = ''"
+        nothing = (
+            "title = '', cursor = NULL, asides = '[]', calibration = '', head = "
+            "'{\"messages\":[]}', model = ''"
+        )
         yield (
             "it was purged, and its words are still there",
             advise_update("sessions", nothing, f"key = {row.key}"),
@@ -454,7 +464,8 @@ def _check_usage(reader: Reader, row: _SessionRow) -> Iterator[Wrong]:
     ):
         found = f"{row.prompt} + {row.completion} tokens, {row.cost:.6f} dollars"
         yield (
-            f"its usage is {found}, and its answers sum up to {spent.prompt} + {spent.completion}, {spent.cost:.6f}",
+            f"its usage is {found}, and its answers sum up to {spent.prompt} + "
+            f"{spent.completion}, {spent.cost:.6f}",
             "restore the store from a copy, or trust the answers: they are what providers reported",
         )
 
@@ -463,7 +474,7 @@ _NOTHING = Conversation(messages=())
 
 
 # ── views and handles
-# ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class _ViewRow(Struct, frozen=True):
@@ -496,7 +507,10 @@ def _look_at_view(reader: Reader, values: Row, _: int) -> Iterator[Problem]:
 
 def _view(reader: Reader, row: _ViewRow) -> Iterator[Wrong]:
     # A view only saves work: without it the next request begins a new epoch.
-    drop = f"DELETE FROM views WHERE session = {row.session} AND epoch = {row.epoch}; the next request then begins an epoch"
+    drop = (
+        f"DELETE FROM views WHERE session = {row.session} "
+        f"AND epoch = {row.epoch}; the next request then begins an epoch"
+    )
     if row.id is None:
         yield "its session is not there", drop
         return
@@ -536,7 +550,10 @@ def _find_invented(reader: Reader, tree: int, end: int, view: ViewRecord) -> Ite
         path = path or Path(OpenTransaction(reader), tree, nodes.get(reader, tree, end))
         said = [node.message for node in path[start:stop]]
         if whole and list(piece.messages) != said:
-            yield f"its messages from {start} to {stop} stand whole, and are not those of the nodes there"
+            yield (
+                f"its messages from {start} to {stop} stand whole, and are not those of the nodes "
+                "there"
+            )
         elif system and not _has_system(said):
             yield f"it has a system message from {start} to {stop}, and no node there is one"
 
@@ -638,12 +655,16 @@ def _check_minted(reader: Reader, row: _HandleRow, kept: HandleTarget) -> Iterat
     if wrong and (kept.minted_at or wrong != NOT_MADE):
         yield (
             wrong,
-            f"{COPY}; who imported it from a file that somebody changed takes it away: {_unhandle(row)}",
+            f"{COPY}; who imported it from a file that somebody changed takes it away: "
+            f"{_unhandle(row)}",
         )
 
 
 def _unhandle(row: _HandleRow) -> str:
-    return f"DELETE FROM handles WHERE tree = {row.tree} AND handle = '{row.handle}' AND session = {row.by}"
+    return (
+        f"DELETE FROM handles WHERE tree = {row.tree} AND handle = '{row.handle}' "
+        f"AND session = {row.by}"
+    )
 
 
 def _is_foreign(stretch: tuple[str, str]) -> bool:
@@ -699,35 +720,49 @@ def read(decode: Callable[[str], _T], text: str) -> _T | None:
 
 
 # ── tables
-# ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-_NODE = """n.seq, n.tree, n.id, n.local, n.parent, n.jump, n.depth, n.goal, n.request, n.role, n.author, n.body, n.generation,
-    n.known, n.tokens, n.total, t.tenant, t.project, t.id, s.key, p.id, p.known, p.depth, p.jump, p.goal, p.request, p.total,
+_NODE = """n.seq, n.tree, n.id, n.local, n.parent, n.jump, n.depth, n.goal, n.request, n.role,
+    n.author, n.body, n.generation,
+    n.known, n.tokens, n.total, t.tenant, t.project, t.id, s.key, p.id, p.known, p.depth, p.jump,
+    p.goal, p.request, p.total,
     j.depth, j.jump, f.depth FROM nodes n LEFT JOIN trees t ON t.key = n.tree
     LEFT JOIN sessions s ON s.key = n.session AND s.tree = n.tree
-    LEFT JOIN nodes p ON p.tree = n.tree AND p.seq = n.parent LEFT JOIN nodes j ON j.tree = n.tree AND j.seq = p.jump
+    LEFT JOIN nodes p ON p.tree = n.tree AND p.seq = n.parent
+    LEFT JOIN nodes j ON j.tree = n.tree AND j.seq = p.jump
     LEFT JOIN nodes f ON f.tree = n.tree AND f.seq = j.jump"""
 _IN_ORDER = {  # in which each database keeps its nodes
     "sqlite": ((0,), f"SELECT n.seq, {_NODE} WHERE n.seq > $1 ORDER BY n.seq LIMIT $2"),
     "postgres": (
         (0, 0),
-        f"SELECT n.tree, n.seq, {_NODE} WHERE (n.tree, n.seq) > ($1, $2) ORDER BY n.tree, n.seq LIMIT $3",
+        f"SELECT n.tree, n.seq, {_NODE} WHERE (n.tree, n.seq) > ($1, $2) "
+        "ORDER BY n.tree, n.seq LIMIT $3",
     ),
 }
-_RECORDS = """SELECT r.seq, r.tree, r.node, r.kind, r.name, r.session, r.author, r.data, t.tenant, t.project, t.id, n.local,
-    CASE WHEN n.body IS NULL THEN 1 ELSE 0 END, s.key, s.status, n.depth FROM records r LEFT JOIN trees t ON t.key = r.tree
-    LEFT JOIN nodes n ON n.tree = r.tree AND n.seq = r.node LEFT JOIN sessions s ON s.key = r.session AND s.tree = r.tree
+_RECORDS = """SELECT r.seq, r.tree, r.node, r.kind, r.name, r.session, r.author, r.data, t.tenant,
+    t.project, t.id, n.local,
+    CASE WHEN n.body IS NULL THEN 1 ELSE 0 END, s.key, s.status, n.depth FROM records r
+    LEFT JOIN trees t ON t.key = r.tree
+    LEFT JOIN nodes n ON n.tree = r.tree AND n.seq = r.node
+    LEFT JOIN sessions s ON s.key = r.session AND s.tree = r.tree
     WHERE r.seq > $1 ORDER BY r.seq LIMIT $2"""
-_SESSIONS = """SELECT s.key, s.id, s.tenant, s.project, s.agent, s.title, s.model, s.status, s.origin, s.cursor, s.head,
-    s.asides, s.prompt, s.completion, s.cached, s.cost, s.calibration, s.updated, s.tree, t.tenant, t.project, n.seq FROM sessions s
+_SESSIONS = """SELECT s.key, s.id, s.tenant, s.project, s.agent, s.title, s.model, s.status,
+    s.origin, s.cursor, s.head,
+    s.asides, s.prompt, s.completion, s.cached, s.cost, s.calibration, s.updated, s.tree, t.tenant,
+    t.project, n.seq FROM sessions s
     LEFT JOIN trees t ON t.key = s.tree LEFT JOIN nodes n ON n.tree = s.tree AND n.seq = s.cursor
     WHERE s.key > $1 ORDER BY s.key LIMIT $2"""
-_VIEWS = """SELECT v.session, v.epoch, v.node, v.data, s.id, s.status, s.tenant, s.project, s.tree, n.seq, n.depth, v.digest, v.hash
-    FROM views v LEFT JOIN sessions s ON s.key = v.session LEFT JOIN nodes n ON n.tree = s.tree AND n.seq = v.node
+_VIEWS = """SELECT v.session, v.epoch, v.node, v.data, s.id, s.status, s.tenant, s.project, s.tree,
+    n.seq, n.depth, v.digest, v.hash
+    FROM views v LEFT JOIN sessions s ON s.key = v.session
+    LEFT JOIN nodes n ON n.tree = s.tree AND n.seq = v.node
     WHERE (v.session, v.epoch) > ($1, $2) ORDER BY v.session, v.epoch LIMIT $3"""
-_HANDLES = """SELECT h.tree, h.handle, h.session, h.kind, h.data, t.tenant, t.project, t.id, s.id, s.status FROM handles h
-    LEFT JOIN trees t ON t.key = h.tree LEFT JOIN sessions s ON s.key = h.session AND s.tree = h.tree
-    WHERE (h.tree, h.handle, h.session) > ($1, $2, $3) ORDER BY h.tree, h.handle, h.session LIMIT $4"""
+_HANDLES = """SELECT h.tree, h.handle, h.session, h.kind, h.data, t.tenant, t.project, t.id, s.id,
+    s.status FROM handles h
+    LEFT JOIN trees t ON t.key = h.tree
+    LEFT JOIN sessions s ON s.key = h.session AND s.tree = h.tree
+    WHERE (h.tree, h.handle, h.session) > ($1, $2, $3) ORDER BY h.tree, h.handle, h.session
+    LIMIT $4"""
 
 
 def tables(database: str) -> tuple[CheckedTable, ...]:

@@ -74,7 +74,10 @@ def _look_at_state(
         what = "its purge did not come to its end: copies of its words may still be on disk"
         yield Problem(place, what, f"purge it again: loom session purge {identity}", note=True)
     elif kind == FOLDERS and not is_inside(name, own):
-        what = "it names a folder of snapshots, and this store cannot prove that it wrote there; a purge does not touch it"
+        what = (
+            "it names a folder of snapshots, and this store cannot prove that it wrote there; a "
+            "purge does not touch it"
+        )
         yield Problem(place, what, f"look what is there; then {drop} AND kind = '{kind}'")
     elif status == "purged" and kind != FOLDERS:
         yield Problem(
@@ -102,12 +105,15 @@ def _place(kind: str, name: str, where: str) -> str:
     return f"{kind} {name} {where}" if name else f"{kind} {where}"
 
 
-_TREES = """SELECT t.key, t.tenant, t.project, t.id, t.title, t.data, (SELECT count(*) FROM sessions s WHERE s.tree = t.key),
+_TREES = """SELECT t.key, t.tenant, t.project, t.id, t.title, t.data, (SELECT count(*)
+    FROM sessions s WHERE s.tree = t.key),
     (SELECT count(*) FROM sessions s WHERE s.tree = t.key AND s.status <> 'purged')
     FROM trees t WHERE t.key > $1 ORDER BY t.key LIMIT $2"""
-_SETTINGS = """SELECT tenant, project, kind, name, data, author FROM settings WHERE (tenant, project, kind, name) > ($1, $2, $3, $4)
+_SETTINGS = """SELECT tenant, project, kind, name, data, author FROM settings
+    WHERE (tenant, project, kind, name) > ($1, $2, $3, $4)
     ORDER BY tenant, project, kind, name LIMIT $5"""
-_STATES = """SELECT x.session, x.kind, x.name, x.data, s.id, s.status, s.tenant, s.project, s.tree FROM states x
+_STATES = """SELECT x.session, x.kind, x.name, x.data, s.id, s.status, s.tenant, s.project, s.tree
+    FROM states x
     LEFT JOIN sessions s ON s.key = x.session WHERE (x.session, x.kind, x.name) > ($1, $2, $3)
     ORDER BY x.session, x.kind, x.name LIMIT $4"""
 

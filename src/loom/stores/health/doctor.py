@@ -52,7 +52,9 @@ class Examination(Iterator[Problem]):
             yield from self._check_table(table)
 
     def _check_table(self, table: CheckedTable) -> Iterator[Problem]:
-        """What is wrong with the rows of a table. What cannot be read is told of, and gone around."""
+        """What is wrong with the rows of a table. What cannot be read is told of, and gone
+        around.
+        """
         self.looked[table.kind] = 0
         start: Place | None = table.start
         limit, failures, lost, why, skipped = _PAGE_ROWS, 0, table.start, "", 0

@@ -41,10 +41,12 @@ def held_by(reader: Reader, tree: int, ends: Sequence[int], own: Mapping[int, in
 
 
 _UPWARD = f"""WITH RECURSIVE w (tree, seq, parent, depth, n) AS (
-    SELECT * FROM (SELECT tree, seq, parent, depth, 1 FROM nodes WHERE tree = {TREE} AND seq = $2 LIMIT 1) f
+    SELECT * FROM (SELECT tree, seq, parent, depth, 1 FROM nodes WHERE tree = {TREE} AND seq = $2
+    LIMIT 1) f
     UNION ALL
     SELECT p.tree, p.seq, p.parent, p.depth, w.n + 1 FROM w CROSS JOIN nodes p
-    WHERE p.tree = w.tree AND p.seq = w.parent AND p.depth < w.depth AND w.n < 2000 AND p.depth >= $3)
+    WHERE p.tree = w.tree AND p.seq = w.parent AND p.depth < w.depth AND w.n < 2000
+    AND p.depth >= $3)
     SELECT seq, parent FROM w ORDER BY n"""
 
 
@@ -66,7 +68,8 @@ def take_words(
     )
     # An edge has no words, and without it a remark would look as if the conversation went on there.
     writer.run_many(
-        "UPDATE records SET data = CASE WHEN kind = 'edge' THEN data END, author = '' WHERE tree = $1 AND node = $2",
+        "UPDATE records SET data = CASE WHEN kind = 'edge' THEN data END, author = '' "
+        "WHERE tree = $1 AND node = $2",
         each,
     )
     _take_texts(writer, tree, session, gone)
@@ -106,8 +109,10 @@ def _take_labels(writer: Writer, tree: int, session: int) -> dict[int, int]:
     The nodes, with their depths.
     """
     found = writer.all(
-        """SELECT r.seq, r.node, n.depth, r.kind, r.data FROM records r JOIN nodes n ON n.tree = r.tree AND n.seq = r.node
-            WHERE r.tree = $1 AND r.session = $2 AND r.kind IN ('flag', 'link') AND r.data LIKE '%"label":%'""",
+        """SELECT r.seq, r.node, n.depth, r.kind, r.data FROM records r
+            JOIN nodes n ON n.tree = r.tree AND n.seq = r.node
+            WHERE r.tree = $1 AND r.session = $2 AND r.kind IN ('flag', 'link')
+            AND r.data LIKE '%"label":%'""",
         tree,
         session,
     )
@@ -123,8 +128,10 @@ def _take_summaries(writer: Writer, tree: int, session: int) -> dict[int, int]:
     depths.
     """
     found = writer.all(
-        """SELECT r.seq, r.node, n.depth FROM records r JOIN nodes n ON n.tree = r.tree AND n.seq = r.node
-            WHERE r.tree = $1 AND r.session = $2 AND r.kind IN ('summary', 'digest') AND r.data IS NOT NULL""",
+        """SELECT r.seq, r.node, n.depth FROM records r
+            JOIN nodes n ON n.tree = r.tree AND n.seq = r.node
+            WHERE r.tree = $1 AND r.session = $2 AND r.kind IN ('summary', 'digest')
+            AND r.data IS NOT NULL""",
         tree,
         session,
     )
@@ -201,7 +208,8 @@ def _take_views(writer: Writer, tree: TreeRow, worded: Mapping[int, int]) -> Non
     if not worded:
         return
     for key, epoch, node in writer.all(
-        "SELECT v.session, v.epoch, v.node FROM views v JOIN sessions s ON s.key = v.session WHERE s.tree = $1",
+        "SELECT v.session, v.epoch, v.node FROM views v JOIN sessions s ON s.key = v.session "
+        "WHERE s.tree = $1",
         tree.key,
     ):
         if held_by(writer, tree.key, [node], worded):

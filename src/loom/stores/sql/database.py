@@ -67,7 +67,9 @@ class Reader(Protocol):
     def all(self, sql: str, *values: Any) -> list[Row]: ...
 
     def all_garbled(self, sql: str, *values: Any) -> list[Row]:
-        """The rows of a statement of which `all` could not read a text: each such text is Garbled."""
+        """The rows of a statement of which `all` could not read a text: each such text is
+        Garbled.
+        """
 
     def first_row(self, sql: str, *values: Any) -> Row | None:
         """The first row, if there is one."""

@@ -1,5 +1,6 @@
 """The tables, as numbered steps that only go forward. A step that was released is never changed; a
-change is a new step.
+change is a new step. SQLite keeps the text of a step in the file: not even its blanks change, and a
+`\\` at the end folds a line that is too long.
 
 `seq` and `key` are names inside one store; what leaves it are the ids. A node's row says what was
 said (`body`, never changed; null once purged) and what can be worked out from its parent's row and
@@ -15,67 +16,90 @@ MIGRATIONS = (
         "trees of nodes, sessions on them, views, handles and what is kept beside a node",
         (
             """CREATE TABLE trees (
-                key {serial}, tenant TEXT NOT NULL, project TEXT NOT NULL, id TEXT {binary} NOT NULL,
-                title TEXT NOT NULL DEFAULT '', data TEXT NOT NULL DEFAULT '{}', created BIGINT NOT NULL,
+                key {serial}, tenant TEXT NOT NULL, project TEXT NOT NULL, \
+id TEXT {binary} NOT NULL,
+                title TEXT NOT NULL DEFAULT '', data TEXT NOT NULL DEFAULT '{}', \
+created BIGINT NOT NULL,
                 UNIQUE (tenant, project, id))""",
             # Times are milliseconds since 1970, UTC. `known` is the match key, `local` the short
             # name in the tree.
             """CREATE TABLE nodes (
-                seq {node_key}, tree BIGINT NOT NULL, id TEXT {binary} NOT NULL, local TEXT {binary} NOT NULL,
-                parent BIGINT, jump BIGINT, depth BIGINT NOT NULL, goal BIGINT, request BIGINT, role TEXT NOT NULL,
-                author TEXT NOT NULL, body TEXT, generation TEXT NOT NULL, known TEXT NOT NULL, tokens BIGINT NOT NULL,
-                total BIGINT NOT NULL, session BIGINT NOT NULL, created BIGINT NOT NULL{node_tail})""",
+                seq {node_key}, tree BIGINT NOT NULL, id TEXT {binary} NOT NULL, \
+local TEXT {binary} NOT NULL,
+                parent BIGINT, jump BIGINT, depth BIGINT NOT NULL, goal BIGINT, request BIGINT, \
+role TEXT NOT NULL,
+                author TEXT NOT NULL, body TEXT, generation TEXT NOT NULL, known TEXT NOT NULL, \
+tokens BIGINT NOT NULL,
+                total BIGINT NOT NULL, session BIGINT NOT NULL, \
+created BIGINT NOT NULL{node_tail})""",
             "CREATE UNIQUE INDEX nodes_id ON nodes (tree, id)",
             "CREATE UNIQUE INDEX nodes_local ON nodes (tree, local)",
             "CREATE INDEX nodes_known ON nodes (known)",
             """CREATE TABLE sessions (
-                key {serial}, tenant TEXT NOT NULL, project TEXT NOT NULL, id TEXT {binary} NOT NULL, tree BIGINT NOT NULL,
-                agent TEXT NOT NULL, title TEXT NOT NULL, model TEXT NOT NULL, status TEXT NOT NULL, origin TEXT NOT NULL,
-                cursor BIGINT, head TEXT NOT NULL, asides TEXT NOT NULL, prompt BIGINT NOT NULL DEFAULT 0,
-                completion BIGINT NOT NULL DEFAULT 0, cached BIGINT NOT NULL DEFAULT 0, cost DOUBLE PRECISION NOT NULL DEFAULT 0,
-                calibration TEXT NOT NULL DEFAULT '', created BIGINT NOT NULL, updated BIGINT NOT NULL,
+                key {serial}, tenant TEXT NOT NULL, project TEXT NOT NULL, \
+id TEXT {binary} NOT NULL, tree BIGINT NOT NULL,
+                agent TEXT NOT NULL, title TEXT NOT NULL, model TEXT NOT NULL, \
+status TEXT NOT NULL, origin TEXT NOT NULL,
+                cursor BIGINT, head TEXT NOT NULL, asides TEXT NOT NULL, \
+prompt BIGINT NOT NULL DEFAULT 0,
+                completion BIGINT NOT NULL DEFAULT 0, cached BIGINT NOT NULL DEFAULT 0, \
+cost DOUBLE PRECISION NOT NULL DEFAULT 0,
+                calibration TEXT NOT NULL DEFAULT '', created BIGINT NOT NULL, \
+updated BIGINT NOT NULL,
                 UNIQUE (tenant, project, id))""",
             "CREATE INDEX sessions_tree ON sessions (tree)",
             "CREATE INDEX sessions_updated ON sessions (tenant, project, updated)",
             """CREATE TABLE views (
-                session BIGINT NOT NULL, epoch BIGINT NOT NULL, node BIGINT NOT NULL, seen BIGINT NOT NULL, hash TEXT NOT NULL,
+                session BIGINT NOT NULL, epoch BIGINT NOT NULL, node BIGINT NOT NULL, \
+seen BIGINT NOT NULL, hash TEXT NOT NULL,
                 data TEXT NOT NULL, created BIGINT NOT NULL, PRIMARY KEY (session, epoch))""",
             """CREATE TABLE handles (
-                tree BIGINT NOT NULL, handle TEXT NOT NULL, session BIGINT NOT NULL, kind TEXT NOT NULL, data TEXT,
+                tree BIGINT NOT NULL, handle TEXT NOT NULL, session BIGINT NOT NULL, \
+kind TEXT NOT NULL, data TEXT,
                 created BIGINT NOT NULL, PRIMARY KEY (tree, handle))""",
             """CREATE TABLE records (
-                seq {serial}, tree BIGINT NOT NULL, node BIGINT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL,
-                session BIGINT NOT NULL, author TEXT NOT NULL, data TEXT, created BIGINT NOT NULL)""",
+                seq {serial}, tree BIGINT NOT NULL, node BIGINT NOT NULL, kind TEXT NOT NULL, \
+name TEXT NOT NULL,
+                session BIGINT NOT NULL, author TEXT NOT NULL, data TEXT, \
+created BIGINT NOT NULL)""",
             "CREATE UNIQUE INDEX records_node ON records (tree, node, kind, name)",
             # For people who look with SQL: who said what, where, in order.
             """CREATE VIEW messages AS
-                SELECT t.tenant, t.project, t.id AS tree, n.local, n.depth, p.local AS after, n.role, n.author, n.body
-                FROM nodes n JOIN trees t ON t.key = n.tree LEFT JOIN nodes p ON p.tree = n.tree AND p.seq = n.parent""",
+                SELECT t.tenant, t.project, t.id AS tree, n.local, n.depth, p.local AS after, \
+n.role, n.author, n.body
+                FROM nodes n JOIN trees t ON t.key = n.tree \
+LEFT JOIN nodes p ON p.tree = n.tree AND p.seq = n.parent""",
         ),
     ),
     Migration(
         2,
-        "trees are looked at from any node, agents and preferences are kept, and so is what a session works with",
+        "trees are looked at from any node, agents and preferences are kept, and so is "
+        "what a session works with",
         (
             "CREATE INDEX nodes_parent ON nodes (tree, parent)",
             "CREATE INDEX records_kind ON records (tree, kind)",
             # What a project settles: agents, and how its trees are read.
             """CREATE TABLE settings (
-                tenant TEXT NOT NULL, project TEXT NOT NULL, kind TEXT NOT NULL, name TEXT {binary} NOT NULL, data TEXT NOT NULL,
-                author TEXT NOT NULL, updated BIGINT NOT NULL, PRIMARY KEY (tenant, project, kind, name))""",
+                tenant TEXT NOT NULL, project TEXT NOT NULL, kind TEXT NOT NULL, \
+name TEXT {binary} NOT NULL, data TEXT NOT NULL,
+                author TEXT NOT NULL, updated BIGINT NOT NULL, \
+PRIMARY KEY (tenant, project, kind, name))""",
             # What a session has at hand beside what was said: text not yet committed, versions
             # chosen, pins, stashes, actions.
             """CREATE TABLE states (
-                session BIGINT NOT NULL, kind TEXT NOT NULL, name TEXT {binary} NOT NULL, data TEXT NOT NULL,
+                session BIGINT NOT NULL, kind TEXT NOT NULL, name TEXT {binary} NOT NULL, \
+data TEXT NOT NULL,
                 updated BIGINT NOT NULL, PRIMARY KEY (session, kind, name))""",
         ),
     ),
     Migration(
         3,
-        "a handle belongs to every session that has its marker, not only to the one that made it first",
+        "a handle belongs to every session that has its marker, not only to the one "
+        "that made it first",
         (
             """CREATE TABLE session_handles (
-                tree BIGINT NOT NULL, handle TEXT {binary} NOT NULL, session BIGINT NOT NULL, kind TEXT NOT NULL, data TEXT,
+                tree BIGINT NOT NULL, handle TEXT {binary} NOT NULL, session BIGINT NOT NULL, \
+kind TEXT NOT NULL, data TEXT,
                 created BIGINT NOT NULL, PRIMARY KEY (tree, handle, session))""",
             """INSERT INTO session_handles (tree, handle, session, kind, data, created)
                 SELECT tree, handle, session, kind, data, created FROM handles""",
@@ -85,12 +109,14 @@ MIGRATIONS = (
     ),
     Migration(
         4,
-        "what this store wrote to folders that are not its own is known, and so is a view that was damaged",
+        "what this store wrote to folders that are not its own is known, and so is a "
+        "view that was damaged",
         (
             # Only who writes files puts rows here: no import does, so that a purge deletes nothing
             # that somebody else names.
             """CREATE TABLE snapshots (
-                session BIGINT NOT NULL, folder TEXT {binary} NOT NULL, generation TEXT {binary} NOT NULL,
+                session BIGINT NOT NULL, folder TEXT {binary} NOT NULL, \
+generation TEXT {binary} NOT NULL,
                 PRIMARY KEY (session, folder, generation))""",
             # A digest of `data`; none in views that were written before there was one.
             "ALTER TABLE views ADD COLUMN digest TEXT NOT NULL DEFAULT ''",
@@ -98,7 +124,8 @@ MIGRATIONS = (
     ),
     Migration(
         5,
-        "system messages are nodes at their place, and the newest of each kind are found without reading a path",
+        "system messages are nodes at their place, and the newest of each kind are "
+        "found without reading a path",
         (
             # Of a system message, a digest of its kind; empty in nodes of older stores, of which
             # none is looked for.

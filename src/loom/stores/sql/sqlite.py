@@ -414,12 +414,16 @@ class SqliteDatabase:
     # Errors
 
     def explain(self, error: Exception) -> StoreError:
-        """An error of SQLite or of the system in one line: which store, what is wrong, the way out."""
+        """An error of SQLite or of the system in one line: which store, what is wrong, the way
+        out.
+        """
         return StoreError(f"{self.address} {_explain(error, self._path, self._busy)}")
 
 
 def _make(path: str) -> None:
-    """An empty file that only its owner can read; the folders it lies in too, where there are none."""
+    """An empty file that only its owner can read; the folders it lies in too, where there are
+    none.
+    """
     missing = [folder for folder in Path(path).parents if not folder.exists()]
     for folder in reversed(missing):
         folder.mkdir(mode=0o700, exist_ok=True)

@@ -165,31 +165,46 @@ def _count_lines(
     yield to_json(EndLine(sessions=sessions, nodes=nodes, lines=lines))
 
 
-_PROJECTS = """SELECT tenant, project FROM settings GROUP BY tenant, project ORDER BY tenant {binary}, project {binary}"""
+_PROJECTS = """SELECT tenant, project FROM settings
+    GROUP BY tenant, project ORDER BY tenant {binary}, project {binary}"""
 _SETTINGS = """SELECT kind, name, data, author, updated FROM settings
-    WHERE tenant = $1 AND project = $2 AND ($3 = '' OR kind <> 'agent' OR name = $3) ORDER BY kind {binary}, name {binary}"""
-_STATES = "SELECT kind, name, data, updated FROM states WHERE session = $1 ORDER BY kind {binary}, name {binary}"
-_TREES = f"""SELECT key FROM trees WHERE key > $1 AND ($2 = '' OR tenant = $2) AND ($3 = '' OR project = $3)
+    WHERE tenant = $1 AND project = $2 AND ($3 = '' OR kind <> 'agent' OR name = $3)
+    ORDER BY kind {binary}, name {binary}"""
+_STATES = (
+    "SELECT kind, name, data, updated FROM states WHERE session = $1 "
+    "ORDER BY kind {binary}, name {binary}"
+)
+_TREES = f"""SELECT key FROM trees
+    WHERE key > $1 AND ($2 = '' OR tenant = $2) AND ($3 = '' OR project = $3)
     ORDER BY key LIMIT {PAGE}"""
-_SESSIONS = f"""SELECT s.key, s.id, s.agent, s.title, s.status, s.origin, s.cursor, s.head, s.asides, s.calibration, s.created,
-    s.updated, s.prompt, s.completion, s.cached, s.cost FROM sessions s
+_SESSIONS = f"""SELECT s.key, s.id, s.agent, s.title, s.status, s.origin, s.cursor, s.head,
+    s.asides, s.calibration, s.created, s.updated, s.prompt, s.completion, s.cached, s.cost
+    FROM sessions s
     WHERE s.key > $1 AND s.tree = $2 AND (s.key = $3 OR $3 = 0) ORDER BY s.key LIMIT {PAGE}"""
-_NODES = f"""SELECT n.seq, n.id, p.id, n.local, n.session, n.body, n.generation, n.role, n.tokens, n.created,
-    n.parent, n.depth
-    FROM {BY_SEQ.replace(" WHERE", " LEFT JOIN nodes p ON p.tree = n.tree AND p.seq = n.parent WHERE")} ORDER BY n.seq"""
-_RECORDS = """SELECT node, kind, name, session, author, data, created FROM records WHERE tree = $1 AND node IN {each_int:2}
+_WITH_PARENT = " LEFT JOIN nodes p ON p.tree = n.tree AND p.seq = n.parent WHERE"
+_NODES = f"""SELECT n.seq, n.id, p.id, n.local, n.session, n.body, n.generation, n.role, n.tokens,
+    n.created, n.parent, n.depth
+    FROM {BY_SEQ.replace(" WHERE", _WITH_PARENT)} ORDER BY n.seq"""
+_RECORDS = """SELECT node, kind, name, session, author, data, created FROM records
+    WHERE tree = $1 AND node IN {each_int:2}
     ORDER BY node, seq"""
-_HANDLES = f"""SELECT handle, session, kind, data, created FROM handles WHERE (handle, session) > ($1, $2) AND tree = $3
+_HANDLES = f"""SELECT handle, session, kind, data, created FROM handles
+    WHERE (handle, session) > ($1, $2) AND tree = $3
     ORDER BY handle, session LIMIT {PAGE}"""
 _OWN_HANDLES = "SELECT handle FROM handles WHERE tree = $1 AND session = $2 AND handle IN {each:3}"
-_LAST_VIEW = """SELECT v.data, v.digest, v.epoch, n.depth FROM views v JOIN nodes n ON n.tree = $2 AND n.seq = v.node
+_LAST_VIEW = """SELECT v.data, v.digest, v.epoch, n.depth FROM views v
+    JOIN nodes n ON n.tree = $2 AND n.seq = v.node
     WHERE v.session = $1 ORDER BY v.epoch DESC LIMIT 1"""
-_VIEWS = f"""SELECT v.epoch, v.session, n.id, v.seen, v.hash, v.data, v.created, n.seq, n.depth, v.digest FROM views v
-    JOIN nodes n ON n.tree = $2 AND n.seq = v.node WHERE v.epoch > $1 AND v.session = $3 ORDER BY v.epoch LIMIT {PAGE}"""
+_VIEWS = f"""SELECT v.epoch, v.session, n.id, v.seen, v.hash, v.data, v.created, n.seq, n.depth,
+    v.digest FROM views v
+    JOIN nodes n ON n.tree = $2 AND n.seq = v.node WHERE v.epoch > $1 AND v.session = $3
+    ORDER BY v.epoch LIMIT {PAGE}"""
 
 
 class _TreeExport:
-    """A tree with all of its sessions; how many of them, and how many nodes, were written so far."""
+    """A tree with all of its sessions; how many of them, and how many nodes, were written so
+    far.
+    """
 
     alone = 0
     nodes = 0
@@ -287,14 +302,18 @@ class _TreeExport:
 
     def _written_seqs(self, session: int) -> Iterator[int]:
         """The nodes of the tree that a session wrote, or all of them."""
-        told = "SELECT count(*), min(seq), max(seq) FROM nodes WHERE tree = $1 AND (session = $2 OR $2 = 0)"
+        told = (
+            "SELECT count(*), min(seq), max(seq) FROM nodes "
+            "WHERE tree = $1 AND (session = $2 OR $2 = 0)"
+        )
         row = self._reader.first_row(told, self._tree, session)
         count, first, last = row or (0, 0, 0)
         if count <= _MAX_HELD_NODES:
             sql = "SELECT seq FROM nodes WHERE tree = $1 AND (session = $2 OR $2 = 0) ORDER BY seq"
             yield from (seq for (seq,) in self._reader.all(sql, self._tree, session))
             return
-        sql = f"""SELECT seq FROM {_IN_ORDER[self._database.name]} WHERE seq > $1 AND seq <= $2 AND tree = $3
+        sql = f"""SELECT seq FROM {_IN_ORDER[self._database.name]}
+            WHERE seq > $1 AND seq <= $2 AND tree = $3
             AND (session = $4 OR $4 = 0) ORDER BY seq LIMIT {PAGE}"""
         yield from (
             seq for (seq,) in read_paged(self._reader, sql, (first - 1,), last, self._tree, session)
@@ -596,13 +615,16 @@ _STOOD_ON = """SELECT p.seq FROM nodes n JOIN nodes p ON p.tree = n.tree AND p.s
         WHERE n.tree = $1 AND n.session = $2 AND p.session <> $2
     UNION SELECT n.seq FROM records r JOIN nodes n ON n.tree = r.tree AND n.seq = r.node
         WHERE r.tree = $1 AND r.session = $2 AND n.session <> $2
-    UNION SELECT n.seq FROM views v JOIN nodes n ON n.tree = $1 AND n.seq = v.node WHERE v.session = $2 AND n.session <> $2
+    UNION SELECT n.seq FROM views v JOIN nodes n ON n.tree = $1 AND n.seq = v.node
+    WHERE v.session = $2 AND n.session <> $2
     UNION SELECT seq FROM nodes WHERE tree = $1 AND session <> $2 AND id IN {each:3}"""
-_VERSIONS = """SELECT n.id, n.parent, n.depth FROM records r JOIN nodes n ON n.tree = r.tree AND n.seq = r.node
+_VERSIONS = """SELECT n.id, n.parent, n.depth FROM records r
+    JOIN nodes n ON n.tree = r.tree AND n.seq = r.node
     WHERE r.tree = $1 AND r.kind = 'edge' AND r.data LIKE '%"edge":"version"%' AND n.depth <= $2"""
 _UP = """WITH RECURSIVE w (seq, parent, depth, session) AS (
     SELECT seq, parent, depth, session FROM nodes WHERE tree = $1 AND seq = $2
     UNION ALL
-    SELECT p.seq, p.parent, p.depth, p.session FROM w JOIN nodes p ON p.tree = $1 AND p.seq = w.parent
+    SELECT p.seq, p.parent, p.depth, p.session FROM w
+    JOIN nodes p ON p.tree = $1 AND p.seq = w.parent
     WHERE w.depth > $3 AND p.depth < w.depth)
     SELECT seq, session FROM w ORDER BY depth DESC"""

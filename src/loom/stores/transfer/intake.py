@@ -136,7 +136,8 @@ def _batches(lines: Iterable[str]) -> Iterator[tuple[First, list[tuple[int, Line
         elif text and not text.isspace():
             if ended:
                 raise TranscriptError(
-                    f"line {number}: something comes after the end; each file has to be imported by itself"
+                    f"line {number}: something comes after the end; each file has to be "
+                    "imported by itself"
                 )
             line = read_line(number, text)
             ended = isinstance(line, EndLine)
@@ -149,7 +150,8 @@ def _batches(lines: Iterable[str]) -> Iterator[tuple[First, list[tuple[int, Line
         raise TranscriptError("line 1: there is nothing to import")
     if not ended:
         raise TranscriptError(
-            f"line {number}: the file ends too early, after this line; export it again, or fetch all of it"
+            f"line {number}: the file ends too early, after this line; export it again, or "
+            "fetch all of it"
         )
     yield first, batch
 
@@ -162,7 +164,8 @@ class _Intake:
     ) -> None:
         if first.everywhere and not everywhere:
             raise ChoiceError(
-                "line 1: the file holds every tenant and project of a store; import it everywhere, not into one project"
+                "line 1: the file holds every tenant and project of a store; import it "
+                "everywhere, not into one project"
             )
         self._first, self._scope, self._now, self._state_kinds = first, scope, now, state_kinds
         # A counter that forgets: the usual one would remember more messages than should be held at
@@ -196,7 +199,8 @@ class _Intake:
         section = self._section
         if section is None or stage < self._stage or (stage and not section.coming):
             raise TranscriptError(
-                f"line {numbered[0][0]}: out of order; a tree comes first, then its sessions, nodes, handles and views"
+                f"line {numbered[0][0]}: out of order; a tree comes first, then its sessions, "
+                "nodes, handles and views"
             )
         self._stage = stage
         if stage == 1:
@@ -242,7 +246,8 @@ class _Intake:
         try:
             if bool(line.tenant and line.project) != self._first.everywhere:
                 raise ChoiceError(
-                    f"a {what} names its tenant and its project in a file of everything, and only there"
+                    f"a {what} names its tenant and its project in a file of everything, and "
+                    "only there"
                 )
             if self._first.everywhere:
                 return Scope(line.tenant, line.project)
@@ -276,8 +281,10 @@ class _Intake:
         self._close(writer, number)
         if (line.sessions, line.nodes, line.lines) != (len(self.told), self.nodes, self._lines - 1):
             raise TranscriptError(
-                f"line {number}: the file should have {line.sessions} sessions and {line.nodes} nodes in {line.lines} lines, "
-                f"and has {len(self.told)} and {self.nodes} in {self._lines - 1}; export it again, or fetch all of it"
+                f"line {number}: the file should have {line.sessions} sessions and "
+                f"{line.nodes} nodes in {line.lines} lines, "
+                f"and has {len(self.told)} and {self.nodes} in {self._lines - 1}; export it "
+                "again, or fetch all of it"
             )
         writer.run_many(_SETTING, [row for row in self._settled if self._is_free(writer, row)])
         writer.run_many(
@@ -372,7 +379,8 @@ class _Section:
     def _insert_tree(self, writer: Writer) -> int:
         line, scope = self._line, self._scope
         writer.all(
-            """INSERT INTO trees (tenant, project, id, title, data, created) VALUES ($1, $2, $3, $4, $5, $6)
+            """INSERT INTO trees (tenant, project, id, title, data, created)
+                VALUES ($1, $2, $3, $4, $5, $6)
                 ON CONFLICT (tenant, project, id) DO NOTHING""",
             scope.tenant,
             scope.project,
@@ -450,7 +458,8 @@ class _Section:
         _, status, tree, cursor, updated, whose = found
         if status == "purged" and coming.status != "purged":
             raise ChoiceError(
-                f"line {coming.number}: session {coming.id} was purged here, and a purge is final; import it into another project"
+                f"line {coming.number}: session {coming.id} was purged here, and a purge is "
+                "final; import it into another project"
             )
         if (tree, whose) != (self._tree.key, agent):
             raise coming.diverge(coming.number, "another session here has the same id")
@@ -474,7 +483,8 @@ class _Section:
         for name in wanted:
             if not self._is_in_file(found.get(name)):
                 raise TranscriptError(
-                    f"line {coming.number}: session {coming.id} names the node {name}, which is not in the file"
+                    f"line {coming.number}: session {coming.id} names the node {name}, which "
+                    "is not in the file"
                 )
         if not coming.here and coming.status != "purged":
             self._check_usage(writer, coming)
@@ -507,8 +517,10 @@ class _Section:
                 else ""
             )
             raise TranscriptError(
-                f"{whose or f'line {coming.number}:'} session {coming.id} says that it used {row[0]} + {row[1]} tokens, "
-                f"and its answers sum up to {spent.prompt} + {spent.completion} ({_told_of(coming)})"
+                f"{whose or f'line {coming.number}:'} session {coming.id} says that it used "
+                f"{row[0]} + {row[1]} tokens, "
+                f"and its answers sum up to {spent.prompt} + {spent.completion} "
+                f"({_told_of(coming)})"
             )
 
     # What belongs to them
@@ -553,11 +565,13 @@ class _Section:
         """That a node comes after one of the file, and that it was not purged here."""
         if line.after and line.after not in planned and not self._is_in_file(found.get(line.after)):
             raise TranscriptError(
-                f"line {number}: node {line.id} comes after {line.after}, which is not in the file before it"
+                f"line {number}: node {line.id} comes after {line.after}, which is not in the "
+                "file before it"
             )
         if line.id in found and found[line.id].gone and line.body is not None:
             raise ChoiceError(
-                f"line {number}: message {line.short_id} was purged here, and a purge is final; import it into another project"
+                f"line {number}: message {line.short_id} was purged here, and a purge is "
+                "final; import it into another project"
             )
 
     def _plan(self, number: int, line: NodeLine) -> PlannedNode:
@@ -679,21 +693,29 @@ class _Section:
 
 
 _OTHERS = """SELECT key FROM sessions
-    WHERE tenant = $1 AND project = $2 AND status <> 'purged' AND (agent = $3 OR CAST($4 AS BIGINT) = 0)"""
+    WHERE tenant = $1 AND project = $2 AND status <> 'purged' AND (agent = $3
+    OR CAST($4 AS BIGINT) = 0)"""
 # What the project has settled itself stays.
-_SETTING = """INSERT INTO settings (tenant, project, kind, name, data, author, updated) VALUES ($1, $2, $3, $4, $5, $6, $7)
+_SETTING = """INSERT INTO settings (tenant, project, kind, name, data, author, updated)
+    VALUES ($1, $2, $3, $4, $5, $6, $7)
     ON CONFLICT (tenant, project, kind, name) DO NOTHING"""
 _SESSION = """SELECT key, status, tree, cursor, updated, agent FROM sessions
     WHERE tenant = $1 AND project = $2 AND id = $3 {lock}"""
-_BEGIN = """INSERT INTO sessions (tenant, project, id, tree, agent, title, model, status, origin, cursor, head, asides, prompt,
+_BEGIN = """INSERT INTO sessions (tenant, project, id, tree, agent, title, model, status, origin,
+    cursor, head, asides, prompt,
     completion, cached, cost, calibration, created, updated)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, 'importing', $8, NULL, $9, $10, $11, $12, $13, $14, $15, $16, $17)
-    ON CONFLICT (tenant, project, id) DO UPDATE SET title = excluded.title, model = excluded.model, origin = excluded.origin,
-    head = excluded.head, asides = excluded.asides, prompt = excluded.prompt, completion = excluded.completion,
-    cached = excluded.cached, cost = excluded.cost, calibration = excluded.calibration, created = excluded.created,
+    VALUES ($1, $2, $3, $4, $5, $6, $7, 'importing', $8, NULL, $9, $10, $11, $12, $13, $14, $15,
+    $16, $17)
+    ON CONFLICT (tenant, project, id) DO UPDATE
+    SET title = excluded.title, model = excluded.model, origin = excluded.origin,
+    head = excluded.head, asides = excluded.asides, prompt = excluded.prompt,
+    completion = excluded.completion,
+    cached = excluded.cached, cost = excluded.cost, calibration = excluded.calibration,
+    created = excluded.created,
     updated = excluded.updated"""
 # A record that came along with another session is given to its own when that comes.
-_RECORD = """INSERT INTO records (tree, node, kind, name, session, author, data, created) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+_RECORD = """INSERT INTO records (tree, node, kind, name, session, author, data, created)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
     ON CONFLICT (tree, node, kind, name) DO UPDATE SET session = excluded.session
     WHERE records.session = 0 AND records.created = excluded.created"""
 _OWNED = """UPDATE records SET session = $5
@@ -749,7 +771,8 @@ def check_session(number: int, line: SessionLine) -> None:
     for seen in line.calibration.models:
         if not LOWEST <= seen.ratio <= HIGHEST or not 0 < seen.reports <= _MAX_TOKENS:
             raise TranscriptError(
-                f"line {number}: session {line.id} has a calibration for {shorten(seen.model)!r} that no usage can give"
+                f"line {number}: session {line.id} has a calibration for "
+                f"{shorten(seen.model)!r} that no usage can give"
             )
 
 
@@ -775,7 +798,8 @@ def _states(kinds: StateKinds, number: int, line: SessionLine) -> tuple[list[Sta
             named += read_state(kinds, state.kind, state.name, state.data)[1]
         except REFUSED as error:
             raise TranscriptError(
-                f"line {number}: the {shorten(state.kind)} of session {line.id} cannot be read: {error}"
+                f"line {number}: the {shorten(state.kind)} of session {line.id} cannot be "
+                f"read: {error}"
             ) from None
     newest = max((int(state.data) for state in states if state.kind == "recalled"), default=0)
     return list(begin_epochs_anew(states, newest)), named
@@ -848,7 +872,8 @@ def _verify(number: int, line: NodeLine, tree: str) -> None:
         identity = node_id(tree, line.after, line.body, line.generation)
         if identity != line.id:
             raise TranscriptError(
-                f"line {number}: the content does not match its id {line.id}, but {identity}; it was changed"
+                f"line {number}: the content does not match its id {line.id}, but {identity}; "
+                "it was changed"
             )
     elif (
         not is_node_id(line.id)

@@ -168,7 +168,9 @@ def is_export(first_line: str) -> bool:
 
 
 def read_first(line: str) -> First:
-    """The first line; a file of something else, or of rules that are newer than these, is refused."""
+    """The first line; a file of something else, or of rules that are newer than these, is
+    refused.
+    """
     if not is_export(line):
         raise TranscriptError(
             "line 1: not a file of exported sessions; a transcript of another program is imported "

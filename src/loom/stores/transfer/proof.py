@@ -127,7 +127,8 @@ _PAGE_ROWS = 200
 _DATA = 4  # the column of what a record says, after its key
 _USAGE = """SELECT seq, node, kind, name, author, data, created FROM records r
     WHERE tree = $1 AND session = $2 AND kind = 'usage' AND seq > $3
-    AND EXISTS (SELECT 1 FROM nodes n WHERE n.tree = r.tree AND n.seq = r.node) ORDER BY seq LIMIT $4"""
+    AND EXISTS (SELECT 1 FROM nodes n WHERE n.tree = r.tree AND n.seq = r.node) ORDER BY seq
+    LIMIT $4"""
 
 
 # Handles
@@ -173,7 +174,9 @@ def unknown_markers(reader: Reader, tree: int, view: ViewRecord) -> set[str]:
 
 
 def _was_made(handle: str, kept: HandleTarget, text: str | None, sessions: tuple[str, ...]) -> bool:
-    """Whether a handle was made from one of the places of older versions, which did not keep them."""
+    """Whether a handle was made from one of the places of older versions, which did not keep
+    them.
+    """
     content = kept.text if kept.text is not None else text
     if content is None:
         return any(mint(place, to_json(kept.nodes)) == handle for place in _spans(kept))
@@ -223,7 +226,8 @@ def _message(reader: Reader, tree: int, name: str) -> Message | None:
     other, _, name = name.rpartition("/")
     sql = "SELECT body FROM nodes WHERE tree = $1 AND id = $2"
     if other:
-        sql = """SELECT n.body FROM trees t JOIN trees o ON o.tenant = t.tenant AND o.project = t.project AND o.id = $3
+        sql = """SELECT n.body FROM trees t
+            JOIN trees o ON o.tenant = t.tenant AND o.project = t.project AND o.id = $3
             JOIN nodes n ON n.tree = o.key AND n.id = $2 WHERE t.key = $1"""
     rows = read_rows(reader, sql, tree, name, *([other] if other else []))
     try:

@@ -114,7 +114,8 @@ class Growth:
             if name not in found and not newcomers.may_stand_for("version", [found.get(original)]):
                 raise Diverged(
                     row.id,
-                    f"tree {row.tree.id} is here already, and {name} of the file is another version of a message that other "
+                    f"tree {row.tree.id} is here already, and {name} of the file is another "
+                    "version of a message that other "
                     "sessions here read. Nothing was changed; import the file into another project",
                 )
 
@@ -229,7 +230,8 @@ def _may_say(
 
 
 _LIVING = f"SELECT n.seq, n.id FROM {nodes_by('id')} AND n.body IS NOT NULL"
-_CHOOSE = """INSERT INTO states (session, kind, name, data, updated) VALUES ($1, 'version', $2, $3, $4)
+_CHOOSE = """INSERT INTO states (session, kind, name, data, updated)
+    VALUES ($1, 'version', $2, $3, $4)
     ON CONFLICT (session, kind, name) DO NOTHING"""
 
 
@@ -264,8 +266,10 @@ def _about(data: object) -> tuple[str, ...]:
 def _went_on(reader: Reader, row: SessionRow, after: Node, seen: int) -> str:
     """The newest node behind this one that another session wrote since then, if there is one."""
     found = reader.first_row(
-        f"""SELECT n.local FROM nodes n WHERE n.tree = {TREE} AND n.parent = $2 AND n.session <> $3 AND n.created > $4
-            AND NOT EXISTS (SELECT 1 FROM records r WHERE r.tree = n.tree AND r.node = n.seq AND r.kind = 'edge')
+        f"""SELECT n.local FROM nodes n
+            WHERE n.tree = {TREE} AND n.parent = $2 AND n.session <> $3 AND n.created > $4
+            AND NOT EXISTS (SELECT 1 FROM records r
+            WHERE r.tree = n.tree AND r.node = n.seq AND r.kind = 'edge')
             ORDER BY n.seq DESC LIMIT 1""",
         row.tree.key,
         after.seq,

@@ -149,7 +149,8 @@ def marks_in(reader: Reader, tree: int) -> list[Mark]:
 
 
 _MARKS = f"""SELECT r.node, r.kind, r.data, r.author, r.created FROM records r
-    WHERE r.tree = $1 AND r.kind IN ({", ".join(f"'{kind}'" for kind in KINDS)}) AND r.data IS NOT NULL"""
+    WHERE r.tree = $1 AND r.kind IN ({", ".join(f"'{kind}'" for kind in KINDS)})
+    AND r.data IS NOT NULL"""
 
 
 def sum_marks(marks: Iterable[Mark]) -> dict[int, Marks]:
@@ -200,12 +201,15 @@ def write_marks(
     now: int,
     marks: Sequence[tuple[int, MarkData]],
 ) -> None:
-    """Write down what is said of nodes. What is written with a node is written once; a log grows."""
+    """Write down what is said of nodes. What is written with a node is written once; a log
+    grows.
+    """
     logged = [node for node, data in marks if isinstance(data, FlagMark | LinkMark)]
     counted = {
         (node, kind): count
         for node, kind, count in writer.all(
-            """SELECT node, kind, count(*) FROM records WHERE tree = $1 AND kind IN ('flag', 'link') AND node IN {each_int:2}
+            """SELECT node, kind, count(*) FROM records
+                WHERE tree = $1 AND kind IN ('flag', 'link') AND node IN {each_int:2}
                 GROUP BY node, kind""",
             tree,
             str(logged),
@@ -220,7 +224,8 @@ def write_marks(
             name = f"{number:06}"
         rows.append((tree, node, kind, name, session, author, to_json(data), now))
     writer.run_many(
-        """INSERT INTO records (tree, node, kind, name, session, author, data, created) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+        """INSERT INTO records (tree, node, kind, name, session, author, data, created)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
             ON CONFLICT (tree, node, kind, name) DO NOTHING""",
         rows,
     )

@@ -32,7 +32,9 @@ def plain(name: str) -> str:
 
 
 class Draft(Struct, frozen=True):
-    """A message to be written, and what it takes; `generation` tells identical regenerations apart."""
+    """A message to be written, and what it takes; `generation` tells identical regenerations
+    apart.
+    """
 
     message: Message
     tokens: int
@@ -94,12 +96,14 @@ def find(reader: Reader, tree: int, name: str) -> Node:
     """The node of this id, short id, or beginning of an id that no other has."""
     if not isinstance(name, str):
         raise ChoiceError(
-            f"a node id must be a text, found {describe(name)}; give an id, or at least its first 4 characters"
+            f"a node id must be a text, found {describe(name)}; give an id, or at least its "
+            "first 4 characters"
         )
     letters = name.removeprefix(VERSION)
     if not is_one_line(name):  # no database could look for it
         raise ChoiceError(
-            f"there is no node {shorten(name)!r} in this tree; give an id, or at least its first 4 characters"
+            f"there is no node {shorten(name)!r} in this tree; give an id, or at least its "
+            "first 4 characters"
         )
     rows = reader.all(
         f"SELECT {COLUMNS} FROM nodes WHERE tree = {TREE} AND local = $2", tree, letters
@@ -107,14 +111,16 @@ def find(reader: Reader, tree: int, name: str) -> Node:
     if not rows and len(letters) >= 4:
         low, high = VERSION + letters, VERSION + letters + "~"
         rows = reader.all(
-            f"SELECT {COLUMNS} FROM nodes WHERE tree = {TREE} AND id >= $2 AND id < $3 ORDER BY id LIMIT 3",
+            f"SELECT {COLUMNS} FROM nodes WHERE tree = {TREE} AND id >= $2 AND id < $3 "
+            "ORDER BY id LIMIT 3",
             tree,
             low,
             high,
         )
     if not rows:
         raise ChoiceError(
-            f"there is no node {shorten(name)!r} in this tree; give an id, or at least its first 4 characters"
+            f"there is no node {shorten(name)!r} in this tree; give an id, or at least its "
+            "first 4 characters"
         )
     if len(rows) > 1:
         told = ", ".join(row[2] for row in rows)
@@ -172,7 +178,8 @@ def _find_chain(
     for node in nodes:
         if node.message is None:
             raise ChoiceError(
-                f"message {node.short_id} was purged here, and a purge is final; write it into another project or session"
+                f"message {node.short_id} was purged here, and a purge is final; write it into "
+                "another project or session"
             )
     return nodes
 
@@ -183,7 +190,8 @@ _BY_ID = f"SELECT {OF_N} FROM {nodes_by('id')}"
 # lay those of a chain. What was said there may be long, and is needed only of the first.
 _BODILESS = OF_N.replace("n.body", "NULL")
 _AROUND = f"""WITH RECURSIVE c (tree, {COLUMNS}, known, jumps) AS (
-        SELECT * FROM (SELECT n.tree, {OF_N.replace("n.body", "CASE WHEN n.id = $3 THEN n.body END")}, n.known, 0
+        SELECT * FROM (SELECT n.tree,
+        {OF_N.replace("n.body", "CASE WHEN n.id = $3 THEN n.body END")}, n.known, 0
             FROM {nodes_by("id", most=2)} LIMIT 2) f
         UNION ALL
         SELECT n.tree, {_BODILESS}, n.known, c.jumps + 1 FROM c CROSS JOIN nodes n
@@ -288,7 +296,8 @@ def _make_row(tree: int, node: Node, key: str) -> tuple[Row, str]:
 
 
 _BEHIND = f"SELECT {_BODILESS}, n.known FROM {nodes_by('id')}"
-_INSERT = """INSERT INTO nodes (seq, tree, id, local, parent, jump, depth, goal, request, role, author, body, generation, known,
+_INSERT = """INSERT INTO nodes (seq, tree, id, local, parent, jump, depth, goal, request, role,
+    author, body, generation, known,
     tokens, total, session, created, reminder)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)"""
 
@@ -428,4 +437,7 @@ def recognise(
 
 
 # The newest is the one that a client most likely goes on with.
-_KNOWN = f"SELECT tree, {COLUMNS} FROM nodes WHERE known = $1 AND body IS NOT NULL ORDER BY seq DESC LIMIT 1"
+_KNOWN = (
+    f"SELECT tree, {COLUMNS} FROM nodes WHERE known = $1 AND body IS NOT NULL ORDER BY seq DESC "
+    "LIMIT 1"
+)

@@ -1,4 +1,6 @@
-"""What records say of a path: which nodes are hidden, what comes in, which version replaces a node, and pins."""
+"""What records say of a path: which nodes are hidden, what comes in, which version replaces a node,
+and pins.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
@@ -19,7 +21,9 @@ MAX_SINGLE_LOOKUPS = (
 
 
 class Insertion(Struct, frozen=True):
-    """A node that is read and is not on the path. `kind` says as what; `tree` names its tree if that is another one."""
+    """A node that is read and is not on the path. `kind` says as what; `tree` names its tree if
+    that is another one.
+    """
 
     node: Node
     kind: str
@@ -75,7 +79,8 @@ def read_overlay(
     sources: Sequence[Reference] = (),
     include: Collection[str] = (),
 ) -> Overlay:
-    """The overlay of a path. `chosen` says which version replaces which node, `sources` what the next node is made from.
+    """The overlay of a path. `chosen` says which version replaces which node, `sources` what the
+    next node is made from.
 
     `include` names annotations that this request reads.
     """
@@ -138,7 +143,9 @@ def marked_in(reader: Reader, tree: int) -> dict[int, _MarkedNode]:
 
 
 def kept_back(path: Path, marked: Mapping[int, _MarkedNode]) -> str:
-    """Why the end of a path must not be shown to a model: it is excluded, or pruned by itself or with a node above it."""
+    """Why the end of a path must not be shown to a model: it is excluded, or pruned by itself or
+    with a node above it.
+    """
     assert path.end is not None
     return why_kept_back(path, marked)(path.end)
 
@@ -157,10 +164,13 @@ def why_kept_back(path: Path, marked: Mapping[int, _MarkedNode]) -> Callable[[No
     return why
 
 
-_SHAPING = """SELECT n.seq, n.id, n.depth, n.parent, r.kind, r.data, r.author, r.created FROM records r
+_SHAPING = """SELECT n.seq, n.id, n.depth, n.parent, r.kind, r.data, r.author, r.created
+    FROM records r
     JOIN nodes n ON n.tree = r.tree AND n.seq = r.node
-    WHERE r.tree = $1 AND r.kind IN ('edge', 'sources', 'flag') AND r.data IS NOT NULL AND n.body IS NOT NULL
-    AND (r.kind <> 'flag' OR r.data NOT LIKE '%"bookmarked"%') ORDER BY r.seq"""  # a bookmark changes nothing that is read
+    WHERE r.tree = $1 AND r.kind IN ('edge', 'sources', 'flag') AND r.data IS NOT NULL
+    AND n.body IS NOT NULL
+    AND (r.kind <> 'flag' OR r.data NOT LIKE '%"bookmarked"%')
+    ORDER BY r.seq"""  # a bookmark changes nothing that is read
 
 
 def _is_included(mark: _MarkedNode, include: Collection[str]) -> bool:
@@ -210,7 +220,9 @@ def _annotations(
 def _with_versions(
     overlay: Overlay, marked: Iterable[_MarkedNode], chosen: Mapping[str, str]
 ) -> Overlay:
-    """The overlay with the versions that replace nodes. Where such a version is excluded, nothing is read."""
+    """The overlay with the versions that replace nodes. Where such a version is excluded, nothing
+    is read.
+    """
     path, hidden = overlay.path, overlay.hidden
     standing = _standing_versions(path, marked, chosen)
     gone = {depth for depth, mark in standing.items() if mark.marks.flags.excluded}
@@ -232,7 +244,9 @@ def _with_versions(
 def _standing_versions(
     path: Path, marked: Iterable[_MarkedNode], chosen: Mapping[str, str]
 ) -> dict[int, _MarkedNode]:
-    """Which version replaces a node of the path: the one that was chosen, else the latest edit that is not pruned."""
+    """Which version replaces a node of the path: the one that was chosen, else the latest edit that
+    is not pruned.
+    """
     versions = {mark.id: mark for mark in marked if mark.marks.edge_mark.edge == "version"}
     live = _live_versions(versions)
     standing: dict[int, _MarkedNode] = {}
@@ -283,7 +297,9 @@ class _Sources:
         self._taken: set[str] = set()
 
     def take(self, sources: Sequence[Reference], depth: int) -> None:
-        """The sources of the node at this depth: instructions, then references, which are read before what it answers."""
+        """The sources of the node at this depth: instructions, then references, which are read
+        before what it answers.
+        """
         for role in ("instruction", "context"):
             for source in sources:
                 if source.role == role:
@@ -325,7 +341,9 @@ _TREE_KEY = "SELECT key FROM trees WHERE tenant = $1 AND project = $2 AND id = $
 
 
 def names_at(path: Path, depths: Collection[int]) -> dict[int, tuple[int, str, int]]:
-    """Which nodes stand at these places of a path: name here, id, and tokens up to there. Places past its end are left out."""
+    """Which nodes stand at these places of a path: name here, id, and tokens up to there. Places
+    past its end are left out.
+    """
     wanted = {depth for depth in depths if 0 <= depth < len(path)}
     if not wanted or path.end is None:
         return {}
@@ -338,7 +356,8 @@ def names_at(path: Path, depths: Collection[int]) -> dict[int, tuple[int, str, i
 
 
 _WALK = f"""WITH RECURSIVE w (tree, seq, id, parent, depth, total) AS (
-        SELECT * FROM (SELECT tree, seq, id, parent, depth, total FROM nodes WHERE tree = {TREE} AND seq = $2 LIMIT 1) f
+        SELECT * FROM (SELECT tree, seq, id, parent, depth, total FROM nodes
+        WHERE tree = {TREE} AND seq = $2 LIMIT 1) f
         UNION ALL
         SELECT n.tree, n.seq, n.id, n.parent, n.depth, n.total FROM w CROSS JOIN nodes n
         WHERE n.tree = w.tree AND n.seq = w.parent AND n.depth < w.depth AND w.depth > $3)

@@ -24,7 +24,10 @@ from loom.stores.sql.database import Reader, Row
 from loom.stores.sql.stored import UNREADABLE, damage_error, decode_stored
 
 CHUNK = 1000  # nodes read at once when a whole path is read
-COLUMNS = "seq, id, local, parent, jump, depth, goal, request, role, body, generation, tokens, total, session, created"
+COLUMNS = (
+    "seq, id, local, parent, jump, depth, goal, request, role, body, generation, tokens, total, "
+    "session, created"
+)
 OF_N = ", ".join(f"n.{name}" for name in COLUMNS.split(", "))
 TREE = "(SELECT CAST($1 AS BIGINT))"
 
@@ -292,7 +295,9 @@ def _in_order(rows: list[Row]) -> list[Node]:
 
 
 def _upward(first: str, going: str) -> str:
-    """SQL: the nodes from the first one up to where `going`, about the node `w`, no longer holds."""
+    """SQL: the nodes from the first one up to where `going`, about the node `w`, no longer
+    holds.
+    """
     # Upwards the depth gets smaller at every step; where it does not, the store is damaged, and the
     # walk has an end all the same.
     return f"""w (tree, {COLUMNS}) AS (
@@ -305,19 +310,25 @@ def _upward(first: str, going: str) -> str:
 
 # From the node $2 to its ancestor at the depth $3: each row names the next, by its jump where that
 # does not lead too far.
-_NEXT = """CASE WHEN (SELECT j.depth FROM nodes j WHERE j.tree = n.tree AND j.seq = n.jump LIMIT 1) >= $3
+_NEXT = """CASE
+    WHEN (SELECT j.depth FROM nodes j WHERE j.tree = n.tree AND j.seq = n.jump LIMIT 1) >= $3
     THEN n.jump ELSE n.parent END"""
 _UP = f"""a (tree, seq, depth, next) AS (
-            SELECT * FROM (SELECT n.tree, n.seq, n.depth, {_NEXT} FROM nodes n WHERE n.tree = {TREE} AND n.seq = $2 LIMIT 1) f
+            SELECT * FROM (SELECT n.tree, n.seq, n.depth, {_NEXT} FROM nodes n
+            WHERE n.tree = {TREE} AND n.seq = $2 LIMIT 1) f
             UNION ALL
             SELECT n.tree, n.seq, n.depth, {_NEXT} FROM a CROSS JOIN nodes n
             WHERE n.tree = a.tree AND n.seq = a.next AND n.depth < a.depth AND a.depth > $3)"""
 _NODE = f"SELECT n.tree, {OF_N} FROM nodes n WHERE n.tree = {TREE} AND n.seq = $2"
 _FOUND = "(SELECT tree, seq FROM a WHERE depth = $3 LIMIT 1)"
-_AT = f"SELECT n.tree, {OF_N} FROM {_FOUND} a CROSS JOIN nodes n WHERE n.tree = a.tree AND n.seq = a.seq"
+_AT = (
+    f"SELECT n.tree, {OF_N} FROM {_FOUND} a CROSS JOIN nodes n "
+    "WHERE n.tree = a.tree AND n.seq = a.seq"
+)
 _STRETCH = f"WITH RECURSIVE {_UP}, {_upward(_AT, 'w.depth > $4')}"
 _SINCE = f"WITH RECURSIVE {_upward(_NODE, 'w.depth > $3')}"
-_TAIL = f"""WITH RECURSIVE {_upward(_NODE, "w.depth > $4 AND (w.total - w.tokens > $3 OR w.role = 'tool')")}"""
+_FITS = "w.depth > $4 AND (w.total - w.tokens > $3 OR w.role = 'tool')"
+_TAIL = f"WITH RECURSIVE {_upward(_NODE, _FITS)}"
 _SYSTEM = (
     f"""SELECT {OF_N} FROM nodes n WHERE n.tree = {TREE} AND n.reminder <> '' AND n.depth <= $2"""
 )
@@ -326,7 +337,8 @@ _REMINDERS = f"{_SYSTEM} AND n.reminder = $3 ORDER BY n.depth DESC LIMIT $4"
 _REMINDER_KINDS = f"""WITH RECURSIVE k (kind) AS (
         SELECT min(n.reminder) FROM nodes n WHERE n.tree = {TREE} AND n.reminder <> ''
         UNION ALL
-        SELECT (SELECT min(n.reminder) FROM nodes n WHERE n.tree = {TREE} AND n.reminder <> '' AND n.reminder > k.kind)
+        SELECT (SELECT min(n.reminder) FROM nodes n
+        WHERE n.tree = {TREE} AND n.reminder <> '' AND n.reminder > k.kind)
         FROM k WHERE k.kind IS NOT NULL)
     SELECT kind FROM k WHERE kind IS NOT NULL LIMIT $2"""
 _ANCESTOR = f"WITH RECURSIVE {_UP} SELECT seq FROM a WHERE depth = $3"

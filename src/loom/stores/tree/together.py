@@ -14,9 +14,11 @@ JOINED = "joined"  # the state of a session that takes part
 _NOWHERE = -1  # where a session stands that has said nothing; no node has this number
 
 # Of a session `s`: the tree's own, or one that has joined.
-TAKES_PART = """((s.agent = '' AND EXISTS (SELECT 1 FROM trees t WHERE t.key = s.tree AND t.id = s.id))
+TAKES_PART = """((s.agent = '' AND EXISTS (SELECT 1 FROM trees t
+    WHERE t.key = s.tree AND t.id = s.id))
     OR EXISTS (SELECT 1 FROM states j WHERE j.session = s.key AND j.kind = 'joined'))"""
-_COMPANIONS = f"""SELECT s.key FROM sessions s WHERE s.tree = $1 AND s.key <> $2 AND s.status = 'active'
+_COMPANIONS = f"""SELECT s.key FROM sessions s
+    WHERE s.tree = $1 AND s.key <> $2 AND s.status = 'active'
     AND coalesce(s.cursor, {_NOWHERE}) IN {{each_int:3}} AND {TAKES_PART}
     AND EXISTS (SELECT 1 FROM sessions s WHERE s.key = $2 AND {TAKES_PART})"""
 

@@ -24,7 +24,8 @@ from loom.stores.tree.path import BY_SEQ, OF_N, TREE, Node, OpenTransaction, Pat
 
 _COLUMNS = "t.key, t.tenant, t.project, t.id, t.title, t.data, t.created"
 _SCOPED = """t.tenant = $1 AND t.project = $2
-    AND ($3 = '' OR EXISTS (SELECT 1 FROM sessions s WHERE s.tree = t.key AND s.agent IN ('', $3)))"""
+    AND ($3 = '' OR EXISTS (SELECT 1 FROM sessions s
+    WHERE s.tree = t.key AND s.agent IN ('', $3)))"""
 
 
 class StoredTree(Struct, frozen=True):
@@ -80,15 +81,20 @@ class Trees:
                 f"SELECT {_COLUMNS} FROM trees t WHERE {_SCOPED} AND t.id = $4", *scoped, name
             )
             if not rows and len(name) >= 4:
-                begins = f"SELECT {_COLUMNS} FROM trees t WHERE {_SCOPED} AND t.id >= $4 AND t.id < $5 ORDER BY t.id LIMIT 3"
+                begins = (
+                    f"SELECT {_COLUMNS} FROM trees t WHERE {_SCOPED} AND t.id >= $4 AND t.id < $5 "
+                    "ORDER BY t.id LIMIT 3"
+                )
                 rows = reader.all(begins, *scoped, name, name + "\uffff")
         if not rows:
             raise ChoiceError(
-                f"there is no tree {shorten(name)!r} in project {scope.project!r}; loom tree list shows them"
+                f"there is no tree {shorten(name)!r} in project {scope.project!r}; loom tree "
+                "list shows them"
             )
         if len(rows) > 1:
+            matching = ", ".join(row[3] for row in rows)
             raise ChoiceError(
-                f"{shorten(name)!r} matches several trees ({', '.join(row[3] for row in rows)}); give more characters"
+                f"{shorten(name)!r} matches several trees ({matching}); give more characters"
             )
         return _to_tree(rows[0])
 
@@ -96,7 +102,8 @@ class Trees:
         """The trees of this title or this id, the newest first."""
         with self._database.read() as reader:
             found = reader.all(
-                f"SELECT {_COLUMNS} FROM trees t WHERE {_SCOPED} AND (t.title = $4 OR t.id = $4) ORDER BY t.key DESC",
+                f"SELECT {_COLUMNS} FROM trees t WHERE {_SCOPED} AND (t.title = $4 "
+                "OR t.id = $4) ORDER BY t.key DESC",
                 scope.tenant,
                 scope.project,
                 scope.agent,
@@ -110,8 +117,10 @@ class Trees:
             found = read_rows(
                 reader,
                 f"""SELECT {_COLUMNS}, (SELECT count(*) FROM nodes n WHERE n.tree = t.key),
-                    (SELECT max(s.updated) FROM sessions s WHERE s.tree = t.key) AS used FROM trees t
-                    WHERE {_SCOPED} AND EXISTS (SELECT 1 FROM sessions s WHERE s.tree = t.key AND s.status <> 'purged')
+                    (SELECT max(s.updated) FROM sessions s WHERE s.tree = t.key) AS used
+                    FROM trees t
+                    WHERE {_SCOPED} AND EXISTS (SELECT 1 FROM sessions s
+                    WHERE s.tree = t.key AND s.status <> 'purged')
                     ORDER BY used DESC, t.key DESC LIMIT $4""",
                 scope.tenant,
                 scope.project,
@@ -135,11 +144,15 @@ class Trees:
         """Give a tree another title or head. Its mode stays what it was made with."""
         with self._database.write() as writer:
             writer.first_row("SELECT key FROM trees WHERE key = $1 {lock}", tree.key)
-            living = "SELECT count(*), sum(CASE WHEN status = 'purged' THEN 0 ELSE 1 END) FROM sessions WHERE tree = $1"
+            living = (
+                "SELECT count(*), sum(CASE WHEN status = 'purged' THEN 0 ELSE 1 END) FROM sessions "
+                "WHERE tree = $1"
+            )
             held = writer.first_row(living, tree.key)
             if held and held[0] and not held[1]:
                 raise ChoiceError(
-                    f"all sessions of tree {tree.id} were purged, so it cannot be changed; create another tree"
+                    f"all sessions of tree {tree.id} were purged, so it cannot be changed; "
+                    "create another tree"
                 )
             before = tree_of(writer, tree)
             if title is not None:
@@ -147,10 +160,12 @@ class Trees:
                 head = replace(head or before.head, full_title="")
             if head is not None and head.mode != before.head.mode:
                 raise ChoiceError(
-                    f"tree {tree.id} is in {before.head.mode} mode, which cannot be changed; create another tree"
+                    f"tree {tree.id} is in {before.head.mode} mode, which cannot be changed; "
+                    "create another tree"
                 )
             writer.all(
-                "UPDATE trees SET title = coalesce($2, title), data = coalesce($3, data) WHERE key = $1",
+                "UPDATE trees SET title = coalesce($2, title), data = coalesce($3, data) "
+                "WHERE key = $1",
                 tree.key,
                 title,
                 None if head is None else to_json(head),
@@ -204,7 +219,8 @@ class Trees:
             found = reader.all(
                 """SELECT n.parent, coalesce(r.data, ''), count(*) FROM nodes n
                     LEFT JOIN records r ON r.tree = n.tree AND r.node = n.seq AND r.kind = 'edge'
-                    WHERE n.tree = $1 AND n.parent IN {each_int:2} AND n.created <= $3 GROUP BY n.parent, coalesce(r.data, '')""",
+                    WHERE n.tree = $1 AND n.parent IN {each_int:2} AND n.created <= $3
+                    GROUP BY n.parent, coalesce(r.data, '')""",
                 tree,
                 str(list(seqs)),
                 until,
@@ -225,7 +241,8 @@ class Trees:
         """Every node without what it says, parents before children."""
         with self._database.read() as reader:
             rows = reader.all(
-                """SELECT n.seq, n.parent, n.local, n.role, n.author, s.agent FROM nodes n LEFT JOIN sessions s ON s.key = n.session
+                """SELECT n.seq, n.parent, n.local, n.role, n.author, s.agent FROM nodes n
+                    LEFT JOIN sessions s ON s.key = n.session
                     WHERE n.tree = $1 ORDER BY n.seq""",
                 tree,
             )
@@ -280,12 +297,16 @@ class Trees:
                 "SELECT count(*), count(DISTINCT parent) FROM nodes WHERE tree = $1", tree
             )
             beside = reader.all(
-                """SELECT n.seq, n.parent FROM records r JOIN nodes n ON n.tree = r.tree AND n.seq = r.node
+                """SELECT n.seq, n.parent FROM records r
+                    JOIN nodes n ON n.tree = r.tree AND n.seq = r.node
                     WHERE r.tree = $1 AND r.kind = 'edge' AND r.data LIKE '%"edge":%'""",
                 tree,
             )
             above = [parent for _, parent in beside if parent is not None]
-            hang = "SELECT parent, count(*) FROM nodes WHERE tree = $1 AND parent IN {each_int:2} GROUP BY parent"
+            hang = (
+                "SELECT parent, count(*) FROM nodes WHERE tree = $1 AND parent IN {each_int:2} "
+                "GROUP BY parent"
+            )
             hanging: dict[int, int] = dict(
                 reader.all(hang, tree, str([*above, *(seq for seq, _ in beside)]))
             )
@@ -299,13 +320,18 @@ class Trees:
     def search(
         self, tree: int, wanted: Sequence[str], limit: int, model: bool = False
     ) -> list[Node]:
-        """The newest nodes that say all of these words; for a `model` of those that are not hidden."""
+        """The newest nodes that say all of these words; for a `model` of those that are not
+        hidden.
+        """
         found: list[Node] = []
         last = 1 << 62
         with self._database.read() as reader:
             marked = marked_in(reader, tree) if model else {}
             while len(found) < limit:
-                sql = f"SELECT {OF_N} FROM nodes n WHERE n.tree = $1 AND n.seq < $2 ORDER BY n.seq DESC LIMIT 500"
+                sql = (
+                    f"SELECT {OF_N} FROM nodes n WHERE n.tree = $1 AND n.seq < $2 "
+                    "ORDER BY n.seq DESC LIMIT 500"
+                )
                 rows = reader.all(sql, tree, last)
                 if not rows:
                     break
@@ -337,7 +363,10 @@ class Trees:
     def responses(self, tree: int) -> dict[int, str]:
         """The providers' answers that made nodes of a tree, as they came."""
         with self._database.read() as reader:
-            sql = "SELECT node, data FROM records WHERE tree = $1 AND kind = 'response' AND name = '' AND data IS NOT NULL"
+            sql = (
+                "SELECT node, data FROM records WHERE tree = $1 AND kind = 'response' "
+                "AND name = '' AND data IS NOT NULL"
+            )
             return dict(reader.all(sql, tree))
 
     def agents_of(self, tree: int) -> dict[int, str]:
