@@ -20,6 +20,7 @@ from typing import Any
 from loom.budget.tokenizers import tokenizer
 from loom.context.cover.anchors import AnchorIndex
 from loom.context.cover.extract import extract
+from loom.conversation.turns import Span
 from loom.dialects import DIALECTS
 
 SHARED = Path(
@@ -71,7 +72,7 @@ def measure(name: str, shape: str) -> Row:
     times = []
     for _ in range(3):
         started = time.perf_counter()
-        made = extract(index, 0, start, room - 4, count)
+        made = extract(index, Span(0, start), room - 4, count)
         times.append(time.perf_counter() - started)
     tail = flat(said[start:])
     tokens = (

@@ -1,6 +1,6 @@
 """Write docs/api.md from the docstrings of the public names: `python scripts/api.py`.
 
-A field is described by the comment above it or behind it. The form `a…` of a verb, which runs off
+A field and an option is described by the comment above it or behind it. The form `a…` of a verb, which runs off
 the event loop, is named with the verb.
 """
 
@@ -9,11 +9,13 @@ import inspect
 import re
 import sys
 import textwrap
+import typing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
 import loom
+from loom.conversation.checked import options_of
 
 PAGE = Path(__file__).parent.parent / "docs" / "api.md"
 NAMES = ("weave", "Context", "Report", "Policy", "Rule", "Loom", "Session", "LoomTree")
@@ -49,14 +51,18 @@ def write_type(annotation: Any) -> str:
 def write_signature(name: str, function: Any) -> str:
     """A signature in Python, on one line if it fits, else a line for each parameter."""
     signature = inspect.signature(function)
-    shown = [
-        _write_parameter(parameter)
+    options = [option.name for option in read_options(function)]
+    parameters = [
+        parameter
         for parameter in signature.parameters.values()
-        if parameter.name not in ("self", "cls")
+        if parameter.name not in ("self", "cls", *options)
     ]
-    kinds = [p.kind for p in signature.parameters.values() if p.name not in ("self", "cls")]
+    shown = [_write_parameter(parameter) for parameter in parameters]
+    kinds = [parameter.kind for parameter in parameters]
     if inspect.Parameter.KEYWORD_ONLY in kinds and inspect.Parameter.VAR_POSITIONAL not in kinds:
         shown.insert(kinds.index(inspect.Parameter.KEYWORD_ONLY), "*")
+    if options:
+        shown.append("**options")
     returned = write_type(signature.return_annotation)
     arrow = f" -> {returned}" if returned else ""
     verb = "await " if inspect.iscoroutinefunction(function) else ""
@@ -95,6 +101,16 @@ def read_fields(kind: type) -> Iterator[Entry]:
         yield Entry(name, form, comments.get(name, ""))
 
 
+def read_options(function: Any) -> Iterator[Entry]:
+    """The options of a function that a `TypedDict` names, each with its comment."""
+    if "options" not in getattr(function, "__annotations__", ()):
+        return
+    kind = options_of(function)
+    comments = read_comments(kind)
+    for name, hint in get_type_hints(kind).items():
+        yield Entry(name, f"{name}: {write_type(hint)}", comments.get(name, ""))
+
+
 def _write_default(value: Any) -> str:
     """A default value in Python; one that only a program can write is left out."""
     text = repr(value)
@@ -108,6 +124,11 @@ def read_comments(kind: type) -> dict[str, str]:
     [tree] = ast.parse(source).body
     assert isinstance(tree, ast.ClassDef)
     found: dict[str, str] = {}
+    for base in tree.bases:  # a `TypedDict` does not say at run time what it extends
+        if isinstance(base, ast.Name) and typing.is_typeddict(
+            parent := vars(sys.modules[kind.__module__]).get(base.id)
+        ):
+            found |= read_comments(parent)
     for node in tree.body:
         if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
             continue
@@ -150,7 +171,13 @@ def _read_member(name: str, value: Any) -> Entry | None:
     function = value.__func__ if isinstance(value, classmethod | staticmethod) else value
     if not callable(function):
         return None
-    return Entry(name, write_signature(name, function), inspect.getdoc(function) or "")
+    return Entry(name, write_signature(name, function), write_text(function))
+
+
+def write_text(function: Any) -> str:
+    """What a docstring says, and below it the options."""
+    options = [f"- `{option.form}`: {option.text}" for option in read_options(function)]
+    return "\n\n".join([inspect.getdoc(function) or "", "\n".join(options)]).strip()
 
 
 def write_page() -> str:
@@ -163,7 +190,7 @@ def write_name(name: str) -> Iterator[str]:
     yield f"## {name}"
     if not inspect.isclass(found):
         yield f"```python\n{write_signature(name, found)}\n```"
-        yield _paragraphs(inspect.getdoc(found) or "")
+        yield _paragraphs(write_text(found))
         return
     yield _paragraphs(inspect.getdoc(found) or "")
     fields = list(read_fields(found))
@@ -174,8 +201,10 @@ def write_name(name: str) -> Iterator[str]:
 
 
 def _paragraphs(text: str) -> str:
-    """A docstring as Markdown: its lines, without those that only wrap a sentence."""
-    return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
+    """A docstring as Markdown: its lines, without those that only wrap a sentence. A list stays."""
+    return "\n\n".join(
+        part if part.startswith("- ") else " ".join(part.split()) for part in text.split("\n\n")
+    )
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import importlib.util
 import re
 from types import ModuleType
+from typing import Any
 
 import click
 import pytest
@@ -38,6 +39,19 @@ def test_every_field_and_method_on_the_api_page_is_described(api: ModuleType) ->
         if isinstance(found, type):
             for entry in (*api.read_fields(found), *api.read_members(found)):
                 assert entry.text.strip(), f"{name}.{entry.name} has no description"
+
+
+@pytest.mark.parametrize(
+    "verb", [loom.weave, loom.Session.prepare, loom.LoomTree.prepare, loom.Loom.open]
+)
+def test_every_option_on_the_api_page_is_described(api: ModuleType, verb: Any) -> None:
+    page = api.write_page()
+    function = getattr(verb, "__func__", verb)
+    options = list(api.read_options(function))
+    assert options
+    for option in options:
+        assert option.text, f"{option.name} has no description"
+        assert f"- `{option.form}`: {option.text}\n" in page
 
 
 def test_signatures_on_the_api_page_name_no_modules(api: ModuleType) -> None:

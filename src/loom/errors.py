@@ -6,6 +6,7 @@ LoomError
 ├── TranscriptError  a file cannot be read as a transcript
 ├── CannotFit        what must be in a request does not fit its window
 ├── ChoiceError      the caller gave a name or a value that is not valid
+│   └── UnknownOption  a verb has no option of this name; it is a TypeError too
 └── StoreError       the store cannot be opened, read or written
     ├── Conflict     somebody else moved what this call was about to change
     ├── Diverged     a session of an import is already stored and differs
@@ -39,6 +40,10 @@ class CannotFit(LoomError):
 
 class ChoiceError(LoomError):
     """The caller gave a name or a value that is not valid; the text says which ones are."""
+
+
+class UnknownOption(ChoiceError, TypeError):
+    """A verb has no option of this name; the text lists those that it has."""
 
 
 class StoreError(LoomError):

@@ -15,9 +15,11 @@ from loom.context import (
     Outlook,
     Piece,
     Places,
+    RequestOptions,
     Returns,
     Spot,
     Stretch,
+    WeaveOptions,
     Working,
 )
 from loom.conversation.message import Carried, Opaque
@@ -29,10 +31,12 @@ from loom.dialects.mender import Change
 from loom.dialects.repair import RepairedConversation, SeenHistories
 from loom.dialects.wire import Dialect, Finding, Loss, RenderedRequest, WireRule
 from loom.engine.answers import AnswerOutcome
+from loom.engine.loom import OpenOptions
+from loom.engine.options import PrepareOptions, TreePrepareOptions
 from loom.engine.search import Hit
 from loom.engine.sessions import ResumePoint
 from loom.engine.trees import Step
-from loom.engine.window import BuiltMessages
+from loom.engine.window import BuildOptions, BuiltMessages
 from loom.project.draw.render import Map, ShownFile
 from loom.stores import (
     Aside,
@@ -58,6 +62,7 @@ __all__ = [
     "Aside",
     "Budget",
     "BudgetOptions",
+    "BuildOptions",
     "BuiltMessages",
     "Carried",
     "Change",
@@ -83,13 +88,16 @@ __all__ = [
     "Mark",
     "Marks",
     "Opaque",
+    "OpenOptions",
     "Origin",
     "OutlineNode",
     "Outlook",
     "Piece",
     "Places",
+    "PrepareOptions",
     "RenderedRequest",
     "RepairedConversation",
+    "RequestOptions",
     "Result",
     "ResumePoint",
     "Returns",
@@ -103,8 +111,10 @@ __all__ = [
     "StoredTree",
     "Stretch",
     "TreeNode",
+    "TreePrepareOptions",
     "TreeRow",
     "Usage",
+    "WeaveOptions",
     "WireRule",
     "Working",
     "Zone",

@@ -9,6 +9,7 @@ from loom.budget.tokenizers import tokenizer
 from loom.context.cover.anchors import AnchorIndex
 from loom.context.cover.extract import Extract, extract
 from loom.conversation.message import Message, Text, ToolCall
+from loom.conversation.turns import Span
 from tests.context.test_anchors import original_lines, result, user
 from tests.shared import AGENTS, examples, needs_shared
 from tests.strategies import broken_histories, histories
@@ -28,7 +29,7 @@ def indexed(messages: list[Message]) -> AnchorIndex:
 
 
 def kept(messages: list[Message], tokens: int, **options: object) -> Extract:
-    return extract(indexed(messages), 0, len(messages), tokens, count, **options)  # type: ignore[arg-type]
+    return extract(indexed(messages), Span(0, len(messages)), tokens, count, **options)  # type: ignore[arg-type]
 
 
 def listing(start: int, lines: int) -> Message:
@@ -61,7 +62,7 @@ def test_a_result_without_its_call_says_what_was_asked_and_that_it_failed() -> N
         assistant("", ToolCall("c1", "bash", '{"command":"make"}')),
         result("E1204: src/a.py is broken", error=True),
     ]
-    made = extract(indexed(history), 1, 2, 100, count)
+    made = extract(indexed(history), Span(1, 2), 100, count)
     assert made.text.splitlines() == [
         '[1] bash {"command":"make"} (error)',
         "E1204: src/a.py is broken",
@@ -81,13 +82,13 @@ def test_nothing_is_kept_where_nothing_fits(tokens: int) -> None:
 
 def test_nothing_is_kept_of_nothing() -> None:
     assert kept([], 100) == Extract("", 0, ())
-    assert extract(indexed([user("see src/a.py")]), 1, 1, 100, count) == Extract("", 0, ())
+    assert extract(indexed([user("see src/a.py")]), Span(1, 1), 100, count) == Extract("", 0, ())
     assert kept([Message("user", ()), user(" \n\t")], 100) == Extract("", 0, ())
 
 
 def test_only_the_messages_asked_for_are_read() -> None:
     history = [user(f"file number_{place}.txt") for place in range(9)]
-    made = extract(indexed(history), 3, 6, 1000, count)
+    made = extract(indexed(history), Span(3, 6), 1000, count)
     assert {line.message for line in made.lines} == {3, 4, 5}
 
 
@@ -152,7 +153,9 @@ def test_what_follows_is_read_from_the_index_where_it_is_not_given() -> None:
         assistant("reading vault/omega.pem now"),
     ]
     index = indexed(history)
-    assert extract(index, 0, 2, 24, count) == extract(index, 0, 2, 24, count, after=history[2:])
+    assert extract(index, Span(0, 2), 24, count) == extract(
+        index, Span(0, 2), 24, count, after=history[2:]
+    )
 
 
 def test_a_huge_line_is_cut_around_what_it_names() -> None:
@@ -175,7 +178,7 @@ def test_a_call_is_told_in_its_own_line_where_its_result_is_not_shown() -> None:
         assistant("", ToolCall("c1", "edit", '{"path":"src/a.py","text":"' + "x_1 " * 30 + '"}')),
         result("ok"),
     ]
-    assert extract(indexed(history), 0, 1, 300, count).text.startswith(
+    assert extract(indexed(history), Span(0, 1), 300, count).text.startswith(
         '[0] assistant\nedit {"path":"src/a.py"'
     )
 
@@ -220,7 +223,7 @@ def test_garbage_does_no_harm(noise: str) -> None:
 )
 def test_any_counter_is_obeyed(counter: object) -> None:
     history = [user(f"file number_{place}.txt is ready") for place in range(50)]
-    made = extract(indexed(history), 0, 50, 400, counter)  # type: ignore[arg-type]
+    made = extract(indexed(history), Span(0, 50), 400, counter)  # type: ignore[arg-type]
     assert made.text
     assert made.tokens == counter(made.text) <= 400  # type: ignore[operator]
 
@@ -243,7 +246,7 @@ def test_what_is_counted_grows_with_the_budget_and_not_with_the_history() -> Non
             result(f"object_{place} holds value_{place}\nlog\nlog\nlog")
             for place in range(messages)
         ]
-        extract(indexed(history), 0, messages, 500, counting)
+        extract(indexed(history), Span(0, messages), 500, counting)
         return counted
 
     assert characters(4_000) <= 1.2 * characters(400)
@@ -257,9 +260,9 @@ def test_extracts_fit_are_verbatim_ordered_and_the_same_each_time(
     stop = data.draw(st.integers(0, len(history)))
     start = data.draw(st.integers(0, stop))
     index = indexed(history)
-    made = extract(index, start, stop, tokens, count, after=history[stop:])
+    made = extract(index, Span(start, stop), tokens, count, after=history[stop:])
     assert made.tokens == count(made.text) <= tokens
-    assert made == extract(index, start, stop, tokens, count, after=history[stop:])
+    assert made == extract(index, Span(start, stop), tokens, count, after=history[stop:])
     places = [(line.message, line.line) for line in made.lines]
     assert places == sorted(set(places))
     assert all(start <= line.message < stop for line in made.lines)
@@ -277,5 +280,5 @@ def test_extracts_fit_are_verbatim_ordered_and_the_same_each_time(
 def test_a_real_session_is_told_within_its_budget(tokens: int) -> None:
     run = next(loom.read_runs(str(AGENTS / "trail_2.json")))
     messages = list(run.messages())
-    made = extract(indexed(messages), 0, len(messages) - 4, tokens, count)
+    made = extract(indexed(messages), Span(0, len(messages) - 4), tokens, count)
     assert 0.95 * tokens < made.tokens == count(made.text) <= tokens

@@ -254,7 +254,6 @@ class Rig:
                     "at",
                     "first",
                     "version",
-                    "looked",
                     "target",
                 ),
                 nodes,
@@ -266,7 +265,6 @@ class Rig:
             **dict.fromkeys(
                 (
                     "on",
-                    "commits",
                     "choose",
                     "leave_digest",
                     "preview",

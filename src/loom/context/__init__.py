@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     from loom.context.history.places import answers_of as answers_of
     from loom.context.history.places import exchanges_of as exchanges_of
     from loom.context.history.places import stand_in as stand_in
-    from loom.context.options import AskedOptions as AskedOptions
     from loom.context.options import Options as Options
+    from loom.context.options import RequestOptions as RequestOptions
+    from loom.context.options import WeaveOptions as WeaveOptions
     from loom.context.options import check_options as check_options
+    from loom.context.options import select_request_options as select_request_options
     from loom.context.policy import Policy as Policy
     from loom.context.policy import find_policy as find_policy
     from loom.context.policy import policies as policies
@@ -94,7 +96,13 @@ else:
                 "exchanges_of",
                 "stand_in",
             ),
-            "options": ("AskedOptions", "Options", "check_options"),
+            "options": (
+                "Options",
+                "RequestOptions",
+                "WeaveOptions",
+                "check_options",
+                "select_request_options",
+            ),
             "policy": ("Policy", "find_policy", "policies", "policy_text"),
             "report": ("Action", "Continuation", "Item", "LEFT_OUT", "Piece", "Report", "Returns"),
             "request": ("Context",),

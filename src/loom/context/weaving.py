@@ -3,12 +3,11 @@ with the reasons.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from msgspec.structs import replace
 
 from loom.budget.counting import gate_counter, seed_counter
-from loom.budget.models import Overrides
 from loom.budget.zones import DEFAULTS
 from loom.context.assemble import Material, make_request
 from loom.context.budgeting import budget_for
@@ -16,21 +15,20 @@ from loom.context.gathering import check_pins, find_pinned, make_conversation
 from loom.context.history.epochs import Epoch, EpochEnds, Renewal, begin_after, epoch_of
 from loom.context.history.places import EVERYWHERE, Places
 from loom.context.history.point import cut_of_point
-from loom.context.options import Options, check_options
-from loom.context.policy import Policy
+from loom.context.options import Options, WeaveOptions, check_options
 from loom.context.report import Report
 from loom.context.request import Context
 from loom.context.sections import (
     TAIL,
     ZONE_RULE,
     Free,
-    Section,
     can_give_way,
     describe_large,
     gives_way,
     widen_zones,
 )
-from loom.conversation.message import Conversation, Message, Tool
+from loom.conversation.checked import show_options
+from loom.conversation.message import Conversation, Message
 from loom.errors import CannotFit
 
 # of what is usable: what sections leave free for the calls of an epoch that begins
@@ -39,54 +37,26 @@ SECTION_SLACK = 0.1  # of what is usable: what sections leave free that cannot s
 MAX_WIDENINGS = 3  # times that free room is given to sections of one request
 
 
-def weave(  # noqa: PLR0913
+@show_options
+def weave(
     messages: Conversation | Iterable[Message | Mapping[str, Any]],
-    *,
-    model: str | None = None,
-    system: str | None = None,
-    tools: Iterable[Tool | Mapping[str, Any]] | None = None,
-    window: int | None = None,
-    reserve_output: int | None = None,
-    policy: str | Policy = "default",
-    sections: Iterable[Section | tuple[str, str]] = (),
-    pins: Sequence[int] = (),
-    previous: "Report | Context | None" = None,
-    overrides: Overrides | None = None,
-    ratio: float = 1.0,
-    zones: Mapping[str, int] | None = None,
+    **options: Unpack[WeaveOptions],
 ) -> Context:
     """Build one request that fits the window.
 
-    `messages` are the conversation, as values or as the JSON of any dialect. `system` is a text
-    before its own system text, and `tools` replace its own tools.
-
-    `model` names the model, which decides the tokenizer and the window. `window` is the size of the
-    whole window in tokens (default: the model's window), and `reserve_output` the part of it that
-    is reserved for the answer. `overrides` gives your own figures for models. `zones` sets the
-    sizes of zones in tokens. `ratio` corrects the counter by the usage that the provider reported.
-
-    `policy` is the name of a policy, or a `Policy`. `sections` are other pieces of context, each
-    for a zone. `pins` are the indexes of messages that must stay. `previous` is the report or the
-    context of the last call: the new request continues its epoch, so that it begins as the last one
-    did.
+    `messages` are the conversation, as values or as the JSON of any dialect.
 
     Raises `CannotFit` if what must be in the request is larger than the window.
     """
-    previous = previous.report if isinstance(previous, Context) else previous
-    options = check_options(
-        model=model,
-        window=window,
-        reserve_output=reserve_output,
-        policy=policy,
-        sections=sections,
-        overrides=overrides,
-        ratio=ratio,
-        zones=zones,
+    checked = check_options(**options)
+    previous, pins = options.get("previous"), options.get("pins", ())
+    report = previous.report if isinstance(previous, Context) else previous
+    check_pins(pins, report)
+    given, spans = make_conversation(
+        messages, options.get("system"), options.get("tools"), checked.caches
     )
-    check_pins(pins, previous)
-    given, spans = make_conversation(messages, system, tools, options.caches)
     return build(
-        given, options, find_pinned(pins, given, spans), epoch_of(previous) if previous else None
+        given, checked, find_pinned(pins, given, spans), epoch_of(report) if report else None
     )
 
 

@@ -3,7 +3,8 @@
 A type says by its annotations what its fields hold. Where a field holds something else, the error
 names the field, what was found and what is right; of a misspelt name it also says the nearest.
 Lists become tuples, and a name may be written in camel case. Functions say by their annotations
-what they take (`checks_arguments`), and refuse anything else in the same way.
+what they take (`checks_arguments`), and refuse anything else in the same way. Where a verb has many
+options, a `TypedDict` names them (`show_options`, `refuse_unknown`).
 """
 
 import re
@@ -19,13 +20,14 @@ from typing import Any, NoReturn, ParamSpec, Self, TypeVar
 
 from msgspec import Struct, inspect, structs
 
-from loom.errors import ChoiceError, describe, shorten
+from loom.errors import ChoiceError, UnknownOption, describe, shorten
 
 MAX_NUMBER = 2**63 - 1  # what both databases and JSON can hold
 _SHOWN_CHOICES = 12
 _Name = TypeVar("_Name", bound=str)
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 _LISTS = (Iterable, Sequence, Collection, list)
 _HUMP = re.compile("(?<=[a-z0-9])[A-Z]")
 
@@ -113,11 +115,41 @@ def checks_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
     return checked
 
 
+def show_options(function: _Function) -> _Function:
+    """The function, whose signature names each of its `**options`, for `help` and notebooks."""
+    found = signature(function)
+    shown = [each for each in found.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    shown += [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=..., annotation=hint)
+        for name, hint in typing.get_type_hints(options_of(function)).items()
+    ]
+    function.__signature__ = found.replace(parameters=shown)  # type: ignore[attr-defined]
+    return function
+
+
+def options_of(function: Callable[..., Any]) -> type:
+    """The `TypedDict` that names the options of a function."""
+    [kind] = typing.get_args(function.__annotations__["options"])
+    return typing.cast("type", kind)
+
+
+def refuse_unknown(verb: str, given: Iterable[str], options: type) -> None:
+    """Refuse names that are no options of a verb; a `TypedDict` has those that are."""
+    known = options.__annotations__
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise UnknownOption(
+            f"{verb} has no option {shorten(unknown[0])!r}; its options are {', '.join(known)}"
+        )
+
+
 @cache
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    return {
-        name: hint for name, hint in typing.get_type_hints(function).items() if name != "return"
-    }
+    hints = typing.get_type_hints(function)
+    for name, each in signature(function).parameters.items():  # with what `show_options` added
+        if each.annotation is not each.empty:
+            hints.setdefault(name, each.annotation)
+    return {name: hint for name, hint in hints.items() if name != "return"}
 
 
 def _takes(hint: Any, value: Any) -> bool:

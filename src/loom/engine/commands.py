@@ -53,7 +53,7 @@ from loom.engine.digest import digest, digest_nodes
 from loom.engine.picture import picture, words
 from loom.engine.reading import as_text, message_of
 from loom.engine.sessions import Session
-from loom.engine.trees import LoomTree, make_tree
+from loom.engine.trees import LoomTree, make_tree, write_at_end
 from loom.engine.workspace import Workspace
 from loom.errors import ChoiceError, Conflict, shorten
 from loom.stores import Digits, Kin, Marks, Node, StoredTree, read_overlay, read_stored, text_at
@@ -390,16 +390,20 @@ class _Hand:
 
     def _respond(self, command: Command) -> str:
         after = self._node(command.option("to")).id if command.option("to") else None
-        looked = self._at if after is None else None
+        if after is None:
+            self._check_place()
         made = self._tree.say(
-            command.words[0],
-            after=after,
-            agent=self._session.row.agent,
-            seen=self._seen,
-            looked=looked,
+            command.words[0], after=after, agent=self._session.row.agent, seen=self._seen
         )
         self._stand(self._tree.session(self._session.row.agent))
         return f"wrote [{made.short_id}]; it is your current node"
+
+    def _check_place(self) -> None:
+        """Refuse to go on if the agent is no longer where it knows itself to stand."""
+        session = self._tree.session(self._session.row.agent)
+        here, known = session.cursor, self._at
+        if here is not None and known is not None and here.id != known:
+            raise Conflict(session.id, self._tree.node(known).short_id, here.short_id)
 
     def _annotate(self, command: Command) -> str:
         on = self._node(command.words[0])
@@ -486,7 +490,7 @@ class _Hand:
             "assistant" if self._agent.kind == "model" else "user", (Text(text),), self._agent.name
         )
         try:
-            made = document.say(said_by, agent="", commits=False)
+            made = write_at_end(document, said_by)
         except Conflict:
             raise _CommandRefused(
                 "CONFLICT", f'somebody else wrote to "{document.title}" just now', "write it again"

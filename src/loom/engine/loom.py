@@ -9,12 +9,12 @@ from itertools import dropwhile
 from operator import itemgetter
 from os import PathLike, fspath, urandom
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from msgspec.structs import replace
 
 from loom.conversation.agents import Agent
-from loom.conversation.checked import check_flag, checks_arguments
+from loom.conversation.checked import check_flag, checks_arguments, refuse_unknown, show_options
 from loom.conversation.message import Message, Tool
 from loom.conversation.system_messages import SYSTEM_ROLES
 from loom.conversation.tree import Preferences, Tree, TreeHead
@@ -67,6 +67,25 @@ def _text_lines(lines: object) -> Iterable[str]:
         yield line
 
 
+class OpenOptions(TypedDict, total=False):
+    """The options of `Loom.open`."""
+
+    # Only what belongs to this tenant is visible (default: `default`).
+    tenant: str
+    # Only what belongs to this project is visible (default: `default`).
+    project: str
+    # With an agent, only the sessions of that agent are visible.
+    agent: str
+    # Model that summarizes long sessions after their turns.
+    model: Model | None
+    # Folder for the files that a renewed window writes (default: next to the store).
+    snapshots: str | PathLike[str] | None
+    # Clock: milliseconds since 1970 (default: that of the system).
+    now: Callable[[], int]
+    # Makes the ids of sessions (default: random ones).
+    fresh_id: Callable[[], str]
+
+
 class Loom(Workspace):
     """A store, seen from one scope: tenant, project and agent.
 
@@ -87,31 +106,23 @@ class Loom(Workspace):
 
     @classmethod
     @checks_arguments
-    def open(  # noqa: PLR0913
-        cls,
-        url: "str | PathLike[str] | None" = None,
-        *,
-        tenant: str = "default",
-        project: str = "default",
-        agent: str = "",
-        now: Callable[[], int] = _milliseconds,
-        fresh_id: Callable[[], str] = _fresh_id,
-        model: Model | None = None,
-        snapshots: "str | PathLike[str] | None" = None,
+    @show_options
+    def open(
+        cls, url: "str | PathLike[str] | None" = None, **options: Unpack[OpenOptions]
     ) -> "Loom":
         """Open a store, and create it if there is none.
 
         `url` is a path, `sqlite:///PATH`, `:memory:` or `postgres://…`. Without it, the variable
         LOOM_STORE is used, or a file in the user's data folder.
-
-        Only what belongs to `tenant` and `project` is visible; with `agent`, only the sessions of
-        that agent. With `model`, long sessions are summarized after their turns. `snapshots` is the
-        folder for the files that a renewed window writes (default: next to the store).
         """
-        scope, store = (
-            Scope(tenant, project, agent),
-            Store(None if url is None else fspath(url), STATE_KINDS),
+        refuse_unknown("open", options, OpenOptions)
+        scope = Scope(
+            options.get("tenant", "default"),
+            options.get("project", "default"),
+            options.get("agent", ""),
         )
+        store = Store(None if url is None else fspath(url), STATE_KINDS)
+        snapshots = options.get("snapshots")
         beside = folder_beside(store.database)
         folder = Path(snapshots) if snapshots is not None else beside
         kept = (
@@ -119,7 +130,14 @@ class Loom(Workspace):
             if folder
             else None
         )
-        return cls(store, scope, now, fresh_id, model, kept)
+        return cls(
+            store,
+            scope,
+            options.get("now", _milliseconds),
+            options.get("fresh_id", _fresh_id),
+            options.get("model"),
+            kept,
+        )
 
     def new(
         self,

@@ -7,20 +7,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar, Unpack
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.budget.counting import gate_counter
-from loom.budget.models import Overrides
 from loom.context import (
     Context,
     Handoff,
     Options,
     Policy,
     Report,
-    Section,
     Working,
     budget_for,
     check_options,
@@ -30,11 +28,17 @@ from loom.context import (
 )
 from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json
-from loom.conversation.checked import check_flag, check_number, check_text, checks_arguments
+from loom.conversation.checked import (
+    check_flag,
+    check_number,
+    check_text,
+    checks_arguments,
+    refuse_unknown,
+    show_options,
+)
 from loom.conversation.handles import to_lines
 from loom.conversation.message import Conversation, Message, Text, Tool, ToolCall
 from loom.conversation.system_messages import SYSTEM_ROLES
-from loom.conversation.tree import Reference
 from loom.dialects.answers import Answer, parse_answer
 from loom.dialects.document import to_plain_text
 from loom.dialects.mixed_input import parse_call
@@ -51,6 +55,12 @@ from loom.engine.answers import (
 )
 from loom.engine.aware import addendum, headers_from
 from loom.engine.inputs import Given, parse_head, parse_messages, title_of
+from loom.engine.options import (
+    DEFAULT_POLICY,
+    PrepareOptions,
+    RequestDetails,
+    check_prepare_options,
+)
 from loom.engine.prepare import (
     BY_PERSON,
     LastRequest,
@@ -104,7 +114,7 @@ from loom.engine.tools import RECALLED, carry_out, is_own_call
 from loom.engine.views import find_reached, store_view
 from loom.engine.workspace import EventKind, Workspace
 from loom.errors import CannotFit, ChoiceError, Conflict, StoreError, Unfinished, describe, shorten
-from loom.providers.overflow import Overflow, error_text, read_overflow
+from loom.providers.overflow import Overflow
 from loom.stores import (
     Addition,
     Draft,
@@ -126,29 +136,10 @@ from loom.stores import (
     names_at,
 )
 
-if TYPE_CHECKING:
-    from loom.project.maps import RankedProject
-
 _T = TypeVar("_T")
-DEFAULT = "default"  # the policy of a session for which nobody named one
 
 
-class _Details(Struct, frozen=True, kw_only=True):
-    """What is asked of a request besides its options. `named`: whether the caller says which
-    policy.
-    """
-
-    pins: tuple[str, ...] = ()
-    sources: tuple[Reference, ...] = ()
-    include: tuple[str, ...] = ()
-    preview: bool = True
-    at: str | None = None
-    overflow: Overflow | None = None
-    project: "RankedProject | None" = None
-    named: bool = True
-
-
-_LOOK = _Details()
+_LOOK = RequestDetails()
 
 
 class _RequestParts(Struct, frozen=True, kw_only=True):
@@ -321,7 +312,7 @@ class Session:
         return self._store.trees.head(self.row.tree).head.mode == "buffer"
 
     @checks_arguments
-    def append_at(  # noqa: PLR0913
+    def append_at(
         self,
         message: Message,
         behind: Node | None,
@@ -331,30 +322,34 @@ class Session:
         handles: Sequence[tuple[str, HandleTarget]] = (),
         move: bool = False,
         seen: int | None = None,
-        commits: bool = False,
     ) -> Node:
         """Write a message behind any node of the tree, with what stands beside it, and `move` there
         if asked.
 
         `seen` is when its writer last looked: where somebody went on behind that node since, that
-        is a conflict. What `commits` is the text that was not committed.
+        is a conflict.
         """
         if not isinstance(message, Message):
             raise ChoiceError(f"expected a Message, found {describe(message)}")
         if seen is not None:
             check_number("when the writer last looked", seen)
-        draft = Draft(
-            message, gate_counter(None).count_message(message), check_name("generation", generation)
-        )
+        draft = _draft(message, check_name("generation", generation))
+        return self._append_node(NewNode(draft, records, handles), behind, move=move, seen=seen)
+
+    def _append_node(
+        self,
+        new: NewNode,
+        behind: Node | None,
+        *,
+        move: bool,
+        seen: int | None = None,
+        commits: bool = False,
+    ) -> Node:
+        """Write a node. What `commits` is the text that was not committed."""
+        now = self._workspace.now()
         try:
             row, node = self._store.growth.append_at(
-                self.row,
-                behind,
-                NewNode(draft, records, handles),
-                now=self._workspace.now(),
-                move=move,
-                seen=seen,
-                commits=commits,
+                self.row, behind, new, now=now, move=move, seen=seen, commits=commits
             )
         except Conflict as conflict:
             self.emit("conflict", expected=conflict.expected, found=conflict.found)
@@ -406,9 +401,8 @@ class Session:
         text = self.draft_text
         if not text:
             return None
-        return self.append_at(
-            Message("user", (Text(text),), self.row.agent), self.path.end, move=True, commits=True
-        )
+        draft = _draft(Message("user", (Text(text),), self.row.agent))
+        return self._append_node(NewNode(draft), self.path.end, move=True, commits=True)
 
     def choose(self, first: str, version: str) -> None:
         """Read this version instead of the node that it was edited from.
@@ -545,24 +539,9 @@ class Session:
 
     # A request: read, gather, weave, save
 
-    async def prepare(  # noqa: PLR0913
-        self,
-        request: Given | None = None,
-        *,
-        model: str | None = None,
-        window: int | None = None,
-        reserve_output: int | None = None,
-        policy: str | Policy | None = None,
-        sections: Iterable[Section | tuple[str, str]] = (),
-        pins: Sequence[str] = (),
-        overrides: Overrides | None = None,
-        zones: Mapping[str, int] | None = None,
-        preview: bool = False,
-        at: str | None = None,
-        sources: Sequence[Reference] = (),
-        include: Sequence[str] = (),
-        overflow: object = None,
-        project: "str | PathLike[str] | None" = None,
+    @show_options
+    async def prepare(
+        self, request: Given | None = None, **options: Unpack[PrepareOptions]
     ) -> Context:
         """Build the request to send now.
 
@@ -570,46 +549,19 @@ class Session:
 
         `request` is appended first, unless it is already the last message, so a retry is safe. Only
         what the window needs is read from the store.
-
-        `model`, `window`, `reserve_output`, `sections`, `overrides` and `zones` are those of
-        `weave`. `policy` is remembered (default: the one that was named last, or `default`). `pins`
-        are the ids of nodes that must stay, and `include` those of annotations to read. `sources`
-        are nodes that the answer is based on.
-
-        With `preview`, nothing is stored; `at` previews the path to another node. `overflow` is the
-        error of a provider that refused the last request as too long: this request and all later
-        ones are shorter. `project` is a folder of code: the system text contains a map of it, of
-        the size of the zone `repo_map`.
         """
-        options = check_options(
-            model=model,
-            window=window,
-            reserve_output=reserve_output,
-            policy=DEFAULT if policy is None else policy,
-            sections=sections,
-            overrides=overrides,
-            zones=zones,
-        )
-        check_flag("preview", preview)
-        details = _Details(
-            pins=_check_names("pins", pins),
-            sources=check_sources(sources),
-            include=_check_names("include", include),
-            preview=preview or at is not None,
-            at=at,
-            overflow=_check_overflow(overflow),
-            named=policy is not None,
-        )
-        options = replace(options, caches=self._workspace.caches)
+        refuse_unknown("prepare", options, PrepareOptions)
+        checked, details = check_prepare_options(options, self._workspace.caches)
+        project = options.get("project")
         return await self.run_off_loop(
-            lambda: self._append_and_prepare(request, options, details, project)
+            lambda: self._append_and_prepare(request, checked, details, project)
         )
 
     def _append_and_prepare(
         self,
         request: Given | None,
         options: Options,
-        details: _Details,
+        details: RequestDetails,
         project: "str | PathLike[str] | None",
     ) -> Context:
         if not details.named:
@@ -645,7 +597,7 @@ class Session:
             and [end.message] == parse_messages([request])
         )
 
-    def _prepare(self, options: Options, details: _Details) -> Context:
+    def _prepare(self, options: Options, details: RequestDetails) -> Context:
         check_alive(self.row, self.row.status)
         path, style = self._path_to(details.at), self._style(details)
         if path.end is None and not style.buffer:
@@ -657,7 +609,7 @@ class Session:
         self._save(gathered, woven, details)
         return woven.context
 
-    def _style(self, details: _Details = _LOOK) -> ReadingStyle:
+    def _style(self, details: RequestDetails = _LOOK) -> ReadingStyle:
         """How this session reads its tree."""
         store, row = self._store, self.row
         tree = store.trees.head(row.tree)
@@ -676,7 +628,7 @@ class Session:
         return reading
 
     def _gather(
-        self, options: Options, details: _Details, path: Path, style: ReadingStyle
+        self, options: Options, details: RequestDetails, path: Path, style: ReadingStyle
     ) -> _RequestParts:
         """What a request is made from: what sources add to what is asked for, in what window, with
         which pins.
@@ -722,7 +674,7 @@ class Session:
             asked=asked, working=working, refused_at=refused_at, is_handoff_new=is_new
         )
 
-    def _count_refused(self, options: Options, details: _Details) -> int:
+    def _count_refused(self, options: Options, details: RequestDetails) -> int:
         """How many tokens the last request had, uncorrected. After a restart it is made once more
         to know.
         """
@@ -746,7 +698,7 @@ class Session:
             fit_into(options, budget, int(limit * ratio_of(self.row, model))) if limit else options
         )
 
-    def _weave(self, gathered: _RequestParts, details: _Details) -> _WovenRequest:
+    def _weave(self, gathered: _RequestParts, details: RequestDetails) -> _WovenRequest:
         """The request. If a fresh window begins, it is made again with the handoff of this
         moment.
         """
@@ -790,7 +742,7 @@ class Session:
                 asked, options=replace(asked.options, taken=asked.options.taken | clashes)
             )
 
-    def _save(self, gathered: _RequestParts, woven: _WovenRequest, details: _Details) -> None:
+    def _save(self, gathered: _RequestParts, woven: _WovenRequest, details: RequestDetails) -> None:
         """Keep what the next request needs: in one transaction, then in this object. Of a preview,
         only its handles.
         """
@@ -827,7 +779,7 @@ class Session:
         )
 
     def _request_states(
-        self, gathered: _RequestParts, woven: _WovenRequest, details: _Details
+        self, gathered: _RequestParts, woven: _WovenRequest, details: RequestDetails
     ) -> list[StateValues]:
         """What the session has at hand after a request."""
         asked, report = gathered.asked, woven.context.report
@@ -883,7 +835,7 @@ class Session:
         `default`.
         """
         try:
-            return self._state.policy or find_policy(DEFAULT)
+            return self._state.policy or find_policy(DEFAULT_POLICY)
         except (ChoiceError, ValueError) as error:
             told = (
                 f"the policy that session {self.id} remembers cannot be used: {error}; name "
@@ -1091,7 +1043,7 @@ class Session:
         try:
             return self.policy
         except ChoiceError:
-            return find_policy(DEFAULT)
+            return find_policy(DEFAULT_POLICY)
 
     def _plan_summary(self, when: When) -> Plan | None:
         options = self._options or check_options(policy=self._policy)
@@ -1375,19 +1327,8 @@ class Session:
     aworking = async_value(working)
 
 
-def _check_names(what: str, given: object) -> tuple[str, ...]:
-    if not isinstance(given, list | tuple) or not all(isinstance(name, str) for name in given):
-        raise ChoiceError(f"{what} must be a list of node ids, found {describe(given)}")
-    return tuple(given)
-
-
-def check_sources(given: object) -> tuple[Reference, ...]:
-    """What an answer is made from besides its path, as a caller gives it."""
-    if not isinstance(given, list | tuple) or not all(
-        isinstance(source, Reference) for source in given
-    ):
-        raise ChoiceError(f"sources must be a list of Reference values, found {describe(given)}")
-    return tuple(given)
+def _draft(message: Message, generation: str = "") -> Draft:
+    return Draft(message, gate_counter(None).count_message(message), generation)
 
 
 @checks_arguments
@@ -1401,20 +1342,6 @@ def _cannot_shrink(refused_at: int, why: str) -> CannotFit:
         f"{why}; "
         "shorten the system text, the tools or the last message"
     )
-
-
-def _check_overflow(given: object) -> Overflow | None:
-    """The error by which a provider refused a request as too long, as a caller gives it."""
-    if given is None:
-        return None
-    found = read_overflow(given)
-    if found is None:
-        cause = given if isinstance(given, BaseException) else None
-        what = shorten(error_text(given), 500)
-        raise ChoiceError(
-            f"this error does not say that the request was too long: {what}; fix what it reports"
-        ) from cause
-    return found
 
 
 def _measure(state: Working, report: Report) -> Working:

@@ -3,18 +3,24 @@ along a path.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from os import PathLike
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar, Unpack, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from loom.budget.models import Overrides
-from loom.context import Context, Policy, Section, find_policy
+from loom.context import Context, Policy, find_policy
 from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json
-from loom.conversation.checked import check_flag, check_number, check_text, checks_arguments, choose
+from loom.conversation.checked import (
+    check_flag,
+    check_number,
+    check_text,
+    checks_arguments,
+    choose,
+    refuse_unknown,
+    show_options,
+)
 from loom.conversation.identity import node_id
 from loom.conversation.message import ROLES, Message, Role, Text
 from loom.conversation.names import flatten
@@ -24,10 +30,11 @@ from loom.dialects.answers import Answer, parse_answer
 from loom.engine.answers import AnswerOutcome, take_out_commands
 from loom.engine.digest import LEAST, TOKENS, digest
 from loom.engine.inputs import Given, parse_one_message
-from loom.engine.sessions import Session, check_sources
+from loom.engine.options import PrepareOptions, TreePrepareOptions, check_sources
+from loom.engine.sessions import Session
 from loom.engine.threads import async_form, async_value
 from loom.engine.workspace import Workspace
-from loom.errors import ChoiceError, Conflict
+from loom.errors import ChoiceError
 from loom.stores import (
     EdgeMark,
     Flag,
@@ -226,7 +233,7 @@ class LoomTree:
         """Find a node by its id, or by the first characters of its id."""
         return self._store.trees.node(self.stored.row.key, name)
 
-    def say(  # noqa: PLR0913
+    def say(
         self,
         what: Given,
         *,
@@ -236,15 +243,12 @@ class LoomTree:
         sources: Sequence[Reference] = (),
         generation: str = "",
         seen: int | None = None,
-        looked: str | None = None,
-        commits: bool = True,
     ) -> Node:
         """Write a message after a node ("": as a new root; default: the agent's current node), and
         make it the current node.
 
-        Other agents at the same node move along. With `commits`, the draft of the agent becomes a
-        node first. `seen` is when the agent last looked, and `looked` where it was then: if others
-        continued there since, `Conflict` is raised.
+        Other agents at the same node move along. The draft of the agent becomes a node first.
+        `seen` is when the agent last looked: if others continued there since, `Conflict` is raised.
         """
         if seen is not None:
             check_number("when the agent last looked", seen)
@@ -252,15 +256,11 @@ class LoomTree:
         said = what if isinstance(what, str) else parse_one_message(what)
         role = None if role is None else choose("a role", role, ROLES)
         beside = [("sources", to_json(self._checked_sources(sources)))] if sources != () else []
-        seen_at = None if looked is None else self.node(looked)
         named = self.node(after) if after else None
         self._check_live(named)
         session = self.session(agent)
         message = self._message(said, session, role)
-        if seen_at is not None and (here := session.cursor) and here.seq != seen_at.seq:
-            raise Conflict(session.id, seen_at.short_id, here.short_id)
-        if commits:
-            session.commit()
+        session.commit()
         behind = self.position(agent) if after is None else named
         self._check_live(behind)
         return session.append_at(
@@ -560,52 +560,26 @@ class LoomTree:
         marks = self._store.trees.marks(self.stored.row.key, shown)
         return [_step(overlay, node, entry, marks) for node, entry in entries], len(whole)
 
-    async def prepare(  # noqa: PLR0913
-        self,
-        request: Given | None = None,
-        *,
-        at: str | None = None,
-        agent: str | None = None,
-        model: str | None = None,
-        window: int | None = None,
-        reserve_output: int | None = None,
-        policy: str | Policy | None = None,
-        sections: Iterable[Section | tuple[str, str]] = (),
-        pins: Sequence[str] = (),
-        overrides: Overrides | None = None,
-        zones: Mapping[str, int] | None = None,
-        preview: bool = False,
-        sources: Sequence[Reference] = (),
-        include: Sequence[str] = (),
-        overflow: object = None,
-        project: "str | PathLike[str] | None" = None,
+    @show_options
+    async def prepare(
+        self, request: Given | None = None, **options: Unpack[TreePrepareOptions]
     ) -> Context:
         """Build the request for an agent at its current node, or for the node `at`; then nothing is
         stored.
 
-        The other options are those of `Session.prepare`. Without `policy`, the preferences of the
-        tree decide.
+        The options are those of `Session.prepare`, and `agent`. Without `policy`, the preferences
+        of the tree decide.
         """
-        session, at = await self.run_off_loop(lambda: self._choose_session(at, agent, preview))
+        refuse_unknown("prepare", options, TreePrepareOptions)
+        agent, preview = options.pop("agent", None), options.get("preview", False)
+        session, at = await self.run_off_loop(
+            lambda: self._choose_session(options.get("at"), agent, preview)
+        )
+        policy = options.get("policy")
         if policy is None:
             policy = await self.run_off_loop(lambda: preferred_policy(self.preferences))
-        return await session.prepare(
-            request,
-            model=model,
-            window=window,
-            reserve_output=reserve_output,
-            policy=policy,
-            sections=sections,
-            pins=pins,
-            overrides=overrides,
-            zones=zones,
-            preview=preview,
-            at=at,
-            sources=sources,
-            include=include,
-            overflow=overflow,
-            project=project,
-        )
+        asked = cast("PrepareOptions", {**options, "policy": policy, "at": at})
+        return await session.prepare(request, **asked)
 
     def _choose_session(
         self, at: str | None, agent: str | None, preview: bool
@@ -767,6 +741,13 @@ class LoomTree:
                 f"node {node.short_id} {told}, and nothing after it is read; restore {pruned}, or "
                 "switch to another node"
             )
+
+
+def write_at_end(document: LoomTree, message: Message) -> Node:
+    """Write a message at the end of a document, where everybody reads it. Its draft stays one."""
+    session, end = document.session(""), document.position("")
+    document._check_live(end)
+    return session.append_at(message, end, move=True)
 
 
 def _step(

@@ -1,14 +1,14 @@
 """Seed 000's door: `ContextWindow`, thin over `weave`."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypedDict, Unpack, cast
 
 from msgspec.structs import replace
 
 from loom.budget.counting import Counter
-from loom.budget.models import model_limit
+from loom.budget.models import Overrides, model_limit
 from loom.budget.profiles import SEEDS
-from loom.budget.zones import DEFAULTS, Budget, allocate_budget
+from loom.budget.zones import DEFAULTS, Budget, BudgetOptions, allocate_budget
 from loom.context import (
     Context,
     Section,
@@ -39,6 +39,26 @@ class BuiltMessages(list[dict[str, Any]]):
         return self.context.recall(handle)
 
 
+class BuildOptions(TypedDict, total=False):
+    """The options of `ContextWindow.build_messages`: what goes in, and those of a budget."""
+
+    model: str | None
+    session_id: str | None  # names what decisions will be gathered from; until then give `sections`
+    project_path: str | None  # folder whose map goes in, as large as `max_repo_map_tokens`
+    sections: Iterable[Section | tuple[str, str]]
+    max_tokens: int | None
+    max_decision_tokens: int
+    max_repo_map_tokens: int
+    reserved_output: int
+    tool_definitions: int
+    window: int
+    zones: Mapping[str, int]
+    overrides: Overrides
+
+
+_NOT_OF_BUDGET = ("model", "session_id", "project_path", "sections", "max_tokens")
+
+
 class ContextWindow:
     """The names that seed 000 prints."""
 
@@ -46,24 +66,20 @@ class ContextWindow:
     def build_messages(
         messages: Iterable[Message | Mapping[str, Any]],
         system_prompt: str,
-        *,
-        model: str | None = None,
-        session_id: str | None = None,
-        project_path: str | None = None,
-        max_tokens: int | None = None,
-        sections: Iterable[Section | tuple[str, str]] = (),
-        **options: int,
+        **options: Unpack[BuildOptions],
     ) -> BuiltMessages:
         """One system message and the newest messages that fit, as chat dictionaries; `recall` of
         the list brings back the others.
 
         System messages of the list become part of the one. `max_tokens` is the legacy limit: it
-        stands for the window, and history gets what system text and answer leave of it. The map of
-        the project at `project_path` goes in, as large as `max_repo_map_tokens`. `session_id` names
-        what decisions will be gathered from; until then give `sections`.
+        stands for the window, and history gets what system text and answer leave of it.
         """
-        del session_id
-        policy, budget = find_policy("window"), allocate_budget(model, **options)  # type: ignore[arg-type]
+        model, max_tokens = options.get("model"), options.get("max_tokens")
+        sizes = cast(
+            "BudgetOptions",
+            {name: value for name, value in options.items() if name not in _NOT_OF_BUDGET},
+        )
+        policy, budget = find_policy("window"), allocate_budget(model, **sizes)
         zones = {
             name: tokens
             for name, tokens in budget.items()
@@ -71,10 +87,11 @@ class ContextWindow:
         }
         window, reserve = budget.window, budget.reserved_output
         if max_tokens is not None:
-            window = allocate_budget(model, max_tokens=max_tokens, **options).window  # type: ignore[arg-type]
+            sizes["max_tokens"] = max_tokens
+            window = allocate_budget(model, **sizes).window
             policy = replace(policy, history="rest")  # no zones are set aside
             # A reserve that nobody asked for must not take a small window.
-            reserve = options.get("reserved_output", min(DEFAULTS["reserved_output"], window // 4))
+            reserve = sizes.get("reserved_output", min(DEFAULTS["reserved_output"], window // 4))
         given, _ = make_conversation(messages, None, None)
         given = _with_one_system_text(given, system_prompt, policy.separator)
         wish = check_options(
@@ -82,9 +99,10 @@ class ContextWindow:
             window=window,
             reserve_output=reserve,
             policy=policy,
-            sections=sections,
+            sections=options.get("sections", ()),
             zones=zones,
         )
+        project_path = options.get("project_path")
         if project_path is not None:
             wish = replace(
                 wish, sections=(*wish.sections, *draw_single_map(wish, given, project_path))

@@ -14,12 +14,13 @@ from click.core import ParameterSource
 from msgspec import Struct
 from msgspec.structs import replace
 
+from loom.budget.models import Overrides
 from loom.cli.request.budget import read_several
 from loom.cli.settings.models import user_overrides
 from loom.cli.store.where import PROJECT_VARIABLE, Where, add_scope_options
 from loom.cli.terminal import dim, reading, say
 from loom.cli.text_input import parse_source
-from loom.context import AskedOptions, Context, Policy, check_options
+from loom.context import Context, Policy, RequestOptions, check_options
 from loom.context import weave as weave_request
 from loom.engine.sources import draw_single_map, read_project
 from loom.errors import CannotFit, ChoiceError
@@ -35,7 +36,7 @@ class Subject(Struct, frozen=True):
     wire: str
 
 
-class WeaveOptions(Struct, frozen=True, kw_only=True):
+class WeaveCommand(Struct, frozen=True, kw_only=True):
     """What a command was asked to weave, and how."""
 
     file: str | None
@@ -98,44 +99,39 @@ class WeaveOptions(Struct, frozen=True, kw_only=True):
                 "instead of a FILE"
             )
 
-    @property
-    def _zones(self) -> dict[str, int]:
-        return {"repo_map": self.map_tokens} if self.map_tokens is not None else {}
-
-    def _run(self, run: Run, policy: str | Policy, overrides: Any) -> Context:
-        given = run.conversation()
-        asked = AskedOptions(
+    def _options(self, overrides: Overrides) -> RequestOptions:
+        """The options that every subject has."""
+        return RequestOptions(
             model=self.model,
             window=self.window,
             reserve_output=self.reserve,
-            policy=policy,
             overrides=overrides,
-            zones=self._zones,
+            zones={} if self.map_tokens is None else {"repo_map": self.map_tokens},
         )
+
+    def _run(self, run: Run, policy: str | Policy, overrides: Overrides) -> Context:
+        given, asked = run.conversation(), self._options(overrides)
         if self.project:
-            asked["sections"] = draw_single_map(check_options(**asked), given, self.project)
+            options = check_options(policy=policy, **asked)
+            asked["sections"] = draw_single_map(options, given, self.project)
         try:
-            return weave_request(given, **asked)
+            return weave_request(given, policy=policy, **asked)
         except CannotFit as error:
             if run.number or run.name:
                 raise CannotFit(f"run #{run.number}: {error}") from None
             raise
 
     def _session(
-        self, name: str, policy: str | Policy | None, overrides: Any
+        self, name: str, policy: str | Policy | None, overrides: Overrides
     ) -> tuple[Subject, Context]:
         with self.where.open() as loom:
             session = loom.session(name)
             asked = session.prepare(
-                model=self.model,
-                window=self.window,
-                reserve_output=self.reserve,
                 policy=policy,  # none: the one that the session remembers
                 pins=self.pins,
-                overrides=overrides,
-                zones=self._zones,
                 project=self.project,
                 preview=True,  # who looks must not disturb the agent that works
+                **self._options(overrides),
             )
             subject = Subject(
                 session.row.title, f"session {session.id}", _wire_of(session.row, self.model)
@@ -143,23 +139,19 @@ class WeaveOptions(Struct, frozen=True, kw_only=True):
             return subject, asyncio.run(asked)
 
     def _tree(
-        self, name: str, policy: str | Policy | None, overrides: Any
+        self, name: str, policy: str | Policy | None, overrides: Overrides
     ) -> tuple[Subject, Context]:
         with self.where.open() as loom:
             tree = loom.tree(name)
             asked = tree.prepare(
                 at=self.at,
-                model=self.model,
-                window=self.window,
-                reserve_output=self.reserve,
                 pins=self.pins,
                 include=self.include,
                 sources=[parse_source(loom, tree, source) for source in self.sources],
-                overrides=overrides,
-                zones=self._zones,
                 project=self.project,
                 preview=True,
                 policy=policy,  # none: as the tree's preferences say
+                **self._options(overrides),
             )
             context = asyncio.run(asked)
             buffer = tree.head.mode == "buffer"
@@ -204,40 +196,10 @@ def add_weave_options(command: Callable[..., None]) -> Callable[..., None]:
     """What `weave` and `explain` share."""
 
     @wraps(command)
-    def run(  # noqa: PLR0913
-        file: str | None,
-        session: str | None,
-        tree: str | None,
-        at: str | None,
-        include: tuple[str, ...],
-        sources: tuple[str, ...],
-        pins: tuple[str, ...],
-        where: Where,
-        model: str | None,
-        window: int | None,
-        reserve: int | None,
-        policy: str | None,
-        map_tokens: int | None,
-        **given: Any,
-    ) -> None:
+    def run(file: str | None, where: Where, **given: Any) -> None:
         where, project = _project(where, file)
-        asked = WeaveOptions(
-            file=file,
-            session=session,
-            tree=tree,
-            at=at,
-            include=include,
-            sources=sources,
-            pins=pins,
-            where=where,
-            model=model,
-            window=window,
-            reserve=reserve,
-            policy=policy,
-            project=project,
-            map_tokens=map_tokens,
-        )
-        command(asked=asked, **given)
+        asked = {name: given.pop(name) for name in WeaveCommand.__struct_fields__ if name in given}
+        command(asked=WeaveCommand(file=file, where=where, project=project, **asked), **given)
 
     made = add_scope_options(
         run,

@@ -13,7 +13,7 @@ from msgspec import Struct
 from loom.cli import terminal
 from loom.cli.output import STANDARD_OUTPUT, open_output
 from loom.cli.request.budget import print_zone
-from loom.cli.request.options import Subject, WeaveOptions, add_weave_options
+from loom.cli.request.options import Subject, WeaveCommand, add_weave_options
 from loom.cli.terminal import bar, clean, dim, note, one_line, plural, say, say_dim, style
 from loom.cli.transcript.show import look
 from loom.context import LEFT_OUT, Action, Item, Report
@@ -115,7 +115,7 @@ def _entries(report: Report) -> Iterator[tuple[Span, Item]]:
     is_flag=True,
     help="Print the request (without -o) and the report as one JSON object.",
 )
-def weave(asked: WeaveOptions, name: str | None, output: Path | None, as_json: bool) -> None:
+def weave(asked: WeaveCommand, name: str | None, output: Path | None, as_json: bool) -> None:
     """Build a request that fits the window, and show what was left out.
 
     The input is a transcript, a stored session or a stored tree.
@@ -179,7 +179,7 @@ def _write_requests(requests: list[Any]) -> str:
     help="Print the complete text that replaces messages that were left out.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-def explain(asked: WeaveOptions, full: bool, as_json: bool) -> None:
+def explain(asked: WeaveCommand, full: bool, as_json: bool) -> None:
     """Explain what is in a request, what is not, and why.
 
     The input is a transcript, a stored session or a stored tree.

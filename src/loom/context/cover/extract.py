@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from loom.context.cover.anchors import VOICES, AnchorIndex, Passage, find, passages_of
 from loom.conversation.message import Message
+from loom.conversation.turns import Span
 
 FADING = 10  # messages until what was named once is worth half
 SHARPNESS = 0.75  # below 1, many that may be needed weigh up one that surely is
@@ -50,10 +51,9 @@ class Extract(Struct, frozen=True):
     lines: tuple[Line, ...]
 
 
-def extract(  # noqa: PLR0913
+def extract(
     index: AnchorIndex,
-    start: int,
-    stop: int,
+    span: Span,
     tokens: int,
     count: Callable[[str], int],
     *,
@@ -61,13 +61,13 @@ def extract(  # noqa: PLR0913
     goal: str = "",
     name: Callable[[int], str] = str,
 ) -> Extract:
-    """Lines of messages[start:stop], verbatim, chosen within so many tokens.
+    """Lines of the messages of a span, verbatim, chosen within so many tokens.
 
-    `after` is what stays verbatim behind them (what the index has from `stop` on, unless told
+    `after` is what stays verbatim behind them (what the index has behind the span, unless told
     otherwise): what it shows need not be told again, and what it speaks of is likely needed. So is
     what the `goal` names. `name` tells what a message is called in the text, by its place.
     """
-    start, stop = max(0, start), min(stop, len(index))
+    start, stop = max(0, span.start), min(span.stop, len(index))
     if start >= stop or tokens <= 0:
         return Extract("", 0, ())
     spoken = (

@@ -10,6 +10,7 @@ from loom.context.cover.anchors import AnchorIndex, Memory
 from loom.context.cover.extract import extract
 from loom.conversation.growing import RecentHistories
 from loom.conversation.message import Message
+from loom.conversation.turns import Span
 
 LEAST = 40  # tokens below which a cover tells nothing
 # histories whose index is kept, for whoever weaves the same one again or what it has grown to
@@ -59,8 +60,7 @@ def cover(
         index.add(message)
     made = extract(
         index,
-        0,
-        len(index),
+        Span(0, len(index)),
         tokens,
         count,
         after=after,
