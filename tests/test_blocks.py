@@ -10,7 +10,7 @@ import pytest
 from loom import Loom, LoomError, ToolCall, repair, weave
 from loom.dialects import dialect
 from loom.dialects.blocks import BLOCK_TYPES, nearest_type
-from loom.dialects.mender import UNANSWERED
+from loom.dialects.repair import UNANSWERED
 from loom.errors import WireError
 
 USER = {"role": "user", "content": "find x"}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from loom.dialects import WIRES, anthropic, dialect
-from loom.dialects.anthropic_rules import check as check_anthropic
+from loom.dialects.anthropic.rules import check as check_anthropic
 from loom.errors import WireError
 
 USER = {"role": "user", "content": "hello"}

@@ -16,7 +16,7 @@ from loom.context.state.working import Incident, Working
 from loom.conversation.canonical import to_json
 from loom.conversation.handles import to_lines
 from loom.dialects import WIRES
-from loom.dialects.mixed_input import parse_tool
+from loom.dialects.input import parse_tool
 from loom.engine.tools import RECALL_TOKENS, RECALLED, carry_out, tools
 from loom.errors import ChoiceError
 from loom.stores.views import HandleTarget

@@ -26,9 +26,8 @@ from loom.conversation.message import Carried, Opaque
 from loom.conversation.outline import OutlineNode
 from loom.conversation.tree import ChosenVersion, Flags, Link, TreeNode
 from loom.conversation.turns import Span
-from loom.dialects.answers import Answer
-from loom.dialects.mender import Change
-from loom.dialects.repair import RepairedConversation, SeenHistories
+from loom.dialects.input import Answer
+from loom.dialects.repair import Change, RepairedConversation, SeenHistories
 from loom.dialects.wire import Dialect, Finding, Loss, RenderedRequest, WireRule
 from loom.engine.answers import AnswerOutcome
 from loom.engine.loom import OpenOptions

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from loom import weave
 from loom.context.caches import SHARED
 from loom.dialects import dialect
-from loom.dialects.mixed_input import parse_placed
-from loom.dialects.parsed import ParsedLists
+from loom.dialects.input import ParsedLists, parse_placed
 from loom.errors import WireError
 from tests.shared import examples
 from tests.strategies import conversations

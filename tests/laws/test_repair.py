@@ -31,8 +31,8 @@ from loom.dialects.repair import (
     SeenHistories,
     repair,
     restore_ids,
-    sound_calls,
 )
+from loom.dialects.repair.histories import sound_calls
 from loom.errors import WireError
 from tests import strategies as our
 from tests.shared import examples

@@ -44,9 +44,7 @@ from loom.conversation.handles import to_lines
 from loom.conversation.message import Conversation, Message, Text, Tool
 from loom.conversation.turns import Span, in_flight
 from loom.dialects.blocks import note_unknown_blocks
-from loom.dialects.mender import Change
-from loom.dialects.repair import RepairedConversation, repair
-from loom.dialects.settings_repair import mend_settings
+from loom.dialects.repair import Change, RepairedConversation, mend_settings, repair
 from loom.errors import CannotFit
 
 

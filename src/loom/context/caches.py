@@ -5,7 +5,7 @@ owner and a limit in bytes.
 from loom.budget.estimate import forget_pieces
 from loom.context.cover.anchors import forget_names
 from loom.context.cover.lines import HistoryIndexes
-from loom.dialects.parsed import ParsedLists
+from loom.dialects.input import ParsedLists
 from loom.dialects.repair import SeenHistories
 
 CACHE_BYTES = 256_000_000  # about how much is kept; what is larger is worked out again each time

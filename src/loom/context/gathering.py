@@ -12,8 +12,7 @@ from loom.context.report import Report
 from loom.conversation.message import Conversation, Message, Text, Tool
 from loom.conversation.system_messages import SYSTEM_ROLES
 from loom.conversation.turns import Span
-from loom.dialects.mixed_input import parse_placed, parse_tool
-from loom.dialects.plain import is_sdk_object
+from loom.dialects.input import is_sdk_object, parse_placed, parse_tool
 from loom.errors import ChoiceError, describe
 
 

@@ -11,7 +11,7 @@ from loom.context.shorten.markers import declares_recall, without_tool
 from loom.conversation.canonical import to_sendable
 from loom.conversation.message import Carried, Conversation, Message, Text, ToolCall, ToolResult
 from loom.dialects import dialect
-from loom.dialects.settings_repair import has_marks, limit_unstreamed
+from loom.dialects.repair import has_marks, limit_unstreamed
 
 
 class Context(Struct, frozen=True):

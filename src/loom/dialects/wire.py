@@ -24,6 +24,9 @@ from loom.errors import WireError
 
 Json = dict[str, Any]
 Level = Literal["error", "warning"]
+# What one value of a list became: messages; or parts of a message that the model wrote, which the
+# next value may go on with.
+Parsed = tuple[Message, ...] | list[Part]
 
 
 class WireRule(Struct, frozen=True):

@@ -16,7 +16,7 @@ from loom.conversation.commands import Found, limit_batch, parse_commands
 from loom.conversation.identity import node_id
 from loom.conversation.message import Message, Part, Text
 from loom.conversation.system_messages import SYSTEM_ROLES
-from loom.dialects.answers import Answer
+from loom.dialects.input import Answer
 from loom.engine.aware import Result
 from loom.engine.prepare import calibration
 from loom.errors import Conflict

@@ -8,8 +8,7 @@ from msgspec.structs import replace
 from loom.context import make_conversation
 from loom.conversation.message import Conversation, Message, Tool
 from loom.conversation.names import flatten
-from loom.dialects.mixed_input import parse_given
-from loom.dialects.plain import is_sdk_object
+from loom.dialects.input import is_sdk_object, parse_given
 from loom.errors import ChoiceError, WireError, describe
 
 Given = Any  # a text, a Message, a message in any wire's form, or an object of an SDK

@@ -39,9 +39,8 @@ from loom.conversation.checked import (
 from loom.conversation.handles import to_lines
 from loom.conversation.message import Conversation, Message, Text, Tool, ToolCall
 from loom.conversation.system_messages import SYSTEM_ROLES
-from loom.dialects.answers import Answer, parse_answer
 from loom.dialects.document import to_plain_text
-from loom.dialects.mixed_input import parse_call
+from loom.dialects.input import Answer, parse_answer, parse_call
 from loom.engine.answers import (
     AnswerOutcome,
     AnswerPlace,

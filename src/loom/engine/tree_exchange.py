@@ -20,7 +20,7 @@ from loom.conversation.tree import (
     TreeHead,
     TreeNode,
 )
-from loom.dialects.answers import check_kept_answer
+from loom.dialects.input import check_kept_answer
 from loom.engine.inputs import first_line
 from loom.engine.reading import message_of
 from loom.engine.workspace import Workspace

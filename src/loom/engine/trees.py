@@ -26,7 +26,7 @@ from loom.conversation.message import ROLES, Message, Role, Text
 from loom.conversation.names import flatten
 from loom.conversation.outline import OutlineNode
 from loom.conversation.tree import Preferences, Reference, TreeHead
-from loom.dialects.answers import Answer, parse_answer
+from loom.dialects.input import Answer, parse_answer
 from loom.engine.answers import AnswerOutcome, take_out_commands
 from loom.engine.digest import LEAST, TOKENS, digest
 from loom.engine.inputs import Given, parse_one_message

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from loom.conversation.message import Conversation, Message
 from loom.dialects import DIALECTS
-from loom.dialects.mixed_input import parse_one, speaks_anthropic, speaks_openai
+from loom.dialects.input import parse_one, speaks_anthropic, speaks_openai
 from loom.errors import TranscriptError, WireError
 from loom.transcripts import files
 from loom.transcripts.runs import Run

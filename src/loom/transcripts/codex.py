@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from loom.conversation.message import Conversation, Message, Text
-from loom.dialects import mixed_input, responses
+from loom.dialects import responses
+from loom.dialects.input import is_item
 from loom.dialects.wire import without
 from loom.errors import TranscriptError, WireError
 from loom.transcripts import files
@@ -29,11 +30,9 @@ def matches(sample: list[Any]) -> bool:
     )
 
 
-def is_item(value: Any) -> bool:
+def is_response_item(value: Any) -> bool:
     """Whether a value is an item of the responses wire, a typed message included."""
-    return mixed_input.is_item(value) or (
-        isinstance(value, dict) and value.get("type") == "message"
-    )
+    return is_item(value) or (isinstance(value, dict) and value.get("type") == "message")
 
 
 def runs(path: Path, sample: list[Any]) -> list[Run]:
@@ -106,5 +105,7 @@ def _session_items(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def _plain_items(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     for line, value in files.lines(path):
-        if is_item(value) or (isinstance(value, dict) and "role" in value and "content" in value):
+        if is_response_item(value) or (
+            isinstance(value, dict) and "role" in value and "content" in value
+        ):
             yield line, value

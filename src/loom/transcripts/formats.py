@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from loom.conversation.checked import checks_arguments
-from loom.dialects import mixed_input, responses
+from loom.dialects import responses
+from loom.dialects.input import is_item
 from loom.errors import ChoiceError, TranscriptError, WireError, describe
 from loom.transcripts import benchmarks, chat, claude_code, codex, files, pi
 from loom.transcripts.runs import Run, make_run
@@ -101,7 +102,7 @@ def _line_runs(path: Path, sample: list[Any]) -> Iterator[Run]:
             yield _read_value(value, number, path, f"line {line}")
     elif chat.is_message(sample[0]) and "type" not in sample[0]:
         yield chat.from_lines(path, 0, sample)
-    elif any(map(codex.is_item, sample)):
+    elif any(map(codex.is_response_item, sample)):
         yield from codex.item_runs(path, sample)
     else:
         raise _unknown(path, f"line 1 is {describe(sample[0])}")
@@ -168,7 +169,9 @@ def _list_run(value: Any, number: int, path: Path, place: str) -> Run:
     if _are_messages(value):
         wire, conversation = chat.from_list(value, at)
         return make_run(number, CHAT_FORMATS[wire], wire, conversation)
-    if isinstance(value, list) and any(codex.is_item(v) for v in islice(value, SAMPLE_ITEMS)):
+    if isinstance(value, list) and any(
+        codex.is_response_item(v) for v in islice(value, SAMPLE_ITEMS)
+    ):
         try:
             return make_run(
                 number, codex.ITEMS_FORMAT, "responses", responses.parse({"input": value})
@@ -190,7 +193,7 @@ def _are_messages(value: Any) -> bool:
         chat.is_message(v) and v.get("type", "message") == "message"
         for v in islice(value, SAMPLE_ITEMS)
     )
-    return is_chat and not any(map(mixed_input.is_item, value))
+    return is_chat and not any(map(is_item, value))
 
 
 def _at(path: Path, place: str) -> str:

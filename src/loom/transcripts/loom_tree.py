@@ -14,7 +14,7 @@ from loom.conversation.canonical import from_json, to_json
 from loom.conversation.checked import checks_arguments, to_snake_case
 from loom.conversation.message import Carried, Message, Opaque, Reasoning, ToolCall, ToolResult
 from loom.conversation.tree import TRUNCATIONS, Preferences, Tree, TreeNode
-from loom.dialects.answers import check_kept_answer
+from loom.dialects.input import check_kept_answer
 from loom.dialects.wire import Json, expect_list
 from loom.errors import ChoiceError, TranscriptError, WireError
 

@@ -17,8 +17,7 @@ from loom.cli.transcript.check import LossTally, Several
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Message
 from loom.dialects import DIALECTS, dialect
-from loom.dialects.repair import Change, Mender, repair
-from loom.dialects.settings_repair import mend_marks_as_they_pass
+from loom.dialects.repair import Change, Mender, mend_marks_as_they_pass, repair
 from loom.dialects.wire import Dialect
 from loom.errors import TranscriptError
 from loom.transcripts.formats import read_runs

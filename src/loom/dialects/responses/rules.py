@@ -13,6 +13,7 @@ from loom.dialects.wire import (
     remember,
 )
 
+NAME = "responses"
 MAX_ID = 64
 
 # How each kind of call says its name and what it is called with, and what its answer is called.

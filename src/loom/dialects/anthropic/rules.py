@@ -15,6 +15,7 @@ from loom.dialects.wire import (
     remember,
 )
 
+NAME = "anthropic"
 MAX_MARKS = 4
 MAX_MESSAGES = 100_000
 MIN_THINKING = 1024

@@ -17,6 +17,7 @@ from loom.dialects.wire import (
 )
 from loom.errors import shorten
 
+NAME = "openai"
 MAX_ID = 40
 MAX_CALLS = 128
 ROLES = {*get_args(Role), "function"}

@@ -11,15 +11,12 @@ from itertools import count
 from typing import Any
 
 from loom.conversation.growing import message_bytes, text_bytes
-from loom.conversation.message import Message, Part
+from loom.conversation.message import Message
+from loom.dialects.wire import Parsed
 
 KEPT = 8  # lists
 _CONTAINER_BYTES = 120  # about what a dictionary or a list takes, and each thing in it
 _ENTRY_BYTES = 60
-
-# What one value of a list became: messages; or parts of a message that the model wrote, which the
-# next value may go on with.
-Parsed = tuple[Message, ...] | list[Part]
 
 
 class ParsedList:

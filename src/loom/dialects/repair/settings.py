@@ -9,7 +9,7 @@ from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import Carried, Conversation, Message, Opaque, Part, Tool, ToolResult
 from loom.conversation.parts import walk_parts
 from loom.dialects import anthropic
-from loom.dialects.anthropic_rules import MAX_MARKS, MAX_UNSTREAMED, MIN_THINKING, UNSTREAMED_MODELS
+from loom.dialects.anthropic.rules import MAX_MARKS, MAX_UNSTREAMED, MIN_THINKING, UNSTREAMED_MODELS
 from loom.dialects.settings import thinking_tokens
 from loom.dialects.wire import Json, carried_fields, carry
 

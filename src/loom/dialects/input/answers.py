@@ -8,8 +8,8 @@ from msgspec import Struct
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import Message
 from loom.dialects import anthropic, openai, responses
-from loom.dialects.answer_fields import drop_answer_fields
-from loom.dialects.plain import to_plain
+from loom.dialects.input.answer_fields import drop_answer_fields
+from loom.dialects.input.plain import to_plain
 from loom.errors import WireError
 
 

@@ -1,7 +1,7 @@
 """Fields that only answers have: what providers and their SDKs say in an answer, and what no
 request may say.
 
-Which they are stands in the tables of the wires (`*_rules.py`). Here they are taken from our
+Which they are stands in the tables of the wires (`rules.py` of each). Here they are taken from our
 values, where they are carried.
 """
 
@@ -12,7 +12,9 @@ from msgspec.structs import replace
 
 from loom.conversation.canonical import from_json
 from loom.conversation.message import Carried, Message, Opaque, Part
-from loom.dialects import anthropic_rules, openai_rules, responses_rules
+from loom.dialects.anthropic import rules as anthropic_rules
+from loom.dialects.openai import rules as openai_rules
+from loom.dialects.responses import rules as responses_rules
 from loom.dialects.wire import Json, answer_fields_in, carry
 
 _RESPONSES_PART_FIELDS = (

@@ -26,8 +26,8 @@ from loom.conversation.message import (
     ToolResult,
 )
 from loom.conversation.parts import text_of, walk_parts
-from loom.dialects.answer_fields import drop_answer_fields
-from loom.dialects.openai_rules import MAX_CALLS, MAX_ID, is_author, to_author
+from loom.dialects.input.answer_fields import drop_answer_fields
+from loom.dialects.openai.rules import MAX_CALLS, MAX_ID, is_author, to_author
 from loom.dialects.wire import carried_fields, carried_form, carry, remember
 from loom.errors import shorten
 

@@ -16,15 +16,19 @@ from msgspec.structs import replace
 from loom.conversation.checked import checks_arguments
 from loom.conversation.growing import RecentHistories, message_bytes
 from loom.conversation.message import Conversation, Media, Message, Part, Text, ToolCall, ToolResult
-from loom.dialects.answer_fields import has_answer_fields
-from loom.dialects.mender import ID, UNANSWERED, Change, HeldMessage, Mender, is_sendable_message
-from loom.dialects.mixed_input import parse_given
-from loom.dialects.openai_rules import MAX_CALLS, is_author
-from loom.dialects.plain import is_sdk_object
-from loom.dialects.settings_repair import marks_in, mend_settings
+from loom.dialects.input.answer_fields import has_answer_fields
+from loom.dialects.input.mixed import parse_given
+from loom.dialects.input.plain import is_sdk_object
+from loom.dialects.openai.rules import MAX_CALLS, is_author
+from loom.dialects.repair.mender import (
+    ID,
+    Change,
+    HeldMessage,
+    Mender,
+    is_sendable_message,
+)
+from loom.dialects.repair.settings import marks_in, mend_settings
 from loom.errors import ChoiceError, describe
-
-__all__ = ["UNANSWERED", "Change", "Mender", "RepairedConversation", "repair", "restore_ids"]
 
 KEPT = 8  # histories that were looked at last, sound ones and others
 SEEN_BYTES = 32_000_000  # and about how many bytes they may take

@@ -8,12 +8,12 @@ from typing import Any
 from loom.conversation.message import Message, Tool, ToolCall
 from loom.conversation.turns import Span
 from loom.dialects import anthropic, openai, responses
-from loom.dialects.answer_fields import drop_empty_answer_fields, drop_empty_fields_of_part
-from loom.dialects.answers import parse_answer
-from loom.dialects.parsed import Parsed, ParsedList, ParsedLists, take_in
-from loom.dialects.plain import to_plain
-from loom.dialects.responses_rules import CALLS, KIND_OF_OUTPUT
-from loom.dialects.wire import Json, expect_object
+from loom.dialects.input.answer_fields import drop_empty_answer_fields, drop_empty_fields_of_part
+from loom.dialects.input.answers import parse_answer
+from loom.dialects.input.parsed import ParsedList, ParsedLists, take_in
+from loom.dialects.input.plain import to_plain
+from loom.dialects.responses.rules import CALLS, KIND_OF_OUTPUT
+from loom.dialects.wire import Json, Parsed, expect_object
 from loom.errors import WireError
 
 _ANTHROPIC_BLOCKS = {
