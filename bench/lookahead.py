@@ -1,8 +1,8 @@
 """Look-ahead recall: how much of what an agent names next is in the request that Loom sends
 (TARGETS.md 4).
 
-python bench/lookahead.py [--only NAME ...] [--json]     (shared definitions and data: LOOM_SHARED,
-or ../shared) Each history is woven as a user would do it: `weave(messages, window=budget,
+python bench/lookahead.py [--only NAME ...] [--each] [--json]     (shared definitions and data:
+LOOM_SHARED, or ../shared) Each history is woven as a user would do it: `weave(messages, window=budget,
 reserve_output=0)`, rendered for OpenAI chat, checked by the rules of that wire, and counted by the
 shared measure and o200k. Two simple ways stand beside it, in the same budget: `recency` is the
 newest messages that fit, whole; `lines` is the newest lines that name something, each once (it is
@@ -37,6 +37,7 @@ sys.path.insert(0, str(SHARED / "bench"))
 import measures  # noqa: E402 - it lies beside the shared data
 
 MIN_GOLD = 3
+BUDGETS = (2_000, 8_000, 16_000)
 WAYS = ("recency", "lines", "loom")
 PUBLISHED = {
     "recency": (40.5, 62.7, 71.8),
@@ -181,7 +182,7 @@ def read(name: str) -> list[list[Message]]:
 def large_session() -> list[Row]:
     large = read("pi_large_session.jsonl")[0]
     usual, close = cuts_of(large, 100, 80), cuts_of(large, 100, 20)
-    half, budgets = len(usual) // 2, (2_000, 8_000, 16_000)
+    half, budgets = len(usual) // 2, BUDGETS
     middle = usual[half][0]
     return [
         measure("pi: all cuts", [(large, usual)], budgets),
@@ -195,6 +196,7 @@ def large_session() -> list[Row]:
     ]
 
 
+LARGE = ("pi_large_session.jsonl", 100, 80, BUDGETS)
 # The others are short: they are cut closer, and squeezed harder. Title: pattern, first cut, step,
 # budgets.
 SHORT = {
@@ -211,6 +213,17 @@ def short_sessions(title: str) -> Row:
         (messages, cuts_of(messages, first, step)) for file in files for messages in read(file.name)
     ]
     return measure(title, [run for run in runs if run[1]], budgets)
+
+
+def each_session(titles: Sequence[str]) -> list[Row]:
+    """A row for each recorded file, all at the same budgets; what fits whole is recalled whole."""
+    rows = []
+    for title in titles:
+        pattern, first, step, _ = LARGE if title == "pi" else SHORT[title]
+        for file in sorted((SHARED / "data" / "agents").glob(pattern)):
+            runs = [(messages, cuts_of(messages, first, step)) for messages in read(file.name)]
+            rows.append(measure(file.stem, [run for run in runs if run[1]], BUDGETS))
+    return rows
 
 
 def show(found: list[Row]) -> None:
@@ -259,13 +272,19 @@ def main() -> None:
         action="store_true",
         help="print one JSON object instead of a table, each cut in it",
     )
+    options.add_argument(
+        "--each", action="store_true", help="a row for each file, at 2,000, 8,000 and 16,000 tokens"
+    )
     chosen = options.parse_args()
     wanted = chosen.only or ("pi", *SHORT)
-    found = [
-        row
-        for name in wanted
-        for row in (large_session() if name == "pi" else [short_sessions(name)])
-    ]
+    if chosen.each:
+        found = each_session(wanted)
+    else:
+        found = [
+            row
+            for name in wanted
+            for row in (large_session() if name == "pi" else [short_sessions(name)])
+        ]
     if chosen.json:
         print(json.dumps({"published": PUBLISHED, "sessions": found}, indent=1))
     else:
