@@ -2,16 +2,18 @@
 refused.
 """
 
+import ast
 import asyncio
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from loom import ChoiceError, Context, Loom, Policy, Rule, weave
-from loom.context.policy import policies
+from loom.context.history.strategies import STRATEGIES
+from loom.context.policy import StrategyName, policies
 from tests.shared import ROOT
 
 PAGE = (ROOT / "docs" / "policies.md").read_text()
@@ -305,3 +307,20 @@ def test_a_policy_with_a_function_must_be_named_again_before_and_after_a_restart
         assert again.report.epoch == first.report.epoch, "the epoch goes on"
         assert prepare(loom, session.id, policy="default").report.policy == "default"
         assert loom.session(session.id).policy.name == "default"
+
+
+def test_every_name_of_a_strategy_is_an_entry_of_one_table() -> None:
+    assert set(STRATEGIES) == set(get_args(StrategyName))
+
+
+def test_only_the_table_of_strategies_knows_them_by_name() -> None:
+    """Others ask what is particular to a strategy, so a new one is a line of the table."""
+    source = ROOT / "src" / "loom"
+    for path in source.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Compare):
+                continue
+            sides = [ast.unparse(side) for side in (node.left, *node.comparators)]
+            named = [side for side in sides if side.strip("'") in STRATEGIES]
+            asked = [side for side in sides if side.endswith(".strategy")]
+            assert not (named and asked), f"{path.name}:{node.lineno}"

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from loom.context.history.places import answers_of as answers_of
     from loom.context.history.places import exchanges_of as exchanges_of
     from loom.context.history.places import stand_in as stand_in
+    from loom.context.history.strategies import find_strategy as find_strategy
     from loom.context.options import Options as Options
     from loom.context.options import RequestOptions as RequestOptions
     from loom.context.options import WeaveOptions as WeaveOptions
@@ -96,6 +97,7 @@ else:
                 "exchanges_of",
                 "stand_in",
             ),
+            "history.strategies": ("find_strategy",),
             "options": (
                 "Options",
                 "RequestOptions",

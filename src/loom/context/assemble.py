@@ -22,6 +22,7 @@ from loom.context.history.outlook import Outlook, Prices, prices_of
 from loom.context.history.pieces import FittedHistory
 from loom.context.history.places import EVERYWHERE, Places
 from loom.context.history.select import select
+from loom.context.history.strategies import find_strategy
 from loom.context.history.whole_turns import own_tokens
 from loom.context.options import Options
 from loom.context.report import CUT, Continuation, Item, Piece, Report
@@ -301,7 +302,7 @@ def _place_head(
 
 def _widen_zones(limits: _Limits, options: Options) -> Budget:
     """The budget with zones as large as they became."""
-    if options.policy.strategy == "stop_at_limit":
+    if find_strategy(options.policy.strategy).refuses_to_cut:
         return widen_whole(limits.budget, options.sections, limits.counter)
     return widen(limits.budget, options.widened, options.policy)
 
@@ -395,7 +396,7 @@ def _make_fitting(
         zone=budget.history,
         rest=head.measured.history,
         fills=formula,
-        formula=formula if policy.strategy == "whole_turns" else None,
+        formula=formula if find_strategy(policy.strategy).takes_turns else None,
         set_aside=aside + max(0, own_full - own_beside),
         own_beside=own_beside,
         own_larger=max(own_beside, own_full),

@@ -11,6 +11,7 @@ from loom.budget.counting import seed_counter
 from loom.budget.models import model as find_model
 from loom.budget.profiles import Exact, profile_for
 from loom.budget.zones import DEFAULTS, Budget, BudgetOptions, allocate_budget, left_for_history
+from loom.context.history.strategies import find_strategy
 from loom.context.options import Options
 from loom.conversation.message import Conversation, Message, Tool
 from loom.dialects.settings import thinking_tokens
@@ -123,11 +124,11 @@ def find_formula(
     policy, window = options.policy, options.asked_window or budget.window
     if policy.counter == "best" or policy.history == "zone":
         return None
-    own = seed_counter(policy.counter)
-    if policy.strategy == "whole_turns":
+    own, charges = seed_counter(policy.counter), find_strategy(policy.strategy).charges
+    if charges == "messages":
         system = sum(map(own.count_message, beside))
         return left_for_history(window, budget.reserved_output, system, own.count_tools(tools))
-    if policy.strategy == "recent":
+    if charges == "words":
         words = sum(own.count_text(message.text) for message in beside)
         return max(0, left_for_history(window, budget.reserved_output, words, 0))
     return None

@@ -4,7 +4,7 @@ They are data, but for a strategy or a counter that is a function.
 """
 
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
@@ -14,12 +14,12 @@ import msgspec
 from msgspec import Struct, structs
 
 from loom.budget.profiles import COUNTERS
+from loom.context.history.strategies import STRATEGIES, StrategyFunction, find_strategy
 from loom.context.rules import Rule
 from loom.conversation.checked import choose
-from loom.conversation.message import Message
 from loom.errors import ChoiceError, describe
 
-Strategy = Literal[
+StrategyName = Literal[
     "newest",
     "recent",
     "truncate_middle",
@@ -32,18 +32,15 @@ HistoryRoom = Literal["rest", "zone"]
 SummaryPlace = Literal["cover", "message", "system"]
 MapForm = Literal["ranked", "seed"]
 SystemMessages = Literal["turn", "keep"]
-# Takes the exchanges of a history from the oldest on, the tokens of each, and the tokens that they
-# may fill. Returns the indexes of those that may stay, the most important first.
-StrategyFunction = Callable[[Sequence[Sequence[Message]], Sequence[int], int], Iterable[int]]
 CounterFunction = Callable[[str], int]
 if TYPE_CHECKING:
-    _AnyStrategy = Strategy | StrategyFunction
+    _AnyStrategy = StrategyName | StrategyFunction
     _AnyCounter = str | CounterFunction
 else:  # msgspec knows no functions; __post_init__ checks what is given
     _AnyStrategy = _AnyCounter = Any
 
 _RIGHT_VALUES: dict[str, tuple[str, ...]] = {
-    "strategy": get_args(Strategy),
+    "strategy": get_args(StrategyName),
     "counter": ("best", *COUNTERS),
     "history": get_args(HistoryRoom),
     "summary": get_args(SummaryPlace),
@@ -171,7 +168,7 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 raise ChoiceError(
                     f"policy {self.name!r}: {name} is {value}; give a share from {low} to {high}"
                 )
-        if (self.strategy == "ladder") != bool(self.ladder):
+        if find_strategy(self.strategy).climbs != bool(self.ladder):
             raise ChoiceError(
                 f"policy {self.name!r}: a [ladder] and the strategy 'ladder' need each other"
             )
@@ -265,6 +262,7 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 _FIELDS = Policy.__struct_fields__
+_CLIMBING = [name for name, strategy in STRATEGIES.items() if strategy.climbs]
 
 
 def _extend_fields(base: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -274,7 +272,7 @@ def _extend_fields(base: dict[str, Any], changes: Mapping[str, Any]) -> dict[str
     made = {**base, **changes}
     if isinstance(changes.get("zones"), Mapping):
         made["zones"] = {**base["zones"], **changes["zones"]}
-    if made["strategy"] != "ladder" and "ladder" not in changes:
+    if made["strategy"] not in _CLIMBING and "ladder" not in changes:
         made["ladder"] = {}
     return made
 

@@ -15,6 +15,7 @@ from loom.context.gathering import check_pins, find_pinned, make_conversation
 from loom.context.history.epochs import Epoch, EpochEnds, Renewal, begin_after, epoch_of
 from loom.context.history.places import EVERYWHERE, Places
 from loom.context.history.point import cut_of_point
+from loom.context.history.strategies import find_strategy
 from loom.context.options import Options, WeaveOptions, check_options
 from loom.context.report import Report
 from loom.context.request import Context
@@ -114,7 +115,7 @@ def _continue(material: Material, epoch: Epoch) -> Context | EpochEnds:
 def _begin(material: Material, renewal: Renewal | None) -> Context:
     """The first request of an epoch, or one that is its own."""
     options = material.options
-    if options.policy.strategy == "stop_at_limit":  # nothing gives way
+    if find_strategy(options.policy.strategy).refuses_to_cut:  # nothing gives way
         return _build_whole(material, renewal)
     context = _build_giving_way(material, renewal)
     growth = options.ahead

@@ -23,6 +23,7 @@ from loom.context import (
     budget_for,
     check_options,
     find_policy,
+    find_strategy,
     open_calls,
     policies,
 )
@@ -1251,7 +1252,7 @@ class Session:
         )
         # A turn is over when nothing is called any more; where turns are not what is cut, one need
         # not wait for that.
-        if self._policy.strategy != "whole_turns" or not any(
+        if not find_strategy(self._policy.strategy).takes_turns or not any(
             message.calls for message in answer.messages
         ):
             self._workspace.start(self.id, self._sum_up_what_is_due)

@@ -8,7 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from loom.budget.counting import Counter, gate_counter, seed_counter
-from loom.context import Limits, Options, Policy, budget_for, due
+from loom.context import Limits, Options, Policy, budget_for, due, find_strategy
 from loom.conversation.message import Conversation, Message, Text, ToolResult
 from loom.engine.reading import ReadingStyle, head_of, message_of
 from loom.engine.summarize import Ask
@@ -77,7 +77,7 @@ def plan(
         messages=policy.summarize_past,
         above=policy.summarize_above if when == "due" else 1e-9,
         keep=policy.summarize_keep,
-        whole_turns=policy.strategy == "whole_turns",
+        whole_turns=find_strategy(policy.strategy).takes_turns,
     )
     room = _room_for_history(stretch, options, own)
     found = due(messages, sum(map(own.count_message, messages)), room, limits)

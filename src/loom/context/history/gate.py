@@ -33,7 +33,7 @@ from loom.context.history.pieces import (
     longest_marker,
 )
 from loom.context.history.point import REMINDER, SYSTEM_SHARE, MustRule, must_stay
-from loom.context.history.strategies import refuse_to_cut
+from loom.context.history.strategies import find_strategy, refuse_to_cut
 from loom.context.report import Piece
 from loom.context.shorten.shrink import shrink_messages, smallest
 from loom.conversation.message import Message
@@ -89,7 +89,7 @@ def fit(fitting: Fitting, ranking: Ranking) -> FittedHistory:
         for unit in units:
             unit.rule, unit.made = "fits", fitting.messages(unit.span)
         return _lay_out(fitting, units)
-    if fitting.policy.strategy == "stop_at_limit":
+    if find_strategy(fitting.policy.strategy).refuses_to_cut:
         raise refuse_to_cut(total, fitting.room)
     claims = _rank_units(fitting, units, ranking.order)
     free = fitting.room - claims.markers
@@ -192,9 +192,9 @@ def _take_reminders(fitting: Fitting, units: list[_Unit], claims: _Claims, free:
 
 
 def _last_nodes(fitting: Fitting, units: Sequence[_Unit]) -> list[int]:
-    """The units that the strategy `truncate_middle` keeps whatever their size, the newest first."""
+    """The units that a strategy keeps because they are the last, the newest first."""
     # of a text its end is in already
-    if fitting.policy.strategy != "truncate_middle" or fitting.document:
+    if not find_strategy(fitting.policy.strategy).keeps_last_nodes or fitting.document:
         return []
     return list(reversed(range(len(units))))[: fitting.policy.minimum_recent_nodes]
 
@@ -315,7 +315,7 @@ def _take_rest(fitting: Fitting, units: list[_Unit], order: list[int], free: int
     """Fill what is free, in order, until something does not fit; the newest exchange may also take
     what a new epoch leaves free.
     """
-    strategy = fitting.policy.strategy
+    cuts_last = find_strategy(fitting.policy.strategy).cuts_last_unit
     spare = fitting.room - int(fitting.room * fitting.refill)
     for position, n in enumerate(order):
         unit, is_newest = units[n], n == len(units) - 1
@@ -329,7 +329,7 @@ def _take_rest(fitting: Fitting, units: list[_Unit], order: list[int], free: int
             continue
         # What does not fit whole is cut to what is left, if that is worth reading; nothing older is
         # taken then.
-        if is_newest or (strategy == "newest" and left >= SMALLEST_SHARE):
+        if is_newest or (cuts_last and left >= SMALLEST_SHARE):
             free -= _cut_unit(fitting, unit, left, rule)
         if not is_newest:
             return

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from loom.context.history.fitting import Fitting
-from loom.context.history.strategies import choose, choose_by
+from loom.context.history.strategies import Units, find_strategy
 from loom.conversation.turns import Span, exchanges, turns
 
 
@@ -39,14 +39,14 @@ def rank(fitting: Fitting, start: int = 0) -> RankedUnits:
     costs = fitting.own_costs
     weights = [sum(costs[span.start : span.stop]) for span in spans]
     sizes = [sum(weights[unit] for unit in group) for group in groups]
-    marker = own.count_text(policy.marker)
-    available = _available(fitting)
-    if callable(policy.strategy):
-        picked = choose_by(
-            policy.strategy, [fitting.messages(span) for span in spans], sizes, available
-        )
-    else:
-        picked = choose(policy.strategy, sizes, available, policy.minimum_recent_nodes, marker)
+    units = Units(
+        sizes=sizes,
+        available=_available(fitting),
+        minimum_recent=policy.minimum_recent_nodes,
+        marker=own.count_text(policy.marker),
+        messages=lambda: [fitting.messages(span) for span in spans],
+    )
+    picked = find_strategy(policy.strategy).choose(units)
     order = [unit for group in picked.order for unit in reversed(groups[group])]
     together = [groups[group][::-1] for group in picked.order[: picked.kept]]
     return RankedUnits(spans, weights, groups, sizes, tuple(picked.order), order, together)
@@ -54,7 +54,7 @@ def rank(fitting: Fitting, start: int = 0) -> RankedUnits:
 
 def _group(fitting: Fitting, spans: Sequence[Span]) -> list[list[int]]:
     """What a strategy takes at once: exchanges, or the exchanges of a turn."""
-    if fitting.policy.strategy != "whole_turns":
+    if not find_strategy(fitting.policy.strategy).takes_turns:
         return [[n] for n in range(len(spans))]
     starts = {turn.start for turn in turns(fitting.history)}
     groups: list[list[int]] = []

@@ -15,6 +15,7 @@ from loom.context.history.epochs import Epoch, EpochEnds, Renewal, Selection
 from loom.context.history.filling import leave_room_to_grow, returns_of
 from loom.context.history.fitting import Fitting
 from loom.context.history.pieces import FittedHistory, keep, lay, revive, up_to_last_cover
+from loom.context.history.strategies import find_strategy
 from loom.context.history.whole_turns import find_newer_half
 from loom.conversation.turns import Span
 
@@ -25,8 +26,8 @@ def select(fitting: Fitting, previous: Epoch | Renewal | None) -> Selection | Ep
     """Continue the epoch of the previous request, or say why it ends; begin one where that is
     settled.
     """
-    strategy: _Select = climb if fitting.policy.strategy == "ladder" else rank_and_gate
-    return strategy(fitting, previous)
+    chosen: _Select = climb if find_strategy(fitting.policy.strategy).climbs else rank_and_gate
+    return chosen(fitting, previous)
 
 
 def rank_and_gate(fitting: Fitting, previous: Epoch | Renewal | None) -> Selection | EpochEnds:

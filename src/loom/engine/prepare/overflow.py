@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from loom.context import Policy, with_note
+from loom.context import Policy, find_strategy, with_note
 from loom.conversation.message import Message
 from loom.conversation.turns import exchanges, newer_half
 from loom.engine.reading import AssembledMessages
@@ -19,7 +19,7 @@ def find_newer_half(
     Where turns are whole, no turn is divided: of one turn only its request stays.
     """
     seen = _seen_again(shown, assembled)
-    if policy.strategy == "whole_turns":
+    if find_strategy(policy.strategy).takes_turns:
         # What stands apart from the others, the goal, is not of the history that the preset has
         # left.
         begin = max((n for n in seen if n - 1 not in seen), default=0)

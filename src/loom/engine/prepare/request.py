@@ -16,6 +16,7 @@ from loom.context import (
     Renewal,
     budget_for,
     build,
+    find_strategy,
     go_on,
 )
 from loom.conversation.message import Conversation
@@ -329,7 +330,7 @@ def _read_again(asked: RequestInput, found: _Findings) -> _Beginning:
             *newest_reminders(path, found.overlay.hidden, options.policy.system_messages == "keep"),
         ]
         pins = [*pins, *kept_nodes(path, found.overlay.hidden, options.policy.rules)]
-    from_start = options.policy.strategy == "truncate_middle"
+    from_start = find_strategy(options.policy.strategy).fills_from_start
     ranges = read_window(
         path, found.usable, pins, from_start, count.count_message, found.overlay.hidden, also
     )
@@ -369,7 +370,7 @@ def _tell_summaries(
     policy, summaries, floor, note = options.policy, found.summaries, 0, None
     if asked.overflowed:
         floor = find_newer_half(shown_stretches(found.view), assembled, policy)
-    if asked.overflowed and policy.summary != "cover" and policy.strategy != "ladder":
+    if asked.overflowed and policy.summary != "cover" and not find_strategy(policy.strategy).climbs:
         note = note_overflow(summaries, assembled, floor)
         note = replace(note, name=name_of(note, asked.style.now))
         summaries = [note]
