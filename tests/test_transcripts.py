@@ -360,6 +360,17 @@ def test_what_cannot_be_read_is_refused_in_one_line_that_says_where(
     assert re.match(r"[^\n]+$", str(caught.value))
 
 
+def test_an_unknown_file_is_told_every_format_that_was_looked_for(tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    path.write_text('{"a": 1}')
+    with pytest.raises(LoomError) as caught:
+        read(path)
+    assert str(caught.value).endswith(
+        "Looked for OpenAI chat or Anthropic messages (JSON or one a line), OpenAI responses items,"
+        " a Claude Code, Codex or pi session, an SWE-agent trajectory, tau-bench runs"
+    )
+
+
 def test_missing_files_and_folders_are_refused(tmp_path: Path) -> None:
     with pytest.raises(LoomError, match="does not exist"):
         read(tmp_path / "missing.json")

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from loom.conversation.message import Conversation, Message, ToolResult
 from loom.dialects.wire import carry, without
 from loom.errors import TranscriptError
-from loom.transcripts.chat import from_list
+from loom.transcripts.chat import parse_list
+from loom.transcripts.runs import Run, make_run
 
 SWE_AGENT = "SWE-agent trajectory"
 TAU_BENCH = "tau-bench run"
@@ -33,15 +34,19 @@ def is_tau_bench(value: Any) -> bool:
     return isinstance(value, dict) and isinstance(value.get("traj"), list)
 
 
-def parse_tau_bench(value: dict[str, Any], place: str) -> tuple[Conversation, str]:
-    _, conversation = from_list(value["traj"], f"{place}.traj")
+def read_tau_bench(number: int, value: dict[str, Any], place: str) -> Run:
+    _, conversation = parse_list(value["traj"], f"{place}.traj")
     name = f"task {value.get('task_id', '?')}" + (
         f", trial {value['trial']}" if "trial" in value else ""
     )
-    return conversation, name
+    return make_run(number, TAU_BENCH, "openai", conversation, name)
 
 
-def parse_swe_agent(value: dict[str, Any], place: str) -> Conversation:
+def read_swe_agent(number: int, value: dict[str, Any], place: str) -> Run:
+    return make_run(number, SWE_AGENT, "openai", _parse_swe_agent(value, place))
+
+
+def _parse_swe_agent(value: dict[str, Any], place: str) -> Conversation:
     messages: list[Any] = []
     extras = []
     for n, entry in enumerate(value["history"]):
@@ -60,7 +65,7 @@ def parse_swe_agent(value: dict[str, Any], place: str) -> Conversation:
             wire.pop("tool_calls", None)
         messages.append(wire)
         extras.append({key: entry[key] for key in _SWE_FIELDS if entry.get(key) is not None})
-    _, conversation = from_list(messages, f"{place}.history")
+    _, conversation = parse_list(messages, f"{place}.history")
     read = (*conversation.system, *conversation.messages)
     # Anthropic blocks were divided; the client's fields have no one place then
     if len(read) != len(extras):

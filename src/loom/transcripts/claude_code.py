@@ -83,7 +83,7 @@ def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 # ── the live branch ──────────────────────────────────────────────────────────
 
 
-def runs(path: Path) -> list[Run]:
+def runs(path: Path, _sample: list[Any]) -> list[Run]:
     index = _read_index(path)
     found: list[Run] = []
     for thread, lines in _lines_by_thread(index).items():

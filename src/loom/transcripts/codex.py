@@ -9,15 +9,13 @@ from typing import Any
 
 from loom.conversation.message import Conversation, Message, Text
 from loom.dialects import responses
-from loom.dialects.input import is_item
 from loom.dialects.wire import without
 from loom.errors import TranscriptError, WireError
-from loom.transcripts import files
+from loom.transcripts import files, items
 from loom.transcripts.chat import is_system
 from loom.transcripts.runs import Run
 
 FORMAT = "Codex session"
-ITEMS_FORMAT = "responses items"
 _BOOKKEEPING = "internal_chat_message_metadata_passthrough"
 
 
@@ -30,27 +28,26 @@ def matches(sample: list[Any]) -> bool:
     )
 
 
-def is_response_item(value: Any) -> bool:
-    """Whether a value is an item of the responses wire, a typed message included."""
-    return is_item(value) or (isinstance(value, dict) and value.get("type") == "message")
-
-
 def runs(path: Path, sample: list[Any]) -> list[Run]:
     return [_run(path, FORMAT, sample, _session_items)]
 
 
+def begins_with_items(sample: list[Any]) -> bool:
+    return any(map(items.is_response_item, sample))
+
+
 def item_runs(path: Path, sample: list[Any]) -> list[Run]:
     """A file with one item a line, as older sessions are."""
-    return [_run(path, ITEMS_FORMAT, sample, _plain_items)]
+    return [_run(path, items.FORMAT, sample, _plain_items)]
 
 
-def _run(path: Path, format: str, sample: list[Any], items: Any) -> Run:
+def _run(path: Path, format: str, sample: list[Any], read_items: Any) -> Run:
     def read() -> Iterator[Message]:
         line = 0
 
         def numbered() -> Iterator[dict[str, Any]]:
             nonlocal line
-            for line, item in items(path):  # noqa: B007 - the line is told when reading fails
+            for line, item in read_items(path):  # noqa: B007 - the line is told when reading fails
                 yield item
 
         try:
@@ -105,7 +102,7 @@ def _session_items(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def _plain_items(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     for line, value in files.lines(path):
-        if is_response_item(value) or (
+        if items.is_response_item(value) or (
             isinstance(value, dict) and "role" in value and "content" in value
         ):
             yield line, value

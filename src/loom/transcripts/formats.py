@@ -1,35 +1,82 @@
-"""Which format a file has, found from its content, and its runs."""
+"""Which format a file has, found from its content, and its runs.
 
-from collections.abc import Iterator
-from itertools import islice
+A format is a module and a row in one of three tables: files known by their first lines, JSON objects
+that are a run each, and bare lists. Of each table the first row that matches reads.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-from loom.conversation.checked import checks_arguments
-from loom.dialects import responses
-from loom.dialects.input import is_item
-from loom.errors import ChoiceError, TranscriptError, WireError, describe
-from loom.transcripts import benchmarks, chat, claude_code, codex, files, pi
-from loom.transcripts.runs import Run, make_run
+from msgspec import Struct
 
-LOOKED_FOR = (
-    "OpenAI chat or Anthropic messages (JSON or one a line), OpenAI responses items, a Claude "
-    "Code, Codex or pi session, "
-    "an SWE-agent trajectory, tau-bench runs"
+from loom.conversation.checked import checks_arguments
+from loom.errors import ChoiceError, TranscriptError, WireError, describe
+from loom.transcripts import benchmarks, chat, claude_code, codex, files, items, pi
+from loom.transcripts.runs import Run
+
+
+class ValueFormat(Struct, frozen=True):
+    """A format in which one JSON value is a run."""
+
+    looks_like: str  # for an error that says what was looked for; "" where another row says it
+    matches: Callable[[Any], bool]
+    read: Callable[[int, Any, str], Run]  # the run's number, the value, and where it is
+
+
+class LineFormat(Struct, frozen=True):
+    """A format with one record a line, known by the first of them."""
+
+    program: str  # whose sessions these are; "" where each line is what other rows say
+    matches: Callable[[list[Any]], bool]
+    read: Callable[[Path, list[Any]], Iterable[Run]]
+
+
+OBJECT_FORMATS = (
+    ValueFormat("tau-bench runs", benchmarks.is_tau_bench, benchmarks.read_tau_bench),
+    ValueFormat("", chat.is_request, chat.read_request),
+    ValueFormat("an SWE-agent trajectory", benchmarks.is_swe_agent, benchmarks.read_swe_agent),
+    ValueFormat("", items.is_request, items.read_request),
+)
+LIST_FORMATS = (
+    ValueFormat(
+        "OpenAI chat or Anthropic messages (JSON or one a line)",
+        chat.are_messages,
+        chat.read_messages,
+    ),
+    ValueFormat("OpenAI responses items", items.are_items, items.read_items),
 )
 
 
-CHAT_FORMATS = {"anthropic": "Anthropic messages JSON", "openai": "OpenAI chat JSON"}  # by the wire
-SAMPLE_ITEMS = 100  # values of a list that are looked at to tell what it is
-_ANSWER_BLOCKS = {
-    "text",
-    "thinking",
-    "redacted_thinking",
-    "tool_use",
-    "server_tool_use",
-    "web_search_tool_result",
-}
+def _begins_with_object(sample: list[Any]) -> bool:
+    return _find_format(OBJECT_FORMATS, sample[0]) is not None
+
+
+def _read_objects(path: Path, _sample: list[Any]) -> Iterator[Run]:
+    for number, (line, value) in enumerate(files.lines(path)):
+        yield _read_object(value, number, path, f"line {line}")
+
+
+LINE_FORMATS = (
+    LineFormat("pi", pi.matches, pi.runs),
+    LineFormat("Codex", codex.matches, codex.runs),
+    LineFormat("Claude Code", claude_code.matches, claude_code.runs),
+    LineFormat("", _begins_with_object, _read_objects),
+    LineFormat("", chat.begins_with_message, chat.runs),
+    LineFormat("", codex.begins_with_items, codex.item_runs),
+)
+
+
+def _describe_formats() -> str:
+    programs = sorted((row.program for row in LINE_FORMATS if row.program), key=str.casefold)
+    lists = [row.looks_like for row in LIST_FORMATS]
+    objects = sorted(row.looks_like for row in OBJECT_FORMATS if row.looks_like)
+    session = f"a {', '.join(programs[:-1])} or {programs[-1]} session"
+    return ", ".join([*lists, session, *objects])
+
+
+LOOKED_FOR = _describe_formats()
 
 
 @checks_arguments
@@ -57,30 +104,15 @@ def read_runs(spec: "str | PathLike[str]") -> Iterator[Run]:
 
 def _runs(path: Path) -> Iterator[Run]:
     sample = files.first_lines(path)
-    if sample is not None and len(sample) == 1 and (said := _find_message(sample[0])) is not None:
-        yield _list_run([said], 0, path, "")
-    elif sample is None or (len(sample) == 1 and not _is_record(sample[0])):
+    if sample is not None and len(sample) == 1:
+        message = chat.find_message(sample[0])
+        if message is not None:
+            yield _read_list([message], 0, path, "")
+            return
+    if sample is None or (len(sample) == 1 and not _is_record(sample[0])):
         yield from _document_runs(path, files.document(path))
     else:
         yield from _line_runs(path, sample)
-
-
-def _find_message(value: Any) -> Any:
-    """The message in a provider's answer, or a message that stands alone."""
-    match value:
-        case {"choices": [{"message": dict(message)}, *_]}:
-            return message
-        case {"type": "message", "role": "assistant", "content": list(blocks)} if all(
-            map(_is_answer_block, blocks)
-        ):
-            return {"role": "assistant", "content": blocks}
-    if chat.is_message(value) and "type" not in value:
-        return value
-    return None
-
-
-def _is_answer_block(block: Any) -> bool:
-    return isinstance(block, dict) and str(block.get("type")) in _ANSWER_BLOCKS
 
 
 def _is_record(value: Any) -> bool:
@@ -90,110 +122,62 @@ def _is_record(value: Any) -> bool:
     )
 
 
-def _line_runs(path: Path, sample: list[Any]) -> Iterator[Run]:
-    if pi.matches(sample):
-        yield from pi.runs(path, sample)
-    elif codex.matches(sample):
-        yield from codex.runs(path, sample)
-    elif claude_code.matches(sample):
-        yield from claude_code.runs(path)
-    elif _is_run(sample[0]):
-        for number, (line, value) in enumerate(files.lines(path)):
-            yield _read_value(value, number, path, f"line {line}")
-    elif chat.is_message(sample[0]) and "type" not in sample[0]:
-        yield chat.from_lines(path, 0, sample)
-    elif any(map(codex.is_response_item, sample)):
-        yield from codex.item_runs(path, sample)
-    else:
-        raise _unknown(path, f"line 1 is {describe(sample[0])}")
+def _line_runs(path: Path, sample: list[Any]) -> Iterable[Run]:
+    for row in LINE_FORMATS:
+        if row.matches(sample):
+            return row.read(path, sample)
+    raise _unknown(path, f"line 1 is {describe(sample[0])}")
 
 
 def _document_runs(path: Path, value: Any) -> Iterator[Run]:
-    if (said := _find_message(value)) is not None:
-        yield _list_run([said], 0, path, "")
+    message = chat.find_message(value)
+    if message is not None:
+        yield _read_list([message], 0, path, "")
     elif not isinstance(value, list):
-        yield _read_value(value, 0, path, "")
-    elif value and _is_run(value[0]):
+        yield _read_object(value, 0, path, "")
+    elif value and _find_format(OBJECT_FORMATS, value[0]):
         for number, item in enumerate(value):
-            yield _read_value(item, number, path, f"[{number}]")
+            yield _read_object(item, number, path, f"[{number}]")
     elif value and isinstance(value[0], list):
         for number, item in enumerate(value):
-            yield _list_run(item, number, path, f"[{number}]")
+            yield _read_list(item, number, path, f"[{number}]")
     else:
-        yield _list_run(value, 0, path, "")
+        yield _read_list(value, 0, path, "")
 
 
-def _is_run(value: Any) -> bool:
-    """Whether a value is a whole run: a request, a trajectory, a result."""
-    if not isinstance(value, dict):
-        return False
-    asks = isinstance(value.get("input"), list) or (
-        isinstance(value.get("input"), str) and "model" in value
-    )
-    answers = value.get("object") == "response" and isinstance(value.get("output"), list)
-    return (
-        isinstance(value.get("messages"), list)
-        or asks
-        or answers
-        or benchmarks.is_tau_bench(value)
-        or benchmarks.is_swe_agent(value)
-    )
+def _find_format(rows: Iterable[ValueFormat], value: Any) -> ValueFormat | None:
+    return next((row for row in rows if row.matches(value)), None)
 
 
-def _read_value(value: Any, number: int, path: Path, place: str) -> Run:
+def _read_object(value: Any, number: int, path: Path, place: str) -> Run:
     """A run that is one JSON object."""
-    at = _at(path, place)
-    if not _is_run(value):
+    row = _find_format(OBJECT_FORMATS, value)
+    if row is None:
         raise _unknown(path, f"{place or 'it'} is {describe(value)}")
+    return _read_value(row, value, number, _at(path, place))
+
+
+def _read_list(value: Any, number: int, path: Path, place: str) -> Run:
+    """A run that is a bare list of messages or items."""
+    row = _find_format(LIST_FORMATS, value)
+    if row is None:
+        raise _unknown(path, f"{place or 'it'} is {_describe_list(value)}")
+    return _read_value(row, value, number, _at(path, place))
+
+
+def _describe_list(value: Any) -> str:
+    if value == []:
+        return "an empty list"
+    if isinstance(value, list):
+        return f"a list that begins with {describe(value[0])}"
+    return describe(value)
+
+
+def _read_value(row: ValueFormat, value: Any, number: int, at: str) -> Run:
     try:
-        if benchmarks.is_tau_bench(value):
-            conversation, name = benchmarks.parse_tau_bench(value, at)
-            return make_run(number, benchmarks.TAU_BENCH, "openai", conversation, name)
-        if isinstance(value.get("messages"), list):
-            wire, conversation = chat.parse_request(value)
-            return make_run(number, CHAT_FORMATS[wire], wire, conversation)
-        if benchmarks.is_swe_agent(value):
-            return make_run(
-                number, benchmarks.SWE_AGENT, "openai", benchmarks.parse_swe_agent(value, at)
-            )
-        if value.get("object") == "response" and "input" not in value:
-            value = {"model": value.get("model", ""), "input": value["output"]}
-        return make_run(number, "OpenAI responses JSON", "responses", responses.parse(value))
+        return row.read(number, value, at)
     except WireError as error:
         raise TranscriptError(f"{at}: {error}") from None
-
-
-def _list_run(value: Any, number: int, path: Path, place: str) -> Run:
-    """A run that is a bare list of messages or items."""
-    at = _at(path, place)
-    if _are_messages(value):
-        wire, conversation = chat.from_list(value, at)
-        return make_run(number, CHAT_FORMATS[wire], wire, conversation)
-    if isinstance(value, list) and any(
-        codex.is_response_item(v) for v in islice(value, SAMPLE_ITEMS)
-    ):
-        try:
-            return make_run(
-                number, codex.ITEMS_FORMAT, "responses", responses.parse({"input": value})
-            )
-        except WireError as error:
-            raise TranscriptError(f"{at}: {error}") from None
-    what = describe(value)
-    if value == []:
-        what = "an empty list"
-    elif isinstance(value, list):
-        what = f"a list that begins with {describe(value[0])}"
-    raise _unknown(path, f"{place or 'it'} is {what}")
-
-
-def _are_messages(value: Any) -> bool:
-    if not isinstance(value, list) or not value:
-        return False
-    is_chat = all(
-        chat.is_message(v) and v.get("type", "message") == "message"
-        for v in islice(value, SAMPLE_ITEMS)
-    )
-    return is_chat and not any(map(is_item, value))
 
 
 def _at(path: Path, place: str) -> str:

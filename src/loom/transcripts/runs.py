@@ -7,6 +7,8 @@ from msgspec.structs import replace
 
 from loom.conversation.message import Conversation, Message
 
+SAMPLE_ITEMS = 100  # values of a list that are looked at to tell what it is
+
 
 class Run(Struct, frozen=True, kw_only=True):
     """`head` is all but the messages; `messages()` reads them anew each time, in bounded memory
