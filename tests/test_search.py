@@ -23,8 +23,8 @@ from loom import (
     ToolResult,
     TreeHead,
 )
-from loom.context.history.ladder import words
 from loom.conversation.handles import to_lines
+from loom.conversation.words import find_words
 from loom.engine.search import LONGEST, PASSAGE, Hit, matches, search, shown_in
 from loom.errors import ChoiceError
 from loom.stores.health.doctor import examine
@@ -365,12 +365,12 @@ def test_a_passage_is_short_and_stands_in_its_message(
 )
 @settings(max_examples=examples(200))
 def test_what_matches_is_in_order_and_says_the_words(query: str, text: str) -> None:
-    if not words(query):
+    if not find_words(query):
         return
     spots = matches(query, text)
     assert all(0 <= start < stop <= len(text) for start, stop in spots)
     assert all(one[1] < other[0] for one, other in pairwise(spots))
-    assert bool(spots) >= bool(words(query) & words(text))
+    assert bool(spots) >= bool(find_words(query) & find_words(text))
 
 
 # Requests

@@ -13,7 +13,7 @@ from loom.context.cover.anchors import (
     AnchorIndex,
     Memory,
     Passage,
-    find,
+    find_anchors,
     passages_of,
 )
 from loom.conversation.message import Message, Reasoning, Text, ToolCall, ToolResult
@@ -22,7 +22,7 @@ from tests.strategies import broken_histories, histories
 
 
 def anchors(line: str, escaped: bool = False) -> list[str]:
-    return [anchor for _, _, anchor in find(line, escaped)]
+    return [anchor for _, _, anchor in find_anchors(line, escaped)]
 
 
 def user(text: str) -> Message:
@@ -79,7 +79,7 @@ def test_plain_words_and_blobs_are_none(line: str) -> None:
 
 def test_an_anchor_says_where_it_stands() -> None:
     line = "open src/a.py and src/b.py"
-    assert [line[start:stop] for start, stop, _ in find(line)] == anchors(line)
+    assert [line[start:stop] for start, stop, _ in find_anchors(line)] == anchors(line)
 
 
 def test_escapes_in_arguments_are_no_part_of_a_name() -> None:

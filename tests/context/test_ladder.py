@@ -23,7 +23,6 @@ from loom.context.history.ladder import (
     find_spared,
     keep_whole,
     score,
-    words,
 )
 from loom.context.policy import policies
 from loom.context.shorten.shrink import shrink_messages
@@ -38,6 +37,7 @@ from loom.conversation.message import (
     ToolResult,
 )
 from loom.conversation.turns import exchanges
+from loom.conversation.words import find_words
 from loom.dialects import WIRES
 from loom.dialects.repair import repair
 from loom.errors import ChoiceError
@@ -321,7 +321,7 @@ def test_reactive_is_auto_and_snip_at_500() -> None:
     ],
 )
 def test_relevance_is_found_in_every_script_and_beside_punctuation(goal: str, text: str) -> None:
-    assert words(goal) & words(text)
+    assert find_words(goal) & find_words(text)
 
 
 def test_without_any_overlap_the_newest_stay() -> None:

@@ -28,7 +28,7 @@ from msgspec.structs import replace
 
 from loom import CannotFit, Conversation, Loom, Message, Text, ToolCall, ToolResult
 from loom.context import handles
-from loom.context.history.epochs import Epoch, EpochEnds, Renewal, begin_after, epoch_of
+from loom.context.history.epochs import Epoch, EpochEnds, Renewal, begin_after
 from loom.context.history.places import Places, Spot
 from loom.context.options import Options
 from loom.context.policy import policies
@@ -187,7 +187,7 @@ class Stateless:
 
     def _standing(self, told: tuple[SummarySpan, ...]) -> Epoch:
         assert self.last is not None
-        return replace(epoch_of(self.last.report), summaries=told)
+        return replace(Epoch.of(self.last.report), summaries=told)
 
     def _begun(
         self, told: tuple[SummarySpan, ...], ends: EpochEnds | None, made: Context | None

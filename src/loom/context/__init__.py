@@ -5,26 +5,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from loom.context.budgeting import budget_for as budget_for
     from loom.context.caches import Caches as Caches
-    from loom.context.cover.anchors import find as find
+    from loom.context.cover.anchors import find_anchors as find_anchors
     from loom.context.gathering import make_conversation as make_conversation
     from loom.context.handles import Archive as Archive
     from loom.context.handles import Cut as Cut
-    from loom.context.handles import PathArchive as PathArchive
     from loom.context.history.epochs import Epoch as Epoch
     from loom.context.history.epochs import EpochEnds as EpochEnds
     from loom.context.history.epochs import Renewal as Renewal
-    from loom.context.history.epochs import epoch_of as epoch_of
-    from loom.context.history.epochs import hash_of as hash_of
-    from loom.context.history.fitting import costs_of as costs_of
-    from loom.context.history.ladder import words as words
     from loom.context.history.outlook import Outlook as Outlook
-    from loom.context.history.places import EVERYWHERE as EVERYWHERE
     from loom.context.history.places import Places as Places
     from loom.context.history.places import Spot as Spot
     from loom.context.history.places import Stretch as Stretch
-    from loom.context.history.places import answers_of as answers_of
-    from loom.context.history.places import exchanges_of as exchanges_of
-    from loom.context.history.places import stand_in as stand_in
     from loom.context.history.strategies import find_strategy as find_strategy
     from loom.context.options import Options as Options
     from loom.context.options import RequestOptions as RequestOptions
@@ -45,8 +36,6 @@ if TYPE_CHECKING:
     from loom.context.request import Context as Context
     from loom.context.rules import Rule as Rule
     from loom.context.rules import find_kept as find_kept
-    from loom.context.sections import FRAME as FRAME
-    from loom.context.sections import MAP_ORIGIN as MAP_ORIGIN
     from loom.context.sections import Section as Section
     from loom.context.shorten.cut import shrink_text as shrink_text
     from loom.context.state.renewal import Handoff as Handoff
@@ -81,22 +70,12 @@ else:
         {
             "budgeting": ("budget_for",),
             "caches": ("Caches",),
-            "cover.anchors": ("find",),
+            "cover.anchors": ("find_anchors",),
             "gathering": ("make_conversation",),
-            "handles": ("Archive", "Cut", "PathArchive"),
-            "history.epochs": ("Epoch", "EpochEnds", "Renewal", "epoch_of", "hash_of"),
-            "history.fitting": ("costs_of",),
-            "history.ladder": ("words",),
+            "handles": ("Archive", "Cut"),
+            "history.epochs": ("Epoch", "EpochEnds", "Renewal"),
             "history.outlook": ("Outlook",),
-            "history.places": (
-                "EVERYWHERE",
-                "Places",
-                "Spot",
-                "Stretch",
-                "answers_of",
-                "exchanges_of",
-                "stand_in",
-            ),
+            "history.places": ("Places", "Spot", "Stretch"),
             "history.strategies": ("find_strategy",),
             "options": (
                 "Options",
@@ -109,7 +88,7 @@ else:
             "report": ("Action", "Continuation", "Item", "LEFT_OUT", "Piece", "Report", "Returns"),
             "request": ("Context",),
             "rules": ("Rule", "find_kept"),
-            "sections": ("FRAME", "MAP_ORIGIN", "Section"),
+            "sections": ("Section",),
             "shorten.cut": ("shrink_text",),
             "state.renewal": ("Handoff", "open_calls"),
             "state.working": ("Dashboard", "Evidence", "Incident", "Working"),

@@ -53,6 +53,7 @@ class Archive:
         self.digests = digests  # what a model said of large texts, by the text
         # messages, by index, that a rule of the policy changed
         self.originals: Mapping[int, Message] = MappingProxyType({})
+        self.cuts: dict[str, Cut] = {}  # by handle, where messages have ids
 
     def keep_text(self, place: str, text: str) -> str:
         handle, _ = self._name(place, text, text)
@@ -129,7 +130,6 @@ class PathArchive(Archive):
         self._places, self._fetch = places, fetch
         held = (range(spot.start, spot.stop) for spot in places.spots if not spot.unread)
         self._held = {place for stretch in held for place in stretch} | places.hidden
-        self.cuts: dict[str, Cut] = {}
 
     def keep_text(self, place: str, text: str) -> str:
         handle, minted_at = self._name(place, text, text)

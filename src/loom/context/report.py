@@ -7,11 +7,12 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
+from loom.budget.counting import Counter
 from loom.context.handles import Archive
 from loom.context.history.outlook import Outlook
-from loom.context.history.places import Places
+from loom.context.history.places import Places, Stretch
 from loom.conversation.message import Message
-from loom.conversation.turns import Span
+from loom.conversation.turns import Span, exchanges
 from loom.errors import ChoiceError
 
 Action = Literal["kept", "shrunk", "covered", "dropped", "repaired", "hidden"]
@@ -39,6 +40,11 @@ class Item(Struct, frozen=True, omit_defaults=True):
     handles: tuple[str, ...] = ()
     returns_at: int = 0
 
+    @property
+    def is_left_out(self) -> bool:
+        """Whether it is not in the request itself; of what is covered, some lines are."""
+        return self.action in LEFT_OUT
+
 
 class Piece(Struct, frozen=True):
     """A stretch of the history as it will be sent."""
@@ -57,7 +63,7 @@ class Piece(Struct, frozen=True):
     @property
     def is_left_out(self) -> bool:
         """Whether the request has a marker or a cover in its place."""
-        return self.action in LEFT_OUT
+        return self.items[0].is_left_out
 
     @property
     def is_whole(self) -> bool:
@@ -107,6 +113,30 @@ class Continuation(Struct, frozen=True, kw_only=True):
     section_items: tuple[Item, ...] = ()
     is_continued: bool = False  # the request only grew at its end
     returns: Returns | None = None
+
+    def left_out(self, best: Counter, own: Counter) -> tuple[tuple[int, int, Stretch], ...]:
+        """Where each stretch that was left out begins and ends, and what is known of it: its tokens
+        by the best counter and by the policy's own.
+        """
+        places, history = self.places, self.history
+        tokens = places.costs(history, best)
+        own_tokens = places.costs(history, own, own is not best)
+        begins = {span.start for span in exchanges(history)}
+        made: list[tuple[int, int, Stretch]] = []
+        for piece in self.pieces:
+            if not piece.is_left_out:
+                continue
+            inside, at = range(piece.span.start, piece.span.stop), places.span(piece.span)
+            unread = [(n, places.unread(n)) for n in inside]
+            stretch = Stretch(
+                sum(map(places.count, inside)),
+                sum(tokens[n] for n in inside),
+                sum(own_tokens[n] for n in inside),
+                sum(spot.exchanges if spot else n in begins for n, spot in unread),
+                sum(spot.answers if spot else history[n].role == "assistant" for n, spot in unread),
+            )
+            made.append((at.start, at.stop, stretch))
+        return tuple(made)
 
 
 class Report(Struct, frozen=True, kw_only=True, dict=True):

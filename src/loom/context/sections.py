@@ -4,6 +4,7 @@ text or in the tail.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import ceil
+from typing import ClassVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,11 +20,8 @@ from loom.conversation.checked import CheckedStruct, is_one_slip, to_snake_case
 from loom.conversation.message import Conversation, Message, Text
 from loom.errors import ChoiceError
 
-FRAME = 8  # tokens for what joins a section to its neighbours
 # zones that change with every call, whatever the policy
 TAIL = ("working", "operational_memory", "loom_context", "map_update")
-# the section that is the map of a project; an empty one is a map for which there was no room
-MAP_ORIGIN = "project"
 # partitions whose sections may be left out, the first to go first
 GIVING_WAY = ("history", "skill", "memory")
 # of what a policy's own counter leaves, what is given away; and its tokens for markers
@@ -41,6 +39,10 @@ class Section(CheckedStruct, frozen=True):
 
     Where there is no room for all of a partition, the less relevant goes first.
     """
+
+    FRAME_TOKENS: ClassVar[int] = 8  # for what joins a section to its neighbours
+    # of what is drawn of a project; an empty map is one for which there was no room
+    PROJECT_ORIGIN: ClassVar[str] = "project"
 
     zone: str
     text: str
@@ -98,7 +100,7 @@ def can_give_way(zone: str) -> bool:
 def has_no_map(sections: Sequence[Section]) -> bool:
     """Whether a map was asked for and none could be drawn."""
     return any(
-        section.zone == "repo_map" and section.origin == MAP_ORIGIN and not section.text
+        section.zone == "repo_map" and section.origin == Section.PROJECT_ORIGIN and not section.text
         for section in sections
     )
 
@@ -184,7 +186,9 @@ def widen_zones(sections: Sequence[Section], items: Sequence[Item], free: Free) 
     own_left = int((free.own_tokens or 0) * OWN_SHARE) - OWN_MARKERS
     made: dict[str, int] = {}
     for cut in _find_cut(sections, items, free.zones):
-        needed = sum(map(free.counter.count_text, cut.texts)) + FRAME * len(cut.texts)
+        needed = sum(map(free.counter.count_text, cut.texts)) + Section.FRAME_TOKENS * len(
+            cut.texts
+        )
         lacking = min(needed, free.fixed.get(cut.zone, needed)) - cut.used
         share = _own_share(cut, needed, free)
         more = min(lacking, left, int(own_left / share)) if share else min(lacking, left)
@@ -244,7 +248,10 @@ def _needed_by_zone(
     made: dict[str, tuple[int, int]] = {}
     for section in sections:
         needed, size = made.get(section.zone, (0, sizes.get(section.zone, OTHER_ZONE)))
-        made[section.zone] = (needed + counter.count_text(section.text) + FRAME, size)
+        made[section.zone] = (
+            needed + counter.count_text(section.text) + Section.FRAME_TOKENS,
+            size,
+        )
     return made
 
 
@@ -297,7 +304,10 @@ def place(
     used: dict[str, int] = {}
     items: list[Item] = []
     for n, section in enumerate(sections):
-        cap = max(zones.get(section.zone, OTHER_ZONE) - used.get(section.zone, 0) - FRAME, 0)
+        cap = max(
+            zones.get(section.zone, OTHER_ZONE) - used.get(section.zone, 0) - Section.FRAME_TOKENS,
+            0,
+        )
         item, text = _put(n, section, shelves, cap, n in given_up)
         items.append(item)
         if text:
@@ -322,7 +332,9 @@ def _size_zones(
     for n, section in enumerate(sections):
         if n not in given_up:
             wanted[section.zone] = (
-                wanted.get(section.zone, 0) + shelves.counter.count_text(section.text) + FRAME
+                wanted.get(section.zone, 0)
+                + shelves.counter.count_text(section.text)
+                + Section.FRAME_TOKENS
             )
     zones = {zone.name: zone.tokens for zone in flow(shelves.budget, {**needs, **wanted}).zones}
     # What is protected has the size that it was given, also in a window in which others are scaled.
@@ -341,7 +353,9 @@ def _put(
     if not section.text.strip():
         return Item(place, section.zone, "dropped", "empty", before, 0), ""
     if not is_given_up and before <= cap:
-        return Item(place, section.zone, "kept", ZONE_RULE, before, before + FRAME), section.text
+        return Item(
+            place, section.zone, "kept", ZONE_RULE, before, before + Section.FRAME_TOKENS
+        ), section.text
     handles = (shelves.archive.keep_text(f"section {n}", section.text),)
     if is_given_up:
         return Item(
@@ -351,7 +365,13 @@ def _put(
     if count(text) > cap:
         return Item(place, section.zone, "dropped", ZONE_RULE, before, 0, handles), ""
     return Item(
-        place, section.zone, "shrunk", ZONE_RULE, before, count(text) + FRAME, handles
+        place,
+        section.zone,
+        "shrunk",
+        ZONE_RULE,
+        before,
+        count(text) + Section.FRAME_TOKENS,
+        handles,
     ), text
 
 

@@ -12,7 +12,7 @@ from loom.budget.zones import DEFAULTS
 from loom.context.assemble import Material, make_request
 from loom.context.budgeting import budget_for
 from loom.context.gathering import check_pins, find_pinned, make_conversation
-from loom.context.history.epochs import Epoch, EpochEnds, Renewal, begin_after, epoch_of
+from loom.context.history.epochs import Epoch, EpochEnds, Renewal, begin_after
 from loom.context.history.places import EVERYWHERE, Places
 from loom.context.history.point import cut_of_point
 from loom.context.history.strategies import find_strategy
@@ -57,7 +57,7 @@ def weave(
         messages, options.get("system"), options.get("tools"), checked.caches
     )
     return build(
-        given, checked, find_pinned(pins, given, spans), epoch_of(report) if report else None
+        given, checked, find_pinned(pins, given, spans), Epoch.of(report) if report else None
     )
 
 

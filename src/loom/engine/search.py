@@ -19,9 +19,10 @@ from typing import Any, assert_never
 
 from msgspec import Struct
 
-from loom.context import find, words
+from loom.context import find_anchors
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import Media, Message, Opaque, Reasoning, Text, ToolCall, ToolResult
+from loom.conversation.words import find_words
 from loom.errors import ChoiceError, describe, shorten
 from loom.stores import HandleTarget, Node, Overlay, SessionRow, Store, ViewRecord, span_at
 
@@ -171,12 +172,12 @@ def _parse_query(query: object) -> _Query:
             phrase for pair in _PHRASE.findall(query) for phrase in pair if phrase.strip()
         )
     )
-    found = sorted(words(query))
+    found = sorted(find_words(query))
     if not found and not phrases:
         raise ChoiceError(
             f"there are no words in {shorten(query)!r}; put symbols in quotes to find them exactly"
         )
-    names = [name for _, _, name in find(_PHRASE.sub(" ", query))] + [
+    names = [name for _, _, name in find_anchors(_PHRASE.sub(" ", query))] + [
         word for word in found if _is_half(word)
     ]
     exact = dict.fromkeys((*map(_name_pattern, names), *map(re.escape, phrases)))
@@ -191,7 +192,7 @@ def _is_half(word: str) -> bool:
     """Whether this is one letter of a script without spaces, which in a text is only found as half
     of a pair.
     """
-    return len(word) == 1 and words(3 * word) != {3 * word}
+    return len(word) == 1 and find_words(3 * word) != {3 * word}
 
 
 def _name_pattern(name: str) -> str:
@@ -289,7 +290,7 @@ def _find_matches(wanted: _Query, text: str) -> Iterator[Found]:
         if run in wanted.words:
             yield start, match.end(), wanted.words[run]
         elif not run.isascii():
-            for word in words(run) & wanted.words.keys():
+            for word in find_words(run) & wanted.words.keys():
                 number = wanted.words[word]
                 yield from (
                     (start + inner.start(), start + inner.end(), number)

@@ -22,7 +22,7 @@ from loom.cli.terminal import bar, dim, plural, say, style
 from loom.cli.transcript.check import RunCheck, check_run, print_checked
 from loom.cli.transcript.convert import tell_change
 from loom.cli.transcript.show import print_message
-from loom.context import LEFT_OUT, Context, weave
+from loom.context import Context, weave
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import Message
 from loom.dialects import WIRES, dialect
@@ -129,7 +129,7 @@ def _shrink() -> int:
         failed += broken
         say(("\r" if live else "") + line)
 
-    gap = next(item for item in context.report.items if item.action in LEFT_OUT)
+    gap = next(item for item in context.report.items if item.is_left_out)
     [handle] = gap.handles
     _step(
         6,
@@ -191,7 +191,7 @@ def _keep() -> int:
                 to_json(after.openai()) == to_json(before.openai()),
                 "the same, byte for byte",
             )
-            [handle] = next(item.handles for item in before.report.items if item.action in LEFT_OUT)
+            [handle] = next(item.handles for item in before.report.items if item.is_left_out)
             recalled = tuple(
                 msgspec.json.decode(line, type=Message) for line in loom.recall(handle).splitlines()
             )

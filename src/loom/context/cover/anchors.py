@@ -305,7 +305,7 @@ def _bonus(anchor: str) -> float:
 Found = tuple[int, int, str]  # where an anchor begins and ends in a line, and its text
 
 
-def find(line: str, escaped: bool = False) -> list[Found]:
+def find_anchors(line: str, escaped: bool = False) -> list[Found]:
     r"""The anchors of a line. In escaped text, as in the arguments of a call, `\n` and its like
     belong to no word.
     """
@@ -434,7 +434,7 @@ def _read(texts: tuple[Said, ...]) -> Iterator[Passage]:
             line = raw.strip()
             if not line:
                 continue
-            found = find(line, escaped)
+            found = find_anchors(line, escaped)
             if found or prose or (voice == "result" and _tells(line, _ERRORS, _ERROR)):
                 yield from _cut_line(line, found, voice, prose, number)
 

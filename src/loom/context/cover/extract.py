@@ -13,7 +13,7 @@ from itertools import groupby
 
 from msgspec import Struct
 
-from loom.context.cover.anchors import VOICES, AnchorIndex, Passage, find, passages_of
+from loom.context.cover.anchors import VOICES, AnchorIndex, Passage, find_anchors, passages_of
 from loom.conversation.message import Message
 from loom.conversation.turns import Span
 
@@ -133,7 +133,7 @@ def _worth(
             value = value**SHARPNESS * (1 + trace.bonus / (1 + index.sizes[places[-1]] / MANY))
             worth[anchor] = value * SHOWN if anchor in shown else value
     cues = {
-        anchor: VOICES["user"] for line in goal.splitlines() for _, _, anchor in find(line)
+        anchor: VOICES["user"] for line in goal.splitlines() for _, _, anchor in find_anchors(line)
     } | shown
     for anchor, nearness in _near(index, start, stop, cues).items():
         worth[anchor] *= 1 + NEAR * min(nearness, 2.0)

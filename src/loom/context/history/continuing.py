@@ -10,7 +10,6 @@ from loom.context.history.filling import evicts
 from loom.context.history.fitting import Fitting
 from loom.context.history.outlook import Outlook, Standing, calls_to_come, weigh
 from loom.context.history.pieces import cost_of, up_to_last_cover
-from loom.context.history.places import answers_of
 from loom.context.history.whole_turns import own_tokens
 from loom.context.report import Piece
 from loom.conversation.turns import exchanges
@@ -105,7 +104,7 @@ def _count_calls(fitting: Fitting) -> int:
     calls = 0
     for n, message in enumerate(fitting.history):
         spot = fitting.places.unread(n)
-        calls += answers_of(spot) if spot else message.role == "assistant"
+        calls += spot.answers if spot else message.role == "assistant"
     return calls
 
 

@@ -42,6 +42,27 @@ class Epoch(Struct, frozen=True, kw_only=True):
     widened: dict[str, int] = {}
     summaries: tuple[SummarySpan, ...] = ()  # those that there are, for the epoch that may begin
 
+    @classmethod
+    def of(cls, report: Report) -> "Epoch":
+        """The epoch that the next call may continue."""
+        found = report.continuation
+        return cls(
+            number=report.epoch,
+            policy=report.policy,
+            head_hash=found.head_hash,
+            pieces=found.pieces,
+            seen=len(found.history),
+            pins=found.pins,
+            history=found.history,
+            archive=found.archive,
+            given_up=found.given_up,
+            widened=found.widened,
+        )
+
+    def for_store(self) -> "Epoch":
+        """The same without its archive, which the store has, and with the hash of its history."""
+        return replace(self, archive=None, hash=hash_of(self.history or ()))
+
 
 class EpochEnds(Struct, frozen=True):
     """Why the last epoch does not go on. Another begins, next to what still stands.
@@ -139,23 +160,6 @@ def place_after_repair(
         before=tuple(before),
         summaries=summaries,
         floor=bisect_left(origins, renewal.floor),
-    )
-
-
-def epoch_of(report: Report) -> Epoch:
-    """The epoch that the next call may continue."""
-    found = report.continuation
-    return Epoch(
-        number=report.epoch,
-        policy=report.policy,
-        head_hash=found.head_hash,
-        pieces=found.pieces,
-        seen=len(found.history),
-        pins=found.pins,
-        history=found.history,
-        archive=found.archive,
-        given_up=found.given_up,
-        widened=found.widened,
     )
 
 

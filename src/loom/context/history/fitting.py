@@ -75,12 +75,12 @@ class Fitting(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def costs(self) -> list[int]:
         """What each message takes, by the best counter."""
-        return costs_of(self.history, self.places, self.counter)
+        return self.places.costs(self.history, self.counter)
 
     @cached_property
     def own_costs(self) -> list[int]:
         """What each message takes, by the policy's own counter."""
-        return costs_of(self.history, self.places, self.own, own=not self.has_best_counter)
+        return self.places.costs(self.history, self.own, own=not self.has_best_counter)
 
     @cached_property
     def _starts(self) -> Sequence[int]:
@@ -114,16 +114,3 @@ class Fitting(Struct, frozen=True, kw_only=True, dict=True):
     def window_for(self, tokens: int) -> int:
         """The window that leaves so many tokens for history."""
         return -int(-(tokens + self.beside) // (1 - self.margin)) + self.reserve + 1
-
-
-def costs_of(
-    history: Sequence[Message], places: Places, counter: Counter, own: bool = False
-) -> list[int]:
-    """What each message takes; a stretch that was not read takes what is known of it, by the
-    policy's `own` counter or the best.
-    """
-    counted = [counter.count_message(message) for message in history]
-    for index, spot in enumerate(places.spots):
-        if spot.unread:
-            counted[index] = spot.stretch.own if own and spot.stretch else spot.tokens
-    return counted

@@ -19,11 +19,11 @@ from msgspec.structs import replace
 
 from loom.context.history.fitting import Fitting
 from loom.context.history.pieces import cost_of, cover, keep, leave_out, shrink
-from loom.context.history.places import exchanges_of
 from loom.context.report import Piece
 from loom.context.shorten.shrink import find_originals
 from loom.conversation.message import Media, Message, Opaque, Part, Text, ToolResult
 from loom.conversation.turns import Span, exchanges
+from loom.conversation.words import find_words
 from loom.errors import ChoiceError
 
 SNIP_CHARS, REACTIVE_SNIP_CHARS = 2000, 500  # what is left of a long text
@@ -231,7 +231,7 @@ def auto(view: View, fitting: Fitting) -> View:
     are.
     """
     unread = map(fitting.places.unread, (span.start for span in exchanges(fitting.history)))
-    most = max(MIN_KEPT_UNITS, sum(exchanges_of(spot) if spot else 1 for spot in unread) // 2)
+    most = max(MIN_KEPT_UNITS, sum(spot.exchanges if spot else 1 for spot in unread) // 2)
     standing = [piece for piece in view if piece.action != "dropped"]
     scores = {piece.span.start: score(piece, fitting) for piece in standing}
     must = [piece for piece in standing if _is_spared(piece, fitting)]
@@ -262,30 +262,11 @@ def score(piece: Piece, fitting: Fitting) -> float:
     """K · rel · e^(−λ · age): how many of the goal's words an exchange says, and how far back it
     stands.
     """
-    goal = words(fitting.goal)
-    found = {word for message in piece.messages for word in words(_all_text(message))}
+    goal = find_words(fitting.goal)
+    found = {word for message in piece.messages for word in find_words(_all_text(message))}
     relevance = len(goal & found) / len(goal) if goal else 0.5
     age = (fitting.length - fitting.position(piece.span.start)) / fitting.length
     return round(SCORE_WEIGHT * relevance * exp(-SCORE_DECAY * age), 9)
-
-
-def words(text: str) -> frozenset[str]:
-    """The words of a text in any script: runs of letters and digits; where no spaces part them,
-    pairs of letters.
-    """
-    found: set[str] = set()
-    for run in _WORD.findall(text.lower()):
-        wide = _UNSPACED.findall(run)
-        found.update(a + b for stretch in wide for a, b in pairwise(stretch))
-        found.update(stretch for stretch in wide if len(stretch) == 1)
-        found.update(part for part in _UNSPACED.split(run) if part)
-    return frozenset(found)
-
-
-_WORD = re.compile(r"\w+")
-_UNSPACED = re.compile(
-    r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]+"
-)
 
 
 # Below

@@ -7,6 +7,7 @@ from itertools import accumulate
 
 from msgspec import Struct
 
+from loom.budget.counting import Counter
 from loom.conversation.message import Message, Text
 from loom.conversation.turns import Span
 
@@ -52,6 +53,25 @@ class Spot(Struct, frozen=True):
         """The node of the path that this place is known by."""
         return self.at or self.nodes[-1][1]
 
+    @property
+    def answers(self) -> int:
+        """How many messages of a stretch are the model's; of what was never read, every other one
+        is taken to be.
+        """
+        return self.stretch.answers if self.stretch else (self.stop - self.start + 1) // 2
+
+    @property
+    def exchanges(self) -> int:
+        """How many exchanges a stretch has; of what was never read, every other message is taken
+        to begin one.
+        """
+        return self.stretch.exchanges if self.stretch else (self.stop - self.start + 1) // 2
+
+    def stand_in(self) -> Message:
+        """What stands in a history for a stretch that was not read; never sent."""
+        count, first, last = self.stop - self.start, self.nodes[0][0], self.nodes[-1][1]
+        return Message("assistant", (Text(f"[{count} messages not read: {first} to {last}]"),))
+
 
 class Places(Struct, frozen=True):
     """A spot for each message of a history; none at all where each message stands at its index.
@@ -82,6 +102,16 @@ class Places(Struct, frozen=True):
             - spot.start
             - sum(place in self.hidden for place in range(spot.start, spot.stop))
         )
+
+    def costs(self, history: Sequence[Message], counter: Counter, own: bool = False) -> list[int]:
+        """What each message takes; a stretch that was not read takes what is known of it, by the
+        policy's `own` counter or the best.
+        """
+        counted = [counter.count_message(message) for message in history]
+        for index, spot in enumerate(self.spots):
+            if spot.unread:
+                counted[index] = spot.stretch.own if own and spot.stretch else spot.tokens
+        return counted
 
     def span(self, span: Span) -> Span:
         """The place on the path of a span of the history."""
@@ -119,30 +149,3 @@ class Places(Struct, frozen=True):
 
 
 EVERYWHERE = Places()
-
-
-def answers_of(spot: Spot) -> int:
-    """How many messages of a stretch are the model's; of what was never read, every other one is
-    taken to be.
-    """
-    return spot.stretch.answers if spot.stretch else (spot.stop - spot.start + 1) // 2
-
-
-def exchanges_of(spot: Spot) -> int:
-    """How many exchanges a stretch has; of what was never read, every other message is taken to
-    begin one.
-    """
-    return spot.stretch.exchanges if spot.stretch else (spot.stop - spot.start + 1) // 2
-
-
-def stand_in(spot: Spot) -> Message:
-    """What stands in a history for a stretch that was not read; never sent."""
-    return Message(
-        "assistant",
-        (
-            Text(
-                f"[{spot.stop - spot.start} messages not read: {spot.nodes[0][0]} to "
-                f"{spot.nodes[-1][1]}]"
-            ),
-        ),
-    )

@@ -8,7 +8,7 @@ from math import ceil
 from msgspec.structs import replace
 
 from loom.budget.counting import Counter
-from loom.context.history.fitting import Fitting, costs_of
+from loom.context.history.fitting import Fitting
 from loom.context.history.gate import Ranking, fit
 from loom.context.history.pieces import MARKER_FRAME, FittedHistory, longest_marker, revive
 from loom.context.history.point import must_and_reminders
@@ -120,7 +120,7 @@ def _windows_by(
     counter: Counter, fitting: Fitting, ranked: RankedUnits, points: set[int]
 ) -> list[int]:
     """The same by one counter; `points` are units that have to be in."""
-    costs = costs_of(fitting.history, fitting.places, counter)
+    costs = fitting.places.costs(fitting.history, counter)
     weights = [sum(costs[span.start : span.stop]) for span in ranked.spans]
     marker = counter.count_message(longest_marker(fitting)) + MARKER_FRAME
     used = sum(weights[n] for n in points) + (len(points) + 2) * marker

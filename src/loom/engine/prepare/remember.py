@@ -7,24 +7,10 @@ from msgspec.structs import replace
 
 from loom.budget.calibration import Calibration
 from loom.budget.profiles import Exact, profile_for
-from loom.context import (
-    LEFT_OUT,
-    Context,
-    Continuation,
-    Cut,
-    Options,
-    PathArchive,
-    Stretch,
-    answers_of,
-    costs_of,
-    epoch_of,
-    exchanges_of,
-    hash_of,
-)
+from loom.context import Context, Cut, Epoch, Options
 from loom.conversation.handles import texts_of
-from loom.conversation.turns import exchanges
 from loom.engine.prepare.standing import counters
-from loom.engine.reading import Known, Reading, holes_of
+from loom.engine.reading import Reading, holes_of
 from loom.engine.views import View
 from loom.stores import HandleTarget, Node, SessionRow, Summary, read_stored
 
@@ -48,11 +34,11 @@ def remember(
     """The view with how far this request went; of a new epoch, the view as it begins."""
     report, end = context.report, reading.nodes[-1]
     found = context.continuation
-    epoch = replace(epoch_of(report), archive=None, hash=hash_of(found.history))
+    epoch = Epoch.of(report).for_store()
     if view is None:
         places = [found.places.span(piece.span) for piece in found.pieces]
         positions = tuple((place.start, place.stop) for place in places)
-        left = _left_out(found, options, model)
+        left = found.left_out(*counters(options, model))
         view = View(
             epoch=epoch,
             ranges=reading.ranges,
@@ -75,32 +61,6 @@ def remember(
     )
 
 
-def _left_out(found: Continuation, options: Options, model: str) -> tuple[Known, ...]:
-    """What is known of each stretch that a request left out."""
-    best, own = counters(options, model)
-    places, history = found.places, found.history
-    tokens, own_tokens = (
-        costs_of(history, places, best),
-        costs_of(history, places, own, own is not best),
-    )
-    begins = {span.start for span in exchanges(history)}
-    made: list[Known] = []
-    for piece in found.pieces:
-        if piece.items[0].action not in LEFT_OUT:
-            continue
-        inside, at = range(piece.span.start, piece.span.stop), places.span(piece.span)
-        unread = [(n, places.unread(n)) for n in inside]
-        stretch = Stretch(
-            sum(map(places.count, inside)),
-            sum(tokens[n] for n in inside),
-            sum(own_tokens[n] for n in inside),
-            sum(exchanges_of(spot) if spot else n in begins for n, spot in unread),
-            sum(answers_of(spot) if spot else history[n].role == "assistant" for n, spot in unread),
-        )
-        made.append((at.start, at.stop, stretch))
-    return tuple(made)
-
-
 class NewHandles(Struct, frozen=True):
     """What markers of a request stand for that the store does not know yet, each with a hash of
     what was cut.
@@ -118,7 +78,6 @@ def new_handles(context: Context, reading: Reading, known: Mapping[str, int]) ->
     stand for.
     """
     archive = context.archive
-    assert isinstance(archive, PathArchive)
     nodes = {node.id: node for node in reading.nodes}
     named = {handle for item in context.report.lines for handle in item.handles}
     hashes = {handle: hash(archive.cuts[handle]) for handle in sorted(named & archive.cuts.keys())}

@@ -7,7 +7,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.context import (
-    EVERYWHERE,
     Context,
     EpochEnds,
     Handoff,
@@ -427,9 +426,8 @@ def prepare_ending(
 ) -> Context:
     """The request of a document of which nothing is committed yet."""
     head = head_of(row, style, style.overlay(path), ())
-    return build(
-        head, replace(options, document=True, ending=style.buffer), (), None, EVERYWHERE, fetch
-    )
+    options = replace(options, document=True, ending=style.buffer)
+    return build(head, options, (), None, fetch=fetch)
 
 
 def _with_damage(context: Context, usual: str) -> Context:

@@ -7,7 +7,7 @@ from math import ceil
 from msgspec.structs import replace
 
 from loom.budget.counting import Counter, gate_counter, seed_counter, text_counter
-from loom.context import LEFT_OUT, EpochEnds, Options, Piece
+from loom.context import EpochEnds, Options, Piece
 from loom.conversation.turns import Span
 from loom.engine.reading import AssembledMessages, Known
 from loom.engine.views import View
@@ -46,7 +46,7 @@ def shown_stretches(view: View | None) -> list[tuple[int, int]]:
     if view is None:
         return []
     pieces = zip(view.epoch.pieces, view.positions, strict=False)
-    shown = [place for piece, place in pieces if piece.items[0].action not in LEFT_OUT]
+    shown = [place for piece, place in pieces if not piece.is_left_out]
     return [*shown, (view.positions[-1][1] if view.positions else 0, EVERYTHING)]
 
 
@@ -96,9 +96,7 @@ def place_pieces(standing: Sequence[Standing], assembled: AssembledMessages) -> 
         begin = made[-1].span.stop if made else 0
         if first is None or last is None or first != begin or first == last:
             break
-        if piece.items[0].action not in LEFT_OUT and any(
-            assembled.places.unread(n) for n in range(first, last)
-        ):
+        if not piece.is_left_out and any(assembled.places.unread(n) for n in range(first, last)):
             break
         made.append(replace(piece, span=Span(first, last)))
     return tuple(made)

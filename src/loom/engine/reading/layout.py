@@ -8,7 +8,7 @@ from math import ceil
 
 from msgspec.structs import replace
 
-from loom.context import Places, Spot, stand_in
+from loom.context import Places, Spot
 from loom.conversation.message import Message
 from loom.engine.reading.ranges import Reading
 from loom.stores import Insertion, Node, Overlay, names_at
@@ -53,7 +53,7 @@ class _Layout:
         spot = Spot(
             depth, depth + 1, ((insertion.name, insertion.name),), tokens, insertion.kind, at
         )
-        self.add(spot, stand_in(spot) if unread else self._write(insertion.node))
+        self.add(spot, spot.stand_in() if unread else self._write(insertion.node))
 
     def at(self, name: str, spot: Spot, message: Message, unread: bool = False) -> None:
         """What is read at the place of a node: references, the node or its version, annotations."""
@@ -80,10 +80,10 @@ class _Layout:
         for depth in (*special, spot.stop):
             if begin < depth:
                 between = unread(begin, depth)
-                self.add(between, stand_in(between))
+                self.add(between, between.stand_in())
             if depth < spot.stop:
                 alone = unread(depth, depth + 1)
-                self.at(known[depth][1], alone, stand_in(alone), unread=True)
+                self.at(known[depth][1], alone, alone.stand_in(), unread=True)
             begin = depth + 1
 
 

@@ -10,7 +10,7 @@ from math import ceil
 from msgspec import Struct
 from msgspec.structs import replace
 
-from loom.context import Places, Spot, Stretch, stand_in
+from loom.context import Places, Spot, Stretch
 from loom.conversation.message import Message, Text
 from loom.conversation.system_messages import SYSTEM_ROLES, order_behind_results
 from loom.conversation.turns import exchanges
@@ -148,7 +148,7 @@ def read_ranges(
         found = path.read(max(start - 1, 0), min(stop + 1, len(path)))
         for first, last in _parts(end, start, known):
             spots.append(_hole(path, first, last))
-            messages.append(stand_in(spots[-1]))
+            messages.append(spots[-1].stand_in())
         inside = [node for node in found if start <= node.depth < stop]
         spots += map(_spot, inside)
         messages += map(message_of, inside)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from loom.budget.counting import gate_counter
-from loom.context import FRAME, MAP_ORIGIN, Options, Report, Section, budget_for
+from loom.context import Options, Report, Section, budget_for
 from loom.conversation.message import Conversation
 from loom.engine.sources.asking import Asking, SourceSections
 from loom.engine.views import EpochMap
@@ -71,7 +71,7 @@ def draw_epoch_map(
     """The map for an epoch that begins, as large as its zone."""
     if project is None:
         return None
-    tokens = budget_for(options, head)["repo_map"] - FRAME
+    tokens = budget_for(options, head)["repo_map"] - Section.FRAME_TOKENS
     draw = project.draw_seed_map if options.policy.map == "seed" else project.draw_map
     made = draw(tokens, _counter(options, head))
     return EpochMap(project.root, made.text, project.digest_map(made))
@@ -110,7 +110,9 @@ def gather(asking: Asking) -> SourceSections:
     tokens = min(MAX_NEWS_TOKENS, budget_for(asking.options, asking.head).usable // 8)
     if asking.begins:
         return SourceSections(sections=sections, ahead=tokens)
-    return SourceSections(sections=(*sections, *_news(asking, asking.project, tokens - FRAME)))
+    return SourceSections(
+        sections=(*sections, *_news(asking, asking.project, tokens - Section.FRAME_TOKENS))
+    )
 
 
 def _news(asking: Asking, project: "RankedProject", tokens: int) -> tuple[Section, ...]:
@@ -120,11 +122,11 @@ def _news(asking: Asking, project: "RankedProject", tokens: int) -> tuple[Sectio
     text = (
         project.draw_news(shown, tokens, count) if shown else project.draw_map(tokens, count).text
     )
-    return (Section("map_update", text, "project"),) if text else ()
+    return (Section("map_update", text, Section.PROJECT_ORIGIN),) if text else ()
 
 
 def _section(made: EpochMap) -> Section:
-    return Section("repo_map", made.text, MAP_ORIGIN)
+    return Section("repo_map", made.text, Section.PROJECT_ORIGIN)
 
 
 def _counter(options: Options, head: Conversation) -> Callable[[str], int]:
