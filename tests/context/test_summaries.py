@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loom import (
+    ContextWindow,
     Media,
     Message,
     Reasoning,
@@ -23,20 +24,18 @@ from loom.context.summary.summaries import (
     OMITTED,
     SHORTENED,
     Due,
-    Limits,
     Notes,
+    SummaryLimits,
+    add_dropped_note,
     add_notes,
     apart,
     clean_summary,
     describe_messages,
-    due,
     fallback,
     merge_prompt,
     parts,
-    summarize_old_messages,
     summary_prompt,
     system_prompt,
-    with_note,
 )
 from loom.conversation.commands import parse_commands
 from loom.conversation.handles import mint
@@ -46,7 +45,7 @@ from tests import strategies
 from tests.shared import examples
 
 count = gate_counter(None).count_text
-SEED_002 = Limits(messages=20, above=0.75)
+SEED_002 = SummaryLimits(messages=20, above=0.75)
 
 
 def user(words: str) -> Message:
@@ -77,25 +76,25 @@ def chat(turns: int, length: int = 10) -> list[Message]:
 
 
 def test_nothing_is_due_up_to_the_limits() -> None:
-    assert due(chat(10), 750, 1000, SEED_002) is None
-    assert due(chat(2), 9000, 1000, SEED_002) is None, "four messages are kept, however large"
-    assert due([], 0, 0, SEED_002) is None
+    assert SEED_002.find_due(chat(10), 750, 1000) is None
+    assert SEED_002.find_due(chat(2), 9000, 1000) is None, "four messages are kept, however large"
+    assert SEED_002.find_due([], 0, 0) is None
 
 
 def test_more_messages_than_the_limit_are_due() -> None:
-    assert due(chat(11), 0, 1000, SEED_002) == Due(18, "22 messages, more than 20")
+    assert SEED_002.find_due(chat(11), 0, 1000) == Due(18, "22 messages, more than 20")
 
 
 def test_more_tokens_than_a_share_of_the_room_are_due() -> None:
-    assert due(chat(5), 751, 1000, SEED_002) == Due(6, "751 tokens, more than 75% of 1,000")
-    assert due(chat(5), 1, -50, SEED_002) == Due(6, "1 tokens, more than 75% of 0"), (
+    assert SEED_002.find_due(chat(5), 751, 1000) == Due(6, "751 tokens, more than 75% of 1,000")
+    assert SEED_002.find_due(chat(5), 1, -50) == Due(6, "1 tokens, more than 75% of 0"), (
         "no room at all is too little"
     )
 
 
 def test_a_limit_of_zero_is_none() -> None:
-    assert due(chat(500), 0, 1000, Limits(messages=0, above=0.75)) is None
-    assert due(chat(10), 10**9, 1000, Limits(messages=20, above=0)) is None
+    assert SummaryLimits(messages=0, above=0.75).find_due(chat(500), 0, 1000) is None
+    assert SummaryLimits(messages=20, above=0).find_due(chat(10), 10**9, 1000) is None
 
 
 def test_the_cut_is_the_safe_boundary_of_seed_002() -> None:
@@ -107,7 +106,7 @@ def test_the_cut_is_the_safe_boundary_of_seed_002() -> None:
         result("ok", "c2"),
         model("done"),
     ] * 2
-    found = due(history, 0, 1000, SEED_002)
+    found = SEED_002.find_due(history, 0, 1000)
     assert found
     assert found.stop == find_safe_boundary(history, len(history) - 4)
 
@@ -121,10 +120,10 @@ def test_a_turn_that_is_too_long_to_cut_is_not_due() -> None:
             for message in (call("bash", "{}", f"c{n}"), result("ok", f"c{n}"))
         ),
     ]
-    assert due(one, 10**6, 10, SEED_002) is None
-    assert due(one, 10**6, 10, Limits(messages=20, above=0.75, whole_turns=False)) == Due(
-        37, "41 messages, more than 20"
-    )
+    assert SEED_002.find_due(one, 10**6, 10) is None
+    assert SummaryLimits(messages=20, above=0.75, whole_turns=False).find_due(
+        one, 10**6, 10
+    ) == Due(37, "41 messages, more than 20")
 
 
 def test_a_cut_never_tears_an_exchange_even_where_its_result_is_late() -> None:
@@ -139,7 +138,7 @@ def test_a_cut_never_tears_an_exchange_even_where_its_result_is_late() -> None:
         model("f"),
     ]
     assert find_safe_boundary(late, len(late) - 4) == 4, "which would part the call from its result"
-    assert due(late, 100, 10, SEED_002) == Due(2, "100 tokens, more than 75% of 10")
+    assert SEED_002.find_due(late, 100, 10) == Due(2, "100 tokens, more than 75% of 10")
 
 
 def test_a_call_whose_answer_is_to_come_is_not_cut_off() -> None:
@@ -150,8 +149,8 @@ def test_a_call_whose_answer_is_to_come_is_not_cut_off() -> None:
         result("ok", "x"),
         call("two", "{}", "y"),
     ]
-    limits = Limits(messages=2, above=0, keep=0, whole_turns=False)
-    assert due(history, 0, 0, limits) == Due(4, "5 messages, more than 2")
+    limits = SummaryLimits(messages=2, above=0, keep=0, whole_turns=False)
+    assert limits.find_due(history, 0, 0) == Due(4, "5 messages, more than 2")
 
 
 @st.composite
@@ -184,8 +183,8 @@ def drafts(draw: st.DrawFn) -> list[Message]:
 def test_what_is_due_can_be_cut_off_and_is_then_not_due_again_by_number(
     history: list[Message], most: int, keep: int, whole: bool, tokens: int
 ) -> None:
-    limits = Limits(messages=most, above=0.5, keep=keep, whole_turns=whole)
-    found = due(history, tokens, 1000, limits)
+    limits = SummaryLimits(messages=most, above=0.5, keep=keep, whole_turns=whole)
+    found = limits.find_due(history, tokens, 1000)
     if found is None:
         return
     assert 0 < found.stop < len(history)
@@ -196,7 +195,7 @@ def test_what_is_due_can_be_cut_off_and_is_then_not_due_again_by_number(
         or found.stop in parse_turn_boundaries(history)
     )
     assert not in_flight(history) or in_flight(history[found.stop :])
-    assert due(history[found.stop :], 0, 1000, limits) is None
+    assert limits.find_due(history[found.stop :], 0, 1000) is None
 
 
 # What a model is given
@@ -348,12 +347,12 @@ def test_the_placeholder_is_seed_000s() -> None:
         model("General " + "x" * 300),
     ]
     assert (
-        summarize_old_messages(messages)
+        ContextWindow.summarize_old_messages(messages)
         == f"Summary of 3 earlier messages: Hello there  General {'x' * 179}..."
     )
-    assert summarize_old_messages([]) == "Summary of 0 earlier messages: ..."
+    assert ContextWindow.summarize_old_messages([]) == "Summary of 0 earlier messages: ..."
     assert (
-        summarize_old_messages([result("from a tool")])
+        ContextWindow.summarize_old_messages([result("from a tool")])
         == "Summary of 1 earlier messages: from a tool..."
     )
 
@@ -361,7 +360,7 @@ def test_the_placeholder_is_seed_000s() -> None:
 def test_the_placeholder_counts_letters_as_readers_do() -> None:
     letter = "e\u0301"
     assert (
-        summarize_old_messages([user(letter * 300)])
+        ContextWindow.summarize_old_messages([user(letter * 300)])
         == f"Summary of 1 earlier messages: {letter * 200}..."
     )
 
@@ -503,21 +502,24 @@ def test_an_answer_made_harmless_fits_and_stays_as_it_is(said: str, tokens: int)
 
 
 def test_a_note_of_dropped_messages_stands_once_at_the_end() -> None:
-    once = with_note("They met.", 6)
+    once = add_dropped_note("They met.", 6)
     assert (
         once
         == "They met.\n\n[Emergency compression dropped 6 oldest messages due to context limit]"
     )
     assert (
-        with_note(once, 4)
+        add_dropped_note(once, 4)
         == "They met.\n\n[Emergency compression dropped 10 oldest messages due to context limit]"
     )
     assert (
-        with_note("", 3) == "[Emergency compression dropped 3 oldest messages due to context limit]"
+        add_dropped_note("", 3)
+        == "[Emergency compression dropped 3 oldest messages due to context limit]"
     )
-    assert with_note("They met.", 0) == "They met."
+    assert add_dropped_note("They met.", 0) == "They met."
     assert (
-        with_note(f"{EMERGENCY.format(count=2)}\nThey met.\n\n{EMERGENCY.format(count=3)}", 1)
+        add_dropped_note(
+            f"{EMERGENCY.format(count=2)}\nThey met.\n\n{EMERGENCY.format(count=3)}", 1
+        )
         == f"They met.\n\n{EMERGENCY.format(count=6)}"
     )
 

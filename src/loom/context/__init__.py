@@ -45,20 +45,11 @@ if TYPE_CHECKING:
     from loom.context.state.working import Incident as Incident
     from loom.context.state.working import Working as Working
     from loom.context.summary.covers import SummarySpan as SummarySpan
-    from loom.context.summary.summaries import Limits as Limits
-    from loom.context.summary.summaries import Notes as Notes
-    from loom.context.summary.summaries import add_notes as add_notes
-    from loom.context.summary.summaries import apart as apart
-    from loom.context.summary.summaries import clean_summary as clean_summary
-    from loom.context.summary.summaries import describe_messages as describe_messages
-    from loom.context.summary.summaries import due as due
-    from loom.context.summary.summaries import fallback as fallback
-    from loom.context.summary.summaries import merge_prompt as merge_prompt
-    from loom.context.summary.summaries import parts as parts
-    from loom.context.summary.summaries import summarize_old_messages as summarize_old_messages
-    from loom.context.summary.summaries import summary_prompt as summary_prompt
-    from loom.context.summary.summaries import system_prompt as system_prompt
-    from loom.context.summary.summaries import with_note as with_note
+    from loom.context.summary.drafts import SummaryDraft as SummaryDraft
+    from loom.context.summary.drafts import SummaryPrompt as SummaryPrompt
+    from loom.context.summary.drafts import SummaryTask as SummaryTask
+    from loom.context.summary.summaries import SummaryLimits as SummaryLimits
+    from loom.context.summary.summaries import add_dropped_note as add_dropped_note
     from loom.context.weaving import build as build
     from loom.context.weaving import go_on as go_on
     from loom.context.weaving import weave as weave
@@ -93,22 +84,8 @@ else:
             "state.renewal": ("Handoff", "open_calls"),
             "state.working": ("Dashboard", "Evidence", "Incident", "Working"),
             "summary.covers": ("SummarySpan",),
-            "summary.summaries": (
-                "Limits",
-                "Notes",
-                "add_notes",
-                "apart",
-                "clean_summary",
-                "describe_messages",
-                "due",
-                "fallback",
-                "merge_prompt",
-                "parts",
-                "summarize_old_messages",
-                "summary_prompt",
-                "system_prompt",
-                "with_note",
-            ),
+            "summary.drafts": ("SummaryDraft", "SummaryPrompt", "SummaryTask"),
+            "summary.summaries": ("SummaryLimits", "add_dropped_note"),
             "weaving": ("build", "go_on", "weave"),
         },
     )

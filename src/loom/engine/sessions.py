@@ -19,6 +19,7 @@ from loom.context import (
     Options,
     Policy,
     Report,
+    SummaryTask,
     Working,
     budget_for,
     check_options,
@@ -98,7 +99,7 @@ from loom.engine.sources import (
     is_in_requests,
     rank_project,
 )
-from loom.engine.summarize import Ask, MadeSummary, Model, summarize
+from loom.engine.summarize import MadeSummary, Model, summarize
 from loom.engine.summing import (
     BY_MODEL,
     DIGEST,
@@ -965,7 +966,7 @@ class Session:
         ):
             assert node.message is not None
             made = await summarize(
-                self._workspace.model, Ask(messages=(node.message,), tokens=DIGEST)
+                self._workspace.model, SummaryTask(messages=(node.message,), tokens=DIGEST)
             )
             if made.by == "model":
                 await self.run_off_loop(
@@ -988,7 +989,7 @@ class Session:
         return well
 
     async def _sum_up(self, planned: Plan, model: Model | None, path: str) -> str:
-        made = await summarize(model, planned.ask)
+        made = await summarize(model, planned.task)
         return await self.run_off_loop(lambda: self._keep_summary(planned, model, path, made))
 
     def _keep_summary(

@@ -8,10 +8,16 @@ from typing import Literal
 from msgspec import Struct
 
 from loom.budget.counting import Counter, gate_counter, seed_counter
-from loom.context import Limits, Options, Policy, budget_for, due, find_strategy
+from loom.context import (
+    Options,
+    Policy,
+    SummaryLimits,
+    SummaryTask,
+    budget_for,
+    find_strategy,
+)
 from loom.conversation.message import Conversation, Message, Text, ToolResult
 from loom.engine.reading import ReadingStyle, head_of, message_of
-from loom.engine.summarize import Ask
 from loom.stores import Node, Overlay, Path, SessionRow, Store, Summary, join_texts
 
 BY_MODEL = "a model"  # whose words a summary has
@@ -37,7 +43,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     why: str
     hidden: tuple[int, ...]
     behind: tuple[str, ...]  # the summaries that there were
-    ask: Ask
+    task: SummaryTask
     # what models said of large results in the stretch, to be shown with its summary
     digests: tuple[str, ...] = ()
 
@@ -73,14 +79,14 @@ def plan(
     best = gate_counter(options.model or stretch.head.model or None)
     own = best if policy.counter == "best" else seed_counter(policy.counter)
     messages = [message_of(node) for node in stretch.nodes]
-    limits = Limits(
+    limits = SummaryLimits(
         messages=policy.summarize_past,
         above=policy.summarize_above if when == "due" else 1e-9,
         keep=policy.summarize_keep,
         whole_turns=find_strategy(policy.strategy).takes_turns,
     )
     room = _room_for_history(stretch, options, own)
-    found = due(messages, sum(map(own.count_message, messages)), room, limits)
+    found = limits.find_due(messages, sum(map(own.count_message, messages)), room)
     if found is None:
         return None
     tokens = _summary_tokens(policy, room)
@@ -99,7 +105,7 @@ def plan(
         why=found.reason,
         hidden=tuple(sorted(at for at in stretch.hidden if start <= at < stop)),
         behind=tuple(summary.name for summary in stretch.chain),
-        ask=Ask(
+        task=SummaryTask(
             messages=tuple(messages[: found.stop]),
             existing="" if several else join_texts(stretch.chain),
             tokens=tokens,

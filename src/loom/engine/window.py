@@ -5,7 +5,8 @@ from typing import Any, TypedDict, Unpack, cast
 
 from msgspec.structs import replace
 
-from loom.budget.counting import Counter
+from loom.budget.chat import as_message
+from loom.budget.counting import Counter, graphemes
 from loom.budget.models import Overrides, model_limit
 from loom.budget.profiles import SEEDS
 from loom.budget.zones import DEFAULTS, Budget, BudgetOptions, allocate_budget
@@ -16,12 +17,12 @@ from loom.context import (
     check_options,
     find_policy,
     make_conversation,
-    summarize_old_messages,
 )
 from loom.conversation.message import Conversation, Message, Text
 from loom.engine.sources import draw_single_map
 
 _SYSTEM = ("system", "developer")
+MAX_PLACEHOLDER_CHARS = 200  # of the words of a summary that no model made
 _estimate = Counter(SEEDS["window"], remember=1)
 
 
@@ -122,7 +123,13 @@ class ContextWindow:
         """How evicted messages begin, as seed 000 prints it; a session that has a model sums up
         with it.
         """
-        return summarize_old_messages(list(messages))
+        contents = [_content(as_message(message)) for message in messages]
+        words = " ".join(contents)
+        cut = MAX_PLACEHOLDER_CHARS
+        most = min(len(words), 10 * MAX_PLACEHOLDER_CHARS)
+        while cut < most and graphemes(words[: cut + 1]) <= MAX_PLACEHOLDER_CHARS:
+            cut += 1
+        return f"Summary of {len(contents)} earlier messages: {words[:cut]}..."
 
     @staticmethod
     def estimate_tokens(text: str) -> int:
@@ -141,3 +148,10 @@ def _with_one_system_text(given: Conversation, prompt: str, separator: str) -> C
         system=(Message("system", (Text(text),)),) if text else (),
         messages=tuple(message for message in given.messages if message.role not in _SYSTEM),
     )
+
+
+def _content(message: Message) -> str:
+    inner = [
+        part.text for result in message.results for part in result.parts if isinstance(part, Text)
+    ]
+    return "\n".join(inner) if message.results else message.text

@@ -10,15 +10,13 @@ Rules of this file:
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cache
 from importlib.resources import files
-from typing import Any, assert_never
+from typing import assert_never
 
 from msgspec import Struct
 
-from loom.budget.chat import as_message
-from loom.budget.counting import graphemes
 from loom.conversation.handles import LENGTH
 from loom.conversation.message import Media, Message, Opaque, Reasoning, Text, ToolCall, ToolResult
 from loom.conversation.turns import exchanges, find_safe_boundary, in_flight, parse_turn_boundaries
@@ -32,7 +30,6 @@ TOGETHER = 10  # messages that are summed up in one piece, if they fit
 LEAST = 64  # tokens of a conversation that are worth asking about
 # characters and percent of a message in an extract; fewer where it must be
 SNIPPET, SHARE, SNIPPETS = 200, 10, (200, 100, 50, 25)
-PLACEHOLDER = 200  # characters of seed 000's placeholder
 OPAQUE = 2000  # characters of a piece that only its own wire understands
 HEAD = 0.6  # of what is kept of an oversized message; the rest is its end
 
@@ -42,7 +39,14 @@ Count = Callable[[str], int]
 # When
 
 
-class Limits(Struct, frozen=True, kw_only=True):
+class Due(Struct, frozen=True):
+    """Messages up to `stop` are to be summed up, and why."""
+
+    stop: int
+    reason: str
+
+
+class SummaryLimits(Struct, frozen=True, kw_only=True):
     """When to sum up: past so many messages (0: whatever their number), or above such a share of
     the room for history (0 likewise).
 
@@ -54,51 +58,41 @@ class Limits(Struct, frozen=True, kw_only=True):
     keep: int = 4
     whole_turns: bool = True
 
+    def find_due(self, messages: Sequence[Message], tokens: int, room: int) -> Due | None:
+        """Whether messages that are not summed up yet should be; `tokens` is what they take of the room
+        that history has.
+        """
+        reason = ""
+        if self._is_too_many(len(messages)):
+            reason = f"{len(messages):,} messages, more than {self.messages:,}"
+        elif self.above > 0 and len(messages) > self.keep and tokens > self.above * room:
+            reason = f"{tokens:,} tokens, more than {self.above:.0%} of {max(room, 0):,}"
+        stop = self._safe_cut(messages) if reason else 0
+        # A long turn may hold back a cut that leaves too many; then the next one is due at once, so it
+        # is made now.
+        while (
+            stop
+            and self._is_too_many(len(messages) - stop)
+            and (more := self._safe_cut(messages[stop:]))
+        ):
+            stop += more
+        return Due(stop, reason) if stop else None
 
-class Due(Struct, frozen=True):
-    """Messages up to `stop` are to be summed up, and why."""
+    def _is_too_many(self, count: int) -> bool:
+        return 0 < self.messages < count and count > self.keep
 
-    stop: int
-    reason: str
-
-
-def due(messages: Sequence[Message], tokens: int, room: int, limits: Limits) -> Due | None:
-    """Whether messages that are not summed up yet should be; `tokens` is what they take of the room
-    that history has.
-    """
-    reason = ""
-    if _too_many(len(messages), limits):
-        reason = f"{len(messages):,} messages, more than {limits.messages:,}"
-    elif limits.above > 0 and len(messages) > limits.keep and tokens > limits.above * room:
-        reason = f"{tokens:,} tokens, more than {limits.above:.0%} of {max(room, 0):,}"
-    stop = _safe_cut(messages, limits) if reason else 0
-    # A long turn may hold back a cut that leaves too many; then the next one is due at once, so it
-    # is made now.
-    while (
-        stop
-        and _too_many(len(messages) - stop, limits)
-        and (more := _safe_cut(messages[stop:], limits))
-    ):
-        stop += more
-    return Due(stop, reason) if stop else None
-
-
-def _too_many(count: int, limits: Limits) -> bool:
-    return 0 < limits.messages < count and count > limits.keep
-
-
-def _safe_cut(messages: Sequence[Message], limits: Limits) -> int:
-    """The cut nearest to what is kept that tears nothing and parts no call from an answer yet to
-    come; 0 where there is none.
-    """
-    target = len(messages) - limits.keep
-    starts = parse_turn_boundaries(messages) if limits.whole_turns else []
-    stop = find_safe_boundary(messages, target) if starts else target
-    if in_flight(messages):
-        stop = min(stop, max(n for n, message in enumerate(messages) if message.role != "tool"))
-    whole = {span.stop for span in exchanges(messages)}
-    allowed = whole & set(starts) if starts else whole
-    return max((cut for cut in allowed if cut <= stop), default=0)
+    def _safe_cut(self, messages: Sequence[Message]) -> int:
+        """The cut nearest to what is kept that tears nothing and parts no call from an answer yet to
+        come; 0 where there is none.
+        """
+        target = len(messages) - self.keep
+        starts = parse_turn_boundaries(messages) if self.whole_turns else []
+        stop = find_safe_boundary(messages, target) if starts else target
+        if in_flight(messages):
+            stop = min(stop, max(n for n, message in enumerate(messages) if message.role != "tool"))
+        whole = {span.stop for span in exchanges(messages)}
+        allowed = whole & set(starts) if starts else whole
+        return max((cut for cut in allowed if cut <= stop), default=0)
 
 
 # What a model is given
@@ -308,25 +302,6 @@ def merge_prompt(first: str, second: str) -> str:
 # What is made without a model
 
 
-def summarize_old_messages(messages: Iterable[Message | Mapping[str, Any]]) -> str:
-    """Seed 000's placeholder for a summary: how many messages there are, and the first letters of
-    what they say.
-    """
-    contents = [_content(as_message(message)) for message in messages]
-    words = " ".join(contents)
-    cut = PLACEHOLDER
-    while cut < min(len(words), 10 * PLACEHOLDER) and graphemes(words[: cut + 1]) <= PLACEHOLDER:
-        cut += 1
-    return f"Summary of {len(contents)} earlier messages: {words[:cut]}..."
-
-
-def _content(message: Message) -> str:
-    inner = [
-        part.text for result in message.results for part in result.parts if isinstance(part, Text)
-    ]
-    return "\n".join(inner) if message.results else message.text
-
-
 def fallback(messages: Iterable[Message], tokens: int, count: Count, existing: str = "") -> str:
     """Seed 002's summary where no model makes one: the beginning of each message, behind what was
     summed up before.
@@ -422,7 +397,7 @@ def _cut(text: str, tokens: int, count: Count) -> str:
 # Notes
 
 
-def with_note(summary: str, count: int) -> str:
+def add_dropped_note(summary: str, count: int) -> str:
     """The summary with a note that so many messages more were dropped before it."""
     words, notes = apart(summary)
     return add_notes(words, notes + Notes(dropped=max(0, count)))

@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from loom.context import Policy, find_strategy, with_note
+from loom.context import Policy, add_dropped_note, find_strategy
 from loom.conversation.message import Message
 from loom.conversation.turns import exchanges, newer_half
 from loom.engine.reading import AssembledMessages
@@ -55,7 +55,7 @@ def note_overflow(
     if floor == len(assembled.messages):
         gone -= _still_there(assembled.messages)
     return Summary(
-        text=with_note(join_texts(summaries), gone),
+        text=add_dropped_note(join_texts(summaries), gone),
         start=0,
         stop=stop,
         by="an overflow",
