@@ -254,12 +254,12 @@ REFUSED: list[tuple[str, Callable[[Rig], Any], str]] = [
     (
         "absorb",
         lambda rig: rig.session.absorb(ANSWER | {"x": object()}),
-        "response: expected values that JSON can hold",
+        "response: expected values that JSON can express",
     ),
     (
         "foreign field",
         lambda rig: weave([USER | {"x": object()}]),
-        r"messages\[0\]: expected values that JSON can hold",
+        r"messages\[0\]: expected values that JSON can express",
     ),
     (
         "read_runs",
@@ -297,7 +297,7 @@ def test_a_bad_argument_is_named_with_what_was_given_and_what_is_right(
 def test_a_zone_of_the_callers_own_is_taken_and_one_that_holds_nothing_is_noted() -> None:
     context = weave([USER], zones={"docs": 300, "wiki": 300}, sections=[("docs", "read this")])
     assert [note for note in context.report.notes if "zone" in note] == [
-        "zone 'wiki' is not known and holds nothing: no section names it"
+        "zone 'wiki' is not known and stays empty: no section names it"
     ]
 
 

@@ -284,7 +284,7 @@ def test_a_run_of_standard_input_can_be_named(broken: Path) -> None:
 def test_a_turn_that_is_not_there_is_an_error(broken: Path) -> None:
     done = loom("show", broken, "--turn", "99")
     assert done.returncode == 2
-    assert "there are 2 turns" in done.stderr
+    assert "there is no turn 99 of 2" in done.stderr
 
 
 def test_demo_shows_the_broken_and_the_mended_transcript() -> None:

@@ -219,7 +219,7 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: Policy.extends("default", name="x", rules=[{"rol": "user"}]),
-        "the policy does not hold together",
+        "the policy is not valid",
     ),
     (
         lambda: Policy.extends("default", name="default", counter=len),
@@ -234,7 +234,7 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: Rule(role="user", show_last=1), "cannot say show_last"),
     (
         lambda: Rule(tool="a", keep=0),
-        "what a rule for the tool 'a' keeps or shows must be a whole number of at least 1, found",
+        "keep of a rule for the tool 'a' must be a whole number of at least 1, found 0",
     ),
     (
         lambda: Rule(tool="a", keep="some"),

@@ -654,7 +654,7 @@ def test_any_transcript_becomes_a_session(tmp_path: Path) -> None:
     [
         (None, (), "does not exist"),
         (b"", (), "is empty"),
-        (b"hello", (), "none of the transcripts known here"),
+        (b"hello", (), "not a transcript that Loom knows"),
         (b'{"messages":[', (), "not valid JSON"),
         (
             b'{"messages":[{"role":"user","content":"hi"}]}',

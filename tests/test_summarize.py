@@ -240,7 +240,7 @@ def test_a_model_that_returns_more_than_it_got_is_asked_again_and_then_cut() -> 
     flood = "And then they said this. " * 400
     made = run(ScriptedModel(flood, "They spoke."), SummaryTask(messages=chat(3)))
     assert (made.text, made.calls) == ("They spoke.", 2)
-    assert made.failures == ("part 1 of 1, try 1: the summary is longer than what it sums up",)
+    assert made.failures == ("part 1 of 1, try 1: the summary is longer than what it summarizes",)
     cut = run(ScriptedModel.always(flood), SummaryTask(messages=chat(3, 5), tokens=500))
     assert (cut.by, cut.calls) == ("model", 3)
     assert cut.text.endswith("And then they said this. …")

@@ -701,7 +701,7 @@ def test_exports_of_other_programs_come_in_and_are_drawn(name: str, tmp_path: Pa
 
 def test_a_file_that_cannot_be_read_makes_no_store(store: Path, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("hello")
-    assert "holds no trees" in wrong("import", tmp_path / "text")
+    assert "contains no trees" in wrong("import", tmp_path / "text")
     assert "does not exist" in wrong("import", tmp_path / "none")
     assert not store.exists()
     (tmp_path / "no trees").write_text('{"loom": "tree", "version": 1, "trees": []}')
@@ -750,10 +750,10 @@ def test_agents_are_made_shown_changed_and_listed() -> None:
     )
     assert (
         heard("agent", "coder", "--kind", "model")
-        == "coder is known now: a model that may only speak"
+        == "coder is created: a model that may only speak"
     )
     assert heard("agent", "ann", "--kind", "human").startswith(
-        "ann is known now: a human with loom_aware, loom_write"
+        "ann is created: a human with loom_aware, loom_write"
     )
     options = (
         "--system",

@@ -982,7 +982,7 @@ def test_files_past_the_limits_and_broken_packed_ones_are_refused(
         list(read_trees(str(path)))
     monkeypatch.setattr(files, "MAX_UNPACKED", 1000)
     path.write_bytes(packed)
-    with pytest.raises(TranscriptError, match=r"packed.gz holds more than"):
+    with pytest.raises(TranscriptError, match=r"packed.gz unpacks to more than"):
         list(read_trees(str(path)))
     monkeypatch.setattr(files, "MAX_DOCUMENT", 1000)
     path.write_text(json.dumps([CHATGPT], indent=1))

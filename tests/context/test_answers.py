@@ -92,7 +92,7 @@ def test_a_model_of_unknown_limit_gets_the_reserve_of_the_policy_and_the_report_
     context = weave(GO, model="acme-1", window=16_000)
     assert context.openai()["max_completion_tokens"] == 4096
     assert any(
-        "how much acme-1 can answer is not known: 4,096 tokens are allowed" in note
+        "the largest answer of acme-1 is not known: 4,096 tokens are allowed" in note
         for note in context.report.notes
     )
     own = weave(

@@ -164,20 +164,20 @@ DAMAGE: dict[str, tuple[str, str, str]] = {
     "other words": (
         node(5, "body", """replace(body, 'five', 'fife')"""),
         "node",
-        "its id does not belong to what it says",
+        "its id does not match its content",
     ),
     "no JSON": (node(5, "body", "'{'"), "node", "what was said cannot be read"),
     "no message": (node(5, "body", "'[1]'"), "node", "what was said cannot be read"),
-    "another id": (node(7, "id", f"'{NOWHERE}'"), "node", "its id does not belong to what it says"),
+    "another id": (node(7, "id", f"'{NOWHERE}'"), "node", "its id does not match its content"),
     "another generation": (
         node(4, "generation", "'x'"),
         "node",
-        "its id does not belong to what it says",
+        "its id does not match its content",
     ),
     "another parent": (
         node(7, "parent", NODE.format(5)),
         "node",
-        "its id does not belong to what it says",
+        "its id does not match its content",
     ),
     "no parent": (
         node(7, "parent", "999999"),
@@ -185,9 +185,9 @@ DAMAGE: dict[str, tuple[str, str, str]] = {
         "the node that it comes after, 999999, is not in its tree",
     ),
     "a later parent": (node(5, "parent", NODE.format(7)), "node", "which was written later"),
-    "another role": (node(6, "role", "'tool'"), "node", "kept as said by tool"),
-    "another author": (node(6, "author", "'Eve'"), "node", "kept as said by assistant 'Eve'"),
-    "another key": (node(6, "known", "'x'"), "node", "the key by which it is recognised"),
+    "another role": (node(6, "role", "'tool'"), "node", "stored as said by tool"),
+    "another author": (node(6, "author", "'Eve'"), "node", "stored as said by assistant 'Eve'"),
+    "another key": (node(6, "known", "'x'"), "node", "the key by which it is recognized"),
     "another name": (
         node(6, "local", "'zzzz'"),
         "node",
@@ -208,7 +208,7 @@ DAMAGE: dict[str, tuple[str, str, str]] = {
     "words of a purged node": (
         node(8, "author", "'Eve'"),
         "node",
-        "it was purged, but not all of it is gone",
+        "it was purged, but a part of it is still there",
     ),
     "a record of a purged node": (
         f"UPDATE records SET data = 'x' WHERE node = {NODE.format(9)} AND kind = 'response'",
@@ -285,12 +285,12 @@ DAMAGE: dict[str, tuple[str, str, str]] = {
     "another model": (
         session("model", "'x'"),
         "session",
-        "its model is kept as 'x' and as 'gpt-4o'",
+        "its model is stored as 'x' and as 'gpt-4o'",
     ),
     "no asides": (
         session("asides", "'[1]'"),
         "session",
-        "the system messages that were said in it",
+        "its later system messages",
     ),
     "an aside nowhere": (
         session("asides", "replace(asides, '1:', '1:x')"),
@@ -329,26 +329,30 @@ DAMAGE: dict[str, tuple[str, str, str]] = {
         "it cannot be read",
     ),
     "another epoch": ("UPDATE views SET epoch = 7", "view 7 of session", "it cannot be read"),
-    "a marker of nothing": ("DELETE FROM handles", "view 0 of session", "what its marker"),
+    "a marker of nothing": (
+        "DELETE FROM handles",
+        "view 0 of session",
+        "the meaning of its marker",
+    ),
     "a handle that is none": (
         "UPDATE handles SET data = '[]'",
         "handle ~",
-        "what it stands for cannot be read",
+        "what it names cannot be read",
     ),
     "a handle without a text": (
         "UPDATE handles SET data = NULL",
         "handle ~",
-        "what it stands for is missing",
+        "what it names is missing",
     ),
     "another kind": (
         "UPDATE handles SET kind = 'text'",
         "handle ~",
-        "what it stands for cannot be read",
+        "what it names cannot be read",
     ),
     "no such kind": (
         "UPDATE handles SET kind = 'door'",
         "handle ~",
-        "what it stands for cannot be read",
+        "what it names cannot be read",
     ),
     "a handle of no session": (
         "UPDATE handles SET session = 99",
@@ -358,7 +362,7 @@ DAMAGE: dict[str, tuple[str, str, str]] = {
     "a handle to no node": (
         f"""UPDATE handles SET data = '{{"nodes":[["{NOWHERE}","{NOWHERE}"]]}}', kind = 'span'""",
         "handle ~",
-        "it stands for the node 1:aaa",
+        "it names the node 1:aaa",
     ),
     "a handle at no node": (
         f"""UPDATE handles SET data = '{{"text":"x","at":"{NOWHERE}"}}', kind = 'text'""",
@@ -413,7 +417,7 @@ DAMAGE: dict[str, tuple[str, str, str]] = {
     "a place that is none": (
         """UPDATE handles SET data = replace(data, '"place":"0"', '"place":"7"')""",
         "handle ~",
-        "it stands for the text '7'",
+        "it names the text '7'",
     ),
 }
 
@@ -474,8 +478,7 @@ def test_a_handle_into_another_tree_is_noted_where_that_is_not_here(
     )
     notes = list(examine(ward.store))
     assert all(
-        note.note and f"it stands for the node {name}, which is not here" in note.what
-        for note in notes
+        note.note and f"it names the node {name}, which is not here" in note.what for note in notes
     )
     assert bool(notes) is not there
 
@@ -487,7 +490,7 @@ def test_the_words_of_a_purged_node_of_another_tree_are_found(patient: Session, 
     data = json.dumps({"nodes": [[name, name]], "text": "words"})
     change(ward.store.database, "UPDATE handles SET kind = 'text', data = $1", data)
     assert any(
-        problem.what == "what it stands for was purged, and its words are still there"
+        problem.what == "what it names was purged, and its words are still there"
         for problem in examine(ward.store)
     )
 
@@ -524,7 +527,7 @@ def test_the_words_of_a_purged_text_are_found(patient: Session, ward: Loom) -> N
         f"""UPDATE handles SET kind = 'text', data = '{{"text":"words"}}', session = {DEAD}""",
     )
     assert any(
-        problem.what == "what it stands for was purged, and its words are still there"
+        problem.what == "what it names was purged, and its words are still there"
         for problem in examine(ward.store)
     )
 
@@ -533,7 +536,7 @@ def test_what_a_tree_gives_to_another_project_is_found(patient: Session, ward: L
     change(ward.store.database, "UPDATE trees SET project = 'other'")
     what = {problem.what for problem in examine(ward.store)}
     assert "its tree belongs to default/other" in what
-    assert "the key by which it is recognised is not the one that it should have" in what
+    assert "the key by which it is recognized is wrong" in what
 
 
 def test_a_session_whose_origin_is_gone_is_well(patient: Session, ward: Loom) -> None:
@@ -621,7 +624,7 @@ def test_a_value_of_another_kind_is_told(tmp_path: Path) -> None:
     change(store.database, "UPDATE nodes SET total = 'many' WHERE depth = 200")
     problems = list(examine(store))
     store.close()
-    assert any(problem.what.startswith("its row makes no sense") for problem in problems)
+    assert any(problem.what.startswith("its row is not valid") for problem in problems)
 
 
 def test_a_store_that_is_gone_is_an_error_and_no_damage(tmp_path: Path) -> None:

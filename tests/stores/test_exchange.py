@@ -347,7 +347,7 @@ def test_a_session_that_went_on_in_the_file_is_refused(
         same.append(*here)
     before = list(elsewhere.export())
     with pytest.raises(
-        Diverged, match=rf"line \d+: session {session.id} is here already and differs"
+        Diverged, match=rf"line \d+: session {session.id} is already stored and differs"
     ) as error:
         elsewhere.import_lines(session.export())
     assert error.value.session == session.id
@@ -678,11 +678,11 @@ BAD: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
     ),
     "a handle at no node": (
         altered("handle", kept={"text": "x", "at": NOWHERE}),
-        "line .*stands for the node 1:aaa",
+        "line .*names the node 1:aaa",
     ),
     "a handle to no node": (
         altered("handle", kept={"nodes": [[NOWHERE, NOWHERE]]}),
-        "line .*stands for the node 1:aaa",
+        "line .*names the node 1:aaa",
     ),
     "a handle of no kind": (altered("handle", kind="door"), "line .*invalid"),
     "a line too deep": (
@@ -695,7 +695,7 @@ BAD: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
     ),
     "half a letter in a place": (
         altered("handle", kept={"text": "x", "minted_at": "\ud800"}),
-        r"line \d+: handle ~\w+ cannot be proved: what it stands for cannot be read",
+        r"line \d+: handle ~\w+ cannot be proved: what it names cannot be read",
     ),
     "a schema that is no JSON": (tooled('{"type":NaN}'), "line 3: .*tool.schema"),
     "a schema too deep": (tooled('{"a":' * 990 + "1" + "}" * 990), "line 3: .*tool.schema"),

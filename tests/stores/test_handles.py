@@ -352,5 +352,5 @@ def test_what_a_handle_cannot_name_alone_is_refused(
     prepared(session)
     monkeypatch.setattr(views, "mint", lambda place, content: "~aaaaaaaaaaaa")
     assert session.search("question", limit=1)
-    with pytest.raises(ChoiceError, match="stands for something else"):
+    with pytest.raises(ChoiceError, match="names something else"):
         session.search("answer", limit=1)

@@ -182,7 +182,7 @@ def allocate_budget(model: str | None = None, **options: Unpack[BudgetOptions]) 
     if found.known or "window" in options:
         return budget
     who = f"the model {model!r} is unknown" if model else "no model is named"
-    note = f"{who}; a window of {window:,} tokens is assumed, name another if it has one"
+    note = f"{who}; a window of {window:,} tokens is assumed; give another one if that is wrong"
     return structs.replace(budget, notes=(note, *budget.notes))
 
 

@@ -527,8 +527,8 @@ def _note_request(parts: _Parts, request: Conversation) -> list[str]:
     if dropped > policy.warn_past_dropped:
         notes.append(f"{dropped:,} messages evicted; consider a summary, or a new session")
     if _is_answer_unknown(material):
-        allowed = f"{request.max_output:,} tokens are allowed, reserve_output sets another limit"
-        notes.append(f"how much {material.model} can answer is not known: {allowed}")
+        allowed = f"{request.max_output:,} tokens are allowed; reserve_output sets another limit"
+        notes.append(f"the largest answer of {material.model} is not known: {allowed}")
     if not parts.limits.is_exact:
         model = material.model or "an unknown model"
         notes.append(

@@ -185,8 +185,8 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 raise ChoiceError(f"policy {self.name!r}: {name} is {number}; give at least {low}")
         if self.summary_text.count("{text}") != 1:
             raise ChoiceError(
-                f"policy {self.name!r}: summary_text must say {{text}} once, where the summary "
-                "stands"
+                f"policy {self.name!r}: summary_text must contain {{text}} once, in the place of "
+                "the summary"
             )
         try:
             told = self.marker.format(count="1 message", handle="~handle")
@@ -285,7 +285,7 @@ def _make(kind: type[Policy], fields: Mapping[str, Any]) -> Policy:
     try:
         return msgspec.convert(made, kind)
     except msgspec.ValidationError as error:
-        raise ChoiceError(f"the policy does not hold together: {error}") from None
+        raise ChoiceError(f"the policy is not valid: {error}") from None
 
 
 def _check_choices(name: object, fields: Mapping[str, Any]) -> dict[str, Any]:

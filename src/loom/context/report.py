@@ -231,7 +231,7 @@ class Report(Struct, frozen=True, kw_only=True, dict=True):
         return round(self.input_tokens / self.usable, 4) if self.usable > 0 else 1.0
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as values that JSON can hold."""
+        """The report as values that JSON can express."""
         fields = {
             name: getattr(self, name)
             for name in self.__struct_fields__

@@ -55,10 +55,10 @@ class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ChoiceError(
                 f"a rule for {self.subject} cannot say show_last; that is for the results of a tool"
             )
-        if self.keep != "all":
-            check_number(
-                f"what a rule for {self.subject} keeps or shows", self.keep or self.show_last, 1
-            )
+        if self.keep is None:
+            check_number(f"show_last of a rule for {self.subject}", self.show_last, 1)
+        elif self.keep != "all":
+            check_number(f"keep of a rule for {self.subject}", self.keep, 1)
 
     @property
     def subject(self) -> str:

@@ -84,7 +84,7 @@ def note_unused_zones(
     """
     used = {section.zone for section in sections}
     return [
-        f"zone {zone!r} is not known and holds nothing: no section names it"
+        f"zone {zone!r} is not known and stays empty: no section names it"
         for zone in zones
         if zone not in used | zone_names(chosen)
     ]

@@ -105,7 +105,7 @@ def _continue(material: Material, epoch: Epoch) -> Context | EpochEnds:
     try:
         context = make_request(material, epoch, epoch.given_up)
     except CannotFit:
-        return EpochEnds("what stands beside the history leaves no room for it", epoch.seen)
+        return EpochEnds("what must be next to the history leaves no room for it", epoch.seen)
     if isinstance(context, EpochEnds):
         return context
     # What stands in the system text stays as it is while an epoch goes on.

@@ -73,7 +73,7 @@ def _slow_json(value: Any, sort_keys: bool = False) -> str:
         return json.dumps(value, separators=(",", ":"), sort_keys=sort_keys)
     # a circle, or a number of more digits than Python writes
     except (RecursionError, ValueError) as error:
-        raise TypeError(f"JSON cannot hold it ({error})") from None
+        raise TypeError(f"JSON cannot express it ({error})") from None
 
 
 def _finite(digits: str) -> float:

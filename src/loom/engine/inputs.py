@@ -32,7 +32,7 @@ def parse_messages(messages: object) -> list[Message]:
     try:
         return [_flatten_author(message) for message in parse_given(given)]
     except TypeError as error:  # a field that JSON cannot hold
-        raise WireError("messages", "values that JSON can hold", str(error)) from None
+        raise WireError("messages", "values that JSON can express", str(error)) from None
 
 
 def parse_one_message(given: Given) -> Message:
@@ -58,7 +58,7 @@ def parse_head(
     try:
         return make_conversation((), system, tools)[0]
     except TypeError as error:  # a field that JSON cannot hold
-        raise WireError("tools", "values that JSON can hold", str(error)) from None
+        raise WireError("tools", "values that JSON can express", str(error)) from None
 
 
 def title_of(messages: Iterable[Message]) -> str:

@@ -145,7 +145,7 @@ class Snapshots:
             _remove(place, ours)
         except OSError as error:
             raise StoreError(
-                f"{place} {_explain_error(error)}; it still holds a snapshot of session {session}"
+                f"{place} {_explain_error(error)}; it still contains a snapshot of session {session}"
             ) from error
 
 

@@ -15,7 +15,7 @@ from loom.stores.sql.stored import read_each, read_preferences, read_rows, read_
 
 # What each kind of setting holds. The doctor reads them too.
 KINDS = {"agent": Agent, "preferences": Preferences}
-_KEEP_AGAIN = "loom doctor says more, and setting it again mends it"
+_KEEP_AGAIN = "loom doctor says more, and setting it again repairs it"
 # as the project of a setting: it holds in all of the tenant's; no project has this name
 EVERY_PROJECT = ""
 

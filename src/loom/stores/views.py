@@ -370,7 +370,7 @@ def check_view(view: ViewRecord, epoch: int, depth: int) -> None:
     _check_stretches(view.ranges, depth + 1)
     # older versions did not know where
     if not view.ranges or len(view.positions) not in (0, len(view.epoch.pieces)):
-        raise ValueError("it does not say where its pieces stand")
+        raise ValueError("it does not say where its pieces are")
     _check_stretches(view.positions, depth + 1)
     for piece in view.epoch.pieces:
         if not piece.items or not 0 <= piece.span.start < piece.span.stop:
@@ -416,7 +416,7 @@ def check_free(reader: Reader, tree: int, handles: Mapping[str, HandleTarget]) -
     """
     for handle in _clashes(reader, tree, handles):
         raise ChoiceError(
-            f"{handle} already stands for something else in this tree; change the text "
+            f"{handle} already names something else in this tree; change the text "
             "slightly and try again"
         )
 
@@ -546,7 +546,7 @@ def _kind(kept: HandleTarget) -> str:
 
 
 def _read(data: str) -> HandleTarget:
-    return read_stored(data, HandleTarget, "what a handle stands for")
+    return read_stored(data, HandleTarget, "what a handle names")
 
 
 def _resolve(
@@ -651,7 +651,7 @@ def _tree_named(reader: Reader, tree: int, name: str) -> int:
     )
     if row is None:
         raise ChoiceError(
-            f"tree {shorten(other)!r}, from which something was left out, is no longer here"
+            f"tree {shorten(other)!r}, from which something was left out, is no longer stored"
         )
     return int(row[0])
 
@@ -662,7 +662,7 @@ def _purged_error(handle: str) -> ChoiceError:
 
 def _ambiguous(handle: str) -> ChoiceError:
     return ChoiceError(
-        f"{handle} stands for several different things here; name the session whose request "
+        f"{handle} names several different things here; name the session whose request "
         "has the marker"
     )
 

@@ -88,7 +88,7 @@ def unpack_file(path: Path) -> Path:
                 out.write(piece)
                 if out.tell() > MAX_UNPACKED:
                     raise TranscriptError(
-                        f"{path} holds more than {MAX_UNPACKED // 2**20} MiB, the limit for "
+                        f"{path} unpacks to more than {MAX_UNPACKED // 2**20} MiB, the limit for "
                         "unpacking; unpack it and read the "
                         "result"
                     )

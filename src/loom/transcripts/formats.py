@@ -41,7 +41,7 @@ OBJECT_FORMATS = (
 )
 LIST_FORMATS = (
     ValueFormat(
-        "OpenAI chat or Anthropic messages (JSON or one a line)",
+        "OpenAI chat or Anthropic messages (JSON or JSON lines)",
         chat.are_messages,
         chat.read_messages,
     ),
@@ -187,5 +187,5 @@ def _at(path: Path, place: str) -> str:
 
 def _unknown(path: Path, found: str) -> TranscriptError:
     return TranscriptError(
-        f"{path} is none of the transcripts known here: {found}. Looked for {LOOKED_FOR}"
+        f"{path} is not a transcript that Loom knows: {found}. Looked for {LOOKED_FOR}"
     )

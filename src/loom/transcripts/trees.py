@@ -123,7 +123,7 @@ def _sample(path: Path) -> list[Any] | None:
     start = files.inspect(path)
     if start[:1] not in "{[":
         raise TranscriptError(
-            f"{path} holds no trees: it begins with {start[:20]!r}. Looked for "
+            f"{path} contains no trees: it begins with {start[:20]!r}. Looked for "
             f"{LOOKED_FOR}{formats.LOOKED_FOR}"
         )
     return files.first_lines(path)

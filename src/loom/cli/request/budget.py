@@ -81,7 +81,7 @@ def budget(model: str, as_json: bool, **given: Unpack[BudgetOptions]) -> None:
     for zone in divided.zones:
         print_zone(zone.name, zone.tokens, divided.window)
     fitting = plural(messages_that_fit(divided), "message")
-    say(dim(f"  history holds about {fitting} of {MESSAGE_TOKENS} tokens"))
+    say(dim(f"  history can have about {fitting} of {MESSAGE_TOKENS} tokens"))
     for text in divided.notes:
         note(text)
 

@@ -63,7 +63,7 @@ class WeaveCommand(Struct, frozen=True, kw_only=True):
                 say(dim(told), err=True)
         chosen: str | Policy | None = self.policy
         if self.policy and self.policy.endswith(".toml"):
-            chosen = Policy.from_toml(Path(self.policy).read_text(encoding="utf-8"))
+            chosen = read_policy(self.policy)
         if self.tree is not None:
             return iter([self._tree(self.tree, chosen, overrides)]), False
         if self.session is not None:
@@ -161,6 +161,14 @@ class WeaveCommand(Struct, frozen=True, kw_only=True):
                 else _wire_of(tree.session().row, self.model or context.report.model)
             )
             return Subject(tree.title, f"tree {tree.id}", wire), context
+
+
+def read_policy(name: str) -> Policy:
+    """The policy of a TOML file. An error names the file."""
+    try:
+        return Policy.from_toml(Path(name).read_text(encoding="utf-8"))
+    except ChoiceError as error:
+        raise ChoiceError(f"{name}: {error}") from None
 
 
 def _subject(run: Run) -> Subject:

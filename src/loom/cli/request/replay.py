@@ -8,6 +8,7 @@ import click
 
 from loom.cli import terminal
 from loom.cli.request.budget import read_several
+from loom.cli.request.options import read_policy
 from loom.cli.settings.models import user_overrides
 from loom.cli.terminal import clean, columns_of, dim, note, one_line, plural, say, style
 from loom.context import Context, Policy
@@ -124,11 +125,7 @@ class _Output:
 def _policies(names: str) -> list[str | Policy]:
     found: list[str | Policy] = []
     for name in filter(None, map(str.strip, names.split(","))):
-        found.append(
-            Policy.from_toml(Path(name).read_text(encoding="utf-8"))
-            if name.endswith(".toml")
-            else name
-        )
+        found.append(read_policy(name) if name.endswith(".toml") else name)
     if not found:
         raise ChoiceError(
             "--policy is empty; give a policy name, or several separated by commas (see loom "

@@ -236,9 +236,9 @@ def _print_about(loom: Loom, found: Session) -> None:
             clean(", ".join(tool.name for tool in row.head.tools[:8]))
             + (" …" if len(row.head.tools) > 8 else ""),
         ),
-        ("holds", said),
+        ("contains", said),
         ("used", used),
-        ("last used", f"{age(row.updated, now)}{dim(f', made {age(row.created, now)}')}"),
+        ("last used", f"{age(row.updated, now)}{dim(f', created {age(row.created, now)}')}"),
     ):
         if value:
             say(f"  {dim(f'{what:<10}')} {value}")

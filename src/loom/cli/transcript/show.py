@@ -171,9 +171,7 @@ def _print_run(run: Run, only: int | None, last: int | None) -> None:
         whole.add(turn.shape)
         found.append(turn)
     if only is not None and only >= len(found):
-        raise ChoiceError(
-            f"there are {plural(len(found), 'turn')}, counted from 0; there is no turn {only}"
-        )
+        raise ChoiceError(f"the turns are counted from 0; there is no turn {only} of {len(found)}")
     model = f" {style(run.head.model, fg='blue')}" if run.head.model else ""
     say(style(run.format, bold=True) + model)
     say(_summary(whole, len(found)))

@@ -118,7 +118,7 @@ def _change_agent(loom: Loom, name: str, changes: "_AgentChanges", as_json: bool
     loom.keep_agent(made)
     if as_json:
         _print_agent(made, as_json)
-    tell(name, f"is {'changed' if before else 'known now'}: {_describe_agent(made)}")
+    tell(name, f"is {'changed' if before else 'created'}: {_describe_agent(made)}")
 
 
 class _AgentChanges(Struct, frozen=True):
@@ -237,7 +237,7 @@ def _strategy(given: str) -> Truncation | None:
     """A strategy as it is called here, or in camel case as others call it."""
     if given == DEFAULT:
         return None
-    return choose(f"--truncation-strategy ({DEFAULT} takes it back)", given, TRUNCATIONS)
+    return choose(f"--truncation-strategy ({DEFAULT} removes it)", given, TRUNCATIONS)
 
 
 def _option_name(given: str) -> str:

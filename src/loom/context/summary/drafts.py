@@ -24,7 +24,7 @@ from loom.errors import ChoiceError
 
 FRAME_TOKENS = 32  # that a request takes beside its texts
 NO_ANSWER = "the model said nothing"
-LONG_ANSWER = "the summary is longer than what it sums up"
+LONG_ANSWER = "the summary is longer than what it summarizes"
 
 
 class SummaryTask(Struct, frozen=True, kw_only=True):

@@ -161,14 +161,14 @@ RULES = {
     "parsed-field": WireRule(
         "error",
         "a block has no fields that only the SDK adds",
-        "drop the field; Loom does where it is given the block",
+        "drop the field; Loom drops it if you pass the block",
         "claude-code#4378 (extra inputs in blocks are refused), SDK types: parsed_output is no "
         "field of a request",
     ),
     "answer-field": WireRule(
         "error",
         "a message has a role and content, and no fields that only answers have",
-        "drop the field; Loom does where it is given the message",
+        "drop the field; Loom drops it if you pass the message",
         "any-llm#832: extra inputs are not permitted in a message",
     ),
     "no-model": WireRule(

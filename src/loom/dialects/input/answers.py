@@ -43,7 +43,7 @@ def parse_answer(response: Any, choice: int = 0) -> Answer:
     try:
         return _parse_wire(wire, choice)
     except TypeError as error:  # a field that JSON cannot hold
-        raise WireError("response", "values that JSON can hold", str(error)) from None
+        raise WireError("response", "values that JSON can express", str(error)) from None
 
 
 def _parse_wire(wire: dict[str, Any], choice: int) -> Answer:

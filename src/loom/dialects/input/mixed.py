@@ -122,7 +122,7 @@ def _to_plain(value: Any, index: int) -> Any:
         return to_plain(value)
     except RecursionError:
         raise WireError(
-            f"messages[{index}]", "values that JSON can hold", "one that holds itself"
+            f"messages[{index}]", "values that JSON can express", "one that contains itself"
         ) from None
 
 
@@ -208,7 +208,7 @@ def _parse_rest(
                 grows = take_in(known, value, results[-1], lists.size)
     except TypeError as error:  # a field that JSON cannot hold
         raise WireError(
-            f"messages[{len(results)}]", "values that JSON can hold", str(error)
+            f"messages[{len(results)}]", "values that JSON can express", str(error)
         ) from None
     finally:
         if lists is not None:
@@ -239,7 +239,7 @@ def parse_tool(value: Tool | Mapping[str, Any], place: str) -> Tool:
     try:
         return _parse_tool(wire, place)
     except TypeError as error:  # a field that JSON cannot hold
-        raise WireError(place, "values that JSON can hold", str(error)) from None
+        raise WireError(place, "values that JSON can express", str(error)) from None
 
 
 def _parse_tool(wire: Json, place: str) -> Tool:

@@ -53,7 +53,7 @@ RULES = {
     ),
     "reused-id": WireRule(
         "warning",
-        "an id names one call in the whole history",
+        "an id belongs to one call in the whole history",
         "give each call its own id",
         "trail benchmark data",
     ),
@@ -109,7 +109,7 @@ RULES = {
     "parsed-field": WireRule(
         "error",
         "a message has no fields that only the SDK adds",
-        "drop the field; Loom does where it is given the message",
+        "drop the field; Loom drops it if you pass the message",
         "openai-python#2720, SDK types: parsed and parsed_arguments are no fields of a request",
     ),
     "empty-calls": WireRule(

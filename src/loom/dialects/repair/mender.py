@@ -388,7 +388,7 @@ class Mender:
                 self._note(
                     "late-result",
                     index,
-                    f"moved the result for {shorten(part.call_id)!r} behind its call",
+                    f"moved the result for {shorten(part.call_id)!r} after its call",
                 )
             if not shares or shares[-1][0] is not held:
                 shares.append((held, []))
@@ -416,7 +416,7 @@ class Mender:
         )
         answer = answer or replace(message, parts=parts)
         if held.answers and "apart" in carried_form(answer.carried, "anthropic"):
-            self._note("unanswered-call", index, "joined results that stood in separate messages")
+            self._note("unanswered-call", index, "joined results that were in separate messages")
             answer = replace(
                 answer, carried=carry("anthropic", carried_fields(answer.carried, "anthropic"))
             )
@@ -536,7 +536,7 @@ class Mender:
                 self._note(
                     "late-result",
                     at,
-                    f"moved the result for {shorten(call.written)!r} behind its call",
+                    f"moved the result for {shorten(call.written)!r} after its call",
                 )
                 answer = self._fit_result(at, result, call)
                 call.early = None

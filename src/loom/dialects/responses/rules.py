@@ -82,13 +82,13 @@ RULES = {
     "parsed-field": WireRule(
         "error",
         "an item has no fields that only the SDK adds",
-        "drop the field; Loom does where it is given the item",
+        "drop the field; Loom drops it if you pass the item",
         "openai-python#2720: Unknown parameter 'input[2].parsed_arguments'",
     ),
     "null-field": WireRule(
         "error",
         "a field that an answer leaves empty is left out",
-        "leave the field out; Loom does where it is given the item",
+        "leave the field out; Loom does if you pass the item",
         "litellm#13420, openai-python#3053: Unknown parameter 'input[1].status'",
     ),
     "no-messages": WireRule("error", "a request has input", "send a message", "openai SDK types"),

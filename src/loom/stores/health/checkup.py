@@ -45,8 +45,8 @@ _T = TypeVar("_T")
 
 Wrong = tuple[str, str]  # what, and the remedy
 _LEFT_BEHIND = (
-    "nothing is damaged: it was exported without that node or is in a tree that is not "
-    "here; import that to have it"
+    "nothing is damaged: it was exported without that node, or the node is in a tree that is not "
+    "stored; import it to have it"
 )
 
 
@@ -83,7 +83,7 @@ def _wrong_with(
     try:
         yield from look(reader, row)
     except (*UNREADABLE, DamagedError) as error:  # a value of another kind than its column's
-        yield f"its row makes no sense: {error}", COPY
+        yield f"its row is not valid: {error}", COPY
 
 
 def _notes_on(
@@ -168,7 +168,7 @@ def _node(_: Reader, row: _NodeRow) -> Iterator[Wrong]:
     if row.body is None:
         if row.author or not is_node_id(row.id):
             yield (
-                "it was purged, but not all of it is gone",
+                "it was purged, but a part of it is still there",
                 advise_update("nodes", "author = ''", f"tree = {row.tree} AND seq = {row.seq}"),
             )
     else:
@@ -185,19 +185,19 @@ def _node(_: Reader, row: _NodeRow) -> Iterator[Wrong]:
 def _check_words(row: _NodeRow, message: Message) -> Iterator[Wrong]:
     if node_id(row.tree_id, row.p_id or "", message, row.generation) != row.id:
         yield (
-            "its id does not belong to what it says and where it stands: one of them was changed",
+            "its id does not match its content and its place: one of them was changed",
             _AGAIN,
         )
     if (message.role, plain(message.author)) != (row.role, row.author):
         yield (
-            f"it is kept as said by {row.role} {row.author!r}, and was said by {message.role} "
+            f"it is stored as said by {row.role} {row.author!r}, and was said by {message.role} "
             f"{message.author!r}",
             _ANEW,
         )
     assert row.tenant is not None
     assert row.project is not None
     if match_key(row.p_known or root_key(row.tenant, row.project), message) != row.known:
-        yield "the key by which it is recognised is not the one that it should have", _ANEW
+        yield "the key by which it is recognized is wrong", _ANEW
 
 
 def _check_derived(row: _NodeRow) -> Iterator[Wrong]:
@@ -383,11 +383,11 @@ def _look_at_session(reader: Reader, values: Row, now: int) -> Iterator[Problem]
     if row.status == "importing" and now - row.updated > _HOUR_MILLISECONDS:
         hours = (now - row.updated) // _HOUR_MILLISECONDS
         what = (
-            f"its import did not come to an end; the last was heard of it {hours} "
+            f"its import did not end; it last wrote something {hours} "
             f"{'hour' if hours == 1 else 'hours'} ago"
         )
         remedy = (
-            "import its file again (an export goes on where it stopped), or take it away: loom "
+            "import its file again (it continues where it stopped), or delete it: loom "
             f"session purge {row.id}"
         )
         yield Problem(place, what, remedy, note=True)
@@ -395,22 +395,22 @@ def _look_at_session(reader: Reader, values: Row, now: int) -> Iterator[Problem]
 
 def _session(reader: Reader, row: _SessionRow) -> Iterator[Wrong]:
     if row.status not in get_args(Status):
-        yield f"its status is {row.status!r}, which is none", _PURGE
+        yield f"its status is {row.status!r}, which does not exist", _PURGE
     yield from _check_position(row)
     head = read(decoder(Conversation), row.head)
     if head is None:
         yield (
             "its system text, tools and settings cannot be read",
-            f"give it others: loom session change {row.id}; or {_AGAIN}",
+            _AGAIN,
         )
     elif plain(head.model) != row.model and row.status != "purged":
         yield (
-            f"its model is kept as {row.model!r} and as {head.model!r}",
-            f"give it one: loom session change {row.id} --model",
+            f"its model is stored as {row.model!r} and as {head.model!r}",
+            f"set it in Python: loom.session({row.id!r}).change(model=…)",
         )
     yield from _check_asides(reader, row)
     if row.calibration and read(decoder(Calibration), row.calibration) is None:
-        yield "what it has learnt of how its models count cannot be read", _AGAIN
+        yield "what it has learnt about the counts of its models cannot be read", _AGAIN
     if row.status == "purged" and (row.title, row.cursor, row.asides, row.calibration, head) != (
         "",
         None,
@@ -443,7 +443,7 @@ def _check_asides(reader: Reader, row: _SessionRow) -> Iterator[Wrong]:
     """That the system messages of a session can be read, and stand behind nodes that are there."""
     asides = read(decoder(tuple[Aside, ...]), row.asides)
     if asides is None:
-        yield "the system messages that were said in it cannot be read", _AGAIN
+        yield "its later system messages cannot be read", _AGAIN
         return
     for name in sorted({aside.after for aside in asides if aside.after}):
         if not _has_node(reader, row.tree, name):
@@ -464,7 +464,7 @@ def _check_usage(reader: Reader, row: _SessionRow) -> Iterator[Wrong]:
     ):
         found = f"{row.prompt} + {row.completion} tokens, {row.cost:.6f} dollars"
         yield (
-            f"its usage is {found}, and its answers sum up to {spent.prompt} + "
+            f"its usage is {found}, and its answers add up to {spent.prompt} + "
             f"{spent.completion}, {spent.cost:.6f}",
             "restore the store from a copy, or trust the answers: they are what providers reported",
         )
@@ -532,7 +532,7 @@ def _view(reader: Reader, row: _ViewRow) -> Iterator[Wrong]:
         yield f"it cannot be used: {error}", drop
     missing = unknown_markers(reader, row.tree, view)
     if missing:
-        yield f"what its marker {min(missing)} stands for is not known", drop
+        yield f"the meaning of its marker {min(missing)} is not known", drop
     if row.end is not None:
         yield from ((what, drop) for what in _find_invented(reader, row.tree, row.end, view))
 
@@ -551,7 +551,7 @@ def _find_invented(reader: Reader, tree: int, end: int, view: ViewRecord) -> Ite
         said = [node.message for node in path[start:stop]]
         if whole and list(piece.messages) != said:
             yield (
-                f"its messages from {start} to {stop} stand whole, and are not those of the nodes "
+                f"its messages from {start} to {stop} are complete, but are not those of the nodes "
                 "there"
             )
         elif system and not _has_system(said):
@@ -589,11 +589,11 @@ def _handle(reader: Reader, row: _HandleRow) -> Iterator[Wrong]:
         yield "the session that it belongs to is not there", COPY
     if row.data is None:
         if row.kind != "text":
-            yield "what it stands for is missing", COPY
+            yield "what it names is missing", COPY
         return
     kept = read(decoder(HandleTarget), row.data)
     if kept is None or not _fits(kept, row.kind):
-        yield "what it stands for cannot be read", COPY
+        yield "what it names cannot be read", COPY
         return
     if kept.at and not _has_node(reader, row.tree, kept.at):
         yield f"it was left out at the node {kept.at}, which is not there", _AGAIN
@@ -601,11 +601,11 @@ def _handle(reader: Reader, row: _HandleRow) -> Iterator[Wrong]:
     bodies = _bodies_of(reader, row.tree, own)
     lost = [[name for name in stretch if name not in bodies][:1] for stretch in own]
     for name in chain.from_iterable(lost):
-        yield f"it stands for the node {name}, which is not there", _AGAIN
+        yield f"it names the node {name}, which is not there", _AGAIN
     if kept.text is not None and _is_purged(reader, row, kept, bodies):
         where = f"tree = {row.tree} AND handle = '{row.handle}' AND session = {row.by}"
         yield (
-            "what it stands for was purged, and its words are still there",
+            "what it names was purged, and its words are still there",
             advise_update("handles", "data = NULL", where),
         )
     elif not any(lost):
@@ -655,8 +655,7 @@ def _check_minted(reader: Reader, row: _HandleRow, kept: HandleTarget) -> Iterat
     if wrong and (kept.minted_at or wrong != NOT_MADE):
         yield (
             wrong,
-            f"{COPY}; who imported it from a file that somebody changed takes it away: "
-            f"{_unhandle(row)}",
+            f"{COPY}; if it came with a file that somebody changed, delete it: {_unhandle(row)}",
         )
 
 
@@ -695,7 +694,7 @@ def _foreign(reader: Reader, row: _HandleRow) -> Iterator[Wrong]:
         return
     for name, found in _elsewhere(reader, row, kept):
         if found is None:
-            yield f"it stands for the node {name}, which is not here", _LEFT_BEHIND
+            yield f"it names the node {name}, which is not here", _LEFT_BEHIND
 
 
 def _place(tenant: str | None, project: str | None, tree: object, what: str) -> str:
@@ -705,7 +704,7 @@ def _place(tenant: str | None, project: str | None, tree: object, what: str) -> 
 
 
 def advise_update(table: str, columns: str, row: str) -> str:
-    return f"take them away by hand: UPDATE {table} SET {columns} WHERE {row}; then VACUUM"
+    return f"delete them by hand: UPDATE {table} SET {columns} WHERE {row}; then VACUUM"
 
 
 def decoder(kind: type[_T]) -> Callable[[str], _T]:

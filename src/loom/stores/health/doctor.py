@@ -112,7 +112,7 @@ def _behind(table: CheckedTable, start: Place, failures: int) -> Place | None:
 
 def _unreadable(table: CheckedTable, lost: Place, until: Place | None, why: str) -> Problem:
     """`lost` is the last place that could be read, `until` the last that could not."""
-    between, where = f"behind {lost[-1]}", ""
+    between, where = f"after {lost[-1]}", ""
     if until is not None:
         between += f" up to {until[-1]}"
     if len(lost) > 1:

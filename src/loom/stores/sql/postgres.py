@@ -51,7 +51,7 @@ _GONE = (
     asyncpg.CrashShutdownError,
     asyncpg.CannotConnectNowError,
 )
-_WAY_BACK = "nothing acknowledged is lost; start it, or see that it can be reached, and try again"
+_WAY_BACK = "nothing that was acknowledged is lost; start it, or check the address, and try again"
 
 # The loop and the connections of a parent process: closing them here would end the parent's
 # sessions.
@@ -490,7 +490,7 @@ def _explain(error: Exception, busy: float) -> str:  # noqa: C901
             return "was brought to another version while it was open; try again"
         case asyncpg.DataError() if "surrogates" in str(error):
             return (
-                "keeps only whole characters, and a text holds half a surrogate pair; replace "
+                "stores only whole characters, and a text contains half a surrogate pair; replace "
                 "it and try again"
             )
         case _:

@@ -479,7 +479,7 @@ def _explain(error: Exception, path: str, busy: float) -> str:
             )
         case UnicodeEncodeError():
             return (
-                "keeps only whole characters, and a text holds half a surrogate pair; replace "
+                "stores only whole characters, and a text contains half a surrogate pair; replace "
                 "it and try again"
             )
         case OSError():

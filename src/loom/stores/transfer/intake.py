@@ -164,7 +164,7 @@ class _Intake:
     ) -> None:
         if first.everywhere and not everywhere:
             raise ChoiceError(
-                "line 1: the file holds every tenant and project of a store; import it "
+                "line 1: the file contains every tenant and project of a store; import it "
                 "everywhere, not into one project"
             )
         self._first, self._scope, self._now, self._state_kinds = first, scope, now, state_kinds
@@ -330,8 +330,8 @@ class _ComingSession(Struct):
     def diverge(self, number: int, why: str) -> Diverged:
         return Diverged(
             self.id,
-            f"line {number}: session {self.id} is here already and differs: {why}. "
-            "What is here was not changed; import the file into another project",
+            f"line {number}: session {self.id} is already stored and differs: {why}. "
+            "What is stored was not changed; import the file into another project",
         )
 
 
@@ -519,7 +519,7 @@ class _Section:
             raise TranscriptError(
                 f"{whose or f'line {coming.number}:'} session {coming.id} says that it used "
                 f"{row[0]} + {row[1]} tokens, "
-                f"and its answers sum up to {spent.prompt} + {spent.completion} "
+                f"and its answers add up to {spent.prompt} + {spent.completion} "
                 f"({_told_of(coming)})"
             )
 
@@ -653,7 +653,7 @@ class _Section:
                 if name in found and not self._is_in_file(found[name])
             ]
             if strange:
-                why = f"it stands for the node {strange[0]}, which is not in the file"
+                why = f"it names the node {strange[0]}, which is not in the file"
             else:
                 why = self._wrong_with(writer, line)
             if why:
@@ -669,7 +669,7 @@ class _Section:
         if line.kept is None:
             if line.kind == "text" and is_handle(line.handle):
                 return ""
-            return "what it stands for is missing"
+            return "what it names is missing"
         try:
             # half of a surrogate pair is in no place, and in no handle
             (line.handle + line.kept.minted_at).encode()
@@ -677,7 +677,7 @@ class _Section:
                 writer, self._tree.key, line.handle, line.kind, line.kept, tuple(self.coming)
             )
         except REFUSED as error:
-            return f"what it stands for cannot be read: {error}"
+            return f"what it names cannot be read: {error}"
 
     def views(self, writer: Writer, numbered: Sequence[tuple[int, ViewLine]]) -> None:
         """Nothing proves what a view says, and it would be sent: the first request after an import
@@ -755,7 +755,7 @@ def check_session(number: int, line: SessionLine) -> None:
             f"line {number}: session {line.id} was purged, but the file still has content of it"
         )
     if head.messages:
-        raise TranscriptError(f"line {number}: session {line.id} has messages beside its nodes")
+        raise TranscriptError(f"line {number}: session {line.id} has messages that are not nodes")
     if head.max_output is not None and not 0 < head.max_output <= _MAX_TOKENS:
         raise TranscriptError(
             f"line {number}: session {line.id} sets a largest answer of {head.max_output} tokens"
@@ -808,7 +808,7 @@ def _states(kinds: StateKinds, number: int, line: SessionLine) -> tuple[list[Sta
 def _told_of(coming: _ComingSession) -> str:
     """Where a file says what a session used."""
     if not coming.answers:
-        return "no line tells of one"
+        return "no line names one"
     first, last = coming.answered
     told = f"{coming.answers} of them, in line {first}"
     if last > first:

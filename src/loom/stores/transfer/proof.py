@@ -22,7 +22,7 @@ from loom.stores.views import HandleTarget, handles_of, names
 SPEAKERS = ("user", "assistant", "tool")
 # places from which older versions made handles without keeping them
 _SECTIONS, _PARTS, _INNER = 200, 64, 16
-NOT_MADE = "it is not the handle of what it stands for"
+NOT_MADE = "it is not the handle of what it names"
 
 
 # of records that this version reads; others stay
@@ -36,9 +36,11 @@ def check_message(message: Message) -> None:
     """Raises ValueError where nobody could have said this."""
     for part in message.parts:
         if isinstance(part, ToolResult) and message.role != "tool":
-            raise ValueError(f"a message of the role {message.role} holds the result of a call")
+            raise ValueError(f"a message of the role {message.role} contains the result of a call")
         if isinstance(part, ToolCall | Reasoning) and message.role != "assistant":
-            raise ValueError(f"a message of the role {message.role} holds what only a model says")
+            raise ValueError(
+                f"a message of the role {message.role} contains what only a model says"
+            )
         if isinstance(part, Opaque):
             from_json(part.json)
         else:
@@ -53,7 +55,7 @@ def check_message(message: Message) -> None:
 
 def _check_carried(carried: Carried | None) -> None:
     if carried is not None and carried.fields and not isinstance(from_json(carried.fields), dict):
-        raise ValueError("what it carries along is no object")
+        raise ValueError("what it carries is not an object")
 
 
 def check_record(kind: str, name: str, data: str, depth: int) -> None:
@@ -75,7 +77,7 @@ def check_summary(summary: Summary, depth: int) -> None:
     """Raises ValueError where it does not tell of a stretch that ends with a node of this depth."""
     if not 0 <= summary.start < summary.stop == depth + 1:
         raise ValueError(
-            f"it tells of {summary.start} to {summary.stop}, and its node is at {depth}"
+            f"it summarizes {summary.start} to {summary.stop}, and its node is at {depth}"
         )
     if not all(summary.start <= at < summary.stop for at in summary.hidden) or summary.dropped < 0:
         raise ValueError("what was hidden from it is not in its stretch")
@@ -147,9 +149,9 @@ def wrong_with_handle(
     if not held.get(kind) or sum((kept.place is not None, kept.text is not None)) > (
         kind != "span"
     ):
-        return "what it stands for cannot be read"
+        return "what it names cannot be read"
     if kind == "part" and len(kept.nodes) != 1:
-        return "what it stands for cannot be read"
+        return "what it names cannot be read"
     text = None
     if kept.place is not None:
         message = _message(reader, tree, kept.nodes[0][0])
@@ -158,7 +160,7 @@ def wrong_with_handle(
             return ""
         text = dict(texts_of(message)).get(kept.place)
         if text is None:
-            return f"it stands for the text {kept.place!r} of a node that has no such text"
+            return f"it names the text {kept.place!r} of a node that has no such text"
     if names(handle, kept, text) or (
         not kept.minted_at and _was_made(handle, kept, text, sessions)
     ):
@@ -207,13 +209,13 @@ def _wrong_with_stretches(reader: Reader, tree: int, kept: HandleTarget) -> str:
     found = {name: tuple(place) for name, *place in reader.all(_ENDS, tree, to_json(wanted))}
     for name in wanted:
         if name not in found:
-            return f"it stands for the node {name}, which is not there"
+            return f"it names the node {name}, which is not there"
         if kept.text is not None and found[name][2]:
-            return "what it stands for was purged, and its words are still there"
+            return "what it names was purged, and its words are still there"
     for first, last in own:
         (begin, top, _), (end, bottom, _) = found[first], found[last]
         if top > bottom or ancestor(reader, tree, end, top) != begin:
-            return f"it stands for the nodes from {first} to {last}, which are on no path"
+            return f"it names the nodes from {first} to {last}, which are on no path"
     return ""
 
 

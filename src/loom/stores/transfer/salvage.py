@@ -310,7 +310,7 @@ class Salvage:
             "SELECT id FROM nodes WHERE tree = $1 AND seq = $2", self._tree, seq
         )
         if row is None:
-            self._left_out.add(f"the node at which {what} stands")
+            self._left_out.add(f"the current node of {what}")
         return row[0] if row else ""
 
     def _states(self, rows: Iterable[Row], what: str) -> Iterable[State]:

@@ -114,7 +114,7 @@ class Growth:
             if name not in found and not newcomers.may_stand_for("version", [found.get(original)]):
                 raise Diverged(
                     row.id,
-                    f"tree {row.tree.id} is here already, and {name} of the file is another "
+                    f"tree {row.tree.id} is already stored, and {name} of the file is another "
                     "version of a message that other "
                     "sessions here read. Nothing was changed; import the file into another project",
                 )
