@@ -366,7 +366,7 @@ def test_an_unknown_file_is_told_every_format_that_was_looked_for(tmp_path: Path
     with pytest.raises(LoomError) as caught:
         read(path)
     assert str(caught.value).endswith(
-        "Looked for OpenAI chat or Anthropic messages (JSON or one a line), OpenAI responses items,"
+        "Looked for OpenAI chat or Anthropic messages (JSON or JSON lines), OpenAI responses items,"
         " a Claude Code, Codex or pi session, an SWE-agent trajectory, tau-bench runs"
     )
 
