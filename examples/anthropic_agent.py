@@ -1,9 +1,9 @@
-"""An agent with the Anthropic SDK that streams its answers: its own tools and Loom's, several calls
-at once, and a second day.
+"""An agent with the Anthropic SDK that streams its answers. It has its own tools and Loom's tools,
+makes several calls at once, and continues on a second day.
 
     python examples/anthropic_agent.py
 
-With ANTHROPIC_API_KEY it talks to Anthropic. Without a key a script on loopback plays the model.
+With ANTHROPIC_API_KEY, it uses Anthropic. Without a key, a local script plays the model.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ import loom
 from scripted_server import Say, ScriptedServer, Step
 
 MODEL = os.environ.get("ANTHROPIC_MODEL", "claude-sonnet-5")
-WINDOW = 12_000  # tokens; leave it out to use the model's own window
+WINDOW = 12_000  # in tokens; without it, the model's own window is used
 FIRST_DAY = "Where are orders 1001 and 1002? Keep your plan in the working state."
 SECOND_DAY = "Did order 1002 arrive? If not, is there another lamp in stock?"
 
 
-# The agent's own tools: functions, and what the model is told of them.
+# The agent's own tools: functions, and their descriptions for the model.
 
 
 def find_order(number: int) -> str:
@@ -70,9 +70,7 @@ DECLARED = [
 
 
 def run_own_tool(call: loom.ToolCall) -> dict[str, Any]:
-    """The result of one of our tools, as Anthropic's API has it; what goes wrong is told to the
-    model.
-    """
+    """The result of one of our tools, in the format of Anthropic. An error is a result, too."""
     try:
         result, failed = OWN_TOOLS[call.name](**json.loads(call.arguments)), False
     except (KeyError, TypeError, ValueError) as error:
@@ -85,7 +83,7 @@ def run_own_tool(call: loom.ToolCall) -> dict[str, Any]:
 
 
 async def run_agent(client: AsyncAnthropic, session: loom.Session, request: str) -> None:
-    """Ask the model and carry out what it calls, until it calls nothing."""
+    """Ask the model and run its calls, until it makes no more calls."""
     context = await session.prepare(request, window=WINDOW)
     while True:
         answer = await stream_answer(client, session, context)
@@ -102,8 +100,8 @@ async def run_agent(client: AsyncAnthropic, session: loom.Session, request: str)
 async def stream_answer(
     client: AsyncAnthropic, session: loom.Session, context: loom.Context
 ) -> Any:
-    """Print the answer as it comes, and return it whole; a request that is refused as too long is
-    made shorter.
+    """Print the answer as it comes, and return it. If the provider refuses a request as too long,
+    send a shorter one.
     """
     while True:
         try:
@@ -115,7 +113,7 @@ async def stream_answer(
                 print()
             return answer
         except BadRequestError as error:
-            # raises where the error is another
+            # raises the error if it has another cause
             context = await session.prepare(window=WINDOW, overflow=error)
             print(f"  refused as too long; now {context.report.input_tokens:,} tokens")
 
@@ -136,13 +134,13 @@ async def main() -> None:
             await run_agent(client, session, SECOND_DAY)
             usage = session.row.usage
             print(
-                f"{len(session.path)} messages kept; {usage.prompt:,} tokens read and {usage.completion:,} written"
+                f"{len(session.path)} messages stored; {usage.prompt:,} tokens read and {usage.completion:,} written"
             )
 
 
 @contextmanager
 def connect() -> Iterator[AsyncAnthropic]:
-    """A client of the provider, or of the script where there is no key."""
+    """A client of the provider, or of the script if there is no key."""
     if os.environ.get("ANTHROPIC_API_KEY"):
         yield AsyncAnthropic()
         return
@@ -151,11 +149,13 @@ def connect() -> Iterator[AsyncAnthropic]:
         yield AsyncAnthropic(base_url=server.anthropic_url, api_key="none", http_client=direct)
 
 
-# What plays the model where there is no key.
+# The script that plays the model if there is no key.
 
 PLAN = {"progress": "both orders found", "plan": ["ask again tomorrow"], "scratchpad": None}
 SCRIPT: list[Step] = [
-    Say("I look both up.", (("find_order", {"number": 1001}), ("find_order", {"number": 1002}))),
+    Say(
+        "I will look up both.", (("find_order", {"number": 1001}), ("find_order", {"number": 1002}))
+    ),
     Say(calls=(("set_working_state", PLAN),)),
     Say("Both are still on their way."),
     Say(

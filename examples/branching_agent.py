@@ -1,10 +1,10 @@
-"""A conversation that branches, and an agent that finds its way in it: what it reads, what it does,
-what comes of it.
+"""A conversation that branches, and an agent that works in it: what it reads, what it does, and the
+results.
 
     python examples/branching_agent.py
 
-The agent is scripted. A real one gets `context.openai()` (or another wire's form), and its answer
-goes to `loom.act`.
+The agent is scripted. For a real one, send `context.openai()` (or another dialect) to a provider,
+and give the answer to `store.act`.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ def main() -> None:
         answer = tree.say("Loosen the weft at the edge.", role="assistant")
         asked = tree.say("And with linen?")
         tree.say("Wet it first.", role="assistant")
-        tree.edit(asked.short_id, "And with silk?")  # a branch beside it; nothing is lost
+        tree.edit(asked.short_id, "And with silk?")  # a branch next to it; nothing is lost
 
         store.keep_agent(loom.Agent(name="tutor", permissions=("loom_aware", "loom_write")))
         script = [
@@ -32,10 +32,10 @@ def main() -> None:
         for turn, scripted in enumerate(script, 1):
             context = asyncio.run(tree.prepare(agent="tutor", model="gpt-4o"))
             print(
-                f"── turn {turn}: the agent reads {context.report.input_tokens} tokens; at their end\n"
+                f"── turn {turn}: the agent reads {context.report.input_tokens} tokens, which end with\n"
             )
             print(context.conversation.messages[-1].text)
-            print("\n── and answers\n")
+            print("\n── its commands return\n")
             print(store.act(tree.id, scripted, agent="tutor"), end="\n\n")
 
 

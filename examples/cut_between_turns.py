@@ -2,7 +2,7 @@
 
     python examples/cut_between_turns.py [FILE]
 
-FILE is any transcript that Loom reads; without one a small history in the OpenAI form is used.
+FILE is any transcript that Loom reads. Without it, a small history in the OpenAI format is used.
 """
 
 import json
@@ -15,7 +15,7 @@ def make_history() -> loom.Conversation:
     """Three requests, each with two calls of a tool and an answer."""
     messages = []
     for book in ("the first", "the second", "the third"):
-        messages.append({"role": "user", "content": f"Read {book} book and sum it up."})
+        messages.append({"role": "user", "content": f"Read {book} book and summarize it."})
         for chapter in (1, 2):
             call_id = f"call_{len(messages)}"
             function = {"name": "read_chapter", "arguments": json.dumps({"chapter": chapter})}
@@ -40,10 +40,10 @@ def main(path: str | None = None) -> None:
     cut = loom.find_safe_boundary(history, len(history) // 2)
     kept = history[cut:]
     print(
-        f"{len(loom.turns(history))} turns, {len(loom.exchanges(history))} units that must stay whole"
+        f"{len(loom.turns(history))} turns, {len(loom.exchanges(history))} exchanges that must stay whole"
     )
     print(
-        f"cut at message {cut}: {len(kept)} of {len(history)} kept, from a {kept[0].role if kept else 'nothing'} message on"
+        f"cut at message {cut}: {len(kept)} of {len(history)} kept, beginning with a {kept[0].role if kept else 'missing'} message"
     )
 
 

@@ -1,4 +1,4 @@
-"""Keep a session, close the store, and go on where it stood: python examples/kept_session.py [FILE]"""
+"""Store a session, close the store, and continue: python examples/kept_session.py [FILE]"""
 
 import asyncio
 import sys
@@ -13,7 +13,7 @@ WINDOW = 4_000
 
 
 def answer(context: loom.Context) -> dict[str, Any]:
-    """What a provider would have said to `context.openai()`; no key and no network are needed here."""
+    """The answer of a provider to `context.openai()`. This example needs no key and no network."""
     said = {"role": "assistant", "content": "All tests pass."}
     usage = {"prompt_tokens": context.report.input_tokens, "completion_tokens": 4}
     return {
@@ -41,10 +41,10 @@ async def main(path: str | None = None) -> None:
 
         with loom.Loom.open(store, project="example") as kept:  # another process, another day
             session = kept.session(name)
-            context = await session.prepare("Good. Sum it up.", window=WINDOW)
+            context = await session.prepare("Good. Summarize it.", window=WINDOW)
             report = context.report
             print(
-                f"{len(session.path)} messages kept, {report.input_tokens} tokens sent, epoch {report.epoch} {report.epoch_reason}"
+                f"{len(session.path)} messages stored, {report.input_tokens} tokens sent, epoch {report.epoch} {report.epoch_reason}"
             )
             print(f"{session.row.usage.prompt} tokens read so far, ${session.row.usage.cost:.4f}")
             for handle in [handle for item in report.items for handle in item.handles]:

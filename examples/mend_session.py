@@ -1,8 +1,8 @@
-"""Mend a broken agent session and send it to another provider.
+"""Repair a broken agent session, and write it for another provider.
 
     python examples/mend_session.py [FILE]
 
-FILE is any transcript that Loom reads; without one a small session is used whose second call was
+FILE is any transcript that Loom reads. Without it, a small session is used; its second call was
 never answered.
 """
 
@@ -43,25 +43,25 @@ BROKEN = {
 
 def main(path: str | None = None) -> None:
     if path:
-        mend(path)
+        repair_file(path)
         return
     with TemporaryDirectory() as folder:
         file = Path(folder) / "session.json"
         file.write_text(json.dumps(BROKEN))
-        mend(str(file))
+        repair_file(str(file))
 
 
-def mend(path: str) -> None:
+def repair_file(path: str) -> None:
     anthropic = loom.dialect("anthropic")
     for run in loom.read_runs(path):
-        mended = loom.repair(run.conversation())
-        print(f"run {run.number} ({run.format}): {len(mended.changes)} changes")
-        for change in mended.changes:
+        repaired = loom.repair(run.conversation())
+        print(f"run {run.number} ({run.format}): {len(repaired.changes)} changes")
+        for change in repaired.changes:
             print(f"  {change.rule} at message {change.message}: {change.what}")
-        request = anthropic.render(mended.conversation)
+        request = anthropic.render(repaired.conversation)
         errors = [finding for finding in anthropic.check(request.wire) if finding.level == "error"]
         print(
-            f"  {len(json.dumps(request.wire))} bytes for Anthropic, {len(errors)} errors, {len(request.losses)} things not kept"
+            f"  {len(json.dumps(request.wire))} bytes for Anthropic, {len(errors)} errors, {len(request.losses)} losses"
         )
 
 

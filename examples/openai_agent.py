@@ -1,10 +1,10 @@
-"""An agent with the OpenAI SDK: its own tools and Loom's, a window that is too small for its work,
-a provider that refuses.
+"""An agent with the OpenAI SDK. It has its own tools and Loom's tools, a window that is too small for
+its work, and a provider that refuses long requests.
 
     python examples/openai_agent.py
 
-With OPENAI_API_KEY it talks to OpenAI, or to whatever OPENAI_BASE_URL names. Without a key a script
-on loopback plays the model.
+With OPENAI_API_KEY, it uses OpenAI, or the provider at OPENAI_BASE_URL. Without a key, a local
+script plays the model.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ import loom
 from scripted_server import Say, ScriptedServer, Step
 
 MODEL = os.environ.get("OPENAI_MODEL", "gpt-4o")
-# tokens, so that the ledger does not fit; leave it out to use the model's own window
+# In tokens. The ledger does not fit. Without it, the model's own window is used.
 WINDOW = 6_000
 PAGES = 12
 TASK = f"Read all {PAGES} pages of the ledger, one at a time. Then tell me what was paid in line 17 of page 3."
 
 
-# The agent's own tools: functions, and what the model is told of them.
+# The agent's own tools: functions, and their descriptions for the model.
 
 
 def read_page(page: int) -> str:
@@ -52,7 +52,7 @@ DECLARED = loom.Tool(
 
 
 def run_own_tool(call: loom.ToolCall) -> str:
-    """The result of one of our tools; what goes wrong is told to the model."""
+    """The result of one of our tools. An error is a result, too."""
     try:
         return OWN_TOOLS[call.name](**json.loads(call.arguments))
     except (KeyError, TypeError, ValueError) as error:
@@ -63,7 +63,7 @@ def run_own_tool(call: loom.ToolCall) -> str:
 
 
 async def run_agent(client: AsyncOpenAI, session: loom.Session, request: str) -> str:
-    """Ask the model and carry out what it calls, until it calls nothing."""
+    """Ask the model and run its calls, until it makes no more calls."""
     context = await session.prepare(request, window=WINDOW)
     while True:
         answer = await ask(client, session, context)
@@ -83,12 +83,12 @@ async def run_agent(client: AsyncOpenAI, session: loom.Session, request: str) ->
 
 
 async def ask(client: AsyncOpenAI, session: loom.Session, context: loom.Context) -> Any:
-    """The model's answer; a request that the provider refuses as too long is made shorter."""
+    """The answer of the model. If the provider refuses a request as too long, send a shorter one."""
     while True:
         try:
             return await client.chat.completions.create(**context.openai())
         except BadRequestError as error:
-            # raises where the error is another
+            # raises the error if it has another cause
             context = await session.prepare(window=WINDOW, overflow=error)
             print(f"  refused as too long; now {context.report.input_tokens:,} tokens")
 
@@ -104,13 +104,13 @@ async def main() -> None:
             print(f"← {await run_agent(client, session, TASK)}")
             usage = session.row.usage
             print(
-                f"{len(session.path)} messages kept; {usage.prompt:,} tokens read and {usage.completion:,} written"
+                f"{len(session.path)} messages stored; {usage.prompt:,} tokens read and {usage.completion:,} written"
             )
 
 
 @contextmanager
 def connect() -> Iterator[AsyncOpenAI]:
-    """A client of the provider, or of the script where there is no key."""
+    """A client of the provider, or of the script if there is no key."""
     if os.environ.get("OPENAI_API_KEY"):
         yield AsyncOpenAI()
         return
@@ -119,7 +119,7 @@ def connect() -> Iterator[AsyncOpenAI]:
         yield AsyncOpenAI(base_url=server.openai_url, api_key="none", http_client=direct)
 
 
-# What plays the model where there is no key.
+# The script that plays the model if there is no key.
 
 
 def script() -> list[Step]:
@@ -131,7 +131,7 @@ def script() -> list[Step]:
 
 def look_for_line(_: dict[str, Any]) -> Say:
     return Say(
-        "That page is gone from my view.",
+        "I no longer see that page.",
         (("search_context", {"query": '"3.17 paid"', "limit": 1}),),
     )
 

@@ -1,4 +1,4 @@
-"""A session on this very project: the map stands in its first request, and stays while files and
+"""A session about this project: the map is in its first request, and stays the same while files and
 requests change.
 """
 

@@ -1,8 +1,9 @@
-"""An agent that loses a number to the window, searches for it and gets it back: python
-examples/recalling_agent.py
+"""An agent that no longer sees a number, searches for it and gets it back.
 
-The agent is scripted. A real one gets `context.openai()` (or another wire's form) with the tools in
-it, and calls them itself.
+    python examples/recalling_agent.py
+
+The agent is scripted. A real one gets `context.openai()` (or another dialect) with the tools in it,
+and calls them itself.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ WINDOW = 2_000
 
 
 def ledger(page: int) -> str:
-    """A page of numbers, among which one will be needed much later."""
+    """A page of numbers. One of them is needed much later."""
     return "\n".join(
         f"{page}.{line} paid {page * 7919 + line * 104_729} to mill {line}" for line in range(40)
     )
@@ -33,7 +34,7 @@ async def main() -> None:
         )
         wanted = str(3 * 7919 + 17 * 104_729)
         print(
-            f"{len(session.path)} messages are kept, and {context.report.dropped} of them were left out of the request"
+            f"{len(session.path)} messages are stored, and {context.report.dropped} of them were left out of the request"
         )
         print(f"{wanted} is {'' if wanted in str(context.openai()) else 'not '}in it\n")
 
@@ -47,8 +48,8 @@ async def main() -> None:
 
 
 async def act(session: loom.Session, call: loom.ToolCall) -> str:
-    """What the agent's loop does with a call: write it, carry it out, write the result, and go on
-    with a request.
+    """What the loop of an agent does with a call: append it, run it, append the result, and build the
+    next request.
     """
     session.append(loom.Message("assistant", (call,)))
     node = session.use(call)

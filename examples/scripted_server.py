@@ -1,9 +1,8 @@
-"""A model on loopback that answers by a script, so that the examples run with no key and no
-network.
+"""A local server that answers by a script, so that the examples run without a key and a network.
 
-It speaks OpenAI's chat completions and Anthropic's messages, whole or as a stream of events. A
-token is four characters to it, and a request with more tokens than its window is refused in the
-provider's words. `requests` holds what it was sent.
+It accepts OpenAI's chat completions and Anthropic's messages, and answers at once or as a stream of
+events. It counts four characters as a token, and refuses a request that is larger than its window
+with the words of the provider. `requests` contains what it was sent.
 """
 
 import itertools
