@@ -25,7 +25,7 @@ from loom.stores.sessions import Aside, Status, Usage, check_name
 from loom.stores.sql.database import Reader, Row
 from loom.stores.sql.stored import UNREADABLE, DamagedError, decode_stored
 from loom.stores.states import LOCAL, StateKinds, read_state
-from loom.stores.transfer.intake import begin_epochs_anew, check_session
+from loom.stores.transfer.line_checks import begin_epochs_anew, check_session
 from loom.stores.transfer.lines import (
     HandleLine,
     Moment,
