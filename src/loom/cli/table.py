@@ -7,7 +7,7 @@ from loom.cli.terminal import clean, columns_of, dim, fit_columns, say, style
 
 _GAP = 2
 _LEAST = 12  # columns of what is cut
-_SHORT = 8  # letters of an id that a list shows, if they are enough
+_SHORT = 8  # characters of an id that a list shows, if they are enough
 
 
 def print_table(

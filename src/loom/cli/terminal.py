@@ -34,7 +34,7 @@ def wants_colour() -> bool | None:
 
 
 def one_line(text: str, columns: int) -> str:
-    """The text on one line of at most so many columns, safe to print."""
+    """The text on one line of at most this many columns, safe to print."""
     text = clean(text.strip()[: columns * 4])
     used, kept = 0, list[str]()
     for character in text:
@@ -57,13 +57,13 @@ def _columns_of_character(character: str) -> int:
 
 
 def fit_columns(text: str, columns: int) -> str:
-    """The text on one line of exactly so many columns."""
+    """The text on one line of exactly this many columns."""
     text = one_line(text, columns)
     return text + " " * (columns - columns_of(text))
 
 
 def age(then: int, now: int) -> str:
-    """How long ago something was, in few letters; of what is older than a month, the day.
+    """How long ago something was, in few characters; of what is older than a month, the day.
 
     Times are milliseconds since 1970.
     """
@@ -100,7 +100,7 @@ def bar(share: float, columns: int) -> str:
 
 
 def reading() -> Callable[[int, int], None] | None:
-    """A bar on the terminal that grows while files are read, and is gone when all are; none where
+    """A bar on the terminal that grows while files are read, and is gone when all are; none if
     nobody looks.
     """
     if not sys.stderr.isatty():
@@ -151,7 +151,7 @@ def note(text: str) -> None:
 
 
 def wrap_lines(text: str, columns: int) -> list[str]:
-    """The text in lines of at most so many columns, broken between words where that can be."""
+    """The text in lines of at most this many columns, broken between words where that can be."""
     lines, line = list[str](), ""
     for word in text.split():
         joined = f"{line} {word}" if line else word

@@ -57,5 +57,5 @@ class Agent(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def loom_aware(self) -> bool:
-        """Whether it is told where it stands in the tree, and may give commands."""
+        """Whether it is told where it is in the tree, and may give commands."""
         return "loom_aware" in self.granted_permissions

@@ -9,7 +9,7 @@ Rules of this file:
 - `→ think` begins a thought, which ends at the next `←`; what follows that is read as a line of its
   own.
 - What is wrong is told, never guessed, and does not keep the other commands from being read.
-- Reading takes time in proportion to the answer, whatever stands in it.
+- Reading takes time in proportion to the answer, whatever is in it.
 """
 
 import re
@@ -35,7 +35,7 @@ Code = Literal[
 LONGEST_BATCH = 20  # commands in one answer
 MOST_CONTINUATIONS = 10  # in one command
 TREE_DEPTH = 5  # of a picture, where none is asked for
-_WIDEST_FORM = 40  # columns of a form beside which there is room for what it is about
+_WIDEST_FORM = 40  # columns of a form next to which there is room for what it is about
 
 
 class Command(Struct, frozen=True):
@@ -72,7 +72,7 @@ class Spec(Struct, frozen=True):
     """How a command is written. It takes `least` to `most` arguments: its words, and each option
     that stands instead of one.
 
-    `place` says where options stand: beside the words, instead of one, or always so. `choices` are
+    `place` says where options are: with the words, instead of one, or always so. `choices` are
     all that its word may be.
     """
 
@@ -260,7 +260,7 @@ _SOMETHING = re.compile(r".+", re.DOTALL), "a value right after its colon"
 
 
 def parse_commands(answer: str) -> tuple[str, tuple[Found, ...]]:
-    """What was said beside the commands, and the commands in their order; an answer without any
+    """What was said besides the commands, and the commands in their order; an answer without any
     comes back unchanged.
     """
     if "→" not in answer:
@@ -352,7 +352,7 @@ def _match_end(pattern: re.Pattern[str], text: str, at: int) -> int:
 
 
 def _fence_after(fence: str, line: str) -> str:
-    """The fence that is open behind this line, "" for none. It closes at a line of as many of its
+    """The fence that is open after this line, "" for none. It closes at a line of as many of its
     marks, or more.
     """
     if fence:
@@ -363,7 +363,7 @@ def _fence_after(fence: str, line: str) -> str:
 
 
 def _arguments(answer: str, at: int, hopeless: set[int]) -> tuple[list[tuple[str, str]], int]:
-    """The words from here to the end of their line, each with what stands before its colon, and
+    """The words from here to the end of their line, each with what comes before its colon, and
     where they end.
 
     They end at -1 where a quote never closes. Then all quotes on the way there are hopeless for

@@ -1,4 +1,4 @@
-"""Histories grow from call to call: what was worked out of the last few is kept, to go on from when
+"""Histories grow from call to call: what was computed of the last few is kept, to continue from when
 there is more of one.
 
 Whoever keeps such things holds users' words, so it has a limit in bytes and an owner that can clear
@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeVar
 from loom.conversation.message import Message, Part, Reasoning
 from loom.conversation.parts import text_of, walk_parts
 
-PART_BYTES = 120  # about what a part takes beside its words, and a message beside its parts
+PART_BYTES = 120  # about what a part takes besides its words, and a message besides its parts
 
 
 def message_bytes(message: Message) -> int:
@@ -32,7 +32,7 @@ def text_bytes(text: str) -> int:
 
 
 class GrowingHistory(Protocol):
-    """What was worked out of a history as far as it was given, and about how many bytes it
+    """What was computed of a history as far as it was given, and about how many bytes it
     takes.
     """
 
@@ -46,10 +46,10 @@ Kept = TypeVar("Kept", bound=GrowingHistory)
 
 
 class RecentHistories(Generic[Kept]):
-    """The last few, at most so many, which take at most so many bytes together.
+    """The last few, at most so many, which take at most this many bytes together.
 
     Each is lent to one taker at a time, who lets it grow and puts it back; another thread that asks
-    meanwhile works out its own.
+    meanwhile computes its own.
     """
 
     def __init__(self, most: int, size: int) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Media, Message, Text, ToolCall, ToolResult
 
-# "~" and twelve letters: its length is fixed, so that a marker's size is known before it is made
+# "~" and twelve characters: its length is fixed, so that a marker's size is known before it is made
 LENGTH = 13
 SAMPLE = "~q7zx3wk5vj2p"  # as long in tokens as handles get: nothing in it is a word
 _FORM = re.compile(f"~[a-z2-7]{{{LENGTH - 1}}}")

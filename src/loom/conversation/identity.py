@@ -1,10 +1,10 @@
-"""What makes a node that node: its id, made from what it says and where it stands, and the key by
+"""What makes a node that node: its id, made from what it says and where it is, and the key by
 which a resent one is known.
 
 Rules of this file:
 - An id is `1:` and a hash of tree, parent, speaker, canonical parts and generation key. The `1` is
   the version of these rules.
-- Canonical parts are what was said. What only one wire spells (carried fields, forms) is beside it,
+- Canonical parts are what was said. What only one wire spells (carried fields, forms) is next to it,
   never inside.
 - A match key also leaves out what clients shuffle when they send a history again: reasoning, the
   whitespace of arguments, the
@@ -30,7 +30,7 @@ from loom.conversation.message import (
 )
 
 VERSION = "1:"
-SHORTEST = 4  # letters of a short id
+SHORTEST = 4  # characters of a short id
 _FORM = re.compile(f"{VERSION}[a-z2-7]{{32}}")
 
 
@@ -155,7 +155,7 @@ def _hash(text: str, size: int) -> str:
 
 
 def _spreading() -> Iterator[tuple[int, int, int]]:
-    """How 32 times five bits are moved apart until each five stand in a byte of their own: in
+    """How 32 times five bits are moved apart until each five are in a byte of their own: in
     halves, quarters and so on.
     """
     starts = [0]

@@ -1,7 +1,7 @@
 """The values everything else speaks of: a message, its parts, and a conversation.
 
 A message is who spoke and what: a value without an id, place or time. What a wire says beyond what
-these types name is carried beside them as JSON text, so that a value stays immutable, hashable and
+these types name is carried with them as JSON text, so that a value stays immutable, hashable and
 can be written back unchanged.
 
 Every value checks its fields when it is made. Histories are made of many, so each looks first, in
@@ -213,7 +213,7 @@ class Message(Struct, frozen=True, omit_defaults=True):
 
 
 class Tool(CheckedStruct, frozen=True, omit_defaults=True):
-    """What the model may call. `schema` is the JSON Schema of its arguments, as text; "" where it
+    """What the model may call. `schema` is the JSON Schema of its arguments, as text; "" if it
     takes none.
     """
 
@@ -236,7 +236,7 @@ class Tool(CheckedStruct, frozen=True, omit_defaults=True):
 class Conversation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a request says: system text, tools, messages, and the settings its own wire knows.
 
-    `system` holds the system messages that stand before the first word of the conversation; later
+    `system` holds the system messages that come before the first word of the conversation; later
     ones stay in their place.
     """
 
@@ -274,7 +274,7 @@ def is_json(text: str) -> bool:
 
 
 def check_carried(*messages: Message) -> None:
-    """Refuse messages in which what is carried as JSON is no JSON: no wire could write them."""
+    """Refuse messages in which what is carried as JSON is not JSON: no wire could write them."""
     for message in messages:
         for holder in (
             message,

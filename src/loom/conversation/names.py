@@ -1,4 +1,4 @@
-"""Names and labels: texts of one line, which stand in headers and lists beside what others said."""
+"""Names and labels: texts of one line, which are in headers and lists next to what others said."""
 
 from unicodedata import category
 

@@ -5,7 +5,7 @@ Rules of this file:
 - A straight run goes down at the same indentation, which grows only where a conversation forks or a
   remark is made.
 - The way to the cursor is always drawn. Past `PATH_LEVELS` it goes straight on, and what branches
-  off it stands before it.
+  off it comes before it.
 - Every node is a line, or counted in exactly one fold. A fold never takes the place of one node,
   unless `depth` forbids that node.
 - Nodes are shown in the order of how near they are to what matters: the root, the cursor, the forks
@@ -41,7 +41,7 @@ _BEHIND = 1 << 40  # all others
 
 class OutlineNode(Struct, frozen=True, kw_only=True):
     """What a picture of a tree needs to know of a node. Parents have smaller keys than children;
-    siblings stand in their order.
+    siblings are in their order.
     """
 
     key: int
@@ -86,7 +86,7 @@ class Sizes(Struct, frozen=True):
 def sizes(twigs: Iterable[OutlineNode]) -> Sizes:
     """How large a tree is."""
     ordered = _in_order(twigs)
-    # how many nodes down by continuations; 0 for what hangs on a remark or a version
+    # how many nodes down by continuations; 0 for what is attached to a remark or a version
     reach: dict[int, int] = {}
     continued: set[int] = set()
     for twig in ordered:
@@ -115,7 +115,7 @@ def outline(
     depth: int | None = None,
     root: int | None = None,
 ) -> list[OutlineLine]:
-    """Lay out a tree, or what hangs on `root`, in at most so many lines; the root, `at` and their
+    """Lay out a tree, or what is attached to `root`, in at most this many lines; the root, `at` and their
     folds are shown even in fewer.
 
     Nodes more than `depth` steps below the root are folded, unless they lead to `at`. A cursor
@@ -141,7 +141,7 @@ _TOP = OutlineNode(key=0, parent=None, short_id="", role="")
 
 
 class _Shape:
-    """A tree by position: 0 stands above the roots, and each node behind its parent. Each list has
+    """A tree by position: 0 stands above the roots, and each node after its parent. Each list has
     an entry per node.
     """
 
@@ -395,7 +395,7 @@ class _DrawnNodes:
 
 
 class _Step(Struct, frozen=True):
-    """A node to be drawn: what stands before it, and what before those below it."""
+    """A node to be drawn: what comes before it, and what before those below it."""
 
     node: int
     lead: str

@@ -18,7 +18,7 @@ TRUNCATIONS: tuple[Truncation, ...] = get_args(Truncation)
 
 
 class Reference(CheckedStruct, frozen=True, omit_defaults=True):
-    """A node that another was made from, beside its parent; of another tree where one is named."""
+    """A node that another was made from, besides its parent; of another tree where one is named."""
 
     node: str
     role: ReferenceRole = "primary"
@@ -65,9 +65,9 @@ class TreeNode(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A message at its place. `parent` is "" for a root; `author` an agent's name, "" for whoever
     the message's role says.
 
-    `edge` tells how it hangs there: it goes on, it is a remark on its parent, or it is another
+    `edge` tells how it hangs there: it continues, it is a remark on its parent, or it is another
     version of `edited_from`. `response` is the provider's answer that made it, as it came, as JSON;
-    "" where there was none. Times are milliseconds since 1970, UTC; 0 where nobody knows.
+    "" if there was none. Times are milliseconds since 1970, UTC; 0 where nobody knows.
     """
 
     id: str
@@ -143,7 +143,7 @@ NO_PREFERENCES = Preferences()
 
 
 class TreeHead(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a tree says of itself beside its title and its nodes."""
+    """What a tree says of itself besides its title and its nodes."""
 
     description: str = ""
     mode: Mode = "dialogue"
@@ -158,7 +158,7 @@ class TreeHead(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Tree(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True):
-    """A whole tree. Parents stand before their children; `current` is the node that whoever wrote
+    """A whole tree. Parents come before their children; `current` is the node that whoever wrote
     it last looked at.
 
     `chosen` are the versions that are read at its nodes, where that is not the latest.
@@ -181,7 +181,7 @@ class Tree(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True):
     chosen: tuple[ChosenVersion, ...] = ()
 
     def wrong_choice(self) -> int | None:
-        """The first choice that names no version of its node; None where all are right."""
+        """The first choice that names no version of its node; None if all are right."""
         nodes = {node.id: node for node in self.nodes}
         chosen = set[str]()
         for n, choice in enumerate(self.chosen):

@@ -53,7 +53,7 @@ def exchanges(history: Sequence[Message]) -> list[Span]:
 
 @checks_arguments
 def turns(history: Sequence[Message]) -> list[Span]:
-    """The turns in order; what stands before the first user message is a turn of its own."""
+    """The turns in order; what comes before the first user message is a turn of its own."""
     if not history:
         return []
     starts = parse_turn_boundaries(history)
@@ -106,7 +106,7 @@ def newer_half(history: Sequence[Message]) -> int:
 
 
 def in_flight(history: Sequence[Message]) -> bool:
-    """Whether the newest thing said is a call that has not been answered yet; once somebody goes on
+    """Whether the newest thing said is a call that has not been answered yet; once somebody continues
     without it, it is dead.
     """
     answered: set[str] = set()

@@ -11,7 +11,7 @@ _UNSPACED = re.compile(
 
 def find_words(text: str) -> frozenset[str]:
     """The words of a text in any script: runs of letters and digits; where no spaces part them,
-    pairs of letters.
+    pairs of characters.
     """
     found: set[str] = set()
     for run in _WORD.findall(text.lower()):

@@ -54,7 +54,7 @@ def check_block_type(block: Json, place: str) -> None:
 
 
 def nearest_type(kind: str) -> str:
-    """The known type that this one is a slip of: spelt another way, or one letter wrong; "" where
+    """The known type that this one is a slip of: spelt another way, or one letter wrong; "" if
     there is none.
     """
     letters = kind.lower().replace("_", "").replace("-", "").replace(" ", "")

@@ -1,4 +1,4 @@
-"""What a request says beside its messages, carried from one wire to another by name.
+"""What a request says besides its messages, carried from one wire to another by name.
 
 A setting is kept as its own wire spells it. A row below names the same setting on each wire; what
 has no row, or no name on the target, is reported as lost.
@@ -113,7 +113,7 @@ _ANTHROPIC_CHOICES = {name: kind for kind, name in _OPENAI_CHOICES.items()}
 
 
 def _openai_choice(choice: Any, target: str) -> Any:
-    """A choice of one OpenAI wire on the other; None where that has no form for it."""
+    """A choice of one OpenAI wire on the other; None if that has no form for it."""
     name = _chosen_function(choice)
     if name is not None:
         return _choose_function(name, target)

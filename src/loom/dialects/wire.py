@@ -25,7 +25,7 @@ from loom.errors import WireError
 Json = dict[str, Any]
 Level = Literal["error", "warning"]
 # What one value of a list became: messages; or parts of a message that the model wrote, which the
-# next value may go on with.
+# next value may continue with.
 Parsed = tuple[Message, ...] | list[Part]
 
 
@@ -135,7 +135,7 @@ def answer_fields_in(
 def carry(
     wire: str, fields: Mapping[str, Any] | None = None, form: Iterable[str] = ()
 ) -> Carried | None:
-    """What to keep beside a value; nothing where there is nothing to keep."""
+    """What to keep with a value; nothing where there is nothing to keep."""
     kept, spelling = to_json(fields) if fields else "", tuple(form)
     return Carried(wire, kept, spelling) if kept or spelling else None
 
@@ -257,7 +257,7 @@ def parse_content(
 
 
 def is_plain(parts: Iterable[Part]) -> str | None:
-    """The text, where the parts are one text and nothing is carried beside it."""
+    """The text, where the parts are one text and nothing is carried with it."""
     match tuple(parts):
         case (Text(text, None),):
             return text
@@ -269,7 +269,7 @@ def data_url(media: Media) -> str:
 
 
 def split_data_url(url: str) -> tuple[str, str] | None:
-    """Media type and base64 data of a data address in its usual spelling; none where writing it
+    """Media type and base64 data of a data address in its usual spelling; none if writing it
     again would change it.
     """
     head, comma, data = url.partition(",")
@@ -286,7 +286,7 @@ def split_data_url(url: str) -> tuple[str, str] | None:
 
 
 def placeholder(part: Part) -> str:
-    """What stands in a text where media or an opaque piece cannot."""
+    """What replaces media or an opaque piece in a text."""
     if isinstance(part, Media):
         where = (
             part.value if part.source in ("url", "id") else f"{len(part.value)} characters of data"

@@ -38,7 +38,7 @@ class Order(Struct, frozen=True):
 
 
 class AnswerOutcome(Struct, frozen=True):
-    """What came of an answer: what it says beside its commands, the nodes that say it, and what
+    """What came of an answer: what it says besides its commands, the nodes that say it, and what
     came of its commands.
     """
 
@@ -48,7 +48,7 @@ class AnswerOutcome(Struct, frozen=True):
 
     @property
     def node(self) -> Node | None:
-        """The last node that was written; None where the answer was only commands, or was not
+        """The last node that was written; None if the answer was only commands, or was not
         written.
         """
         return self.nodes[-1] if self.nodes else None
@@ -61,7 +61,7 @@ class AnswerOutcome(Struct, frozen=True):
 
 
 def digest_of(raw: str) -> str:
-    """A short name of a response as it came; "" where there was none."""
+    """A short name of a response as it came; "" if there was none."""
     return blake2b(raw.encode(errors="surrogatepass"), digest_size=16).hexdigest() if raw else ""
 
 
@@ -90,7 +90,7 @@ def take_out_commands(messages: Iterable[Message]) -> tuple[tuple[Message, ...],
 class AnswerPlace(Struct, frozen=True):
     """Where an answer is written: after which node, and as the answer of which request.
 
-    `late`: others went on there meanwhile. `other`: another choice of the answer came before;
+    `late`: others continued there meanwhile. `other`: another choice of the answer came before;
     `again`: this one did. `at` is the node where its speaker knows itself to stand.
     """
 
@@ -155,7 +155,7 @@ class AnswerPlacer:
         return any(each.role == "user" for each in newer)
 
     def is_written(self, place: AnswerPlace, first: Message, generation: str) -> bool:
-        """Whether it is this answer that went on from its place, and comes once more."""
+        """Whether it is this answer that continued from its place, and comes once more."""
         behind = place.node.id if place.node else ""
         return self._path.says(node_id(self._row.tree.id, behind, first, generation))
 
@@ -226,7 +226,7 @@ def cost_of(row: SessionRow, answer: Answer, place: AnswerPlace) -> tuple[Usage 
 def records_of(
     answer: Answer, usage: Usage | None, place: AnswerPlace, *, spoken: bool
 ) -> list[tuple[str, str]]:
-    """What stands beside the nodes of an answer: the response as it came, its usage, and what it
+    """What is stored with the nodes of an answer: the response as it came, its usage, and what it
     was made from.
     """
     records = [("response", answer.raw)] if answer.raw else []

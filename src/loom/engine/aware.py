@@ -1,8 +1,8 @@
 """What an agent that knows the loom is told: a header above each node, and at the end its memory
-and where it stands.
+and where it is.
 
 Headers are part of what a provider caches, so ages and counts in them are those of the beginning of
-an epoch. What changes from call to call stands behind the history.
+an epoch. What changes from call to call comes after the history.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -104,7 +104,7 @@ def author_of(node: Node, marks: Marks, agents: Mapping[int, str]) -> str:
 
 
 def connections(marks: Marks, kin: Kin) -> str:
-    """What hangs on a node and what was said of it; nothing of what is none."""
+    """What is attached to a node and what was said of it; nothing of what is none."""
     counted = (
         (kin.continuations, "continuation"),
         (kin.annotations, "annotation"),
@@ -119,7 +119,7 @@ def connections(marks: Marks, kin: Kin) -> str:
 
 
 def header(node: Node, marks: Marks, kin: Kin, agents: Mapping[int, str], as_of: int) -> str:
-    """`[a7x2] human · 3m ago`, a line of what hangs on it, and a rule."""
+    """`[a7x2] human · 3m ago`, a line of what is attached to it, and a rule."""
     lines = [
         f"[{node.short_id}] {author_of(node, marks, agents)} · {age(node.created, as_of)}",
         connections(marks, kin),

@@ -2,11 +2,11 @@
 are shown once.
 
 Rules of this file:
-- What was said beside the commands is written first, behind what it answers. Then the commands run
+- What was said besides the commands is written first, after what it answers. Then the commands run
   in order.
 - A command that cannot be carried out is told so and keeps no other from being carried out.
 - Commands are no messages: they are kept in the agent's action trace, and nowhere else.
-- One writer at a time goes on with a branch: where somebody went on since the agent looked, it is
+- One writer at a time continues with a branch: where somebody continued since the agent looked, it is
   told and nothing is written.
 """
 
@@ -59,11 +59,15 @@ from loom.errors import ChoiceError, Conflict, shorten
 from loom.stores import Digits, Kin, Marks, Node, StoredTree, read_overlay, read_stored, text_at
 
 INLINE = 1000  # tokens of a result; of more, head and tail are shown
-PINS, STASHES, STASHED = 20, 50, 100_000  # how many an agent may have, and how many letters in one
+PINS, STASHES, STASHED = (
+    20,
+    50,
+    100_000,
+)  # how many an agent may have, and how many characters in one
 _FOUND = 20  # of a list or a search
 _TRACE = 200  # actions that are kept
 _WORDS = 80
-_PIECE = 250  # letters: a longer line is read in pieces, each a line of its own
+_PIECE = 250  # characters: a longer line is read in pieces, each a line of its own
 
 
 class _CommandRefused(Exception):
@@ -110,7 +114,7 @@ class _Hand:
         self._at = at  # where the agent knows itself to stand
 
     def tell_unsaid(self, conflict: Conflict) -> Result:
-        """Tell the agent that its words were not written: somebody else went on there since it
+        """Tell the agent that its words were not written: somebody else continued there since it
         looked.
         """
         return self._record_result(
@@ -399,7 +403,7 @@ class _Hand:
         return f"wrote [{made.short_id}]; it is your current node"
 
     def _check_place(self) -> None:
-        """Refuse to go on if the agent is no longer where it knows itself to stand."""
+        """Refuse to continue if the agent is no longer where it knows itself to stand."""
         session = self._tree.session(self._session.row.agent)
         here, known = session.cursor, self._at
         if here is not None and known is not None and here.id != known:
@@ -484,7 +488,7 @@ class _Hand:
                 raise _CommandRefused("NOT_FOUND", str(error)) from None
             made = document.edit(part.id, text, agent="", choose=False)
             return f'wrote [{made.short_id}] over [{part.short_id}] of "{document.title}"'
-        # Everybody reads the document along the path of its own session, so that goes on; the words
+        # Everybody reads the document along the path of its own session, so that continues; the words
         # are the agent's.
         said_by = Message(
             "assistant" if self._agent.kind == "model" else "user", (Text(text),), self._agent.name
@@ -512,7 +516,7 @@ class _Hand:
     # Below
 
     def _stand(self, session: Session) -> None:
-        """The agent has moved, and knows where it stands."""
+        """The agent has moved, and knows where it is."""
         self._session = session
         self._at = session.cursor.id if session.cursor else None
 

@@ -12,7 +12,7 @@ from loom.errors import ChoiceError, shorten
 from loom.stores import HandleTarget, Node, Overlay, names_at, span_at
 
 TOKENS, LEAST = 400, 120  # that a digest takes at most, and that it may be asked to
-_LINE = 200  # letters of a message in it
+_LINE = 200  # characters of a message in it
 _READ = 32  # messages at each end that are looked at
 
 Handles = list[tuple[str, HandleTarget]]

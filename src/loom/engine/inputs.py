@@ -44,7 +44,7 @@ def parse_one_message(given: Given) -> Message:
 
 
 def _flatten_author(message: Message) -> Message:
-    """A message whose author's name is on one line: it stands in headers, where a line break could
+    """A message whose author's name is on one line: it is in headers, where a line break could
     forge another.
     """
     name = flatten(message.author)

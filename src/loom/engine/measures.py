@@ -14,7 +14,7 @@ Chat = Mapping[str, Any]
 Count = Callable[[str], int]
 Texts = Sequence[tuple[str, str]]  # role and text of each message
 
-HORIZON = 40  # messages behind a cut in which the agent may write something again
+HORIZON = 40  # messages after a cut in which the agent may write something again
 LEAST_GOLD = 3  # of which there must be so many for a cut to tell anything
 
 # Defines the measure and nothing else: what the product takes for worth keeping is wider.
@@ -87,7 +87,7 @@ def text_of(message: Chat) -> str:
 
 def goal_missing(texts: Texts, request: str) -> bool:
     """Whether the newest words of the user are gone. Shrunk they are there, while their beginning
-    stands in a user message.
+    is in a user message.
     """
     start = request.strip()[:_GOAL]
     return not any(role == "user" and start in text for role, text in texts)
@@ -135,7 +135,7 @@ def strict_windows(texts: Texts, gold: set[str]) -> dict[str, dict[str, int]]:
 def strict_recall(
     text: str, windows: Mapping[str, Mapping[str, int]], gold: set[str], cut: int
 ) -> float:
-    """The share of the gold that a context kept: a span from before the cut stands in it
+    """The share of the gold that a context kept: a span from before the cut is in it
     verbatim.
     """
     kept = (

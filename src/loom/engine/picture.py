@@ -8,14 +8,14 @@ from loom.engine.trees import LoomTree
 from loom.errors import shorten
 from loom.stores import Node
 
-_WORDS = 60  # letters of what a node says
+_WORDS = 60  # characters of what a node says
 _LINES = 60
 
 
 def picture(
     tree: LoomTree, root: Node | None, at: Node | None, depth: int, model: bool
 ) -> tuple[str, list[str]]:
-    """What hangs on a node, or the whole tree, so deep, and the nodes whose words are in it; `*` is
+    """What is attached to a node, or the whole tree, so deep, and the nodes whose words are in it; `*` is
     where the reader stands.
 
     A model sees no words that are hidden.

@@ -1,7 +1,7 @@
 """The files of a session: written so that this store knows them, and deleted when it is purged,
 those and no others.
 
-The folder beside a store's file is its own. Of any other folder the store remembers what it wrote
+The folder next to a store's file is its own. Of any other folder the store remembers what it wrote
 there (stores/snapshots.py).
 """
 

@@ -41,7 +41,7 @@ from loom.errors import CannotFit, ChoiceError
 FIRST_CUT, CUTS_APART = 100, 80  # messages at which look-ahead recall is measured
 
 Sent = Callable[[str, int, Context], None]
-# milliseconds: the clock of a replay begins here, and goes on by one at each look
+# milliseconds: the clock of a replay begins here, and advances by one at each look
 BEGAN = 1_700_000_000_000
 USUAL = "gpt-4o"  # whose window, tokenizer and prices are meant where nobody names a model
 
@@ -100,7 +100,7 @@ class ReplayFigures(Struct, frozen=True, kw_only=True):
 
 class PlayedPolicy(Struct, frozen=True, kw_only=True):
     """A transcript as one policy would have sent it. Window and reserve are those of its requests,
-    none where all were refused.
+    none if all were refused.
     """
 
     policy: str
@@ -143,7 +143,7 @@ class _Scale:
             # Counted here even where it is not used: else the policy that is played first would be
             # timed for all of them.
             counted = self._counter.count_message(message)
-            # Pictures are counted by the provider's formula: their letters are no text that anybody
+            # Pictures are counted by the provider's formula: their characters are no text that anybody
             # reads.
             pictured = _has_media(message)
             tokens = (
@@ -158,7 +158,7 @@ class _Scale:
         return known
 
     def head(self, conversation: Conversation) -> int:
-        """What the tools take, which stand before everything."""
+        """What the tools take, which come before everything."""
         return self._counter.count_tools(conversation.tools)
 
 
@@ -189,7 +189,7 @@ class _Transcript:
         )
 
     def new(self, seen: int, cut: int) -> int:
-        """Tokens that came since a call; before the first one also what stands before all
+        """Tokens that came since a call; before the first one also what comes before all
         messages.
         """
         return sum(weighed.tokens for weighed in self.weighed[seen:cut]) + (
@@ -197,7 +197,7 @@ class _Transcript:
         )
 
     def recall(self, cut: int, texts: Texts) -> float | None:
-        """What a request kept of that which the agent soon writes again; none where that is not
+        """What a request kept of that which the agent soon writes again; none if that is not
         measured.
         """
         gold = self.gold.get(cut)
@@ -314,7 +314,7 @@ def _judge(
     sending: Sequence[_WeighedMessage],
     before: Sequence[_WeighedMessage],
 ) -> Call:
-    """What is to be said of a request for itself, and beside the last one."""
+    """What is to be said of a request for itself, and next to the last one."""
     tools = transcript.scale.head(context.conversation)
     texts = [text for weighed in sending for text in weighed.texts]
     tokens = tools + sum(weighed.tokens for weighed in sending)
@@ -355,7 +355,7 @@ def _figures(calls: Sequence[Call], last: Report | None, priced: ModelFacts) -> 
         uncached_per_call=_ratio(tokens - shared, len(made), 1),
         recache_factor=_ratio(tokens - shared - tail, new, 3),
         tail_tokens=_ratio(tail, len(made), 1),
-        # What is new is written to the cache, the tail is not: it stands in no later request.
+        # What is new is written to the cache, the tail is not: it is in no later request.
         cost_with_cache=cost(priced, tokens, 0, cached=shared, written=tokens - shared - tail)
         if known
         else None,

@@ -7,7 +7,7 @@ Rules of this file:
 - Only the path is searched, and nothing of it that is hidden. Where a version stands for a node,
   that is what is read.
 - A hit has a handle that brings back its message; the same message has the same one each time.
-- What asks for something that was cut, or repeats it, comes behind what said it first.
+- What asks for something that was cut, or repeats it, comes after what said it first.
 """
 
 import re
@@ -51,7 +51,7 @@ class Hit(Struct, frozen=True):
 
 class _Query(Struct, frozen=True):
     """What is looked for, each term with its number: words in any case, and what must be written
-    just so. Phrases must occur.
+    exactly so. Phrases must occur.
     """
 
     words: dict[str, int]
@@ -130,7 +130,7 @@ def search(
 
 
 def shown_in(view: ViewRecord | None, length: int) -> frozenset[int]:
-    """The places on a path of so many nodes that stand whole in its last request, and those that
+    """The places on a path of this many nodes that are complete in its last request, and those that
     have come since.
     """
     if view is None:
@@ -307,8 +307,8 @@ _RUN = re.compile(r"\w+")
 
 
 def _worth(wanted: _Query, postings: Sequence[_Posting], count: int) -> list[float]:
-    """What each term is worth among so many messages: the fewer say it, the more; more again where
-    it is written just so.
+    """What each term is worth among this many messages: the fewer say it, the more; more again where
+    it is written exactly so.
     """
     said_by = Counter(number for posting in postings for number, _ in posting.said)
     rarity = [

@@ -54,7 +54,7 @@ class SessionState:
 
     @property
     def handoff(self) -> Handoff | None:
-        """The handoff with which the window last began anew."""
+        """The handoff with which the window last began again."""
         data = self._all("handoff").get("")
         return read_stored(data, Handoff, "the handoff of the session") if data else None
 
@@ -86,7 +86,7 @@ class SessionState:
         return read_stored(data, int, "what a provider refused") if data else 0
 
     def recalled_nodes(self, newest: int) -> list[str]:
-        """The nodes that were recalled in the newest epoch: they stand in the next one too."""
+        """The nodes that were recalled in the newest epoch: they are in the next one too."""
         found = self._all("recalled").items()
         return [
             name for name, epoch in found if newest <= read_stored(epoch, int, "what was recalled")

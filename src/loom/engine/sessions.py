@@ -168,7 +168,7 @@ class _WovenRequest(Struct, frozen=True, kw_only=True):
 
 
 class ResumePoint(Struct, frozen=True):
-    """What is needed to go on after a crash: a handoff, the working state, and calls that were made
+    """What is needed to continue after a crash: a handoff, the working state, and calls that were made
     and never answered.
 
     `restored`: the store had no working state, and it came back from the files of the last
@@ -324,10 +324,10 @@ class Session:
         move: bool = False,
         seen: int | None = None,
     ) -> Node:
-        """Write a message behind any node of the tree, with what stands beside it, and `move` there
+        """Write a message after any node of the tree, with its records, and `move` there
         if asked.
 
-        `seen` is when its writer last looked: where somebody went on behind that node since, that
+        `seen` is when its writer last looked: where somebody continued after that node since, that
         is a conflict.
         """
         if not isinstance(message, Message):
@@ -359,7 +359,7 @@ class Session:
         self.emit("appended", messages=1)
         return node
 
-    # Working state: what the agent decides by, beside what was said
+    # Working state: what the agent decides by, besides what was said
 
     @property
     def working(self) -> Working:
@@ -567,7 +567,7 @@ class Session:
     ) -> Context:
         if not details.named:
             options = replace(options, policy=self.policy)
-        budget_for(options, self.row.head)  # what is amiss is said before anything is written
+        budget_for(options, self.row.head)  # what is wrong is said before anything is written
         if project is not None:
             check_project(project)
         for name in (
@@ -1208,7 +1208,7 @@ class Session:
     def _find_conflict(
         self, placer: AnswerPlacer, place: AnswerPlace, messages: Sequence[Message], generation: str
     ) -> Conflict | None:
-        """That others went on since an agent that knows the loom looked: it is told, and may say it
+        """That others continued since an agent that knows the loom looked: it is told, and may say it
         again elsewhere.
         """
         if (

@@ -2,7 +2,7 @@
 restart.
 
 `FOLDER/SESSION/current` names a generation, `FOLDER/SESSION/GENERATION/` holds its files. An id is
-unique in its project only, so sessions of another tenant or project than `default` stand in a
+unique in its project only, so sessions of another tenant or project than `default` are in a
 folder of their own.
 
 Rules of this file:
@@ -39,7 +39,7 @@ NAMES = (*Working.FILE_NAMES, HANDOFF, DOCUMENT, CURRENT)  # what a generation m
 # seconds after which nobody is still writing a generation; it takes a few hundredths of one
 ABANDONED = 3600.0
 _TRIES = 100  # generations that may go while one is read
-_LONGEST = 100  # letters of a folder's name
+_LONGEST = 100  # characters of a folder's name
 _GENERATION = re.compile(r"[0-9]{4,20}-[0-9a-f]{16}")
 _PLAIN = re.compile(r"[a-z0-9_-]")
 # names that Windows keeps for itself
@@ -47,7 +47,7 @@ _DEVICE = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])")
 
 
 def default_folder(url: str | None = None) -> Path | None:
-    """Where the snapshots of a store stand: beside the file; of one that is no file, nowhere unless
+    """Where the snapshots of a store stand: next to the file; of one that is not a file, nowhere unless
     the caller says where.
     """
     database = open_database(url or default_address())
@@ -164,7 +164,7 @@ def folder_name(name: str) -> str:
     quoted = "".join(chr(byte) if _PLAIN.match(chr(byte)) else f"%{byte:02x}" for byte in data)
     if _DEVICE.fullmatch(quoted):
         quoted = f"%{data[0]:02x}{quoted[1:]}"
-    if len(quoted) > _LONGEST:  # %% stands in no name that was quoted whole
+    if len(quoted) > _LONGEST:  # %% is in no name that was quoted whole
         digest = blake2b(data, digest_size=16).hexdigest()
         quoted = f"{quoted[: _LONGEST - len(digest) - 2]}%%{digest}"
     return quoted

@@ -93,7 +93,7 @@ class _Asking:
         self._settings = Carried("openai", to_json({"temperature": temperature}))
 
     async def summarize_parts(self, prompts: Sequence[SummaryPrompt]) -> str:
-        """The summary of all parts; "" where the model fails at one of them."""
+        """The summary of all parts; "" if the model fails at one of them."""
         made: list[str] = []
         for prompt in prompts:
             said = await self._say(prompt)
@@ -109,13 +109,13 @@ class _Asking:
         return made[0] if made else ""
 
     async def _merge(self, first: str, second: str) -> str:
-        # Two halves one behind the other are worth more than an extract.
+        # Two halves one after the other are worth more than an extract.
         return await self._say(self._draft.merging(first, second)) or self._draft.join(
             first, second
         )
 
     async def _say(self, prompt: SummaryPrompt) -> str:
-        """What the model makes of a prompt, no longer than what that sums up; "" where it fails for
+        """What the model makes of a prompt, no longer than what that summarizes; "" if it fails for
         good.
         """
         spare = ""

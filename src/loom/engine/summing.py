@@ -1,4 +1,4 @@
-"""What of a session is due to be summed up, and what is written of it. A model is asked outside of
+"""What of a session is due to be summarized, and what is written of it. A model is asked outside of
 any transaction.
 """
 
@@ -21,8 +21,8 @@ from loom.engine.reading import ReadingStyle, head_of, message_of
 from loom.stores import Node, Overlay, Path, SessionRow, Store, Summary, join_texts
 
 BY_MODEL = "a model"  # whose words a summary has
-MOST = 2000  # messages that are summed up at once; what is left is due again
-MOST_BEHIND = 16  # summaries that stand behind one another before one tells of all
+MOST = 2000  # messages that are summarized at once; what is left is due again
+MOST_BEHIND = 16  # summaries that come after one another before one tells of all
 MIN_SUMMARY = 50  # tokens of a summary in a small window
 LARGEST = 2000  # tokens of one summary among several
 # tokens of a tool's result that a model is asked about, and of what it may say
@@ -35,7 +35,7 @@ _DIGESTED = "[A model says of a tool's result, for reference only:] "
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """A stretch of a path that is to be summed up, its last node, why, and what is asked for."""
+    """A stretch of a path that is to be summarized, its last node, why, and what is asked for."""
 
     start: int
     stop: int
@@ -52,7 +52,7 @@ When = Literal["due", "now", "whole"]
 
 
 class _Stretch(Struct, frozen=True, kw_only=True):
-    """What could be summed up: nodes after what the last summary told, or all of them."""
+    """What could be summarized: nodes after what the last summary told, or all of them."""
 
     nodes: list[Node]
     hidden: Collection[int]
@@ -69,7 +69,7 @@ class _Stretch(Struct, frozen=True, kw_only=True):
 def plan(
     store: Store, row: SessionRow, path: Path, options: Options, style: ReadingStyle, when: When
 ) -> Plan | None:
-    """What is to be summed up: if anything is `due`, or `now` in any case, or the `whole` path
+    """What is to be summarized: if anything is `due`, or `now` in any case, or the `whole` path
     again.
     """
     stretch = None if style.document else _find_stretch(store, row, path, style, when)
@@ -90,7 +90,7 @@ def plan(
     if found is None:
         return None
     tokens = _summary_tokens(policy, room)
-    # Summaries stand after one another until they take too much. Then, or if there is room for one
+    # Summaries come after one another until they take too much. Then, or if there is room for one
     # only, it tells of all.
     several = _has_room_for_several(
         stretch, policy, room, best.count_text(join_texts(stretch.chain)) + tokens
@@ -158,7 +158,7 @@ def _summary_tokens(policy: Policy, room: int) -> int:
 
 
 def _has_room_for_several(stretch: _Stretch, policy: Policy, room: int, tokens: int) -> bool:
-    """Whether one more summary may stand after the others, if all of them take so many tokens."""
+    """Whether one more summary may come after the others, if all of them take this many tokens."""
     return (
         policy.summary == "cover"
         and len(stretch.chain) < MOST_BEHIND

@@ -241,7 +241,7 @@ def _hidden_note(count: int) -> str:
 
 
 def _end(text: str, start: int, tokens: int) -> int:
-    """Where the part of a text ends that begins here and has so many tokens; behind a line, if one
+    """Where the part of a text ends that begins here and has this many tokens; after a line, if one
     ends near.
     """
     count = gate_counter(None).count_text

@@ -1,4 +1,4 @@
-"""Whole trees in and out of a store. What comes in keeps the ids it had beside its own, so it goes
+"""Whole trees in and out of a store. What comes in keeps the ids it had besides its own, so it goes
 out as it came.
 """
 
@@ -99,7 +99,7 @@ def import_tree(workspace: Workspace, tree: Tree) -> tuple[StoredTree, int]:
     here = [stored for stored in store.trees.find_titled(scope, name) if stored.row.id == name]
     row = store.sessions.on_tree(here[0].row, "") if here else None
     begun = row is None
-    if row is None and here:  # an import that was cut short goes on
+    if row is None and here:  # an import that was cut short continues
         row = store.sessions.on_tree(here[0].row, "", importing=True)
     if row is None:
         row = store.sessions.create(

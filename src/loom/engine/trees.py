@@ -734,7 +734,7 @@ class LoomTree:
         return whole[len(live)].short_id if len(live) < len(whole) else ""
 
     def _check_live(self, node: Node | None) -> None:
-        """Behind what is pruned nothing is read, so nothing is said there."""
+        """After what is pruned nothing is read, so nothing is said there."""
         if node is not None and (pruned := self._pruned_at(node)):
             told = "is pruned" if pruned == node.short_id else f"was pruned with {pruned}"
             raise ChoiceError(

@@ -44,7 +44,7 @@ class View(Struct, frozen=True, kw_only=True):
     node: int = 0
     session: int = 0
     as_of: int = 0  # when the epoch began: ages and counts in its headers are those of then
-    shape: str = ""  # what was hidden and what came in beside the path
+    shape: str = ""  # what was hidden and what came in besides the path
     # of the epoch's pieces, where on the path each stands
     positions: tuple[tuple[int, int], ...] = ()
     # stretches of the path that it left out, and what is known of them

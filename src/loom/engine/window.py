@@ -120,7 +120,7 @@ class ContextWindow:
 
     @staticmethod
     def summarize_old_messages(messages: Iterable[Message | Mapping[str, Any]]) -> str:
-        """How evicted messages begin, as seed 000 prints it; a session that has a model sums up
+        """How evicted messages begin, as seed 000 prints it; a session that has a model summarizes
         with it.
         """
         contents = [_content(as_message(message)) for message in messages]

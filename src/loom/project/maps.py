@@ -30,7 +30,7 @@ from loom.project.rank.ranking import MapRequest, RankedFile, rank_files
 BEYOND = "## Project Files for this request, beyond those above\n\n"
 GONE = "No longer in the project: "
 _MAX_GONE_NAMES = 20  # files that are told of by name
-# definitions of a file beyond the map, and what they are worth at least beside the first
+# definitions of a file beyond the map, and what they are worth at least next to the first
 _MAX_NEWS, _MIN_SHARE_OF_BEST = 6, 0.2
 _MAX_OPEN_PROJECTS = 4  # projects whose indexes a process keeps
 _MAX_KEPT_REQUESTS = 8  # requests whose ranking is kept, while nothing changes
@@ -49,7 +49,7 @@ class RankedProject(Struct, frozen=True, gc=False):
     notes: tuple[str, ...] = ()
 
     def draw_map(self, tokens: int, count: Count) -> Map:
-        """The map of all that matters, in at most so many tokens. It may stand for long, so there
+        """The map of all that matters, in at most this many tokens. It may stand for long, so there
         is no source in it.
         """
         return render_map(self.ranked, tokens, count)
@@ -140,7 +140,7 @@ def _select_news(
     given: RankedFile, shown: Mapping[str, str] | None, valid: Container[str]
 ) -> RankedFile | None:
     """The best of a file that matters and is not shown yet, and what is shown and no longer
-    declared so; none where all is well.
+    declared so; none if all is well.
     """
     pairs = list(zip(given.definitions, given.shares, strict=True))
     is_high = given.relevance == "high"
@@ -230,7 +230,7 @@ _opening = Lock()
 
 def _after_fork() -> None:
     """A child of a process that was just looking would wait for ever; it opens its projects
-    anew.
+    again.
     """
     global _opening
     _opening = Lock()
@@ -251,7 +251,7 @@ def project_map(
     cache: Path | None = None,
     progress: Progress | None = None,
 ) -> Map:
-    """What of a project matters for a request, in at most so many tokens; without one, what matters
+    """What of a project matters for a request, in at most this many tokens; without one, what matters
     most in it.
 
     `touched` are paths and names that the conversation was about, the newest last. Asking again

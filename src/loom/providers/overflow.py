@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from loom.conversation.canonical import to_json
 
-MAX_ERROR_CHARS = 20_000  # letters of an error that are looked at
+MAX_ERROR_CHARS = 20_000  # characters of an error that are looked at
 MAX_CAUSES = 5  # errors of which one caused the next
 _NUMBER = r"\d(?:[\d,_]{0,14}\d)?"
 _WINDOW = r"\bcontext[ _](?:window|length|size|limit)\b"
@@ -46,7 +46,7 @@ def _row(provider: str, says: str) -> Wording:
     return Wording(provider, re.compile(says, re.IGNORECASE))
 
 
-# What names numbers stands before what does not; the first row that fits is taken. Backticks are
+# What names numbers comes before what does not; the first row that fits is taken. Backticks are
 # taken out before.
 WORDINGS: tuple[Wording, ...] = (
     _row(
@@ -268,7 +268,7 @@ def _field(error: object, name: str) -> object:
 
 
 def error_text(error: object) -> str:
-    """What an error says of itself; "" where it cannot."""
+    """What an error says of itself; "" if it cannot."""
     try:
         return str(error)
     except Exception:  # an error of somebody else's may not be able to tell what it is

@@ -17,7 +17,7 @@ class SavedRequest(Struct, frozen=True, kw_only=True):
     """What the next request needs, what markers stand for, and what the session has at hand from
     now on.
 
-    `view` is that of an epoch that begins, or how far one went that goes on. Without it only the
+    `view` is that of an epoch that begins, or how far one went that continues. Without it only the
     handles are kept. `inherited` are markers from an epoch of the session that this one was forked
     from. They become its own.
     """

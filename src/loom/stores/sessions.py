@@ -68,10 +68,10 @@ class Usage(Struct, frozen=True):
 
 
 class Aside(Struct, frozen=True):
-    """A system message that is no node: one before the first message, system text of the session,
-    with no id; or one behind a node.
+    """A system message that is not a node: one before the first message, system text of the session,
+    with no id; or one after a node.
 
-    Only a text, which has no roles, and older sessions have those behind nodes. In a conversation
+    Only a text, which has no roles, and older sessions have those after nodes. In a conversation
     they are nodes.
     """
 
@@ -120,7 +120,7 @@ class Addition(Struct, frozen=True, kw_only=True):
     """What is written with messages.
 
     `title` is for a session that has none. `asides` are system messages, each with the number of
-    messages before it. `usage` is what the answer cost. `records` stand beside the last message.
+    messages before it. `usage` is what the answer cost. `records` belong to the last message.
     `calibration` is what was learnt of how models count.
     """
 
@@ -338,7 +338,7 @@ class Sessions:
             return by_key(writer, row.key)
 
     def takes_part(self, row: SessionRow) -> bool:
-        """Whether what is said where this session stands is where it goes on."""
+        """Whether what is said where this session stands is where it continues."""
         with self._database.read() as reader:
             return (
                 reader.first_row(
@@ -423,11 +423,11 @@ class Sessions:
         importing: bool = False,
         move: bool = True,
     ) -> tuple[SessionRow, list[Node]]:
-        """Write messages behind `after` and move the cursor there, all or nothing, with what is
+        """Write messages after `after` and move the cursor there, all or nothing, with what is
         `added` to them.
 
         Without `move` the cursor stays where it is, wherever that is.
-        A chain that this session holds already, behind the same node, is found and not written
+        A chain that this session holds already, after the same node, is found and not written
         again: a retry is safe.
         """
         added = added or Addition()
@@ -479,7 +479,7 @@ class Sessions:
         calibration: str,
         now: int,
     ) -> SessionRow:
-        """Count what an answer cost of which no node was made, once; its records stand beside the
+        """Count what an answer cost of which no node was made, once; its records belong to the
         node that it answers.
         """
         with self._database.write() as writer:
@@ -551,7 +551,7 @@ class Sessions:
             return by_key(writer, row.key)
 
     def records(self, row: SessionRow, node: Node, kind: str) -> list[str]:
-        """What stands beside a node, by its kind."""
+        """The records of a node, by their kind."""
         with self._database.read() as reader:
             found = reader.all(
                 """SELECT data FROM records
@@ -586,7 +586,7 @@ class Sessions:
         stay because others hold them.
 
         The rows stay as tombstones: ids and places without words. What the files of the database
-        still hold of the words, `shed` takes away; until all is gone, `purge_ended` is not called,
+        still hold of the words, `shed` removes; until all is gone, `purge_ended` is not called,
         and a note says so. All of it can be done again at any time.
         """
         tree = row.tree.key
@@ -666,7 +666,7 @@ class Sessions:
         return node.depth <= depth and ancestor(reader, tree, held, node.depth) == node.seq
 
     def newest_asides(self, row: SessionRow, path: Path) -> tuple[Aside, ...]:
-        """Of the asides that were said behind a message of this path, the newest of each kind, in
+        """Of the asides that were said after a message of this path, the newest of each kind, in
         their order.
         """
         found: dict[str, Aside] = {}
@@ -688,7 +688,7 @@ class Sessions:
             return meeting(reader, one.tree, one.end, other.end) + 1
 
 
-# Whether somebody else stands on a node of an import that is under way, wrote behind it, or says
+# Whether somebody else stands on a node of an import that is under way, wrote after it, or says
 # something of it.
 _BUILT_ON = """SELECT 1 FROM sessions i JOIN nodes n ON n.tree = i.tree AND n.session = i.key
     WHERE i.tree = $1 AND i.status = 'importing' AND (
@@ -711,7 +711,7 @@ def _seq_of(node: Node | None) -> int | None:
 def _place_asides(
     after: Node | None, made: Sequence[Node], asides: Sequence[tuple[int, Message]]
 ) -> list[Aside]:
-    """System messages behind the messages that were written before them."""
+    """System messages after the messages that were written before them."""
     places = [after.id if after else "", *(node.id for node in made)]
     check_carried(*(message for _, message in asides))
     return [Aside(places[index], message) for index, message in asides]
@@ -796,7 +796,7 @@ def _name_of(node: Node | None) -> str:
 
 
 def _is_charged(reader: Reader, row: SessionRow, node: Node, name: str = "") -> bool:
-    """Whether it is recorded beside a node what its answer cost, or what one of this name cost that
+    """Whether it is recorded next to a node what its answer cost, or what one of this name cost that
     it is the question of.
     """
     sql = "SELECT 1 FROM records WHERE tree = $1 AND node = $2 AND kind = 'usage' AND name = $3"
@@ -811,7 +811,7 @@ def write_beside(
     now: int,
     name: str = "",
 ) -> None:
-    """Write what stands beside a node, by kind."""
+    """Write the records of a node, by kind."""
     writer.run_many(
         """INSERT INTO records (tree, node, kind, name, session, author, data, created)
             VALUES ($1, $2, $3, $4, $5, $6, $7, $8)

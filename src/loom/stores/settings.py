@@ -1,5 +1,5 @@
 """What a project settles: its agents, and how its trees are read; and what each session has at hand
-beside what was said.
+next to what was said.
 """
 
 from collections.abc import Iterable, Mapping

@@ -17,7 +17,7 @@ SUFFIX = ".sessions"
 
 
 def folder_beside(database: Database) -> Path | None:
-    """Where the snapshots of a store that is a file stand: in a folder beside it, to which no other
+    """Where the snapshots of a store that is a file stand: in a folder next to it, to which no other
     store writes.
     """
     is_file = database.name == "sqlite" and os.path.isabs(database.address)  # and not :memory:
@@ -43,7 +43,7 @@ class WrittenSnapshots:
             )
 
     def check(self, row: SessionRow) -> None:
-        """Raises where the session was purged; who wrote files meanwhile takes them away again."""
+        """Raises if the session was purged; who wrote files meanwhile takes them away again."""
         with self._database.write() as writer:
             lock_alive(writer, row.key)
 

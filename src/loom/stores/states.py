@@ -32,7 +32,7 @@ class Pin(Struct, frozen=True, omit_defaults=True):
 
 
 class Stash(Struct, frozen=True, omit_defaults=True):
-    """A text that an agent put away, with the nodes whose words it shows; shown while it is
+    """A text that an agent stashed, with the nodes whose words it shows; shown while it is
     recalled.
     """
 

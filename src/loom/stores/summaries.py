@@ -1,4 +1,4 @@
-"""Summaries: what tells of a stretch of a path in a few words. Each is a record beside the last
+"""Summaries: what tells of a stretch of a path in a few words. Each is a record next to the last
 node of its stretch.
 
 They are never changed. One that was undone has a record that says so, and is not found any more.
@@ -50,7 +50,7 @@ class Summaries:
             put_summary(writer, row, node, summary, now)
 
     def on_path(self, row: SessionRow, path: Path, hidden: Collection[int] = ()) -> list[Summary]:
-        """Those that hold on a path, one behind the other from its beginning; what was hidden or
+        """Those that hold on a path, one after the other from its beginning; what was hidden or
         shown since ends one.
         """
         with path.database.read() as reader:

@@ -49,7 +49,7 @@ class HandleTarget(Struct, frozen=True, omit_defaults=True):
     """What a handle stands for, as it is stored: stretches of nodes, a text by its place in a node,
     or the text itself.
 
-    Who stands behind the node `at` may bring it back; without it, behind the last of the nodes.
+    Who comes after the node `at` may bring it back; without it, after the last of the nodes.
     `TREE/ID` is in another tree. `minted_at` is the place from which the handle was made; what was
     kept before places were has none. `shows` are nodes whose words are in a text that came from no
     node itself.
@@ -74,7 +74,7 @@ def text_at(place: str, text: str, shows: Sequence[str] = ()) -> tuple[str, Hand
 
 
 def names(handle: str, kept: HandleTarget, text: str | None = None) -> bool | None:
-    """Whether a handle is made from what is kept under it; none where that was kept without its
+    """Whether a handle is made from what is kept under it; none if that was kept without its
     place and cannot be told.
 
     `text` is the text of the part, where only its place in a node is kept.
@@ -128,7 +128,7 @@ class Views:
         return NewestView(None)
 
     def is_newest(self, row: SessionRow, reached: EpochProgress | None, path: Path) -> bool:
-        """Whether requests of the session went as far as this. Another program may have gone on
+        """Whether requests of the session went as far as this. Another program may have continued
         with it. A purged one ends here.
         """
         with path.database.read() as reader:
@@ -333,7 +333,7 @@ def digest_of(data: str) -> str:
 
 
 def read_view(data: object, digest: str, epoch: int, depth: int) -> ViewRecord | None:
-    """A view as it was written; none where it is damaged: it is only a cache, and the next request
+    """A view as it was written; none if it is damaged: it is only a cache, and the next request
     begins an epoch.
     """
     try:
@@ -347,7 +347,7 @@ def read_view(data: object, digest: str, epoch: int, depth: int) -> ViewRecord |
 
 
 def _one_or_none(reader: Reader, sql: str, *values: Any) -> Row | None:
-    """A view's row; none where its text is damaged."""
+    """A view's row; none if its text is damaged."""
     try:
         return reader.first_row(sql, *values)
     except StoreError as error:
@@ -602,7 +602,7 @@ class _Screen:
         self.count = 0  # messages that were held back
 
     def why(self, path: Path) -> Callable[[Node], str]:
-        """Why a node of a path is held back; "" where it is not."""
+        """Why a node of a path is held back; "" if it is not."""
         if path.tree not in self._marked:
             self._marked[path.tree] = marked_in(self._reader, path.tree)
         kept_back = why_kept_back(path, self._marked[path.tree])

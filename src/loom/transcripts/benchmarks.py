@@ -76,7 +76,7 @@ def _parse_swe_agent(value: dict[str, Any], place: str) -> Conversation:
 
 
 def _keep(message: Message, fields: dict[str, Any]) -> Message:
-    """The message with the program's own fields beside it, and an empty result for each further
+    """The message with the program's own fields, and an empty result for each further
     call it answers.
     """
     ids = fields["tool_call_ids"] if isinstance(fields.get("tool_call_ids"), list) else []

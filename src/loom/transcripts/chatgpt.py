@@ -2,7 +2,7 @@
 children.
 
 Code that the model writes to a recipient, and anything else that a tool answers, is a call, and the
-tool messages behind it are its results. The file has no ids for calls, so a call has the id of its
+tool messages after it are its results. The file has no ids for calls, so a call has the id of its
 node.
 """
 
@@ -48,7 +48,7 @@ _ROLES: dict[str, Role] = {
 }
 _NOBODY = ("", "all")  # recipients that are no tool
 
-# Where the words of a content are: the first of these fields that has any. What stands in the
+# Where the words of a content are: the first of these fields that has any. What is in the
 # others is carried.
 _WORDS: tuple[tuple[str, ...], ...] = (
     ("text",),
@@ -242,7 +242,7 @@ def _parts(content: Json, place: str) -> tuple[list[Part], tuple[str, ...]]:
 
 
 def _pictures(content: Json, place: str) -> list[Part]:
-    """What a tool showed beside its words."""
+    """What a tool showed besides its words."""
     shown = [*list_of(content.get("assets")), content.get("screenshot")]
     return [_part(picture, f"{place}.assets[{n}]") for n, picture in enumerate(shown) if picture]
 
@@ -263,7 +263,7 @@ def _part(part: Any, place: str) -> Part:
 
 
 def _asset(pointer: str, fields: Mapping[Any, Any]) -> Media:
-    """Media that the export holds beside the conversations, or nowhere."""
+    """Media that the export has besides the conversations, or nowhere."""
     kind = str(fields.get("content_type"))
     sort: Literal["image", "audio", "file"] = "file"
     if "image" in kind:
@@ -304,7 +304,7 @@ def _attachments(metadata: Json, parts: list[Part]) -> list[Part]:
 
 
 def _call(id: str, recipient: str, parts: list[Part]) -> list[Part]:
-    """What the model wrote to a tool, in one call; what is no text stands before it."""
+    """What the model wrote to a tool, in one call; what is not a text comes before it."""
     arguments = "\n".join(part.text for part in parts if isinstance(part, Text))
     try:
         kind = "function" if isinstance(from_json(arguments), dict) else "custom"
@@ -315,7 +315,7 @@ def _call(id: str, recipient: str, parts: list[Part]) -> list[Part]:
 
 
 def _pair_results(nodes: tuple[TreeNode, ...]) -> tuple[TreeNode, ...]:
-    """The nodes with each result made out to the call it stands behind; a result behind no call
+    """The nodes with each result made out to the call it comes after; a result after no call
     keeps an id of its own.
     """
     asked: dict[str, ToolCall | None] = {}

@@ -2,7 +2,7 @@
 read, or all of it.
 
 One line holds one block of a model message, so the lines of one message id are one message.
-Parallel calls hang on each other and each result on its own call: walking up from the leaf alone
+Parallel calls are attached to each other and each result on its own call: walking up from the leaf alone
 would lose all calls but one. So what is read is the way up from the leaf, the other lines of each
 message on it, and the results of every call made there.
 """
@@ -132,7 +132,7 @@ def _add(index: _FileIndex, record: dict[str, Any], kind: Any) -> None:
     index.messages.append(_number(message.get("id")) if kind == "assistant" else 0)
     index.threads.append(_find_thread(index, record) if is_side else 0)
     if kind in ("user", "assistant") and not is_side:
-        # the newest word is the live branch, unless the client says otherwise behind it
+        # the newest word is the live branch, unless the client says otherwise after it
         index.leaf = index.uuids[-1]
     if kind == "assistant" and not index.model and text_of(message.get("model")) != SYNTHETIC:
         index.model = text_of(message.get("model"))
@@ -301,7 +301,7 @@ class _Session(Struct):
 
 
 class _Answers(Struct):
-    """Results that came beside each other and are one row here."""
+    """Results that came next to each other and are one row here."""
 
     last: int
     calls: set[str]

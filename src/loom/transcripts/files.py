@@ -98,7 +98,7 @@ def unpack_file(path: Path) -> Path:
 
 
 def inspect(path: Path) -> str:
-    """The first words of a file. Raises where it cannot be a transcript whatever it says: missing,
+    """The first words of a file. Raises if it cannot be a transcript whatever it says: missing,
     empty, binary and so on.
     """
     try:
@@ -161,7 +161,7 @@ def raw_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def first_lines(path: Path) -> list[Any] | None:
-    """The values of the first lines; nothing where the first line is no JSON value of its own."""
+    """The values of the first lines; nothing where the first line is not JSON value of its own."""
     with path.open("rb") as file:
         _skip_mark(file)
         first = file.readline(MAX_DOCUMENT + 1)

@@ -20,7 +20,7 @@ from loom.transcripts.runs import Run
 class ValueFormat(Struct, frozen=True):
     """A format in which one JSON value is a run."""
 
-    looks_like: str  # for an error that says what was looked for; "" where another row says it
+    looks_like: str  # for an error that says what was looked for; "" if another row says it
     matches: Callable[[Any], bool]
     read: Callable[[int, Any, str], Run]  # the run's number, the value, and where it is
 
@@ -28,7 +28,7 @@ class ValueFormat(Struct, frozen=True):
 class LineFormat(Struct, frozen=True):
     """A format with one record a line, known by the first of them."""
 
-    program: str  # whose sessions these are; "" where each line is what other rows say
+    program: str  # whose sessions these are; "" if each line is what other rows say
     matches: Callable[[list[Any]], bool]
     read: Callable[[Path, list[Any]], Iterable[Run]]
 

@@ -33,7 +33,7 @@ def grow(records: Iterable[Record]) -> tuple[tuple[TreeNode, ...], dict[str, str
     """The nodes, parents first and branches in the order of the records; and for each record the
     node that it ends in.
 
-    A record without a message is no node: what hangs on it hangs on the nearest node above. Of
+    A record without a message is not a node: what is attached to it is attached to the nearest node above. Of
     several messages the last has the record's id, because that is where what comes after the record
     hangs. A parent that is not here makes a root.
     """
@@ -114,7 +114,7 @@ def lift_system(
     stays in its places.
     """
     leading: dict[str, TreeNode] = {}
-    first_words = []  # what they hang on
+    first_words = []  # what they are attached to
     for node in nodes:
         if node.parent and node.parent not in leading:
             continue

@@ -1,6 +1,6 @@
 """Trees in our own form: a JSON document that says what it is, and holds trees as they are.
 
-Rules: ids are texts and unique in their tree; a parent stands before its children; what a node, a
+Rules: ids are texts and unique in their tree; a parent comes before its children; what a node, a
 link or `current` names is in the tree, unless another tree is named. A change that an older Loom
 would read wrongly gets a new version.
 """

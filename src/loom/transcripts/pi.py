@@ -54,7 +54,7 @@ def runs(path: Path, sample: list[Any]) -> list[Run]:
 
 
 def _branch(path: Path) -> set[str] | None:
-    """The ids on the way up from the last record, or none where the file is a plain list."""
+    """The ids on the way up from the last record, or none if the file is a plain list."""
     parents: dict[str, str] = {}
     last = ""
     for _, record in files.lines(path):

@@ -11,7 +11,7 @@ SAMPLE_ITEMS = 100  # values of a list that are looked at to tell what it is
 
 
 class Run(Struct, frozen=True, kw_only=True):
-    """`head` is all but the messages; `messages()` reads them anew each time, in bounded memory
+    """`head` is all but the messages; `messages()` reads them again each time, in bounded memory
     where the file is JSON lines.
     """
 

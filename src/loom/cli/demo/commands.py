@@ -1,4 +1,4 @@
-"""`loom demo`: a broken transcript mended, a long session in a shrinking window, one kept, one
+"""`loom demo`: a broken transcript repaired, a long session in a shrinking window, one kept, one
 that branches, and a map.
 """
 

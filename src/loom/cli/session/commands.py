@@ -1,6 +1,6 @@
 """`loom session`: sessions that are kept.
 
-Make, find, read, go on with, branch, put away and take away for good.
+Create, find, read, continue, branch, archive and purge sessions.
 """
 
 import sys
@@ -34,7 +34,7 @@ from loom.errors import ChoiceError
 from loom.transcripts import files
 from loom.transcripts.formats import read_runs
 
-ASKED = 4  # letters of an id that a purge asks for
+ASKED = 4  # characters of an id that a purge asks for
 
 
 @click.group(cls=Group)
@@ -46,7 +46,7 @@ def session() -> None:
     """
 
 
-# Making, and going on
+# Making, and continuing
 
 
 @session.command("new")

@@ -1,4 +1,4 @@
-"""`loom session resume`: what an agent or a person needs to go on with a session after a crash or
+"""`loom session resume`: what an agent or a person needs to continue with a session after a crash or
 a pause.
 """
 
@@ -71,7 +71,7 @@ def _find_session_id(loom: Loom, where: Where, name: str | None) -> str:
 
 
 def _next(found: Session, resumed: ResumePoint, where: Where) -> str:
-    """The command that goes on: where the user is to speak it appends, else it makes the request
+    """The command that continues: where the user is to speak it appends, else it makes the request
     to send now.
     """
     end = found.cursor

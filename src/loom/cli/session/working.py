@@ -1,4 +1,4 @@
-"""`loom session working`: what an agent decides by beside the conversation, looked at and set from
+"""`loom session working`: what an agent decides by besides the conversation, looked at and set from
 outside.
 """
 

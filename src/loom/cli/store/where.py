@@ -94,7 +94,7 @@ def add_scope_options(
 
 
 def in_store(make: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command an open `loom`, closed behind it.
+    """Give a command an open `loom`, closed after it.
 
     With `make`, the store is made where there is none.
     """

@@ -1,4 +1,4 @@
-"""`loom convert`: a transcript in the JSON of another provider, mended on the way if asked."""
+"""`loom convert`: a transcript in the JSON of another provider, repaired on the way if asked."""
 
 from collections.abc import Iterable, Iterator
 from io import StringIO

@@ -1,4 +1,4 @@
-"""`loom tree show --node`: one node in full, with what it was made from, what hangs on it, and who
+"""`loom tree show --node`: one node in full, with what it was made from, what is attached to it, and who
 said what of it.
 """
 

@@ -122,7 +122,7 @@ def _change_agent(loom: Loom, name: str, changes: "_AgentChanges", as_json: bool
 
 
 class _AgentChanges(Struct, frozen=True):
-    """What the options change about an agent: fields, and permissions to grant or take away."""
+    """What the options change about an agent: fields, and permissions to grant or remove."""
 
     fields: dict[str, Any]
     allow: tuple[str, ...]
@@ -209,7 +209,7 @@ def _print_agent(agent: Agent, as_json: bool) -> None:
 
 
 class _PreferenceOptions(Struct, frozen=True):
-    """A preference that was given; none where it was not, and `default` where an override is taken
+    """A preference that was given; none if it was not, and `default` where an override is taken
     back.
     """
 

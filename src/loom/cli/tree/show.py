@@ -115,7 +115,7 @@ def _standing_at(tree: LoomTree, standing: SessionRow | None) -> int | None:
 
 
 def _print_draft(drafted: str) -> None:
-    """What stands at the end of a buffer and is no node yet."""
+    """What stands at the end of a buffer and is not a node yet."""
     if drafted:
         say(
             f"{style('┆', fg='yellow')} {dim('not committed')}  "

@@ -1,6 +1,6 @@
 """The Anthropic messages wire.
 
-Here tool results stand in user messages. A run of our `tool` messages becomes one of them; what a
+Here tool results are in user messages. A run of our `tool` messages becomes one of them; what a
 user said in the same wire message is our next message, marked `joined`.
 """
 

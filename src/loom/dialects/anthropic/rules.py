@@ -307,7 +307,7 @@ def _check_answer_fields(message: Json, blocks: list[Json], place: str) -> Itera
 
 
 def _id(value: Any) -> str:
-    """An id to look for; one that is no text is written so that no other is taken for it."""
+    """An id to look for; one that is not a text is written so that no other is taken for it."""
     return value if isinstance(value, str) else f"{value!r} (no text)"
 
 

@@ -1,7 +1,7 @@
 """Fields that only answers have: what providers and their SDKs say in an answer, and what no
 request may say.
 
-Which they are stands in the tables of the wires (`rules.py` of each). Here they are taken from our
+Which they are is in the tables of the wires (`rules.py` of each). Here they are taken from our
 values, where they are carried.
 """
 

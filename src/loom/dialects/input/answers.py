@@ -82,7 +82,7 @@ def _parse_wire(wire: dict[str, Any], choice: int) -> Answer:
             _number(usage, "cache_read_input_tokens"),
             _number(usage, "cache_creation_input_tokens"),
         )
-        # Anthropic counts what its cache served, and what it took in, beside the input.
+        # Anthropic counts what its cache served, and what it took in, besides the input.
         prompt, completion = (
             _number(usage, "input_tokens") + cached + written,
             _number(usage, "output_tokens"),

@@ -127,7 +127,7 @@ def _to_plain(value: Any, index: int) -> Any:
 
 
 def _parse_with_outputs(values: list[Any]) -> Iterator[tuple[Span, Message]]:
-    """Where whole answers of the responses API are among the values, their items stand in their
+    """Where whole answers of the responses API are among the values, their items are in their
     place.
     """
     places: list[int] = []

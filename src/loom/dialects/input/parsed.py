@@ -23,7 +23,7 @@ class ParsedList:
     """A list as far as it was parsed: its values as they were then, and what each became."""
 
     def __init__(self, first_item: int | None) -> None:
-        # the first value that only the responses wire has; none where all are messages
+        # the first value that only the responses wire has; none if all are messages
         self.first_item = first_item
         self.values: list[Any] = []
         self.results: list[Parsed] = []
@@ -105,7 +105,7 @@ def take_in(known: ParsedList, value: Any, result: Parsed, most: int) -> bool:
 
 
 def _copy(value: Any) -> tuple[Any, int]:
-    """A value that will not change with the one given, and about its bytes; less than none where it
+    """A value that will not change with the one given, and about its bytes; less than none if it
     may be anything.
     """
     kind = type(value)

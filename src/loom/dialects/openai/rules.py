@@ -223,7 +223,7 @@ def check_messages(messages: Iterable[Any]) -> Iterator[Finding]:
 
 
 def _id(value: Any) -> str:
-    """An id to look for; one that is no text is no call's."""
+    """An id to look for; one that is not a text is not a call's."""
     return value if isinstance(value, str) else f"{value!r} (no text)"
 
 

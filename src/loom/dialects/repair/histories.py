@@ -35,12 +35,12 @@ SEEN_BYTES = 32_000_000  # and about how many bytes they may take
 
 
 class RepairedConversation(Struct, frozen=True):
-    """The mended conversation, every change, and for each mapped call id the one it stands for."""
+    """The repaired conversation, every change, and for each mapped call id the one it stands for."""
 
     conversation: Conversation
     changes: tuple[Change, ...]
     ids: dict[str, str]
-    # For each message of the mended history, the place of the one it was (a result that repair
+    # For each message of the repaired history, the place of the one it was (a result that repair
     # wrote has its call's).
     origins: Sequence[int] = ()
 
@@ -132,8 +132,8 @@ def _look(messages: tuple[Message, ...], seen: "SeenHistories") -> _MendedMessag
 
 
 class _Mending:
-    """A history mended as far as it was given. A late result may still come for an early call: what
-    may change is made anew.
+    """A history repaired as far as it was given. A late result may still come for an early call: what
+    may change is made again.
     """
 
     def __init__(self) -> None:
@@ -210,7 +210,7 @@ class _Sound:
         self._used: set[str] = set()
 
     def grow(self, messages: tuple[Message, ...]) -> bool:
-        """Take in what is new, if nothing may be amiss there."""
+        """Take in what is new, if nothing may be wrong there."""
         fresh = messages[len(self.messages) :]
         calls = sound_calls(fresh, self._used)
         if calls is None:
@@ -227,7 +227,7 @@ class _Sound:
 
 
 class SeenHistories:
-    """The histories that were looked at last, to go on from where they grow."""
+    """The histories that were looked at last, to continue from where they grow."""
 
     def __init__(self, size: int = SEEN_BYTES) -> None:
         self.sound: RecentHistories[_Sound] = RecentHistories(KEPT, size // 2)
@@ -239,8 +239,8 @@ class SeenHistories:
 
 
 def sound_calls(messages: Iterable[Message], before: Set[str] = frozenset()) -> set[str] | None:
-    """The ids of the calls in these messages, in one quick look; none where something may be
-    amiss.
+    """The ids of the calls in these messages, in one quick look; none if something may be
+    wrong.
     """
     waiting: set[str] = set()
     used: set[str] = set()
@@ -289,7 +289,7 @@ def _note_calls(message: Message, waiting: set[str], used: set[str], before: Set
 
 
 def _says(message: Message) -> bool:
-    """Whether a message has something to say and nothing that may be amiss."""
+    """Whether a message has something to say and nothing that may be wrong."""
     if message.carried is not None and "list" in message.carried.form:
         return False
     for part in message.parts:

@@ -1,4 +1,4 @@
-"""Put right what a request says to Anthropic's wire beside its words: cache marks and thinking."""
+"""Put right what a request says to Anthropic's wire besides its words: cache marks and thinking."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
@@ -63,7 +63,7 @@ def _carries_mark(carried: Carried | None) -> bool:
 
 
 def _mend_limit(conversation: Conversation, changes: Changes) -> Conversation:
-    """Without an output limit that is no number."""
+    """Without an output limit that is not a number."""
     settings = conversation.settings
     if settings is None or not any(f'"{key}"' in settings.fields for key in _LIMITS):
         return conversation
@@ -96,7 +96,7 @@ def _mend_marks(conversation: Conversation, changes: Changes) -> Conversation:
     def mend(mark: Json) -> Json | None:
         nonlocal seen, short
         seen += 1
-        # a later mark covers all that stands before it, so the first ones are missed least
+        # a later mark covers all that comes before it, so the first ones are missed least
         if seen <= surplus:
             changes.append(("too-many-marks", "removed a cache mark"))
             return None

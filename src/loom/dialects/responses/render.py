@@ -111,7 +111,7 @@ def _render_items(message: Message, place: str, losses: list[Loss]) -> Iterator[
 
 
 def _render_input(message: Message, place: str, losses: list[Loss]) -> Iterator[Json]:
-    """What a user, a system or a developer says: an item, or none where nothing of it has a form
+    """What a user, a system or a developer says: an item, or none if nothing of it has a form
     here.
     """
     form = carried_form(message.carried, NAME)
@@ -135,7 +135,7 @@ def _render_input(message: Message, place: str, losses: list[Loss]) -> Iterator[
 
 
 def _user_item(message: Message) -> Json | None:
-    """The item that a message of one opaque part came as, where that is no message."""
+    """The item that a message of one opaque part came as, where that is not a message."""
     match message.parts:
         case (Opaque() as part,) if part.wire == NAME:
             raw: Json = from_json(part.json)
@@ -181,7 +181,7 @@ def _render_written(parts: Iterable[Part], place: str, losses: list[Loss]) -> It
 
 
 def _render_block(part: Part, place: str, losses: list[Loss]) -> _Block | None:
-    """A part that is written inside a message; None where it is an item of its own."""
+    """A part that is written inside a message; None if it is an item of its own."""
     if isinstance(part, Opaque) and part.wire == NAME and part.form:
         kept = from_json(part.json)
         return _Block([kept["part"]] if "part" in kept else [], part.form, kept.get("item", {}))

@@ -1,6 +1,6 @@
 """From a stored path to the request that is sent now, reading only what the window needs.
 
-request.py    the steps: find what the store has, go on with the last epoch, or begin one
+request.py    the steps: find what the store has, continue with the last epoch, or begin one
 standing.py   what of the last epoch still stands, and its place in what was read now
 summaries.py  what summaries tell, and where
 overflow.py   what a request leaves out after a provider refused the last one

@@ -47,7 +47,7 @@ def _seen_again(shown: Sequence[tuple[int, int]], assembled: AssembledMessages) 
 def note_overflow(
     summaries: Sequence[Summary], assembled: AssembledMessages, floor: int
 ) -> Summary:
-    """What summaries told, with a note that an overflow cost what stands before a place."""
+    """What summaries told, with a note that an overflow cost what comes before a place."""
     before = assembled.places.spots[:floor]
     done = summaries[-1].stop if summaries else 0
     stop = max([done, *(spot.stop for spot in before)])

@@ -1,4 +1,4 @@
-"""One request: find what the store has, go on with the last epoch, or begin one."""
+"""One request: find what the store has, continue with the last epoch, or begin one."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -78,7 +78,7 @@ class RequestInput(Struct, frozen=True, kw_only=True):
 
     After an overflow an epoch begins in any case, without the older half of what the last request
     showed. So does one that is `renewing`, for the reason given. `handoff` is what the window began
-    with, and the map of `project` stands in the system text.
+    with, and the map of `project` is in the system text.
     """
 
     store: Store
@@ -133,7 +133,7 @@ class _Beginning(Struct, frozen=True, kw_only=True):
 
 
 def prepare(asked: RequestInput) -> tuple[Context, LastRequest]:
-    """The request, and what to remember of it. The last epoch goes on if it can, else one begins
+    """The request, and what to remember of it. The last epoch continues if it can, else one begins
     from what is read again.
     """
     with asked.path.snapshot() as now:
@@ -229,7 +229,7 @@ def _detach(asked: RequestInput, overlay: Overlay) -> Overlay:
     return replace(overlay, path=Path(asked.path.database, asked.path.tree, overlay.path.end))
 
 
-# Whether the last epoch goes on
+# Whether the last epoch continues
 
 
 def _why_it_ends(asked: RequestInput, found: _Findings) -> EpochEnds | None:

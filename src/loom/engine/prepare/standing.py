@@ -124,7 +124,7 @@ def first_after(assembled: AssembledMessages, depth: int) -> int:
 
 
 def place_pins(pins: Sequence[Node], assembled: AssembledMessages) -> list[int]:
-    """Where what is pinned stands in what was read."""
+    """Where what is pinned is in what was read."""
     at: dict[str, int] = {}
     for n, spot in enumerate(assembled.places.spots):
         if not spot.unread:

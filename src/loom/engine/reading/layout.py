@@ -14,7 +14,7 @@ from loom.engine.reading.ranges import Reading
 from loom.stores import Insertion, Node, Overlay, names_at
 
 Write = Callable[[Node], Message]
-Join = Callable[[Message, Message], Message | None]  # None where the two stay separate
+Join = Callable[[Message, Message], Message | None]  # None if the two stay separate
 
 
 def lay(reading: Reading, overlay: Overlay, write: Write) -> tuple[tuple[Message, ...], Places]:

@@ -49,7 +49,7 @@ def read_window(
     hidden: Collection[int] = (),
     also: Iterable[Range] = (),
 ) -> tuple[Range, ...]:
-    """The stretches of a path that a window of so many tokens can hold anything of, its last one
+    """The stretches of a path that a window of this many tokens can hold anything of, its last one
     open to the end.
 
     What is at the places `hidden` is not shown: it is no goal, no request, and fills nothing.
@@ -59,7 +59,7 @@ def read_window(
         return ()
     must = _find_requests(path, hidden)
     wanted = [(depth, depth + 1) for depth in sorted(must)]
-    for start, stop in also:  # of an exchange all or nothing: half of one would be mended
+    for start, stop in also:  # of an exchange all or nothing: half of one would be repaired
         if start < len(path):
             wanted.append((_exchange(path, start)[0], _exchange(path, min(stop, len(path)) - 1)[1]))
     wanted += [_exchange(path, pin.depth) for pin in pins]
@@ -238,7 +238,7 @@ def _with_known(
 
 
 def read_on(reading: Reading, path: Path) -> Reading | None:
-    """The same reading with what has come since; none where it is of another path."""
+    """The same reading with what has come since; none if it is of another path."""
     fresh = path.since(reading.nodes[-1])
     if fresh is None:
         return None

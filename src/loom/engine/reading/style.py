@@ -119,7 +119,7 @@ def head_of(
     """The conversation but for its messages. System text is the agent's, the session's, the tree's,
     then instructions.
 
-    Of the `asides` those stand in it that were said before the first message; in a text, which has
+    Of the `asides` those are in it that were said before the first message; in a text, which has
     no roles, all of them.
     """
     head, tree, agent = row.head, style.tree.head, style.agent

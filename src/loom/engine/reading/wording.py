@@ -10,7 +10,7 @@ BETWEEN = "\n\n"
 
 
 def merge(one: Message, other: Message) -> Message | None:
-    """Both as one message where the same author spoke twice; none where another did, or where calls
+    """Both as one message where the same author spoke twice; none if another did, or where calls
     or reasoning are between.
     """
     if (one.role, one.author) != (other.role, other.author) or not (

@@ -18,7 +18,7 @@ from loom.stores import Path
 if TYPE_CHECKING:
     from loom.project.maps import RankedProject
 
-MAX_NEWS_TOKENS = 512  # of what stands in the tail
+MAX_NEWS_TOKENS = 512  # of what is in the tail
 
 
 # The room `project` is loaded where a map is asked for: grammars and numpy take long, and most
@@ -38,7 +38,7 @@ def read_project(
 
 
 def check_project(project: "str | PathLike[str]") -> None:
-    """Refuse what is no folder before anything is written."""
+    """Refuse what is not a folder before anything is written."""
     from loom.project.maps import find_root
 
     find_root(project)
@@ -97,7 +97,7 @@ def keep_shown_map(made: EpochMap | None, report: Report) -> EpochMap | None:
 
 
 def gather(asking: Asking) -> SourceSections:
-    """The map that stands in the system text, and in the tail what a request needs beyond it.
+    """The map that is in the system text, and in the tail what a request needs beyond it.
 
     If an epoch begins the map is new, and room is left for the tail of later requests: else the
     next one would not fit.

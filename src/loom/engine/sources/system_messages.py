@@ -1,4 +1,4 @@
-"""System messages that older sessions keep beside what was said."""
+"""System messages that older sessions keep besides what was said."""
 
 from loom.context import Section
 from loom.engine.sources.asking import NOTHING, Asking, SourceSections

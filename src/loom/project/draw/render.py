@@ -19,7 +19,7 @@ from loom.project.rank.ranking import RankedFile, Relevance
 
 HEADER = "## Project Files\n\n"
 PATH = 0.6  # what showing a path is worth beside showing all that the file defines
-SIGNATURE = 0.3  # what a signature is worth beside the name
+SIGNATURE = 0.3  # what a signature is worth next to the name
 AGAIN = 0.4  # what a name is worth that stands under the same path already, in another class
 # names of one file; of more each is worth less, so that there is room for other files
 FULL_WORTH_NAMES = 30
@@ -66,7 +66,7 @@ def render_map(
 
 
 def _fill_budget(files: "_Files", wanted: int, tokens: int) -> Map:
-    """The map of pieces that are so many tokens together, without the last of them where the whole
+    """The map of pieces that are this many tokens together, without the last of them where the whole
     is too large.
     """
     pieces = _fitting(files, wanted)
@@ -102,7 +102,7 @@ def _take_back(pieces: list[_Piece], tokens: int) -> None:
 
 class _Symbol(Struct, frozen=True, gc=False):
     """A definition with its name, what it is worth, the names around it without those of
-    namespaces, and its own behind these.
+    namespaces, and its own after these.
     """
 
     definition: Definition
@@ -169,7 +169,7 @@ def _inside(parent: str, spaces: Sequence[str]) -> str:
 
 
 def _fitting(files: _Files, tokens: int) -> list[_Piece]:
-    """What is shown, in the order in which it was chosen. The sizes of pieces are summed up; the
+    """What is shown, in the order in which it was chosen. The sizes of pieces are added up; the
     whole is counted by the caller.
     """
     groups: set[tuple[int, str]] = set()
@@ -316,7 +316,7 @@ def _signature(symbol: _Symbol) -> str:
 
 
 def printable(text: str) -> str:
-    """A text on one line, with nothing in it that would turn or hide what stands beside it."""
+    """A text on one line, with nothing in it that would turn or hide what stands next to it."""
     if text.isprintable():
         return text
     return "".join(map(_printable_sign, text))

@@ -1,4 +1,4 @@
-"""The source of what matters most, behind a map that has room for it: a large window need not be
+"""The source of what matters most, after a map that has room for it: a large window need not be
 asked for it.
 """
 
@@ -13,7 +13,7 @@ from loom.project.index.files import read_text
 from loom.project.parse.symbols import Definition
 from loom.project.rank.ranking import RankedFile
 
-MIN_SOURCE_TOKENS = 6000  # tokens from which on a map has source behind it
+MIN_SOURCE_TOKENS = 6000  # tokens from which on a map has source after it
 NAMES = 0.5  # of a larger one that stay for files and symbols
 HEADER = "## Source of the most relevant\n\n"
 MAX_DEFINITION_LINES = 150  # of one definition
@@ -28,7 +28,7 @@ class _Source(Struct, frozen=True):
 
 
 def packed_map(root: Path, ranked: Sequence[RankedFile], tokens: int, count: Count) -> Map:
-    """The map of what was ranked; where there is room, the source of the best of it behind it.
+    """The map of what was ranked; where there is room, the source of the best of it after it.
     Never more than these tokens.
     """
     if tokens < MIN_SOURCE_TOKENS:
@@ -72,7 +72,7 @@ def _best(files: Sequence[RankedFile]) -> Iterator[_Source]:
 
 
 def _block(root: Path, one: _Source) -> str:
-    """The lines of a definition in a fence; "" where the file is no longer as it was read."""
+    """The lines of a definition in a fence; "" if the file is no longer as it was read."""
     text = read_text(root, one.path)
     found = one.definition
     lines = text.split("\n")[found.start - 1 : found.stop] if text else []

@@ -119,7 +119,7 @@ def _holders(around: Sequence[int], definitions: Sequence[Definition]) -> list[i
 
 class _PackedEntry(Struct, array_like=True, gc=False):
     """An entry without its path. Bodies name their terms by their place among those of the file,
-    one body behind the other.
+    one body after the other.
     """
 
     language: str
@@ -159,7 +159,7 @@ def pack_entry(entry: Entry) -> bytes:
 
 def unpack_entry(path: str, data: bytes, words: dict[str, str]) -> Entry:
     """The entry of a path. `words` holds each word once for all entries that are read with it.
-    Raises where data is damaged.
+    Raises if data is damaged.
     """
     held = _decoder.decode(data)
     once = words.setdefault

@@ -1,4 +1,4 @@
-"""Which files a project has, and what stands in one of them.
+"""Which files a project has, and what is in one of them.
 
 Git's own list is taken where there is one; elsewhere folders are walked as git would. Names that
 are no text are left out, links to folders are never followed, and what lies outside of the project
@@ -283,7 +283,7 @@ _HALVES = re.compile("[\ud800-\udfff]")
 
 
 class _Rules(Struct, frozen=True):
-    """The lines of one file like .gitignore, and the folder that they speak of, with / behind it.
+    """The lines of one file like .gitignore, and the folder that they speak of, with / after it.
 
     `hint` matches whatever one of the lines matches: most paths match none, and asking line by line
     takes four times as long.

@@ -1,4 +1,4 @@
-"""The file that a project's index is kept in: SQLite, beside those of other projects in a folder
+"""The file that a project's index is kept in: SQLite, next to those of other projects in a folder
 for caches.
 
 It is a cache: it may be thrown away at any time, so it is never waited for long and never synced to
@@ -218,7 +218,7 @@ def _sum(path: str, seen: SeenFile) -> int:
 
 @cache
 def made_by() -> str:
-    """What an entry depends on beside its file: this format, our own code and queries, and the
+    """What an entry depends on besides its file: this format, our own code and queries, and the
     grammars that are installed.
     """
     digest = blake2b(f"{FORMAT} {sys.version_info[:2]}".encode(), digest_size=16)

@@ -93,7 +93,7 @@ class Index:
         self._load()
 
     def update(self, progress: Progress | None = None) -> int:
-        """Bring the entries up to date. How many files were read anew because they are new or
+        """Bring the entries up to date. How many files were read again because they are new or
         changed.
 
         `progress` is called with the number of files read so far, and of those to be read.
@@ -248,7 +248,7 @@ class Index:
 
 
 def newest_commit(root: Path) -> str:
-    """The commit that a project stands at; "" where there is none."""
+    """The commit that a project stands at; "" if there is none."""
     return (
         git(root, "rev-parse", "--verify", "--quiet", "HEAD", seconds=_GIT_SECONDS).decode().strip()
     )

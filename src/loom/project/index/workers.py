@@ -185,7 +185,7 @@ class _Helper:
         self._given: deque[_Chunk] = deque()
         self._awake = self._is_given_up = False
         self._process = subprocess.Popen(
-            # -P: a file beside the user must not pass for a module of Python's.
+            # -P: a file next to the user must not pass for a module of Python's.
             [
                 sys.executable,
                 "-P",

@@ -3,14 +3,14 @@
 The queries in queries/*.scm say what is captured:
   @definition.KIND  a definition, with all of its lines; of kind enum it is a type, before any other
   that takes the same lines @declared.KIND    one that counts in a header file only
-  @scope            no definition, but its name stands before the names inside it: an extension, an
+  @scope            no definition, but its name comes before the names inside it: an extension, an
   impl @name @body       of the innermost definition or scope around them: its name, and where its
   declaration ends @more @also       what else belongs to that name: operator +; all names of the
-  same: const A, B @parent           a name that stands before that of the innermost definition: a
+  same: const A, B @parent           a name that comes before that of the innermost definition: a
   receiver @around @keyword  lines that belong to the definition directly inside (export,
   decorators); the word that begins its declaration @head             the same, and all of it begins
   the declaration: template <…> @aside            comments and attributes: no part of a declaration,
-  but lines of the definition directly behind them
+  but lines of the definition directly after them
 What is used is told by the words of the text: telling uses from variables and comments takes long,
 and ranks no file better.
 """
@@ -66,7 +66,7 @@ _MAX_MEAN_LINE_CHARS, _MAX_LINE_CHARS = 300, 20_000
 _SIGNS = bytes(code for code in range(128) if not chr(code).isalnum() and chr(code) != "_")
 _MIN_WORD_SHARE = 0.3  # of what is no blank
 _CHUNK_BYTES = 2**11  # bytes that a parser is given at once: between them the clock is looked at
-# A query takes the square of the depth of a tree, and of the number of words and signs beside each
+# A query takes the square of the depth of a tree, and of the number of words and signs next to each
 # other in what is no code.
 _MAX_DEPTH = 500
 _MAX_SIBLINGS, _MAX_UNNAMED, _MAX_BROKEN_NODES = 300, 2000, 20_000
@@ -106,7 +106,7 @@ GRAMMARS = {
 
 
 def parse_by_grammar(name: str, language: str, text: str, is_header: bool) -> ParsedFile | None:
-    """What a text defines and uses; None where the grammar is not installed, or would take too
+    """What a text defines and uses; None if the grammar is not installed, or would take too
     long.
     """
     source = text.encode(errors="replace")
@@ -190,7 +190,7 @@ _OPERATOR = re.compile(r"operator\b")
 
 
 def _is_name(name: str) -> bool:
-    """Whether this can be a name in C and what looks like it: behind macros statements are misread
+    """Whether this can be a name in C and what looks like it: after macros statements are misread
     as functions.
     """
     return name not in _CONTROL and (" " not in name or _OPERATOR.match(name) is not None)
@@ -216,7 +216,7 @@ def _load_grammar(name: str) -> tuple[Language, Query] | None:
 def _read(
     language: Language, query: Query, source: bytes, is_apart: bool
 ) -> tuple[Node, dict[str, list[Node]]] | None:
-    """A tree and the nodes of it that a query captures; None where that would take too long.
+    """A tree and the nodes of it that a query captures; None if that would take too long.
 
     `is_apart`: the query never asks for what stands around.
     """
@@ -253,7 +253,7 @@ def _read(
     searched = [root]
     if is_apart and root.child_count > _MAX_SIBLINGS:
         # Where everything is a call, as in Elixir, a query takes the square of the number of them
-        # beside each other.
+        # next to each other.
         searched = root.children
     captured: dict[str, list[Node]] = {}
     for node in searched:
@@ -335,7 +335,7 @@ class _Frame:
         self.named = start  # where the name stands
         self.name = self.parent = self.keyword = b""
         self.also: list[bytes] = []  # further names of the same
-        # what stands in the declaration, but is no part of it
+        # what is in the declaration, but is no part of it
         self.cuts: list[tuple[int, int]] = []
         self.spent = False  # whether the definition directly inside was found
         # the innermost definition or scope around it that has a name
@@ -483,7 +483,7 @@ def _first_row(row: int, above: dict[int, Node], source: bytes) -> int:
 def _definitions(
     frames: list[_Frame], source: bytes, separator: str
 ) -> tuple[list[Definition], list[bytes]]:
-    """What the frames define, and the names of it as they stand in the text."""
+    """What the frames define, and the names of it as they are in the text."""
     made: list[Definition] = []
     names: list[bytes] = []
     for frame in frames:
@@ -513,7 +513,7 @@ def _scope_of(frame: _Frame) -> _Frame | None:
     outer = frame.outer
     if outer is None:
         return None
-    # What is named behind its body, as typedefs are, does not lend its name to what stands in it.
+    # What is named after its body, as typedefs are, does not lend its name to what is in it.
     if outer.path and outer.named < frame.start:
         return outer
     return outer.within
@@ -604,7 +604,7 @@ def _clauses_joined(definitions: Iterable[Definition]) -> list[Definition]:
 
 
 def _arity(definition: Definition) -> int:
-    """How many arguments a signature has, by the commas that stand in no inner brackets."""
+    """How many arguments a signature has, by the commas that are in no inner brackets."""
     _, bracket, rest = definition.signature.partition(f"{definition.name}(")
     depth, commas = 1, 0
     for n, sign in enumerate(rest):
@@ -717,5 +717,5 @@ def _is_misread(string: Node | None, language: str, lines: list[str]) -> bool:
     return language in _SHORT_STRINGS and _ONE_QUOTE.match(lines[row].encode(), column) is not None
 
 
-_SHORT_STRINGS = ("kotlin", "swift", "scala")  # only behind three quotes they take several lines
+_SHORT_STRINGS = ("kotlin", "swift", "scala")  # only after three quotes they take several lines
 _ONE_QUOTE = re.compile(rb'"(?!"")')

@@ -19,7 +19,7 @@ from loom.project.parse.symbols import Definition, Kind, ParsedFile
 _MAX_SIGNS = 50_000  # in one statement
 _MAX_DEPTH = 100
 _MAX_TRIES = 50
-_WITHIN = "\x01"  # begins a line in the midst of a string, or behind a backslash
+_WITHIN = "\x01"  # begins a line in the midst of a string, or after a backslash
 _OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
 # what a bracket adds to the depth
 _DEPTHS = dict.fromkeys(_OPENING, 1) | dict.fromkeys(_CLOSING, -1)
@@ -53,7 +53,7 @@ class _Unclear(Exception):
 
 
 def parse_python_lines(text: str) -> ParsedFile | None:
-    """What a Python text defines and uses; None where the grammar should read it."""
+    """What a Python text defines and uses; None if the grammar should read it."""
     try:
         code = _APART.sub(_blank_out, text)
         if "\f" in code or ("\n\t" in code and "\n " in code):
@@ -131,7 +131,7 @@ class _PythonReader:
         self._depth += sum([code.count(sign, counted, start) for sign in _OPENING])
         self._depth -= sum([code.count(sign, counted, start) for sign in _CLOSING])
         self._counted = start
-        if self._depth <= 0:  # else it is a product that goes on
+        if self._depth <= 0:  # else it is a product that continues
             self._decorated = self._decorated or (row, found[_INDENT])
 
     def _read_declaration(self, found: re.Match[str], row: int) -> Definition | None:
@@ -226,7 +226,7 @@ class _PythonReader:
 
     def _find_block(self, row: int, start: int, colon: int, indent: int) -> tuple[int, int]:
         """Where what a colon begins ends, and its last line. Comments at the end belong to it as
-        long as they stand in it.
+        long as they are in it.
         """
         code = self.code
         end = colon

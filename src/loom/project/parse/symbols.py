@@ -27,7 +27,7 @@ class Definition(Struct, frozen=True, gc=False):
 
 
 class ParsedFile(Struct, frozen=True):
-    """A file as it is indexed: its language ("" where none is known), what it defines in order,
+    """A file as it is indexed: its language ("" if none is known), what it defines in order,
     names it uses and how often.
     """
 

@@ -7,7 +7,7 @@ import unicodedata
 from collections import Counter
 from itertools import chain, pairwise
 
-MAX_WORD_CHARS = 64  # a longer run of letters is data, not a word
+MAX_WORD_CHARS = 64  # a longer run of characters is data, not a word
 _REMEMBERED = 100_000
 
 # Signs become blanks; whatever is not ASCII stays and is looked at word by word. Several times
@@ -56,7 +56,7 @@ def terms_of(text: str) -> dict[str, int]:
     """What a text says, and how often: words in lower case without English endings, identifiers
     also in their parts.
 
-    Where no spaces part the words, pairs of letters stand for them.
+    Where no spaces part the words, pairs of characters stand for them.
     """
     return dict(Counter(terms_in(text)))
 

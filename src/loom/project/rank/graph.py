@@ -15,7 +15,7 @@ from loom.project.index.entries import Entry
 from loom.project.rank.words import Floats
 
 MAX_DEFINERS = 15  # files that define a name; what more of them define is everybody's word
-BACK = 0.6  # how much a file that uses something gets from it, beside what it gives
+BACK = 0.6  # how much a file that uses something gets from it, next to what it gives
 # that a name is the one that is defined here, and not one of a library; that one of one word is
 DOUBT, WORD = 4.0, 0.3
 _ROUNDS = 12

@@ -29,7 +29,7 @@ Place = tuple[str, int]  # a file, and the number of a definition in it
 
 
 class File(Struct, frozen=True):
-    """What is worked out once of a file: the words of its path, how much its names say a word, how
+    """What is computed once of a file: the words of its path, how much its names say a word, how
     many words it has.
     """
 
@@ -76,7 +76,7 @@ class Lookup:
         self._ends = _update_table(self._ends, _path_ends(gone), _path_ends(new))
 
     def _take_over(self, before: "Lookup") -> None:
-        """What was worked out for the index before this one."""
+        """What was computed for the index before this one."""
         self.files, self._places, self._ends = before.files, before._places, before._ends
         self.graph, self.vocabulary = Graph(self.entries, before.graph), before.vocabulary
         kept = list(before._texts.items())
@@ -98,7 +98,7 @@ class Lookup:
         return self.entries[place[0]].parsed.definitions[place[1]]
 
     def texts(self, path: str) -> Texts:
-        """What the definitions of a file say; only worked out where it is asked for."""
+        """What the definitions of a file say; only computed where it is asked for."""
         if path not in self._texts:
             self._texts[path] = self.vocabulary.texts(self.entries[path])
         return self._texts[path]
@@ -202,7 +202,7 @@ def _names(files: Iterable[File]) -> Iterator[tuple[str, Place]]:
 
 
 def _path_ends(files: Iterable[File]) -> Iterator[tuple[str, str]]:
-    """The last part of each path, with and without what is behind the dot, and the path."""
+    """The last part of each path, with and without what is after the dot, and the path."""
     for file in files:
         end = file.entry.path.rpartition("/")[2]
         for one in {end, end.partition(".")[0] or end}:

@@ -429,7 +429,7 @@ class _Search:
         return found
 
     def _add_literals(self, own: dict[str, list[float]], paths: Iterable[str]) -> None:
-        """For messages of the request that stand in a file: what holds them. The more places, the
+        """For messages of the request that are in a file: what holds them. The more places, the
         less it says.
         """
         if not self.request.literals:
@@ -542,7 +542,7 @@ def _sums(rows: Numbers, values: NDArray[Any], size: int) -> Floats:
 
 
 class _Later:
-    """Something that is worked out beside."""
+    """Something that is computed beside."""
 
     def __init__(self, work: Callable[[], dict[str, int]]) -> None:
         self._found: dict[str, int] = {}
@@ -630,7 +630,7 @@ def _order_definitions(
     scores = np.round(np.fromiter(chain.from_iterable(own[path] for path in paths), np.float64), 6)
     file = np.repeat(np.arange(len(paths)), sizes)
     order = np.lexsort((-scores, file))
-    # Where none stands out beside the best of all, each may be it.
+    # Where none stands out next to the best of all, each may be it.
     tops = np.maximum(np.maximum.reduceat(scores, starts), scores.max() / 2)
     tops[tops <= 0] = 1.0
     chances = np.exp(SHARP_OWN * (scores[order] / np.repeat(tops, sizes) - 1))

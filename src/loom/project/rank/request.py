@@ -20,7 +20,7 @@ _MAX_CODE_CHARS = 2500  # a longer block is output, whatever it looks like
 # characters that a message has at least, and how many are looked for
 _MIN_LITERAL_CHARS, _MAX_LITERALS = 12, 40
 
-# How much a word counts by where it stands. Listings and traces say much that is beside the point.
+# How much a word counts by where it is. Listings and traces say much that is beside the point.
 TITLE, PROSE, INLINE, CODE, OUTPUT = 2.0, 0.7, 1.0, 0.7, 0.5
 ENOUGH, ENOUGH_NAME = 2.0, 1.5  # weight at which a word, a name has half of what it can have
 FULL_WORTH_WORDS = 40  # words of a stretch; of more each counts less
@@ -113,7 +113,7 @@ def _says_something(term: str) -> bool:
     return term not in STOP and not term.isdigit() and (len(term) > 1 or not term.isascii())
 
 
-# Words by where they stand
+# Words by where they are
 
 _ANSWERED = re.compile(r"^ *[-*] \[[ xX]\].*$", re.MULTILINE)  # the boxes of a form
 # A line of a list of packages: `attrs==19.3.0`, `attrs  19.3.0`, `├── attrs@19.3.0`, `attrs
@@ -234,12 +234,12 @@ _RAISED = re.compile(
     r"*([^\n]{12,200})",
     re.IGNORECASE,
 )
-# what a program puts into a message, or beside it
+# what a program puts into a message, or with it
 _FILLED = re.compile(r"['\"`{}%<>$\[\]]|\d+|\\[nt]")
 
 
 def _literals(text: str) -> list[str]:
-    """The fixed parts of messages that are quoted, or that stand behind the name of an error."""
+    """The fixed parts of messages that are quoted, or that come after the name of an error."""
     found: dict[str, None] = {}
     for match in (*_QUOTED.finditer(text), *_RAISED.finditer(text)):
         for part in _FILLED.split(next(filter(None, match.groups()))):

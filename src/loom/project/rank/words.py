@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from loom.project.index.entries import Entry
 from loom.project.parse.terms import terms_in
 
-MIN_OUTER_CHARS = 8  # letters from which other words are looked for inside of a word
+MIN_OUTER_CHARS = 8  # characters from which other words are looked for inside of a word
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int32]
 
 
 class WordTable(Struct, frozen=True):
-    """Rows of words one behind the other, how many each row has, and how often each word is
+    """Rows of words one after the other, how many each row has, and how often each word is
     said.
     """
 

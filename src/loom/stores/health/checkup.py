@@ -1,4 +1,4 @@
-"""What must be true of each row of a store: what can be worked out is worked out anew, and what is
+"""What must be true of each row of a store: what can be computed is computed again, and what is
 named must be there.
 """
 
@@ -64,7 +64,7 @@ class Problem(Struct, frozen=True):
 class CheckedTable(Struct, frozen=True):
     """A kind of row: how its pages are read, and how a row is looked at.
 
-    The statement goes on behind `start`, the first values of a row; its last parameter is a limit.
+    The statement continues after `start`, the first values of a row; its last parameter is a limit.
     """
 
     kind: str
@@ -440,7 +440,7 @@ def _check_position(row: _SessionRow) -> Iterator[Wrong]:
 
 
 def _check_asides(reader: Reader, row: _SessionRow) -> Iterator[Wrong]:
-    """That the system messages of a session can be read, and stand behind nodes that are there."""
+    """That the system messages of a session can be read, and come after nodes that are there."""
     asides = read(decoder(tuple[Aside, ...]), row.asides)
     if asides is None:
         yield "its later system messages cannot be read", _AGAIN
@@ -538,7 +538,7 @@ def _view(reader: Reader, row: _ViewRow) -> Iterator[Wrong]:
 
 
 def _find_invented(reader: Reader, tree: int, end: int, view: ViewRecord) -> Iterator[str]:
-    """What a view would send that nobody said. Most pieces are not looked at: what stands whole has
+    """What a view would send that nobody said. Most pieces are not looked at: what is complete has
     no words in a view.
     """
     path: Path | None = None

@@ -17,7 +17,7 @@ from loom.stores.sql.stored import go_on_after, read_rows
 from loom.stores.store import Store
 
 _PAGE_ROWS = 200
-# rows that cannot be read, one behind the other, before larger steps are taken to find one that can
+# rows that cannot be read, one after the other, before larger steps are taken to find one that can
 _PATIENCE = 1000
 _MAX_FAILURES = 20_000
 
@@ -87,7 +87,7 @@ class Examination(Iterator[Problem]):
             yield _unreadable(table, lost, None, why)
 
     def _still_there(self) -> None:
-        """Raises where it is not a page that cannot be read, but the whole database."""
+        """Raises if it is not a page that cannot be read, but the whole database."""
         with self._database.read() as reader:
             reader.first_row("SELECT 1")
 
@@ -98,7 +98,7 @@ def examine(store: Store, now: int | None = None) -> Examination:
 
 
 def _behind(table: CheckedTable, start: Place, failures: int) -> Place | None:
-    """Where to go on when the row behind `start` cannot be read, and as many as that before it
+    """Where to continue when the row after `start` cannot be read, and as many as that before it
     neither.
     """
     *group, last = start

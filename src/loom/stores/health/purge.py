@@ -1,4 +1,4 @@
-"""What a purge takes away: words, wherever they went. Ids and places stay, and so does how a node
+"""What a purge removes: words, wherever they went. Ids and places stay, and so does how a node
 hangs in its tree.
 """
 
@@ -59,14 +59,14 @@ def take_words(
     writer: Writer, tree: TreeRow, session: int, gone: Mapping[int, int], now: int
 ) -> None:
     """Take away the words of these nodes, given with their depths, and those that the session has
-    beside them.
+    next to them.
     """
     each = [(tree.key, seq) for seq in gone]
     writer.run_many(
         "UPDATE nodes SET body = NULL, author = '', reminder = '' WHERE tree = $1 AND seq = $2",
         each,
     )
-    # An edge has no words, and without it a remark would look as if the conversation went on there.
+    # An edge has no words, and without it a remark would look as if the conversation continued there.
     writer.run_many(
         "UPDATE records SET data = CASE WHEN kind = 'edge' THEN data END, author = '' "
         "WHERE tree = $1 AND node = $2",
@@ -124,7 +124,7 @@ def _take_labels(writer: Writer, tree: int, session: int) -> dict[int, int]:
 
 
 def _take_summaries(writer: Writer, tree: int, session: int) -> dict[int, int]:
-    """Take away what a session wrote to sum up. The nodes that it was kept beside, with their
+    """Take away what a session wrote to summarize. The nodes that it was kept beside, with their
     depths.
     """
     found = writer.all(
@@ -214,7 +214,7 @@ def _take_views(writer: Writer, tree: TreeRow, worded: Mapping[int, int]) -> Non
     ):
         if held_by(writer, tree.key, [node], worded):
             writer.all("DELETE FROM views WHERE session = $1 AND epoch = $2", key, epoch)
-    # A view only tells that something came in beside its path, not what; it may come from another
+    # A view only tells that something came in besides its path, not what; it may come from another
     # tree.
     writer.all(
         """DELETE FROM views WHERE data LIKE '%"shape":"%' AND data NOT LIKE '%"shape":""%'

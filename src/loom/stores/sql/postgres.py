@@ -318,7 +318,7 @@ class PostgresDatabase:
         statements = _PostgresTransaction(self, loop, connection)
         try:
             yield statements
-            # who only reads may well go on after an error
+            # who only reads may well continue after an error
             if statements.failure and begin != _SNAPSHOT:
                 raise statements.failure
         except Exception:

@@ -3,7 +3,7 @@ change is a new step. SQLite keeps the text of a step in the file: not even its 
 `\\` at the end folds a line that is too long.
 
 `seq` and `key` are names inside one store; what leaves it are the ids. A node's row says what was
-said (`body`, never changed; null once purged) and what can be worked out from its parent's row and
+said (`body`, never changed; null once purged) and what can be computed from its parent's row and
 is kept so that no path has to be walked to know it: `depth`, `jump` (see path.py), `goal` and
 `request` (the first and the newest user message at or above it), `total` (tokens up to it).
 """
@@ -84,7 +84,7 @@ LEFT JOIN nodes p ON p.tree = n.tree AND p.seq = n.parent""",
 name TEXT {binary} NOT NULL, data TEXT NOT NULL,
                 author TEXT NOT NULL, updated BIGINT NOT NULL, \
 PRIMARY KEY (tenant, project, kind, name))""",
-            # What a session has at hand beside what was said: text not yet committed, versions
+            # What a session has at hand besides what was said: text not yet committed, versions
             # chosen, pins, stashes, actions.
             """CREATE TABLE states (
                 session BIGINT NOT NULL, kind TEXT NOT NULL, name TEXT {binary} NOT NULL, \

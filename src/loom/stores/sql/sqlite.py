@@ -215,7 +215,7 @@ class SqliteDatabase:
             raise self.explain(error) from error
         try:
             yield statements
-            # who only reads may well go on after an error
+            # who only reads may well continue after an error
             if statements.failure and begin != "BEGIN":
                 raise statements.failure
             try:

@@ -84,7 +84,7 @@ def read_rows(reader: Reader, sql: str, *values: Any) -> list[Row]:
 
 
 def read_paged(reader: Reader, sql: str, start: Row, *values: Any) -> Iterator[Row]:
-    """The rows of a statement that ends with a limit of PAGE rows and goes on after `start`, its
+    """The rows of a statement that ends with a limit of PAGE rows and continues after `start`, its
     first parameters.
 
     Those are the first columns of its rows, by which it is ordered.

@@ -3,7 +3,7 @@ in the memory of a few lines.
 
 Out: one snapshot is read. What a project settles comes first. A tree is written once with all of
 its sessions. A session without the others of its tree is written with its path, all that it wrote,
-what that stands on, and what it can reach: what is read beside its path, handles it can recall.
+what that stands on, and what it can reach: what is read besides its path, handles it can recall.
 Views are caches that nothing proves, and are not written. What else it names (what a node was
 edited from, where a link leads, other trees) stays behind, and is missed by nobody. In: see
 intake.py.
@@ -389,7 +389,7 @@ class _TreeExport:
 
     @staticmethod
     def _decode(text: str, kind: type[_T]) -> _T | None:
-        """None where it is damaged; it is left out where it would be written."""
+        """None if it is damaged; it is left out where it would be written."""
         try:
             return decode_stored(text, kind)
         except UNREADABLE:
@@ -424,7 +424,7 @@ class _SessionExport(_TreeExport):
 
     @staticmethod
     def _or_damaged(read: Callable[..., _T], *values: Any) -> _T | None:
-        """What is read; none where it is damaged: it is left out where it would be written."""
+        """What is read; none if it is damaged: it is left out where it would be written."""
         try:
             return read(*values)
         except LoomError as error:
@@ -467,11 +467,11 @@ class _SessionExport(_TreeExport):
                 return
 
     def _above(self, end: Node, depth: int) -> int | None:
-        """The node above another at a depth; none where the way there is damaged."""
+        """The node above another at a depth; none if the way there is damaged."""
         return self._or_damaged(ancestor, self._reader, self._tree, end.seq, depth)
 
     def _stood_on(self) -> set[int]:
-        """Nodes of others beside the path, on which this session wrote, which it reads or refers
+        """Nodes of others besides the path, on which this session wrote, which it reads or refers
         to, and all above them.
         """
         found: set[int] = set()
@@ -509,7 +509,7 @@ class _SessionExport(_TreeExport):
         return meeting(self._reader, self._tree, node, self._end), node.depth
 
     def _ids_beside(self) -> set[str]:
-        """What is read beside the path: remarks, what nodes were made from, and versions of nodes;
+        """What is read besides the path: remarks, what nodes were made from, and versions of nodes;
         also one that is excluded.
         """
         [row] = read_rows(
@@ -610,7 +610,7 @@ class _SessionExport(_TreeExport):
                 yield row
 
 
-# Where a session wrote behind nodes of others, and what else of theirs it refers to.
+# Where a session wrote after nodes of others, and what else of theirs it refers to.
 _STOOD_ON = """SELECT p.seq FROM nodes n JOIN nodes p ON p.tree = n.tree AND p.seq = n.parent
         WHERE n.tree = $1 AND n.session = $2 AND p.session <> $2
     UNION SELECT n.seq FROM records r JOIN nodes n ON n.tree = r.tree AND n.seq = r.node

@@ -5,7 +5,7 @@ projects, and sections: a tree, its sessions, its nodes (parents before children
 last line says how many of them there were, so that a file that was cut short is known. `by` names
 the session of the section that something belongs to; left out, it is the first of them. Version 1
 had no settings and no states; its files are read as they are. Older files have views of their
-sessions behind the handles; these are caches that nothing proves, and stay behind.
+sessions after the handles; these are caches that nothing proves, and stay behind.
 """
 
 from typing import Annotated, Literal
@@ -101,7 +101,7 @@ class SessionLine(_ExportLine, frozen=True, kw_only=True, tag="session"):
 class RecordEntry(
     Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """A record that stands beside a node; marks.KINDS says what the data of some kinds is. A purged
+    """A record of a node; marks.KINDS says what the data of some kinds is. A purged
     node keeps only its edge.
     """
 
@@ -195,7 +195,7 @@ def read_line(number: int, text: str) -> Line:
             line: Line = _decode(text)
         except msgspec.ValidationError:
             raise
-        except (msgspec.DecodeError, UnicodeError):  # halves of surrogate pairs; or it is no JSON
+        except (msgspec.DecodeError, UnicodeError):  # halves of surrogate pairs; or it is not JSON
             value = from_json(text)
             if not isinstance(value, dict):
                 raise ValueError(f"expected an object, found {describe(value)}") from None

@@ -59,7 +59,7 @@ def _check_carried(carried: Carried | None) -> None:
 
 
 def check_record(kind: str, name: str, data: str, depth: int) -> None:
-    """Raises ValueError where this cannot stand beside a node of this depth."""
+    """Raises ValueError if this cannot be a record of a node of this depth."""
     if kind in marks.KINDS:
         decode_stored(data, marks.KINDS[kind])
     elif kind == "usage":
@@ -89,7 +89,7 @@ def check_summary(summary: Summary, depth: int) -> None:
 def spent_on(
     reader: Reader, tree: int, session: int, is_sound: Callable[[Row], bool] | None = None
 ) -> Usage | None:
-    """What the answers of a session sum up to; none where some were purged or cannot be read.
+    """What the answers of a session summarize to; none if some were purged or cannot be read.
 
     With `is_sound`, which looks at the node, kind, name, author, data and time of a record, only
     sound ones count.
@@ -139,7 +139,7 @@ _USAGE = """SELECT seq, node, kind, name, author, data, created FROM records r
 def wrong_with_handle(
     reader: Reader, tree: int, handle: str, kind: str, kept: HandleTarget, sessions: tuple[str, ...]
 ) -> str:
-    """Why a handle does not stand for this; "" where it does, or where the nodes of another tree
+    """Why a handle does not stand for this; "" if it does, or where the nodes of another tree
     that it names are not here.
     """
     wrong = _wrong_with_stretches(reader, tree, kept)

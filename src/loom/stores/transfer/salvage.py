@@ -1,7 +1,7 @@
 """What of a damaged tree can be exported: whatever an import will prove. What cannot is named and
 left out.
 
-A node goes with all behind it; a session then stands at the last node before that. What else names
+A node goes with all after it; a session then stands at the last node before that. What else names
 such a node goes too.
 """
 
@@ -67,7 +67,7 @@ class LeftOut:
         self.things.append(what)
 
     def check(self) -> None:
-        """Raises where something was left out."""
+        """Raises if something was left out."""
         if self.things and not self._silent:
             named = "; ".join(self.things[:_MAX_NAMED_THINGS])
             if len(self.things) > _MAX_NAMED_THINGS:
@@ -138,7 +138,7 @@ class _Seqs:
 
 
 def _can_be_written(record: RecordEntry, depth: int) -> bool:
-    """Whether an import can read a record that stands beside a node of this depth."""
+    """Whether an import can read a record of a node of this depth."""
     try:
         if record.data is not None:
             check_record(record.kind, record.name, record.data, depth)
@@ -186,7 +186,7 @@ class Salvage:
     # Nodes
 
     def look_at(self, rows: Iterable[Row]) -> None:
-        """Find the nodes of a page that cannot be proved, and those behind them; parents come
+        """Find the nodes of a page that cannot be proved, and those after them; parents come
         before their children.
         """
         for row in rows:
@@ -234,7 +234,7 @@ class Salvage:
         return seq in self._exported
 
     def node(self, line: NodeLine, depth: int) -> NodeLine:
-        """A node with those records beside it that can be read."""
+        """A node with those of its records that can be read."""
         kept = tuple(
             record for record in line.records if self._is_sound_record(line, record, depth)
         )

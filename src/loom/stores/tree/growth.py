@@ -1,4 +1,4 @@
-"""How a tree grows beside the path of one session: nodes behind any node, whole trees from
+"""How a tree grows besides the path of one session: nodes after any node, whole trees from
 elsewhere, and what is said of nodes.
 """
 
@@ -28,7 +28,7 @@ from loom.stores.views import PUT_HANDLE, HandleTarget, check_free
 
 
 class NewNode(Struct, frozen=True):
-    """A message that is written behind any node, with the records beside it and what its handles
+    """A message that is written after any node, with its records and what its handles
     stand for.
     """
 
@@ -52,10 +52,10 @@ class Growth:
         seen: int | None = None,
         commits: bool = False,
     ) -> tuple[SessionRow, Node]:
-        """Write a message behind any node of the tree, what stands beside it and what its handles
+        """Write a message after any node of the tree, its records and what its handles
         stand for; and `move` there.
 
-        `seen` is when the writer last looked: where another went on behind that node since, that is
+        `seen` is when the writer last looked: where another continued after that node since, that is
         a conflict. What `commits` is the text at the end of a document, which is then no longer
         uncommitted.
         """
@@ -85,7 +85,7 @@ class Growth:
                 now,
             )
             if move:
-                # The tree's own session takes along who stood with it; who stood nowhere goes on
+                # The tree's own session takes along who stood with it; who stood nowhere continues
                 # from wherever one begins.
                 stood = [after.seq if after else None]
                 if held is None or not row.agent:
@@ -264,7 +264,7 @@ def _about(data: object) -> tuple[str, ...]:
 
 
 def _went_on(reader: Reader, row: SessionRow, after: Node, seen: int) -> str:
-    """The newest node behind this one that another session wrote since then, if there is one."""
+    """The newest node after this one that another session wrote since then, if there is one."""
     found = reader.first_row(
         f"""SELECT n.local FROM nodes n
             WHERE n.tree = {TREE} AND n.parent = $2 AND n.session <> $3 AND n.created > $4

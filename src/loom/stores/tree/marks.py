@@ -24,7 +24,7 @@ _EDGES, _FLAGS = frozenset(get_args(Edge)), frozenset(get_args(Flag))
 
 
 class EdgeMark(Struct, frozen=True, omit_defaults=True):
-    """How a node hangs where it does not just go on; what it was edited from, and of a version of a
+    """How a node hangs where it does not just continue; what it was edited from, and of a version of a
     version the node itself.
     """
 
@@ -99,7 +99,7 @@ _DECODERS = {kind: msgspec.json.Decoder(held) for kind, held in KINDS.items()}
 
 
 class Mark(Struct, frozen=True):
-    """A record beside a node."""
+    """A record of a node."""
 
     node: int
     kind: str

@@ -24,7 +24,7 @@ _NO_LETTERS = ("Cc", "Cs", "Zl", "Zp")
 
 def plain(name: str) -> str:
     """A name as both databases can hold it, for people who look; the exact one is inside the JSON
-    beside it.
+    next to it.
     """
     return "".join(
         "\ufffd" if category(letter) in _NO_LETTERS else letter for letter in name[:MAX_NAME_CHARS]
@@ -136,7 +136,7 @@ def append(
     session: int,
     now: int,
 ) -> tuple[list[Node], int]:
-    """Write a chain of messages behind a node; the nodes, and how many of them had been there
+    """Write a chain of messages after a node; the nodes, and how many of them had been there
     already.
     """
     if not drafts:
@@ -186,7 +186,7 @@ def _find_chain(
 
 _BY_ID = f"SELECT {OF_N} FROM {nodes_by('id')}"
 
-# The node $3, if it is there, the one behind which it comes, and as many jumps above as it takes to
+# The node $3, if it is there, the one after which it comes, and as many jumps above as it takes to
 # lay those of a chain. What was said there may be long, and is needed only of the first.
 _BODILESS = OF_N.replace("n.body", "NULL")
 _AROUND = f"""WITH RECURSIVE c (tree, {COLUMNS}, known, jumps) AS (
@@ -205,7 +205,7 @@ def insert_nodes(
     planned: Sequence[PlannedNode],
     around: Sequence[Row] | None = None,
 ) -> list[Node]:
-    """Write nodes that are not there yet, each behind one that is, or that comes before it here;
+    """Write nodes that are not there yet, each after one that is, or that comes before it here;
     `around` was read already.
     """
     if not planned:
@@ -436,7 +436,7 @@ def recognise(
     return best
 
 
-# The newest is the one that a client most likely goes on with.
+# The newest is the one that a client most likely continues with.
 _KNOWN = (
     f"SELECT tree, {COLUMNS} FROM nodes WHERE known = $1 AND body IS NOT NULL ORDER BY seq DESC "
     "LIMIT 1"

@@ -151,7 +151,7 @@ def kept_back(path: Path, marked: Mapping[int, _MarkedNode]) -> str:
 
 
 def why_kept_back(path: Path, marked: Mapping[int, _MarkedNode]) -> Callable[[Node], str]:
-    """Why a node of this path must not be shown to a model; "" where it may be."""
+    """Why a node of this path must not be shown to a model; "" if it may be."""
     pruned = _on_path(path, [mark for mark in marked.values() if mark.marks.flags.pruned])
     first = min((mark.depth for mark in pruned), default=len(path))
 

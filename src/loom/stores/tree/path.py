@@ -46,7 +46,7 @@ BY_SEQ = nodes_by("seq", "each_int")
 
 
 class Node(Struct, frozen=True):
-    """A message at a place in a tree; the message is none where it was purged. `seq`s are names
+    """A message at a place in a tree; the message is none if it was purged. `seq`s are names
     inside this store.
     """
 
@@ -118,14 +118,14 @@ class Path:
         self.fresh = fresh  # the newest nodes, where they are at hand
 
     def with_nodes(self, nodes: Sequence[Node]) -> "Path":
-        """The path to the last of these nodes, which were written one behind the other."""
+        """The path to the last of these nodes, which were written one after the other."""
         fresh: tuple[Node, ...] = tuple(nodes)
         if self.end is not None and nodes[0].parent == self.end.seq:
             fresh = (*self.fresh, *nodes)
         return Path(self.database, self.tree, nodes[-1], fresh[-CHUNK:])
 
     def until(self, length: int) -> "Path":
-        """The beginning of this path, of so many nodes."""
+        """The beginning of this path, of this many nodes."""
         return Path(self.database, self.tree, self[length - 1] if length else None)
 
     @contextmanager
@@ -173,7 +173,7 @@ class Path:
         return _in_order(found)
 
     def tail(self, tokens: int, start: int = 0) -> list[Node]:
-        """The newest nodes with so many tokens or more, none before `start`; they do not begin with
+        """The newest nodes with this many tokens or more, none before `start`; they do not begin with
         a tool's result.
         """
         if self.end is None:
@@ -184,7 +184,7 @@ class Path:
             )
 
     def since(self, node: Node) -> list[Node] | None:
-        """What has come behind this node; none where it is not on the path."""
+        """What has come after this node; none if it is not on the path."""
         if self.end is None or node.depth > self.end.depth:
             return None
         if self.fresh and node.depth >= self.fresh[0].depth - 1:
@@ -345,7 +345,7 @@ _ANCESTOR = f"WITH RECURSIVE {_UP} SELECT seq FROM a WHERE depth = $3"
 
 
 def ancestor(reader: Reader, tree: int, seq: int, depth: int) -> int:
-    """The ancestor at this depth; the node itself where it stands there."""
+    """The ancestor at this depth; the node itself where it is there."""
     row = reader.first_row(_ANCESTOR, tree, seq, depth)
     if row is None:
         raise damage_error(f"the path to node {seq} of tree {tree}")

@@ -46,7 +46,7 @@ class ListedTree(Struct, frozen=True):
 
 
 class Kin(Struct, frozen=True):
-    """How many hang on a node: continuations and annotations."""
+    """How many are attached to a node: continuations and annotations."""
 
     continuations: int = 0
     annotations: int = 0
@@ -201,7 +201,7 @@ class Trees:
             return marks_of(reader, tree, [node.seq])
 
     def children(self, tree: int, node: Node | None) -> list[Node]:
-        """What hangs on a node, the oldest first; on none, the roots."""
+        """What is attached to a node, the oldest first; on none, the roots."""
         where, seq = "n.parent IS NULL AND $2 = 0", 0
         if node:
             where, seq = "n.parent = $2", node.seq
@@ -214,7 +214,7 @@ class Trees:
             return list(map(to_node, rows))
 
     def kin(self, tree: int, seqs: Iterable[int], until: int) -> dict[int, Kin]:
-        """How many hang on each of these nodes, of those that were there then."""
+        """How many are attached to each of these nodes, of those that were there then."""
         with self._database.read() as reader:
             found = reader.all(
                 """SELECT n.parent, coalesce(r.data, ''), count(*) FROM nodes n
@@ -273,7 +273,7 @@ class Trees:
             ):
                 pruned.add(seq)
             if original is not None:
-                parent = original  # drawn beside what it stands for
+                parent = original  # drawn next to what it stands for
             made.append(
                 OutlineNode(
                     key=seq,
@@ -289,8 +289,8 @@ class Trees:
         return made
 
     def counts(self, tree: int) -> tuple[int, int]:
-        """How many nodes a tree has, and how many branches: nodes that are no remarks, and behind
-        which nothing goes on.
+        """How many nodes a tree has, and how many branches: nodes that are no remarks, and after
+        which nothing continues.
         """
         with self._database.read() as reader:
             row = reader.first_row(
@@ -311,8 +311,8 @@ class Trees:
                 reader.all(hang, tree, str([*above, *(seq for seq, _ in beside)]))
             )
         count, parents = row or (0, 0)
-        # Who has only remarks behind it has nothing that goes on; and a remark is no branch,
-        # whatever is said behind it.
+        # Who has only remarks after it has nothing that continues; and a remark is no branch,
+        # whatever is said after it.
         silent = sum(hanging[parent] == count for parent, count in Counter(above).items())
         answered = sum(seq in hanging for seq, _ in beside)
         return count, count - len(beside) - (parents - silent - answered)
