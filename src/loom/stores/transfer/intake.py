@@ -47,7 +47,7 @@ from loom.stores.transfer.tree_intake import TreeIntake
 
 _BATCH_LINES = 1000  # in one transaction: between two of them other writers have their turn
 _BATCH_CHARS = 4_000_000  # likewise: a few huge lines are as much as many small ones
-# The lines of a section behind its tree, in their order.
+# The lines of a section after its tree, in their order.
 _ORDER: tuple[type[Line], ...] = (SessionLine, NodeLine, HandleLine, ViewLine)
 _OTHERS = """SELECT key FROM sessions
     WHERE tenant = $1 AND project = $2 AND status <> 'purged' AND (agent = $3
@@ -92,7 +92,7 @@ def import_lines(
             if progress:
                 progress(intake.nodes)
     except BaseException as error:
-        # A store that failed may be back soon, and the same file then goes on where it stopped; a
+        # A store that failed may be back soon, and the same file then continues where it stopped; a
         # bad file never will.
         if not isinstance(error, StoreError) or isinstance(error, Diverged):
             # the first error is the one to hear of; `loom doctor` finds what could not be taken

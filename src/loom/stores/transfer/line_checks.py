@@ -116,9 +116,9 @@ def check_states(
 
 
 def begin_epochs_anew(states: Iterable[State], newest: int) -> Iterator[State]:
-    """What a session has at hand where its epochs are counted anew, for no view comes along.
+    """What a session has at hand where its epochs are counted again, for no view comes along.
 
-    What was recalled in the newest epoch stands in the next one too.
+    What was recalled in the newest epoch is in the next one too.
     """
     for state in states:
         if state.kind != "recalled":

@@ -219,7 +219,7 @@ class TreeIntake:
         )
 
     def _compare(self, writer: Writer, coming: ComingSession, agent: str, found: Row) -> None:
-        """A session that is here may have gone on since it was exported; it must not lack anything
+        """A session that is here may have continued since it was exported; it must not lack anything
         that the file has.
         """
         _, status, tree, cursor, updated, whose = found
@@ -362,7 +362,7 @@ class TreeIntake:
         )
 
     def _is_left_out(self, line: NodeLine, found: dict[str, Place]) -> bool:
-        """Whether a node is one without words behind what others here have said: nobody could write
+        """Whether a node is one without words after what others here have said: nobody could write
         what is said there next.
         """
         if line.body is not None or line.id in found:
@@ -384,7 +384,7 @@ class TreeIntake:
     def _records(
         self, number: int, line: NodeLine, place: tuple[int, int], new: bool
     ) -> Iterator[Row]:
-        """What stands beside a node. Of a node that was here before, and of a remark on one,
+        """What stands next to a node. Of a node that was here before, and of a remark on one,
         nothing is said that others read.
         """
         for record in line.records:
