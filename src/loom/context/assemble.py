@@ -482,7 +482,7 @@ def _continuation(parts: _Parts) -> Continuation:
 
 
 def _find_own_room(fitting: Fitting, selected: Selection) -> int | None:
-    """By the policy's own counter, what may still come in next to history; None where that counter
+    """By the policy's own counter, what may still come in next to history; None if that counter
     has no say.
     """
     if fitting.formula is not None:
@@ -622,7 +622,7 @@ def _count_own(placed: PlacedSections, zone: str) -> int:
 
 def _list_change(change: Change) -> Item:
     """Repair speaks of the history as it was given, the other items of the history as it was
-    mended.
+    repaired.
     """
     place = f"given[{change.message}]" if change.message >= 0 else "settings"
     return Item(place, "history", "repaired", f"{change.rule}: {change.what}", 0, 0)

@@ -66,7 +66,7 @@ def _window_of(options: Options, given: Conversation) -> tuple[int, str]:
 
 def _usual_reserve(options: Options, given: Conversation, window: int) -> int | None:
     """What is kept for an answer where nobody said it: the request's own limit, the policy's
-    reserve; None where neither fits.
+    reserve; None if neither fits.
     """
     policy = options.policy
     if given.max_output and given.max_output <= window // 2:

@@ -1,4 +1,4 @@
-"""What weaving works out of a history is kept for the next request, for histories grow. It has an
+"""What weaving computes of a history is kept for the next request, for histories grow. It has an
 owner and a limit in bytes.
 """
 
@@ -8,7 +8,7 @@ from loom.context.cover.lines import HistoryIndexes
 from loom.dialects.input import ParsedLists
 from loom.dialects.repair import SeenHistories
 
-CACHE_BYTES = 256_000_000  # about how much is kept; what is larger is worked out again each time
+CACHE_BYTES = 256_000_000  # about how much is kept; what is larger is computed again each time
 
 
 class Caches:

@@ -20,7 +20,7 @@ class Cut(Struct, frozen=True):
     """What a handle stands for where messages have ids: stretches of nodes (first and last id), a
     text of one node, or a text.
 
-    `at` is the node of the path behind which all of it stands, where that is not the last of the
+    `at` is the node of the path after which all of it stands, where that is not the last of the
     nodes. `minted_at` is the place from which the handle was made.
     """
 

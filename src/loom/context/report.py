@@ -24,10 +24,10 @@ CUT: tuple[Action, ...] = (*LEFT_OUT, "shrunk")
 
 
 class Item(Struct, frozen=True, omit_defaults=True):
-    """One thing: where it stands, what was done to it by which rule, its tokens before and after,
+    """One thing: where it is, what was done to it by which rule, its tokens before and after,
     and the way back.
 
-    `returns_at` is the window at which it would stand whole again: all that outranks it, itself,
+    `returns_at` is the window at which it would be complete again: all that outranks it, itself,
     and the reserve.
     """
 
@@ -80,7 +80,7 @@ class Piece(Struct, frozen=True):
 
 
 class Returns:
-    """The windows at which what was cut in an epoch that goes on would stand whole again, by place.
+    """The windows at which what was cut in an epoch that continues would be complete again, by place.
 
     What came since is shown before it. To find them takes as long as to begin an epoch, so they are
     found when somebody asks.

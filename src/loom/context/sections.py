@@ -135,7 +135,7 @@ class Free(Struct, frozen=True, kw_only=True):
     own: Counter | None
     zones: frozenset[str]
     fixed: Mapping[str, int]
-    slack: int  # tokens that what cannot stand whole leaves free
+    slack: int  # tokens that what cannot be complete leaves free
 
 
 class _Cut(Struct):
@@ -347,7 +347,7 @@ def _size_zones(
 def _put(
     n: int, section: Section, shelves: Shelves, cap: int, is_given_up: bool
 ) -> tuple[Item, str]:
-    """The item of a section that may take so many tokens, and what is shown of it."""
+    """The item of a section that may take this many tokens, and what is shown of it."""
     count = shelves.counter.count_text
     place, before = f"sections[{n}]", count(section.text)
     if not section.text.strip():

@@ -34,7 +34,7 @@ from loom.errors import CannotFit
 
 # of what is usable: what sections leave free for the calls of an epoch that begins
 EPOCH_GROWTH = 0.3
-SECTION_SLACK = 0.1  # of what is usable: what sections leave free that cannot stand whole
+SECTION_SLACK = 0.1  # of what is usable: what sections leave free that cannot be complete
 MAX_WIDENINGS = 3  # times that free room is given to sections of one request
 
 
@@ -69,7 +69,7 @@ def build(
     places: Places = EVERYWHERE,
     fetch: Callable[[str], str] | None = None,
 ) -> Context:
-    """Weave one request from values that were checked: the last epoch goes on where it can, else
+    """Weave one request from values that were checked: the last epoch continues where it can, else
     one begins.
 
     `places` tells where the messages of a stored history are, and `fetch` brings back what was left
@@ -108,7 +108,7 @@ def _continue(material: Material, epoch: Epoch) -> Context | EpochEnds:
         return EpochEnds("what must be next to the history leaves no room for it", epoch.seen)
     if isinstance(context, EpochEnds):
         return context
-    # What stands in the system text stays as it is while an epoch goes on.
+    # What is in the system text stays as it is while an epoch continues.
     return _widen_sections(context, material, epoch, 0, (*material.options.policy.tail, *TAIL))
 
 

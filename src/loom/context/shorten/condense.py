@@ -3,7 +3,7 @@ diff its changes.
 
 Rules of this file:
 - What is kept is kept verbatim and in order. `… 12 lines` stands where lines are missing; the
-  marker with the handle stands last.
+  marker with the handle is last.
 - A kind only ranks lines. The best are taken first, and of one rank those nearest to the beginning
   and to the end.
 - The work is bounded by the length of the text and the tokens asked for. What cannot be read is cut
@@ -96,7 +96,7 @@ class _RankedLines(Struct):
 
 
 def condense(text: str, tokens: int, count: Callable[[str], int], handle: str) -> str:
-    """A tool's answer in at most so many tokens, with a marker; the marker alone where nothing else
+    """A tool's answer in at most this many tokens, with a marker; the marker alone where nothing else
     fits.
     """
     made = _by_kind(text, tokens, count, handle)
@@ -104,7 +104,7 @@ def condense(text: str, tokens: int, count: Callable[[str], int], handle: str) -
 
 
 def _by_kind(text: str, tokens: int, count: Callable[[str], int], handle: str) -> str | None:
-    """The text made smaller as its kind asks for; none where that does not fit or keeps too
+    """The text made smaller as its kind asks for; none if that does not fit or keeps too
     little.
     """
     kind = kind_of(text)
@@ -339,7 +339,7 @@ def _without_hidden(text: str) -> Iterator[str]:
 def _fitting(
     ranked: _RankedLines, length: int, tokens: int, count: Callable[[str], int], handle: str
 ) -> str | None:
-    """As many of the lines, the best first, as fit; none where that is too little to be of use."""
+    """As many of the lines, the best first, as fit; none if that is too little to be of use."""
     longest = max(LINE, tokens)
     order = _order(ranked.ranks, tokens)
 

@@ -16,7 +16,7 @@ def cut_marker(characters: int, handle: str) -> str:
 
 
 def shrink_text(text: str, tokens: int, count: Callable[[str], int], handle: str) -> str:
-    """Head and tail of the text with a marker between, in at most so many tokens; the marker alone
+    """Head and tail of the text with a marker between, in at most this many tokens; the marker alone
     where nothing else fits.
     """
     low, high = 0, len(text)
@@ -83,7 +83,7 @@ def fill(
     compose: Callable[[Iterable[int]], str],
 ) -> str | None:
     """The largest text that fits, made of pieces with these costs, the first before the others;
-    none where it is not worth it.
+    none if it is not worth it.
     """
     best, best_size, best_number = None, 0, 0
     low, high = 0, sum(costs) + 1  # with room for so much it fits, with so much it does not

@@ -156,7 +156,7 @@ def kind_of(text: str) -> Kind:
         return "html"
     if _hits(_HUNK, lines) and _hits(_DIFF_LINE, lines) >= 0.7 * len(lines):
         return "diff"
-    # One summary may be quoted; beside the tests it sums up it is one.
+    # One summary may be quoted; next to the tests it summarizes it is one.
     if _hits(SUMMARY, lines) + 2 * _hits(_TESTED, lines) > 2:
         return "tests"
     if _has_columns(lines):

@@ -61,7 +61,7 @@ def parse(text: str) -> list[Any] | dict[str, Any] | None:
 
 
 def prune(text: str, tokens: int, count: Callable[[str], int], handle: str) -> str | None:
-    """As much of a JSON text as fits, and the marker in a line of its own; none where it is no JSON
+    """As much of a JSON text as fits, and the marker in a line of its own; none if it is not JSON
     or too little would be left.
     """
     value = parse(text)
@@ -78,7 +78,7 @@ def prune(text: str, tokens: int, count: Callable[[str], int], handle: str) -> s
 
 
 def prune_line(line: str, longest: int) -> str:
-    """A line of JSON in so many characters, as JSON if that is possible."""
+    """A line of JSON in this many characters, as JSON if that is possible."""
     value = None if len(line) <= longest else parse(line)
     written = None if value is None else _largest(value, line[:SAMPLE], longest, len)
     return shorten(line, longest) if written is None else written
@@ -232,7 +232,7 @@ def _pruned_object(part: dict[str, Any], chosen: dict[tuple[int, str], Any]) -> 
 
 
 def _writer(sample: str) -> Callable[[Any], str]:
-    """Writes JSON with the blanks that the sample has, so that what is kept stands there as it
+    """Writes JSON with the blanks that the sample has, so that what is kept is there as it
     stood.
     """
     found = _INDENT.match(sample)
@@ -247,7 +247,7 @@ def _writer(sample: str) -> Callable[[Any], str]:
         try:
             written.encode()
         except UnicodeEncodeError:
-            # Half of a surrogate pair stood there as an escape, and must not stand there otherwise.
+            # Half of a surrogate pair stood there as an escape, and must not be there otherwise.
             return json.dumps(value, indent=indent, separators=signs)
         return written
 

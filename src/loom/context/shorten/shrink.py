@@ -34,7 +34,7 @@ SAID, LEAST = "[A model says of it, for reference only:] ", 64
 
 
 class _Site(Struct):
-    """A thing that can be made smaller: where it stands, what it takes, and how it is written
+    """A thing that can be made smaller: where it is, what it takes, and how it is written
     smaller.
     """
 
@@ -47,11 +47,11 @@ class _Site(Struct):
 def shrink_messages(
     messages: tuple[Message, ...], tokens: int, first: int, counter: Counter, archive: Archive
 ) -> tuple[Message, ...] | None:
-    """The messages in at most so many tokens, none dropped and each pair whole; none where even the
+    """The messages in at most this many tokens, none dropped and each pair whole; none if even the
     frames do not fit.
 
     The largest pieces give way first, all to the same size. Reasoning and opaque pieces cannot be
-    cut: if nothing else helps, they go behind a marker, and so do the texts of a message that are
+    cut: if nothing else helps, a marker replaces them, and so do the texts of a message that are
     many. `first` is the place of the first message in the history.
     """
     if sum(map(counter.count_message, messages)) <= tokens:
@@ -194,7 +194,7 @@ def _smaller(
 
 
 def shrink_json(text: str, tokens: int, count: Callable[[str], int], handle: str) -> str:
-    """JSON arguments with their long texts cut, still of the same shape; all behind a marker where
+    """JSON arguments with their long texts cut, still of the same shape; a marker replaces all where
     that is not enough.
     """
     try:
@@ -221,7 +221,7 @@ def _shorter(value: Any, limit: int, handle: str) -> Any:
 
 
 def _without_closed(message: Message, index: int, archive: Archive) -> Message:
-    """Without reasoning and opaque pieces, which cannot be cut; the message as it was stands behind
+    """Without reasoning and opaque pieces, which cannot be cut; the message as it was is behind
     a marker. Texts are one.
 
     The marker is a text of its own: it is none of the words that a handle gives back.

@@ -1,1 +1,1 @@
-"""What a session keeps beside its messages: working state, handoffs, partitions of the window."""
+"""What a session keeps besides its messages: working state, handoffs, partitions of the window."""

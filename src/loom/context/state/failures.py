@@ -25,6 +25,6 @@ def has_failed(result: ToolResult) -> bool:
 
 
 def is_failure(text: str) -> bool:
-    # JSON tells the exit code behind the output
+    # JSON tells the exit code after the output
     ends = text[-_HEAD:] if text.startswith("{") else ""
     return bool(_FAILED.match(text[:_HEAD]) or _EXIT.search(text[:_HEAD]) or _EXIT.search(ends))

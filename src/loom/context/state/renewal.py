@@ -44,7 +44,7 @@ _VERBS = ("command", "action", "operation")
 # tools that share an open file: the second need not name it
 _OPENS, _EDITS_OPEN = ("open", "create"), "edit"
 
-# Which argument names the file; letters only, so that filePath, file_path and FilePath are one.
+# Which argument names the file; characters only, so that filePath, file_path and FilePath are one.
 _PATHS = frozenset({
     "absolutepath", "file", "filename", "filepath", "fullpath", "notebookpath", "outputfile",
     "outputpath", "path", "relativepath", "relativeworkspacepath", "targetfile", "targetnotebook",
@@ -70,7 +70,7 @@ _PATCHED = re.compile(r"^\*\*\* (?:(Add|Update|Delete) File|(Move) to): (.+)$", 
 
 
 class Handoff(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is handed to whoever goes on. `pending` are calls that were made and not answered;
+    """What is handed to whoever continues. `pending` are calls that were made and not answered;
     `handoff_ts` is milliseconds, UTC.
     """
 
@@ -203,7 +203,7 @@ class _WorkTrace:
                     self._answer(result)
 
     def waiting(self) -> list[ToolCall]:
-        # Once the model goes on without a result, nobody waits for it any more.
+        # Once the model continues without a result, nobody waits for it any more.
         return [call for made, call in self._open.values() if made == self._round]
 
     def pending(self) -> tuple[str, ...]:
@@ -272,7 +272,7 @@ def _may_change(call: ToolCall, words: frozenset[str]) -> bool:
 
 
 def _arguments(call: ToolCall) -> object:
-    """What a call was given; the text itself where it is no JSON, as a custom tool's."""
+    """What a call was given; the text itself where it is not JSON, as a custom tool's."""
     try:
         return from_json(call.arguments)
     except ValueError:

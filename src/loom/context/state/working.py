@@ -1,10 +1,10 @@
-"""Working state: what an agent decides by, beside the conversation. Seed 001's dashboard, plan,
+"""Working state: what an agent decides by, besides the conversation. Seed 001's dashboard, plan,
 events, knowledge and scratchpad.
 
 Rules of this file:
 - Every verb returns another state; nothing here knows a clock or a store.
 - It is bounded: what would grow past a limit is aggregated, or its oldest goes.
-- It is never compressed by a rung. It stands in the tail, because the dashboard changes with every
+- It is never compressed by a rung. It is in the tail, because the dashboard changes with every
   call.
 """
 
@@ -246,7 +246,7 @@ class Working(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True):
         return self == Working()
 
     def render(self) -> str:
-        """The working state as the model reads it; "" where there is none."""
+        """The working state as the model reads it; "" if there is none."""
         return "" if self.is_empty else self.render_dashboard()
 
     def render_dashboard(self) -> str:

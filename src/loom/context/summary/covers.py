@@ -34,7 +34,7 @@ class SummarySpan(Struct, frozen=True):
 
 def lay_summaries(summaries: Sequence[SummarySpan], fitting: Fitting) -> tuple[Piece, ...]:
     """The history up to the last summary as pieces: each summary stands for what it tells of, but
-    what must be in stands whole.
+    what must be in is complete.
 
     None at all where they do not follow one another from the beginning, or one would tear an
     exchange.
@@ -60,7 +60,7 @@ def _lay_summary(
     summary: SummarySpan, runs: Sequence[tuple[str, list[Span]]], fitting: Fitting
 ) -> list[Piece]:
     """What a summary says in the place of its first run of exchanges; markers for others, but runs
-    with a rule stand whole.
+    with a rule are complete.
     """
     pieces: list[Piece] = []
     for rule, run in runs:

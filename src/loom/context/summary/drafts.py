@@ -22,13 +22,13 @@ from loom.context.summary.summaries import (
 from loom.conversation.message import Message
 from loom.errors import ChoiceError
 
-FRAME_TOKENS = 32  # that a request takes beside its texts
+FRAME_TOKENS = 32  # that a request takes besides its texts
 NO_ANSWER = "the model said nothing"
 LONG_ANSWER = "the summary is longer than what it summarizes"
 
 
 class SummaryTask(Struct, frozen=True, kw_only=True):
-    """What is to be summed up, behind which summary, in how many tokens, by a model of which
+    """What is to be summarized, after which summary, in how many tokens, by a model of which
     window.
 
     `known` are the handles that a summary may name; `omit` leaves out messages that are too large,
@@ -51,7 +51,7 @@ class SummaryTask(Struct, frozen=True, kw_only=True):
 
 
 class SummaryPrompt(Struct, frozen=True):
-    """One request to a model: which one it is, its words, and the tokens of what it sums up."""
+    """One request to a model: which one it is, its words, and the tokens of what it summarizes."""
 
     what: str
     text: str

@@ -26,7 +26,7 @@ EMERGENCY = "[Emergency compression dropped {count} oldest messages due to conte
 OMITTED = "[Note: Some oversized messages were omitted from this summary for efficiency.]"
 SHORTENED = "[Note: {count} oversized messages were summed up from their beginning and end only.]"
 UNKNOWN = "[no such handle]"
-TOGETHER = 10  # messages that are summed up in one piece, if they fit
+TOGETHER = 10  # messages that are summarized in one piece, if they fit
 LEAST = 64  # tokens of a conversation that are worth asking about
 # characters and percent of a message in an extract; fewer where it must be
 SNIPPET, SHARE, SNIPPETS = 200, 10, (200, 100, 50, 25)
@@ -40,17 +40,17 @@ Count = Callable[[str], int]
 
 
 class Due(Struct, frozen=True):
-    """Messages up to `stop` are to be summed up, and why."""
+    """Messages up to `stop` are to be summarized, and why."""
 
     stop: int
     reason: str
 
 
 class SummaryLimits(Struct, frozen=True, kw_only=True):
-    """When to sum up: past so many messages (0: whatever their number), or above such a share of
+    """When to summarize: past this many messages (0: whatever their number), or above such a share of
     the room for history (0 likewise).
 
-    The last messages, `keep` of them, are not summed up.
+    The last messages, `keep` of them, are not summarized.
     """
 
     messages: int
@@ -59,7 +59,7 @@ class SummaryLimits(Struct, frozen=True, kw_only=True):
     whole_turns: bool = True
 
     def find_due(self, messages: Sequence[Message], tokens: int, room: int) -> Due | None:
-        """Whether messages that are not summed up yet should be; `tokens` is what they take of the room
+        """Whether messages that are not summarized yet should be; `tokens` is what they take of the room
         that history has.
         """
         reason = ""
@@ -122,7 +122,7 @@ class Notes(Struct, frozen=True):
 
 
 class Parts(Struct, frozen=True):
-    """A conversation as text, in parts that fit a model's window; none where nothing is said or
+    """A conversation as text, in parts that fit a model's window; none if nothing is said or
     nothing fits.
     """
 
@@ -280,7 +280,7 @@ def _prompt(name: str) -> str:
 
 
 def system_prompt(tokens: int) -> str:
-    """What a model that sums up is told of its work."""
+    """What a model that summarizes is told of its work."""
     return _prompt("system").format(words=max(1, tokens * 3 // 4))
 
 
@@ -303,10 +303,10 @@ def merge_prompt(first: str, second: str) -> str:
 
 
 def fallback(messages: Iterable[Message], tokens: int, count: Count, existing: str = "") -> str:
-    """Seed 002's summary where no model makes one: the beginning of each message, behind what was
-    summed up before.
+    """Seed 002's summary where no model makes one: the beginning of each message, after what was
+    summarized before.
 
-    In at most so many tokens: then less of each message, and at last only the first and the last of
+    In at most this many tokens: then less of each message, and at last only the first and the last of
     them.
     """
     lines = [_one_line(text).partition(": ") for text in describe_messages(messages) if text]
@@ -334,7 +334,7 @@ def _extract(lines: Iterable[tuple[str, str, str]], share: int, least: int) -> s
 # What is made of an answer
 
 _HANDLE = re.compile(rf"~[a-z2-7]{{{LENGTH - 1}}}", re.IGNORECASE)
-# Control characters, halves of surrogate pairs, and letters that nobody sees or that turn others
+# Control characters, halves of surrogate pairs, and characters that nobody sees or that turn others
 # around.
 _HIDDEN = re.compile(
     "[\x00-\x08\x0e-\x1f\x7f-\x9f\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff"
@@ -354,7 +354,7 @@ _SENTENCE = re.compile(r"[.!?…][\"')\]]*(?=\s)|[。！？]|\n")
 
 
 def clean_summary(text: str, tokens: int, count: Count, known_handles: Collection[str] = ()) -> str:
-    """What a model said, as harmless words in at most so many tokens; "" where nothing is left.
+    """What a model said, as harmless words in at most this many tokens; "" if nothing is left.
 
     A handle that is not known is taken out, and a line that looks like a role, a marker or a
     command is quoted.
@@ -368,13 +368,13 @@ def clean_summary(text: str, tokens: int, count: Count, known_handles: Collectio
 
 def _printable(text: str) -> str:
     """A text without control characters, halves of surrogate pairs, and what turns or hides
-    letters; every line break is one.
+    characters; every line break is one.
     """
     return _HIDDEN.sub("", "\n".join(text.splitlines()))
 
 
 def _cut(text: str, tokens: int, count: Count) -> str:
-    """The text up to a sentence or a line that ends within so many tokens."""
+    """The text up to a sentence or a line that ends within this many tokens."""
     if count(text) <= tokens:
         return text
 
@@ -398,7 +398,7 @@ def _cut(text: str, tokens: int, count: Count) -> str:
 
 
 def add_dropped_note(summary: str, count: int) -> str:
-    """The summary with a note that so many messages more were dropped before it."""
+    """The summary with a note that this many messages more were dropped before it."""
     words, notes = apart(summary)
     return add_notes(words, notes + Notes(dropped=max(0, count)))
 
@@ -411,7 +411,7 @@ def add_notes(words: str, notes: Notes) -> str:
 
 
 def apart(summary: str) -> tuple[str, Notes]:
-    """The words of a summary, and its notes summed up."""
+    """The words of a summary, and its notes added up."""
     dropped, shortened = (
         sum(map(int, _pattern(note).findall(summary))) for note in (EMERGENCY, SHORTENED)
     )
