@@ -328,7 +328,9 @@ class Sessions:
                 agent,
                 status,
             )
-            return _to_row(row) if row else None
+            if row:
+                return _to_row(row)
+            return None
 
     def join(self, row: SessionRow, now: int) -> SessionRow:
         """Let a session take part in the conversation of its tree."""

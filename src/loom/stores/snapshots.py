@@ -21,7 +21,9 @@ def folder_beside(database: Database) -> Path | None:
     store writes.
     """
     is_file = database.name == "sqlite" and os.path.isabs(database.address)  # and not :memory:
-    return Path(os.path.realpath(database.address) + SUFFIX) if is_file else None
+    if is_file:
+        return Path(os.path.realpath(database.address) + SUFFIX)
+    return None
 
 
 class WrittenSnapshots:

@@ -84,11 +84,10 @@ class Summaries:
     def digests(self, row: SessionRow, nodes: Collection[Node]) -> dict[int, str]:
         """What models said of large ones among these nodes, by their keys."""
         with self._database.read() as reader:
-            found = (
-                reader.all(_DIGESTS, row.tree.key, str([node.seq for node in nodes]))
-                if nodes
-                else []
-            )
+            if nodes:
+                found = reader.all(_DIGESTS, row.tree.key, str([node.seq for node in nodes]))
+            else:
+                found = []
             return {
                 node: read_stored(data, str, "what a model said of a message")
                 for node, data in found

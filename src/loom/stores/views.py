@@ -89,7 +89,9 @@ def names(handle: str, kept: HandleTarget, text: str | None = None) -> bool | No
         guess = f"{kept.nodes[0][0]}.{kept.place}"
     else:
         guess = "span" if kept.text is None else "section 0"
-    return True if mint(guess, content) == handle else None
+    if mint(guess, content) == handle:
+        return True
+    return None
 
 
 class Views:
@@ -101,7 +103,9 @@ class Views:
         session that it was forked from.
         """
         found = self.find_newest(row, path).view
-        return found.record if found else None
+        if found:
+            return found.record
+        return None
 
     def find_newest(self, row: SessionRow, path: Path) -> "NewestView":
         """The same, and whether there was one that is damaged."""
@@ -165,7 +169,10 @@ class Views:
             newest = max(one[0] for one in found)
             if newest not in views:
                 raise damage_error(f"the newest epoch of session {row.id}")
-            standing = views[newest].of if views[newest].of >= 0 else newest
+            if views[newest].of >= 0:
+                standing = views[newest].of
+            else:
+                standing = newest
             before = [one for one in kept if one[0] < standing and views[one[0]].of < 0]
             if not before:
                 raise ChoiceError(
@@ -313,7 +320,9 @@ class Reach:
         if not self._looked:
             self._looked = True
             found = _one_or_none(self._reader, _LAST_VIEW, self._session, self._tree)
-            view = read_view(found[1], found[2], found[3], found[4]) if found is not None else None
+            view = None
+            if found is not None:
+                view = read_view(found[1], found[2], found[3], found[4])
             if found is not None and view is not None:
                 self._last = (
                     nodes.get(self._reader, self._tree, found[0]),
@@ -398,7 +407,9 @@ def handles_of(view: ViewRecord) -> set[str]:
 def _is_reached(reader: Reader, tree: int, agent: str, handle: str, kept: HandleTarget) -> bool:
     """Whether a session of this agent on the tree can recall it."""
     for session, cursor in reader.all(_SESSIONS_OF, tree, agent):
-        end = nodes.get(reader, tree, cursor) if cursor is not None else None
+        end = None
+        if cursor is not None:
+            end = nodes.get(reader, tree, cursor)
         if Reach(reader, tree, session, end).holds(handle, kept):
             return True
     return False
@@ -542,7 +553,9 @@ def share_handles(writer: Writer, row: SessionRow, handles: Collection[str], now
 def _kind(kept: HandleTarget) -> str:
     if kept.text is not None:
         return "text"
-    return "span" if kept.place is None else "part"
+    if kept.place is None:
+        return "span"
+    return "part"
 
 
 def _read(data: str) -> HandleTarget:
@@ -617,9 +630,10 @@ class _Screen:
     def check(self, handle: str, kept: HandleTarget) -> None:
         """That something of it may be seen: of a text all, of messages at least one."""
         whole = kept.text is not None or kept.place is not None
-        reasons = (
-            [self._why_named(name) for stretch in kept.nodes for name in stretch] if whole else []
-        )
+        if whole:
+            reasons = [self._why_named(name) for stretch in kept.nodes for name in stretch]
+        else:
+            reasons = []
         reasons += [self._why_named(name) for name in kept.shows]
         if not whole and not any(_stretches(self._reader, self._tree, handle, kept, self)):
             reasons = ["excluded"]

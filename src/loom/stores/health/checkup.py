@@ -689,7 +689,9 @@ _THERE = """SELECT n.body FROM trees t JOIN nodes n ON n.tree = t.key
 
 
 def _foreign(reader: Reader, row: _HandleRow) -> Iterator[Wrong]:
-    kept = read(decoder(HandleTarget), row.data) if row.data is not None else None
+    kept = None
+    if row.data is not None:
+        kept = read(decoder(HandleTarget), row.data)
     if kept is None:
         return
     for name, found in _elsewhere(reader, row, kept):

@@ -48,7 +48,9 @@ def _look_at_tree(_: Reader, values: Row, __: int) -> Iterator[Problem]:
 def _look_at_setting(_: Reader, values: Row, __: int) -> Iterator[Problem]:
     tenant, project, kind, name, data, _ = values
     held: Any = settings.KINDS.get(kind, object)
-    settled = None if is_garbled(values) else read(decoder(held), data)
+    settled = None
+    if not is_garbled(values):
+        settled = read(decoder(held), data)
     if settled is None or (isinstance(settled, Agent) and settled.name != name):
         yield Problem(
             _place(kind, name, f"in {tenant}/{project}"), "what is settled cannot be read", _ANEW
@@ -102,7 +104,9 @@ def _missing_nodes(
 
 
 def _place(kind: str, name: str, where: str) -> str:
-    return f"{kind} {name} {where}" if name else f"{kind} {where}"
+    if name:
+        return f"{kind} {name} {where}"
+    return f"{kind} {where}"
 
 
 _TREES = """SELECT t.key, t.tenant, t.project, t.id, t.title, t.data, (SELECT count(*)

@@ -72,7 +72,8 @@ class Examination(Iterator[Problem]):
                 if limit > 1:
                     limit = max(1, limit // 6)
                 else:
-                    lost, why = (lost, why) if failures else (start, str(error))
+                    if not failures:
+                        lost, why = start, str(error)
                     failures += 1
                     start, skipped = _behind(table, start, failures), 0
                 continue
@@ -81,7 +82,10 @@ class Examination(Iterator[Problem]):
                 failures = 0
             yield from found
             self.looked[table.kind] += len(rows)
-            start, skipped = go_on_after(rows, start, skipped) if len(rows) == limit else (None, 0)
+            if len(rows) == limit:
+                start, skipped = go_on_after(rows, start, skipped)
+            else:
+                start, skipped = None, 0
             limit = _PAGE_ROWS
         if failures:
             yield _unreadable(table, lost, None, why)

@@ -89,11 +89,9 @@ def _version(database: Database, reader: Reader, newest: int) -> int | None:
     columns = set(reader.all(_COLUMNS[database.name]))
     if not columns:
         return None
-    found = (
-        reader.first_row("SELECT version FROM store")
-        if {("store", "version"), ("store", "created")} <= columns
-        else None
-    )
+    found = None
+    if {("store", "version"), ("store", "created")} <= columns:
+        found = reader.first_row("SELECT version FROM store")
     if found is None:
         tables = sorted({table for table, _ in columns})
         raise StoreError(

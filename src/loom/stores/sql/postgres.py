@@ -241,7 +241,9 @@ class _PostgresTransaction:
 
     def first_row(self, sql: str, *values: Any) -> Row | None:
         record = self._run(self._connection.fetchrow, sql, *values)
-        return None if record is None else tuple(record)
+        if record is None:
+            return None
+        return tuple(record)
 
     def all_garbled(self, sql: str, *values: Any) -> list[Row]:
         attributes = self._run(self._connection.prepare, sql).get_attributes()
@@ -337,7 +339,9 @@ class PostgresDatabase:
             found = reader.first_row(
                 f"SELECT coalesce(sum(pg_total_relation_size(t.oid)), 0)::bigint {_TABLES}"
             )
-        return int(found[0]) if found else 0
+        if found:
+            return int(found[0])
+        return 0
 
     def check(self) -> list[str]:
         """What the server knows without looking at every page: checksums that failed, indexes that
@@ -410,7 +414,9 @@ def _public_address(url: str) -> str:
     host, _, name = front.rpartition("@")[2].partition("/")
     host = host or given.get("host", ["localhost"])[0]
     name = name or given.get("dbname", given.get("database", [""]))[0]
-    return f"{host}/{name}" if name else host
+    if name:
+        return f"{host}/{name}"
+    return host
 
 
 def _explain(error: Exception, busy: float) -> str:  # noqa: C901

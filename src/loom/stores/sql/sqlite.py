@@ -167,7 +167,10 @@ class SqliteDatabase:
 
     def __init__(self, path: str) -> None:
         self._memory = path == MEMORY
-        self._path = path if self._memory else os.path.abspath(os.path.expanduser(path))
+        if self._memory:
+            self._path = path
+        else:
+            self._path = os.path.abspath(os.path.expanduser(path))
         self.address = self._path
         self._busy = busy_seconds()
         self._closed = False
@@ -235,7 +238,9 @@ class SqliteDatabase:
                 found = reader.first_row(
                     "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
                 )
-            return int(found[0]) if found else 0
+            if found:
+                return int(found[0])
+            return 0
         try:
             return sum(
                 os.path.getsize(file)
@@ -254,7 +259,9 @@ class SqliteDatabase:
                 return [str(error.__cause__)]
             raise
         lines = [line for row in rows for line in str(row[0]).splitlines()]
-        return [] if lines == ["ok"] else lines
+        if lines == ["ok"]:
+            return []
+        return lines
 
     def shed(self) -> None:
         with self._writing() as connection:

@@ -115,7 +115,10 @@ def _settings(
     reader: Reader, scope: Scope, everywhere: bool, left_out: LeftOut
 ) -> Iterator[SettingLine]:
     """What projects settle. With an agent named, nothing of other agents."""
-    projects = read_rows(reader, _PROJECTS) if everywhere else [(scope.tenant, scope.project)]
+    if everywhere:
+        projects = read_rows(reader, _PROJECTS)
+    else:
+        projects = [(scope.tenant, scope.project)]
     for tenant, project in projects:
         if is_garbled((tenant, project)):
             left_out.add(f"what project {tenant}/{project} settles")
@@ -138,7 +141,10 @@ def _settings(
 def _parts(
     store: Store, reader: Reader, scope: Scope, everywhere: bool, left_out: LeftOut
 ) -> Iterator["_TreeExport"]:
-    tenant, project = ("", "") if everywhere else (scope.tenant, scope.project)
+    if everywhere:
+        tenant, project = "", ""
+    else:
+        tenant, project = scope.tenant, scope.project
     for (tree,) in read_paged(reader, _TREES, (0,), tenant, project):
         held = read_rows(
             reader, "SELECT key, agent FROM sessions WHERE tree = $1 ORDER BY key", tree
@@ -357,7 +363,9 @@ class _TreeExport:
             if not self._sound.is_sound(seq):
                 continue
             # as it is stored; nothing is read on its way out
-            said: Any = None if body is None else msgspec.Raw(body.encode())
+            said: Any = None
+            if body is not None:
+                said = msgspec.Raw(body.encode())
             gone = body is None
             line = NodeLine(
                 id=identity,
@@ -405,7 +413,10 @@ class _SessionExport(_TreeExport):
         self.alone = session
         super().__init__(store, reader, tree, left_out)
         rows = read_rows(reader, "SELECT cursor, asides FROM sessions WHERE key = $1", session)
-        self._cursor, self._asides = rows[0] if rows else (None, "[]")
+        if rows:
+            self._cursor, self._asides = rows[0]
+        else:
+            self._cursor, self._asides = None, "[]"
         self._end = self._last_sound(self._cursor)
 
     def _last_sound(self, seq: int | None) -> Node | None:
@@ -448,7 +459,10 @@ class _SessionExport(_TreeExport):
             is None
         ):
             return self._written_seqs(0)
-        standing = {self._cursor} if self._cursor is not None else set[int]()
+        if self._cursor is not None:
+            standing = {self._cursor}
+        else:
+            standing = set[int]()
         found = merge(
             self._path(), self._written_seqs(self.alone), sorted(self._stood_on() | standing)
         )
@@ -519,11 +533,9 @@ class _SessionExport(_TreeExport):
         )
         mode = (self._decode(row[4], TreeHead) or TreeHead()).mode
         path, tree = Path(OpenTransaction(self._reader), self._tree, self._end), TreeRow(*row[:4])
-        overlay = (
-            None
-            if is_garbled(row[:4])
-            else self._or_damaged(read_overlay, path, tree, mode, self._chosen_versions())
-        )
+        overlay = None
+        if not is_garbled(row[:4]):
+            overlay = self._or_damaged(read_overlay, path, tree, mode, self._chosen_versions())
         if overlay is None:
             return set()
         read = [

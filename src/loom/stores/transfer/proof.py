@@ -233,6 +233,8 @@ def _message(reader: Reader, tree: int, name: str) -> Message | None:
             JOIN nodes n ON n.tree = o.key AND n.id = $2 WHERE t.key = $1"""
     rows = read_rows(reader, sql, tree, name, *([other] if other else []))
     try:
-        return to_message(rows[0][0]) if rows and rows[0][0] is not None else None
+        if rows and rows[0][0] is not None:
+            return to_message(rows[0][0])
+        return None
     except UNREADABLE:
         return None

@@ -239,11 +239,10 @@ def _unsaid(
     reader: Reader, tree: int, marks: Mapping[int, Sequence[MarkData]]
 ) -> list[tuple[int, MarkData]]:
     """Those flags and links of which nothing was said yet, also not that they were taken back."""
-    known = (
-        {(mark.node, _about(mark.data)) for mark in marks_of(reader, tree, marks)}
-        if any(marks.values())
-        else set()
-    )
+    if any(marks.values()):
+        known = {(mark.node, _about(mark.data)) for mark in marks_of(reader, tree, marks)}
+    else:
+        known = set()
     wanted = (
         (node, mark)
         for node, several in marks.items()

@@ -31,7 +31,9 @@ class Insertion(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        return f"{self.tree}/{self.node.id}" if self.tree else self.node.id
+        if self.tree:
+            return f"{self.tree}/{self.node.id}"
+        return self.node.id
 
 
 class Overlay(Struct, frozen=True, kw_only=True):
@@ -91,9 +93,10 @@ def read_overlay(
         path, pruned = _until_pruned(path, marked.values())
         if path.end is None:
             return Overlay(path=path, notes=(f"from node {pruned} on, all of the path is pruned",))
-        notes = (
-            [f"the path is read up to the node before {pruned}, which is pruned"] if pruned else []
-        )
+        if pruned:
+            notes = [f"the path is read up to the node before {pruned}, which is pruned"]
+        else:
+            notes = []
         on = _on_path(path, marked.values())
         hidden = {mark.depth: why for mark in on if (why := _why_hidden(mark, include))}
         made = _Sources(reader, tree, path, hidden, marked, notes)
@@ -113,7 +116,9 @@ def read_overlay(
             pins=tuple(pins),
             notes=tuple(notes),
         )
-        return _with_versions(overlay, marked.values(), chosen) if mode == "buffer" else overlay
+        if mode == "buffer":
+            return _with_versions(overlay, marked.values(), chosen)
+        return overlay
 
 
 def _why_hidden(mark: _MarkedNode, include: Collection[str]) -> str:
@@ -121,7 +126,9 @@ def _why_hidden(mark: _MarkedNode, include: Collection[str]) -> str:
     if mark.marks.flags.excluded:
         return "excluded"
     is_remark = mark.marks.edge_mark.edge == "annotation"
-    return "annotation" if is_remark and not _is_included(mark, include) else ""
+    if is_remark and not _is_included(mark, include):
+        return "annotation"
+    return ""
 
 
 def marked_in(reader: Reader, tree: int) -> dict[int, _MarkedNode]:
@@ -159,7 +166,9 @@ def why_kept_back(path: Path, marked: Mapping[int, _MarkedNode]) -> Callable[[No
         own = marked.get(node.seq)
         if own and (own.marks.flags.excluded or own.withdrawn):
             return "excluded"
-        return "pruned" if node.depth >= first else ""
+        if node.depth >= first:
+            return "pruned"
+        return ""
 
     return why
 
@@ -206,7 +215,10 @@ def _annotations(
     wanted = [mark for mark in wanted if not (mark.marks.flags.excluded or mark.marks.flags.pruned)]
     at = names_at(path, {mark.depth - 1 for mark in wanted} | {mark.depth for mark in wanted})
     after: dict[int, list[Insertion]] = {}
-    read = {node.seq: node for node in path.nodes([mark.seq for mark in wanted])} if wanted else {}
+    if wanted:
+        read = {node.seq: node for node in path.nodes([mark.seq for mark in wanted])}
+    else:
+        read = {}
     for mark in sorted(wanted, key=lambda mark: mark.seq):
         # One that stands on the path itself is read there.
         if (
@@ -226,11 +238,10 @@ def _with_versions(
     path, hidden = overlay.path, overlay.hidden
     standing = _standing_versions(path, marked, chosen)
     gone = {depth for depth, mark in standing.items() if mark.marks.flags.excluded}
-    read = (
-        {node.seq: node for node in path.nodes([mark.seq for mark in standing.values()])}
-        if standing
-        else {}
-    )
+    if standing:
+        read = {node.seq: node for node in path.nodes([mark.seq for mark in standing.values()])}
+    else:
+        read = {}
     shown = {
         depth: mark for depth, mark in standing.items() if depth not in gone and depth not in hidden
     }
@@ -317,11 +328,9 @@ class _Sources:
             self._notes.append(f"the {source.role} {source.node} is not here and was left out")
             return
         marked = marked_in(self._reader, key) if foreign else self._marked
-        why = (
-            "purged"
-            if node.message is None
-            else kept_back(Path(OpenTransaction(self._reader), key, node), marked)
-        )
+        why = "purged"
+        if node.message is not None:
+            why = kept_back(Path(OpenTransaction(self._reader), key, node), marked)
         if why:
             self._notes.append(f"the {source.role} {node.short_id} is {why} and was left out")
             return

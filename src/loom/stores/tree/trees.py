@@ -337,7 +337,9 @@ class Trees:
                     break
                 last = rows[-1][0]
                 for node in map(to_node, rows):
-                    text = node.message.text.lower() if node.message else ""
+                    text = ""
+                    if node.message:
+                        text = node.message.text.lower()
                     if all(word in text for word in wanted) and not (
                         marked and kept_back(Path(OpenTransaction(reader), tree, node), marked)
                     ):
