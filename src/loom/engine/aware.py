@@ -83,12 +83,12 @@ def age(then: int, now: int) -> str:
         return "long ago"
     for most, length, unit in _UNITS:
         if seconds < most:
-            return f"{seconds // length}{unit} ago" if seconds >= 10 else "just now"
-    return (
-        f"{seconds // 86_400 // 30}mo ago"
-        if seconds < 86_400 * 730
-        else f"{seconds // 86_400 // 365}y ago"
-    )
+            if seconds >= 10:
+                return f"{seconds // length}{unit} ago"
+            return "just now"
+    if seconds < 86_400 * 730:
+        return f"{seconds // 86_400 // 30}mo ago"
+    return f"{seconds // 86_400 // 365}y ago"
 
 
 def author_of(node: Node, marks: Marks, agents: Mapping[int, str]) -> str:
@@ -100,7 +100,9 @@ def author_of(node: Node, marks: Marks, agents: Mapping[int, str]) -> str:
         or agents.get(node.session, "")
     )
     name = flatten(name)  # a line break in it could begin the header of another node
-    return f"{name} ({kind})" if name else kind
+    if name:
+        return f"{name} ({kind})"
+    return kind
 
 
 def connections(marks: Marks, kin: Kin) -> str:
@@ -160,7 +162,10 @@ def memory_text(store: Store, row: SessionRow, memory: AgentMemory, now: int) ->
     if memory.pins:
         lines.append("Pinned:")
         for name, pin in memory.pins.items():
-            text = _pinned_text(store, row, pin.node) if pin.node else still_shown(store, row, pin)
+            if pin.node:
+                text = _pinned_text(store, row, pin.node)
+            else:
+                text = still_shown(store, row, pin)
             lines += _indent_entry(f"[{flatten(name)}]", text)
     recalled = {label: stash for label, stash in memory.stashes.items() if stash.recalled}
     if recalled:
@@ -185,7 +190,9 @@ def memory_text(store: Store, row: SessionRow, memory: AgentMemory, now: int) ->
     away = [f'"{flatten(label)}"' for label, stash in memory.stashes.items() if not stash.recalled]
     if away:
         lines.append(f"Stashed (not in context): {', '.join(away)}")
-    return "\n".join((*lines, "===")) if len(lines) > 1 else ""
+    if len(lines) > 1:
+        return "\n".join((*lines, "==="))
+    return ""
 
 
 def _pinned_text(store: Store, row: SessionRow, name: str) -> str:
@@ -194,7 +201,9 @@ def _pinned_text(store: Store, row: SessionRow, name: str) -> str:
     if node.message is None:
         return "(purged)"
     why = kept_from_models(store, row.tree.key, [node]).get(node.seq)
-    return f"({why})" if why else node.message.text
+    if why:
+        return f"({why})"
+    return node.message.text
 
 
 def still_shown(store: Store, row: SessionRow, held: Pin | Stash | Result) -> str:
@@ -212,7 +221,9 @@ def still_shown(store: Store, row: SessionRow, held: Pin | Stash | Result) -> st
         for node in nodes
         if node.seq in why or node.message is None
     ]
-    return f"(no longer shown: {', '.join(hidden)})" if hidden else held.text
+    if hidden:
+        return f"(no longer shown: {', '.join(hidden)})"
+    return held.text
 
 
 def kept_from_models(store: Store, tree: int, nodes: Sequence[Node]) -> dict[int, str]:
@@ -221,14 +232,13 @@ def kept_from_models(store: Store, tree: int, nodes: Sequence[Node]) -> dict[int
         return {}
     with store.database.read() as reader:
         marked = marked_in(reader, tree)
-        why = (
-            {
+        if marked:
+            why = {
                 node.seq: kept_back(Path(OpenTransaction(reader), tree, node), marked)
                 for node in nodes
             }
-            if marked
-            else {}
-        )
+        else:
+            why = {}
     return {seq: reason for seq, reason in why.items() if reason}
 
 
@@ -257,7 +267,9 @@ def context_text(
         )
         siblings = max(kin.get(path.end.parent or 0, Kin()).continuations - 1, 0)
         here = connections(Marks(), kin.get(path.end.seq, Kin()))
-        beside = _count_noun(siblings, "sibling", "siblings") if siblings else ""
+        beside = ""
+        if siblings:
+            beside = _count_noun(siblings, "sibling", "siblings")
         told = ", ".join(text for text in (beside, here) if text)
         lines.append(f"Position: [{path.end.short_id}]{f' ({told})' if told else ''}")
     else:

@@ -84,7 +84,9 @@ def carry_out(
     tree = LoomTree(workspace, workspace.store.trees.head(session.row.tree))
     hand = _Hand(workspace, tree, session, agent, order.at)
     try:
-        unsaid = hand.tell_unsaid(order.conflict) if order.conflict else None
+        unsaid = None
+        if order.conflict:
+            unsaid = hand.tell_unsaid(order.conflict)
         results = [hand.take(item) for item in order.commands]
     finally:
         hand.remember()
@@ -227,11 +229,15 @@ class _Hand:
         parent = self._parent(here) if what == "siblings" else here
         nodes = [node for node in self._store.trees.children(tree, parent) if node.seq != here.seq]
         marks = self._store.trees.marks(tree, [node.seq for node in nodes])
-        edge = "annotation" if what == "annotations" else "continuation"
+        edge = "continuation"
+        if what == "annotations":
+            edge = "annotation"
         return [node for node in nodes if marks.get(node.seq, Marks()).edge_mark.edge == edge]
 
     def _picture(self, command: Command) -> str:
-        root = self._node(command.words[0]) if command.words else None
+        root = None
+        if command.words:
+            root = self._node(command.words[0])
         here = self._tree.position(self._session.row.agent)
         model = self._agent.kind == "model"
         text, shown = picture(
@@ -245,11 +251,9 @@ class _Hand:
         digests = command.option("digest") == "yes"
         self._stand(self._tree.switch(node.id, agent=self._session.row.agent, leave_digest=digests))
         here = self._session.cursor or node
-        left = (
-            f", where [{here.short_id}] is a digest of the branch that you left"
-            if digests and here.parent == node.seq
-            else ""
-        )
+        left = ""
+        if digests and here.parent == node.seq:
+            left = f", where [{here.short_id}] is a digest of the branch that you left"
         return f"you are at [{here.short_id}]{left}"
 
     def _search(self, command: Command) -> str:
@@ -357,11 +361,9 @@ class _Hand:
         label = command.option("stash")
         stash = self._stash(label)
         self._keep("stash", label, Stash(stash.text, shows=stash.shows) if stash.recalled else None)
-        return (
-            f'"{label}" is stashed again, and not in your context'
-            if stash.recalled
-            else f'"{label}" is gone'
-        )
+        if stash.recalled:
+            return f'"{label}" is stashed again, and not in your context'
+        return f'"{label}" is gone'
 
     def _show_memory(self, command: Command) -> str:
         memory, now = self._memory(), self._workspace.now()
@@ -393,7 +395,9 @@ class _Hand:
     # What an agent writes
 
     def _respond(self, command: Command) -> str:
-        after = self._node(command.option("to")).id if command.option("to") else None
+        after = None
+        if command.option("to"):
+            after = self._node(command.option("to")).id
         if after is None:
             self._check_place()
         made = self._tree.say(
@@ -421,7 +425,9 @@ class _Hand:
         try:
             self._tree.link(source.id, target, label, agent=self._session.row.agent)
         except ChoiceError as error:
-            code: Code = "CROSS_TREE" if tree and "there is no tree" in str(error) else "NOT_FOUND"
+            code: Code = "NOT_FOUND"
+            if tree and "there is no tree" in str(error):
+                code = "CROSS_TREE"
             raise _CommandRefused(code, str(error)) from None
         return f"linked [{source.short_id}] to {target}"
 
@@ -429,7 +435,9 @@ class _Hand:
         old = self._node(command.words[0])
         made = self._tree.edit(old.id, command.words[1], agent=self._session.row.agent)
         self._stand(self._tree.session(self._session.row.agent))
-        how = "a version of" if self._tree.head.mode == "buffer" else "a branch next to"
+        how = "a branch next to"
+        if self._tree.head.mode == "buffer":
+            how = "a version of"
         return f"wrote [{made.short_id}], {how} [{old.short_id}]"
 
     def _bookmark(self, command: Command) -> str:
@@ -535,11 +543,9 @@ class _Hand:
             ) from None
 
     def _parent(self, node: Node | None) -> Node | None:
-        return (
-            self._tree.read([node.parent])[node.parent]
-            if node and node.parent is not None
-            else None
-        )
+        if node and node.parent is not None:
+            return self._tree.read([node.parent])[node.parent]
+        return None
 
     def _make_header(self, node: Node) -> str:
         tree, now = self._tree.stored.row.key, self._workspace.now()
@@ -558,9 +564,10 @@ class _Hand:
         for node in found[:_FOUND]:
             mark = marks.get(node.seq, Marks())
             more = connections(mark, Kin())
-            text = (
-                f"({hidden[node.seq]})" if node.seq in hidden else words(message_of(node), _WORDS)
-            )
+            if node.seq in hidden:
+                text = f"({hidden[node.seq]})"
+            else:
+                text = words(message_of(node), _WORDS)
             self._shows |= {} if node.seq in hidden else {node.id: None}
             lines.append(
                 f"[{node.short_id}] "
@@ -579,11 +586,9 @@ class _Hand:
         """Those of these nodes whose words this agent is not to see, and why; a person may see
         all.
         """
-        return (
-            kept_from_models(self._store, self._tree.stored.row.key, nodes)
-            if self._agent.kind == "model"
-            else {}
-        )
+        if self._agent.kind == "model":
+            return kept_from_models(self._store, self._tree.stored.row.key, nodes)
+        return {}
 
     def _recall_text(self, handle: str) -> str:
         if self._agent.kind != "model":
@@ -630,7 +635,9 @@ class _Hand:
             end += 1
         if end == len(lines) and not start:
             return text
-        more = f"; {again} from:{end + 1}" if end < len(lines) else ""
+        more = ""
+        if end < len(lines):
+            more = f"; {again} from:{end + 1}"
         return "\n".join((*lines[start:end], f"(lines {start + 1} to {end} of {len(lines)}{more})"))
 
     def _inline(self, text: str, shows: Sequence[str]) -> str:

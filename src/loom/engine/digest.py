@@ -64,7 +64,9 @@ def _texts(lines: Sequence[tuple[int, str]]) -> list[str]:
 def _node_at(overlay: Overlay, depth: int) -> Node:
     """What is read at a place: the node, or the version that replaces it."""
     version = overlay.versions.get(depth)
-    return version.node if version else overlay.path[depth]
+    if version:
+        return version.node
+    return overlay.path[depth]
 
 
 def digest_nodes(overlay: Overlay, start: int) -> list[str]:
@@ -88,11 +90,17 @@ def _fit_ends(sizes: Sequence[int], room: int) -> tuple[int, int]:
     first = last = 0
     while first + last < len(sizes) - 1:
         from_end = last <= first
-        size = sizes[len(sizes) - 1 - last] if from_end else sizes[first]
+        if from_end:
+            size = sizes[len(sizes) - 1 - last]
+        else:
+            size = sizes[first]
         if size > room:
             break
         room -= size
-        first, last = (first, last + 1) if from_end else (first + 1, last)
+        if from_end:
+            last = last + 1
+        else:
+            first = first + 1
     return first, last
 
 

@@ -48,7 +48,9 @@ def _flatten_author(message: Message) -> Message:
     forge another.
     """
     name = flatten(message.author)
-    return message if name == message.author else replace(message, author=name)
+    if name == message.author:
+        return message
+    return replace(message, author=name)
 
 
 def parse_head(
@@ -79,4 +81,6 @@ def first_line(text: str) -> str:
     """The first line of a text, short enough for a title."""
     line = "".join(c if c.isprintable() else " " for c in text.strip().partition("\n")[0]).strip()
     line = line.encode(errors="replace").decode()
-    return line if len(line) <= MAX_TITLE_CHARS else line[: MAX_TITLE_CHARS - 1] + "…"
+    if len(line) <= MAX_TITLE_CHARS:
+        return line
+    return line[: MAX_TITLE_CHARS - 1] + "…"

@@ -125,11 +125,9 @@ class Loom(Workspace):
         snapshots = options.get("snapshots")
         beside = folder_beside(store.database)
         folder = Path(snapshots) if snapshots is not None else beside
-        kept = (
-            Snapshots(folder, scope, alone=Path(os.path.realpath(folder)) == beside)
-            if folder
-            else None
-        )
+        kept = None
+        if folder:
+            kept = Snapshots(folder, scope, alone=Path(os.path.realpath(folder)) == beside)
         return cls(
             store,
             scope,

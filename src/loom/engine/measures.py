@@ -57,22 +57,20 @@ def torn_pairs(messages: Iterable[Chat]) -> int:
                 torn += 1
             continue
         torn += len(pending)
-        pending = (
-            {call["id"] for call in message.get("tool_calls") or ()}
-            if message["role"] == "assistant"
-            else set()
-        )
+        if message["role"] == "assistant":
+            pending = {call["id"] for call in message.get("tool_calls") or ()}
+        else:
+            pending = set()
     return torn + len(pending)
 
 
 def text_of(message: Chat) -> str:
     """What a message says: its text, its reasoning, and each call's name and arguments."""
     content = message.get("content") or ""
-    text = (
-        content
-        if isinstance(content, str)
-        else "\n".join(p.get("text") or "" for p in content if isinstance(p, dict))
-    )
+    if isinstance(content, str):
+        text = content
+    else:
+        text = "\n".join(p.get("text") or "" for p in content if isinstance(p, dict))
     for key in ("reasoning", "reasoning_content"):
         if isinstance(message.get(key), str):
             text += f"\n{message[key]}"
@@ -127,7 +125,10 @@ def strict_windows(texts: Texts, gold: set[str]) -> dict[str, dict[str, int]]:
                 at = line.find(anchor)
                 if at >= 0:
                     long = len(line) > _LONG_LINE
-                    span = line[max(0, at - _AROUND) : at + len(anchor) + _AROUND] if long else line
+                    if long:
+                        span = line[max(0, at - _AROUND) : at + len(anchor) + _AROUND]
+                    else:
+                        span = line
                     windows.setdefault(anchor, {}).setdefault(span, index)
     return windows
 

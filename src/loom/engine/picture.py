@@ -41,7 +41,9 @@ def _stretch(first: str, last: str) -> str:
     """Where a stretch of nodes begins and ends, as far as that is known."""
     if last:
         return f", {first} to {last}"
-    return f", from {first}" if first else ""
+    if first:
+        return f", from {first}"
+    return ""
 
 
 def _draw_line(line: OutlineLine, read: dict[int, Node]) -> str:
@@ -53,7 +55,9 @@ def _draw_line(line: OutlineLine, read: dict[int, Node]) -> str:
     ] * twig.pruned
     told, here = f" ({', '.join(flags)})" if flags else "", "*" if line.here else ""
     head = f"{line.lead}[{twig.short_id}]{here} {twig.role}{told}"
-    return f"{head}: {words(message_of(read[twig.key]), _WORDS)}" if twig.key in read else head
+    if twig.key in read:
+        return f"{head}: {words(message_of(read[twig.key]), _WORDS)}"
+    return head
 
 
 def words(message: Message, most: int) -> str:

@@ -64,7 +64,10 @@ def make_handoff(overlay: Overlay, working: Working, before: Handoff | None, now
     """
     path, hidden = overlay.path, overlay.hidden
     shown = [node for node in path[-LAST_MESSAGES:] if node.message and node.depth not in hidden]
-    goals = path.nodes([path.end.goal]) if path.end and path.end.goal is not None else []
+    if path.end and path.end.goal is not None:
+        goals = path.nodes([path.end.goal])
+    else:
+        goals = []
     goals = [node for node in goals if node.depth not in hidden] or [
         node for node in shown if node.role == "user"
     ]

@@ -146,11 +146,10 @@ class _Scale:
             # Pictures are counted by the provider's formula: their characters are no text that anybody
             # reads.
             pictured = _has_media(message)
-            tokens = (
-                counted
-                if pictured
-                else sum(message_tokens(each, self._counter.count_text) for each in chat)
-            )
+            if pictured:
+                tokens = counted
+            else:
+                tokens = sum(message_tokens(each, self._counter.count_text) for each in chat)
             known = _WeighedMessage(
                 chat, tokens, tuple((each["role"], text_of(each)) for each in chat)
             )
@@ -184,9 +183,10 @@ class _Transcript:
             for message, weighed in zip(messages, self.weighed, strict=True)
         ]
         self.gold = _gold(texts, self.cuts, len(conversation.system))
-        self.windows = (
-            strict_windows(texts, set[str]().union(*self.gold.values())) if self.gold else {}
-        )
+        if self.gold:
+            self.windows = strict_windows(texts, set[str]().union(*self.gold.values()))
+        else:
+            self.windows = {}
 
     def new(self, seen: int, cut: int) -> int:
         """Tokens that came since a call; before the first one also what comes before all
@@ -201,11 +201,9 @@ class _Transcript:
         measured.
         """
         gold = self.gold.get(cut)
-        return (
-            strict_recall("\n".join(text for _, text in texts), self.windows, gold, cut)
-            if gold
-            else None
-        )
+        if gold:
+            return strict_recall("\n".join(text for _, text in texts), self.windows, gold, cut)
+        return None
 
 
 def _gold(texts: Texts, cuts: Sequence[int], leading: int) -> dict[int, set[str]]:
@@ -368,7 +366,9 @@ def _figures(calls: Sequence[Call], last: Report | None, priced: ModelFacts) -> 
 
 def _ratio(amount: float, parts: float, digits: int) -> float | None:
     """An amount for each of its parts, rounded; None if there are no parts."""
-    return round(amount / parts, digits) if parts else None
+    if parts:
+        return round(amount / parts, digits)
+    return None
 
 
 def _has_media(message: Message) -> bool:

@@ -211,7 +211,9 @@ _NAMING = re.compile(r"[A-Za-z0-9_]")
 def _standing(overlay: Overlay, node: Node) -> tuple[Node, str]:
     """What is read where this node stands: itself, or a version of it; and the name of that."""
     version = overlay.versions.get(node.depth)
-    return (version.node, version.name) if version else (node, node.id)
+    if version:
+        return (version.node, version.name)
+    return (node, node.id)
 
 
 def _is_echo(message: Message, asked: set[str]) -> bool:
@@ -269,7 +271,10 @@ def _leaves(value: Any) -> Iterator[str]:
             case list():
                 waiting += [(key, each) for each in reversed(value)]
             case _:
-                text = value if isinstance(value, str) else to_json(value)
+                if isinstance(value, str):
+                    text = value
+                else:
+                    text = to_json(value)
                 yield f"{key}: {text}" if key else text
 
 

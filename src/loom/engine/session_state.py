@@ -50,19 +50,25 @@ class SessionState:
     @property
     def working(self) -> Working:
         data = self._all("working").get("")
-        return read_stored(data, Working, "the working state of the session") if data else Working()
+        if data:
+            return read_stored(data, Working, "the working state of the session")
+        return Working()
 
     @property
     def handoff(self) -> Handoff | None:
         """The handoff with which the window last began again."""
         data = self._all("handoff").get("")
-        return read_stored(data, Handoff, "the handoff of the session") if data else None
+        if data:
+            return read_stored(data, Handoff, "the handoff of the session")
+        return None
 
     @property
     def hidden_from_handoff(self) -> str:
         """What was hidden when that handoff was made."""
         data = self._all("handoff_hidden").get("")
-        return read_stored(data, str, "what was hidden from the handoff") if data else ""
+        if data:
+            return read_stored(data, str, "what was hidden from the handoff")
+        return ""
 
     @property
     def policy(self) -> Policy | None:
@@ -83,7 +89,9 @@ class SessionState:
         did.
         """
         data = self._all("overflow").get(model)
-        return read_stored(data, int, "what a provider refused") if data else 0
+        if data:
+            return read_stored(data, int, "what a provider refused")
+        return 0
 
     def recalled_nodes(self, newest: int) -> list[str]:
         """The nodes that were recalled in the newest epoch: they are in the next one too."""
@@ -99,7 +107,9 @@ class SessionState:
         """
         data = self._all(REQUEST).get("")
         try:
-            return decode_stored(data, Request) if data else None
+            if data:
+                return decode_stored(data, Request)
+            return None
         except UNREADABLE:
             return None
 
@@ -122,12 +132,16 @@ class SessionState:
         ships = policies().get(chosen.name) == chosen
         named = chosen.name if ships or chosen.has_function else chosen
         data = to_json(named)
-        return [] if self._all("policy").get("") == data else [("policy", {"": data})]
+        if self._all("policy").get("") == data:
+            return []
+        return [("policy", {"": data})]
 
     def copied_policy_values(self) -> list[StateValues]:
         """The policy that is kept here, for another session."""
         data = self._all("policy").get("")
-        return [("policy", {"": data})] if data else []
+        if data:
+            return [("policy", {"": data})]
+        return []
 
     def unlimited_values(self) -> StateValues:
         """That no model refused anything."""

@@ -302,7 +302,10 @@ class Session:
     def _count_errors(self, messages: Sequence[Message]) -> None:
         """Count results that tell of an error in the working state, if there is one."""
         state = self.working
-        counted = state if state.is_empty else state.count_errors(messages)
+        if state.is_empty:
+            counted = state
+        else:
+            counted = state.count_errors(messages)
         if counted != state:
             self.keep_working(counted)
 
@@ -428,7 +431,10 @@ class Session:
 
         No message is copied.
         """
-        node = self.path.end if at is None else self._store.sessions.node(self.row, at)
+        if at is None:
+            node = self.path.end
+        else:
+            node = self._store.sessions.node(self.row, at)
         identity, title = self._workspace.fresh_id(), title or self.row.title
         row = self._store.sessions.fork(
             self._workspace.scope, self.row, node, identity, title, self._workspace.now()
@@ -583,11 +589,9 @@ class Session:
         return self._prepare(options, details)
 
     def _path_to(self, at: str | None) -> Path:
-        return (
-            self.path
-            if at is None
-            else Path(self._store.database, self.row.tree.key, self._node(at))
-        )
+        if at is None:
+            return self.path
+        return Path(self._store.database, self.row.tree.key, self._node(at))
 
     def _is_asked(self, request: Given) -> bool:
         """Whether a request is what was said last."""
@@ -634,9 +638,14 @@ class Session:
         """What a request is made from: what sources add to what is asked for, in what window, with
         which pins.
         """
-        refused_at = self._count_refused(options, details) if details.overflow else 0
+        refused_at = 0
+        if details.overflow:
+            refused_at = self._count_refused(options, details)
         working = Working() if self._guest else self.working
-        row = replace(self.row, key=0, id="") if self._guest else self.row
+        if self._guest:
+            row = replace(self.row, key=0, id="")
+        else:
+            row = self.row
         asking = Asking(
             store=self._store,
             row=row,
@@ -695,9 +704,9 @@ class Session:
         limit = self._state.token_limit(model)
         if overflow:
             limit = limit_after_refusal(overflow, refused_at, budget.reserved_output)
-        return (
-            fit_into(options, budget, int(limit * ratio_of(self.row, model))) if limit else options
-        )
+        if limit:
+            return fit_into(options, budget, int(limit * ratio_of(self.row, model)))
+        return options
 
     def _weave(self, gathered: _RequestParts, details: RequestDetails) -> _WovenRequest:
         """The request. If a fresh window begins, it is made again with the handoff of this
@@ -894,9 +903,9 @@ class Session:
         """
         working, before, restored = self.working, self._state.handoff, False
         snapshots = self._workspace.snapshots
-        found = (
-            snapshots.read(self.id) if snapshots and (working.is_empty or before is None) else None
-        )
+        found = None
+        if snapshots and (working.is_empty or before is None):
+            found = snapshots.read(self.id)
         if found:
             before = before or found[1]
             if working.is_empty and not found[0].is_empty:
@@ -949,9 +958,9 @@ class Session:
         """
         _check_model(model)
         planned = await self.run_off_loop(lambda: self._plan_summary(when="now"))
-        return (
-            await self._sum_up(planned, model or self._workspace.model, "asked") if planned else ""
-        )
+        if planned:
+            return await self._sum_up(planned, model or self._workspace.model, "asked")
+        return ""
 
     async def _sum_up_what_is_due(self) -> bool:
         """What goes on behind the scenes after an answer; whether it went well."""
@@ -1153,15 +1162,16 @@ class Session:
         Returns what happened.
         """
         aware = speaker is not None and speaker.loom_aware
-        messages, commands = take_out_commands(answer.messages) if aware else (answer.messages, ())
+        if aware:
+            messages, commands = take_out_commands(answer.messages)
+        else:
+            messages, commands = answer.messages, ()
         request = self._commit_and_look()
         placer = AnswerPlacer(self._store, self.row, self.path, self._lasting)
         place = placer.place(answer, choice, messages, request)
-        conflict = (
-            self._find_conflict(placer, place, messages, generation_of(answer, choice))
-            if aware
-            else None
-        )
+        conflict = None
+        if aware:
+            conflict = self._find_conflict(placer, place, messages, generation_of(answer, choice))
         nodes = self._write(answer, choice, () if conflict else messages, place)
         spent = place.request or Request(place.node.id if place.node else "")
         spent = replace(spent, answer=digest_of(answer.raw), choices=(*spent.choices, choice))
@@ -1178,11 +1188,9 @@ class Session:
         return AnswerOutcome(words, tuple(nodes), results)
 
     def _speaker(self) -> Agent | None:
-        return (
-            self._store.settings.agent(self._workspace.scope, self.row.agent)
-            if self.row.agent
-            else None
-        )
+        if self.row.agent:
+            return self._store.settings.agent(self._workspace.scope, self.row.agent)
+        return None
 
     def _commit_and_look(self) -> Request | None:
         """The request that an answer may answer. What was not committed was part of it, and is

@@ -63,9 +63,10 @@ class Snapshots:
     def __init__(self, folder: Path, scope: Scope | None = None, alone: bool = True) -> None:
         scope = scope or Scope()
         own = (scope.tenant, scope.project) == ("default", "default")
-        self.folder = (
-            folder if own else folder / f"@{folder_name(scope.tenant)}@{folder_name(scope.project)}"
-        )
+        if own:
+            self.folder = folder
+        else:
+            self.folder = folder / f"@{folder_name(scope.tenant)}@{folder_name(scope.project)}"
         self.alone = alone  # that only one store writes to this folder
 
     @classmethod

@@ -63,7 +63,9 @@ class _Stretch(Struct, frozen=True, kw_only=True):
     @property
     def last_stop(self) -> int:
         """Where the last summary ends."""
-        return self.chain[-1].stop if self.chain else 0
+        if self.chain:
+            return self.chain[-1].stop
+        return 0
 
 
 def plan(
@@ -72,12 +74,17 @@ def plan(
     """What is to be summarized: if anything is `due`, or `now` in any case, or the `whole` path
     again.
     """
-    stretch = None if style.document else _find_stretch(store, row, path, style, when)
+    stretch = None
+    if not style.document:
+        stretch = _find_stretch(store, row, path, style, when)
     if stretch is None:
         return None
     policy = options.policy
     best = gate_counter(options.model or stretch.head.model or None)
-    own = best if policy.counter == "best" else seed_counter(policy.counter)
+    if policy.counter == "best":
+        own = best
+    else:
+        own = seed_counter(policy.counter)
     messages = [message_of(node) for node in stretch.nodes]
     limits = SummaryLimits(
         messages=policy.summarize_past,
@@ -127,7 +134,10 @@ def _find_stretch(
         if when == "due" and chain and not _is_shown(store, row, whole, chain[-1]):
             return None  # another one would make it worthless
         done = chain[-1].stop if chain else 0
-        read = whole[-MOST:] if when == "whole" else whole[done : done + MOST]
+        if when == "whole":
+            read = whole[-MOST:]
+        else:
+            read = whole[done : done + MOST]
         nodes = [node for node in read if node.depth not in hidden and node.message]
         return _Stretch(
             nodes=nodes,

@@ -149,7 +149,9 @@ def is_own_call(call: ToolCall, declared: Iterable[Tool] = ()) -> bool:
 def _properties(tool: Tool) -> set[str]:
     """The names of what a tool takes."""
     schema = from_json(tool.schema) if tool.schema else {}
-    return set(schema.get("properties") or ()) if isinstance(schema, dict) else set()
+    if isinstance(schema, dict):
+        return set(schema.get("properties") or ())
+    return set()
 
 
 def carry_out(session: Remembers, call: ToolCall) -> Message:
@@ -222,11 +224,9 @@ def _recall(session: Remembers, asked: _Recall) -> str:
     end = _end(text, start, asked.tokens or RECALL_TOKENS)
     if not start and end == len(text):
         return (text or "(an empty text)") + _hidden_note(hidden)
-    more = (
-        ""
-        if end == len(text)
-        else f"; continue with recall {to_json({'handle': handle, 'from': end})}"
-    )
+    more = ""
+    if end != len(text):
+        more = f"; continue with recall {to_json({'handle': handle, 'from': end})}"
     return (
         f"{text[start:end]}\n[characters {start:,} to {end:,} of "
         f"{len(text):,}{more}]{_hidden_note(hidden)}"
@@ -250,9 +250,14 @@ def _end(text: str, start: int, tokens: int) -> int:
         return high
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if count(text[start:middle]) <= tokens else (low, middle - 1)
+        if count(text[start:middle]) <= tokens:
+            low = middle
+        else:
+            high = middle - 1
     line = text.rfind("\n", start, low) + 1
-    return line if line - start > (low - start) * 0.8 else low
+    if line - start > (low - start) * 0.8:
+        return line
+    return low
 
 
 def _search(session: Remembers, asked: _SearchContext) -> str:
@@ -278,17 +283,18 @@ def _keep(session: Remembers, asked: _SetWorkingState) -> str:
             progress=asked.progress, plan=asked.plan, scratchpad=asked.scratchpad
         )
     )
-    cut = (
-        [f"the first {Working.MAX_PLAN_STEPS} steps of {len(asked.plan)}"]
-        if asked.plan and len(asked.plan) > Working.MAX_PLAN_STEPS
-        else []
-    )
+    if asked.plan and len(asked.plan) > Working.MAX_PLAN_STEPS:
+        cut = [f"the first {Working.MAX_PLAN_STEPS} steps of {len(asked.plan)}"]
+    else:
+        cut = []
     if asked.scratchpad and len(asked.scratchpad) > Working.MAX_SCRATCHPAD_CHARS:
         cut.append(
             f"the first {Working.MAX_SCRATCHPAD_CHARS:,} characters of {len(asked.scratchpad):,} "
             "of the scratchpad"
         )
-    return f"Stored, but only {' and '.join(cut)}." if cut else "Stored."
+    if cut:
+        return f"Stored, but only {' and '.join(cut)}."
+    return "Stored."
 
 
 def _acknowledge(session: Remembers, asked: _AcknowledgeEvent) -> str:

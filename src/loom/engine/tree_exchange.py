@@ -83,7 +83,9 @@ class _OtherNames(Struct, frozen=True):
     names: dict[str, str]
 
     def name(self, name: str, tree: str = "") -> str:
-        return self.names.get(name, name) if tree in ("", self.tree) else name
+        if tree in ("", self.tree):
+            return self.names.get(name, name)
+        return name
 
 
 def import_tree(workspace: Workspace, tree: Tree) -> tuple[StoredTree, int]:
@@ -239,7 +241,10 @@ def export_tree(store: Store, stored: StoredTree) -> Tree:
     ]
     own = store.sessions.on_tree(stored.row, "")
     responses = store.trees.responses(stored.row.key)
-    chosen = store.states.all(own.key, "version") if own and head.mode == "buffer" else {}
+    if own and head.mode == "buffer":
+        chosen = store.states.all(own.key, "version")
+    else:
+        chosen = {}
     made = Tree(
         id=head.full_id or stored.row.id,
         nodes=tuple(
@@ -300,7 +305,9 @@ def _version(data: str) -> str:
 def _parent(node: Node, names: dict[int, str]) -> str:
     if node.parent is not None and node.parent not in names:
         raise damage_error(f"the node that {node.short_id} comes after")
-    return names[node.parent] if node.parent is not None else ""
+    if node.parent is None:
+        return ""
+    return names[node.parent]
 
 
 def _sources(sources: Iterable[Reference], there: _OtherNames) -> Iterator[Reference]:

@@ -124,14 +124,15 @@ class LoomTree:
         Agents that are at the same node continue together: when one says something, the others move
         along.
         """
-        name = self._workspace.scope.agent if agent is None else check_name("agent", agent)
+        if agent is None:
+            name = self._workspace.scope.agent
+        else:
+            name = check_name("agent", agent)
         row = self._store.sessions.on_tree(self.stored.row, name)
         if row is not None:
-            return (
-                Session(self._workspace, row, lasting=True)
-                if self._store.sessions.takes_part(row)
-                else self._join(row)
-            )
+            if self._store.sessions.takes_part(row):
+                return Session(self._workspace, row, lasting=True)
+            return self._join(row)
         own = self._store.sessions.on_tree(self.stored.row, "")
         if own is None and self._store.sessions.on_tree(self.stored.row, "", importing=True):
             raise ChoiceError(
@@ -154,7 +155,9 @@ class LoomTree:
         session = Session(
             self._workspace, self._store.sessions.join(row, self._workspace.now()), lasting=True
         )
-        own = self._store.sessions.on_tree(self.stored.row, "") if row.agent else None
+        own = None
+        if row.agent:
+            own = self._store.sessions.on_tree(self.stored.row, "")
         here, ahead = session.cursor, self._store.sessions.path(own) if own else None
         if (
             here
@@ -170,10 +173,17 @@ class LoomTree:
         """The session of an agent to look with; an agent that was never here looks from where the
         tree's own stands.
         """
-        name = self._workspace.scope.agent if agent is None else check_name("agent", agent)
-        row = self._store.sessions.on_tree(self.stored.row, name) if name else None
+        if agent is None:
+            name = self._workspace.scope.agent
+        else:
+            name = check_name("agent", agent)
+        row = None
+        if name:
+            row = self._store.sessions.on_tree(self.stored.row, name)
         if row is not None or not name:
-            return Session(self._workspace, row) if row else self.session("")
+            if row:
+                return Session(self._workspace, row)
+            return self.session("")
         self._store.settings.known_agent(self._workspace.scope, name)
         return Session(self._workspace, replace(self.session("").row, agent=name), guest=True)
 
@@ -254,8 +264,12 @@ class LoomTree:
             check_number("when the agent last looked", seen)
         check_name("generation", generation)
         said = what if isinstance(what, str) else parse_one_message(what)
-        role = None if role is None else choose("a role", role, ROLES)
-        beside = [("sources", to_json(self._checked_sources(sources)))] if sources != () else []
+        if role is not None:
+            role = choose("a role", role, ROLES)
+        if sources != ():
+            beside = [("sources", to_json(self._checked_sources(sources)))]
+        else:
+            beside = []
         named = self.node(after) if after else None
         self._check_live(named)
         session = self.session(agent)
@@ -277,9 +291,16 @@ class LoomTree:
         loom-aware agent are run; if others continued meanwhile, the agent gets a conflict instead,
         and nothing is written. Each `choice` of an answer can be absorbed.
         """
-        whose = self._workspace.scope.agent if agent is None else check_name("agent", agent)
-        known = self._store.settings.known_agent(self._workspace.scope, whose) if whose else None
-        parsed = None if isinstance(response, str) else parse_answer(response, choice)
+        if agent is None:
+            whose = self._workspace.scope.agent
+        else:
+            whose = check_name("agent", agent)
+        known = None
+        if whose:
+            known = self._store.settings.known_agent(self._workspace.scope, whose)
+        parsed = None
+        if not isinstance(response, str):
+            parsed = parse_answer(response, choice)
         session = self.session(agent)
         if session.cursor is None and (newest := self._newest_node()):
             session.switch(newest.id)
@@ -389,7 +410,10 @@ class LoomTree:
             "merged": "What another branch found:",
             "left": "What was found on the branch that was left:",
         }[how]
-        text = f"{lead}\n{text}" if self.head.mode == "dialogue" else f"\n{lead}\n{text}\n"
+        if self.head.mode == "dialogue":
+            text = f"{lead}\n{text}"
+        else:
+            text = f"\n{lead}\n{text}\n"
         message = self._message(text, session, None)
         # A handle is good where the node that names it stands, and that node's id is known before
         # it is written.
@@ -452,11 +476,10 @@ class LoomTree:
         """
         label, found = flatten(check_text("a label", label)), self.node(node)
         tree, _, name = check_text("the target of a link", target).rpartition("/")
-        other = (
-            LoomTree(self._workspace, self._store.trees.get(self._workspace.scope, tree))
-            if tree
-            else self
-        )
+        if tree:
+            other = LoomTree(self._workspace, self._store.trees.get(self._workspace.scope, tree))
+        else:
+            other = self
         end = other.node(name)
         if other.id == self.id and end.seq == found.seq:
             raise ChoiceError(
@@ -585,7 +608,10 @@ class LoomTree:
         self, at: str | None, agent: str | None, preview: bool
     ) -> tuple[Session, str | None]:
         """Whose request it is, and at which node."""
-        session = self.session(agent) if at is None and not preview else self._looking(agent)
+        if at is None and not preview:
+            session = self.session(agent)
+        else:
+            session = self._looking(agent)
         if at is None and session.cursor is None and (newest := self._newest_node()):
             at = newest.id
         return session, at
@@ -677,7 +703,9 @@ class LoomTree:
         whose = session.row.agent
         if not isinstance(what, str):
             message = parse_one_message(what)
-            return message if message.author or not whose else replace(message, author=whose)
+            if message.author or not whose:
+                return message
+            return replace(message, author=whose)
         if not what.strip() and self.head.mode == "dialogue":
             raise ChoiceError("there is nothing to say: the text is blank")
         return Message(role or self._role(session) or "user", (Text(what),), whose)
@@ -688,7 +716,9 @@ class LoomTree:
         if not whose:
             return None
         known = self._store.settings.agent(self._workspace.scope, whose)
-        return "user" if known and known.kind == "human" else "assistant"
+        if known and known.kind == "human":
+            return "user"
+        return "assistant"
 
     def _checked_sources(self, sources: Sequence[Reference]) -> tuple[Reference, ...]:
         return tuple(map(self._find_reference, check_sources(sources)))
@@ -718,7 +748,9 @@ class LoomTree:
         return node
 
     def _parent(self, node: Node) -> Node | None:
-        return self.read([node.parent])[node.parent] if node.parent is not None else None
+        if node.parent is None:
+            return None
+        return self.read([node.parent])[node.parent]
 
     def _path(self, end: Node) -> Path:
         return self._store.trees.path(self.stored.row.key, end)
@@ -731,12 +763,16 @@ class LoomTree:
             return ""
         whole = self._path(node)
         live = read_overlay(whole, self.stored.row, "dialogue", {}).path
-        return whole[len(live)].short_id if len(live) < len(whole) else ""
+        if len(live) < len(whole):
+            return whole[len(live)].short_id
+        return ""
 
     def _check_live(self, node: Node | None) -> None:
         """After what is pruned nothing is read, so nothing is said there."""
         if node is not None and (pruned := self._pruned_at(node)):
-            told = "is pruned" if pruned == node.short_id else f"was pruned with {pruned}"
+            told = "is pruned"
+            if pruned != node.short_id:
+                told = f"was pruned with {pruned}"
             raise ChoiceError(
                 f"node {node.short_id} {told}, and nothing after it is read; restore {pruned}, or "
                 "switch to another node"
@@ -754,7 +790,10 @@ def _step(
     overlay: Overlay, node: Node, entry: Insertion | None, marks: Mapping[int, Marks]
 ) -> Step:
     """What is read at the place of a node: the node itself, or what comes in there."""
-    hidden = "pruned" if node.depth >= len(overlay.path) else overlay.hidden.get(node.depth, "")
+    if node.depth >= len(overlay.path):
+        hidden = "pruned"
+    else:
+        hidden = overlay.hidden.get(node.depth, "")
     if entry is None:
         return Step(node, marks.get(node.seq, Marks()), hidden)
     if entry.kind != "version":
@@ -787,5 +826,8 @@ def _rewritten(node: Node, old: Message, text: str, role: Role | None, author: s
         return replace(
             old, parts=(replace(old.results[0], parts=(Text(text),), carried=None),), carried=None
         )
-    spoken = role if role and old.role in ("user", "assistant") else old.role
+    if role and old.role in ("user", "assistant"):
+        spoken = role
+    else:
+        spoken = old.role
     return replace(old, role=spoken, parts=(Text(text),), author=author, carried=None)

@@ -160,9 +160,10 @@ class Workspace:
         if task.cancelled():
             return
         error = task.exception()
-        self._failed[session] = (
-            self._failed.get(session, 0) + 1 if error or not task.result() else 0
-        )
+        if error or not task.result():
+            self._failed[session] = self._failed.get(session, 0) + 1
+        else:
+            self._failed[session] = 0
         if error:  # nobody waits for it, so nobody else would hear of it
             self.emit(
                 "compressed",

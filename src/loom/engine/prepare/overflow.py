@@ -28,7 +28,9 @@ def find_newer_half(
     if len(turns) > 1:
         return max(turns[len(turns) // 2], 1)
     starts = [span.start for span in exchanges(assembled.messages) if span.start in seen]
-    return max(starts[len(starts) // 2], 1) if starts else 1
+    if starts:
+        return max(starts[len(starts) // 2], 1)
+    return 1
 
 
 def _seen_again(shown: Sequence[tuple[int, int]], assembled: AssembledMessages) -> set[int]:

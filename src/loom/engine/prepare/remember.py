@@ -108,11 +108,9 @@ def _make_kept(cut: Cut, nodes: Mapping[str, Node]) -> HandleTarget:
 
 def calibration(row: SessionRow) -> Calibration:
     """What the session has learnt of how its models count."""
-    return (
-        read_stored(row.calibration, Calibration, f"the calibration of session {row.id}")
-        if row.calibration
-        else Calibration()
-    )
+    if row.calibration:
+        return read_stored(row.calibration, Calibration, f"the calibration of session {row.id}")
+    return Calibration()
 
 
 def ratio_of(row: SessionRow, model: str) -> float:
@@ -120,4 +118,6 @@ def ratio_of(row: SessionRow, model: str) -> float:
     less.
     """
     learnt = calibration(row).ratio(model)
-    return max(learnt, 1.0) if isinstance(profile_for(model or None).text, Exact) else learnt
+    if isinstance(profile_for(model or None).text, Exact):
+        return max(learnt, 1.0)
+    return learnt

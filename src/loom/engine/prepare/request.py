@@ -139,7 +139,9 @@ def prepare(asked: RequestInput) -> tuple[Context, LastRequest]:
     with asked.path.snapshot() as now:
         found = _find(asked, now)
         ends = _why_it_ends(asked, found)
-        reading = _read_more(found) if found.view and ends is None else None
+        reading = None
+        if found.view and ends is None:
+            reading = _read_more(found)
         beginning = None if reading else _read_again(asked, found)
     found = replace(found, overlay=_detach(asked, found.overlay))
     if found.view and reading:
@@ -160,11 +162,9 @@ def _find(asked: RequestInput, path: Path) -> _Findings:
     if not store.views.is_newest(row, find_reached(last.view) if last else None, path):
         last = None
     overlay = style.overlay(path)
-    reason = (
-        "what is pruned changed"
-        if len(overlay.path) < len(path)
-        else "the first request on this path"
-    )
+    reason = "the first request on this path"
+    if len(overlay.path) < len(path):
+        reason = "what is pruned changed"
     path = overlay.path
     if path.end is None:
         raise CannotFit(
@@ -278,7 +278,9 @@ def _grown_ranges(view: View, path: Path) -> tuple[tuple[int, int], ...]:
 def _read_more(found: _Findings) -> Reading:
     """What the last request of this epoch was made from, and what has come since."""
     assert found.view is not None
-    reading = read_on(found.last.reading, found.path) if found.last else None
+    reading = None
+    if found.last:
+        reading = read_on(found.last.reading, found.path)
     return reading or read_same(found.path, _grown_ranges(found.view, found.path), found.view.holes)
 
 
@@ -318,7 +320,10 @@ def _read_again(asked: RequestInput, found: _Findings) -> _Beginning:
     options = replace(found.options, ratio=ratio_of(asked.row, found.model))
     count, own = counters(options, found.model)
     same_shape = view is not None and view.shape == found.shape
-    left = known_stretches(view, options) if view and same_shape else ()
+    if view and same_shape:
+        left = known_stretches(view, options)
+    else:
+        left = ()
     also = _summary_edges(found, left)
     if same_shape or asked.overflowed:
         also += shown_on(view, path, found.usable)
@@ -375,7 +380,9 @@ def _tell_summaries(
         summaries = [note]
     if policy.summary_replaces and summaries:
         floor = max(floor, first_after(assembled, summaries[-1].stop))
-    text = join_texts(summaries) if policy.summary == "system" else ""
+    text = ""
+    if policy.summary == "system":
+        text = join_texts(summaries)
     return _SummaryUse(summaries=summaries, floor=floor, note=note, text=text)
 
 
@@ -435,7 +442,10 @@ def _with_damage(context: Context, usual: str) -> Context:
     other unusual reason.
     """
     reason = context.report.epoch_reason
-    why = DAMAGED_VIEW if reason == usual else f"{DAMAGED_VIEW}; {reason}"
+    if reason == usual:
+        why = DAMAGED_VIEW
+    else:
+        why = f"{DAMAGED_VIEW}; {reason}"
     return replace(context, report=replace(context.report, epoch_reason=why))
 
 

@@ -114,7 +114,9 @@ class PathIndex:
         was not read.
         """
         found = bisect_left(self._starts, place)
-        return found if not found or self._spots[found - 1].stop <= place else None
+        if not found or self._spots[found - 1].stop <= place:
+            return found
+        return None
 
 
 def first_after(assembled: AssembledMessages, depth: int) -> int:

@@ -81,7 +81,10 @@ def newest_reminders(path: Path, hidden: Collection[int], all_of_them: bool) -> 
     """The newest system message of each kind on a path, as far as they are shown; or all of
     them.
     """
-    found = path.system_nodes() if all_of_them else path.reminders(_KINDS, _OF_A_KIND)
+    if all_of_them:
+        found = path.system_nodes()
+    else:
+        found = path.reminders(_KINDS, _OF_A_KIND)
     return [node for node in found if node.depth not in hidden]
 
 

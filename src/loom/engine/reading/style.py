@@ -74,11 +74,9 @@ def assemble(
         return message
 
     messages, places = _move_behind_results(*lay(reading, overlay, write))
-    return (
-        AssembledMessages(*join_neighbours(messages, places, merge))
-        if merging
-        else AssembledMessages(messages, places)
-    )
+    if merging:
+        return AssembledMessages(*join_neighbours(messages, places, merge))
+    return AssembledMessages(messages, places)
 
 
 def _move_behind_results(
@@ -104,7 +102,9 @@ def shape_of(overlay: Overlay) -> str:
     """A digest of what is hidden from a path and what comes in; "" if nothing is."""
     versions = sorted((depth, version.name) for depth, version in overlay.versions.items())
     shape = [sorted(overlay.hidden), versions, _names(overlay.before), _names(overlay.after)]
-    return blake2b(to_json(shape).encode(), digest_size=8).hexdigest() if any(shape) else ""
+    if any(shape):
+        return blake2b(to_json(shape).encode(), digest_size=8).hexdigest()
+    return ""
 
 
 def _names(insertions: Mapping[int, Sequence[Insertion]]) -> list[tuple[int, list[str]]]:
@@ -123,14 +123,20 @@ def head_of(
     no roles, all of them.
     """
     head, tree, agent = row.head, style.tree.head, style.agent
-    agent_model, agent_prompt = (agent.model, agent.system_prompt) if agent else ("", "")
+    if agent:
+        agent_model, agent_prompt = agent.model, agent.system_prompt
+    else:
+        agent_model, agent_prompt = "", ""
     head = replace(head, model=head.model or agent_model or tree.model)
     if style.document and not tree.buffer_mode_system_context:
         return replace(head, system=())
     instructions = (message_of(node).text for node in overlay.instructions)
     before = list(filter(None, [agent_prompt]))
     after = list(filter(None, [tree.system_context, *instructions, style.addendum]))
-    system = _join_system(before, head.system, after) if before or after else head.system
+    if before or after:
+        system = _join_system(before, head.system, after)
+    else:
+        system = head.system
     leading = [aside.message for aside in asides if style.document or not aside.after]
     return replace(head, system=(*system, *leading))
 
@@ -151,4 +157,6 @@ def _join_system(
 
 
 def _system_text(texts: list[str]) -> tuple[Message, ...]:
-    return (Message("system", (Text(BETWEEN.join(texts)),)),) if texts else ()
+    if texts:
+        return (Message("system", (Text(BETWEEN.join(texts)),)),)
+    return ()
