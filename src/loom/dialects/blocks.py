@@ -78,7 +78,10 @@ def note_unknown_blocks(messages: Iterable[Message]) -> list[str]:
 
 
 def _note_kinds(wire: str, kinds: Counter[str]) -> str:
-    blocks, them = ("block", "it") if kinds.total() == 1 else ("blocks", "them")
+    if kinds.total() == 1:
+        blocks, them = "block", "it"
+    else:
+        blocks, them = "blocks", "them"
     names = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
     who = "no wire gets what it cannot name"
     if wire in WIRE_NAMES:
@@ -91,6 +94,11 @@ def _type_of(piece: Opaque) -> str:
         block = from_json(piece.json)
     except ValueError:  # what is wrong with it is said where it is written
         return ""
-    inner = block.get("part", block) if piece.form and isinstance(block, dict) else block
+    if piece.form and isinstance(block, dict):
+        inner = block.get("part", block)
+    else:
+        inner = block
     kind = inner.get("type") if isinstance(inner, dict) else None
-    return kind if isinstance(kind, str) else ""
+    if isinstance(kind, str):
+        return kind
+    return ""

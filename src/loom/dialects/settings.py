@@ -59,14 +59,21 @@ def thinking_tokens(settings: Carried | None) -> int:
     if settings is None or settings.wire != "anthropic" or '"budget_tokens"' not in settings.fields:
         return 0
     thinking = carried_fields(settings, "anthropic").get("thinking")
-    budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
-    return budget if isinstance(budget, int) and budget > 0 else 0
+    budget = None
+    if isinstance(thinking, dict):
+        budget = thinking.get("budget_tokens")
+    if isinstance(budget, int) and budget > 0:
+        return budget
+    return 0
 
 
 def _translate_stop(left: Json, wire: Json, source: str, target: str) -> None:
     if source == "openai" and target == "anthropic" and left.get("stop"):
         stop = left.pop("stop")
-        wire["stop_sequences"] = [stop] if isinstance(stop, str) else stop
+        if isinstance(stop, str):
+            wire["stop_sequences"] = [stop]
+        else:
+            wire["stop_sequences"] = stop
     elif source == "anthropic" and target == "openai" and left.get("stop_sequences"):
         wire["stop"] = left.pop("stop_sequences")
 
@@ -117,14 +124,18 @@ def _openai_choice(choice: Any, target: str) -> Any:
     name = _chosen_function(choice)
     if name is not None:
         return _choose_function(name, target)
-    return choice if isinstance(choice, str) else None
+    if isinstance(choice, str):
+        return choice
+    return None
 
 
 def _anthropic_choice(choice: Any) -> Json | None:
     if isinstance(choice, str) and choice in _ANTHROPIC_CHOICES:
         return {"type": _ANTHROPIC_CHOICES[choice]}
     name = _chosen_function(choice)
-    return {"type": "tool", "name": name} if name is not None else None
+    if name is None:
+        return None
+    return {"type": "tool", "name": name}
 
 
 def _chosen_function(choice: Any) -> Any:
@@ -132,7 +143,9 @@ def _chosen_function(choice: Any) -> Any:
     if not isinstance(choice, dict) or choice.get("type") != "function":
         return None
     inner = choice.get("function")
-    return inner.get("name") if isinstance(inner, dict) else choice.get("name")
+    if isinstance(inner, dict):
+        return inner.get("name")
+    return choice.get("name")
 
 
 def _choose_function(name: Any, target: str) -> Json:
@@ -150,7 +163,10 @@ def _translate_format(left: Json, wire: Json, source: str, target: str) -> None:
     ):
         given = left.pop("response_format")
         inner = given.get("json_schema")
-        shape = {"type": "json_schema", **inner} if isinstance(inner, dict) else given
+        if isinstance(inner, dict):
+            shape = {"type": "json_schema", **inner}
+        else:
+            shape = given
         wire.setdefault("text", {})["format"] = shape
     elif (
         source == "responses"
@@ -172,7 +188,9 @@ def _take(fields: Json, path: str) -> Any:
     if not rest:
         return fields.pop(head, None)
     inner = fields.get(head)
-    return inner.pop(rest, None) if isinstance(inner, dict) else None
+    if isinstance(inner, dict):
+        return inner.pop(rest, None)
+    return None
 
 
 def _put(fields: Json, path: str, value: Any) -> None:

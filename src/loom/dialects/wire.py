@@ -137,7 +137,9 @@ def carry(
 ) -> Carried | None:
     """What to keep with a value; nothing where there is nothing to keep."""
     kept, spelling = to_json(fields) if fields else "", tuple(form)
-    return Carried(wire, kept, spelling) if kept or spelling else None
+    if kept or spelling:
+        return Carried(wire, kept, spelling)
+    return None
 
 
 def carried_fields(carried: Carried | None, wire: str) -> Json:
@@ -149,7 +151,9 @@ def carried_fields(carried: Carried | None, wire: str) -> Json:
 
 
 def carried_form(carried: Carried | None, wire: str) -> tuple[str, ...]:
-    return carried.form if carried is not None and carried.wire == wire else ()
+    if carried is not None and carried.wire == wire:
+        return carried.form
+    return ()
 
 
 def note_foreign(carried: Carried | None, wire: str, place: str, losses: list[Loss]) -> None:
@@ -177,7 +181,9 @@ def strictness(tool: Tool) -> bool | None:
     with a default of its own.
     """
     strict = _tool_fields(tool).get("strict")
-    return strict if isinstance(strict, bool) else None
+    if isinstance(strict, bool):
+        return strict
+    return None
 
 
 def foreign_to_tool(tool: Tool, wire: str) -> list[str]:
@@ -198,7 +204,9 @@ def _tool_fields(tool: Tool) -> Json:
         return {}
     fields: Json = from_json(tool.carried.fields)
     nested = tool.carried.wire == "openai" and tool.kind == "function"
-    return {**fields.get("outer", {}), **fields.get("inner", {})} if nested else fields
+    if nested:
+        return {**fields.get("outer", {}), **fields.get("inner", {})}
+    return fields
 
 
 def without(wire: Mapping[str, Any], *known: str) -> Json:
@@ -288,9 +296,10 @@ def split_data_url(url: str) -> tuple[str, str] | None:
 def placeholder(part: Part) -> str:
     """What replaces media or an opaque piece in a text."""
     if isinstance(part, Media):
-        where = (
-            part.value if part.source in ("url", "id") else f"{len(part.value)} characters of data"
-        )
+        if part.source in ("url", "id"):
+            where = part.value
+        else:
+            where = f"{len(part.value)} characters of data"
         return f"[{part.kind}{' ' + part.media_type if part.media_type else ''}: {where}]"
     if isinstance(part, Opaque):
         return f"[{from_json(part.json).get('type', 'piece')} of the {part.wire} wire]"
@@ -301,11 +310,9 @@ def transcript(part: Opaque, place: str, losses: list[Loss]) -> str:
     """The words of what a model said aloud, for a wire that cannot hold the sound; "" for any other
     piece.
     """
-    words = (
-        from_json(part.json).get("transcript")
-        if part.wire == "openai" and "audio" in part.form
-        else None
-    )
+    words = None
+    if part.wire == "openai" and "audio" in part.form:
+        words = from_json(part.json).get("transcript")
     if not isinstance(words, str) or not words.strip():
         return ""
     losses.append(Loss(place, "the sound of what the model said; its transcript is kept"))
@@ -325,7 +332,9 @@ def opaque(wire: str, block: Json, form: Iterable[str] = ()) -> Opaque:
 
 
 def _id_text(value: Any) -> str:
-    return value if isinstance(value, str) and value else to_json(value)
+    if isinstance(value, str) and value:
+        return value
+    return to_json(value)
 
 
 def remember(seen: dict[str, None], call_id: str, limit: int = 100_000) -> None:

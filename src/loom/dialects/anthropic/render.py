@@ -39,15 +39,18 @@ DEFAULT_MAX_OUTPUT = 4096  # the wire demands a number; a transcript has none
 
 def render(conversation: Conversation) -> RenderedRequest:
     losses: list[Loss] = []
-    wire: Json = {"model": conversation.model} if conversation.model else {}
+    wire: Json = {}
+    if conversation.model:
+        wire = {"model": conversation.model}
     settings, _ = translate_settings(conversation.settings, NAME, losses)
     wire |= settings
     if conversation.max_output is not None or "max_tokens" not in wire:
         # What is thought counts as answer, and the wire demands room for more than that.
         usual = DEFAULT_MAX_OUTPUT + thinking_tokens(conversation.settings)
-        wire["max_tokens"] = (
-            conversation.max_output if conversation.max_output is not None else usual
-        )
+        if conversation.max_output is not None:
+            wire["max_tokens"] = conversation.max_output
+        else:
+            wire["max_tokens"] = usual
     if conversation.system:
         wire["system"] = _render_system(conversation.system, losses)
     wire["messages"] = list(render_messages(conversation.messages, losses))
@@ -160,7 +163,10 @@ def _render_block(part: Part, place: str, losses: list[Loss]) -> Json:
                 return {}
             if part.encrypted or "redacted" in form:
                 return {"type": "redacted_thinking", "data": part.encrypted, **fields}
-            signature = {} if "unsigned" in form else {"signature": part.signature}
+            if "unsigned" not in form:
+                signature = {"signature": part.signature}
+            else:
+                signature = {}
             return {"type": "thinking", "thinking": part.text, **signature, **fields}
         case ToolCall():
             return {
@@ -183,7 +189,9 @@ def _input(call: ToolCall, place: str, losses: list[Loss]) -> Any:
     if "raw" in carried_form(call.carried, NAME):
         return from_json(call.arguments)
     try:
-        value = from_json(call.arguments) if call.kind == "function" else None
+        value = None
+        if call.kind == "function":
+            value = from_json(call.arguments)
     except ValueError:
         value = None
     if isinstance(value, dict):
@@ -229,7 +237,10 @@ def _render_media(part: Media, fields: Json, place: str, losses: list[Loss]) -> 
     if not source:
         losses.append(Loss(place, f"{part.kind} by {part.source}; a placeholder replaces it"))
         return {"type": "text", "text": placeholder(part)}
-    title = {"title": part.name} if part.name and part.kind == "file" else {}
+    if part.name and part.kind == "file":
+        title = {"title": part.name}
+    else:
+        title = {}
     if part.name and not title:
         losses.append(Loss(place, f"the name {part.name} of an image"))
     return {
@@ -252,9 +263,10 @@ def _render_tool(tool: Tool, place: str, losses: list[Loss]) -> Json:
         wire["type"] = "custom"
     if tool.description or "empty-description" in form:
         wire["description"] = tool.description
-    wire["input_schema"] = (
-        from_json(tool.schema) if tool.schema else {"type": "object", "properties": {}}
-    )
+    if tool.schema:
+        wire["input_schema"] = from_json(tool.schema)
+    else:
+        wire["input_schema"] = {"type": "object", "properties": {}}
     if strictness(tool):
         wire["strict"] = True
     return wire | fields

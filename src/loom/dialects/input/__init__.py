@@ -1,4 +1,4 @@
-"""What callers and transcripts hand over, in any form: messages, tools, answers, objects of an SDK."""
+"""What callers and transcripts hand over, in any form: messages, tools, answers, SDK objects."""
 
 from loom.dialects.input.answers import Answer, check_kept_answer, parse_answer
 from loom.dialects.input.mixed import (

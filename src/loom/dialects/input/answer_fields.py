@@ -86,7 +86,9 @@ def _drop_of_part(part: Part, keep: Collection[str], dropped: dict[str, str]) ->
     if isinstance(part, Opaque) or part.carried is None:
         return part
     carried = _drop(part.carried, 1, keep, dropped)
-    return part if carried is part.carried else replace(part, carried=carried)
+    if carried is part.carried:
+        return part
+    return replace(part, carried=carried)
 
 
 def _drop(

@@ -112,11 +112,9 @@ def check_kept_answer(raw: str, place: str) -> None:
     if not isinstance(wire, dict):
         raise WireError(place, "the JSON text of a provider's answer", raw)
     choices = wire.get("choices")
-    first = (
-        choices[0].get("index", 0)
-        if isinstance(choices, list) and choices and isinstance(choices[0], dict)
-        else 0
-    )
+    first = 0
+    if isinstance(choices, list) and choices and isinstance(choices[0], dict):
+        first = choices[0].get("index", 0)
     try:
         parse_answer(wire, first)
     except WireError as error:
@@ -138,12 +136,17 @@ def _plain(response: Any) -> dict[str, Any]:
 def _number(usage: Mapping[str, Any], *names: str) -> int:
     value: Any = usage
     for name in names:
-        value = value.get(name) if isinstance(value, Mapping) else None
+        if isinstance(value, Mapping):
+            value = value.get(name)
+        else:
+            value = None
     # More than any window can hold is a mistake, not a count.
-    return (
-        value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**40 else 0
-    )
+    if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**40:
+        return value
+    return 0
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
+    if isinstance(value, str):
+        return value
+    return ""

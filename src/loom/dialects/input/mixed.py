@@ -42,7 +42,9 @@ def speaks_openai(message: Any) -> bool:
 
 def speaks_anthropic(message: Any) -> bool:
     """Whether a message has blocks or marks that only Anthropic's wire has."""
-    content = message.get("content") if isinstance(message, dict) else None
+    content = None
+    if isinstance(message, dict):
+        content = message.get("content")
     if not isinstance(content, list) or speaks_openai(message):
         return False
     blocks = [block for block in content if isinstance(block, dict)]
@@ -74,11 +76,9 @@ def parse_one(value: Any, place: str, follows_results: bool = False) -> list[Mes
         return [value]
     if is_answer(value):
         return list(parse_answer(value).messages)
-    return (
-        anthropic.parse_message(value, place, follows_results)
-        if speaks_anthropic(value)
-        else [openai.parse_message(value, place)]
-    )
+    if speaks_anthropic(value):
+        return anthropic.parse_message(value, place, follows_results)
+    return [openai.parse_message(value, place)]
 
 
 def parse_given(values: Iterable[Any]) -> Iterator[Message]:
@@ -102,7 +102,10 @@ def parse_placed(
         return _parse_with_outputs(values)
     if not values or isinstance(values[0], Message):  # our own values need no parsing
         lists = None
-    known = lists.take(values, _find_item) if lists else ParsedList(_find_item(values))
+    if lists:
+        known = lists.take(values, _find_item)
+    else:
+        known = ParsedList(_find_item(values))
     results = _parse_rest(values, known, lists)
     if known.first_item is not None:
         return responses.join_items(results)
@@ -133,11 +136,10 @@ def _parse_with_outputs(values: list[Any]) -> Iterator[tuple[Span, Message]]:
     places: list[int] = []
     items: list[Any] = []
     for index, value in enumerate(values):
-        found = (
-            value["output"]
-            if isinstance(value, dict) and "output" in value and is_answer(value)
-            else [value]
-        )
+        if isinstance(value, dict) and "output" in value and is_answer(value):
+            found = value["output"]
+        else:
+            found = [value]
         items += found
         places += [index] * len(found)
     for span, message in parse_placed(items):
@@ -202,7 +204,8 @@ def _parse_rest(
                     drop_empty_answer_fields(each) if each.role == "assistant" else each
                     for each in parsed
                 )
-                follows_results = messages[-1].role == "tool" if messages else follows_results
+                if messages:
+                    follows_results = messages[-1].role == "tool"
                 results.append(messages)
             if lists is not None and grows:
                 grows = take_in(known, value, results[-1], lists.size)

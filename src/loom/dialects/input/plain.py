@@ -21,22 +21,20 @@ def to_plain(value: Any) -> Any:
         changed = {
             key: plain for key, each in value.items() if (plain := to_plain(each)) is not each
         }
-        return {**value, **changed} if changed else value
+        if changed:
+            return {**value, **changed}
+        return value
     if kind is list or kind is tuple:
         made = [to_plain(each) for each in value]
-        return (
-            made
-            if kind is tuple or any(a is not b for a, b in zip(made, value, strict=True))
-            else value
-        )
+        if kind is tuple or any(a is not b for a, b in zip(made, value, strict=True)):
+            return made
+        return value
     dump = getattr(value, "model_dump", None)
     if callable(dump) and not isinstance(value, type):
         return to_plain(_dump_fields(dump))
-    return (
-        {key: to_plain(each) for key, each in value.items()}
-        if isinstance(value, Mapping)
-        else value
-    )
+    if isinstance(value, Mapping):
+        return {key: to_plain(each) for key, each in value.items()}
+    return value
 
 
 def is_sdk_object(value: Any) -> bool:

@@ -273,11 +273,9 @@ def _take_refusal(fields: Json) -> list[Part]:
 
 def _take_audio(fields: Json) -> list[Part]:
     """What the model said aloud, which only this provider keeps, under an id."""
-    return (
-        [Opaque(NAME, to_json(fields.pop("audio")), form=("audio",))]
-        if isinstance(fields.get("audio"), dict)
-        else []
-    )
+    if isinstance(fields.get("audio"), dict):
+        return [Opaque(NAME, to_json(fields.pop("audio")), form=("audio",))]
+    return []
 
 
 def _take_calls(fields: Json, place: str) -> list[Part]:
@@ -319,7 +317,10 @@ def _parse_call(wire: Json, place: str) -> ToolCall:
             arguments = inner.pop("arguments", None)
             if not isinstance(arguments, str):
                 form.append("no-arguments" if arguments is None else "object")
-                arguments = "" if arguments is None else to_json(arguments)
+                if arguments is None:
+                    arguments = ""
+                else:
+                    arguments = to_json(arguments)
             return ToolCall(
                 call_id, name, arguments, carried=carry(NAME, _carry_levels(outer, inner), form)
             )
@@ -346,7 +347,10 @@ def parse_tool(wire: Json, place: str) -> Tool:
     kind = wire.get("type")
     if not isinstance(kind, str):
         raise WireError(place, "a tool with a type", wire)
-    inner = dict(wire[kind]) if isinstance(wire.get(kind), dict) else {}
+    if isinstance(wire.get(kind), dict):
+        inner = dict(wire[kind])
+    else:
+        inner = {}
     name = inner.pop("name", None)
     if kind != "function" or not isinstance(name, str) or not name.strip():
         return Tool(
@@ -358,7 +362,9 @@ def parse_tool(wire: Json, place: str) -> Tool:
     if isinstance(inner.get("description"), str):
         description = inner.pop("description")
         form = [] if description else ["empty-description"]
-    schema = to_json(inner.pop("parameters")) if "parameters" in inner else ""
+    schema = ""
+    if "parameters" in inner:
+        schema = to_json(inner.pop("parameters"))
     return Tool(
         name,
         description,

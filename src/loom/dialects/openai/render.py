@@ -37,7 +37,9 @@ def render(conversation: Conversation) -> RenderedRequest:
     losses: list[Loss] = []
     messages = list(render_messages([*conversation.system, *conversation.messages], losses))
     settings, form = translate_settings(conversation.settings, NAME, losses)
-    wire: Json = {"model": conversation.model} if conversation.model else {}
+    wire: Json = {}
+    if conversation.model:
+        wire = {"model": conversation.model}
     wire |= settings | {"messages": messages}
     if conversation.max_output is not None:
         wire["max_tokens" if "max_tokens" in form else "max_completion_tokens"] = (
@@ -117,11 +119,9 @@ def _render_field(part: Part, place: str, losses: list[Loss]) -> Json:
         case Text():
             return {"refusal": part.text}
         case Reasoning() if part.origin == NAME:
-            key = (
-                "reasoning"
-                if "reasoning" in carried_form(part.carried, NAME)
-                else "reasoning_content"
-            )
+            key = "reasoning_content"
+            if "reasoning" in carried_form(part.carried, NAME):
+                key = "reasoning"
             return {key: part.text}
         case Reasoning():
             losses.append(Loss(place, f"reasoning of the {part.origin} wire"))
@@ -157,7 +157,9 @@ def _render_content(
 def _render_audio(part: Opaque) -> Json:
     """What the model said aloud, by its id: a request has no more of it."""
     audio: Json = from_json(part.json)
-    return {"id": audio["id"]} if "id" in audio else audio
+    if "id" in audio:
+        return {"id": audio["id"]}
+    return audio
 
 
 def _render_part(part: Part, place: str, losses: list[Loss]) -> Json:
@@ -170,7 +172,9 @@ def _render_part(part: Part, place: str, losses: list[Loss]) -> Json:
     fields = carried_fields(part.carried, NAME)
     note_foreign(part.carried, NAME, place, losses)
     if isinstance(part, Text):
-        key = "refusal" if "refusal" in carried_form(part.carried, NAME) else "text"
+        key = "text"
+        if "refusal" in carried_form(part.carried, NAME):
+            key = "refusal"
         return {"type": key, key: part.text, **fields}
     outer, inner = fields.get("outer", {}), fields.get("inner", {})
     if detail := carried_fields(part.carried, "responses").get("detail"):
@@ -240,11 +244,16 @@ def _render_call(call: ToolCall, place: str, losses: list[Loss]) -> Json:
     outer: Json = fields.get("outer", {})
     inner: Json = fields.get("inner", {})
     note_foreign(call.carried, NAME, place, losses)
+    wire: Json = {}
+    if call.id or "no-id" not in form:
+        wire = {"id": call.id}
     if "whole" in form:
-        return outer | ({} if "no-id" in form and not call.id else {"id": call.id})
-    wire: Json = {} if "no-id" in form and not call.id else {"id": call.id}
+        return outer | wire
     if "no-type" not in form:
-        wire["type"] = "custom" if call.kind == "custom" else "function"
+        if call.kind == "custom":
+            wire["type"] = "custom"
+        else:
+            wire["type"] = "function"
     if call.kind == "custom":
         return wire | {"custom": {"name": call.name, "input": call.arguments, **inner}} | outer
     function: Json = {"name": call.name}

@@ -60,9 +60,10 @@ def repair(
     mender = Mender()
     system = mender.mend_system(conversation.system)
     changes = [*looked.changes, *mender.changes]
-    mended = (
-        replace(conversation, messages=looked.messages, system=system) if changes else conversation
-    )
+    if changes:
+        mended = replace(conversation, messages=looked.messages, system=system)
+    else:
+        mended = conversation
     mended, settings_changes = mend_settings(mended, looked.marked)
     changes += [Change(rule, -1, what) for rule, what in settings_changes]
     return RepairedConversation(mended, tuple(changes), looked.ids, looked.origins)
@@ -177,7 +178,10 @@ class _Mending:
         leaving, mender = held.copy(), Mender()
         made = mender.let_go(leaving, held is self._last)
         self._messages[place] = made
-        self._origins[place] = [leaving.index, *leaving.origins] if made else []
+        if made:
+            self._origins[place] = [leaving.index, *leaving.origins]
+        else:
+            self._origins[place] = []
         self._changes.pop(place, None)
         if mender.changes:
             self._changes[place] = mender.changes

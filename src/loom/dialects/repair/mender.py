@@ -282,9 +282,9 @@ class Mender:
         """The call under an id that every wire accepts and no other call has."""
         new = call.id
         if not ID.fullmatch(new) or new in self._used:
-            reason = (
-                "an id that is already used" if new in self._used else "an id that a wire refuses"
-            )
+            reason = "an id that a wire refuses"
+            if new in self._used:
+                reason = "an id that is already used"
             count = self._names.get(call.id, 0)
             while new == call.id or new in self._used:
                 new = (
@@ -316,11 +316,9 @@ class Mender:
                     continue
                 asked.discard(key) if part.answers else asked.add(key)
             kept.append(part)
-        return (
-            message
-            if len(kept) == len(message.parts)
-            else self.mend_parts(index, replace(message, parts=tuple(kept)))
-        )
+        if len(kept) == len(message.parts):
+            return message
+        return self.mend_parts(index, replace(message, parts=tuple(kept)))
 
     def _drop_server_uses(self, held: HeldMessage) -> None:
         """Without what a server tool was asked and never answered; only the last message of all may
@@ -408,12 +406,11 @@ class Mender:
 
     def _answer(self, held: HeldMessage, index: int, message: Message, results: list[Part]) -> None:
         parts = tuple(results)
-        answer = (
-            message
-            if len(parts) == len(message.parts)
-            and all(a is b for a, b in zip(parts, message.parts, strict=True))
-            else None
-        )
+        answer = None
+        if len(parts) == len(message.parts) and all(
+            a is b for a, b in zip(parts, message.parts, strict=True)
+        ):
+            answer = message
         answer = answer or replace(message, parts=parts)
         if held.answers and "apart" in carried_form(answer.carried, "anthropic"):
             self._note("unanswered-call", index, "joined results that were in separate messages")
@@ -436,11 +433,12 @@ class Mender:
         if len(kept) != len(result.parts):
             self._note("empty-text", index, "dropped a text without words from a result")
             result = replace(result, parts=kept)
-        refused = (
-            {"null", "absent", "list"}.intersection(carried_form(result.carried, "openai"))
-            if not kept
-            else set()
-        )
+        if not kept:
+            refused = {"null", "absent", "list"}.intersection(
+                carried_form(result.carried, "openai")
+            )
+        else:
+            refused = set()
         refused |= {"absent"}.intersection(carried_form(result.carried, "responses"))
         if refused:
             self._note(
@@ -618,7 +616,9 @@ def _without_form(carried: Carried | None, *spellings: str) -> Carried | None:
     if carried is None:
         return None
     form = tuple(spelling for spelling in carried.form if spelling not in spellings)
-    return Carried(carried.wire, carried.fields, form) if form or carried.fields else None
+    if form or carried.fields:
+        return Carried(carried.wire, carried.fields, form)
+    return None
 
 
 def _weight(message: Message) -> int:

@@ -144,7 +144,9 @@ def _rewrite(conversation: Conversation, change: Callable[[Json], Json | None]) 
 
 def _rewrite_message(message: Message, change: Callable[[Json], Json | None]) -> Message:
     parts = tuple([_rewrite_part(part, change) for part in message.parts])
-    return message if _are_same(parts, message.parts) else replace(message, parts=parts)
+    if _are_same(parts, message.parts):
+        return message
+    return replace(message, parts=parts)
 
 
 def _rewrite_part(part: Part, change: Callable[[Json], Json | None]) -> Part:
@@ -179,12 +181,17 @@ def _rewrite_carried(bearer: _Bearer, change: Callable[[Json], Json | None]) -> 
 def _rewrite_fields(text: str, change: Callable[[Json], Json | None]) -> str:
     fields: Json = from_json(text)
     # Media keep their block's fields one level down.
-    holder = fields["outer"] if isinstance(fields.get("outer"), dict) else fields
+    if isinstance(fields.get("outer"), dict):
+        holder = fields["outer"]
+    else:
+        holder = fields
     if isinstance(holder.get("cache_control"), dict):
         mark = change(holder.pop("cache_control"))
         if mark is not None:
             holder["cache_control"] = mark
-    return to_json(fields) if fields else ""
+    if fields:
+        return to_json(fields)
+    return ""
 
 
 def _are_same(made: tuple[Any, ...], given: tuple[Any, ...]) -> bool:

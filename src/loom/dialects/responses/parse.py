@@ -114,7 +114,9 @@ def join_items(items: Iterable[Parsed]) -> Iterator[tuple[Span, Message]]:
 def parse_item(wire: Any, place: str) -> Parsed:
     """An item: parts of the model's message, or a message of somebody else."""
     parsed = _parse_item(expect_object(wire, place), place)
-    return parsed if isinstance(parsed, list) else (parsed,)
+    if isinstance(parsed, list):
+        return parsed
+    return (parsed,)
 
 
 def _parse_item(item: Json, place: str) -> Message | list[Part]:
@@ -250,11 +252,9 @@ def _parse_file(part: Json, rest: Json) -> Media | Opaque:
         return Media("file", "url", value, name=name, carried=carry(NAME, rest))
     if split := split_data_url(value):
         return Media("file", "data", split[1], split[0], name, carry(NAME, rest))
-    return (
-        Media("file", "data", value, name=name, carried=carry(NAME, rest, ["bare"]))
-        if value
-        else opaque(NAME, part)
-    )
+    if value:
+        return Media("file", "data", value, name=name, carried=carry(NAME, rest, ["bare"]))
+    return opaque(NAME, part)
 
 
 def _parse_reasoning(item: Json) -> Reasoning:
@@ -277,11 +277,16 @@ def _parse_reasoning(item: Json) -> Reasoning:
 
 def _parse_call(item: Json, kind: str, place: str) -> ToolCall:
     ours, key, _ = CALLS[kind]
-    id_key = "call_id" if isinstance(item.get("call_id"), str) else "id"
+    id_key = "id"
+    if isinstance(item.get("call_id"), str):
+        id_key = "call_id"
     call_id, value = item.get(id_key), item.get(key)
     if not isinstance(call_id, str):
         raise WireError(f"{place}.call_id", "a text", item.get("call_id"))
-    name = item.get("name") if ours in ("function", "custom") else ours
+    if ours in ("function", "custom"):
+        name = item.get("name")
+    else:
+        name = ours
     fields = without(
         item, "type", id_key, key, *(["name"] if ours in ("function", "custom") else [])
     )
@@ -300,7 +305,9 @@ def _parse_call(item: Json, kind: str, place: str) -> ToolCall:
 
 
 def _parse_output(item: Json, kind: str, place: str) -> ToolResult:
-    id_key = "call_id" if isinstance(item.get("call_id"), str) else "id"
+    id_key = "id"
+    if isinstance(item.get("call_id"), str):
+        id_key = "call_id"
     call_id = expect_text(item.get(id_key), f"{place}.call_id")
     output = item.get("output")
     fields = without(item, "type", id_key, "output")
@@ -326,9 +333,9 @@ def parse_tool(wire: Json, place: str) -> Tool:
     match wire:
         case {"type": "function", "name": str(name), **rest} if name.strip():
             form = [f"no-{key}" for key in ("strict", "parameters") if key not in wire]
-            description = (
-                rest.pop("description", "") if isinstance(rest.get("description", ""), str) else ""
-            )
+            description = ""
+            if isinstance(rest.get("description", ""), str):
+                description = rest.pop("description", "")
             if not description and "description" in wire and "description" not in rest:
                 form.append("empty-description")
             given = rest.pop("parameters", None)
@@ -338,7 +345,10 @@ def parse_tool(wire: Json, place: str) -> Tool:
             return Tool(name, description, schema, carried=carry(NAME, rest, form))
         case {"type": str(kind)}:
             given = wire.get("name")
-            name = given if isinstance(given, str) and given.strip() else kind
+            if isinstance(given, str) and given.strip():
+                name = given
+            else:
+                name = kind
             return Tool(
                 name, kind="unnamed" if kind == "function" else kind, carried=carry(NAME, wire)
             )

@@ -42,7 +42,9 @@ from loom.dialects.wire import (
 
 def render(conversation: Conversation) -> RenderedRequest:
     losses: list[Loss] = []
-    wire: Json = {"model": conversation.model} if conversation.model else {}
+    wire: Json = {}
+    if conversation.model:
+        wire = {"model": conversation.model}
     settings, form = translate_settings(conversation.settings, NAME, losses)
     wire |= settings
     system = list(conversation.system)
@@ -139,7 +141,9 @@ def _user_item(message: Message) -> Json | None:
     match message.parts:
         case (Opaque() as part,) if part.wire == NAME:
             raw: Json = from_json(part.json)
-            return raw if raw.get("type") in USER_ITEMS else None
+            if raw.get("type") in USER_ITEMS:
+                return raw
+            return None
     return None
 
 
@@ -197,7 +201,9 @@ def _render_block(part: Part, place: str, losses: list[Loss]) -> _Block | None:
 
 def _begin_message(block: _Block) -> Json:
     is_list = "list" in block.form or "with" in block.form
-    item: Json = {} if "untyped" in block.form else {"type": "message"}
+    item: Json = {}
+    if "untyped" not in block.form:
+        item = {"type": "message"}
     return item | {
         "role": "assistant",
         "content": block.blocks if is_list else block.text,
@@ -214,7 +220,10 @@ def _render_item(part: Part, place: str, losses: list[Loss]) -> Json:
             losses.append(Loss(place, placeholder(part)))
         case Reasoning():
             if part.origin == NAME:
-                encrypted = {"encrypted_content": part.encrypted} if part.encrypted else {}
+                if part.encrypted:
+                    encrypted = {"encrypted_content": part.encrypted}
+                else:
+                    encrypted = {}
                 return {"type": "reasoning", **carried_fields(part.carried, NAME), **encrypted}
             losses.append(Loss(place, f"reasoning of the {part.origin} wire"))
         case ToolCall():
@@ -341,9 +350,10 @@ def _render_tool(tool: Tool, place: str, losses: list[Loss]) -> Json:
     if tool.schema:
         wire["parameters"] = from_json(tool.schema)
     elif "no-parameters" not in form:
-        wire["parameters"] = (
-            None if "null-parameters" in form else {"type": "object", "properties": {}}
-        )
+        if "null-parameters" in form:
+            wire["parameters"] = None
+        else:
+            wire["parameters"] = {"type": "object", "properties": {}}
     if "no-strict" not in form:
         # Left out, this server makes a schema strict and every field of it required; the other
         # wires do not.

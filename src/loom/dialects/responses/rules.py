@@ -127,7 +127,10 @@ _find = finder(RULES)
 
 def check(wire: Any) -> list[Finding]:
     body = expect_object(wire, "request")
-    findings = [] if body.get("model") else [_find("no-model", "model", "")]
+    if not body.get("model"):
+        findings = [_find("no-model", "model", "")]
+    else:
+        findings = []
     given = body.get("input")
     if not given and not any(
         key in body for key in ("prompt", "conversation", "previous_response_id")
@@ -152,7 +155,10 @@ def check_messages(messages: Iterable[Any]) -> Iterator[Finding]:
         if thought and not (model_side or item.get("role") == "assistant"):
             yield _find("reasoning-alone", thought, "")
         thought = place if kind == "reasoning" else ""
-        fields = ITEM_FIELDS | REASONING_FIELDS if kind == "reasoning" else ITEM_FIELDS
+        if kind == "reasoning":
+            fields = ITEM_FIELDS | REASONING_FIELDS
+        else:
+            fields = ITEM_FIELDS
         yield from (
             _find(rule, f"{place}.{name}", name) for name, rule in answer_fields_in(item, fields)
         )
@@ -189,7 +195,9 @@ def _check_message(item: Json, place: str) -> Iterator[Finding]:
                 _find(rule, f"{at}.{name}", name)
                 for name, rule in answer_fields_in(part, PART_FIELDS)
             )
-        kind = str(part.get("type")) if isinstance(part, dict) else ""
+        kind = ""
+        if isinstance(part, dict):
+            kind = str(part.get("type"))
         if kind.startswith("input_") if role == "assistant" else kind in ("output_text", "refusal"):
             yield _find("part-type", f"{place}.content[{n}]", f"{kind} in a message of the {role}")
 
@@ -210,5 +218,8 @@ def _check_call(
 
 def _id(item: Json) -> str:
     """The id that pairs a call and its output; older items have it under another name."""
-    given = next((item[key] for key in ("call_id", "id") if isinstance(item.get(key), str)), None)
-    return given if given is not None else f"{item.get('call_id')!r} (no text)"
+    for key in ("call_id", "id"):
+        given = item.get(key)
+        if isinstance(given, str):
+            return given
+    return f"{item.get('call_id')!r} (no text)"
