@@ -79,7 +79,10 @@ def _keep(message: Message, fields: dict[str, Any]) -> Message:
     """The message with the program's own fields, and an empty result for each further
     call it answers.
     """
-    ids = fields["tool_call_ids"] if isinstance(fields.get("tool_call_ids"), list) else []
+    if isinstance(fields.get("tool_call_ids"), list):
+        ids = fields["tool_call_ids"]
+    else:
+        ids = []
     if message.role == "tool":
         answered = [part for part in message.parts if isinstance(part, ToolResult)]
         rest = tuple(ToolResult(str(call_id), ()) for call_id in ids[1:])
@@ -88,8 +91,6 @@ def _keep(message: Message, fields: dict[str, Any]) -> Message:
             parts=(*answered, *rest),
             carried=carry("swe-agent", without(fields, "tool_call_ids")),
         )
-    return (
-        message
-        if message.carried is not None
-        else replace(message, carried=carry("swe-agent", fields))
-    )
+    if message.carried is None:
+        return replace(message, carried=carry("swe-agent", fields))
+    return message

@@ -130,7 +130,10 @@ def _role(node: Json) -> Any:
 
 def _record(id: str, node: Json, listed: dict[str, tuple[int, str]], answered: bool) -> Record:
     place = f"mapping.{id}"
-    parent = node["parent"] if "parent" in node else listed.get(id, (0, ""))[1]
+    if "parent" in node:
+        parent = node["parent"]
+    else:
+        parent = listed.get(id, (0, ""))[1]
     if parent is not None:
         parent = expect_text(parent, f"{place}.parent")
     if node.get("message") is None:
@@ -307,7 +310,9 @@ def _call(id: str, recipient: str, parts: list[Part]) -> list[Part]:
     """What the model wrote to a tool, in one call; what is not a text comes before it."""
     arguments = "\n".join(part.text for part in parts if isinstance(part, Text))
     try:
-        kind = "function" if isinstance(from_json(arguments), dict) else "custom"
+        kind = "custom"
+        if isinstance(from_json(arguments), dict):
+            kind = "function"
     except ValueError:
         kind = "custom"
     others = [part for part in parts if not isinstance(part, Text)]

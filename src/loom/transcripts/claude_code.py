@@ -362,7 +362,10 @@ def _read_session(path: Path) -> _Session:
             continue
         above = text_of(record.get("parentUuid")) or text_of(record.get("logicalParentUuid"))
         parent = session.places.get(above, -1)
-        whole = session.lines[parent].whole if parent >= 0 else not above
+        if parent >= 0:
+            whole = session.lines[parent].whole
+        else:
+            whole = not above
         line = _read_line(path, record, f"line {number}", parent, whole)
         if line.said and not line.side:
             session.leaf = uuid
@@ -478,7 +481,10 @@ def _parents(lines: list[_IndexLine], above: list[int], heads: list[int]) -> dic
     for n, line in enumerate(lines):
         if line.said and not line.answered and heads[n] == n:
             base = bases[n]
-            parents[n] = rows[base].last if base >= 0 and lines[base].answered else base
+            if base >= 0 and lines[base].answered:
+                parents[n] = rows[base].last
+            else:
+                parents[n] = base
     return parents
 
 

@@ -128,7 +128,9 @@ def _answer(result: Any, place: str) -> tuple[Text | Media | Opaque, ...]:
 
 def _content(content: Any, place: str) -> list[Part]:
     if isinstance(content, str):
-        return [Text(content)] if content else []
+        if content:
+            return [Text(content)]
+        return []
     return [
         _part(given, f"{place}[{n}]") for n, given in enumerate(expect_list(content or [], place))
     ]

@@ -54,7 +54,10 @@ def grow(records: Iterable[Record]) -> tuple[tuple[TreeNode, ...], dict[str, str
         record = waiting.pop()
         made = _nodes_of(record, ends.get(record.parent, ""), taken)
         nodes += made
-        ends[record.id] = made[-1].id if made else ends.get(record.parent, "")
+        if made:
+            ends[record.id] = made[-1].id
+        else:
+            ends[record.id] = ends.get(record.parent, "")
         waiting += reversed(children.get(record.id, ()))
     if len(ends) < len(known):
         lost = next(record for record in known.values() if record.id not in ends)

@@ -85,7 +85,9 @@ def _field(name: Any, known: tuple[str, ...]) -> Any:
     if not isinstance(name, str):
         return name
     spelt = to_snake_case(name)
-    return spelt if spelt in known else name
+    if spelt in known:
+        return spelt
+    return name
 
 
 def _check(tree: Tree, place: str) -> None:

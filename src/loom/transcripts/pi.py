@@ -60,7 +60,10 @@ def _branch(path: Path) -> set[str] | None:
     for _, record in files.lines(path):
         if isinstance(record, dict) and isinstance(record.get("id"), str) and "parentId" in record:
             last = record["id"]
-            parents[last] = record["parentId"] if isinstance(record["parentId"], str) else ""
+            if isinstance(record["parentId"], str):
+                parents[last] = record["parentId"]
+            else:
+                parents[last] = ""
     if not parents:
         return None
     on_branch = set()
