@@ -16,7 +16,10 @@ class Group(click.Group):
         known = self.list_commands(ctx)
         if given not in known and not given.startswith("-"):
             near = get_close_matches(given, known, n=1, cutoff=0.6)
-            hint = f"did you mean {near[0]!r}?" if near else f"it is one of {', '.join(known)}"
+            if near:
+                hint = f"did you mean {near[0]!r}?"
+            else:
+                hint = f"it is one of {', '.join(known)}"
             ctx.fail(f"there is no command {given!r}; {hint}")
         return super().resolve_command(ctx, args)
 

@@ -29,7 +29,10 @@ def open_output(path: Path | None) -> AbstractContextManager[TextIO]:
 @contextmanager
 def _whole_file(path: Path) -> Iterator[TextIO]:
     """A file that appears only when all of it is written, with the rights it had."""
-    mode = path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask()
+    if path.exists():
+        mode = path.stat().st_mode & 0o777
+    else:
+        mode = 0o666 & ~_umask()
     with NamedTemporaryFile(
         "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
     ) as held:

@@ -39,9 +39,9 @@ class Progress:
         if not self._shown or time.monotonic() < self._draw_line + PAUSE_SECONDS:
             return
         self._draw_line = time.monotonic()
-        share = (
-            f"{bar(self._read / self._size, BAR_COLUMNS):<{BAR_COLUMNS}}  " if self._size else ""
-        )
+        share = ""
+        if self._size:
+            share = f"{bar(self._read / self._size, BAR_COLUMNS):<{BAR_COLUMNS}}  "
         click.echo(
             f"\r{style(share, fg='blue')}{plural(messages, 'message')}",
             nl=False,

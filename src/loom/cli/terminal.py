@@ -30,7 +30,9 @@ def width() -> int:
 
 def wants_colour() -> bool | None:
     """None leaves the choice to whether the output is a terminal."""
-    return False if os.environ.get("NO_COLOR") else None
+    if os.environ.get("NO_COLOR"):
+        return False
+    return None
 
 
 def one_line(text: str, columns: int) -> str:
@@ -53,7 +55,9 @@ def columns_of(text: str) -> int:
 def _columns_of_character(character: str) -> int:
     if unicodedata.combining(character):
         return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+    if unicodedata.east_asian_width(character) in "WF":
+        return 2
+    return 1
 
 
 def fit_columns(text: str, columns: int) -> str:
@@ -75,7 +79,9 @@ def age(then: int, now: int) -> str:
         ("d", 31 * 86_400, 86_400),
     ):
         if seconds < most:
-            return f"{seconds // length} {unit}" if seconds >= 10 else "now"
+            if seconds >= 10:
+                return f"{seconds // length} {unit}"
+            return "now"
     try:
         return datetime.fromtimestamp(then / 1000, UTC).date().isoformat()
     except (OverflowError, OSError, ValueError):  # a file from elsewhere may say anything
@@ -86,7 +92,9 @@ def amount(count: int) -> str:
     """A number of characters in few of them."""
     if count < 1000:
         return str(count)
-    return f"{count / 1000:.1f}k" if count < 1_000_000 else f"{count / 1_000_000:.1f}M"
+    if count < 1_000_000:
+        return f"{count / 1000:.1f}k"
+    return f"{count / 1_000_000:.1f}M"
 
 
 def plural(count: int, noun: str, several: str = "") -> str:
@@ -125,7 +133,9 @@ def clean(text: str) -> str:
 
 
 def style(text: str, **looks: Any) -> str:
-    return click.style(clean(text), **looks) if text else ""
+    if text:
+        return click.style(clean(text), **looks)
+    return ""
 
 
 def dim(text: str) -> str:
@@ -164,4 +174,6 @@ def wrap_lines(text: str, columns: int) -> list[str]:
             lines.append(word[: columns // 2])
             word = word[columns // 2 :]
         line = word
-    return [*lines, line] if line else lines
+    if line:
+        return [*lines, line]
+    return lines

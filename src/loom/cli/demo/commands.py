@@ -86,11 +86,10 @@ def _mend() -> int:
             make_run(0, "mended", target.name, mended.conversation), target
         )
         failed += checked.errors
-        verdict = (
-            style("✗ " + plural(checked.errors, "error"), fg="red")
-            if checked.errors
-            else style("✓ no errors", fg="green")
-        )
+        if checked.errors:
+            verdict = style("✗ " + plural(checked.errors, "error"), fg="red")
+        else:
+            verdict = style("✓ no errors", fg="green")
         say(f"  {target.title:<26} {verdict}")
     say()
     say(dim("No word of the user or the model was changed."))
@@ -143,11 +142,10 @@ def _shrink() -> int:
         print_message(message, terminal.width(), full=False)
     start = session.messages.index(recalled[0])
     same = tuple(recalled) == session.messages[start : start + len(recalled)]
-    verdict = (
-        style("✓ the same as the original", fg="green")
-        if same
-        else style("✗ not the original", fg="red")
-    )
+    if same:
+        verdict = style("✓ the same as the original", fg="green")
+    else:
+        verdict = style("✗ not the original", fg="red")
     say(
         f"{'':>11}{dim(f'and {len(recalled) - 4:,} more messages, {gap.before:,} tokens:')} "
         f"{verdict}"

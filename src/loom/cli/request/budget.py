@@ -272,18 +272,17 @@ def _print_short(counted: RunCount) -> None:
 
 
 def print_counted(counted: RunCount, by: str) -> None:
-    title = (
-        f"{one_line(f'#{counted.run} {counted.name}', 60)}: " if counted.run or counted.name else ""
-    )
+    title = ""
+    if counted.run or counted.name:
+        title = f"{one_line(f'#{counted.run} {counted.name}', 60)}: "
     say(
         f"{title}{style(f'{counted.total:,} tokens', bold=True)}, "
         f"{counted.total / counted.window:.1%} of {counted.window:,}"
     )
-    how = (
-        f"counted by {counted.counter}"
-        if counted.exact
-        else f"{counted.counter} instead of a tokenizer that is not public"
-    )
+    if counted.exact:
+        how = f"counted by {counted.counter}"
+    else:
+        how = f"{counted.counter} instead of a tokenizer that is not public"
     say_dim(f"{counted.format}, {counted.model or 'no model named'}, {how}")
     if by == "tool":
         _print_uses(counted)
@@ -302,7 +301,10 @@ def print_counted(counted: RunCount, by: str) -> None:
             )
     for large in counted.largest:
         lead = f"  {large.tokens:>9,}  message {large.message:<6} {large.role:<9} "
-        what = f"{large.tools}: {large.begins}" if large.tools else large.begins
+        if large.tools:
+            what = f"{large.tools}: {large.begins}"
+        else:
+            what = large.begins
         shown = style(lead, fg=COLOURS.get(large.role, "blue"))
         say(f"{shown}{one_line(what, width() - len(lead))}")
 

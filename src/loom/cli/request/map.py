@@ -93,7 +93,10 @@ def _query(query: str | None, file: Path | None) -> str:
     if file is None:
         return query or ""
     try:
-        held = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+        if str(file) == "-":
+            held = sys.stdin.buffer.read()
+        else:
+            held = file.read_bytes()
     except OSError as error:
         raise ChoiceError(
             f"{file} cannot be read: {error.strerror}; give a file with the request"

@@ -84,7 +84,9 @@ class WeaveCommand(Struct, frozen=True, kw_only=True):
         given = {"FILE": self.file, "--session": self.session, "--tree": self.tree}
         named = [name for name, value in given.items() if value is not None]
         if len(named) != 1:
-            too_many = f", not both {' and '.join(named)}" if named else ""
+            too_many = ""
+            if named:
+                too_many = f", not both {' and '.join(named)}"
             raise ChoiceError(f"give a FILE or --session ID or --tree TREE{too_many}")
         if self.map_tokens is not None and self.project is None:
             raise ChoiceError("--map-tokens limits the map of a project; add --project PATH")
@@ -155,11 +157,9 @@ class WeaveCommand(Struct, frozen=True, kw_only=True):
             )
             context = asyncio.run(asked)
             buffer = tree.head.mode == "buffer"
-            wire = (
-                "document"
-                if buffer
-                else _wire_of(tree.session().row, self.model or context.report.model)
-            )
+            wire = "document"
+            if not buffer:
+                wire = _wire_of(tree.session().row, self.model or context.report.model)
             return Subject(tree.title, f"tree {tree.id}", wire), context
 
 
@@ -181,7 +181,9 @@ def _wire_of(row: SessionRow, model: str | None) -> str:
     """The wire whose settings a session has, else that of its model."""
     if row.head.settings:
         return row.head.settings.wire
-    return "anthropic" if "claude" in (model or row.model).lower() else "openai"
+    if "claude" in (model or row.model).lower():
+        return "anthropic"
+    return "openai"
 
 
 def _project(where: Where, file: str | None) -> tuple[Where, Path | None]:

@@ -106,7 +106,10 @@ class _Output:
 
     def add(self, run: Run, played: dict[str, PlayedPolicy]) -> None:
         if self._as_json:
-            name = f"{self._file}#{run.number}" if self._several else self._file
+            if self._several:
+                name = f"{self._file}#{run.number}"
+            else:
+                name = self._file
             self._reports.append(_as_dict(name, played))
         elif self._several:
             _print_lines(run, played)
@@ -146,7 +149,10 @@ class _Dump:
             raise ChoiceError(
                 f"the policy {policy!r} cannot name a folder; rename it, or replay it alone"
             )
-        home = self._folder / policy if self._several else self._folder
+        if self._several:
+            home = self._folder / policy
+        else:
+            home = self._folder
         home.mkdir(parents=True, exist_ok=True)
         name = f"{number:04}.json"
         (home / name).write_text(to_json(context.openai()) + "\n", encoding="utf-8")
@@ -185,7 +191,9 @@ def _as_dict(file: str, played: dict[str, PlayedPolicy]) -> dict[str, Any]:
 
 def _print_picture(run: Run, played: dict[str, PlayedPolicy]) -> None:
     first = next(iter(played.values()))
-    title = f"{one_line(f'#{run.number} {run.name}', 60)}: " if run.number or run.name else ""
+    title = ""
+    if run.number or run.name:
+        title = f"{one_line(f'#{run.number} {run.name}', 60)}: "
     about = f"({run.format}, {clean(first.model) or 'no model named'}, counted by {first.counter})"
     say(f"{title}{style(plural(len(first.calls), 'call'), bold=True)} {dim(about)}")
     if not first.calls:
@@ -229,7 +237,9 @@ def _strip(played: PlayedPolicy, columns: int) -> tuple[str, str]:
         here = calls[column * len(calls) // columns : (column + 1) * len(calls) // columns]
         bad, renewed = any(call.bad for call in here), any(call.renewed for call in here)
         tokens = max(call.tokens for call in here)
-        drawn = HEIGHTS[min(tokens * len(HEIGHTS) // most, len(HEIGHTS) - 1)] if tokens else " "
+        drawn = " "
+        if tokens:
+            drawn = HEIGHTS[min(tokens * len(HEIGHTS) // most, len(HEIGHTS) - 1)]
         heights += style(drawn, fg="red" if bad else "green")
         marks += _mark(bad, renewed)
     return marks, heights
@@ -238,7 +248,9 @@ def _strip(played: PlayedPolicy, columns: int) -> tuple[str, str]:
 def _mark(bad: bool, renewed: bool) -> str:
     if bad:
         return style("✗", fg="red")
-    return style("▴", fg="yellow") if renewed else " "
+    if renewed:
+        return style("▴", fg="yellow")
+    return " "
 
 
 def _any_bad(played: dict[str, PlayedPolicy]) -> bool:
@@ -333,10 +345,14 @@ def _verdict(figures: Sequence[ReplayFigures]) -> str:
 
 
 def _number(value: float | None, form: str = ",.0f") -> str:
-    return UNTOLD if value is None else f"{value:{form}}"
+    if value is None:
+        return UNTOLD
+    return f"{value:{form}}"
 
 
 def _dollars(value: float | None) -> str:
     if value is None:
         return UNTOLD
-    return f"${value:,.2f}" if value >= 1 else f"${value:.4f}"
+    if value >= 1:
+        return f"${value:,.2f}"
+    return f"${value:.4f}"

@@ -224,16 +224,14 @@ def print_explained(subject: Subject, report: Report, full: bool) -> None:
     _print_head(subject, report, f"by policy {report.policy}")
     for item in report.items:
         if item.zone != "history":
-            size = (
-                f"{item.before:,} → {item.after:,}"
-                if item.before != item.after
-                else f"{item.after:,}"
-            )
-            name = (
-                f"{item.place} {clean(item.zone)}"
-                if item.place.startswith("sections")
-                else item.place
-            )
+            if item.before != item.after:
+                size = f"{item.before:,} → {item.after:,}"
+            else:
+                size = f"{item.after:,}"
+            if item.place.startswith("sections"):
+                name = f"{item.place} {clean(item.zone)}"
+            else:
+                name = item.place
             say(f"  {_label(item.action)} {name:<20} {size:>17}  {clean(item.rule)}")
     _print_stretches(report, list(find_stretches(report)), _cover_lines(report, full))
     _print_repairs(report)
@@ -288,7 +286,9 @@ def _print_line(subject: Subject, report: Report) -> None:
 
 
 def _print_head(subject: Subject, report: Report, how: str) -> None:
-    title = f"{one_line(subject.title, 60)}: " if subject.title else ""
+    title = ""
+    if subject.title:
+        title = f"{one_line(subject.title, 60)}: "
     say(
         f"{title}{style(f'{report.input_tokens:,} tokens', bold=True)} of {report.usable:,}, "
         f"{report.pressure:.0%} full"

@@ -91,7 +91,9 @@ def _tools(path: Path) -> Any:
     """A list of tools, or the tools of a request."""
     files.inspect(path)
     given = files.document(path)
-    return given["tools"] if isinstance(given, dict) and "tools" in given else given
+    if isinstance(given, dict) and "tools" in given:
+        return given["tools"]
+    return given
 
 
 @session.command("append")
@@ -132,11 +134,10 @@ def append(
     """
     if file is not None and (text is not None or role is not None):
         raise ChoiceError("give TEXT (with --role) or --file, not both; a file contains the roles")
-    said = (
-        _messages(file)
-        if file is not None
-        else [{"role": role or "user", "content": read_text(text, "append")}]
-    )
+    if file is not None:
+        said = _messages(file)
+    else:
+        said = [{"role": role or "user", "content": read_text(text, "append")}]
     found = loom.session(name)
     nodes = found.append(*said, after=after)
     if as_json:

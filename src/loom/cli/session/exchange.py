@@ -102,7 +102,9 @@ def import_command(where: Where, file: str, everywhere: bool, as_json: bool) -> 
         for imported in imports:
             done.append({"session": imported.session, "messages": imported.messages})
             if not as_json:
-                title = "" if everywhere else loom.session(imported.session).row.title
+                title = ""
+                if not everywhere:
+                    title = loom.session(imported.session).row.title
                 _print_import(imported, title)
     if as_json:
         say(to_json(done[0] if len(done) == 1 else done))

@@ -97,17 +97,14 @@ def _next(found: Session, resumed: ResumePoint, where: Where) -> str:
 
 def _print(found: Session, resumed: ResumePoint, epoch: int | None, going_on: str) -> None:
     say(f"{style(found.row.title or '(no title)', bold=True)}  {style(found.id, fg='blue')}")
-    window = (
-        f"epoch {epoch} continues while it fits"
-        if epoch is not None
-        else "begins with the next request"
-    )
-    state = (
-        "restored from its files, because the store had none"
-        if resumed.restored
-        else "from the store"
-    )
-    state = state if not resumed.working.is_empty else "none yet; loom session working creates one"
+    window = "begins with the next request"
+    if epoch is not None:
+        window = f"epoch {epoch} continues while it fits"
+    state = "from the store"
+    if resumed.restored:
+        state = "restored from its files, because the store had none"
+    if resumed.working.is_empty:
+        state = "none yet; loom session working creates one"
     for what, value in (
         ("goal", resumed.handoff.goal or "(not stated)"),
         ("window", window),

@@ -69,7 +69,9 @@ def _print_list(
         say(to_json([to_report(row, *sizes.get(row.key, (0, 0))) for row in rows]))
         return
     if not rows:
-        whose = f" of agent {clean(where.agent)}" if where.agent else ""
+        whose = ""
+        if where.agent:
+            whose = f" of agent {clean(where.agent)}"
         put_away = " that are archived" if archived else ""
         say(
             f"no sessions{put_away}{whose} in project {clean(where.project)}"
@@ -209,22 +211,17 @@ def _node_report(node: Node) -> dict[str, Any]:
 def _print_about(loom: Loom, found: Session) -> None:
     row, path, now = found.row, found.path, loom.now()
     say(f"{style(row.title or '(no title)', bold=True)}  {style(row.id, fg='blue')}")
-    usage, cached = (
-        row.usage,
-        f" ({row.usage.cached / row.usage.prompt:.0%} from a cache)" if row.usage.cached else "",
-    )
-    used = (
-        f"{usage.prompt:,} tokens read{cached}, {usage.completion:,} written, ${usage.cost:,.4f}"
-        if usage.prompt
-        else ""
-    )
+    usage, cached, used = row.usage, "", ""
+    if usage.cached:
+        cached = f" ({usage.cached / usage.prompt:.0%} from a cache)"
+    if usage.prompt:
+        used = f"{usage.prompt:,} tokens read{cached}, {usage.completion:,} written"
+        used += f", ${usage.cost:,.4f}"
     whose = f"{row.tree.project}{f', agent {row.agent}' if row.agent else ''}"
     whose += f", tenant {row.tree.tenant}" if row.tree.tenant != "default" else ""
-    said = (
-        f"{plural(len(path), 'message')}, {path.end.total:,} tokens"
-        if path.end
-        else "no messages yet"
-    )
+    said = "no messages yet"
+    if path.end:
+        said = f"{plural(len(path), 'message')}, {path.end.total:,} tokens"
     for what, value in (
         ("status", style(row.status, fg=STATUS_COLOURS.get(row.status))),
         ("project", clean(whose)),

@@ -55,7 +55,9 @@ class LossTally(list[Loss]):
         self.found: dict[str, tuple[str, int]] = {}
 
     def append(self, loss: Loss) -> None:
-        what = loss.what if loss.what in self.found or len(self.found) < KEPT else "other things"
+        what = "other things"
+        if loss.what in self.found or len(self.found) < KEPT:
+            what = loss.what
         place, times = self.found.get(what, (loss.place, 0))
         self.found[what] = (place, times + 1)
 
@@ -131,7 +133,9 @@ def _leading(run: Run, wire: Dialect) -> tuple[Message, ...]:
     """
     if wire.name == "openai":
         return run.head.system
-    return run.head.system[1:] if wire.name == "responses" else ()
+    if wire.name == "responses":
+        return run.head.system[1:]
+    return ()
 
 
 @click.command()
@@ -172,7 +176,9 @@ def to_report(checked: RunCheck) -> dict[str, Any]:
 
 
 def print_checked(checked: RunCheck) -> None:
-    title = f"#{checked.run} {checked.name}".rstrip() + ": " if checked.run or checked.name else ""
+    title = ""
+    if checked.run or checked.name:
+        title = f"#{checked.run} {checked.name}".rstrip() + ": "
     about = (
         f"{checked.format}, {plural(checked.messages, 'message')}, as "
         f"{DIALECTS[checked.dialect].title}"
@@ -195,7 +201,10 @@ def print_checked(checked: RunCheck) -> None:
 
 def _print_rule(rule: str, found: list[Finding]) -> None:
     """A rule that was broken, the first places, and the way out."""
-    mark, colour = ("✗", "red") if found[0].level == "error" else ("!", "yellow")
+    if found[0].level == "error":
+        mark, colour = "✗", "red"
+    else:
+        mark, colour = "!", "yellow"
     demands, _, _ = found[0].text.partition(": ")
     head = f"{style(mark, fg=colour, bold=True)} {style(rule, fg=colour)}"
     say(f"  {head} ×{len(found)}: {demands}")

@@ -210,11 +210,9 @@ def to_report(converted: Conversion) -> dict[str, Any]:
 
 def _tell(converted: Conversion, wire: Dialect) -> None:
     """The changes and losses of one run, on standard error."""
-    where = (
-        f"#{converted.run} {converted.name}".strip() + ": "
-        if converted.run or converted.name
-        else ""
-    )
+    where = ""
+    if converted.run or converted.name:
+        where = f"#{converted.run} {converted.name}".strip() + ": "
     say(f"{where}{plural(converted.messages, 'message')} as {wire.title}", err=True)
     for change in converted.changes:
         tell_change(change, 0, err=True)
@@ -225,14 +223,18 @@ def _tell(converted: Conversion, wire: Dialect) -> None:
             f"{one_line(what, terminal.width() - 20)}{count}",
             err=True,
         )
-    more = converted.changes.more if isinstance(converted.changes, Several) else 0
+    more = 0
+    if isinstance(converted.changes, Several):
+        more = converted.changes.more
     if more:
         say(dim(f"  and {more:,} more changes"), err=True)
 
 
 def tell_change(change: Change, leading: int, err: bool = False) -> None:
     """One change on one line; `leading` system messages are counted with the history."""
-    place = f"message {change.message + leading}" if change.message >= 0 else "request"
+    place = "request"
+    if change.message >= 0:
+        place = f"message {change.message + leading}"
     lead = f"{change.rule} {place}: "
     say(
         f"  {style('✓', fg='green')} "

@@ -292,9 +292,9 @@ def switch(loom: Loom, name: str, node: str, digest: bool, choose: bool) -> None
         )
         return
     here = found.switch(wanted.id, leave_digest=digest).cursor
-    now = (
-        f"is the current node of {loom.scope.agent}" if loom.scope.agent else "is your current node"
-    )
+    now = "is your current node"
+    if loom.scope.agent:
+        now = f"is the current node of {loom.scope.agent}"
     if here is None or here.seq == wanted.seq:
         tell(wanted.short_id, now)
     elif here.parent == wanted.seq:

@@ -23,11 +23,9 @@ def marks_of(flags: Flags, pruned: bool, room: int = 2 * LABEL) -> tuple[str, st
 
     A label takes at most half of the room, if that is enough.
     """
-    label = (
-        f"★ {one_line(flags.label, min(room // 2, LABEL))} ·"
-        if flags.label and room >= LABEL
-        else "★"
-    )
+    label = "★"
+    if flags.label and room >= LABEL:
+        label = f"★ {one_line(flags.label, min(room // 2, LABEL))} ·"
     shown = [
         (mark, colour)
         for is_on, mark, colour in (

@@ -50,7 +50,9 @@ def restore(loom: Loom, name: str, node: str) -> None:
 
 
 def _below(count: int) -> str:
-    return f" with {count - 1:,} below it" if count > 1 else ""
+    if count > 1:
+        return f" with {count - 1:,} below it"
+    return ""
 
 
 @click.command("bookmark")

@@ -45,7 +45,9 @@ def show_node(loom: Loom, tree: LoomTree, node: Node, as_json: bool) -> None:
 
 def _look_around(loom: Loom, tree: LoomTree, node: Node) -> _Near:
     marks, agents = tree.marks(node), loom.store.trees.agents_of(tree.stored.row.key)
-    above = tree.read([node.parent])[node.parent] if node.parent is not None else None
+    above = None
+    if node.parent is not None:
+        above = tree.read([node.parent])[node.parent]
     below = _by_edge(loom, tree, node)
     versions = [
         made for made, edges in _by_edge(loom, tree, above) if edges == ("version", node.id)
@@ -176,7 +178,10 @@ def _print_end(
     where = (f"{other}/" if other else "") + (node.short_id if node else name)
     told = f"{label}  " if label else ""
     room = max(terminal.width() - columns_of(where + told) - _WIDE - 6, ROOM)
-    words = one_line(words_of(node), room) if node else dim("(not here)")
+    if node:
+        words = one_line(words_of(node), room)
+    else:
+        words = dim("(not here)")
     say(
         f"  {dim(f'{what:<{_WIDE}}')}  {style(where, fg='blue')}  {style(told, fg='yellow')}{words}"
     )
@@ -204,5 +209,7 @@ def _describe_mark(loom: Loom, tree: LoomTree, mark: Mark) -> str:
             end = (f"{other}/" if other else "") + (node.short_id if node else target)
             if not on:
                 return f"removed the link to {end}"
-            return f"linked it to {end} as {label}" if label else f"linked it to {end}"
+            if label:
+                return f"linked it to {end} as {label}"
+            return f"linked it to {end}"
     return mark.kind

@@ -150,11 +150,9 @@ class _AgentChanges(Struct, frozen=True):
 
 def _describe_agent(agent: Agent) -> str:
     granted = _permissions_of(agent)
-    return (
-        f"a {agent.kind} with {', '.join(granted)}"
-        if granted
-        else f"a {agent.kind} that may only speak"
-    )
+    if granted:
+        return f"a {agent.kind} with {', '.join(granted)}"
+    return f"a {agent.kind} that may only speak"
 
 
 def _permissions_of(agent: Agent) -> list[str]:
@@ -335,9 +333,14 @@ def _set_tree(tree: LoomTree, given: Mapping[str, Any], wanted: _PreferenceOptio
 
 
 def _prefer(loom: Loom, wanted: _PreferenceOptions, all_projects: bool) -> None:
-    held = loom.app_preferences if all_projects else loom.store.settings.preferences(loom.scope)
+    if all_projects:
+        held = loom.app_preferences
+    else:
+        held = loom.store.settings.preferences(loom.scope)
     loom.prefer(wanted.over(held), all_projects=all_projects)
-    where = "all projects" if all_projects else f"project {clean(loom.scope.project)}"
+    where = "all projects"
+    if not all_projects:
+        where = f"project {clean(loom.scope.project)}"
     say(f"set for all trees of {where} that have no setting of their own", err=True)
 
 

@@ -170,7 +170,9 @@ def _print_head(loom: Loom, tree: LoomTree, size: Sizes) -> None:
         for _, agent, short_id, updated in stand
         if short_id
     ]
-    more = f" and {len(places) - STANDING} more" if len(places) > STANDING else ""
+    more = ""
+    if len(places) > STANDING:
+        more = f" and {len(places) - STANDING} more"
     if places:
         say(dim(one_line(", ".join(places[:STANDING]) + more, terminal.width())))
     say()
@@ -208,7 +210,9 @@ def _draw_line(line: OutlineLine, read: dict[int, Node]) -> str:
 def _describe_fold(line: OutlineLine) -> str:
     """`14 more, k3mq to zz41`."""
     first, last = line.names
-    branches = f" in {line.branches:,} branches" if line.branches > 1 else ""
+    branches = ""
+    if line.branches > 1:
+        branches = f" in {line.branches:,} branches"
     return f"{line.folded:,} more{branches}, {f'{first} to {last}' if last else f'from {first}'}"
 
 
