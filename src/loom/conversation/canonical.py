@@ -36,11 +36,9 @@ def is_sendable(text: str) -> bool:
 
 def to_sendable(text: str) -> str:
     """The text with U+FFFD for each half of a surrogate pair that stands alone."""
-    return (
-        text
-        if is_sendable(text)
-        else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    )
+    if is_sendable(text):
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def from_json(text: str | bytes) -> Any:

@@ -168,7 +168,9 @@ def _takes(hint: Any, value: Any) -> bool:
     takes = _TAKES.get(kind)
     if takes is not None:
         return takes(inner, value)
-    return isinstance(value, kind) if isinstance(kind, type) and kind is not Any else True
+    if isinstance(kind, type) and kind is not Any:
+        return isinstance(value, kind)
+    return True
 
 
 def _takes_whole_number(_: tuple[Any, ...], value: Any) -> bool:
@@ -228,7 +230,9 @@ def _describe_hint(hint: Any) -> str:
     if kind is tuple and inner:
         return f"({', '.join(_describe_hint(each) for each in inner)})"
     if kind in _LISTS:
-        return f"a list in which each is {_describe_hint(inner[0])}" if inner else "a list"
+        if inner:
+            return f"a list in which each is {_describe_hint(inner[0])}"
+        return "a list"
     if getattr(kind, "_is_protocol", False):
         return f"an object with {' and '.join(_verbs_of(kind))}"
     name = getattr(kind, "__name__", str(kind))
@@ -331,7 +335,9 @@ def _plain_text(value: str) -> str:
     """A text that is no more than one: members of enumerations and the like compare equal and hash
     differently.
     """
-    return value if type(value) is str else str.__getitem__(value, slice(None))
+    if type(value) is str:
+        return value
+    return str.__getitem__(value, slice(None))
 
 
 def _choice(value: Any, choices: tuple[Any, ...]) -> Any:
@@ -340,11 +346,10 @@ def _choice(value: Any, choices: tuple[Any, ...]) -> Any:
             if spelling in choices:
                 return spelling
     expected = f"one of {', '.join(map(str, choices[:_SHOWN_CHOICES]))}"
-    near = (
-        get_close_matches(to_snake_case(shorten(value)), choices, 1, 0.5)
-        if isinstance(value, str)
-        else []
-    )
+    if isinstance(value, str):
+        near = get_close_matches(to_snake_case(shorten(value)), choices, 1, 0.5)
+    else:
+        near = []
     raise Misfit(f"{expected} (the nearest is {near[0]})" if near else expected, value)
 
 
@@ -358,11 +363,10 @@ def _whole_number(value: Any, info: inspect.IntType) -> int:
 
 
 def _number(value: Any) -> float:
-    holds = (
-        isfinite(value)
-        if isinstance(value, float)
-        else type(value) is int and -MAX_NUMBER <= value <= MAX_NUMBER
-    )
+    if isinstance(value, float):
+        holds = isfinite(value)
+    else:
+        holds = type(value) is int and -MAX_NUMBER <= value <= MAX_NUMBER
     if not holds:
         raise Misfit("a finite number", value)
     return float(value)
@@ -377,11 +381,9 @@ def _tuple(value: Any, item: inspect.Type) -> tuple[Any, ...]:
             made.append(_fit(each, item))
         except Misfit as misfit:
             raise Misfit(misfit.expected, misfit.found, f"[{n}]{misfit.place}") from None
-    return (
-        value
-        if type(value) is tuple and all(a is b for a, b in zip(made, value, strict=True))
-        else tuple(made)
-    )
+    if type(value) is tuple and all(a is b for a, b in zip(made, value, strict=True)):
+        return value
+    return tuple(made)
 
 
 def _any_of(value: Any, kinds: tuple[inspect.Type, ...]) -> Any:

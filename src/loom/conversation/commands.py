@@ -357,7 +357,9 @@ def _fence_after(fence: str, line: str) -> str:
     """
     if fence:
         marks = line.strip()
-        return "" if marks.startswith(fence) and not marks.strip(fence[0]) else fence
+        if marks.startswith(fence) and not marks.strip(fence[0]):
+            return ""
+        return fence
     opened = _FENCE.match(line)
     return opened[1] if opened else ""
 
@@ -450,7 +452,9 @@ def _wrong_words(spec: Spec, words: tuple[str, ...], options: tuple[tuple[str, s
             f"found {standing or 'none'}"
         )
     unknown = [word for word in words if spec.choices and word not in spec.choices]
-    return f"{spec.name} has no {shorten(unknown[0])!r}" if unknown else ""
+    if unknown:
+        return f"{spec.name} has no {shorten(unknown[0])!r}"
+    return ""
 
 
 def _amount(spec: Spec) -> str:
@@ -467,7 +471,9 @@ def _hint(spec: Spec, words: tuple[str, ...]) -> str:
 
 def _unknown(name: str, source: str) -> Mistake:
     near = get_close_matches(name.lower(), SPECS, n=1)
-    hint = f"did you mean: → {SPECS[near[0]].form}" if near else "→ help lists the commands"
+    hint = "→ help lists the commands"
+    if near:
+        hint = f"did you mean: → {SPECS[near[0]].form}"
     return Mistake("INVALID_SYNTAX", f"there is no command {shorten(name)!r}", hint, source)
 
 
@@ -526,5 +532,7 @@ def _help_on(name: str, allowed: Collection[Permission]) -> str:
         raise ChoiceError(
             f"there is no command {shorten(name)!r}; choose one of {', '.join(SPECS)}"
         )
-    missing = "" if may_use(spec, allowed) else ", which you do not have"
+    missing = ", which you do not have"
+    if may_use(spec, allowed):
+        missing = ""
     return f"→ {spec.form}\n  {spec.about}\n  needs {spec.needs}{missing}"

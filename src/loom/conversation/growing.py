@@ -28,7 +28,9 @@ def _part_bytes(part: Part) -> int:
 
 def text_bytes(text: str) -> int:
     """At most how many bytes a text takes."""
-    return len(text) if text.isascii() else 4 * len(text)
+    if text.isascii():
+        return len(text)
+    return 4 * len(text)
 
 
 class GrowingHistory(Protocol):

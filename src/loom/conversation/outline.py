@@ -90,7 +90,9 @@ def sizes(twigs: Iterable[OutlineNode]) -> Sizes:
     reach: dict[int, int] = {}
     continued: set[int] = set()
     for twig in ordered:
-        above = None if twig.parent is None else reach.get(twig.parent)
+        above = None
+        if twig.parent is not None:
+            above = reach.get(twig.parent)
         if twig.parent is None or above is None:
             reach[twig.key] = 1
         elif above and twig.edge == "continuation":
@@ -300,7 +302,10 @@ def _hang(
     places: dict[int, int] = {}
     kept, up = [_TOP], [0]
     for twig in _in_order(twigs):
-        above = 0 if twig.parent is None or twig.key == root else places.get(twig.parent, 0)
+        if twig.parent is None or twig.key == root:
+            above = 0
+        else:
+            above = places.get(twig.parent, 0)
         if root is None or above or twig.key == root:
             places[twig.key] = len(kept)
             kept.append(twig)
@@ -347,7 +352,9 @@ class _DrawnNodes:
         """The next visible node of the same run, or 0."""
         run = self._runs.get(self._shape.run[node], [])
         place = bisect_right(run, node)
-        return run[place] if place < len(run) else 0
+        if place < len(run):
+            return run[place]
+        return 0
 
     def _show(self, node: int) -> int:
         """Make a node visible; how many lines that takes."""
@@ -449,7 +456,9 @@ class _Pen:
         conts = self._shape.conts[node]
         if self._shape.straightened[node]:
             return self._shape.follow[node]
-        return conts[0] if len(conts) == 1 else 0
+        if len(conts) == 1:
+            return conts[0]
+        return 0
 
     def _branches(
         self, branches: Sequence[int], hidden: Sequence[int], goes_on: bool, body: str
@@ -486,7 +495,10 @@ class _Pen:
         )
         if folded == 1 and not shape.too_deep[first]:
             return self._line(lead, first)
-        last = shape.up[until] if until else shape.last[shape.run[first]]
+        if until:
+            last = shape.up[until]
+        else:
+            last = shape.last[shape.run[first]]
         stretch = first != last and (until > 0 or (len(hidden) == 1 and not shape.conts[last]))
         return OutlineLine(
             lead=lead + FOLD,
@@ -513,4 +525,6 @@ class _Pen:
         return self._shown.visible[node] or self._shown.after(node) > 0
 
     def _glyph(self, node: int) -> str:
-        return GLYPHS[self._shape.twigs[node].edge] if self._shape.is_aside[node] else ""
+        if self._shape.is_aside[node]:
+            return GLYPHS[self._shape.twigs[node].edge]
+        return ""

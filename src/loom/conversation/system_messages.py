@@ -21,7 +21,9 @@ def kind_of(message: Message) -> str:
     if message.author:
         return f"name {message.author}"
     begins = _WORDS.search(message.text[:_BEGINNING_CHARS])
-    return " ".join(begins.group().casefold().split()) if begins else ""
+    if begins:
+        return " ".join(begins.group().casefold().split())
+    return ""
 
 
 def newest_of_kinds(history: Sequence[Message]) -> list[int]:
