@@ -99,7 +99,9 @@ def _content(content: Any) -> list[Any]:
     if content is None:
         return []
     if isinstance(content, str):
-        return [Text(content)] if content else []
+        if content:
+            return [Text(content)]
+        return []
     if isinstance(content, list | tuple):
         return [_piece(piece) for piece in content]
     return [Opaque("openai", to_json(content))]
@@ -111,7 +113,9 @@ def _piece(piece: Any) -> Part:
     if not isinstance(piece, Mapping):
         return Opaque("openai", to_json(piece))
     read = _PIECES.get(str(piece.get("type")))
-    return read(piece) if read else Opaque("openai", to_json(dict(piece)))
+    if read:
+        return read(piece)
+    return Opaque("openai", to_json(dict(piece)))
 
 
 def _text_of(piece: Mapping[str, Any], key: str) -> str:
@@ -122,7 +126,9 @@ def _text_of(piece: Mapping[str, Any], key: str) -> str:
 def _inner_of(piece: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     """The object under a key; an empty one where there is none."""
     inner = piece.get(key)
-    return inner if isinstance(inner, Mapping) else {}
+    if isinstance(inner, Mapping):
+        return inner
+    return {}
 
 
 def _read_image_url(piece: Mapping[str, Any]) -> Media:
@@ -170,7 +176,9 @@ _PIECES: dict[str, Callable[[Mapping[str, Any]], Part]] = {
 
 def _image(address: str, fields: str) -> Media:
     # The detail asked for stands beside the address, which is long and not repeated here.
-    carried = Carried("openai", fields='{"detail":"low"}') if '"detail":"low"' in fields else None
+    carried = None
+    if '"detail":"low"' in fields:
+        carried = Carried("openai", fields='{"detail":"low"}')
     if address.startswith("data:"):
         return Media(
             "image",

@@ -71,7 +71,9 @@ class Counter:
 
     def count_text(self, text: str) -> int:
         """Tokens of a text on its own; 0 for none."""
-        return self._apply_ratio(self._measure(text)) if text else 0
+        if text:
+            return self._apply_ratio(self._measure(text))
+        return 0
 
     def count_message(self, message: Message) -> int:
         """Tokens of a message with its frame."""
@@ -106,7 +108,9 @@ class Counter:
         return self._apply_ratio(settings_tokens(settings, self._measure))
 
     def _apply_ratio(self, tokens: int) -> int:
-        return tokens if self.ratio == 1.0 else ceil(tokens * self.ratio)
+        if self.ratio == 1.0:
+            return tokens
+        return ceil(tokens * self.ratio)
 
 
 def counter_for(model: str | None = None, *, ratio: float = 1.0) -> Counter:
@@ -131,7 +135,9 @@ def _measure(text: Exact | EstimatedText | Characters | CountedBy) -> Callable[[
 
 
 def _length(text: str, how: Characters) -> int:
-    return graphemes(text) if how.graphemes else len(text)
+    if how.graphemes:
+        return graphemes(text)
+    return len(text)
 
 
 def _divide(characters: int, how: Characters) -> int:
@@ -280,7 +286,9 @@ def _beside_part(part: Part, measure: Callable[[str], int]) -> int:
             return _sealed_thought_tokens(part, measure)
         case ToolCall():
             return field_tokens(part.carried, measure) + _wrapped_input_tokens(part, measure)
-    return field_tokens(part.carried, measure) if part.carried is not None else 0
+    if part.carried is None:
+        return 0
+    return field_tokens(part.carried, measure)
 
 
 def _without_sound(part: Opaque) -> str:
@@ -314,7 +322,9 @@ def _wrapped_input_tokens(call: ToolCall, measure: Callable[[str], int]) -> int:
 
 def _tool_tokens(tool: Tool, profile: Profile, measure: Callable[[str], int]) -> int:
     texts = [text for text in (tool.name, tool.description, tool.schema) if text]
-    beside = field_tokens(tool.carried, measure) if "opaque" in profile.fields else 0
+    beside = 0
+    if "opaque" in profile.fields:
+        beside = field_tokens(tool.carried, measure)
     how = profile.text
     if isinstance(how, Characters) and how.whole:
         return (

@@ -132,7 +132,9 @@ def _piece_tokens(piece: str) -> float:
             return 1.0 + len(piece) // 80
         # A fence of code is one token and never one with what follows it, not even the end of its
         # line.
-        fence = 0.9 if "```" in piece and piece.strip(" ") != "```" else 0.0
+        fence = 0.0
+        if "```" in piece and piece.strip(" ") != "```":
+            fence = 0.9
         return fence + _sign_tokens(piece.strip(" \r\n"))
     if _is_letter(first):
         return _word_tokens("", piece)
@@ -143,7 +145,9 @@ def _piece_tokens(piece: str) -> float:
 
 
 def _is_letter(character: str) -> bool:
-    return character.isalpha() if character.isascii() else _WIDE_LETTER.match(character) is not None
+    if character.isascii():
+        return character.isalpha()
+    return _WIDE_LETTER.match(character) is not None
 
 
 def _word_tokens(lead: str, word: str) -> float:
@@ -155,7 +159,10 @@ def _word_tokens(lead: str, word: str) -> float:
     common = len(word) == 1 or lower in _common_words()
     tokens = 1.0 if lead in " " else 1.0 + _glue_tokens(lead, common)
     if capitals:
-        readiness = letters.COMMON_CAPITALS if common else letters.CAPITALS
+        if common:
+            readiness = letters.COMMON_CAPITALS
+        else:
+            readiness = letters.CAPITALS
     elif common:
         return tokens
     else:
@@ -173,7 +180,9 @@ def _glue_tokens(lead: str, common: bool) -> float:
     if not lead.isascii() and lead not in letters.LEADS:
         return _sign_tokens(lead)
     before_common, before_other = letters.LEADS.get(lead, letters.OTHER_LEAD)
-    return before_common if common else before_other
+    if common:
+        return before_common
+    return before_other
 
 
 def _run_tokens(word: str) -> float:
@@ -194,7 +203,9 @@ def _sign_tokens(signs: str) -> float:
         if _JSON_SIGNS.issuperset(signs):
             # So much training text is JSON that its usual runs are whole.
             return 1.0 + 0.45 * max(0, len(segments) - 3) + len(signs) // 40
-        markup = 0.2 if len(segments) > 1 and not _MARKUP_SIGNS.isdisjoint(signs) else 0.0
+        markup = 0.0
+        if len(segments) > 1 and not _MARKUP_SIGNS.isdisjoint(signs):
+            markup = 0.2
         return 1.0 + markup + 0.6 * max(0, len(segments) - 2) + len(signs) // 40
     tokens = 0.0
     for segment in segments:

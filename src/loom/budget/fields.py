@@ -103,11 +103,9 @@ def field_tokens(
     carried: Carried | None, measure: Measure, unread: Collection[str] = UNREAD_FIELDS
 ) -> int:
     """Tokens of the fields that were carried beside a value, without those that no model reads."""
-    return (
-        json_tokens(carried.fields, measure, unread)
-        if carried is not None and carried.fields
-        else 0
-    )
+    if carried is not None and carried.fields:
+        return json_tokens(carried.fields, measure, unread)
+    return 0
 
 
 def settings_tokens(settings: Carried | None, measure: Measure) -> int:
@@ -120,7 +118,10 @@ def settings_tokens(settings: Carried | None, measure: Measure) -> int:
 def json_tokens(text: str, measure: Measure, unread: Collection[str] = ()) -> int:
     """Tokens of JSON: its keys, texts and numbers, without the members of these names."""
     value = from_json(text)
-    members = list(_members(value, unread)) if isinstance(value, dict) else [("", value)]
+    if isinstance(value, dict):
+        members = list(_members(value, unread))
+    else:
+        members = [("", value)]
     keys = sum(
         [MEMBER_TOKENS + measure(key) for key, held in members if key and held not in _EMPTY]
     )

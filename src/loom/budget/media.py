@@ -154,18 +154,20 @@ _HOST = re.compile(r"^(?:(?:us|eu|apac|au|jp|global)\.)?(?:anthropic|openai|goog
 
 def media_tokens(media: Media, rule: MediaRule) -> int:
     """Tokens of one media item, without the text that a file of source `text` holds."""
-    return (
-        rule.tokens
-        if isinstance(rule, Flat)
-        else max(PLACEHOLDER_TOKENS, _sized_tokens(media, rule))
-    )
+    if isinstance(rule, Flat):
+        return rule.tokens
+    return max(PLACEHOLDER_TOKENS, _sized_tokens(media, rule))
 
 
 def _sized_tokens(media: Media, rule: MediaRule) -> int:
     match media.kind:
         case "image":
-            size = image_size(media.value) if media.source == "data" else None
-            detail = _DETAIL.search(media.carried.fields) if media.carried is not None else None
+            size = None
+            if media.source == "data":
+                size = image_size(media.value)
+            detail = None
+            if media.carried is not None:
+                detail = _DETAIL.search(media.carried.fields)
             return image_tokens(size, rule, detail=detail.group(1) if detail else "")
         case "audio":
             return ceil(_seconds(media) * _SOUND_TOKENS_PER_SECOND)
@@ -188,13 +190,21 @@ def image_tokens(size: tuple[int, int] | None, rule: MediaRule, *, detail: str =
             # The longest shape that fits is 768 by 2048: two by four tiles.
             return base + tile * (8 if size is None else _tiles(*size))
         case Patches():
-            most = rule.most_high if detail == "high" and rule.most_high else rule.most
-            patches = _UNKNOWN_PATCHES if size is None else _patches(*size, rule)
+            if detail == "high" and rule.most_high:
+                most = rule.most_high
+            else:
+                most = rule.most
+            if size is None:
+                patches = _UNKNOWN_PATCHES
+            else:
+                patches = _patches(*size, rule)
             return ceil(rule.multiplier * min(most, patches))
         case Squares():
             if size is None:
                 return 258 * 6
-            return 258 if max(size) <= 384 else 258 * ceil(size[0] / 768) * ceil(size[1] / 768)
+            if max(size) <= 384:
+                return 258
+            return 258 * ceil(size[0] / 768) * ceil(size[1] / 768)
         case _:
             assert_never(rule)
 
@@ -208,7 +218,9 @@ def _tiles(width: int, height: int) -> int:
 
 
 def _patches(width: int, height: int, rule: Patches) -> int:
-    shrink = min(1.0, rule.edge / max(width, height)) if rule.edge else 1.0
+    shrink = 1.0
+    if rule.edge:
+        shrink = min(1.0, rule.edge / max(width, height))
     return ceil(round(width * shrink, 3) / rule.side) * ceil(round(height * shrink, 3) / rule.side)
 
 
@@ -226,7 +238,9 @@ def image_size(data: str) -> tuple[int, int] | None:
         size = _webp_size(head)
     elif head.startswith(b"\xff\xd8"):
         size = _jpeg_size(_head(data, _JPEG_HEAD))
-    return size if size and min(size) > 0 else None
+    if size and min(size) > 0:
+        return size
+    return None
 
 
 def _head(data: str, size: int) -> bytes:
@@ -318,11 +332,9 @@ def _file_tokens(media: Media, rule: MediaRule) -> int:
         "application/json",
         "application/xml",
     ):
-        return (
-            ceil(size / _FILE_BYTES_PER_TOKEN)
-            if media.source == "data"
-            else _UNKNOWN_PAGES * _PAGE_TEXT_TOKENS
-        )
+        if media.source == "data":
+            return ceil(size / _FILE_BYTES_PER_TOKEN)
+        return _UNKNOWN_PAGES * _PAGE_TEXT_TOKENS
     if media.source != "data":
         return _UNKNOWN_PAGES * _page_tokens(rule)
     return (pdf_pages(media.value) or max(1, ceil(size / _PAGE_BYTES))) * _page_tokens(rule)

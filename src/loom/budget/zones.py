@@ -199,7 +199,10 @@ def history_budget(
     """
     for name, value in (("max_tokens", max_tokens or 0), ("context_window", context_window or 0)):
         _check(name, value)
-    answer = DEFAULT_MAX_TOKENS if max_tokens is None else max_tokens or ZERO_MAX_TOKENS
+    if max_tokens is None:
+        answer = DEFAULT_MAX_TOKENS
+    else:
+        answer = max_tokens or ZERO_MAX_TOKENS
     window = context_window or WINDOW_PER_MAX_TOKENS * answer
     return max(0, left_for_history(window, answer, system_prompt + summary, tool_definitions))
 
