@@ -208,7 +208,9 @@ class _Project:
         sight = self.rank(asked, progress)
         key = (asked, tokens, count)
         with self._looking:
-            made = self._maps.get(key) if self._sights.get(asked) is sight else None
+            made = None
+            if self._sights.get(asked) is sight:
+                made = self._maps.get(key)
         if made is None:
             made = packed_map(self.index.root, sight.ranked, tokens, count)
             with self._looking:

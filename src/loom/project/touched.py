@@ -19,7 +19,10 @@ _CODE = re.compile(r"`([^`\n]{3,200})`")
 
 def asked_by(goal: str, request: str, recent: Sequence[Message]) -> MapRequest:
     """What a conversation asks of its project now. A goal says what a short request leaves out."""
-    query = f"{request}\n\n{goal}" if goal and goal != request else request
+    if goal and goal != request:
+        query = f"{request}\n\n{goal}"
+    else:
+        query = request
     return MapRequest(query=query, touched=touched_names(recent))
 
 

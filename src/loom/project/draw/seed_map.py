@@ -32,13 +32,13 @@ def seed_map(ranked: Iterable[RankedFile], entries: Mapping[str, Entry], tokens:
     for given in ranked:
         path, parsed = printable(given.path), entries[given.path].parsed
         lines = [printable(line) for line in _symbols(parsed)]
-        whole = (
-            f"### {path} (relevance: {given.relevance})\n"
-            + "".join(f"{line}\n" for line in lines)
-            + "\n"
-            if lines
-            else ""
-        )
+        whole = ""
+        if lines:
+            whole = (
+                f"### {path} (relevance: {given.relevance})\n"
+                + "".join(f"{line}\n" for line in lines)
+                + "\n"
+            )
         text = next(
             (
                 text
@@ -56,7 +56,9 @@ def seed_map(ranked: Iterable[RankedFile], entries: Mapping[str, Entry], tokens:
             ShownFile(given.path, given.relevance, tuple(dict.fromkeys(one.path for one in shown)))
         )
     text = "".join(texts)
-    return Map(text, len(text) // BYTES_PER_TOKEN, tuple(files)) if files else Map()
+    if files:
+        return Map(text, len(text) // BYTES_PER_TOKEN, tuple(files))
+    return Map()
 
 
 def _symbols(parsed: ParsedFile) -> list[str]:

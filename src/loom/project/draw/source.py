@@ -75,7 +75,10 @@ def _block(root: Path, one: _Source) -> str:
     """The lines of a definition in a fence; "" if the file is no longer as it was read."""
     text = read_text(root, one.path)
     found = one.definition
-    lines = text.split("\n")[found.start - 1 : found.stop] if text else []
+    if text:
+        lines = text.split("\n")[found.start - 1 : found.stop]
+    else:
+        lines = []
     body = "\n".join(lines)
     if found.name not in body:
         return ""

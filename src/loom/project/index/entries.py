@@ -45,7 +45,9 @@ def read_entry(root: Path, path: str) -> tuple[bytes, Entry]:
 
 
 def digest_of(text: str | None) -> bytes:
-    return b"" if text is None else blake2b(text.encode(), digest_size=16).digest()
+    if text is None:
+        return b""
+    return blake2b(text.encode(), digest_size=16).digest()
 
 
 def entry_of(path: str, text: str | None) -> Entry:

@@ -211,7 +211,9 @@ def _walk_folders(root: str) -> dict[str, FoundFile]:
                 if _is_listed(name) and name not in SKIPPED and not _is_ignored(path + "/", rules):
                     folders.append((path, rules))
                 continue
-            seen = _stat_entry(root, path, inside, entry) if _is_listed(name) else None
+            seen = None
+            if _is_listed(name):
+                seen = _stat_entry(root, path, inside, entry)
             if seen and stat.S_ISREG(seen.st_mode) and not _is_ignored(path, rules):
                 found[path] = _describe_file(path, seen)
     return found
@@ -347,7 +349,9 @@ def _bytes_of(root: str, path: str) -> bytes | None:
             piece := os.read(handle, MAX_FILE_BYTES + 1 - len(held))
         ):
             held += piece
-        return bytes(held) if len(held) <= MAX_FILE_BYTES else None
+        if len(held) <= MAX_FILE_BYTES:
+            return bytes(held)
+        return None
     finally:
         os.close(handle)
 
@@ -362,7 +366,9 @@ def _decode_text(held: bytes) -> str | None:
         return held.decode()
     except UnicodeDecodeError:
         odd = len(held) - len(held.translate(None, _CONTROL))
-        return held.decode("latin-1") if odd * 200 <= len(held) else None
+        if odd * 200 <= len(held):
+            return held.decode("latin-1")
+        return None
 
 
 _MARKS = (

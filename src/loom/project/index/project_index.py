@@ -261,7 +261,9 @@ def recency(root: Path) -> dict[str, int]:
     root = Path(os.path.realpath(root))
     head = newest_commit(root)
     try:
-        return dict(_recency(root, head)) if head else {}
+        if head:
+            return dict(_recency(root, head))
+        return {}
     except TimeoutError:  # another time it may be quicker
         return {}
 

@@ -172,7 +172,9 @@ def _is_python(program: str | None) -> bool:
 
 
 def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 class _Helper:
@@ -268,7 +270,9 @@ def _receive(pipe: IO[bytes]) -> bytes:
         return b""
     (length,) = _LENGTH.unpack(head)
     data = pipe.read(length)
-    return data if len(data) == length else b""
+    if len(data) == length:
+        return data
+    return b""
 
 
 def serve(root: str) -> None:

@@ -611,7 +611,9 @@ def _arity(definition: Definition) -> int:
         depth += (sign in "([{") - (sign in ")]}")
         commas += sign == "," and depth == 1
         if depth == 0:
-            return commas + 1 if rest[:n].strip() else 0
+            if rest[:n].strip():
+                return commas + 1
+            return 0
     return commas + 1 if bracket else 0
 
 

@@ -121,7 +121,9 @@ def _by_ending() -> dict[str, str]:
 def _ending(path: str) -> str:
     name = path.rpartition("/")[2]
     dot = name.rfind(".")
-    return name[dot:].lower() if dot > 0 else ""
+    if dot > 0:
+        return name[dot:].lower()
+    return ""
 
 
 def _by_shebang(text: str) -> str:

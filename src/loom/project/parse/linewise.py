@@ -158,7 +158,9 @@ def _definitions(pattern: re.Pattern[str], flat: bool, text: str) -> list[Defini
     for number, line in enumerate(text.split("\n", _MAX_LINES)[:_MAX_LINES], 1):
         if not line.strip():
             continue
-        found = pattern.match(line) if len(line) <= _MAX_LINE_CHARS else None
+        found = None
+        if len(line) <= _MAX_LINE_CHARS:
+            found = pattern.match(line)
         if not flat or found:
             _close_definitions(within, line, last, found is not None)
         last = number

@@ -78,7 +78,9 @@ def _blank_out(found: re.Match[str]) -> str:
     if len(held) == 1:  # a string that does not end
         raise _Unclear
     lines = held.count("\n")
-    return '""' + f"\n{_WITHIN}" * lines if lines else '""'
+    if lines:
+        return '""' + f"\n{_WITHIN}" * lines
+    return '""'
 
 
 @cache

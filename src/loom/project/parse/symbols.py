@@ -23,7 +23,9 @@ class Definition(Struct, frozen=True, gc=False):
 
     @property
     def path(self) -> str:
-        return f"{self.parent}.{self.name}" if self.parent else self.name
+        if self.parent:
+            return f"{self.parent}.{self.name}"
+        return self.name
 
 
 class ParsedFile(Struct, frozen=True):

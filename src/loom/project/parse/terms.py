@@ -73,7 +73,9 @@ def _ascii_terms(word: str) -> list[str]:
     if len(word) > MAX_WORD_CHARS and "_" not in word:
         return []
     if word.islower() and word.isalpha():
-        return [stem(word)] if len(word) > 1 else []
+        if len(word) > 1:
+            return [stem(word)]
+        return []
     pieces = _PIECES.findall(word)
     parts = [stem(piece.lower()) for piece in pieces if len(piece) > 1]
     whole = word.strip("_").lower()
@@ -137,7 +139,9 @@ def stem(word: str) -> str:
         word = _fix_ending(word, word[:-3])
     elif word.endswith("ed") and not word.endswith("eed"):
         word = _fix_ending(word, word[:-2])
-    return word[:-1] if word.endswith("e") and len(word) > 4 else word
+    if word.endswith("e") and len(word) > 4:
+        return word[:-1]
+    return word
 
 
 def _fix_ending(word: str, left: str) -> str:
@@ -148,4 +152,6 @@ def _fix_ending(word: str, left: str) -> str:
         return word
     if left[-1] == left[-2] and left[-1] not in "lsz":
         return left[:-1]
-    return left + "e" if _SHORT.fullmatch(left) else left
+    if _SHORT.fullmatch(left):
+        return left + "e"
+    return left

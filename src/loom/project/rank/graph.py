@@ -125,7 +125,10 @@ class Graph:
         start = wanted / total
         sources = np.concatenate((self._sources, self._targets))
         targets = np.concatenate((self._targets, self._sources))
-        forth = self._weights * self._sure() if sure else self._weights
+        if sure:
+            forth = self._weights * self._sure()
+        else:
+            forth = self._weights
         weights = np.concatenate((forth, back * forth))
         given = np.bincount(sources, weights, size)
         weights = weights / np.where(given > 0, given, 1)[sources]
@@ -145,4 +148,6 @@ def _is_word(name: str) -> bool:
 
 
 def _reuse(held: _FileNames | None, entry: Entry) -> _FileNames | None:
-    return held if held and held.entry is entry else None
+    if held and held.entry is entry:
+        return held
+    return None

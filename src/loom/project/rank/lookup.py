@@ -225,7 +225,10 @@ def _update_table(
     for key, value in new:
         coming[key].append(value)
     for key, values in coming.items():
-        table[key] = [*table[key], *values] if key in table else values
+        if key in table:
+            table[key] = [*table[key], *values]
+        else:
+            table[key] = values
     return table
 
 

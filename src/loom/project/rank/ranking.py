@@ -245,7 +245,10 @@ class _Search:
         if top <= 0:
             return _by_importance(known)
         own = {path: given for path, given in own.items() if any(given)}
-        rest = {one.path: one for one in _by_importance(known)} if says_little else {}
+        if says_little:
+            rest = {one.path: one for one in _by_importance(known)}
+        else:
+            rest = {}
         return _share_chances(known, scores / top, own, rest, SHARP)
 
     def _weights(self) -> dict[str, float]:
@@ -274,15 +277,14 @@ class _Search:
         found = [(1.0, known.find_files(path)) for path in self.request.paths]
         for age, spelled in enumerate(reversed(touched)):
             meant = known.find_files(spelled)
-            defined = (
-                []
-                if meant[1]
-                else list(
+            if not meant[1]:
+                defined = list(
                     dict.fromkeys(
                         path for path, _ in known.find_definitions(spelled.rpartition(".")[2])
                     )
                 )
-            )
+            else:
+                defined = []
             found.append((TOUCHED * FADING**age, (1 / len(defined), defined) if defined else meant))
         for weight, (sure, paths) in found:
             for path in paths:
@@ -357,7 +359,9 @@ class _Search:
     def _asked_for(self) -> list[str]:
         """The files of which the request says that it is about their kind."""
         asked = self.request.roles
-        return [path for path, role in self.known.roles.items() if role in asked] if asked else []
+        if asked:
+            return [path for path, role in self.known.roles.items() if role in asked]
+        return []
 
     def _with_linked(self, scores: Floats, roles: Floats) -> Floats:
         """More for who uses what was found, and for whom it uses."""
@@ -602,8 +606,10 @@ def _share_chances(
             definitions = tuple(map(definitions.__getitem__, numbers))
         elif path in rest:
             definitions, shares = rest[path].definitions, rest[path].shares
+        elif definitions:
+            shares = (1 / len(definitions),) * len(definitions)
         else:
-            shares = (1 / len(definitions),) * len(definitions) if definitions else ()
+            shares = ()
         found.append(RankedFile(path, share, label, definitions, shares))
     return found
 
@@ -612,7 +618,9 @@ def _label(before: float, files: int) -> Relevance:
     """The label of a file by how much of all chances, and how many files, are before it."""
     if before < HIGH and files < MAX_HIGH_FILES:
         return "high"
-    return "medium" if before < MEDIUM and files < MAX_MEDIUM_FILES else "low"
+    if before < MEDIUM and files < MAX_MEDIUM_FILES:
+        return "medium"
+    return "low"
 
 
 def _order_definitions(

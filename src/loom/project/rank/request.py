@@ -92,11 +92,9 @@ _SIGNED = re.compile(r"(?<![\w+#])(?:C\+\+|[CF]#)(?![\w+#])")
 
 def _cut_middle(text: str) -> str:
     """Of a very long request its beginning and its end."""
-    return (
-        text
-        if len(text) <= MAX_REQUEST_CHARS
-        else f"{text[: MAX_REQUEST_CHARS // 2]}\n{text[-MAX_REQUEST_CHARS // 2 :]}"
-    )
+    if len(text) <= MAX_REQUEST_CHARS:
+        return text
+    return f"{text[: MAX_REQUEST_CHARS // 2]}\n{text[-MAX_REQUEST_CHARS // 2 :]}"
 
 
 def _without_comments(text: str) -> str:
@@ -200,11 +198,9 @@ _FRAMES = (
 def paths_in(text: str) -> Iterator[str]:
     """What is spelled like a path in a text, or like the name of a file."""
     for token in dict.fromkeys(_TOKEN.findall(text)):
-        found = (
-            _SPELLED.match(token)
-            if len(token) < _MAX_LINE_CHARS and ("." in token or "/" in token or "\\" in token)
-            else None
-        )
+        found = None
+        if len(token) < _MAX_LINE_CHARS and ("." in token or "/" in token or "\\" in token):
+            found = _SPELLED.match(token)
         if found:
             yield found[0]
 
