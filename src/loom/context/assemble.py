@@ -183,9 +183,10 @@ def _repair(material: Material) -> _History:
         )
     # Repair may have moved what is pinned; what it dropped cannot be pinned.
     wanted = set(material.pins)
-    pins = (
-        tuple(n for n, origin in enumerate(repaired.origins) if origin in wanted) if wanted else ()
-    )
+    if wanted:
+        pins = tuple(n for n, origin in enumerate(repaired.origins) if origin in wanted)
+    else:
+        pins = ()
     return _History(
         conversation=repaired.conversation,
         changes=[_place_change(change, places) for change in repaired.changes],
@@ -325,9 +326,15 @@ def _check_room(material: Material, history: _History, limits: _Limits, head: _R
         return
     counter, ending = limits.counter, material.options.ending
     system = sum(map(counter.count_message, history.conversation.system))
-    settings = f", settings {head.settings:,}" if head.settings else ""
-    uncommitted = f", uncommitted text {counter.count_text(ending):,}" if ending else ""
-    margin = f" and {limits.margin:.0%} margin" if limits.margin else ""
+    settings = ""
+    if head.settings:
+        settings = f", settings {head.settings:,}"
+    uncommitted = ""
+    if ending:
+        uncommitted = f", uncommitted text {counter.count_text(ending):,}"
+    margin = ""
+    if limits.margin:
+        margin = f" and {limits.margin:.0%} margin"
     raise CannotFit(
         f"system text {system:,}, tools {head.tools:,}, sections "
         f"{sum(item.after for item in head.placed.items):,}{settings}"
@@ -370,7 +377,10 @@ def _make_fitting(
         map(counter.count_message, head.messages)
     )
     free = limits.usable - head.tokens
-    own = counter if policy.counter == "best" else seed_counter(policy.counter)
+    if policy.counter == "best":
+        own = counter
+    else:
+        own = seed_counter(policy.counter)
     own_beside, own_full = (
         sum(map(own.count_message, shown)) for shown in (head.messages, head.full)
     )
@@ -624,5 +634,7 @@ def _list_change(change: Change) -> Item:
     """Repair speaks of the history as it was given, the other items of the history as it was
     repaired.
     """
-    place = f"given[{change.message}]" if change.message >= 0 else "settings"
+    place = "settings"
+    if change.message >= 0:
+        place = f"given[{change.message}]"
     return Item(place, "history", "repaired", f"{change.rule}: {change.what}", 0, 0)

@@ -44,7 +44,9 @@ def budget_for(options: Options, given: Conversation) -> Budget:
     if reserve is not None:
         asked["reserved_output"] = reserve
     budget = allocate_budget(model, **asked)
-    return replace(budget, notes=(note, *budget.notes)) if note else budget
+    if note:
+        return replace(budget, notes=(note, *budget.notes))
+    return budget
 
 
 def _window_of(options: Options, given: Conversation) -> tuple[int, str]:
@@ -86,7 +88,9 @@ def _usual_reserve(options: Options, given: Conversation, window: int) -> int | 
     )
     if with_thoughts > policy.reserve and with_thoughts <= window // 2:
         return with_thoughts
-    return usual if usual <= window // 4 else None
+    if usual <= window // 4:
+        return usual
+    return None
 
 
 def limit_answer(options: Options, given: Conversation, budget: Budget, used: int) -> int:

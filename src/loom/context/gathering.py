@@ -25,9 +25,10 @@ def make_conversation(
     """One conversation from whatever the caller has; for each message of a list, leading system
     text too, where it was given.
     """
-    conversation, spans = (
-        (messages, None) if isinstance(messages, Conversation) else _read_list(messages, caches)
-    )
+    if isinstance(messages, Conversation):
+        conversation, spans = messages, None
+    else:
+        conversation, spans = _read_list(messages, caches)
     if system is not None and not isinstance(system, str):
         raise ChoiceError(
             f"system must be a text, found {describe(system)}; give blocks as a system message of "
@@ -71,11 +72,8 @@ def find_pinned(pins: Sequence[int], given: Conversation, spans: list[Span] | No
     """
     if not pins:
         return []
-    spans = (
-        spans
-        if spans is not None
-        else [Span(index, index + 1) for index in range(len(given.messages))]
-    )
+    if spans is None:
+        spans = [Span(index, index + 1) for index in range(len(given.messages))]
     count = spans[-1].stop if spans else 0
     for pin in pins:
         if not 0 <= pin < count:

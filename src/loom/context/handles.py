@@ -107,7 +107,9 @@ class Archive:
                 "the report"
             )
         kept = self._kept[handle]
-        return kept if isinstance(kept, str) else to_lines(kept)
+        if isinstance(kept, str):
+            return kept
+        return to_lines(kept)
 
     @property
     def handles(self) -> tuple[str, ...]:
@@ -171,7 +173,9 @@ class PathArchive(Archive):
 
     def recall(self, handle: str) -> str:
         kept = self._kept.get(handle)
-        return kept if isinstance(kept, str) else self._fetch(handle)
+        if isinstance(kept, str):
+            return kept
+        return self._fetch(handle)
 
     @property
     def handles(self) -> tuple[str, ...]:

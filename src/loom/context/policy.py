@@ -254,11 +254,9 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def strategy_name(self) -> str:
         """The name of its strategy, or of the function that is its strategy."""
-        return (
-            self.strategy
-            if isinstance(self.strategy, str)
-            else getattr(self.strategy, "__name__", "function")
-        )
+        if isinstance(self.strategy, str):
+            return self.strategy
+        return getattr(self.strategy, "__name__", "function")
 
 
 _FIELDS = Policy.__struct_fields__
@@ -322,7 +320,10 @@ def find_policy(given: "str | Policy") -> Policy:
     if isinstance(given, Policy):
         return given
     if not isinstance(given, str) or given not in policies():
-        close = get_close_matches(given, policies(), 1) if isinstance(given, str) else []
+        if isinstance(given, str):
+            close = get_close_matches(given, policies(), 1)
+        else:
+            close = []
         nearest = f"; the nearest is {close[0]!r}" if close else ""
         raise ChoiceError(
             f"unknown policy {given!r:.80}{nearest}; choose one of {', '.join(policies())}"

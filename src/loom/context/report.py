@@ -228,7 +228,9 @@ class Report(Struct, frozen=True, kw_only=True, dict=True):
         """
         if self.rho is not None:
             return round(self.rho, 4)
-        return round(self.input_tokens / self.usable, 4) if self.usable > 0 else 1.0
+        if self.usable > 0:
+            return round(self.input_tokens / self.usable, 4)
+        return 1.0
 
     def as_dict(self) -> dict[str, Any]:
         """The report as values that JSON can express."""

@@ -63,7 +63,9 @@ class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def subject(self) -> str:
         """What it is about, in words."""
-        return f"the role {self.role!r}" if self.role else f"the tool {self.tool!r}"
+        if self.role:
+            return f"the role {self.role!r}"
+        return f"the tool {self.tool!r}"
 
 
 class RuledHistory(Struct, frozen=True):

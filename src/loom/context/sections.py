@@ -177,7 +177,9 @@ def _own_share(cut: _Cut, needed: int, free: Free) -> float:
     """How much the policy's own counter counts for a token of these texts; 0 where it has no
     say.
     """
-    return max(sum(map(free.own.count_text, cut.texts)) / max(needed, 1), 0.01) if free.own else 0.0
+    if free.own:
+        return max(sum(map(free.own.count_text, cut.texts)) / max(needed, 1), 0.01)
+    return 0.0
 
 
 def widen_zones(sections: Sequence[Section], items: Sequence[Item], free: Free) -> dict[str, int]:
@@ -191,7 +193,10 @@ def widen_zones(sections: Sequence[Section], items: Sequence[Item], free: Free) 
         )
         lacking = min(needed, free.fixed.get(cut.zone, needed)) - cut.used
         share = _own_share(cut, needed, free)
-        more = min(lacking, left, int(own_left / share)) if share else min(lacking, left)
+        if share:
+            more = min(lacking, left, int(own_left / share))
+        else:
+            more = min(lacking, left)
         if more < lacking:  # what stays cut in any case leaves room for the next message
             more -= free.slack
         if more > 0 and (more == lacking or more >= MIN_WIDENED):
@@ -211,11 +216,9 @@ def widen(budget: Budget, widened: Mapping[str, int], chosen: Policy) -> Budget:
         sizes[zone] = sizes.get(zone, OTHER_ZONE) + more
         if chosen.history != "zone":
             sizes["history"] = max(sizes["history"] - more, 0)
-    return (
-        replace(budget, zones=tuple(Zone(name, tokens) for name, tokens in sizes.items()))
-        if widened
-        else budget
-    )
+    if widened:
+        return replace(budget, zones=tuple(Zone(name, tokens) for name, tokens in sizes.items()))
+    return budget
 
 
 def widen_whole(budget: Budget, sections: Sequence[Section], counter: Counter) -> Budget:

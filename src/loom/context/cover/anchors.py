@@ -249,7 +249,9 @@ class AnchorIndex:
             self._calls.get(result.call_id) or Speaker("call", _plain(result.name) or "tool")
             for result in results
         ]
-        voice: Voice = "error" if any(result.error for result in results) else "result"
+        voice: Voice = "result"
+        if any(result.error for result in results):
+            voice = "error"
         if len(answered) == 1:
             return Speaker(voice, answered[0].name, answered[0].about, answered[0].call)
         return Speaker(
@@ -277,7 +279,9 @@ def describe_call(call: ToolCall) -> str:
             (item for item in value.values() if isinstance(item, str) and item.strip()), ""
         )
     found = _plain(found[: 4 * ABOUT])
-    return found if len(found) <= ABOUT else found[: ABOUT - 1] + "…"
+    if len(found) <= ABOUT:
+        return found
+    return found[: ABOUT - 1] + "…"
 
 
 def _voice(message: Message) -> Voice:
@@ -299,7 +303,9 @@ def _bonus(anchor: str) -> float:
     """
     if "/" in anchor and "://" not in anchor:
         return TREE
-    return RANDOM if len(anchor) > 5 and _RANDOM.search(anchor) else 0.0
+    if len(anchor) > 5 and _RANDOM.search(anchor):
+        return RANDOM
+    return 0.0
 
 
 Found = tuple[int, int, str]  # where an anchor begins and ends in a line, and its text
@@ -312,7 +318,10 @@ def find_anchors(line: str, escaped: bool = False) -> list[Found]:
     found: list[Found] = []
     # Among signs that have no spaces between words, every Latin word is a name.
     mixed = not line.isascii() and _HAS_CJK.search(line) is not None
-    plain, raw = (_MIXED_RUNS, _MIXED_ESCAPED_RUNS) if mixed else (_PLAIN_RUNS, _ESCAPED_RUNS)
+    if mixed:
+        plain, raw = _MIXED_RUNS, _MIXED_ESCAPED_RUNS
+    else:
+        plain, raw = _PLAIN_RUNS, _ESCAPED_RUNS
     for match in (raw if escaped else plain).finditer(line):
         kind = match.lastgroup
         if kind is None:
@@ -352,7 +361,9 @@ def _names(run: str) -> tuple[tuple[int, int], ...]:
     whole = run[:stop]
     if "/" in whole:
         stop = whole.find(":") if ":" in whole else stop
-        return ((0, stop),) if stop > 2 else ()
+        if stop > 2:
+            return ((0, stop),)
+        return ()
     if (
         _DIGITS.fullmatch(whole)
         or whole.startswith("--")
@@ -365,7 +376,9 @@ def _names(run: str) -> tuple[tuple[int, int], ...]:
     if names := [match.span() for match in _PARTS.finditer(whole) if _NAME.fullmatch(match[0])]:
         return tuple(names)
     file = whole.partition(":")[0]
-    return ((0, len(file)),) if "." in file and _FILE.fullmatch(file) else ()
+    if "." in file and _FILE.fullmatch(file):
+        return ((0, len(file)),)
+    return ()
 
 
 def forget_names() -> None:
@@ -479,17 +492,18 @@ def _cut_line(
 
 
 def _bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
+    if text.isascii():
+        return len(text)
+    return len(text.encode(errors="surrogatepass"))
 
 
 def _score_signs(text: str, voice: Voice, prose: bool) -> float:
     if voice == "call":
         return 0.0
-    noted = (
-        _tells(text, _ERRORS, _ERROR)
-        if voice in ("result", "error")
-        else _tells(text, _TASKS, _TASK)
-    )
+    if voice in ("result", "error"):
+        noted = _tells(text, _ERRORS, _ERROR)
+    else:
+        noted = _tells(text, _TASKS, _TASK)
     return (WORDS[voice] if prose else 0.0) + (NOTED if noted else 0.0)
 
 

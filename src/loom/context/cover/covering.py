@@ -53,7 +53,9 @@ class _Covers(Struct, frozen=True):
 
     @property
     def stop(self) -> int:
-        return self.standing[-1].span.stop if self.standing else 0
+        if self.standing:
+            return self.standing[-1].span.stop
+        return 0
 
     def give(self, lack: int) -> "_Covers | None":
         """With so many tokens less: of the new cover, or of one in place of them all; None where
@@ -62,7 +64,9 @@ class _Covers(Struct, frozen=True):
         if lack < self.tokens:
             return replace(self, tokens=self.tokens - lack)
         left = self.tokens + cost_of(self.standing) - lack
-        return replace(self, standing=(), tokens=left) if self.standing and left > 0 else None
+        if self.standing and left > 0:
+            return replace(self, standing=(), tokens=left)
+        return None
 
 
 def choose(
@@ -118,7 +122,9 @@ def _lay_summaries(
         return ()
     after = [piece for piece in standing if piece.span.start >= laid[-1].span.stop]
     follows = bool(after) and after[0].span.start == laid[-1].span.stop
-    return (*laid, *after) if follows else laid
+    if follows:
+        return (*laid, *after)
+    return laid
 
 
 def _without_pinned(pieces: Sequence[Piece], pins: Sequence[int]) -> Sequence[Piece]:
@@ -158,7 +164,9 @@ def _fill_next_to(fitting: Fitting, planned: _Covers, yields: bool = True) -> Fi
             fitted = fill(_beside_covers(fitting, covers), covers.stop)
         except CannotFit:
             return fill(without)
-        lack = find_lack(fitted, fitting, fitting.room - cost_of(covers.standing)) if yields else 0
+        lack = 0
+        if yields:
+            lack = find_lack(fitted, fitting, fitting.room - cost_of(covers.standing))
         if lack:
             less = covers.give(lack)
             if less is None:
@@ -201,7 +209,9 @@ def _fill_without(fitting: Fitting, planned: _Covers) -> FittedHistory:
     if not _cut_of(plain):
         return plain
     covered = _fill_next_to(fitting, planned, yields=False)
-    return plain if 2 * _cut_of(plain) <= _cut_of(covered) else covered
+    if 2 * _cut_of(plain) <= _cut_of(covered):
+        return plain
+    return covered
 
 
 def _cover(fitting: Fitting, fitted: FittedHistory, covers: _Covers, yields: bool) -> FittedHistory:

@@ -70,11 +70,10 @@ def extract(
     start, stop = max(0, span.start), min(span.stop, len(index))
     if start >= stop or tokens <= 0:
         return Extract("", 0, ())
-    spoken = (
-        index.passages[index.first[stop] :]
-        if after is None
-        else [p for m in after for p in passages_of(m, index.memory)]
-    )
+    if after is None:
+        spoken = index.passages[index.first[stop] :]
+    else:
+        spoken = [p for m in after for p in passages_of(m, index.memory)]
     worth = _worth(index, start, stop, spoken, goal)
     greedy = _Greedy(index, start, stop, worth, tokens, count, name)
     best, size, chosen = "", 0, 0
@@ -131,7 +130,10 @@ def _worth(
             value += fading[place]
         if value:
             value = value**SHARPNESS * (1 + trace.bonus / (1 + index.sizes[places[-1]] / MANY))
-            worth[anchor] = value * SHOWN if anchor in shown else value
+            if anchor in shown:
+                worth[anchor] = value * SHOWN
+            else:
+                worth[anchor] = value
     cues = {
         anchor: VOICES["user"] for line in goal.splitlines() for _, _, anchor in find_anchors(line)
     } | shown
@@ -176,7 +178,10 @@ def _near(index: AnchorIndex, start: int, stop: int, cues: dict[str, float]) -> 
 
 def _newest_places(places: list[int], start: int, stop: int, number: int) -> list[int]:
     """The last so many of these places that lie between start and stop."""
-    end = len(places) if places[-1] < stop else bisect_left(places, stop)
+    if places[-1] < stop:
+        end = len(places)
+    else:
+        end = bisect_left(places, stop)
     return [place for place in places[max(0, end - number) : end] if place >= start]
 
 

@@ -90,7 +90,10 @@ def _take_rungs(view: View, fitting: Fitting, rung: str, steps: Ladder) -> tuple
     if rung:
         view = RUNGS[rung](view, fitting)
     names = [step.name for step in steps.steps]
-    above = names[names.index(rung) + 1 :] if rung in names else names
+    if rung in names:
+        above = names[names.index(rung) + 1 :]
+    else:
+        above = names
     for name in above:
         if cost_of(view) <= fitting.room:
             break
@@ -140,7 +143,9 @@ def _count_said(message: Message, fitting: Fitting) -> int:
     calls = sum(best.count_text(f"{call.name}{call.arguments}") for call in message.calls)
     parts = [*message.parts, *(part for result in message.results for part in result.parts)]
     media = tuple(part for part in parts if isinstance(part, Media))
-    shown = best.count_message(Message("user", media)) if media else 0
+    shown = 0
+    if media:
+        shown = best.count_message(Message("user", media))
     return fitting.own.count_message(message) + calls + shown
 
 

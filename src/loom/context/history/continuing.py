@@ -24,7 +24,10 @@ def find_change(fitting: Fitting, epoch: Epoch) -> EpochEnds | None:
     if epoch.policy != fitting.policy.name:
         return EpochEnds(HEAD_CHANGED, 0)
     is_same = _is_history_same(fitting, epoch)
-    solid = epoch.seen if is_same else _find_unchanged(fitting, epoch)
+    if is_same:
+        solid = epoch.seen
+    else:
+        solid = _find_unchanged(fitting, epoch)
     if epoch.head_hash != fitting.head_hash:
         return EpochEnds(HEAD_CHANGED, solid)
     if not is_same:
@@ -37,7 +40,9 @@ def find_change(fitting: Fitting, epoch: Epoch) -> EpochEnds | None:
 def _is_history_same(fitting: Fitting, epoch: Epoch) -> bool:
     """Whether the history is what it was. Where that is not at hand, its hash is."""
     before = fitting.history[: epoch.seen]
-    return before == epoch.history if epoch.history is not None else hash_of(before) == epoch.hash
+    if epoch.history is None:
+        return hash_of(before) == epoch.hash
+    return before == epoch.history
 
 
 def _find_unchanged(fitting: Fitting, epoch: Epoch) -> int:
@@ -49,7 +54,9 @@ def _find_unchanged(fitting: Fitting, epoch: Epoch) -> int:
     """
     before = fitting.history[: epoch.seen]
     last = exchanges(before)[-1].start if before else 0
-    return last if epoch.history is None or before[:last] == epoch.history[:last] else 0
+    if epoch.history is None or before[:last] == epoch.history[:last]:
+        return last
+    return 0
 
 
 def _stand_whole(epoch: Epoch, pins: Sequence[int]) -> bool:
@@ -85,8 +92,8 @@ def find_end(
         return EpochEnds(f"by its own counter {fitting.policy.name} leaves out more", epoch.seen)
     if outlook.pays:
         why = (
-            f"it pays: about {outlook.saved:,} tokens less in each call, {outlook.recached:,} cached "
-            "again"
+            f"it pays: about {outlook.saved:,} tokens less in each call, "
+            f"{outlook.recached:,} cached again"
         )
         return EpochEnds(why, epoch.seen, early=True)
     return None

@@ -92,7 +92,9 @@ def returns_of(pieces: Sequence[Piece], fitting: Fitting) -> Returns | None:
         for item in piece.items
         if item.action != "kept"
     ]
-    return Returns(lambda: _find_returns(cut, fitting)) if cut else None
+    if cut:
+        return Returns(lambda: _find_returns(cut, fitting))
+    return None
 
 
 def _find_returns(cut: Sequence[tuple[Span, str]], fitting: Fitting) -> Mapping[str, int]:

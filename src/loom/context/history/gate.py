@@ -180,7 +180,9 @@ def _take_reminders(fitting: Fitting, units: list[_Unit], claims: _Claims, free:
     each. Returns what they cost.
     """
     newest = units[-1]
-    beside = newest.cost if newest.made is None and newest.cost <= free else 0
+    beside = 0
+    if newest.made is None and newest.cost <= free:
+        beside = newest.cost
     most = min(free - beside, int(fitting.room * SYSTEM_SHARE))
     used = 0
     for n in claims.reminders:
@@ -305,7 +307,10 @@ def _set_needs(
             needs = markers + together
         # only a share is filled with these, unless all fits
         elif position > len(must) and refill < 1:
-            needs = min(ceil(used / refill) + 1, total) if refill > 0 else total
+            if refill > 0:
+                needs = min(ceil(used / refill) + 1, total)
+            else:
+                needs = total
         if fitting.cover_share:  # where all of it fits nothing has to be told
             needs = min(ceil(needs / (1 - fitting.cover_share)) + 1, max(total, needs))
         units[n].needs = needs
@@ -322,7 +327,9 @@ def _take_rest(fitting: Fitting, units: list[_Unit], order: list[int], free: int
         left = free if is_newest or position == 0 else free - spare
         if unit.unread:  # not read, because what is newer fills the window
             return
-        rule = "newest exchange" if is_newest else fitting.policy.strategy_name
+        rule = "newest exchange"
+        if not is_newest:
+            rule = fitting.policy.strategy_name
         if unit.cost <= left:
             unit.rule, unit.made = rule, fitting.messages(unit.span)
             free -= unit.cost

@@ -153,7 +153,9 @@ def micro(view: View, fitting: Fitting) -> View:
         made = _name_result(
             part, text, first, fitting.archive.keep_part(index, f"{number}.0", text)
         )
-        return replace(part, parts=(Text(made),)) if len(made) < len(shown) else part
+        if len(made) < len(shown):
+            return replace(part, parts=(Text(made),))
+        return part
 
     def rewrite(piece: Piece) -> Piece:
         made = []
@@ -209,7 +211,9 @@ def _find_original(fitting: Fitting, index: int, number: int, shown: str) -> str
     if fitting.places.unread(index) or number >= len(fitting.history[index].parts):
         return shown
     result = fitting.history[index].parts[number]
-    return _text_of(result) if isinstance(result, ToolResult) else shown
+    if isinstance(result, ToolResult):
+        return _text_of(result)
+    return shown
 
 
 def collapse(view: View, fitting: Fitting) -> View:
@@ -357,14 +361,18 @@ def _join_run(run: list[Piece], fitting: Fitting, rule: str, tell: Tell) -> list
     if text:
         made = cover(fitting, made, f"[{text}] (recall {made.items[0].handles[0]})")
     # A marker that is larger than what it stands for helps nobody.
-    return [made] if made.tokens < cost_of(run) else run
+    if made.tokens < cost_of(run):
+        return [made]
+    return run
 
 
 def _tell_beginnings(run: Sequence[Piece], fitting: Fitting) -> str:
     """How each message of some pieces begins; of very many, those at their ends. An earlier
     collapse keeps its lines.
     """
-    goal = f" (goal: {_first_sentence(fitting.goal)})" if fitting.goal else ""
+    goal = ""
+    if fitting.goal:
+        goal = f" (goal: {_first_sentence(fitting.goal)})"
     lines: list[str] = []
     count = 0
     for piece in run:
@@ -394,7 +402,9 @@ def _collapsed_lines(piece: Piece, goal: str) -> list[str]:
         piece.messages[0].text,
         re.DOTALL,
     )
-    return found[1].split(" | ") if found else []
+    if found:
+        return found[1].split(" | ")
+    return []
 
 
 def _first_sentence(text: str) -> str:
@@ -402,7 +412,9 @@ def _first_sentence(text: str) -> str:
     line = " ".join(text.split())
     end = _SENTENCE.search(line)
     first = line[: end.end()].strip() if end else line
-    return first if len(first) <= MAX_LINE_CHARS else line[:MAX_LINE_CHARS]
+    if len(first) <= MAX_LINE_CHARS:
+        return first
+    return line[:MAX_LINE_CHARS]
 
 
 _SENTENCE = re.compile(r"[.!?](?=\s|$)|[。！？]")

@@ -46,7 +46,8 @@ def prices_of(model: ModelFacts) -> Prices | None:
     if not model.input:
         return None
     read = model.input if model.cache_read is None else model.cache_read
-    return Prices(model.input if model.cache_write is None else model.cache_write, read)
+    write = model.input if model.cache_write is None else model.cache_write
+    return Prices(write, read)
 
 
 def calls_to_come(made: int) -> int:

@@ -71,4 +71,6 @@ def _available(fitting: Fitting) -> int:
         return fitting.zone
     if fitting.fills is not None:
         return int(fitting.fills * fitting.refill)
-    return fitting.room if fitting.has_best_counter else fitting.rest
+    if fitting.has_best_counter:
+        return fitting.room
+    return fitting.rest

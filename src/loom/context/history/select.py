@@ -52,7 +52,9 @@ def _begin(fitting: Fitting, renewal: Renewal) -> Selection:
     if renewal.early:  # of what would fit, only the newest stays as it is
         begun = replace(begun, floor=max(floor, find_newest(begun)))
     fitted = choose(begun, renewal.before, renewal.summaries)
-    returns = returns_of(fitted.pieces, fitting) if up_to_last_cover(renewal.before) else None
+    returns = None
+    if up_to_last_cover(renewal.before):
+        returns = returns_of(fitted.pieces, fitting)
     return Selection(fitted, renewal.number, renewal.reason, expect(fitting), returns=returns)
 
 

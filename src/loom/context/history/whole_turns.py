@@ -164,4 +164,6 @@ def find_newer_half(fitting: Fitting, before: Sequence[Piece]) -> int:
     starts = [n for n in range(begin, len(fitting.history)) if fitting.history[n].role == "user"]
     if len(starts) < 2:
         starts = [span.start for span in exchanges(fitting.history) if span.start >= begin]
-    return starts[len(starts) // 2] if starts else 0
+    if starts:
+        return starts[len(starts) // 2]
+    return 0

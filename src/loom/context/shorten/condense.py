@@ -100,7 +100,9 @@ def condense(text: str, tokens: int, count: Callable[[str], int], handle: str) -
     fits.
     """
     made = _by_kind(text, tokens, count, handle)
-    return shrink_text(text, tokens, count, handle) if made is None else made
+    if made is None:
+        return shrink_text(text, tokens, count, handle)
+    return made
 
 
 def _by_kind(text: str, tokens: int, count: Callable[[str], int], handle: str) -> str | None:
@@ -329,7 +331,10 @@ def _without_hidden(text: str) -> Iterator[str]:
         closed = re.compile(re.escape(end), re.IGNORECASE).search(text, hidden.end())
         if closed is None:
             return
-        at = closed.end() if hidden[2] else text.find(">", closed.end()) + 1 or len(text)
+        if hidden[2]:
+            at = closed.end()
+        else:
+            at = text.find(">", closed.end()) + 1 or len(text)
     yield text[at:]
 
 

@@ -73,7 +73,9 @@ def from_ends(place: int, number: int) -> int:
     end.
     """
     fives, rest = divmod(place, 5)
-    return 3 * fives + rest if rest < 3 else number - 1 - (2 * fives + rest - 3)
+    if rest < 3:
+        return 3 * fives + rest
+    return number - 1 - (2 * fives + rest - 3)
 
 
 def fill(
@@ -100,11 +102,14 @@ def fill(
             break
         # What joins the pieces is known only now: if these came to so much, that much would come to
         # the tokens.
-        next_room = room * tokens // max(size, 1) if turn < TRIES // 2 else (low + high) // 2
+        if turn < TRIES // 2:
+            next_room = room * tokens // max(size, 1)
+        else:
+            next_room = (low + high) // 2
         room = min(max(next_room, low + 1), high - 1)
-    return (
-        best if best_number and (best_size >= WORTH * tokens or best_number == len(costs)) else None
-    )
+    if best_number and (best_size >= WORTH * tokens or best_number == len(costs)):
+        return best
+    return None
 
 
 def _take_fitting(costs: list[int], room: int) -> list[int]:

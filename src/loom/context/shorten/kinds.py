@@ -169,7 +169,9 @@ def kind_of(text: str) -> Kind:
         return "html"
     if _is_aligned(lines):
         return "table"
-    return "log" if _is_alike(lines) else "text"
+    if _is_alike(lines):
+        return "log"
+    return "text"
 
 
 def view(line: str) -> str:
@@ -188,7 +190,9 @@ def alarm(line: str) -> Literal["", "mild", "grave"]:
         hit = ALARM.search(small, hit.end())
     if hit is None:
         return ""
-    return "mild" if hit[0] in _MILD else "grave"
+    if hit[0] in _MILD:
+        return "mild"
+    return "grave"
 
 
 def mask(line: str) -> str:

@@ -51,7 +51,9 @@ def _neutral_part(part: Part, handles: Collection[str]) -> Part:
             _neutral_text(each, handles) if isinstance(each, Text) else each for each in part.parts
         )
         changed = any(each is not before for each, before in zip(inner, part.parts, strict=True))
-        return replace(part, parts=inner) if changed else part
+        if changed:
+            return replace(part, parts=inner)
+        return part
     return part
 
 
@@ -59,4 +61,6 @@ def _neutral_text(part: Text, handles: Collection[str]) -> Text:
     if f"{RECALL} ~" not in part.text:
         return part
     text = _NAMED.sub(lambda found: _NEUTRAL if found[1] in handles else found[0], part.text)
-    return part if text == part.text else replace(part, text=text)
+    if text == part.text:
+        return part
+    return replace(part, text=text)

@@ -57,7 +57,9 @@ def parse(text: str) -> list[Any] | dict[str, Any] | None:
         value = from_json(text)
     except ValueError:
         return None
-    return value if isinstance(value, list | dict) else None
+    if isinstance(value, list | dict):
+        return value
+    return None
 
 
 def prune(text: str, tokens: int, count: Callable[[str], int], handle: str) -> str | None:
@@ -69,19 +71,23 @@ def prune(text: str, tokens: int, count: Callable[[str], int], handle: str) -> s
     def marked(written: str) -> str:
         return f"{written}\n{cut_marker(max(len(text) - len(written), 0), handle)}"
 
-    written = (
-        None
-        if value is None
-        else _largest(value, text[:SAMPLE], tokens, lambda made: count(marked(made)))
-    )
-    return None if written is None else marked(written)
+    written = None
+    if value is not None:
+        written = _largest(value, text[:SAMPLE], tokens, lambda made: count(marked(made)))
+    if written is None:
+        return None
+    return marked(written)
 
 
 def prune_line(line: str, longest: int) -> str:
     """A line of JSON in this many characters, as JSON if that is possible."""
     value = None if len(line) <= longest else parse(line)
-    written = None if value is None else _largest(value, line[:SAMPLE], longest, len)
-    return shorten(line, longest) if written is None else written
+    written = None
+    if value is not None:
+        written = _largest(value, line[:SAMPLE], longest, len)
+    if written is None:
+        return shorten(line, longest)
+    return written
 
 
 def _largest(
@@ -150,7 +156,10 @@ class _Walk:
             place = from_ends(turn, len(names))
             inner = part[names[place]]
             # What comes first in an object most often says which one it is.
-            silent = 0.0 if place == 0 or _tells(names[place][:NAME]) else SILENT
+            if place == 0 or _tells(names[place][:NAME]):
+                silent = 0.0
+            else:
+                silent = SILENT
             self._push(
                 far + deep + LONGER * _letters(inner) + silent,
                 (*path, (place, names[place])),
@@ -169,7 +178,9 @@ def _step(item: Any) -> float:
     """How much further from the point such an item makes the next."""
     if not isinstance(item, list | dict):
         return PLAIN_ITEM
-    return SMALL_ITEM if _is_small(item) else ITEM
+    if _is_small(item):
+        return SMALL_ITEM
+    return ITEM
 
 
 def _is_small(part: Any) -> bool:

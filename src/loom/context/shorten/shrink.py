@@ -60,7 +60,9 @@ def shrink_messages(
     if sum(map(counter.count_message, made)) <= tokens:
         return made
     made = smallest(messages, first, counter, archive, tokens)
-    return made if sum(map(counter.count_message, made)) <= tokens else None
+    if sum(map(counter.count_message, made)) <= tokens:
+        return made
+    return None
 
 
 def smallest(

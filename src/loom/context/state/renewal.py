@@ -172,7 +172,9 @@ def _list_entries(entries: Iterable[str]) -> list[str]:
 
 def _shorten_text(text: str, limit: int) -> str:
     text = text.strip()
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+    if len(text) <= limit:
+        return text
+    return text[: limit - 1] + "…"
 
 
 def _line(text: str, limit: int) -> str:
@@ -215,7 +217,8 @@ class _WorkTrace:
     def _speak(self, message: Message) -> None:
         if not self._speaking:
             self._round, self._speaking = self._round + 1, True
-        self.said = message.text if message.text.strip() else self.said
+        if message.text.strip():
+            self.said = message.text
         for call in message.calls:
             self._open.pop(call.id, None)
             self._open[call.id] = self._round, call
@@ -308,17 +311,21 @@ def _by_argument(words: frozenset[str], given: dict[str, Any]) -> list[tuple[str
         return []
     if words & _DELETES:
         is_whole = words & _WHOLE or words <= _DELETES  # not a few lines of a file
-        return [(path, False) for path in _find_names(given, _PATHS)] if is_whole else []
+        if is_whole:
+            return [(path, False) for path in _find_names(given, _PATHS)]
+        return []
     if words.isdisjoint(_WRITES):
         return []
-    targets = list(_find_names(given, _TO)) if words & (_MOVES | _COPIES) else []
+    if words & (_MOVES | _COPIES):
+        targets = list(_find_names(given, _TO))
+    else:
+        targets = []
     if not targets:
         return [(path, True) for path in _find_names(given, _PATHS)]
-    gone = (
-        [path for path in _find_names(given, _FROM) if path not in targets]
-        if words & _MOVES
-        else []
-    )
+    if words & _MOVES:
+        gone = [path for path in _find_names(given, _FROM) if path not in targets]
+    else:
+        gone = []
     return [*((path, False) for path in gone), *((path, True) for path in targets)]
 
 
