@@ -116,4 +116,6 @@ _SHOWN_BITS = 128  # a longer number says no more by its digits
 
 
 def shorten(text: str, limit: int = 40) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+    if len(text) <= limit:
+        return text
+    return text[: limit - 1] + "…"

@@ -283,4 +283,6 @@ def _json(value: object) -> str:
 
 
 def _number(digits: str | None) -> int:
-    return int(re.sub(r"\D", "", digits)) if digits else 0
+    if digits:
+        return int(re.sub(r"\D", "", digits))
+    return 0
