@@ -80,7 +80,8 @@ class Piece(Struct, frozen=True):
 
 
 class Returns:
-    """The windows at which what was cut in an epoch that continues would be complete again, by place.
+    """The windows at which what was cut in an epoch that continues would be complete again, by
+    place.
 
     What came since is shown before it. To find them takes as long as to begin an epoch, so they are
     found when somebody asks.

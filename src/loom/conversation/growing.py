@@ -1,5 +1,5 @@
-"""Histories grow from call to call: what was computed of the last few is kept, to continue from when
-there is more of one.
+"""Histories grow from call to call: what was computed of the last few is kept, to continue from
+when there is more of one.
 
 Whoever keeps such things holds users' words, so it has a limit in bytes and an owner that can clear
 it.

@@ -4,8 +4,8 @@ which a resent one is known.
 Rules of this file:
 - An id is `1:` and a hash of tree, parent, speaker, canonical parts and generation key. The `1` is
   the version of these rules.
-- Canonical parts are what was said. What only one wire spells (carried fields, forms) is next to it,
-  never inside.
+- Canonical parts are what was said. What only one wire spells (carried fields, forms) is next to
+  it, never inside.
 - A match key also leaves out what clients shuffle when they send a history again: reasoning, the
   whitespace of arguments, the
   order of their keys, names of results. Tenant and project are inside it, tree and generation are

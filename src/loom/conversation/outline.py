@@ -117,8 +117,8 @@ def outline(
     depth: int | None = None,
     root: int | None = None,
 ) -> list[OutlineLine]:
-    """Lay out a tree, or what is attached to `root`, in at most this many lines; the root, `at` and their
-    folds are shown even in fewer.
+    """Lay out a tree, or what is attached to `root`, in at most this many lines; the root, `at` and
+    their folds are shown even in fewer.
 
     Nodes more than `depth` steps below the root are folded, unless they lead to `at`. A cursor
     outside the picture marks nothing.

@@ -106,8 +106,8 @@ def newer_half(history: Sequence[Message]) -> int:
 
 
 def in_flight(history: Sequence[Message]) -> bool:
-    """Whether the newest thing said is a call that has not been answered yet; once somebody continues
-    without it, it is dead.
+    """Whether the newest thing said is a call that has not been answered yet; once somebody
+    continues without it, it is dead.
     """
     answered: set[str] = set()
     for message in reversed(history):

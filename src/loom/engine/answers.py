@@ -51,7 +51,9 @@ class AnswerOutcome(Struct, frozen=True):
         """The last node that was written; None if the answer was only commands, or was not
         written.
         """
-        return self.nodes[-1] if self.nodes else None
+        if self.nodes:
+            return self.nodes[-1]
+        return None
 
     def __str__(self) -> str:
         said = [self.said] if self.said else []
@@ -62,7 +64,9 @@ class AnswerOutcome(Struct, frozen=True):
 
 def digest_of(raw: str) -> str:
     """A short name of a response as it came; "" if there was none."""
-    return blake2b(raw.encode(errors="surrogatepass"), digest_size=16).hexdigest() if raw else ""
+    if raw:
+        return blake2b(raw.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+    return ""
 
 
 def take_out_commands(messages: Iterable[Message]) -> tuple[tuple[Message, ...], tuple[Found, ...]]:
@@ -74,7 +78,10 @@ def take_out_commands(messages: Iterable[Message]) -> tuple[tuple[Message, ...],
     for message in messages:
         parts: list[Part] = []
         for part in message.parts:
-            text, commands = parse_commands(part.text) if isinstance(part, Text) else ("", ())
+            if isinstance(part, Text):
+                text, commands = parse_commands(part.text)
+            else:
+                text, commands = "", ()
             found += commands
             if not isinstance(part, Text) or not commands:
                 parts.append(part)
@@ -138,11 +145,18 @@ class AnswerPlacer:
     def _place_again(self, answer: Answer, choice: int, request: Request) -> AnswerPlace | None:
         """Where an answer belongs that came before: the same choice once more, or another one."""
         node, again = self._node(request), choice in request.choices
-        known = not self._asked_since(node) if again else answer.choices > 1
-        return AnswerPlace(node, request, late=True, other=True, again=again) if known else None
+        if again:
+            known = not self._asked_since(node)
+        else:
+            known = answer.choices > 1
+        if known:
+            return AnswerPlace(node, request, late=True, other=True, again=again)
+        return None
 
     def _node(self, request: Request) -> Node | None:
-        return self._store.sessions.node(self._row, request.node) if request.node else None
+        if request.node:
+            return self._store.sessions.node(self._row, request.node)
+        return None
 
     def _asked_since(self, node: Node | None) -> bool:
         """Whether somebody asked something after a node, or is elsewhere: what comes then answers
@@ -176,7 +190,9 @@ class AnswerPlacer:
             if _says(chain, spoken, generation) and self._came_before(
                 spoken, raw, chain[-1], generation
             ):
-                return self._path[chain[0].depth - 1] if chain[0].depth else None
+                if chain[0].depth:
+                    return self._path[chain[0].depth - 1]
+                return None
             if recent[first].role == "user":
                 break
         return self._path.end

@@ -6,8 +6,8 @@ Rules of this file:
   in order.
 - A command that cannot be carried out is told so and keeps no other from being carried out.
 - Commands are no messages: they are kept in the agent's action trace, and nowhere else.
-- One writer at a time continues with a branch: where somebody continued since the agent looked, it is
-  told and nothing is written.
+- One writer at a time continues with a branch: where somebody continued since the agent looked, it
+  is told and nothing is written.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -496,8 +496,8 @@ class _Hand:
                 raise _CommandRefused("NOT_FOUND", str(error)) from None
             made = document.edit(part.id, text, agent="", choose=False)
             return f'wrote [{made.short_id}] over [{part.short_id}] of "{document.title}"'
-        # Everybody reads the document along the path of its own session, so that continues; the words
-        # are the agent's.
+        # Everybody reads the document along the path of its own session, so that continues; the
+        # words are the agent's.
         said_by = Message(
             "assistant" if self._agent.kind == "model" else "user", (Text(text),), self._agent.name
         )

@@ -15,8 +15,8 @@ _LINES = 60
 def picture(
     tree: LoomTree, root: Node | None, at: Node | None, depth: int, model: bool
 ) -> tuple[str, list[str]]:
-    """What is attached to a node, or the whole tree, so deep, and the nodes whose words are in it; `*` is
-    where the reader stands.
+    """What is attached to a node, or the whole tree, so deep, and the nodes whose words are in it;
+    `*` is where the reader stands.
 
     A model sees no words that are hidden.
     """

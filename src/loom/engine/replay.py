@@ -143,8 +143,8 @@ class _Scale:
             # Counted here even where it is not used: else the policy that is played first would be
             # timed for all of them.
             counted = self._counter.count_message(message)
-            # Pictures are counted by the provider's formula: their characters are no text that anybody
-            # reads.
+            # Pictures are counted by the provider's formula: their characters are no text that
+            # anybody reads.
             pictured = _has_media(message)
             if pictured:
                 tokens = counted

@@ -312,8 +312,8 @@ _RUN = re.compile(r"\w+")
 
 
 def _worth(wanted: _Query, postings: Sequence[_Posting], count: int) -> list[float]:
-    """What each term is worth among this many messages: the fewer say it, the more; more again where
-    it is written exactly so.
+    """What each term is worth among this many messages: the fewer say it, the more; more again
+    where it is written exactly so.
     """
     said_by = Counter(number for posting in postings for number, _ in posting.said)
     rarity = [

@@ -168,8 +168,8 @@ class _WovenRequest(Struct, frozen=True, kw_only=True):
 
 
 class ResumePoint(Struct, frozen=True):
-    """What is needed to continue after a crash: a handoff, the working state, and calls that were made
-    and never answered.
+    """What is needed to continue after a crash: a handoff, the working state, and calls that were
+    made and never answered.
 
     `restored`: the store had no working state, and it came back from the files of the last
     snapshot.
@@ -1216,8 +1216,8 @@ class Session:
     def _find_conflict(
         self, placer: AnswerPlacer, place: AnswerPlace, messages: Sequence[Message], generation: str
     ) -> Conflict | None:
-        """That others continued since an agent that knows the loom looked: it is told, and may say it
-        again elsewhere.
+        """That others continued since an agent that knows the loom looked: it is told, and may say
+        it again elsewhere.
         """
         if (
             not place.late

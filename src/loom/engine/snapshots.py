@@ -47,8 +47,8 @@ _DEVICE = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])")
 
 
 def default_folder(url: str | None = None) -> Path | None:
-    """Where the snapshots of a store stand: next to the file; of one that is not a file, nowhere unless
-    the caller says where.
+    """Where the snapshots of a store stand: next to the file; of one that is not a file, nowhere
+    unless the caller says where.
     """
     database = open_database(url or default_address())
     try:
@@ -146,7 +146,8 @@ class Snapshots:
             _remove(place, ours)
         except OSError as error:
             raise StoreError(
-                f"{place} {_explain_error(error)}; it still contains a snapshot of session {session}"
+                f"{place} {_explain_error(error)}; it still contains a snapshot of session "
+                f"{session}"
             ) from error
 
 

@@ -71,7 +71,10 @@ def _make_summary(
     asking: "_Asking | None" = None,
 ) -> MadeSummary:
     text, notes = finished
-    calls, failures = (asking.calls, tuple(asking.failures)) if asking else (0, ())
+    if asking:
+        calls, failures = asking.calls, tuple(asking.failures)
+    else:
+        calls, failures = 0, ()
     return MadeSummary(text=text, by=by, calls=calls, notes=notes, failures=failures)
 
 

@@ -154,4 +154,6 @@ def _content(message: Message) -> str:
     inner = [
         part.text for result in message.results for part in result.parts if isinstance(part, Text)
     ]
-    return "\n".join(inner) if message.results else message.text
+    if message.results:
+        return "\n".join(inner)
+    return message.text

@@ -131,8 +131,8 @@ class Workspace:
                 )
 
     def start(self, session: str, work: Callable[[], Coroutine[Any, Any, bool]]) -> None:
-        """Let work for a session continue behind the scenes, where there is a model for it and a loop
-        to run in; one at a time.
+        """Let work for a session continue behind the scenes, where there is a model for it and a
+        loop to run in; one at a time.
 
         It says whether it went well. It is derived from what is stored, so that what a crash or a
         failure cuts short is done after a later turn.

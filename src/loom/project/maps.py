@@ -253,8 +253,8 @@ def project_map(
     cache: Path | None = None,
     progress: Progress | None = None,
 ) -> Map:
-    """What of a project matters for a request, in at most this many tokens; without one, what matters
-    most in it.
+    """What of a project matters for a request, in at most this many tokens; without one, what
+    matters most in it.
 
     `touched` are paths and names that the conversation was about, the newest last. Asking again
     with nothing changed costs a look at the list of files.

@@ -68,8 +68,8 @@ class Usage(Struct, frozen=True):
 
 
 class Aside(Struct, frozen=True):
-    """A system message that is not a node: one before the first message, system text of the session,
-    with no id; or one after a node.
+    """A system message that is not a node: one before the first message, system text of the
+    session, with no id; or one after a node.
 
     Only a text, which has no roles, and older sessions have those after nodes. In a conversation
     they are nodes.
@@ -798,8 +798,8 @@ def _name_of(node: Node | None) -> str:
 
 
 def _is_charged(reader: Reader, row: SessionRow, node: Node, name: str = "") -> bool:
-    """Whether it is recorded next to a node what its answer cost, or what one of this name cost that
-    it is the question of.
+    """Whether it is recorded next to a node what its answer cost, or what one of this name cost
+    that it is the question of.
     """
     sql = "SELECT 1 FROM records WHERE tree = $1 AND node = $2 AND kind = 'usage' AND name = $3"
     return reader.first_row(sql, row.tree.key, node.seq, name) is not None

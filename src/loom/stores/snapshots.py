@@ -17,8 +17,8 @@ SUFFIX = ".sessions"
 
 
 def folder_beside(database: Database) -> Path | None:
-    """Where the snapshots of a store that is a file stand: in a folder next to it, to which no other
-    store writes.
+    """Where the snapshots of a store that is a file stand: in a folder next to it, to which no
+    other store writes.
     """
     is_file = database.name == "sqlite" and os.path.isabs(database.address)  # and not :memory:
     if is_file:

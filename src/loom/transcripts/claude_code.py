@@ -2,9 +2,9 @@
 read, or all of it.
 
 One line holds one block of a model message, so the lines of one message id are one message.
-Parallel calls are attached to each other and each result on its own call: walking up from the leaf alone
-would lose all calls but one. So what is read is the way up from the leaf, the other lines of each
-message on it, and the results of every call made there.
+Parallel calls are attached to each other and each result on its own call: walking up from the leaf
+alone would lose all calls but one. So what is read is the way up from the leaf, the other lines of
+each message on it, and the results of every call made there.
 """
 
 from array import array

@@ -1,7 +1,7 @@
 """Which format a file has, found from its content, and its runs.
 
-A format is a module and a row in one of three tables: files known by their first lines, JSON objects
-that are a run each, and bare lists. Of each table the first row that matches reads.
+A format is a module and a row in one of three tables: files known by their first lines, JSON
+objects that are a run each, and bare lists. Of each table the first row that matches reads.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -33,9 +33,9 @@ def grow(records: Iterable[Record]) -> tuple[tuple[TreeNode, ...], dict[str, str
     """The nodes, parents first and branches in the order of the records; and for each record the
     node that it ends in.
 
-    A record without a message is not a node: what is attached to it is attached to the nearest node above. Of
-    several messages the last has the record's id, because that is where what comes after the record
-    hangs. A parent that is not here makes a root.
+    A record without a message is not a node: what is attached to it is attached to the nearest node
+    above. Of several messages the last has the record's id, because that is where what comes after
+    the record hangs. A parent that is not here makes a root.
     """
     known = _by_id(records)
     children: dict[str, list[Record]] = {}

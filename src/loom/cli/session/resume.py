@@ -1,5 +1,5 @@
-"""`loom session resume`: what an agent or a person needs to continue with a session after a crash or
-a pause.
+"""`loom session resume`: what an agent or a person needs to continue with a session after a crash
+or a pause.
 """
 
 import shlex

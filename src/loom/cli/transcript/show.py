@@ -156,7 +156,9 @@ def _report(run: Run) -> dict[str, Any]:
 
 
 def _summary(shape: Shape, counted: int) -> str:
-    waiting = style(f" ({shape.unanswered:,} unanswered)", fg="red") if shape.unanswered else ""
+    waiting = ""
+    if shape.unanswered:
+        waiting = style(f" ({shape.unanswered:,} unanswered)", fg="red")
     return (
         f"{plural(shape.messages, 'message')}, {plural(counted, 'turn')}, "
         f"{plural(shape.exchanges, 'exchange')}, "
@@ -172,7 +174,9 @@ def _print_run(run: Run, only: int | None, last: int | None) -> None:
         found.append(turn)
     if only is not None and only >= len(found):
         raise ChoiceError(f"the turns are counted from 0; there is no turn {only} of {len(found)}")
-    model = f" {style(run.head.model, fg='blue')}" if run.head.model else ""
+    model = ""
+    if run.head.model:
+        model = f" {style(run.head.model, fg='blue')}"
     say(style(run.format, bold=True) + model)
     say(_summary(whole, len(found)))
     if last is not None:
@@ -247,11 +251,10 @@ def print_message(message: Message, columns: int, full: bool) -> None:
         lead = who if n == 0 else " " * 9
         mark, text = look(part)
         if full and isinstance(part, Text | ToolResult | ToolCall):
-            body = (
-                "\n".join(p.text for p in part.parts if isinstance(p, Text))
-                if isinstance(part, ToolResult)
-                else text
-            )
+            if isinstance(part, ToolResult):
+                body = "\n".join(p.text for p in part.parts if isinstance(p, Text))
+            else:
+                body = text
             say(f"{lead}  {mark}")
             for line in body.splitlines():
                 say("           " + terminal.one_line(line, 10_000))
@@ -270,7 +273,10 @@ def look(part: Part) -> tuple[str, str]:
             return style(f"→ {part.name} ", fg="yellow"), part.arguments
         case ToolResult():
             text = " ".join(p.text if isinstance(p, Text) else placeholder(p) for p in part.parts)
-            mark = style("✗ ", fg="red") if part.error else style("← ", fg="yellow")
+            if part.error:
+                mark = style("✗ ", fg="red")
+            else:
+                mark = style("← ", fg="yellow")
             return mark + dim(f"{part.name + ' ' if part.name else ''}{amount(len(text))} "), text
         case Media() | Opaque():
             return style("▣ ", fg="blue"), placeholder(part)

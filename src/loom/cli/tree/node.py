@@ -1,5 +1,5 @@
-"""`loom tree show --node`: one node in full, with what it was made from, what is attached to it, and who
-said what of it.
+"""`loom tree show --node`: one node in full, with what it was made from, what is attached to it,
+and who said what of it.
 """
 
 from collections.abc import Iterable, Sequence

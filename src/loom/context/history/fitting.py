@@ -66,7 +66,9 @@ class Fitting(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def own(self) -> Counter:
         """The policy's own counter; the best one where it has none."""
-        return self.counter if self.has_best_counter else seed_counter(self.policy.counter)
+        if self.has_best_counter:
+            return self.counter
+        return seed_counter(self.policy.counter)
 
     @property
     def has_best_counter(self) -> bool:
@@ -99,7 +101,9 @@ class Fitting(Struct, frozen=True, kw_only=True, dict=True):
 
     def position(self, index: int) -> int:
         """Which message of the whole history this one is; after the last, how many there are."""
-        return self._starts[index] if self._starts else index
+        if self._starts:
+            return self._starts[index]
+        return index
 
     @property
     def length(self) -> int:

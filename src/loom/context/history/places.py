@@ -58,14 +58,18 @@ class Spot(Struct, frozen=True):
         """How many messages of a stretch are the model's; of what was never read, every other one
         is taken to be.
         """
-        return self.stretch.answers if self.stretch else (self.stop - self.start + 1) // 2
+        if self.stretch:
+            return self.stretch.answers
+        return (self.stop - self.start + 1) // 2
 
     @property
     def exchanges(self) -> int:
         """How many exchanges a stretch has; of what was never read, every other message is taken
         to begin one.
         """
-        return self.stretch.exchanges if self.stretch else (self.stop - self.start + 1) // 2
+        if self.stretch:
+            return self.stretch.exchanges
+        return (self.stop - self.start + 1) // 2
 
     def stand_in(self) -> Message:
         """What stands in a history for a stretch that was not read; never sent."""
@@ -88,7 +92,9 @@ class Places(Struct, frozen=True):
         return max((spot.stop for spot in self.spots), default=0)
 
     def unread(self, index: int) -> Spot | None:
-        return self.spots[index] if self.spots and self.spots[index].unread else None
+        if self.spots and self.spots[index].unread:
+            return self.spots[index]
+        return None
 
     def count(self, index: int) -> int:
         """How many messages of the path this one stands for."""
@@ -96,7 +102,9 @@ class Places(Struct, frozen=True):
             return 1
         spot = self.spots[index]
         if spot.unread:  # a stretch of any length, so it must not be walked through
-            return spot.stretch.messages if spot.stretch else spot.stop - spot.start
+            if spot.stretch:
+                return spot.stretch.messages
+            return spot.stop - spot.start
         return (
             spot.stop
             - spot.start
@@ -110,7 +118,10 @@ class Places(Struct, frozen=True):
         counted = [counter.count_message(message) for message in history]
         for index, spot in enumerate(self.spots):
             if spot.unread:
-                counted[index] = spot.stretch.own if own and spot.stretch else spot.tokens
+                if own and spot.stretch:
+                    counted[index] = spot.stretch.own
+                else:
+                    counted[index] = spot.tokens
         return counted
 
     def span(self, span: Span) -> Span:
@@ -124,28 +135,24 @@ class Places(Struct, frozen=True):
         """Which message of the whole history each of these is, counted from 0, and behind them how
         many there are.
         """
-        return (
-            list(accumulate(map(self.count, range(len(self.spots))), initial=0))
-            if self.spots
-            else []
-        )
+        if self.spots:
+            return list(accumulate(map(self.count, range(len(self.spots))), initial=0))
+        return []
 
     def label(self, span: Span) -> str:
         at = self.span(span)
-        beside = self.spots[span.start].beside if self.spots and len(span) == 1 else ""
-        return (
-            f"messages[{at.start}]{beside and '.'}{beside}"
-            if len(at) == 1
-            else f"messages[{at.start}:{at.stop}]"
-        )
+        beside = ""
+        if self.spots and len(span) == 1:
+            beside = self.spots[span.start].beside
+        if len(at) == 1:
+            return f"messages[{at.start}]{beside and '.'}{beside}"
+        return f"messages[{at.start}:{at.stop}]"
 
     def after_repair(self, origins: Sequence[int]) -> "Places":
         """The places after repair, which tells from which message each comes."""
-        return (
-            Places(tuple(self.spots[origin] for origin in origins), self.hidden)
-            if self.spots
-            else self
-        )
+        if self.spots:
+            return Places(tuple(self.spots[origin] for origin in origins), self.hidden)
+        return self
 
 
 EVERYWHERE = Places()

@@ -96,8 +96,8 @@ class _RankedLines(Struct):
 
 
 def condense(text: str, tokens: int, count: Callable[[str], int], handle: str) -> str:
-    """A tool's answer in at most this many tokens, with a marker; the marker alone where nothing else
-    fits.
+    """A tool's answer in at most this many tokens, with a marker; the marker alone where nothing
+    else fits.
     """
     made = _by_kind(text, tokens, count, handle)
     if made is None:

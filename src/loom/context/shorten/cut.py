@@ -16,8 +16,8 @@ def cut_marker(characters: int, handle: str) -> str:
 
 
 def shrink_text(text: str, tokens: int, count: Callable[[str], int], handle: str) -> str:
-    """Head and tail of the text with a marker between, in at most this many tokens; the marker alone
-    where nothing else fits.
+    """Head and tail of the text with a marker between, in at most this many tokens; the marker
+    alone where nothing else fits.
     """
     low, high = 0, len(text)
     best = cut_marker(len(text), handle)

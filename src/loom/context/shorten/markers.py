@@ -1,8 +1,8 @@
 """How markers name the way back: a tool is named only where the request declares it.
 
 Markers are made, counted and kept as `recall ~handle`. A request that declares no tool of that name
-is sent with `handle ~handle` in its markers: as many characters, and no tool that the model would call
-in vain.
+is sent with `handle ~handle` in its markers: as many characters, and no tool that the model would
+call in vain.
 """
 
 import re

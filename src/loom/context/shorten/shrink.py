@@ -196,8 +196,8 @@ def _smaller(
 
 
 def shrink_json(text: str, tokens: int, count: Callable[[str], int], handle: str) -> str:
-    """JSON arguments with their long texts cut, still of the same shape; a marker replaces all where
-    that is not enough.
+    """JSON arguments with their long texts cut, still of the same shape; a marker replaces all
+    where that is not enough.
     """
     try:
         value = from_json(text)

@@ -163,7 +163,10 @@ class Working(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True):
             if message.role == "user":
                 made = made.add_errors(0)
             for result in message.results:
-                made = made.add_errors() if has_failed(result) else made.subtract_errors()
+                if has_failed(result):
+                    made = made.add_errors()
+                else:
+                    made = made.subtract_errors()
         return made
 
     def beat(self, at: int) -> "Working":
@@ -221,11 +224,10 @@ class Working(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True):
             evidence, content=evidence.content[: 2 * LINE], title=_line(evidence.title)
         )
         known = {_fingerprint(each) for each in self.evidence_packs}
-        packs = (
-            self.evidence_packs
-            if _fingerprint(evidence) in known
-            else (*self.evidence_packs, evidence)
-        )
+        if _fingerprint(evidence) in known:
+            packs = self.evidence_packs
+        else:
+            packs = (*self.evidence_packs, evidence)
         if len(packs) > EVIDENCE:
             worst = min(range(len(packs)), key=lambda n: (packs[n].score, n))
             packs = (*packs[:worst], *packs[worst + 1 :])
@@ -247,7 +249,9 @@ class Working(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True):
 
     def render(self) -> str:
         """The working state as the model reads it; "" if there is none."""
-        return "" if self.is_empty else self.render_dashboard()
+        if self.is_empty:
+            return ""
+        return self.render_dashboard()
 
     def render_dashboard(self) -> str:
         """The same also where there is nothing in it yet. What was not measured yet is not told."""
@@ -349,11 +353,9 @@ def _urgency(event: Incident) -> int:
 
 def _no_event(event_id: str, events: Sequence[Incident]) -> ChoiceError:
     there = dict.fromkeys(event.event_id for event in events)
-    names = (
-        f"; there are {', '.join(shorten(name, 80) for name in there)}"
-        if there
-        else "; there is none at all"
-    )
+    names = "; there is none at all"
+    if there:
+        names = f"; there are {', '.join(shorten(name, 80) for name in there)}"
     return ChoiceError(f"there is no pending event {shorten(event_id)!r}{names}")
 
 
@@ -364,7 +366,9 @@ def _fingerprint(evidence: Evidence) -> tuple[str, str, str]:
 
 def _line(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= LINE else line[: LINE - 1] + "…"
+    if len(line) <= LINE:
+        return line
+    return line[: LINE - 1] + "…"
 
 
 def _list_measures(working: Working) -> list[str]:

@@ -96,7 +96,9 @@ class SummaryDraft:
         return SummaryPrompt("merging", merge_prompt(first, second), size)
 
     def read_answer(self, said: str, prompt: SummaryPrompt) -> tuple[str | None, str]:
-        """What a model said as harmless words, and what is wrong with it. None if it said nothing."""
+        """What a model said as harmless words, and what is wrong with it. None if it said
+        nothing.
+        """
         text = self._clean(said, self.tokens)
         if not text:
             return None, NO_ANSWER
@@ -126,7 +128,9 @@ class SummaryDraft:
         """All in all within what was asked for; notes that would take half of it are told beside
         it.
         """
-        beside = self._count(add_notes("", notes)) + 4 if notes.lines else 0
+        beside = 0
+        if notes.lines:
+            beside = self._count(add_notes("", notes)) + 4
         if beside * 2 > self._task.tokens:
             return self._clean(text, self._task.tokens), notes.lines
         return add_notes(self._clean(text, self._task.tokens - beside), notes), notes.lines

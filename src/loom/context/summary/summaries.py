@@ -47,8 +47,8 @@ class Due(Struct, frozen=True):
 
 
 class SummaryLimits(Struct, frozen=True, kw_only=True):
-    """When to summarize: past this many messages (0: whatever their number), or above such a share of
-    the room for history (0 likewise).
+    """When to summarize: past this many messages (0: whatever their number), or above such a share
+    of the room for history (0 likewise).
 
     The last messages, `keep` of them, are not summarized.
     """
@@ -59,8 +59,8 @@ class SummaryLimits(Struct, frozen=True, kw_only=True):
     whole_turns: bool = True
 
     def find_due(self, messages: Sequence[Message], tokens: int, room: int) -> Due | None:
-        """Whether messages that are not summarized yet should be; `tokens` is what they take of the room
-        that history has.
+        """Whether messages that are not summarized yet should be; `tokens` is what they take of the
+        room that history has.
         """
         reason = ""
         if self._is_too_many(len(messages)):
@@ -68,26 +68,34 @@ class SummaryLimits(Struct, frozen=True, kw_only=True):
         elif self.above > 0 and len(messages) > self.keep and tokens > self.above * room:
             reason = f"{tokens:,} tokens, more than {self.above:.0%} of {max(room, 0):,}"
         stop = self._safe_cut(messages) if reason else 0
-        # A long turn may hold back a cut that leaves too many; then the next one is due at once, so it
-        # is made now.
+        # A long turn may hold back a cut that leaves too many; then the next one is due at once, so
+        # it is made now.
         while (
             stop
             and self._is_too_many(len(messages) - stop)
             and (more := self._safe_cut(messages[stop:]))
         ):
             stop += more
-        return Due(stop, reason) if stop else None
+        if stop:
+            return Due(stop, reason)
+        return None
 
     def _is_too_many(self, count: int) -> bool:
         return 0 < self.messages < count and count > self.keep
 
     def _safe_cut(self, messages: Sequence[Message]) -> int:
-        """The cut nearest to what is kept that tears nothing and parts no call from an answer yet to
-        come; 0 where there is none.
+        """The cut nearest to what is kept that tears nothing and parts no call from an answer yet
+        to come; 0 where there is none.
         """
         target = len(messages) - self.keep
-        starts = parse_turn_boundaries(messages) if self.whole_turns else []
-        stop = find_safe_boundary(messages, target) if starts else target
+        if self.whole_turns:
+            starts = parse_turn_boundaries(messages)
+        else:
+            starts = []
+        if starts:
+            stop = find_safe_boundary(messages, target)
+        else:
+            stop = target
         if in_flight(messages):
             stop = min(stop, max(n for n, message in enumerate(messages) if message.role != "tool"))
         whole = {span.stop for span in exchanges(messages)}
@@ -233,8 +241,13 @@ def _inner(part: Text | Media | Opaque) -> str:
         case Text():
             return part.text
         case Media():
-            shown = f"[{part.kind} {_one_line(part.name)}]" if part.name else f"[{part.kind}]"
-            return f"{shown} {part.value}" if part.source == "text" else shown
+            if part.name:
+                shown = f"[{part.kind} {_one_line(part.name)}]"
+            else:
+                shown = f"[{part.kind}]"
+            if part.source == "text":
+                return f"{shown} {part.value}"
+            return shown
         case Opaque():
             return f"[{part.wire}] {shorten(part.json, OPAQUE)}"
 
@@ -265,7 +278,10 @@ def _find_longest(fits: Callable[[int], bool], most: int) -> int:
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+        if fits(middle):
+            low = middle
+        else:
+            high = middle - 1
     return low
 
 
@@ -306,8 +322,8 @@ def fallback(messages: Iterable[Message], tokens: int, count: Count, existing: s
     """Seed 002's summary where no model makes one: the beginning of each message, after what was
     summarized before.
 
-    In at most this many tokens: then less of each message, and at last only the first and the last of
-    them.
+    In at most this many tokens: then less of each message, and at last only the first and the last
+    of them.
     """
     lines = [_one_line(text).partition(": ") for text in describe_messages(messages) if text]
     before = f"{existing}\n\n" if existing else ""
@@ -363,7 +379,9 @@ def clean_summary(text: str, tokens: int, count: Count, known_handles: Collectio
     quoted = "\n".join(f"> {line}" if _IMITATES.match(line) else line for line in lines)
     known = _HANDLE.sub(lambda found: found[0] if found[0] in known_handles else UNKNOWN, quoted)
     made = _cut(known, tokens, count)
-    return made if any(map(str.isalnum, made.replace(UNKNOWN, ""))) else ""
+    if any(map(str.isalnum, made.replace(UNKNOWN, ""))):
+        return made
+    return ""
 
 
 def _printable(text: str) -> str:
@@ -387,7 +405,10 @@ def _cut(text: str, tokens: int, count: Count) -> str:
     ends = [found.end() for found in _SENTENCE.finditer(text, 0, length)]
     # Too much would be lost with a sentence that is long; then a word is the end, and at last a
     # letter.
-    best = ends[-1] if ends and ends[-1] * 2 > length else text.rfind(" ", 0, length)
+    if ends and ends[-1] * 2 > length:
+        best = ends[-1]
+    else:
+        best = text.rfind(" ", 0, length)
     best = best if best * 2 > length else length
     # A tokenizer may take more for less.
     best = next((n for n in (best, length) if count(kept(n)) <= tokens), 0)

@@ -218,7 +218,10 @@ def check(wire: Any, original: Any = None) -> list[Finding]:
     """
     body = expect_object(wire, "request")
     messages = expect_list(body.get("messages"), "messages")
-    findings = [] if messages else [_find("no-messages", "messages", "")]
+    if not messages:
+        findings = [_find("no-messages", "messages", "")]
+    else:
+        findings = []
     if not body.get("model"):
         findings.append(_find("no-model", "model", ""))
     if not isinstance(body.get("max_tokens"), int):
@@ -248,7 +251,9 @@ def check_messages(messages: Iterable[Any], marks: "_Marks | None" = None) -> It
     message: Any = None
     for index, message in enumerate(messages):
         place = f"messages[{index}]"
-        role = message.get("role") if isinstance(message, dict) else None
+        role = None
+        if isinstance(message, dict):
+            role = message.get("role")
         if not isinstance(role, str) or role not in ("user", "assistant", "system"):
             yield _find("unknown-role", place, repr(role))
             continue
@@ -308,18 +313,22 @@ def _check_answer_fields(message: Json, blocks: list[Json], place: str) -> Itera
 
 def _id(value: Any) -> str:
     """An id to look for; one that is not a text is written so that no other is taken for it."""
-    return value if isinstance(value, str) else f"{value!r} (no text)"
+    if isinstance(value, str):
+        return value
+    return f"{value!r} (no text)"
 
 
 def _blocks(message: Any) -> list[Json]:
-    content = message.get("content") if isinstance(message, dict) else None
+    content = None
+    if isinstance(message, dict):
+        content = message.get("content")
     if isinstance(content, str):
-        return [{"type": "text", "text": content}] if content else []
-    return (
-        [block for block in content or () if isinstance(block, dict)]
-        if isinstance(content, list)
-        else []
-    )
+        if content:
+            return [{"type": "text", "text": content}]
+        return []
+    if isinstance(content, list):
+        return [block for block in content or () if isinstance(block, dict)]
+    return []
 
 
 def _check_results(blocks: list[Json], place: str, pending: dict[str, str]) -> Iterator[Finding]:
@@ -453,7 +462,9 @@ def _head_marks(body: Json) -> Iterator[tuple[str, Json]]:
 
 def _block_marks(blocks: list[Json], place: str) -> Iterator[tuple[str, Json]]:
     for n, block in enumerate(blocks):
-        inner = block.get("content") if block.get("type") == "tool_result" else None
+        inner = None
+        if block.get("type") == "tool_result":
+            inner = block.get("content")
         for k, nested in enumerate(inner if isinstance(inner, list) else ()):
             yield from _marks_of(nested, f"{place}.content[{n}].content[{k}]")
         yield from _marks_of(block, f"{place}.content[{n}]")

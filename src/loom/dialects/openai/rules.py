@@ -165,15 +165,16 @@ def to_author(name: str) -> str:
 def check(wire: Any) -> list[Finding]:
     body = expect_object(wire, "request")
     messages = expect_list(body.get("messages"), "messages")
-    findings = [] if messages else [_find("no-messages", "messages", "")]
+    if not messages:
+        findings = [_find("no-messages", "messages", "")]
+    else:
+        findings = []
     if not body.get("model"):
         findings.append(_find("no-model", "model", ""))
     for n, tool in enumerate(expect_list(body.get("tools") or [], "tools")):
-        name = (
-            tool["function"].get("name", "")
-            if isinstance(tool, dict) and isinstance(tool.get("function"), dict)
-            else "tool"
-        )
+        name = "tool"
+        if isinstance(tool, dict) and isinstance(tool.get("function"), dict):
+            name = tool["function"].get("name", "")
         if not _good_name(name):
             findings.append(_find("tool-name", f"tools[{n}].function.name", repr(name)))
     return findings + list(check_messages(messages))
@@ -224,7 +225,9 @@ def check_messages(messages: Iterable[Any]) -> Iterator[Finding]:
 
 def _id(value: Any) -> str:
     """An id to look for; one that is not a text is not a call's."""
-    return value if isinstance(value, str) else f"{value!r} (no text)"
+    if isinstance(value, str):
+        return value
+    return f"{value!r} (no text)"
 
 
 def _check_content(message: Json, place: str) -> Iterator[Finding]:
@@ -252,7 +255,9 @@ def _check_answer_fields(message: Json, place: str) -> Iterator[Finding]:
     calls = message.get("tool_calls")
     for n, call in enumerate(calls if isinstance(calls, list) else ()):
         where = f"{place}.tool_calls[{n}]"
-        function = call.get("function") if isinstance(call, dict) else None
+        function = None
+        if isinstance(call, dict):
+            function = call.get("function")
         for holder, at, table in (
             (call, where, CALL_FIELDS),
             (function, f"{where}.function", FUNCTION_FIELDS),

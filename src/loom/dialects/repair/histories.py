@@ -35,7 +35,9 @@ SEEN_BYTES = 32_000_000  # and about how many bytes they may take
 
 
 class RepairedConversation(Struct, frozen=True):
-    """The repaired conversation, every change, and for each mapped call id the one it stands for."""
+    """The repaired conversation, every change, and for each mapped call id the one it stands
+    for.
+    """
 
     conversation: Conversation
     changes: tuple[Change, ...]
@@ -133,8 +135,8 @@ def _look(messages: tuple[Message, ...], seen: "SeenHistories") -> _MendedMessag
 
 
 class _Mending:
-    """A history repaired as far as it was given. A late result may still come for an early call: what
-    may change is made again.
+    """A history repaired as far as it was given. A late result may still come for an early call:
+    what may change is made again.
     """
 
     def __init__(self) -> None:

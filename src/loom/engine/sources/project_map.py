@@ -52,11 +52,10 @@ def rank_project(path: Path, project: "str | PathLike[str]") -> "RankedProject":
     from loom.project.touched import RECENT_MESSAGES, asked_by
 
     recent = [node.message for node in path[-RECENT_MESSAGES:] if node.message]
-    goal, request = (
-        (_text_at(path, place) for place in (path.end.goal, path.end.request))
-        if path.end
-        else ("", "")
-    )
+    if path.end:
+        goal, request = (_text_at(path, place) for place in (path.end.goal, path.end.request))
+    else:
+        goal, request = "", ""
     return look_at(project, asked_by(goal, request or (recent[-1].text if recent else ""), recent))
 
 
@@ -72,7 +71,10 @@ def draw_epoch_map(
     if project is None:
         return None
     tokens = budget_for(options, head)["repo_map"] - Section.FRAME_TOKENS
-    draw = project.draw_seed_map if options.policy.map == "seed" else project.draw_map
+    if options.policy.map == "seed":
+        draw = project.draw_seed_map
+    else:
+        draw = project.draw_map
     made = draw(tokens, _counter(options, head))
     return EpochMap(project.root, made.text, project.digest_map(made))
 
@@ -93,7 +95,9 @@ def keep_shown_map(made: EpochMap | None, report: Report) -> EpochMap | None:
     stands = next(
         (item.action == "kept" for item in reversed(report.lines) if item.zone == "repo_map"), False
     )
-    return made if made is None or stands else replace(made, files={})
+    if made is None or stands:
+        return made
+    return replace(made, files={})
 
 
 def gather(asking: Asking) -> SourceSections:
@@ -119,10 +123,13 @@ def _news(asking: Asking, project: "RankedProject", tokens: int) -> tuple[Sectio
     """What a request needs beyond the map in its system text."""
     count = _counter(asking.options, asking.head)
     shown = asking.map.files if asking.map else {}
-    text = (
-        project.draw_news(shown, tokens, count) if shown else project.draw_map(tokens, count).text
-    )
-    return (Section("map_update", text, Section.PROJECT_ORIGIN),) if text else ()
+    if shown:
+        text = project.draw_news(shown, tokens, count)
+    else:
+        text = project.draw_map(tokens, count).text
+    if text:
+        return (Section("map_update", text, Section.PROJECT_ORIGIN),)
+    return ()
 
 
 def _section(made: EpochMap) -> Section:

@@ -66,8 +66,8 @@ def render_map(
 
 
 def _fill_budget(files: "_Files", wanted: int, tokens: int) -> Map:
-    """The map of pieces that are this many tokens together, without the last of them where the whole
-    is too large.
+    """The map of pieces that are this many tokens together, without the last of them where the
+    whole is too large.
     """
     pieces = _fitting(files, wanted)
     while pieces:

@@ -66,7 +66,8 @@ def take_words(
         "UPDATE nodes SET body = NULL, author = '', reminder = '' WHERE tree = $1 AND seq = $2",
         each,
     )
-    # An edge has no words, and without it a remark would look as if the conversation continued there.
+    # An edge has no words, and without it a remark would look as if the conversation continued
+    # there.
     writer.run_many(
         "UPDATE records SET data = CASE WHEN kind = 'edge' THEN data END, author = '' "
         "WHERE tree = $1 AND node = $2",

@@ -170,7 +170,9 @@ class TreeIntake:
         places = tuple(aside.after for aside in line.asides if aside.after)
         states, named = check_states(self._state_kinds, number, line)
         # One that was exported while it was still coming in has come in whole when this file has.
-        status = "active" if line.status == "importing" else line.status
+        status = "active"
+        if line.status != "importing":
+            status = line.status
         coming = ComingSession(
             number, line.id, 0, False, status, line.cursor, (*places, *named), line.updated
         )
@@ -219,8 +221,8 @@ class TreeIntake:
         )
 
     def _compare(self, writer: Writer, coming: ComingSession, agent: str, found: Row) -> None:
-        """A session that is here may have continued since it was exported; it must not lack anything
-        that the file has.
+        """A session that is here may have continued since it was exported; it must not lack
+        anything that the file has.
         """
         _, status, tree, cursor, updated, whose = found
         if status == "purged" and coming.status != "purged":
@@ -278,11 +280,12 @@ class TreeIntake:
         assert row is not None
         if spent is not None and not is_spent(Usage(*row), spent):
             number, kind = coming.unknown
-            whose = (
-                f"line {number}: a record is of the kind {shorten(kind)!r}, which nobody knows, and"
-                if number
-                else ""
-            )
+            whose = ""
+            if number:
+                whose = (
+                    f"line {number}: a record is of the kind {shorten(kind)!r}, which nobody "
+                    "knows, and"
+                )
             raise TranscriptError(
                 f"{whose or f'line {coming.number}:'} session {coming.id} says that it used "
                 f"{row[0]} + {row[1]} tokens, "
@@ -392,7 +395,9 @@ class TreeIntake:
                 what = f"the {shorten(record.kind)} of node {line.short_id}"
                 prove(number, what, check_record, record.kind, record.name, record.data, place[1])
             if record.data is not None or new:
-                whose = None if record.by == NOBODY else self._whose(number, record.by)
+                whose = None
+                if record.by != NOBODY:
+                    whose = self._whose(number, record.by)
                 if whose:
                     whose.count_record(number, record.kind)
                 key = whose.key if whose else 0
@@ -428,7 +433,9 @@ class TreeIntake:
                     f"line {number}: handle {shorten(line.handle)} cannot be proved: {why}"
                 )
             if not whose.here:
-                kept = to_json(line.kept) if line.kept else None
+                kept = None
+                if line.kept:
+                    kept = to_json(line.kept)
                 rows.append((self._tree.key, line.handle, whose.key, line.kind, kept, line.created))
         writer.run_many(PUT_HANDLE, rows)
 

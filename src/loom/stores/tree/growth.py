@@ -55,8 +55,8 @@ class Growth:
         """Write a message after any node of the tree, its records and what its handles
         stand for; and `move` there.
 
-        `seen` is when the writer last looked: where another continued after that node since, that is
-        a conflict. What `commits` is the text at the end of a document, which is then no longer
+        `seen` is when the writer last looked: where another continued after that node since, that
+        is a conflict. What `commits` is the text at the end of a document, which is then no longer
         uncommitted.
         """
         tree = row.tree.key

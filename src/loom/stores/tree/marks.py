@@ -24,8 +24,8 @@ _EDGES, _FLAGS = frozenset(get_args(Edge)), frozenset(get_args(Flag))
 
 
 class EdgeMark(Struct, frozen=True, omit_defaults=True):
-    """How a node hangs where it does not just continue; what it was edited from, and of a version of a
-    version the node itself.
+    """How a node hangs where it does not just continue; what it was edited from, and of a version
+    of a version the node itself.
     """
 
     edge: Edge = "continuation"

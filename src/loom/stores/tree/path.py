@@ -173,8 +173,8 @@ class Path:
         return _in_order(found)
 
     def tail(self, tokens: int, start: int = 0) -> list[Node]:
-        """The newest nodes with this many tokens or more, none before `start`; they do not begin with
-        a tool's result.
+        """The newest nodes with this many tokens or more, none before `start`; they do not begin
+        with a tool's result.
         """
         if self.end is None:
             return []

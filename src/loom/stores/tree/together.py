@@ -1,9 +1,9 @@
 """Who speaks together on a tree.
 
 Rules: of each agent one session takes part in its tree's conversation, and so does the tree's own.
-What one of them says is where all continue that stood at the same node. Who switches goes alone, but
-the tree's own session takes along those that stood with it. A session that was forked does not take
-part: it goes its own way.
+What one of them says is where all continue that stood at the same node. Who switches goes alone,
+but the tree's own session takes along those that stood with it. A session that was forked does not
+take part: it goes its own way.
 """
 
 from collections.abc import Sequence
