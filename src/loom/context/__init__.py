@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from loom.context.summary.summaries import SummaryLimits as SummaryLimits
     from loom.context.summary.summaries import add_dropped_note as add_dropped_note
     from loom.context.weaving import build as build
+    from loom.context.weaving import forget_dropped as forget_dropped
     from loom.context.weaving import go_on as go_on
     from loom.context.weaving import weave as weave
 else:
@@ -86,6 +87,6 @@ else:
             "summary.covers": ("SummarySpan",),
             "summary.drafts": ("SummaryDraft", "SummaryPrompt", "SummaryTask"),
             "summary.summaries": ("SummaryLimits", "add_dropped_note"),
-            "weaving": ("build", "go_on", "weave"),
+            "weaving": ("build", "forget_dropped", "go_on", "weave"),
         },
     )

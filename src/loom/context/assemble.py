@@ -3,6 +3,7 @@
 repair → budget → place sections → select history → assemble the request → report
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
 
@@ -163,6 +164,37 @@ def make_request(
         len(head.tail),
         material.options.document,
         bool(material.options.answer or material.given.max_output),
+    )
+
+
+def continue_with_less(material: Material, context: Context) -> Continuation | None:
+    """What the next call needs to continue a request, where less of its history is at hand: this
+    material. None if what the request shows has no place in that.
+    """
+    found = context.continuation
+    history = _repair(material)
+    history = _apply_rules(material, history, _open_archive(material, history, None))
+    messages, starts = history.conversation.messages, [spot.start for spot in history.places.spots]
+    pieces: list[Piece] = []
+    for piece in found.pieces:
+        place = found.places.span(piece.span)
+        begin = pieces[-1].span.stop if pieces else 0
+        span = Span(begin, bisect_left(starts, place.stop))
+        if len(span) <= 0 or starts[begin] != place.start:
+            return None
+        if not piece.is_left_out and len(span) != len(piece.messages):
+            return None
+        if piece.is_whole and piece.messages != messages[span.start : span.stop]:
+            return None
+        pieces.append(replace(piece, span=span))
+    if not pieces or pieces[-1].span.stop != len(messages):
+        return None
+    return replace(
+        found,
+        pieces=tuple(pieces),
+        history=messages,
+        pins=history.pins,
+        places=history.places,
     )
 
 

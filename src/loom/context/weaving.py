@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from loom.budget.counting import gate_counter, seed_counter
 from loom.budget.zones import DEFAULTS
-from loom.context.assemble import Material, make_request
+from loom.context.assemble import Material, continue_with_less, make_request
 from loom.context.budgeting import budget_for
 from loom.context.gathering import check_pins, find_pinned, make_conversation
 from loom.context.history.epochs import Epoch, EpochEnds, Renewal, begin_after
@@ -98,6 +98,23 @@ def go_on(
     return _continue(
         Material(given=given, options=options, pins=pins, places=places, fetch=fetch), epoch
     )
+
+
+def forget_dropped(
+    context: Context,
+    given: Conversation,
+    options: Options,
+    pins: Sequence[int],
+    places: Places,
+    fetch: Callable[[str], str],
+) -> Context | None:
+    """The same request, as if only this had been read for it: what it shows, and what stands in for
+    the rest. None if that does not say the same.
+    """
+    material = Material(given=given, options=options, pins=pins, places=places, fetch=fetch)
+    less = continue_with_less(material, context)
+    # The report is another value, so that the first one goes on telling of all that was read.
+    return replace(context, report=replace(context.report), continuation=less) if less else None
 
 
 def _continue(material: Material, epoch: Epoch) -> Context | EpochEnds:

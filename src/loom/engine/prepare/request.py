@@ -16,6 +16,7 @@ from loom.context import (
     budget_for,
     build,
     find_strategy,
+    forget_dropped,
     go_on,
 )
 from loom.conversation.message import Conversation
@@ -39,13 +40,18 @@ from loom.engine.prepare.summaries import (
     written_by_person,
 )
 from loom.engine.reading import (
+    FIRST_WINDOWS,
+    MAX_FIRST_TOKENS,
+    USER_SHARE,
     AssembledMessages,
     Reading,
+    ReadingPlan,
     ReadingStyle,
     assemble,
     head_of,
     kept_nodes,
     newest_reminders,
+    read_less,
     read_on,
     read_ranges,
     read_same,
@@ -142,7 +148,7 @@ def prepare(asked: RequestInput) -> tuple[Context, LastRequest]:
         reading = None
         if found.view and ends is None:
             reading = _read_more(found)
-        beginning = None if reading else _read_again(asked, found)
+        beginning = None if reading else _read_again(asked, found, ends)
     found = replace(found, overlay=_detach(asked, found.overlay))
     if found.view and reading:
         made = _go_on(asked, found, found.view, reading)
@@ -151,7 +157,8 @@ def prepare(asked: RequestInput) -> tuple[Context, LastRequest]:
         ends = made
     if beginning is None:
         with found.path.snapshot() as now:
-            beginning = _read_again(asked, replace(found, overlay=replace(found.overlay, path=now)))
+            now_found = replace(found, overlay=replace(found.overlay, path=now))
+            beginning = _read_again(asked, now_found, ends)
     return _begin(asked, found, beginning, ends)
 
 
@@ -312,7 +319,7 @@ def _go_on(
 # An epoch begins
 
 
-def _read_again(asked: RequestInput, found: _Findings) -> _Beginning:
+def _read_again(asked: RequestInput, found: _Findings, ends: EpochEnds | None) -> _Beginning:
     """What the window can hold, and what the last epoch showed. Of what that left out, what is
     known of it.
     """
@@ -334,13 +341,41 @@ def _read_again(asked: RequestInput, found: _Findings) -> _Beginning:
             *newest_reminders(path, found.overlay.hidden, options.policy.system_messages == "keep"),
         ]
         pins = [*pins, *kept_nodes(path, found.overlay.hidden, options.policy.rules)]
-    from_start = find_strategy(options.policy.strategy).fills_from_start
-    ranges = read_window(
-        path, found.usable, pins, from_start, count.count_message, found.overlay.hidden, also
+    plan = ReadingPlan(
+        tokens=found.usable,
+        count=count.count_message,
+        pins=pins,
+        hidden=found.overlay.hidden,
+        also=also,
+        from_start=find_strategy(options.policy.strategy).fills_from_start,
+        first_tokens=_count_first_reading(found, options, ends),
+        user_tokens=int(found.usable * USER_SHARE) if _tells_of_dropped(options) else 0,
     )
+    ranges = read_window(path, plan)
     reading = read_ranges(path, ranges, count.count_message, left, own.count_message)
     last = max(asked.store.views.epoch(asked.row, path), view.epoch.number if view else -1)
     return _Beginning(options=options, number=last + 1, reading=reading)
+
+
+def _count_first_reading(found: _Findings, options: Options, ends: EpochEnds | None) -> int:
+    """How many tokens of the path are read because nothing of the last epoch tells of them: of all
+    of it, or of what has come since.
+    """
+    view, path = found.view, found.path
+    assert path.end is not None
+    if not _tells_of_dropped(options):
+        return 0
+    most = min(FIRST_WINDOWS * found.usable, MAX_FIRST_TOKENS)
+    if view is None or not standing_pieces(view, options, found.shape, ends):
+        return most
+    if is_too_much(view, path, found.usable):
+        return min(path.end.total - view.total, most)
+    return 0
+
+
+def _tells_of_dropped(options: Options) -> bool:
+    """Whether lines are told of what a request leaves out."""
+    return options.policy.cover > 0 and not options.document
 
 
 def _summary_edges(
@@ -412,7 +447,8 @@ def _begin(
     context = build(said, full, pins, begins, assembled.places, asked.fetch)
     if found.is_damaged:
         context = _with_damage(context, found.reason)
-    began = remember(context, reading, options, found.model, None)
+    kept, reading = _forget_dropped(asked, found, full, context, reading)
+    began = remember(kept, reading, options, found.model, None)
     view = replace(
         began.view,
         as_of=style.now,
@@ -426,6 +462,24 @@ def _begin(
     return _with_notes(context, found.overlay, asked.project), replace(
         began, view=view, note=told.note
     )
+
+
+def _forget_dropped(
+    asked: RequestInput, found: _Findings, full: Options, context: Context, reading: Reading
+) -> tuple[Context, Reading]:
+    """The request and what was read for it, without what it left out: later requests of the epoch
+    need not read that again.
+    """
+    if not _tells_of_dropped(full):
+        return context, reading
+    less = read_less(reading, context.continuation.left_out(*counters(full, found.model)))
+    if len(less.messages) == len(reading.messages):
+        return context, reading
+    assembled = assemble(asked.style, less, found.overlay, asked.style.now, full.policy.merge)
+    said = replace(found.head, messages=assembled.messages)
+    pins = place_pins(found.pins, assembled)
+    kept = forget_dropped(context, said, full, pins, assembled.places, asked.fetch)
+    return (kept, less) if kept else (context, reading)
 
 
 def prepare_ending(

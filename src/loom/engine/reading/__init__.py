@@ -10,11 +10,16 @@ style.py    how a session reads its tree, and the step from what was read to wha
 
 from loom.engine.reading.layout import join_neighbours
 from loom.engine.reading.ranges import (
+    FIRST_WINDOWS,
+    MAX_FIRST_TOKENS,
+    USER_SHARE,
     Known,
     Reading,
+    ReadingPlan,
     holes_of,
     message_of,
     newest_reminders,
+    read_less,
     read_on,
     read_ranges,
     read_same,
@@ -25,9 +30,13 @@ from loom.engine.reading.style import AssembledMessages, ReadingStyle, assemble,
 from loom.engine.reading.wording import as_text, merge
 
 __all__ = [
+    "FIRST_WINDOWS",
+    "MAX_FIRST_TOKENS",
+    "USER_SHARE",
     "AssembledMessages",
     "Known",
     "Reading",
+    "ReadingPlan",
     "ReadingStyle",
     "as_text",
     "assemble",
@@ -38,6 +47,7 @@ __all__ = [
     "merge",
     "message_of",
     "newest_reminders",
+    "read_less",
     "read_on",
     "read_ranges",
     "read_same",

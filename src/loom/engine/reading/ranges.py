@@ -1,10 +1,18 @@
-"""What of a path a window needs: its end, the first goal, the current request and pins; between
-them stretches not read.
+"""What of a path a window needs: its end, the first goal, the current request, pins and messages of
+the user; between them stretches not read.
+
+Rules of this file:
+- The newest messages that fill a window are read, and what the last epoch showed.
+- Where nothing tells of what is older (a first request on a path, or one that nothing of the last
+  epoch stands in), more of it is read once: FIRST_WINDOWS windows, at most MAX_FIRST_TOKENS tokens
+  and MAX_FIRST_MESSAGES messages. So a first reading takes longer, but never longer than that.
+- Of older messages of the user, the newest are read, each alone: up to USER_SHARE of the window.
+- All else is one stretch that was not read.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import ceil
 
 from msgspec import Struct
@@ -16,9 +24,23 @@ from loom.conversation.system_messages import SYSTEM_ROLES, order_behind_results
 from loom.conversation.turns import exchanges
 from loom.stores import Node, Path
 
+# What a first reading reads at most, of a path of which nothing is known: windows, tokens and
+# messages. What is older stays one stretch that was not read.
+FIRST_WINDOWS = 20
+MAX_FIRST_TOKENS = 1_000_000
+MAX_FIRST_MESSAGES = 10_000
+# Of messages of the user that are older than what a window holds:
+USER_SHARE = 0.5  # of the window, what is read of them
+MIN_LARGE_REQUESTS = 8  # as many are read, however large they are
+MAX_REQUESTS = 500
+MAX_GOAL_REQUESTS = 8  # the first messages of the user, among which the goal is found
+
 _AHEAD = 64  # nodes read at once where it is not known how many are needed
 _KINDS = 256  # of system messages, of which the newest are looked for
 _OF_A_KIND = 64  # of a tree, the newest, among which one is on a path
+
+_MANY_RANGES = 8
+_ANY_TOKENS = 1 << 62
 
 _WITHIN = ("tool", *SYSTEM_ROLES)  # what stands between a call and the end of its results
 
@@ -40,41 +62,77 @@ class Reading(Struct, frozen=True):
     nodes: tuple[Node, ...]
 
 
-def read_window(
-    path: Path,
-    tokens: int,
-    pins: Iterable[Node],
-    from_start: bool,
-    count: Count,
-    hidden: Collection[int] = (),
-    also: Iterable[Range] = (),
-) -> tuple[Range, ...]:
-    """The stretches of a path that a window of this many tokens can hold anything of, its last one
-    open to the end.
+class ReadingPlan(Struct, frozen=True, kw_only=True):
+    """What of a path is read. `tokens` is what the newest messages must fill, by `count`.
 
     What is at the places `hidden` is not shown: it is no goal, no request, and fills nothing.
-    `also` is read in any case.
+    `also` is read in any case. `first_tokens` is more than 0 where nothing stands that tells of
+    older messages: then so much is read, as the store counts it. `user_tokens` is how much is read
+    of the messages of the user that are older than all this.
     """
+
+    tokens: int
+    count: Count
+    pins: Sequence[Node] = ()
+    hidden: Collection[int] = ()
+    also: Sequence[Range] = ()
+    from_start: bool = False
+    first_tokens: int = 0
+    user_tokens: int = 0
+
+
+def read_window(path: Path, plan: ReadingPlan) -> tuple[Range, ...]:
+    """The stretches of a path that a window can hold anything of, its last one open to the end."""
     if path.end is None:
         return ()
-    must = _find_requests(path, hidden)
-    wanted = [(depth, depth + 1) for depth in sorted(must)]
-    for start, stop in also:  # of an exchange all or nothing: half of one would be repaired
+    must = _find_requests(path, plan.hidden)
+    wanted = [(depth, depth + 1) for depth in must]
+    for start, stop in plan.also:  # of an exchange all or nothing: half of one would be repaired
         if start < len(path):
             wanted.append((_exchange(path, start)[0], _exchange(path, min(stop, len(path)) - 1)[1]))
-    wanted += [_exchange(path, pin.depth) for pin in pins]
+    wanted += [_exchange(path, pin.depth) for pin in plan.pins]
     if not must:
-        wanted.append(_exchange(path, next((n for n in range(len(path)) if n not in hidden), 0)))
+        shown = next((n for n in range(len(path)) if n not in plan.hidden), 0)
+        wanted.append(_exchange(path, shown))
     # What must be in, and the newest exchange, may be cut to almost nothing: it is what is beside
     # them that fills a window.
-    fills = _Filler(count, [*wanted, _exchange(path, len(path) - 1)], hidden)
-    if from_start:
-        wanted.append((0, _head(path, tokens, fills)))
-    tail = _tail(path, tokens, fills)
-    if path[tail].role in SYSTEM_ROLES:  # it may stand between a call and its result
+    fills = _Filler(plan.count, [*wanted, _exchange(path, len(path) - 1)], plan.hidden)
+    if plan.from_start:
+        wanted.append((0, _head(path, plan.tokens, fills)))
+    tail = _tail(path, plan.tokens, fills)
+    if plan.first_tokens:
+        tail = min(tail, _first_tail(path, plan.first_tokens))
+    if path[tail].role in _WITHIN:  # it may stand between a call and its result
         tail = _exchange(path, tail)[0]
+    wanted += _user_messages(path, tail, plan)
     wanted.append((tail, len(path)))
     return _merge_ranges(wanted)
+
+
+def _first_tail(path: Path, tokens: int) -> int:
+    """Where the messages begin that a first reading reads."""
+    return path.tail(tokens, max(len(path) - MAX_FIRST_MESSAGES, 0))[0].depth
+
+
+def _user_messages(path: Path, tail: int, plan: ReadingPlan) -> list[Range]:
+    """Messages of the user that are older than a tail, the newest of them, with what those in the
+    tail leave of the tokens.
+    """
+    if not tail or plan.user_tokens <= 0:
+        return []
+    largest = max(plan.user_tokens // MIN_LARGE_REQUESTS, 1)
+    inside = [min(node.tokens, largest) for node in path[tail:] if node.role == "user"]
+    asked, _ = path.requests(
+        plan.user_tokens - sum(inside),
+        largest,
+        MAX_REQUESTS - len(inside),
+        below=path[tail - 1],
+    )
+    return [
+        (node.depth, node.depth + 1)
+        for node in asked
+        if node.message is not None and node.depth not in plan.hidden
+    ]
 
 
 def newest_reminders(path: Path, hidden: Collection[int], all_of_them: bool) -> list[Node]:
@@ -88,30 +146,34 @@ def newest_reminders(path: Path, hidden: Collection[int], all_of_them: bool) -> 
     return [node for node in found if node.depth not in hidden]
 
 
-def _find_requests(path: Path, hidden: Collection[int]) -> set[int]:
-    """Where the first goal and the newest request stand, of those that are shown."""
+def _find_requests(path: Path, hidden: Collection[int]) -> list[int]:
+    """Where the first messages of the user and the newest one are, of those that are shown. One of
+    the first is the goal.
+    """
+    newest = _find_newest_request(path, hidden)
+    if newest is None:
+        return []
     assert path.end is not None
-    found = {
-        node.seq: node.depth
-        for node in path.nodes(
-            [seq for seq in (path.end.goal, path.end.request) if seq is not None]
-        )
-    }
-    if path.end.goal is None or path.end.request is None:
-        return set()
-    goal, request = found[path.end.goal], found[path.end.request]
-    while request in hidden:  # each node knows the newest request at or above it
-        above = path[request - 1].request if request else None
-        if above is None:
-            return set()
-        request = path.nodes([above])[0].depth
-    while goal in hidden:
-        more = path[goal + 1 : min(goal + 1 + _AHEAD, request + 1)]
-        goal = next(
-            (node.depth for node in more if node.role == "user" and node.depth not in hidden),
-            goal + len(more),
-        )
-    return {goal, request}
+    assert path.end.goal is not None
+    found: list[int] = []
+    node: Node | None = path.nodes([path.end.goal])[0]
+    while node is not None and node.depth < newest and len(found) < MAX_GOAL_REQUESTS:
+        if node.depth not in hidden:
+            found.append(node.depth)
+        node = path.request_after(node.depth)
+    return [*found, newest]
+
+
+def _find_newest_request(path: Path, hidden: Collection[int]) -> int | None:
+    """Where the newest message of the user is that is shown; None if there is none."""
+    assert path.end is not None
+    asked = path.end.request
+    while asked is not None:  # each node knows the newest request at or above it
+        depth = path.nodes([asked])[0].depth
+        if depth not in hidden:
+            return depth
+        asked = path[depth - 1].request if depth else None
+    return None
 
 
 class _Filler:
@@ -173,6 +235,8 @@ def read_same(path: Path, ranges: Sequence[Range], holes: Sequence[Hole]) -> Rea
     """Read what was read for a request before, with the same said of what was not."""
     if not holes:
         return read_ranges(path, ranges)
+    if len(ranges) > _MANY_RANGES:  # most are single messages of the user: read them at once
+        path.requests(_ANY_TOKENS, _ANY_TOKENS, len(ranges), below=path[ranges[-1][0]])
     reading = read_ranges(
         path, ranges, known=[(start, stop, _NOTHING) for start, stop, _, _ in holes]
     )
@@ -184,6 +248,40 @@ def read_same(path: Path, ranges: Sequence[Range], holes: Sequence[Hole]) -> Rea
             spot = replace(spot, tokens=tokens, stretch=stretch)
         spots.append(spot)
     return replace(reading, places=Places(tuple(spots)))
+
+
+def read_less(reading: Reading, left: Sequence[Known]) -> Reading:
+    """The same reading without stretches that a request left out: what is known of each stands in
+    for its messages.
+
+    So the next requests of an epoch do not read them again. If the end of the path was left out,
+    all stays as it is.
+    """
+    starts = [start for start, _, _ in left]
+    spots: list[Spot] = []
+    messages: list[Message] = []
+    for spot, message in zip(reading.places.spots, reading.messages, strict=True):
+        at = bisect_right(starts, spot.start) - 1
+        if at < 0 or spot.start >= left[at][1]:
+            spots.append(spot)
+            messages.append(message)
+            continue
+        start, stop, stretch = left[at]
+        if spot.stop > stop:
+            return reading
+        if spots and spots[-1].start == start:
+            first, last = spots.pop().nodes[0][0], spot.nodes[-1][1]
+            messages.pop()
+        else:
+            first, last = spot.nodes[0][0], spot.nodes[-1][1]
+        spots.append(Spot(start, stop, ((first, last),), max(stretch.tokens, 1), stretch=stretch))
+        messages.append(spots[-1].stand_in())
+    if not spots or spots[-1].unread:
+        return reading
+    ranges = _merge_ranges((spot.start, spot.stop) for spot in spots if not spot.unread)
+    held = {spot.start for spot in spots if not spot.unread}
+    nodes = tuple(node for node in reading.nodes if node.depth in held)
+    return Reading(tuple(messages), Places(tuple(spots)), ranges, nodes)
 
 
 def holes_of(reading: Reading) -> tuple[Hole, ...]:
@@ -226,18 +324,44 @@ def _with_known(
     for start, stop, stretch in known:
         inside = range(bisect_left(starts, start), bisect_left(starts, stop))
         holes = [n for n in inside if made[n].unread]
-        if len(holes) != 1 or made[holes[0]].start < start or made[holes[0]].stop > stop:
+        if not holes or made[holes[0]].start < start or made[holes[-1]].stop > stop:
             continue
         again = messages[bisect_left(depths, start) : bisect_left(depths, stop)]
         left = Stretch(
-            max(stretch.messages - len(again), 1),
-            max(stretch.tokens - sum(map(count, again)), 1),
+            max(stretch.messages - len(again), len(holes)),
+            max(stretch.tokens - sum(map(count, again)), len(holes)),
             max(stretch.own - sum(map(own, again)), 0),
             max(stretch.exchanges - len(exchanges(again)), 0),
             max(stretch.answers - sum(message.role == "assistant" for message in again), 0),
         )
-        made[holes[0]] = replace(made[holes[0]], tokens=left.tokens, stretch=left)
+        for n, part in zip(holes, _divide(left, [made[n] for n in holes]), strict=True):
+            made[n] = replace(made[n], tokens=part.tokens, stretch=part)
     return made
+
+
+def _divide(stretch: Stretch, holes: Sequence[Spot]) -> Iterator[Stretch]:
+    """What is known of several stretches together, divided among them by their sizes. No part is
+    without messages or tokens.
+    """
+    sizes = [hole.stop - hole.start for hole in holes]
+    extra = len(holes)  # each has at least one
+    shares = (
+        _divide_number(stretch.messages - extra, [size - 1 for size in sizes]),
+        _divide_number(stretch.tokens - extra, [hole.tokens for hole in holes]),
+        _divide_number(stretch.own, [hole.tokens for hole in holes]),
+        _divide_number(stretch.exchanges, sizes),
+        _divide_number(stretch.answers, sizes),
+    )
+    for messages, tokens, own, spans, answers in zip(*shares, strict=True):
+        yield Stretch(messages + 1, tokens + 1, own, spans, answers)
+
+
+def _divide_number(number: int, sizes: Sequence[int]) -> list[int]:
+    """A number in parts that are as large as these sizes are to each other."""
+    total = max(sum(sizes), 1)
+    edges = [number * size // total for size in accumulate(sizes, initial=0)]
+    edges[-1] = number
+    return [stop - start for start, stop in pairwise(edges)]
 
 
 def read_on(reading: Reading, path: Path) -> Reading | None:

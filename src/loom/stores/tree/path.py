@@ -237,6 +237,35 @@ class Path:
             found = reader.all(_SYSTEM, self.tree, self.end.depth)
         return [node for node in map(to_node, found) if self.holds(node.seq, node.depth)]
 
+    def requests(
+        self, tokens: int, largest: int, most: int, below: Node | None = None
+    ) -> tuple[list[Node], list[Node]]:
+        """The newest messages of the user, up to so many tokens and so many messages; and the nodes
+        next to them on the path, each of which ends a stretch between two of them.
+
+        A message counts as at most `largest` tokens. The last one may go beyond the limit. Only
+        what is at `below` or above it is looked at. Nothing else of the path is read.
+        """
+        last = below or self.end
+        if last is None or tokens <= 0 or most <= 0:
+            return [], []
+        with self.database.read() as reader:
+            rows = reader.all(_REQUESTS, self.tree, last.seq, tokens, largest, most)
+        found = [(to_node(row[:-2]), row[-2] < tokens and row[-1] < most) for row in rows]
+        asked = [node for node, counts in found if counts and node.seq == node.request]
+        names = {node.seq for node in asked}
+        return asked, [node for node, _ in found if node.seq not in names]
+
+    def request_after(self, depth: int) -> Node | None:
+        """The first message of the user after this place; None if there is none."""
+        if self.end is None or self.end.request is None:
+            return None
+        with self.database.read() as reader:
+            row = reader.first_row(_REQUEST_AFTER, self.tree, self.end.request, depth)
+        if row is None or row[1] <= depth:
+            return None
+        return self.nodes([row[0]])[0]
+
     def nodes(self, seqs: list[int]) -> list[Node]:
         """Nodes by their names, whatever path they are on, in the order of their depth."""
         with self.database.read() as reader:
@@ -261,6 +290,12 @@ class _Snapshot(Path):
 
     def tail(self, tokens: int, start: int = 0) -> list[Node]:
         return self._learn(super().tail(tokens, start))
+
+    def requests(
+        self, tokens: int, largest: int, most: int, below: Node | None = None
+    ) -> tuple[list[Node], list[Node]]:
+        asked, edges = super().requests(tokens, largest, most, below)
+        return self._learn(asked), self._learn(edges)
 
     def _learn(self, found: list[Node]) -> list[Node]:
         self._known.update((node.depth, node) for node in found)
@@ -329,6 +364,46 @@ _STRETCH = f"WITH RECURSIVE {_UP}, {_upward(_AT, 'w.depth > $4')}"
 _SINCE = f"WITH RECURSIVE {_upward(_NODE, 'w.depth > $3')}"
 _FITS = "w.depth > $4 AND (w.total - w.tokens > $3 OR w.role = 'tool')"
 _TAIL = f"WITH RECURSIVE {_upward(_NODE, _FITS)}"
+# From the node $2 up to older messages of the user, with the nodes next to each. `r` is the newest
+# of them at or above the node `n`. By jumps, where those do not lead past it, the walk goes from
+# one message to the first node after the next. `used` and `taken` count the messages below a node.
+_TO_REQUEST = """CASE WHEN r.depth IS NULL THEN NULL WHEN n.depth <= r.depth + 1 THEN n.parent
+    WHEN (SELECT j.depth FROM nodes j WHERE j.tree = n.tree AND j.seq = n.jump LIMIT 1) > r.depth
+    THEN n.jump ELSE n.parent END"""
+_WITH_REQUEST = "LEFT JOIN nodes r ON r.tree = n.tree AND r.seq = n.request"
+_IS_EDGE = "w.seq = w.request OR n.depth <= r.depth + 1"
+_EDGE_BODY = OF_N.replace("n.body", f"CASE WHEN {_IS_EDGE} THEN n.body END")
+_REQUESTS = f"""WITH RECURSIVE w (tree, {COLUMNS}, next, edge, used, taken) AS (
+        SELECT * FROM (SELECT n.tree, {OF_N}, {_TO_REQUEST}, 1, CAST(0 AS BIGINT), CAST(0 AS BIGINT)
+            FROM nodes n {_WITH_REQUEST} WHERE n.tree = {TREE} AND n.seq = $2 LIMIT 1) f
+        UNION ALL
+        SELECT n.tree, {_EDGE_BODY}, {_TO_REQUEST}, CASE WHEN {_IS_EDGE} THEN 1 ELSE 0 END,
+            w.used + CASE WHEN w.seq <> w.request THEN 0
+                WHEN w.tokens > $4 THEN $4 ELSE w.tokens END,
+            w.taken + CASE WHEN w.seq = w.request THEN 1 ELSE 0 END
+        FROM w CROSS JOIN nodes n {_WITH_REQUEST}
+        WHERE n.tree = w.tree AND n.seq = w.next AND n.depth < w.depth
+            AND w.used < $3 AND w.taken < $5)
+    SELECT {COLUMNS}, used, taken FROM w WHERE edge = 1"""
+
+
+def _depth_of_request(of: str) -> str:
+    """SQL: the depth of the newest message of the user at or above a node that `n` names."""
+    return f"""(SELECT r.depth FROM nodes j CROSS JOIN nodes r
+        WHERE j.tree = n.tree AND j.seq = n.{of} AND r.tree = j.tree AND r.seq = j.request
+        LIMIT 1)"""
+
+
+# From the node $2 up, as long as there is a message of the user after the depth $3 at or above it.
+_UP_TO_FIRST = f"""CASE WHEN {_depth_of_request("jump")} > $3 THEN n.jump
+    WHEN {_depth_of_request("parent")} > $3 THEN n.parent END"""
+_REQUEST_AFTER = f"""WITH RECURSIVE a (tree, seq, depth, next) AS (
+        SELECT * FROM (SELECT n.tree, n.seq, n.depth, {_UP_TO_FIRST} FROM nodes n
+            WHERE n.tree = {TREE} AND n.seq = $2 LIMIT 1) f
+        UNION ALL
+        SELECT n.tree, n.seq, n.depth, {_UP_TO_FIRST} FROM a CROSS JOIN nodes n
+        WHERE n.tree = a.tree AND n.seq = a.next AND n.depth < a.depth)
+    SELECT seq, depth FROM a ORDER BY depth LIMIT 1"""
 _SYSTEM = (
     f"""SELECT {OF_N} FROM nodes n WHERE n.tree = {TREE} AND n.reminder <> '' AND n.depth <= $2"""
 )
