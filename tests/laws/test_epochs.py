@@ -32,6 +32,7 @@ from loom import (
     weave,
 )
 from loom.context.history.epochs import Renewal, place_after_repair
+from loom.context.history.reasons import ALONE
 from loom.context.policy import Policy, policies
 from loom.context.report import Item, Piece
 from loom.conversation.handles import to_lines
@@ -473,6 +474,6 @@ def test_what_is_repaired_into_another_number_of_messages_does_not_stand(
     """An exchange that stood word by word stands again only if it is as many messages as it was."""
     items = tuple(Item(f"messages[{n}]", "history", "kept", "fits", 1, 1) for n in range(2))
     said = (Message("user", (Text("goal"),)), Message("assistant", (Text("answer"),)))
-    renewal = Renewal(1, "why", before=(Piece(Span(0, 2), said, items),))
+    renewal = Renewal(1, ALONE, before=(Piece(Span(0, 2), said, items),))
     history = tuple(said[origin] for origin in origins)
     assert len(place_after_repair(renewal, origins, history).before) == stands

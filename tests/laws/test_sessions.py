@@ -30,6 +30,7 @@ from loom import CannotFit, Conversation, Loom, Message, Text, ToolCall, ToolRes
 from loom.context import handles
 from loom.context.history.epochs import Epoch, EpochEnds, Renewal, begin_after
 from loom.context.history.places import Places, Spot
+from loom.context.history.reasons import EpochReason
 from loom.context.options import Options
 from loom.context.policy import policies
 from loom.context.request import Context
@@ -47,7 +48,7 @@ from tests.shared import examples
 
 POLICIES = [name for name in policies() if policies()[name].strategy != "stop_at_limit"]
 TOO_MUCH = "tokens have come since, too many to append"
-FIRST = "the first request on this path"
+FIRST = EpochReason("first")
 MODEL = "gpt-4o"
 
 
@@ -192,7 +193,7 @@ class Stateless:
     def _begun(
         self, told: tuple[SummarySpan, ...], ends: EpochEnds | None, made: Context | None
     ) -> Renewal:
-        renewing = made.report.epoch_reason if made else ""
+        renewing = made.continuation.reason if made else None
         # What a summary in the system text stands for need not be in the history.
         floor = told[-1].span.stop if told and self.policy.summary_replaces else 0
         if self.policy.summary == "system":
@@ -200,7 +201,7 @@ class Stateless:
         if self.last is None:
             return Renewal(0, renewing or FIRST, summaries=told, floor=floor, renew=bool(renewing))
         epoch = self._standing(told)
-        forced = EpochEnds(renewing or "a summary was written", epoch.seen)
+        forced = EpochEnds(renewing or EpochReason("summary_written"), epoch.seen)
         begun = begin_after(epoch, forced if renewing or ends is None else ends)
         return replace(begun, floor=max(begun.floor, floor), renew=bool(renewing))
 

@@ -31,6 +31,7 @@ from loom import (
 )
 from loom.budget.counting import gate_counter
 from loom.context.history.epochs import Renewal
+from loom.context.history.reasons import EpochReason
 from loom.context.options import check_options
 from loom.context.policy import Policy, policies
 from loom.context.report import LEFT_OUT, Item
@@ -122,7 +123,7 @@ def whole(session: Session, window: int, policy: Policy, model: str) -> Context:
         given,
         options,
         (),
-        Renewal(0, "the first request on this path"),
+        Renewal(0, EpochReason("first")),
         reading.places,
         session.recall,
     )

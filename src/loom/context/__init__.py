@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from loom.context.history.places import Places as Places
     from loom.context.history.places import Spot as Spot
     from loom.context.history.places import Stretch as Stretch
+    from loom.context.history.reasons import EpochReason as EpochReason
     from loom.context.history.strategies import find_strategy as find_strategy
     from loom.context.options import Options as Options
     from loom.context.options import RequestOptions as RequestOptions
@@ -68,6 +69,7 @@ else:
             "history.epochs": ("Epoch", "EpochEnds", "Renewal"),
             "history.outlook": ("Outlook",),
             "history.places": ("Places", "Spot", "Stretch"),
+            "history.reasons": ("EpochReason",),
             "history.strategies": ("find_strategy",),
             "options": (
                 "Options",

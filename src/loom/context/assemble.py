@@ -22,6 +22,7 @@ from loom.context.history.fitting import Fitting
 from loom.context.history.outlook import Outlook, Prices, prices_of
 from loom.context.history.pieces import FittedHistory
 from loom.context.history.places import EVERYWHERE, Places
+from loom.context.history.reasons import ALONE
 from loom.context.history.select import select
 from loom.context.history.strategies import find_strategy
 from loom.context.history.whole_turns import own_tokens
@@ -460,7 +461,7 @@ def _select_history(fitting: Fitting, previous: Epoch | Renewal | None) -> Selec
     by little; then less goes in.
     """
     if not fitting.history:
-        return Selection(FittedHistory((), 0, 0), 0, "each call is its own", Outlook(1))
+        return Selection(FittedHistory((), 0, 0), 0, ALONE, Outlook(1))
     while True:
         selected = select(fitting, previous)
         if not fitting.document or isinstance(selected, EpochEnds):
@@ -519,6 +520,7 @@ def _continuation(parts: _Parts) -> Continuation:
         own_room=_find_own_room(fitting, selected),
         section_items=tuple(parts.head.placed.items),
         is_continued=selected.is_continued,
+        reason=selected.reason,
         returns=selected.returns,
     )
 
@@ -607,7 +609,7 @@ def _report(parts: _Parts, notes: Sequence[str]) -> Report:
         prefix_tokens=parts.tokens - sum(map(counter.count_message, head.tail)),
         prefix_hash=_hash(head.hash + to_lines((*head.placed.system, *shown))),
         epoch=selected.number,
-        epoch_reason=selected.reason,
+        epoch_reason=selected.reason.sentence,
         outlook=selected.outlook,
         renewed=selected.renewed,
         rho=selected.rho,

@@ -11,6 +11,7 @@ from loom.budget.counting import Counter
 from loom.context.handles import Archive
 from loom.context.history.outlook import Outlook
 from loom.context.history.places import Places, Stretch
+from loom.context.history.reasons import ALONE, EpochReason
 from loom.conversation.message import Message
 from loom.conversation.turns import Span, exchanges
 from loom.errors import ChoiceError
@@ -113,6 +114,7 @@ class Continuation(Struct, frozen=True, kw_only=True):
     own_room: int | None
     section_items: tuple[Item, ...] = ()
     is_continued: bool = False  # the request only grew at its end
+    reason: EpochReason = ALONE  # why the epoch began, or that it goes on
     returns: Returns | None = None
 
     def left_out(self, best: Counter, own: Counter) -> tuple[tuple[int, int, Stretch], ...]:

@@ -15,6 +15,7 @@ from loom.context.gathering import check_pins, find_pinned, make_conversation
 from loom.context.history.epochs import Epoch, EpochEnds, Renewal, begin_after
 from loom.context.history.places import EVERYWHERE, Places
 from loom.context.history.point import cut_of_point
+from loom.context.history.reasons import EpochReason
 from loom.context.history.strategies import find_strategy
 from loom.context.options import Options, WeaveOptions, check_options
 from loom.context.report import Report
@@ -122,7 +123,7 @@ def _continue(material: Material, epoch: Epoch) -> Context | EpochEnds:
     try:
         context = make_request(material, epoch, epoch.given_up)
     except CannotFit:
-        return EpochEnds("what must be next to the history leaves no room for it", epoch.seen)
+        return EpochEnds(EpochReason("no_room"), epoch.seen)
     if isinstance(context, EpochEnds):
         return context
     # What is in the system text stays as it is while an epoch continues.

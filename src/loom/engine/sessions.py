@@ -723,7 +723,9 @@ class Session:
         if report.renewed and not details.preview and not self._guest:
             working = _measure(gathered.working, report)
             handoff = self._make_handoff(asked.path, working, asked.handoff)
-            again = self._weave_once(replace(asked, handoff=handoff, renewing=report.epoch_reason))
+            again = self._weave_once(
+                replace(asked, handoff=handoff, renewing=woven.context.continuation.reason)
+            )
             woven = replace(again, is_renewed=True)
         if (
             details.overflow

@@ -18,6 +18,7 @@ from loom.context.history.fitting import Fitting
 from loom.context.history.ladder import RUNGS, Ladder, Threshold, View, find_spared, keep_whole
 from loom.context.history.pieces import FittedHistory, cost_of, lay, revive
 from loom.context.history.point import must_and_reminders
+from loom.context.history.reasons import ALONE, CONTINUED, EpochReason
 from loom.context.report import Piece
 from loom.conversation.message import Media, Message
 from loom.errors import CannotFit
@@ -101,30 +102,30 @@ def _take_rungs(view: View, fitting: Fitting, rung: str, steps: Ladder) -> tuple
     return view, rung
 
 
-def _explain(previous: Epoch | Renewal | None, climbed: _ClimbedView) -> str:
-    """Why a view is not what it was; "" where it is, or where a fresh window was demanded for a
+def _explain(previous: Epoch | Renewal | None, climbed: _ClimbedView) -> EpochReason | None:
+    """Why a view is not what it was; None where it is, or where a fresh window was demanded for a
     reason of its own.
     """
     if isinstance(previous, Renewal) and previous.renew:
-        return ""
+        return None
     if climbed.renewed:
-        return f"pressure {climbed.pressure:.2f}: renewed"
+        return EpochReason("renewed", {"pressure": climbed.pressure})
     if climbed.gated:
-        return "the ladder does not reach; the gate decides"
+        return EpochReason("gate")
     if climbed.rung and climbed.is_changed:
-        return f"pressure {climbed.pressure:.2f}: {climbed.rung}"
-    return ""
+        return EpochReason("rung", {"pressure": climbed.pressure, "rung": climbed.rung})
+    return None
 
 
-def _reason_of(previous: Epoch | Renewal | None) -> str:
+def _reason_of(previous: Epoch | Renewal | None) -> EpochReason:
     """Why a view that did not change is what it is."""
     match previous:
         case None:
-            return "each call is its own"
+            return ALONE
         case Renewal():
             return previous.reason
         case Epoch():
-            return "continued"
+            return CONTINUED
 
 
 def _pressure(view: View, fitting: Fitting) -> float:

@@ -10,11 +10,12 @@ from loom.context.history.filling import evicts
 from loom.context.history.fitting import Fitting
 from loom.context.history.outlook import Outlook, Standing, calls_to_come, weigh
 from loom.context.history.pieces import cost_of, up_to_last_cover
+from loom.context.history.reasons import EpochReason
 from loom.context.history.whole_turns import own_tokens
 from loom.context.report import Piece
 from loom.conversation.turns import exchanges
 
-HEAD_CHANGED = "system text, tools, sections, model or policy changed"
+HEAD_CHANGED = EpochReason("head")
 
 
 def find_change(fitting: Fitting, epoch: Epoch) -> EpochEnds | None:
@@ -31,9 +32,9 @@ def find_change(fitting: Fitting, epoch: Epoch) -> EpochEnds | None:
     if epoch.head_hash != fitting.head_hash:
         return EpochEnds(HEAD_CHANGED, solid)
     if not is_same:
-        return EpochEnds("the history changed before its end", solid)
+        return EpochEnds(EpochReason("history"), solid)
     if not _stand_whole(epoch, fitting.pins):
-        return EpochEnds("a pin changed", epoch.seen)
+        return EpochEnds(EpochReason("pin"), epoch.seen)
     return None
 
 
@@ -82,20 +83,17 @@ def find_end(
         own_tokens(pieces, fitting.own) if fitting.formula is not None else 0,
     )
     if fitting.formula is not None and own > fitting.formula:
-        return EpochEnds(
-            f"{own:,} tokens by the policy's own counter no longer fit {fitting.formula:,}",
-            epoch.seen,
-        )
+        figures = {"tokens": own, "room": fitting.formula}
+        return EpochEnds(EpochReason("formula", figures), epoch.seen)
     if tokens > fitting.room:
-        return EpochEnds(f"{tokens:,} tokens no longer fit {fitting.room:,}", epoch.seen)
+        figures = {"tokens": tokens, "room": fitting.room}
+        return EpochEnds(EpochReason("room", figures), epoch.seen)
     if evicts(fitting, pieces):
-        return EpochEnds(f"by its own counter {fitting.policy.name} leaves out more", epoch.seen)
+        reason = EpochReason("eviction", {"policy": fitting.policy.name})
+        return EpochEnds(reason, epoch.seen)
     if outlook.pays:
-        why = (
-            f"it pays: about {outlook.saved:,} tokens less in each call, "
-            f"{outlook.recached:,} cached again"
-        )
-        return EpochEnds(why, epoch.seen, early=True)
+        figures = {"saved": outlook.saved, "recached": outlook.recached}
+        return EpochEnds(EpochReason("pays", figures), epoch.seen, early=True)
     return None
 
 

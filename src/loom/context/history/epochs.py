@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from loom.context.handles import Archive
 from loom.context.history.outlook import Outlook
 from loom.context.history.pieces import FittedHistory
+from loom.context.history.reasons import EpochReason
 from loom.context.report import Piece, Report, Returns
 from loom.context.summary.covers import SummarySpan
 from loom.conversation.handles import to_lines
@@ -72,7 +73,7 @@ class EpochEnds(Struct, frozen=True):
     `early`: the epoch could have gone on.
     """
 
-    reason: str
+    reason: EpochReason
     solid: int | None = None
     early: bool = False
 
@@ -86,7 +87,7 @@ class Selection(Struct, frozen=True):
 
     fitted: FittedHistory
     number: int
-    reason: str
+    reason: EpochReason
     outlook: Outlook
     is_continued: bool = False
     renewed: bool = False
@@ -103,7 +104,7 @@ class Renewal(Struct, frozen=True):
     """
 
     number: int
-    reason: str
+    reason: EpochReason
     before: tuple[Piece, ...] = ()
     summaries: tuple[SummarySpan, ...] = ()
     floor: int = 0

@@ -15,6 +15,7 @@ from loom.context.history.epochs import Epoch, EpochEnds, Renewal, Selection
 from loom.context.history.filling import leave_room_to_grow, returns_of
 from loom.context.history.fitting import Fitting
 from loom.context.history.pieces import FittedHistory, keep, lay, revive, up_to_last_cover
+from loom.context.history.reasons import ALONE, CONTINUED
 from loom.context.history.strategies import find_strategy
 from loom.context.history.whole_turns import find_newer_half
 from loom.conversation.turns import Span
@@ -36,7 +37,7 @@ def rank_and_gate(fitting: Fitting, previous: Epoch | Renewal | None) -> Selecti
     """
     match previous:
         case None:
-            return Selection(choose(fitting), 0, "each call is its own", expect(fitting))
+            return Selection(choose(fitting), 0, ALONE, expect(fitting))
         case Renewal():
             return _begin(fitting, previous)
         case Epoch():
@@ -76,7 +77,7 @@ def _go_on(fitting: Fitting, epoch: Epoch) -> Selection | EpochEnds:
     return Selection(
         fitted,
         epoch.number,
-        "continued",
+        CONTINUED,
         outlook,
         is_continued=True,
         returns=returns_of(shown, fitting),

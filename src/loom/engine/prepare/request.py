@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from loom.context import (
     Context,
     EpochEnds,
+    EpochReason,
     Handoff,
     Item,
     Options,
@@ -74,7 +75,7 @@ from loom.stores import Node, Overlay, Path, SessionRow, Store, Summary, join_te
 if TYPE_CHECKING:
     from loom.project.maps import RankedProject
 
-UNDONE = "the last epoch was undone, and the one before it continues"
+UNDONE = EpochReason("undone")
 DAMAGED_VIEW = "what the store has of the last request is damaged"
 
 
@@ -96,7 +97,7 @@ class RequestInput(Struct, frozen=True, kw_only=True):
     last: LastRequest | None
     fetch: Callable[[str], str]
     overflowed: bool = False
-    renewing: str = ""
+    renewing: EpochReason | None = None
     handoff: Handoff | None = None
     project: "RankedProject | None" = None
 
@@ -117,7 +118,7 @@ class _Findings(Struct, frozen=True, kw_only=True):
     view: View | None
     is_damaged: bool
     summaries: list[Summary]
-    reason: str
+    reason: EpochReason
 
     @property
     def path(self) -> Path:
@@ -169,9 +170,7 @@ def _find(asked: RequestInput, path: Path) -> _Findings:
     if not store.views.is_newest(row, find_reached(last.view) if last else None, path):
         last = None
     overlay = style.overlay(path)
-    reason = "the first request on this path"
-    if len(overlay.path) < len(path):
-        reason = "what is pruned changed"
+    is_pruned = len(overlay.path) < len(path)
     path = overlay.path
     if path.end is None:
         raise CannotFit(
@@ -196,7 +195,7 @@ def _find(asked: RequestInput, path: Path) -> _Findings:
         view=view,
         is_damaged=is_damaged,
         summaries=store.summaries.on_path(row, path, overlay.hidden),
-        reason=reason,
+        reason=EpochReason("pruned" if is_pruned else "first"),
     )
 
 
@@ -243,7 +242,7 @@ def _why_it_ends(asked: RequestInput, found: _Findings) -> EpochEnds | None:
     if asked.renewing:
         return EpochEnds(asked.renewing)
     if asked.overflowed:
-        return EpochEnds("the provider refused the last request as too long")
+        return EpochEnds(EpochReason("refused"))
     if found.view is None:
         return None
     return _why_told_otherwise(asked, found, found.view) or _why_read_otherwise(found, found.view)
@@ -253,11 +252,11 @@ def _why_told_otherwise(asked: RequestInput, found: _Findings, view: View) -> Ep
     """That summaries or the map in the system text are others."""
     written = written_by_person(found.summaries)
     if written and view.given != written:
-        return EpochEnds("a summary was written")
+        return EpochEnds(EpochReason("summary_written"))
     if found.options.policy.summary_replaces and view.summaries != names_of(found.summaries):
-        return EpochEnds("there is another summary")
+        return EpochEnds(EpochReason("other_summary"))
     if view.map and asked.project and view.map.project != asked.project.root:
-        return EpochEnds("another project is mapped")
+        return EpochEnds(EpochReason("other_project"))
     return None
 
 
@@ -266,15 +265,15 @@ def _why_read_otherwise(found: _Findings, view: View) -> EpochEnds | None:
     path = found.path
     assert path.end is not None
     if view.shape != found.shape:
-        return EpochEnds("the nodes that are excluded, included, edited or merged have changed", 0)
+        return EpochEnds(EpochReason("marks"), 0)
     if len(path) <= view.ranges[-1][0]:
-        return EpochEnds("the path now ends before what the last request showed")
+        return EpochEnds(EpochReason("shorter_path"))
     ranges = _grown_ranges(view, path)
     if not all(any(start <= pin.depth < stop for start, stop in ranges) for pin in found.pins):
-        return EpochEnds("a pin changed")
+        return EpochEnds(EpochReason("pin"))
     if is_too_much(view, path, found.usable):
         come = path.end.total - view.total
-        return EpochEnds(f"about {come:,} tokens have come since, too many to append")
+        return EpochEnds(EpochReason("arrived", {"tokens": come}))
     return None
 
 
@@ -306,8 +305,8 @@ def _go_on(
         return context
     if view.undone:
         report, back = (
-            replace(context.report, epoch_reason=UNDONE),
-            replace(context.continuation, is_continued=False),
+            replace(context.report, epoch_reason=UNDONE.sentence),
+            replace(context.continuation, is_continued=False, reason=UNDONE),
         )
         context = replace(context, report=report, continuation=back)
         view = replace(view, undone=False, session=0)
@@ -408,7 +407,7 @@ def _tell_summaries(
 ) -> _SummaryUse:
     policy, summaries, floor, note = options.policy, found.summaries, 0, None
     if asked.overflowed:
-        floor = find_newer_half(shown_stretches(found.view), assembled, policy)
+        floor = find_newer_half(shown_stretches(found.view, len(found.path)), assembled, policy)
     if asked.overflowed and policy.summary != "cover" and not find_strategy(policy.strategy).climbs:
         note = note_overflow(summaries, assembled, floor)
         note = replace(note, name=name_of(note, asked.style.now))
@@ -438,7 +437,7 @@ def _begin(
         else place_summaries(told.summaries, assembled, options.policy),
         floor=told.floor,
         early=ends is not None and ends.early,
-        renew=bool(asked.renewing),
+        renew=asked.renewing is not None,
     )
     made = draw_epoch_map(options, found.head, asked.project)
     asking = replace(found.asking, options=options, summary=told.text, map=made, begins=True)
@@ -446,7 +445,7 @@ def _begin(
     said, pins = replace(found.head, messages=assembled.messages), place_pins(found.pins, assembled)
     context = build(said, full, pins, begins, assembled.places, asked.fetch)
     if found.is_damaged:
-        context = _with_damage(context, found.reason)
+        context = _with_damage(context)
     kept, reading = _forget_dropped(asked, found, full, context, reading)
     began = remember(kept, reading, options, found.model, None)
     view = replace(
@@ -491,15 +490,13 @@ def prepare_ending(
     return build(head, options, (), None, fetch=fetch)
 
 
-def _with_damage(context: Context, usual: str) -> Context:
+def _with_damage(context: Context) -> Context:
     """The context with a report that names the damaged view as the reason of the epoch, and any
     other unusual reason.
     """
-    reason = context.report.epoch_reason
-    if reason == usual:
-        why = DAMAGED_VIEW
-    else:
-        why = f"{DAMAGED_VIEW}; {reason}"
+    reason, why = context.continuation.reason, DAMAGED_VIEW
+    if reason.cause not in ("first", "pruned"):
+        why = f"{DAMAGED_VIEW}; {reason.sentence}"
     return replace(context, report=replace(context.report, epoch_reason=why))
 
 

@@ -15,7 +15,6 @@ from loom.stores import Node, Path
 
 # a piece of the last epoch, and where on the path it begins and ends
 Standing = tuple[Piece, int, int]
-EVERYTHING = 1 << 62  # further than any path goes
 # windows of new text that can still be appended; no tokenizer counts so much less than another
 _MAX_NEW_WINDOWS = 3
 
@@ -39,15 +38,15 @@ def known_stretches(view: View, options: Options) -> tuple[Known, ...]:
     )
 
 
-def shown_stretches(view: View | None) -> list[tuple[int, int]]:
-    """The stretches of the path that the last request showed word by word. All that came after them
-    it showed too.
+def shown_stretches(view: View | None, length: int) -> list[tuple[int, int]]:
+    """The stretches of a path of this length that the last request showed word by word. All that
+    came after them it showed too.
     """
     if view is None:
         return []
     pieces = zip(view.epoch.pieces, view.positions, strict=False)
     shown = [place for piece, place in pieces if not piece.is_left_out]
-    return [*shown, (view.positions[-1][1] if view.positions else 0, EVERYTHING)]
+    return [*shown, (view.positions[-1][1] if view.positions else 0, length)]
 
 
 def shown_on(view: View | None, path: Path, usable: int) -> list[tuple[int, int]]:
@@ -55,7 +54,9 @@ def shown_on(view: View | None, path: Path, usable: int) -> list[tuple[int, int]
     far too much.
     """
     shown = [
-        (start, min(stop, len(path))) for start, stop in shown_stretches(view) if start < len(path)
+        (start, min(stop, len(path)))
+        for start, stop in shown_stretches(view, len(path))
+        if start < len(path)
     ]
     if view is not None and is_too_much(view, path, usable):
         return [(start, stop) for start, stop in shown if stop < len(path)]
