@@ -31,10 +31,10 @@ from loom.context import handles
 from loom.context.history.epochs import Epoch, EpochEnds, Renewal, begin_after
 from loom.context.history.places import Places, Spot
 from loom.context.history.reasons import EpochReason
+from loom.context.history.summary_covers import SummarySpan
 from loom.context.options import Options
 from loom.context.policy import policies
 from loom.context.request import Context
-from loom.context.summary.covers import SummarySpan
 from loom.context.weaving import build, go_on
 from loom.conversation.handles import LENGTH, SAMPLE, mint, to_lines
 from loom.conversation.system_messages import order_behind_results

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from loom.context.history.places import Stretch as Stretch
     from loom.context.history.reasons import EpochReason as EpochReason
     from loom.context.history.strategies import find_strategy as find_strategy
+    from loom.context.history.summary_covers import SummarySpan as SummarySpan
     from loom.context.options import Options as Options
     from loom.context.options import RequestOptions as RequestOptions
     from loom.context.options import WeaveOptions as WeaveOptions
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from loom.context.state.working import Evidence as Evidence
     from loom.context.state.working import Incident as Incident
     from loom.context.state.working import Working as Working
-    from loom.context.summary.covers import SummarySpan as SummarySpan
     from loom.context.summary.drafts import SummaryDraft as SummaryDraft
     from loom.context.summary.drafts import SummaryPrompt as SummaryPrompt
     from loom.context.summary.drafts import SummaryTask as SummaryTask
@@ -86,7 +86,7 @@ else:
             "shorten.cut": ("shrink_text",),
             "state.renewal": ("Handoff", "open_calls"),
             "state.working": ("Dashboard", "Evidence", "Incident", "Working"),
-            "summary.covers": ("SummarySpan",),
+            "history.summary_covers": ("SummarySpan",),
             "summary.drafts": ("SummaryDraft", "SummaryPrompt", "SummaryTask"),
             "summary.summaries": ("SummaryLimits", "add_dropped_note"),
             "weaving": ("build", "forget_dropped", "go_on", "weave"),

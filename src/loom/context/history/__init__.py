@@ -1,3 +1,3 @@
-"""Which part of a history goes into a request: strategies rank it, the gate lets it in, epochs go
-on.
+"""Which part of a history goes into a request: strategies rank it, the gate lets it in, covers and
+summaries stand for the rest, epochs go on.
 """

@@ -11,8 +11,8 @@ from math import ceil
 from msgspec import Struct
 from msgspec.structs import replace
 
-from loom.context.cover.covering import choose, find_lack
 from loom.context.history.continuing import expect, find_change
+from loom.context.history.covering import choose, find_lack
 from loom.context.history.epochs import Epoch, EpochEnds, Renewal, Selection
 from loom.context.history.fitting import Fitting
 from loom.context.history.ladder import RUNGS, Ladder, Threshold, View, find_spared, keep_whole

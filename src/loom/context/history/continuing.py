@@ -4,7 +4,7 @@ or the reason why not.
 
 from collections.abc import Sequence
 
-from loom.context.cover.covering import verbatim_tokens
+from loom.context.history.covering import verbatim_tokens
 from loom.context.history.epochs import Epoch, EpochEnds, hash_of
 from loom.context.history.filling import evicts
 from loom.context.history.fitting import Fitting

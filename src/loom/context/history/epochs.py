@@ -14,8 +14,8 @@ from loom.context.handles import Archive
 from loom.context.history.outlook import Outlook
 from loom.context.history.pieces import FittedHistory
 from loom.context.history.reasons import EpochReason
+from loom.context.history.summary_covers import SummarySpan
 from loom.context.report import Piece, Report, Returns
-from loom.context.summary.covers import SummarySpan
 from loom.conversation.handles import to_lines
 from loom.conversation.message import Message
 from loom.conversation.turns import Span

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from loom.context.cover.covering import choose, find_newest
 from loom.context.history.climb import climb
 from loom.context.history.continuing import expect, find_change, find_end, weigh_new_epoch
+from loom.context.history.covering import choose, find_newest
 from loom.context.history.epochs import Epoch, EpochEnds, Renewal, Selection
 from loom.context.history.filling import leave_room_to_grow, returns_of
 from loom.context.history.fitting import Fitting

@@ -27,8 +27,8 @@ from loom.context.history.pieces import (
     up_to_last_cover,
 )
 from loom.context.history.point import POINT, cut_of_point, must_and_reminders
+from loom.context.history.summary_covers import SummarySpan, cover_first_gap, lay_summaries
 from loom.context.report import Piece
-from loom.context.summary.covers import SummarySpan, cover_first_gap, lay_summaries
 from loom.conversation.message import Message, Text
 from loom.conversation.turns import Span, exchanges
 from loom.errors import CannotFit
